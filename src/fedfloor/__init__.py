@@ -1,7 +1,7 @@
 """fedfloor: federated learning on the factory floor.
 
-The names below are the public interface: experiments and their results, the parts of a method of your own, and
-the parts, questions and tasks it may bring. Every other module is private and may change from version to version.
+The names below are the public interface: experiments and their results, and the parts, questions and tasks of your own
+methods. All other modules are private and may change between versions.
 
 >>> import fedfloor
 >>> experiment = fedfloor.Experiment(name="tiny", rounds=2)
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from fedfloor.tasks.answer import Answer
     from fedfloor.tasks.task import Task
 
-# module → its public names; imported on first use, as PyTorch takes seconds and only training needs it
+# module → its public names, imported on first use: PyTorch takes seconds, and only training needs it
 _PUBLIC = {
     "runs.api": ("run", "Run"),
     "runs.orders": ("Limits",),

@@ -1,4 +1,4 @@
-"""``python -m fedfloor`` is the command ``fedfloor``."""
+"""Run the command ``fedfloor`` as ``python -m fedfloor``."""
 
 from fedfloor.cli import main
 

@@ -1,4 +1,4 @@
-"""The factory benchmark: methods on frozen protocols, beside references, with intervals, bytes, seconds and joules."""
+"""The factory benchmark: methods and references on frozen protocols, with intervals, bytes, seconds and joules."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from fedfloor.tasks.reconstruction import Reconstruction
 METHODS = (
     "fedavg", "fedprox", "scaffold", "fedavgm", "fedadam", "ida", "hierfavg", "fedsr", "fedper", "fedrep", "ditto",
 )  # fmt: skip
-BASE = METHODS[0]  # that differences are taken from, and whose training references follow
-COMPONENTS = "pca"  # the reference of detectors
+BASE = METHODS[0]  # the method for differences, and for the training of references
+COMPONENTS = "pca"  # the reference for anomaly detection
 SEEDS = (0, 1, 2)
-OTHER_NETWORK = "5g-edge"  # beside the protocols' own, LTE Cat-M2
-DEVICE = "median device"  # the headline on its own test samples or mix of classes, by its own model where it has one
-TOLERANCE = 0.02  # relative, of a figure that another kind of processor computes again
+OTHER_NETWORK = "5g-edge"  # in addition to the protocols' network, LTE Cat-M2
+DEVICE = "median device"  # headline metric for its own test samples or class mix, by its own model if any
+TOLERANCE = 0.02  # relative, of a metric repeated on another kind of processor
 RESULTS = "benchmark.json"
 
 log = logging.getLogger(__name__)
@@ -58,10 +58,10 @@ def protocols() -> dict[str, Path]:
 
 
 def read(chosen: Sequence[str], more: Sequence[Path] = ()) -> dict[str, Experiment]:
-    """Return the experiments of protocols by name, all if none is chosen, and of the user's experiment files.
+    """Return the experiments of the chosen protocols (all by default) and of the user's experiment files, by name.
 
     Raises:
-        SettingError: a name is unknown, a file is not an experiment, or two have one name.
+        SettingError: a name is unknown, a file is not an experiment, or two experiments have the same name.
     """
     known = protocols()
     for name in chosen:
@@ -77,9 +77,9 @@ def read(chosen: Sequence[str], more: Sequence[Path] = ()) -> dict[str, Experime
 
 
 def plan(name: str, experiment: Experiment, methods: Sequence[str], seed: int, out: Path) -> Iterator[PlannedRun]:
-    """Yield a protocol's runs with one seed: the methods', the references', and principal components for anomalies.
+    """Yield the runs of a protocol with a seed: methods, references, and principal components for anomalies.
 
-    A method that the task or the data exclude is left out by :func:`run`, which records the reason.
+    A method excluded by the task or the data is left out by :func:`run`, which records the reason.
     """
     folder = out / name
     for method in methods:
@@ -98,7 +98,7 @@ def plan(name: str, experiment: Experiment, methods: Sequence[str], seed: int, o
 
 
 def _no(*_: Any) -> str | None:
-    """Stand in for a run that was refused while it was planned."""
+    """Do nothing, in place of a run that was refused while it was planned."""
     raise SettingError("refused")
 
 
@@ -106,18 +106,18 @@ def run(
     given: Mapping[str, Experiment], methods: Sequence[str], seeds: Sequence[int], out: Path, ranks: int,
     follow: Callable[[str, Line], None] | None = None,
 ) -> tuple[dict[str, Any], bool]:  # fmt: skip
-    """Run the missing runs, seed by seed and protocol by protocol; return all results, and whether all were done.
+    """Carry out missing runs, by seed and protocol; return all results, and whether they are complete.
 
-    ``out/benchmark.json`` has them after each run: the same call continues after a stop. Runs lie in
-    ``out/PROTOCOL``. A method that refuses a protocol, or diverges on it, is recorded so and ends nothing.
+    ``out/benchmark.json`` has the results after each run, so that the same call continues after a stop. Runs are in
+    ``out/PROTOCOL``. If a method refuses a protocol or diverges, this is recorded, and the benchmark continues.
 
     Args:
-        seeds: each draws another partition, first model and order.
-        ranks: processes of each run.
+        seeds: the seeds, each with another partition, initial model and order.
+        ranks: the number of processes of each run.
         follow: called with a run's label and each of its ledger lines.
 
     Raises:
-        SettingError: ``out`` has results of other protocols under these names.
+        SettingError: ``out`` has results of other protocols with these names.
         RunError: a run failed.
     """
     out.mkdir(parents=True, exist_ok=True)
@@ -152,12 +152,12 @@ def _empty() -> dict[str, Any]:
 
 
 def _digest(experiment: Experiment) -> str:
-    """Return a protocol's digest: of its explicit settings, so that a new setting's default does not change it."""
+    """Return a digest of a protocol's explicit settings, which does not change with the default of a new setting."""
     return hashlib.sha256(config.brief(replace(experiment, seed=0)).encode()).hexdigest()
 
 
 def _record(planned: PlannedRun, ranks: int, follow: Callable[[str, Line], None] | None) -> Record | None:
-    """Carry out one run and return its figures; None where it was interrupted."""
+    """Carry out a run and return its record; None if it was interrupted."""
 
     def each(line: Line) -> None:
         if follow is not None:
@@ -174,7 +174,7 @@ def _record(planned: PlannedRun, ranks: int, follow: Callable[[str, Line], None]
     if not whole:
         return None
     if not (planned.out / "experiment.toml").exists():  # the log has the reason
-        return {"refused": "this task has no such reference."}
+        return {"refused": "this task does not have this reference."}
     (done,) = ledger.collect([planned.out])
     spent = {kind: ledger.spent(kind)(done.rounds[-1]) for kind in ("bytes", "seconds", "joules")}
     figure, value = done.headline, done.headline.read(done.rounds[-1])
@@ -190,7 +190,7 @@ def _record(planned: PlannedRun, ranks: int, follow: Callable[[str, Line], None]
 
 
 def _elsewhere(planned: PlannedRun) -> dict[str, float | None]:
-    """Return seconds and joules of a run on :data:`OTHER_NETWORK`; empty where its plans depend on training."""
+    """Return the seconds and joules of a run on :data:`OTHER_NETWORK`; empty if its plans depend on training."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             (copy,) = reprice([planned.out], NetworkSettings(profile=OTHER_NETWORK), Path(folder) / "r", lambda _: None)
@@ -204,17 +204,23 @@ def _elsewhere(planned: PlannedRun) -> dict[str, float | None]:
 
 
 def results(path: Path) -> dict[str, Any]:
-    """Read a file of results."""
+    """Return the results in a file.
+
+    Raises:
+        SettingError: the file cannot be read, or is no benchmark's.
+    """
     try:
         document = json.loads(path.read_text())
         _ = [(each["protocol"], each["method"], each["seed"]) for each in document["records"]], document["protocols"]
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise SettingError(f"{path} has no results of a benchmark ({error}).") from error
+        raise SettingError(
+            f"{path} has no results of a benchmark ({error}). Run fedfloor benchmark with this --out first."
+        ) from error
     return dict(document)
 
 
 def table(document: Mapping[str, Any], protocol: str) -> list[Record]:
-    """Return a row per method: mean and 95 % interval of the headline, the paired difference from FedAvg, and costs."""
+    """Return a row per method: mean and 95 % interval of the headline metric, paired difference from FedAvg, costs."""
     records = [each for each in document["records"] if each["protocol"] == protocol]
     base = {each["seed"]: each["value"] for each in records if each["method"] == BASE and each.get("value") is not None}
     rows = []
@@ -260,7 +266,7 @@ def page(document: Mapping[str, Any]) -> str:
 
 
 def best(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a table with the best method and the best for the median device of each protocol, beside references."""
+    """Yield the lines of a table of each protocol's best method, the best for the median device, and references."""
     names = dict.fromkeys(each["protocol"] for each in document["records"])
     beside = ("local-only", "pooled", "scikit-learn")
     yield f"| protocol | figure | best method | less FedAvg | best, median device | {' | '.join(beside)}, or PCA |"
@@ -283,7 +289,7 @@ def best(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _markdown(document: Mapping[str, Any], protocol: str) -> Iterator[str]:
-    """Yield a protocol's table, the best method first, and the reasons for refused methods."""
+    """Yield the lines of a protocol's table, the best method first, and the reasons for refused methods."""
     records = [each for each in document["records"] if each["protocol"] == protocol]
     figure = next((each["figure"] for each in records if "figure" in each), "accuracy")
     devices = [DEVICE] * any(DEVICE in each for each in records)
@@ -324,17 +330,17 @@ def _interval(value: float | None, half: float | None, share: bool) -> str:
 def check(
     document: Mapping[str, Any], given: Mapping[str, Experiment], count: int, seed: int, ranks: int
 ) -> list[Record]:
-    """Run randomly drawn records again, and compare.
+    """Repeat randomly drawn runs, and compare their results with the recorded ones.
 
-    On the recorded kind of processor figure and model must be the same to the bit; elsewhere the figure within
-    :data:`TOLERANCE` of itself.
+    On the recorded kind of processor, metric and model must be identical to the bit; on another, the metric must agree
+    within :data:`TOLERANCE`.
 
     Returns:
-        Per record the recorded values, those of now, and whether they agree.
+        A row per record with the recorded values, the new values, and whether they agree.
     """
     known = [each for each in document["records"] if each.get("value") is not None and each["protocol"] in given]
     if not known:
-        raise SettingError("these protocols have no recorded results to run again.")
+        raise SettingError("these protocols have no recorded results. Run the benchmark without --check first.")
     drawn = np.random.default_rng(seed).permutation(len(known))[:count]
     rows = []
     with tempfile.TemporaryDirectory() as folder:

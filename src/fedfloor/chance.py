@@ -1,7 +1,7 @@
-"""Chance without global state: every draw comes from a generator keyed by its purpose.
+"""Random draws without global state, each by a generator keyed by its purpose.
 
 The key is the tuple (seed, purpose, round, tick, device, visit, …); equal keys give equal draws on any rank, in any
-order, in any process.
+order and in any process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def key(seed: int, purpose: str, *place: int) -> int:
     Args:
         seed: the experiment's seed.
         purpose: the purpose of the draw, such as ``"batches"`` or ``"lost"``.
-        place: round, tick, device, visit, … as far as they matter.
+        place: the numbers that identify the draw: round, tick, device, visit, ….
 
     >>> key(0, "batches", 1, 0, 3, 0) == key(0, "batches", 1, 0, 3, 0)
     True
@@ -31,7 +31,7 @@ def key(seed: int, purpose: str, *place: int) -> int:
 
 
 def generator(seed: int, purpose: str, *place: int) -> np.random.Generator:
-    """Return a NumPy generator (Philox, a counter-based one) for one purpose at one place.
+    """Return a NumPy generator (counter-based Philox) for a purpose and place.
 
     >>> bool(generator(0, "order", 1).random() == generator(0, "order", 1).random())
     True
@@ -40,21 +40,21 @@ def generator(seed: int, purpose: str, *place: int) -> np.random.Generator:
 
 
 def secret() -> np.random.Generator:
-    """Return a generator seeded by the operating system: its draws can be neither repeated nor guessed."""
+    """Return a generator seeded by the operating system, with draws that can neither be repeated nor predicted."""
     return np.random.Generator(np.random.Philox())
 
 
 class _Key(ISeedSequence):
-    """Philox's key in the form of a seed sequence: ``Philox(key=…)`` would draw entropy from the system first."""
+    """Philox's key as a seed sequence, because ``Philox(key=…)`` would first draw entropy from the system."""
 
     def __init__(self, number: int) -> None:
         self.words: NDArray[np.uint64] = np.frombuffer(number.to_bytes(16, "little"), "<u8")
 
     def generate_state(self, n_words: int, dtype: DTypeLike = np.uint32) -> NDArray[np.uint64]:
-        del n_words, dtype  # Philox takes two words of 64 bits
+        del n_words, dtype  # Philox requests two words of 64 bits
         return self.words
 
 
 def torch_seed(seed: int, purpose: str, *place: int) -> int:
-    """Return a 63-bit seed for a ``torch.Generator``: dropout masks and initial weights."""
+    """Return a 63-bit seed for a ``torch.Generator``, for dropout masks and initial weights."""
     return key(seed, purpose, *place) & ((1 << 63) - 1)

@@ -1,5 +1,4 @@
-"""Tables checked against the dataclasses they describe: errors name unknown keys, wrong types and
-values out of range."""
+"""Checks of tables against dataclasses: errors name unknown keys, wrong types and values out of range."""
 
 from __future__ import annotations
 
@@ -20,22 +19,23 @@ if TYPE_CHECKING:
     import pydantic
 
 T = TypeVar("T")
-DEEPEST = 20  # tables and lists in one another
-LARGEST = 2**63 - 1  # of whole numbers, as TOML has them and arrays hold them
+DEEPEST = 20  # nested tables and lists
+LARGEST = 2**63 - 1  # of whole numbers, the limit of TOML and of arrays
 Table = dict[str, Any]
 TEXT = "a text in quotes"
 WORDS: dict[Any, str] = {
     int: "a whole number", float: "a number", str: TEXT, bool: "true or false", Path: TEXT, tuple: "a list",
     Mapping: "a table", dict: "a table",
 }  # fmt: skip
-_SCALARS = (str, int, float)  # values of Literal
+_SCALARS = (str, int, float)  # types of values in Literal
 
 
 def toml(path: Path, noun: str) -> Table:
     """Return the tables of a TOML file.
 
     Raises:
-        SettingError: the file does not exist (a similar name beside it is quoted), or is not TOML (the line is quoted).
+        SettingError: the file does not exist (a similar name in the folder is quoted), or is not TOML (the line is
+            quoted).
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -56,27 +56,27 @@ def toml_text(text: str, source: str) -> Table:
     """
     try:
         return tomllib.loads(text)
-    except ValueError as error:  # no TOML, or a number of 5,000 digits
+    except ValueError as error:  # not TOML, or a number of 5,000 digits
         raise SettingError(f"{source} is not valid TOML: {error}{quoted(text, error)}") from error
     except RecursionError as error:
         raise SettingError(f"{source}: lists or tables nested too deeply: at most {DEEPEST} levels.") from error
 
 
 def checked(kind: type[T], table: Table, where: str) -> T:
-    """Return ``kind(**table)`` once every key is known and every value of the right type.
+    """Return ``kind(**table)`` after a check of all keys and types.
 
-    Tables within become the dataclasses that describe them, lists tuples, and whole numbers floats where a setting is a
-    float. A type that only the class itself can resolve is not checked.
+    Nested tables become their dataclasses, lists become tuples, and whole numbers floats if the setting is a float.
+    Types that only the class itself can resolve are not checked.
 
     Raises:
-        SettingError: an unknown key (the nearest is named), a missing one, a wrong type, or a value out of range.
+        SettingError: an unknown key (the nearest is suggested), a missing key, a wrong type, or a value out of range.
     """
     check_values(table, where)
     return typing.cast(T, _built(kind, table, where))
 
 
 def check_values(value: Any, path: str, depth: int = 0) -> None:
-    """Check the values of all keys, at any depth, for values that no setting takes.
+    """Refuse values, at any depth, that no setting accepts.
 
     Raises:
         SettingError: a date or time, a whole number of more than 64 bits, a text with a NUL, or too deep a nesting.
@@ -90,7 +90,7 @@ def check_values(value: Any, path: str, depth: int = 0) -> None:
         for inner in value:
             check_values(inner, path, depth + 1)
     elif isinstance(value, datetime.date | datetime.time):
-        raise SettingError(f"{path} = {value}: no setting is a date or time. Put it in quotes if it is a name.")
+        raise SettingError(f"{path} = {value}: no setting is a date or time. If it is a name, put it in quotes.")
     elif isinstance(value, int) and abs(value) > LARGEST:
         raise SettingError(f"{path} = {shown(value)}: must be a whole number within ±{LARGEST}.")
     elif isinstance(value, str) and "\0" in value:
@@ -98,16 +98,16 @@ def check_values(value: Any, path: str, depth: int = 0) -> None:
 
 
 def parsed(kind: type[T], data: bytes | str, place: str, noun: str, advice: str) -> T:
-    """Return a JSON record as the dataclass that describes it; unknown fields are left out.
+    """Return a JSON record as its dataclass; unknown fields are ignored.
 
     Raises:
-        SettingError: no JSON, a field that is missing, or a value of another type or out of range.
+        SettingError: not JSON, a missing field, or a value of another type or out of range.
     """
     import pydantic
 
     try:
         return typing.cast(T, _adapter(typing.cast(Hashable, kind)).validate_json(data, strict=True))
-    except SettingError as error:  # of its own checks
+    except SettingError as error:  # from the checks of the dataclass
         raise SettingError(f"{place}: not {noun} ({error}). {advice}") from error
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
@@ -120,16 +120,16 @@ def parsed(kind: type[T], data: bytes | str, place: str, noun: str, advice: str)
         raise SettingError(f"{place}: not {noun} ({wrong}). {advice}") from error
 
 
-@lru_cache(maxsize=256)  # parts of plans are checked at every visit
+@lru_cache(maxsize=256)  # cached, because parts of plans are checked at every visit
 def hints(kind: Hashable) -> dict[str, Any]:
-    """Return the type hints of a class; none where they hold names that only a type checker resolves."""
+    """Return the type hints of a class; empty if they contain names that only a type checker resolves."""
     try:
         return typing.get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
     except NameError:
         return {}
 
 
-@lru_cache(maxsize=256)  # making one takes some ms
+@lru_cache(maxsize=256)  # cached, because each takes milliseconds
 def _adapter(kind: Hashable) -> pydantic.TypeAdapter[Any]:
     import pydantic
 
@@ -137,7 +137,7 @@ def _adapter(kind: Hashable) -> pydantic.TypeAdapter[Any]:
 
 
 def alternatives(hint: Any) -> tuple[Any, ...]:
-    """Return the types, and in place of ``Literal`` the values, that a type hint allows.
+    """Return the types that a type hint allows, with the values in place of ``Literal``.
 
     >>> alternatives(float | typing.Literal["auto"] | None)
     (<class 'float'>, 'auto', <class 'NoneType'>)
@@ -150,7 +150,7 @@ def alternatives(hint: Any) -> tuple[Any, ...]:
 
 
 def fits(value: object, part: Any) -> bool:
-    """Return whether a scalar is of a type, or equal to a value; whole numbers count as floats, true and false do not.
+    """Return whether a scalar has a type or equals a value; whole numbers count as floats, booleans do not.
 
     >>> fits(1, float), fits(True, float), fits("auto", "auto"), fits(None, types.NoneType)
     (True, False, True, True)
@@ -163,7 +163,7 @@ def fits(value: object, part: Any) -> bool:
 
 
 def wanted(hint: Any) -> str:
-    """Return the values that a type hint allows, in words; empty for a type that only its class can resolve.
+    """Return a description of the values that a type hint allows; empty for a type that only its class can resolve.
 
     >>> wanted(float | None), wanted(typing.Literal["a", "b"]), wanted(int | tuple[int, ...])
     ('a number', "'a' or 'b'", 'a whole number or a list')
@@ -185,7 +185,7 @@ def wanted(hint: Any) -> str:
 
 
 def _built(kind: type[Any], table: Any, path: str) -> Any:
-    """Return ``kind(**table)``."""
+    """Return ``kind(**table)`` with checked and converted values."""
     if not isinstance(table, Mapping):
         raise SettingError(f"{path} = {shown(table)}: must be a table.{_example(path, [kind], table)}")
     known = {field.name: field for field in dataclasses.fields(kind)}
@@ -200,7 +200,7 @@ def _built(kind: type[Any], table: Any, path: str) -> Any:
             raise SettingError(f"{path}.{name}".lstrip(".") + " is missing: it has no default.")
     try:
         return kind(**values)
-    except TypeError as error:  # a class of one's own whose types are not known here
+    except TypeError as error:  # a user's class, whose types are unknown here
         raise SettingError(f"[{path or 'experiment'}] {shown(table)}: {error}.") from error
 
 
@@ -209,7 +209,7 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 
 
 def _converted(value: Any, hint: Any, path: str, *, listed: bool = False) -> Any:
-    """Return a value converted to a type hint; ``listed``: it is an item of the list at ``path``."""
+    """Return a value converted to a type hint; ``listed`` means an item of the list at ``path``."""
     parts = alternatives(hint)
     choices = [part for part in parts if dataclasses.is_dataclass(part) and isinstance(part, type)]
     of_origin = {typing.get_origin(part): typing.get_args(part) for part in parts}
@@ -239,9 +239,9 @@ def _converted(value: Any, hint: Any, path: str, *, listed: bool = False) -> Any
 
 
 def _chosen(choices: list[type[Any]], value: Mapping[str, Any], path: str) -> type[Any]:
-    """Return the dataclass that the ``kind`` of a table names."""
+    """Return the dataclass selected by the ``kind`` of a table."""
     tag = hints(typing.cast(Hashable, choices[0])).get("kind")
-    if len(typing.get_args(tag)) != 1:  # of several kinds in one table, such as [engine], none names a dataclass
+    if len(typing.get_args(tag)) != 1:  # a table for several kinds, such as [engine], is no choice of a dataclass
         return choices[0]
     kinds: dict[str, type[Any]] = {c.kind: c for c in choices}
     if len(kinds) > 1 and "kind" not in value:
@@ -255,7 +255,7 @@ def _chosen(choices: list[type[Any]], value: Mapping[str, Any], path: str) -> ty
 
 
 def _example(path: str, choices: list[type[Any]], got: object) -> str:
-    """Return an example of a table that one of these dataclasses describes."""
+    """Return an example of a table for one of these dataclasses."""
     tags = {}
     for choice in choices:
         tag = typing.get_args(hints(typing.cast(Hashable, choice)).get("kind"))

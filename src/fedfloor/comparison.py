@@ -1,4 +1,4 @@
-"""The library's comparisons and reports: ``fedfloor.compare(experiment, methods, seeds) -> Comparison``."""
+"""Comparisons and reports from Python: ``fedfloor.compare(experiment, methods, seeds) -> Comparison``."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Comparison:
     """Finished runs of several methods and seeds.
 
     Attributes:
-        folder: holds one run's folder for each pair.
+        folder: the folder with a run's folder for each pair.
         folders: the finished runs, in the order of execution.
-        diverged: the finished runs whose training diverged; they contain the rounds until then.
-        stopped: ``"finished"``, or ``"interrupted"``: some are missing or not whole.
+        diverged: the runs whose training diverged, with the rounds before.
+        stopped: ``"finished"``, or ``"interrupted"`` if runs are missing or incomplete.
     """
 
     folder: Path
@@ -44,17 +44,17 @@ class Comparison:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One row per method, its seeds taken together; see :func:`fedfloor.report.table.summary`."""
+        """A row per method, with its seeds combined; see :func:`fedfloor.report.table.summary`."""
         return summary(reading.collect(self.folders))
 
     @property
     def differences(self) -> list[dict[str, Any]]:
-        """The methods' paired differences in the headline; see :func:`fedfloor.report.table.paired`."""
+        """The methods' paired differences in the headline metric; see :func:`fedfloor.report.table.paired`."""
         return paired(reading.collect(self.folders))
 
     @property
     def story(self) -> list[str]:
-        """The result in words."""
+        """The result in sentences."""
         runs = reading.collect(self.folders)
         return story(groups(runs), natural_target(runs))
 
@@ -81,24 +81,23 @@ def compare(
     ranks: int | None = None, resume: bool = False, limits: Limits | None = None, report: Report | None = None,
     references: bool = False,
 ) -> Comparison:  # fmt: skip
-    """Run an experiment with several methods and seeds on equal terms.
+    """Run an experiment with several methods and seeds under equal conditions.
 
     Args:
-        experiment: the experiment; its own method and seed do not count.
+        experiment: the experiment; its own method and seed are ignored.
         methods: names of methods.
-        seeds: each gives every method the same park and the same first model.
-        out: the comparison's folder; ``runs/NAME-compare`` where it is left out.
-        ranks: processes of each run; as many as there are cores where it is left out.
+        seeds: the seeds; with a seed, every method has the same park and the same initial model.
+        out: the comparison's folder; by default ``runs/NAME-compare``.
+        ranks: the number of processes of each run; by default the number of cores.
         resume: continue existing runs.
-        limits: when each run stops early.
-        report: called with each new ledger line, behind its method and seed.
-        references: also train locally only, on pooled data, and with scikit-learn on the pooled table (of sensors), as
-            far as the first method trains; and forecast by values that repeat, where the task is forecasting. See
-            :mod:`fedfloor.runs.references`.
+        limits: the conditions under which a run stops early.
+        report: called with method and seed, and each new ledger line.
+        references: also train on each device alone, on pooled data, and with scikit-learn on pooled sensor data, for as
+            many rounds as the first method; for forecasts, also repeat values. See :mod:`fedfloor.runs.references`.
 
     Raises:
-        SettingError: something in the experiment, a method or a seed is wrong, or a run exists already.
-        RunError: a run failed; its last checkpoint stays. One whose training diverges does not end the comparison.
+        SettingError: the experiment, a method or a seed is wrong, or a run exists already.
+        RunError: a run failed; its last checkpoint is kept. A run that diverges does not end the comparison.
     """
     folder = Path(out) if out is not None else Path("runs") / f"{experiment.name}-compare"
     work = planned_runs(experiment, methods, seeds, folder)
@@ -125,14 +124,14 @@ def _follow(report: Report | None) -> Callable[[PlannedRun], AbstractContextMana
 
 
 def write_report(runs: Run | Path | str | Iterable[Run | Path | str], out: Path | str | None = None) -> Path:
-    """Write the report of one run or of several as one self-contained page and return its path.
+    """Write the report of one or several runs as a self-contained page and return its path.
 
     Args:
-        runs: a result of :func:`fedfloor.run`, a run's folder, a folder of such folders, or several of these.
-        out: the page; ``report.html`` in the (first) folder where it is left out.
+        runs: a result of :func:`fedfloor.run`, a run's folder, a folder of runs' folders, or a sequence of these.
+        out: the path of the page; by default ``report.html`` in the (first) folder.
 
     Raises:
-        SettingError: a folder holds no run, or a file in it is damaged.
+        SettingError: a folder has no run, or a file in it is damaged.
     """
     several = [runs] if isinstance(runs, (Run, Path, str)) else list(runs)
     folders = [item.folder if isinstance(item, Run) else Path(item) for item in several]

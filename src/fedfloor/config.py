@@ -1,4 +1,4 @@
-"""Experiment files: TOML in, a checked ``Experiment`` out, and back. Paths begin at the file."""
+"""Experiment files: TOML to a checked ``Experiment``, and back; paths are relative to the file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PARTS: Mapping[str, named.Makers] = {
 }  # fmt: skip
 NETWORK = ["network", "profile"]
 TRAVEL = ("travel", "travel_down", "edge_travel", "edge_travel_down")
-# keys of [method], and the parts they name
+# keys of [method] → their kinds of part
 EXCHANGED: Mapping[str, named.Makers] = {**PARTS, "edge_mix": MIXES, **dict.fromkeys(TRAVEL, codecs.CODECS)}
 MAKE: Mapping[str, Callable[[str, Mapping[str, Any]], Any]] = {
     "objective": objective, "mix": rule, "server": optimiser, "selection": policy, "edge_mix": rule,
@@ -41,24 +41,24 @@ MAKE: Mapping[str, Callable[[str, Mapping[str, Any]], Any]] = {
 
 
 def read(path: Path, changes: Iterable[str] = ()) -> Experiment:
-    """Read an experiment file and change single keys. Paths to data are relative to the file first.
+    """Return the experiment in a file, with single keys changed. Paths to data are relative to the file first.
 
-    Where ``network.profile`` of a run's ``experiment.toml`` is changed, the old network's values do not stay.
+    If ``network.profile`` of a run's ``experiment.toml`` is changed, the values of the old network are dropped.
 
     Args:
         path: a TOML file.
-        changes: ``a.b=value`` texts; the value is TOML, or else taken as text.
+        changes: ``a.b=value`` texts; a value that is not TOML is a text.
 
     Raises:
-        SettingError: the file does not exist or is not TOML; a key, type or value is wrong. Names the file, unless a
-            change is at fault.
+        SettingError: the file does not exist or is not TOML; a key, type or value is wrong. The message names the file,
+            unless a change is wrong.
     """
     changes = tuple(changes)
     try:
         return _read(path, changes)
     except SettingError as error:
         if str(path) in str(error) or (changes and str(error) != _own_error(path)):
-            raise  # the file is named, or a change is wrong
+            raise  # the message names the file, or a change is wrong
         raise SettingError(f"{path}: {error}") from error
 
 
@@ -66,7 +66,7 @@ def _read(path: Path, changes: Sequence[str]) -> Experiment:
     document = toml(path, "experiment file")
     document.setdefault("name", path.stem)
     if "provenance" in document and any(keys(setting.partition("=")[0].strip()) == NETWORK for setting in changes):
-        document["network"] = {}  # a run's file states every value, and each would replace the new profile's
+        document["network"] = {}  # a run's file has all values, which would replace those of the new profile
     for change in changes:
         apply(document, change)
     experiment = with_paths(checked(Experiment, document, ""), lambda given: looked_for(given, path.parent))
@@ -75,7 +75,7 @@ def _read(path: Path, changes: Sequence[str]) -> Experiment:
 
 
 def _own_error(path: Path) -> str:
-    """Return the error of an experiment file without changes; "" where it has none."""
+    """Return the error of an experiment file without changes; "" if it is valid."""
     try:
         _read(path, ())
     except SettingError as error:
@@ -92,12 +92,12 @@ def apply(document: Table, change: str) -> None:
     """
     key, equals, text = change.partition("=")
     if not equals or not key.strip():
-        raise SettingError(f"--set {change!r}: write it as key=value, such as work.lr=0.05.")
+        raise SettingError(f"--set {change!r}: must be KEY=VALUE, such as work.lr=0.05.")
     put(document, keys(key.strip()), value(text), f"--set {change!r}")
 
 
 def value(text: str) -> Any:
-    """Read a typed text as a TOML value, or else as text.
+    """Return a text as a TOML value, otherwise unchanged.
 
     >>> value("0.1"), value("[1, 2]"), value("lenet")
     (0.1, [1, 2], 'lenet')
@@ -112,21 +112,21 @@ def put(document: Table, path: Sequence[str], new: Any, typed: str) -> None:
     """Put a value into a document, in place.
 
     Raises:
-        SettingError: one of these tables is a value.
+        SettingError: a table in the path is a value.
     """
     table = document
     for name in path[:-1]:
         above, table = table, table.setdefault(name, {})
-        if name == "task" and isinstance(table, str):  # a task by its name alone is its kind
+        if name == "task" and isinstance(table, str):  # a task given by its name is its kind
             above[name] = table = {"kind": table}
         if not isinstance(table, dict):
-            more = ' Write a part that has settings as a table, such as { kind = "krum", outliers = 1 }.'
+            more = ' Write a part with settings as a table, such as { kind = "krum", outliers = 1 }.'
             raise SettingError(f"{typed}: '{name}' is a value, not a table.{more if name in EXCHANGED else ''}")
     table[path[-1]] = new
 
 
 def keys(dotted: str) -> list[str]:
-    """Split a dotted key; a part in quotes may hold dots, as in TOML."""
+    """Split a dotted key; a quoted part may contain dots, as in TOML."""
     try:
         table = tomllib.loads(f"{dotted} = 0")
     except tomllib.TOMLDecodeError:
@@ -139,14 +139,14 @@ def keys(dotted: str) -> list[str]:
 
 
 def from_table(document: Table) -> Experiment:
-    """Check a parsed document and return its experiment, with every method table in it checked too."""
+    """Check a parsed document, including all tables of methods, and return its experiment."""
     experiment = checked(Experiment, document, "")
     check_methods(experiment)
     return experiment
 
 
 def check_methods(experiment: Experiment) -> None:
-    """Check the settings of every method that an experiment names, and the parts of the one it uses.
+    """Check the settings of all methods in an experiment, and the parts of its own method.
 
     Raises:
         SettingError: an unknown method, part or setting.
@@ -158,22 +158,22 @@ def check_methods(experiment: Experiment) -> None:
 
 
 def kind_of(experiment: Experiment, name: str) -> type[Method]:
-    """Return a method's class; ``[methods.NAME] method = "ida"`` makes NAME an alias with its own settings.
+    """Return a method's class; ``[methods.NAME] method = "ida"`` makes NAME an alias with separate settings.
 
     Raises:
-        SettingError: no such method.
+        SettingError: the method is unknown.
     """
     base = experiment.methods.get(name, {}).get("method", name)
     if not isinstance(base, str):
         raise SettingError(f"methods.{name}.method = {base!r}: must be the name of a method, in quotes.")
     if name in METHODS and base != name:
-        raise SettingError(f"methods.{name}.method = '{base}': '{name}' is a method of its own. Choose another name.")
+        raise SettingError(f"methods.{name}.method = '{base}': '{name}' is already a method. Choose another name.")
     key = f"methods.{name}" + ".method" * ("method" in experiment.methods.get(name, {}))
     return find(base, key if name in experiment.methods else "method.name")
 
 
 def method_of(experiment: Experiment, name: str | None = None) -> Method:
-    """Return the experiment's method with its settings: published defaults, [work], its own table, in this order.
+    """Return the experiment's method with its settings: published defaults, then [work], then its own table.
 
     Raises:
         SettingError: unknown method or setting.
@@ -201,12 +201,12 @@ def method_of(experiment: Experiment, name: str | None = None) -> Method:
 
 
 def combined(experiment: Experiment) -> ConfiguredMethod:
-    """Return the experiment's method as it runs: with the parts exchanged by its own table or [method].
+    """Return the experiment's method with the parts exchanged by its own table or [method].
 
-    Everything of the user's own that the experiment names, as ``module:Name``, is imported here.
+    The user's code named in the experiment, as ``module:Name``, is imported here.
 
     Raises:
-        SettingError: unknown method, part or setting, or parts that do not go together.
+        SettingError: unknown method, part or setting, or incompatible parts.
     """
     name = experiment.method.name
     for key, text in texts(experiment):
@@ -218,9 +218,9 @@ def combined(experiment: Experiment) -> ConfiguredMethod:
 
 
 def texts(experiment: Experiment) -> list[tuple[str, str]]:
-    """Return every text, by key, in an experiment's settings of its model and method, including published defaults.
+    """Return (key, text) for every text in the settings of an experiment's model and method, with published defaults.
 
-    The order depends on keys alone, so that two machines with equal experiments number them alike.
+    The order depends only on keys, so that machines with equal experiments number the texts equally.
 
     Raises:
         SettingError: unknown method or setting.
@@ -253,7 +253,7 @@ def _parts(table: Mapping[str, Any], where: str) -> Parts:
 
 
 def _part(part: str, value: Any, where: str) -> Any:
-    """Return a part from its name, or from a table of its kind and settings; of codecs, their text."""
+    """Return a part given by its name, or by a table of its kind and settings; codecs are returned as text."""
     if part in TRAVEL:
         with _inside(where):
             return codecs.text(value)
@@ -271,14 +271,14 @@ def _part(part: str, value: Any, where: str) -> Any:
 
 
 def _listed(value: Any) -> Any:
-    """Return a list of class weights as a plan writes it down: numbers separated by blanks."""
+    """Return a list of class weights in the format of plans, as numbers separated by blanks."""
     several = isinstance(value, (list, tuple)) and all(type(weight) in (int, float) for weight in value)
     return " ".join(map(str, value)) if several and value else value
 
 
 @contextmanager
 def _inside(where: str) -> Iterator[None]:
-    """Add the table's name to an error without it."""
+    """Add the table's name to an error that lacks it."""
     try:
         yield
     except SettingError as error:
@@ -288,11 +288,11 @@ def _inside(where: str) -> Iterator[None]:
 
 
 def resolved(experiment: Experiment, folder: Path | None = None) -> str:
-    """Return the experiment as TOML with every default written out; only the chosen method's table is kept.
+    """Return the experiment as TOML with all defaults, and only the table of the chosen method.
 
     Args:
         experiment: the experiment; its paths are relative to the working folder.
-        folder: the folder of the text, to which its relative paths refer.
+        folder: the folder to which paths in the text are relative; by default the working folder.
     """
     import tomlkit
 
@@ -313,7 +313,7 @@ def resolved(experiment: Experiment, folder: Path | None = None) -> str:
 
 
 def _with_effect(data: DataSettings, table: Table) -> Table:
-    """Return a ``[data]`` table without defaults that have no effect on these data."""
+    """Return a ``[data]`` table without defaults that do not affect these data."""
     idle = {"name", "root", "samples_per_device"}
     if data.path is None:
         idle = {field.name for field in dataclasses.fields(Reading)}
@@ -323,7 +323,7 @@ def _with_effect(data: DataSettings, table: Table) -> Table:
 
 
 def brief(experiment: Experiment) -> str:
-    """Return the experiment as TOML without default settings; :func:`read` returns an equal one from it."""
+    """Return the experiment as TOML without default settings, from which :func:`read` returns an equal experiment."""
     import tomlkit
 
     usual = Experiment()
@@ -340,7 +340,7 @@ def brief(experiment: Experiment) -> str:
 
 
 def _inline(value: Any) -> Any:
-    """Return tables with a ``kind``, such as partitions and schedules, as inline tables."""
+    """Return tables with a ``kind``, such as partitions and schedules, as TOML's inline tables."""
     import tomlkit
 
     if not isinstance(value, Mapping):
@@ -350,11 +350,11 @@ def _inline(value: Any) -> Any:
         table.update(value)
         return table
     inner = {key: _inline(setting) for key, setting in value.items() if setting != {}}
-    return dict(sorted(inner.items(), key=lambda item: type(item[1]) is dict))  # keys after a table belong to it
+    return dict(sorted(inner.items(), key=lambda item: type(item[1]) is dict))  # tables last: keys would belong to them
 
 
 def _plain(value: Any) -> Any:
-    """Dataclasses and mappings as dictionaries of TOML values; None is left out."""
+    """Return dataclasses and mappings as dictionaries of TOML values, without None."""
     if dataclasses.is_dataclass(value):
         value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -363,23 +363,23 @@ def _plain(value: Any) -> Any:
 
 
 def looked_for(given: Path, folder: Path) -> Path:
-    """Return the target of a path in an experiment file: relative to the file, otherwise to the working folder."""
+    """Return a path of an experiment file, relative to the file if it exists there, otherwise to the working folder."""
     beside = folder / given
     return given if is_there(given) and not is_there(beside) else beside
 
 
 def placed(experiment: Experiment, folder: Path) -> Experiment:
-    """Return the experiment with its paths relative to ``folder``; absolute ones stay."""
+    """Return the experiment with paths relative to ``folder``; absolute paths are unchanged."""
     return with_paths(experiment, lambda given: given if given.is_absolute() else seen_from(folder, given))
 
 
 def seen_from(folder: Path, path: Path) -> Path:
-    """Return a path relative to a folder; ``..`` starts from a link's target."""
+    """Return a path relative to a folder, with links resolved."""
     return Path(os.path.relpath(path.parent.resolve() / path.name, folder.resolve()))
 
 
 def with_paths(experiment: Experiment, change: Callable[[Path], Path]) -> Experiment:
-    """Change the paths to data, a trained model and a network's profile; ``~`` is the user's home."""
+    """Return the experiment with changed paths to data, a trained model and a network's profile; ``~`` is expanded."""
 
     def changed(table: Any, *keys: str) -> Any:
         given = {key: getattr(table, key) for key in keys}
@@ -389,6 +389,6 @@ def with_paths(experiment: Experiment, change: Callable[[Path], Path]) -> Experi
 
     data, model = changed(experiment.data, "path", "root", "test"), changed(experiment.model, "init_from")
     network = experiment.network
-    if network.profile is not None and network.profile.endswith(".toml"):  # else it is a name
+    if network.profile is not None and network.profile.endswith(".toml"):  # otherwise it is a name
         network = changed(network, "profile")
     return dataclasses.replace(experiment, data=data, model=model, network=network)

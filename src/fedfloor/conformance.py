@@ -1,7 +1,7 @@
-"""The contract of a method, tested on small parks: simulation, prices, drawings and deployment rely on it.
+"""The contract of a method, tested on small parks; simulation, prices, drawings and deployment rely on it.
 
-Each check is a few rounds on pictures of labels that take about a second. A method from outside is tried as the
-built-in ones are.
+Each check consists of a few rounds on pictures of labels, about a second. User-defined and built-in methods are tested
+alike.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TABLE: dict[str, Any] = {
 
 
 class BrokenError(Exception):
-    """A method violates the contract."""
+    """An error: a method violates the contract."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Contract:
 
     Args:
         method: the method's name, or ``module:Name``.
-        changes: further keys, such as ``methods.NAME.share=0.5``, as the command line's ``--set``.
+        changes: additional keys, such as ``methods.NAME.share=0.5``, as for ``--set``.
         folder: the folder for the runs.
     """
 
@@ -69,7 +69,7 @@ class Contract:
         self._runs = 0
 
     def experiment(self, **more: Mapping[str, Any]) -> Experiment:
-        """Return the experiment, with tables changed."""
+        """Return the experiment of the checks, with changed tables."""
         table = copy.deepcopy(TABLE) | {"method": {"name": self.method}}
         for name, part in more.items():
             table[name] = {**table.get(name, {}), **part}
@@ -78,14 +78,14 @@ class Contract:
         return config.from_table(table)
 
     def run(self, experiment: Experiment, place: str = "", ranks: int = 1, **more: Any) -> Run:
-        """Train."""
+        """Train an experiment in a subfolder and return the run."""
         self._runs += not place
         return run(experiment, self.folder / (place or f"run-{self._runs}"), ranks=ranks, **more)
 
     # -- checks -----------------------------------------------------------------------------------------------------
 
     def plans_are_pure(self) -> None:
-        """Equal arguments give equal plans, and the state stays unchanged."""
+        """Check that equal arguments give equal plans and leave the state unchanged."""
         experiment = self.experiment()
         park, method = build_park(experiment), config.combined(experiment)
         view, costs = forecast.seen(experiment, park, method)
@@ -95,28 +95,30 @@ class Contract:
         now = forecast.at(view, costs, park, method, 1, 0, {})
         before = json.dumps(state.notes, sort_keys=True)
         first, second = (method.plan(state, now, generator(experiment.seed, "plan", 1)) for _ in range(2))
-        _demand(first == second, "two plans of the same round differ: draw chance from rng alone, and keep nothing.")
+        _demand(
+            first == second, "two plans of the same round differ: draw random numbers only from rng, and keep no state."
+        )
         same = json.dumps(state.notes, sort_keys=True) == before
-        _demand(same, "plan() changed the state's notes: absorb() returns a new state.")
+        _demand(same, "plan() changed the state's notes: return a new state from absorb() instead.")
 
     def plans_are_data(self) -> None:
-        """A plan is JSON, can be drawn and resolved, and names existing devices."""
+        """Check that a plan can be written as JSON, drawn and resolved, and refers to existing devices."""
         experiment = self.experiment()
         park = build_park(experiment)
         plan = forecast.first_round(experiment, park)
         walk.check(plan, park.devices)
         again = text.from_json(json.loads(json.dumps(text.to_json(plan))))
-        _demand(again == plan, "it is not the same read from JSON.")
-        _demand(plan_svg.svg(plan).startswith("<svg") and bool(plan_text.tree(plan)), "it cannot be drawn.")
+        _demand(again == plan, "the plan differs after writing to JSON and reading.")
+        _demand(plan_svg.svg(plan).startswith("<svg") and bool(plan_text.tree(plan)), "the plan cannot be drawn.")
 
     def training_moves_the_model(self) -> None:
-        """Three rounds train, and every number stays finite."""
+        """Check that three rounds train the model, and all numbers are finite."""
         done = self.run(self.experiment())
         _healthy(done)
-        _demand(any(line.train_loss is not None for line in done.lines), "nothing was trained in any round.")
+        _demand(any(line.train_loss is not None for line in done.lines), "the model did not change in any round.")
 
     def rounds_have_a_price(self) -> None:
-        """The network's seconds, bytes and joules of each round are finite."""
+        """Check that seconds, bytes and joules of each round on the network are finite."""
         lines = self._ledger(self.run(self.experiment()))
         for line in lines:
             total = line["priced"]["total"]
@@ -124,23 +126,23 @@ class Contract:
             _demand(fair, f"round {line['round']} costs {total}.")
 
     def ranks_change_nothing(self) -> None:
-        """One rank or two: the same ledger and the same model, to the bit; lost visits included."""
+        """Check that ledger and model are identical to the bit with one and two ranks, also with lost visits."""
         experiment = self.experiment(faults={"visit": 0.3})
         self._same(self.run(experiment, ranks=1), self.run(experiment, ranks=2))
 
     def a_resumed_run_is_the_same(self) -> None:
-        """A run that is stopped after a round and resumed: the same ledger and the same model."""
+        """Check that ledger and model of a stopped and resumed run are those of an uninterrupted run."""
         experiment = self.experiment(faults={"visit": 0.3})
         whole = self.run(experiment)
         self.run(experiment, "cut", limits=Limits(stop_after=1))
         self._same(whole, self.run(experiment, "cut", resume=True))
 
     def lost_visits_are_borne(self) -> None:
-        """With four of ten visits lost, the run continues, and numbers stay finite."""
+        """Check that a run with 40 % of visits lost continues with finite numbers."""
         _healthy(self.run(self.experiment(faults={"visit": 0.4})))
 
     def one_device_is_a_park(self) -> None:
-        """A park of one device, or a refusal by the method that states its requirement."""
+        """Check that the method runs in a park of one device, or refuses it with its requirement."""
         experiment = self.experiment(park={"devices": 1, "factories": 1}, data={"partition": {"kind": "iid"}})
         try:
             forecast.first_round(experiment, build_park(experiment))
@@ -149,7 +151,7 @@ class Contract:
         self.run(experiment)
 
     def one_class_per_device_is_a_park(self) -> None:
-        """Devices that hold a single class each."""
+        """Check that the method runs with a single class on each device."""
         self.run(self.experiment(data={"partition": {"kind": "shards", "per_device": 1}}))
 
     # ---------------------------------------------------------------------------------------------------------------
@@ -162,7 +164,7 @@ class Contract:
         for first, second in zip(self._ledger(ours), self._ledger(theirs), strict=True):
             keys = [key for key in first if first[key] != second.get(key)]
             _demand(not keys, f"round {first['round']} differs in {', '.join(keys)}.")
-        _demand(ours.model.read_bytes() == theirs.model.read_bytes(), "the ledgers are the same, the models are not.")
+        _demand(ours.model.read_bytes() == theirs.model.read_bytes(), "the ledgers are equal, but the models differ.")
 
 
 CHECKS: dict[str, Callable[[Contract], None]] = {
@@ -172,9 +174,9 @@ CHECKS: dict[str, Callable[[Contract], None]] = {
     "rounds have a price": Contract.rounds_have_a_price,
     "one rank or two is the same": Contract.ranks_change_nothing,
     "stopped and resumed is the same": Contract.a_resumed_run_is_the_same,
-    "lost visits are borne": Contract.lost_visits_are_borne,
-    "one device is a park": Contract.one_device_is_a_park,
-    "one class per device is a park": Contract.one_class_per_device_is_a_park,
+    "lost visits are tolerated": Contract.lost_visits_are_borne,
+    "runs with one device": Contract.one_device_is_a_park,
+    "runs with one class per device": Contract.one_class_per_device_is_a_park,
 }
 
 
@@ -183,7 +185,7 @@ def check_method(method: str, changes: Sequence[str] = ()) -> Iterator[Check]:
 
     Args:
         method: the method's name, or ``module:Name``.
-        changes: further keys of the experiment, as ``--set`` takes them.
+        changes: additional keys of the experiment, as for ``--set``.
 
     Raises:
         SettingError: the method does not exist, or cannot be read.
@@ -197,15 +199,15 @@ def check_method(method: str, changes: Sequence[str] = ()) -> Iterator[Check]:
                 check(contract)
             except (BrokenError, FedfloorError) as error:
                 yield Check(name, str(error))
-            except Exception as error:  # of the method's own code
+            except Exception as error:  # raised by the method's code
                 yield Check(name, f"{type(error).__name__}: {error}")
             else:
                 yield Check(name)
 
 
 def _healthy(done: Run) -> None:
-    """Require all rounds, and finite losses."""
-    _demand(len(done.lines) == ROUNDS, f"{len(done.lines)} of {ROUNDS} rounds came out.")
+    """Require that all rounds are complete, with finite losses."""
+    _demand(len(done.lines) == ROUNDS, f"{len(done.lines)} of {ROUNDS} rounds are complete.")
     finite = all(line.loss is None or math.isfinite(line.loss) for line in done.lines)
     _demand(finite, "the loss is not finite.")
 

@@ -1,7 +1,7 @@
-"""Figures of anomaly detection in recordings: rows in the order of time, without point adjustment.
+"""Metrics of anomaly detection in recordings, which are rows in the order of time, without point adjustment.
 
-A method that may count a whole anomaly as found because one of its rows was (point adjustment) lets random scores look
-as good as the best detectors; Kim et al., AAAI 2022. Nothing here does that.
+With point adjustment, a single detected row makes a whole anomaly count as detected, so that random scores seem as good
+as the best detectors (Kim et al., AAAI 2022).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
-FALSE_ALARM = 0.11  # the cost of one in NAB's standard profile; a missed change costs 1
-WINDOWS = 0.1  # share of a recording that NAB's windows have together
-BUFFER = 100  # rows around an anomaly, at most, that VUS-PR takes for partly abnormal
+FALSE_ALARM = 0.11  # the cost of a false alarm in NAB's standard profile; a missed change costs 1
+WINDOWS = 0.1  # total length of NAB's windows as a share of a recording
+BUFFER = 100  # rows around an anomaly, at most, that are partly abnormal for VUS-PR
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,9 +28,9 @@ class Detection:
     Args:
         odd: bool [n], whether a row is abnormal.
         score: float64 [n], the higher the more abnormal.
-        alarm: bool [n].
-        recording: int [n]; rows of a recording are neighbours.
-        buffer: rows around an anomaly, at most, that VUS-PR takes for partly abnormal; 1 or less: :data:`BUFFER`.
+        alarm: bool [n], whether a row has an alarm.
+        recording: int [n], the recording of each row; rows of a recording are adjacent.
+        buffer: rows around an anomaly, at most, that are partly abnormal for VUS-PR; up to 1: :data:`BUFFER`.
     """
 
     odd: Flags
@@ -40,7 +40,7 @@ class Detection:
     buffer: int = 1
 
     def recordings(self) -> Iterator[slice]:
-        """Return the bounds of each recording."""
+        """Yield the slice of each recording's rows."""
         edges = np.flatnonzero(np.diff(self.recording)) + 1
         for first, end in zip([0, *edges.tolist()], [*edges.tolist(), len(self.odd)], strict=True):
             if end > first:
@@ -64,7 +64,7 @@ def missed(detection: Detection) -> float | None:
 
 
 def changes(flags: Flags) -> NDArray[np.int64]:
-    """Return the rows in which flags differ from the row before.
+    """Return the rows in which flags differ from the preceding row.
 
     >>> changes(np.array([False, True, True, False])).tolist()
     [1, 3]
@@ -73,7 +73,7 @@ def changes(flags: Flags) -> NDArray[np.int64]:
 
 
 def switched(alarm: Flags) -> NDArray[np.int64]:
-    """Return the rows in which alarms begin or end; an alarm in the first row begins there.
+    """Return the rows in which alarms begin or end, including an alarm in the first row.
 
     >>> switched(np.array([True, True, False])).tolist()
     [0, 2]
@@ -82,21 +82,22 @@ def switched(alarm: Flags) -> NDArray[np.int64]:
 
 
 def nab_points(detected: NDArray[Any], points: NDArray[Any], window: float) -> float:
-    r"""Return NAB's sum of points of a recording, standard profile, as SKAB's leaderboard counts them.
+    r"""Return NAB's sum of points of a recording with the standard profile, as in SKAB's leaderboard.
 
-    Around each change c lies a window from c − W/2 to c + W/2, ends included; of two that overlap the later begins
-    where the earlier ends. The first detection in a window, at a share p of its width, gives
-    0.445 − 0.555·tanh(π(p − ½))/tanh(π/2): 1 where the window begins, 0.445 at the change, −0.11 where it ends. A
-    window without one costs 1, a detection outside of windows 0.11. So does the package tsad of SKAB's authors, with
-    windows of 30 s centred on changes (github.com/waico/SKAB at c031ef6, notebooks/isolation_forest.ipynb). Lavin and
-    Ahmad, IEEE ICMLA 2015, arXiv 1510.03336, have another curve, and cheaper false alarms soon after a window.
+    Each change c has a window from c − W/2 to c + W/2, inclusive; if two overlap, the later begins at the end of the
+    earlier. The first detection in a window, at a share p of its width, gives
+    0.445 − 0.555·tanh(π(p − ½))/tanh(π/2): 1 at the beginning of the window, 0.445 at the change, −0.11 at the end. A
+    window without detection costs 1, a detection outside windows 0.11. This is the rule of the package tsad of SKAB's
+    authors, with windows of 30 s centred on changes (github.com/waico/SKAB at c031ef6,
+    notebooks/isolation_forest.ipynb). Lavin and Ahmad, IEEE ICMLA 2015, arXiv 1510.03336, use another curve, and
+    cheaper false alarms shortly after a window.
 
     Args:
-        detected: when a change is detected, ascending, in rows or seconds.
-        points: when the true changes are, ascending.
+        detected: the ascending times of detected changes, in rows or seconds.
+        points: the ascending times of true changes.
         window: W, in the same unit.
 
-    >>> round(nab_points(np.array([5, 10, 40]), np.array([10]), window=10), 3)  # the second is not counted
+    >>> round(nab_points(np.array([5, 10, 40]), np.array([10]), window=10), 3)  # the second detection is not counted
     0.89
     """
     total, begin = 0.0, -math.inf
@@ -121,9 +122,9 @@ def nab_score(points: float, many: int) -> float | None:
 
 
 def nab(detection: Detection) -> float | None:
-    """Return NAB's score over the recordings: changes are where labels switch, detections where alarms switch.
+    """Return NAB's score over the recordings, for changes of labels, detected by changes of alarms.
 
-    The windows of a recording have a tenth of its rows together.
+    The windows of a recording have a tenth of its rows in total.
     """
     sums, many = 0.0, 0
     for part in detection.recordings():
@@ -136,13 +137,14 @@ def nab(detection: Detection) -> float | None:
 def vus_pr(detection: Detection) -> float | None:
     r"""Return the volume under the surface of precision and recall over thresholds and buffers ℓ = 0 … L.
 
-    A buffer makes a row d ≤ ℓ/2 rows beside an anomaly abnormal by √(1 − d/ℓ). With these labels y and alarms a of a
-    threshold: precision Σ y·a/Σ a, recall min(1, Σ y·a / ½(Σ y₀ + Σ y)) times the share of anomalies that have an alarm
-    in them or their buffer, y₀ the labels without buffers. The area is Σ (R_t − R_{t−1})·P_t over the distinct scores
-    from the highest, the volume the mean of the areas. Paparrizos et al., PVLDB 15 (2022) 2774.
+    With a buffer ℓ, a row at a distance of d ≤ ℓ/2 rows from an anomaly has the label y = √(1 − d/ℓ). For alarms a of a
+    threshold, the precision is P = Σ y·a/Σ a, and the recall R is min(1, Σ y·a / ½(Σ y₀ + Σ y)), with labels y₀ without
+    buffers, times the share of anomalies with an alarm in them or their buffer. The area is Σ (R_t − R_{t−1})·P_t over
+    the distinct scores from the highest, and the volume is the mean of the areas. Paparrizos et al., PVLDB 15 (2022)
+    2774.
 
     Returns:
-        None without an anomaly.
+        The volume, 0 to 1; None without an anomaly.
 
     >>> odd = np.array([0, 0, 1, 1, 0, 0], bool)
     >>> vus_pr(Detection(odd, odd.astype(float), odd, np.zeros(6, int), buffer=2)) > 0.8
@@ -176,7 +178,7 @@ def vus_pr(detection: Detection) -> float | None:
 
 
 def _segments(detection: Detection) -> tuple[list[int], list[int], list[tuple[int, int]]]:
-    """Return first row, end and recording's bounds of each anomaly."""
+    """Return the first rows and the ends of all anomalies, and the bounds of their recordings."""
     starts, ends, bounds = list[int](), list[int](), list[tuple[int, int]]()
     for part in detection.recordings():
         flags = np.concatenate([[False], detection.odd[part], [False]])

@@ -1,4 +1,4 @@
-"""An experiment file for the user's data, drafted from their properties."""
+"""Drafts of experiment files for the user's data, based on the properties of the data."""
 
 from __future__ import annotations
 
@@ -48,28 +48,28 @@ from fedfloor.tasks.task import Task
 
 log = logging.getLogger(__name__)
 
-ROUNDS, ROUNDS_OF_ROWS = 20, 50  # single rows are quick to train on, and networks slow to fit their thresholds
+ROUNDS, ROUNDS_OF_ROWS = 20, 50  # single rows train fast, but networks need many rounds for thresholds
 LEVELS, EVERY = 404, 20  # rounds of boosted trees, 100 of four levels, and between two evaluations
 MOST_SUMS = 500  # features times outputs: beyond, a device's sums are above 1 MB in each round
 BATCH = 32
-WINDOW, SHORTEST = 20, 3  # rows that a forecast or a life is predicted from, where none are given; of short recordings
-CLIP = 1.0  # norm of a forecast's gradients
-TRIES = 8  # of reading the data, each of which may correct one mistake in the draft
-MOST_NUMBERS = 30  # classes that are numbers, without a list of them
+WINDOW, SHORTEST = 20, 3  # default rows of windows for a forecast or a life; the least, for short recordings
+CLIP = 1.0  # norm of gradients in forecasting, at most
+TRIES = 8  # attempts to read the data, each of which may correct a mistake in the draft
+MOST_NUMBERS = 30  # numeric classes that need not be listed, at most
 ENDINGS = (".npz", *own.WHOLE, *(f"{kind}{packed}" for kind in own.TABLES for packed in ("", *PACKED)))
-LASTING = 5  # rows that a label must last for on average, before windows are proposed
-RARE = 0.1  # share of the training samples below which a class is rare, where classes are few
-DATED = 1e8  # seconds from 1970 on, from which a number is shown as a date
-FILES = {"cmapss": r"(train|test|rul)_fd00[1-4]\.txt", "tep": r"d\d\d(_te)?\.dat"}  # of published data sets
-BUNDLED = ("cmapss", "skab", "tep")  # experiments of these names come along
-HEAVY = 0.25  # share of the sensors with heavy tails from which networks take asinh of their input
-MANY, MOST_SUSPECTS = 3, 12  # constant sensors from which they share a sentence; sentences on sensors
-LISTED = 20  # files of a folder by which it is known for a published one's
-SMALLEST_PICTURE = 18  # pixels a side, of the network with convolutions
+LASTING = 5  # average duration of a label, in rows, from which windows are proposed
+RARE = 0.1  # share of the training samples below which a class is rare, if there are few classes
+DATED = 1e8  # seconds since 1970 from which a number is shown as a date
+FILES = {"cmapss": r"(train|test|rul)_fd00[1-4]\.txt", "tep": r"d\d\d(_te)?\.dat"}  # file names of published data sets
+BUNDLED = ("cmapss", "skab", "tep")  # data sets with a bundled experiment
+HEAVY = 0.25  # share of sensors with heavy tails from which the network applies asinh to its input
+MANY, MOST_SUSPECTS = 3, 12  # constant sensors from which they share a sentence; sentences on sensors, at most
+LISTED = 20  # files of a folder examined for a published data set
+SMALLEST_PICTURE = 18  # pixels per side, for the network with convolutions
 
 
 def title(path: Path) -> str:
-    """Return the name of an experiment on data: the data's name without suffixes, valid as a folder's name.
+    """Return the name of an experiment: the data's name without suffixes, valid as the name of a folder.
 
     >>> title(Path("halls/press: A.csv.gz"))
     'press- A'
@@ -86,12 +86,12 @@ def _folder_name(text: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """An experiment for the user's data.
+    """A draft of an experiment for the user's data.
 
     Attributes:
-        text: the experiment file's.
-        park: its park.
-        notes: the assumed roles of columns, folders and the split, the reasons and the alternatives: a sentence each.
+        text: the text of the experiment file.
+        park: the park of the experiment.
+        notes: sentences on the assumed roles of columns and folders and the split, with reasons and alternatives.
     """
 
     text: str
@@ -100,20 +100,20 @@ class Draft:
 
 
 def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
-    """Inspect data and draft an experiment that trains on them.
+    """Inspect data and return a draft of an experiment that trains on them.
 
-    The roles of a table's columns and the split are guessed where they are not given, and written down with the
-    alternatives as comments. Missing values without a setting are drafted as ``previous`` where rows have
-    times, else as ``mean``; sensors without any value are left out.
+    Roles of columns and the split are guessed unless given, and written to the file with the alternatives as comments.
+    The default treatment of missing values is ``previous`` for rows with times, otherwise ``mean``; sensors without any
+    value are left out.
 
     Args:
         path: a table, a folder or an ``.npz`` file.
-        out: the path of the experiment file, which names the experiment; paths to data are relative to it.
+        out: the path of the experiment file, which determines the experiment's name; paths to data are relative to it.
         changes: ``a.b=value`` texts, as for ``--set``.
 
     Raises:
-        SettingError: a mistake in the data, or something that can be read in two ways; the message names file, row and
-            column, and what to add.
+        SettingError: a mistake or an ambiguity in the data; the message names file, row and column, and the settings to
+            add.
     """
     document = _given(path, out, changes)
     data, source = document["data"], expanded(path)
@@ -144,7 +144,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     _show(path.name, notes, park, data)
     simple = detects and not document.get("model", {}).get("name") and not document.get("method", {}).get("name")
     paced = any(change.startswith("rounds=") for change in changes)
-    if simple:  # the model that anything deeper must beat comes first
+    if simple:  # the simple model that deeper networks must beat is drafted first
         document.setdefault("model", {})["name"], document.setdefault("method", {})["name"] = "monitor", "pca"
         document["rounds"] = document["rounds"] if paced else 1
     unmarked = _unmarked(document, park.dataset)
@@ -165,7 +165,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
 
 
 def _given(path: Path, out: Path, changes: Sequence[str]) -> dict[str, Any]:
-    """Return the experiment as far as it is given, checked before anything is guessed."""
+    """Return the given settings of the experiment, checked before any guess."""
     document: dict[str, Any] = {
         "name": _folder_name(out.stem) or title(path),
         "rounds": ROUNDS,
@@ -182,7 +182,7 @@ def _given(path: Path, out: Path, changes: Sequence[str]) -> dict[str, Any]:
 
 
 def _show(name: str, notes: Sequence[str], park: Park, data: Mapping[str, Any]) -> None:
-    """Log the notes on a draft, and warn of gaps and of sensors whose names are doubtful."""
+    """Log the notes on a draft, and warn of gaps and of sensors with doubtful names."""
     for sentence in notes:
         log.info("%s: %s%s", name, sentence, "" if sentence[-1] in ".?" else ".")
     warn_of_gaps(park)
@@ -191,7 +191,7 @@ def _show(name: str, notes: Sequence[str], park: Park, data: Mapping[str, Any]) 
 
 
 def _ahead(document: dict[str, Any], park: Park, notes: list[str], *, window: bool) -> Park:
-    """Exclude columns given by a calendar or a category from the forecast, and set windows of a period, unless set.
+    """Exclude calendar columns and categories from the forecast, and set windows of a period, unless set.
 
     Args:
         document: the draft, with its task.
@@ -206,7 +206,7 @@ def _ahead(document: dict[str, Any], park: Park, notes: list[str], *, window: bo
     if "sensors" not in task and known and sensors:
         task["sensors"] = sensors
         given = named([name for name in columns if name in known])
-        notes.append(f"{given}: of a calendar or a category, which help to forecast and are not forecast")
+        notes.append(f"{given}: from a calendar or a category, therefore inputs of the forecast only")
     data["task"] = task
     if data != before:
         park = build_park(config.from_table(document))
@@ -214,12 +214,12 @@ def _ahead(document: dict[str, Any], park: Park, notes: list[str], *, window: bo
     if rows is not None:
         length = max(rows, WINDOW)
         wider = data | {"window": {"length": length, "step": 1}, "task": {**task, "season": rows}}
-        with suppress(SettingError):  # too few rows for such windows
+        with suppress(SettingError):  # too few rows for these windows
             park = build_park(config.from_table(document | {"data": wider}))
             data.update(wider)
             notes.append(
-                f"values recur after {rows} rows, so windows have {length}, and the value a season before is a "
-                "reference: --set data.task.season=N --set data.window.length=N for others"
+                f"values recur after {rows} rows, therefore windows have {length} rows, and the value of a season "
+                "before is a reference: --set data.task.season=N --set data.window.length=N for others"
             )
             return park
     if not window:
@@ -232,7 +232,7 @@ def _windows(length: int) -> str:
 
 
 def _with_candidates(lack: NoColumnError, data: Mapping[str, Any]) -> NoColumnError:
-    """Return the error for a missing column of devices or labels, with the candidates."""
+    """Return the error for a missing column of devices or labels, with candidates for it."""
     task, able = _task(data), guess.candidates(lack.path, data, lack.role)
     known = {*lack.names, *data.get("columns", {})}
     unlabelled = lack.role == "device" and "label" not in known and task == CLASSIFICATION
@@ -244,7 +244,7 @@ def _with_candidates(lack: NoColumnError, data: Mapping[str, Any]) -> NoColumnEr
 
 
 def _without(document: dict[str, Any], left: Sequence[str]) -> Park:
-    """Record columns that are left out, and return the park without them."""
+    """Leave columns out of a draft, and return the park without them."""
     columns = document["data"].setdefault("columns", {})
     columns["ignore"] = [*columns.get("ignore", ()), *left]
     categories = {name: how for name, how in columns.pop("categories", {}).items() if name not in left}
@@ -253,17 +253,17 @@ def _without(document: dict[str, Any], left: Sequence[str]) -> Park:
 
 
 def _tails(dataset: Dataset, *, detects: bool) -> list[str]:
-    """Return a sentence on sensors with heavy tails, where the network is chosen for them."""
+    """Return a sentence on sensors with heavy tails if they determine the network, otherwise an empty list."""
     if _network(dataset, detects=detects) != "mlp-sensor-asinh":
         return []
     heavy = named(proposals.heavy_tailed(dataset))
-    return [f"heavy tails, values far beyond most others, of {heavy}: so the network takes asinh of its input"]
+    return [f"heavy tails (values far beyond most others) of {heavy}: the network applies asinh to its input"]
 
 
 def _train(document: dict[str, Any], park: Park, *, rounds: bool) -> None:
-    """Fill in the work of devices, the scaling of pictures, and for single rows the number of rounds, unless set.
+    """Set the work of devices, the scaling of pictures and, for single rows, the number of rounds, unless given.
 
-    Dealt devices have other sizes with another seed: the smallest then trains in shorter mini-batches.
+    With another seed, dealt devices have other sizes, and the smallest uses shorter mini-batches.
     """
     work = document.setdefault("work", {})
     dealt = "partition" in document["data"]
@@ -276,9 +276,9 @@ def _train(document: dict[str, Any], park: Park, *, rounds: bool) -> None:
     if sensors and not {"lr", "momentum", "optimizer"} & {*work}:
         rate = 0.01 if park.dataset.task.targets else 0.02
         rows = park.dataset.shape[-1] if park.dataset.task.ahead else WINDOW
-        linear = round(0.05 * min(1.0, WINDOW / rows), 4)  # the gradient of a linear layer grows with its inputs
+        linear = round(0.05 * min(1.0, WINDOW / rows), 4)  # a linear layer's gradient grows with the number of inputs
         work |= {"lr": linear if document["model"]["name"] == "linear" else rate, "momentum": 0.9}
-        if park.dataset.task.ahead:  # sensors that stand still and jump, such as of rain, throw a linear layer far off
+        if park.dataset.task.ahead:  # jumps of mostly constant sensors, such as rain, make a linear layer diverge
             work.setdefault("clip_norm", CLIP)
     if sensors and len(park.dataset.shape) == 1 and rounds:
         document["rounds"] = ROUNDS_OF_ROWS
@@ -286,19 +286,19 @@ def _train(document: dict[str, Any], park: Park, *, rounds: bool) -> None:
 
 
 def _unmarked(document: dict[str, Any], dataset: Dataset) -> list[str]:
-    """Judge a reconstruction without marked test samples by its error, unless a headline is given; return a note."""
+    """Set the reconstruction error as headline metric if no test sample is an anomaly, unless given; return notes."""
     tested = np.count_nonzero(np.bincount(dataset.y_test))
     if not isinstance(dataset.task, Reconstruction) or tested > 1 or "headline" in document.get("evaluate", {}):
         return []
     document.setdefault("evaluate", {})["headline"] = "reconstruction error"
     return [
-        "no test sample is marked as an anomaly: runs are judged by the reconstruction error; labels, which only "
-        "judge: --set data.columns.label=NAME"
+        "no test sample is marked as an anomaly: the headline metric is the reconstruction error; for labels, used "
+        "only in evaluations: --set data.columns.label=NAME"
     ]
 
 
 def _guess(data: dict[str, Any], path: Path) -> list[str]:
-    """Fill in the probable roles of a table's columns, and return them in words."""
+    """Set the probable roles of a table's columns, and return sentences on them."""
     table, folder = path, path.is_dir()
     if folder:
         files = [file for file in walk(path) if not file.empty]
@@ -320,10 +320,10 @@ def _guess(data: dict[str, Any], path: Path) -> list[str]:
         needed = ("device", *needed)
     try:
         guessed = guess.guess(table, data, needed)
-    except SettingError as error:  # which names the file, but not its folder
+    except SettingError as error:  # its message names the file, but not its folder
         place = next(file.name.removesuffix(table.name) for file in files if file.path == table) if folder else ""
         raise SettingError(f"{place}{error}") from error
-    sentences = [f"rows {', '.join(map(str, above))} are no data (titles or units), so skipped"] if above else []
+    sentences = [f"rows {', '.join(map(str, above))} are no data (titles or units) and are skipped"] if above else []
     sentences += guess.words(guessed, data)
     if (task := _task(data)).kind == "reconstruction" or task.ahead:
         sentences += guess.marks(table, data, guessed, judged=not task.ahead)
@@ -332,7 +332,7 @@ def _guess(data: dict[str, Any], path: Path) -> list[str]:
 
 
 def _mend(document: dict[str, Any], notes: list[str], *, timed: bool) -> str:
-    """Leave out empty sensors and choose the treatment of missing values; return a comment on these."""
+    """Correct a draft for empty sensors, missing values and the split; return a comment on missing values."""
     data, note = document["data"], ""
     free = (_task(data).ahead > 0 or (data.get("remaining") and "bins" not in data)) and "window" not in data
     if free:
@@ -356,14 +356,14 @@ def _mend(document: dict[str, Any], notes: list[str], *, timed: bool) -> str:
                 raise
             _ignore(data, empty.columns)
             names = ", ".join(map(repr, empty.columns))
-            notes.append(f"{names} {'hold' if len(empty.columns) > 1 else 'holds'} no value in any row, so ignored")
+            notes.append(f"{names} {'hold' if len(empty.columns) > 1 else 'holds'} no value in any row and is ignored")
         except MeasureError as measure:
             if "task" in data:
                 raise
             data["task"] = {"kind": "regression"}
             several = str(measure).partition("'data.bins=")[2].partition("'")[0] or "[EDGE, …]"
             notes.append(
-                "the label is a number, which is predicted as it is; classes of its ranges: "
+                "the label is a number and is predicted as a number; for classes of its ranges: "
                 f"--set 'data.bins={several}'"
             )
         except SmallDevicesError:
@@ -371,8 +371,8 @@ def _mend(document: dict[str, Any], notes: list[str], *, timed: bool) -> str:
                 raise
             data["split"] = {"kind": "device"}
             notes.append(
-                "split: by device (whole devices, which never train), because by time the ends of short recordings "
-                "have no test sample"
+                "split: by device (whole devices, excluded from training), because by time the ends of short "
+                "recordings have no test sample"
             )
         except OneClassError:
             if "split" in data or "test" in data or not _resplit(document, notes):
@@ -384,13 +384,13 @@ def _mend(document: dict[str, Any], notes: list[str], *, timed: bool) -> str:
 
 
 def _ignore(data: dict[str, Any], names: Sequence[str]) -> None:
-    """Leave columns out."""
+    """Add columns to those left out."""
     columns = data.setdefault("columns", {})
     columns["ignore"] = [*columns.get("ignore", ()), *names]
 
 
 def _untimed(data: dict[str, Any], notes: list[str]) -> bool:
-    """Leave a column of dates out that was guessed to be the time; return False where its name leaves no doubt."""
+    """Leave out a column of dates that was guessed to be the time; return False if its name is clear."""
     name = data.get("columns", {}).get("time", "")
     if not name or guess.is_called_time(name):
         return False
@@ -398,14 +398,14 @@ def _untimed(data: dict[str, Any], notes: list[str]) -> bool:
     data["columns"]["time"] = ""
     notes[:] = [note for note in notes if note != f"'{name}' is taken for the time"]
     notes.append(
-        f"'{name}' holds dates, but rows are not in their order, so it is left out; if it is the time: --set "
+        f"'{name}' holds dates, but rows are not in their order, therefore it is left out; if it is the time: --set "
         f"'data.columns.time={name}' --set data.sort=true"
     )
     return True
 
 
 def _resplit(document: dict[str, Any], notes: list[str]) -> bool:
-    """Choose a split whose training rows have several classes; return whether there is one."""
+    """Set a split whose training rows have several classes; return whether there is one."""
     data = document["data"]
     for kind in ("device", "stratified"):
         with suppress(SettingError):
@@ -427,23 +427,25 @@ def _task(data: Mapping[str, Any]) -> Task:
 
 
 def _asked(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
-    """Return a sentence on the target and its usual settings; none for classes."""
+    """Return a sentence on the target and its usual settings; an empty list for classes."""
     if not dataset.task.targets:
         return []
     names, given = ", ".join(dataset.task.called()[:8]), data.get("task")
     given = given if isinstance(given, Mapping) else {}
     wishes = {"loss": "data.task.loss=quantile (with intervals)", "unit": "data.task.unit=NAME"}
     if dataset.task.ahead:
-        return [f"forecast are the next {dataset.task.ahead} rows of {names}; others: --set data.task.horizon=N, --set "
-                "'data.task.sensors=[…]'. Beside the repeated last value: fedfloor run --references"]  # fmt: skip
+        return [f"the forecast is the next {dataset.task.ahead} rows of {names}; others: --set data.task.horizon=N, "
+                "--set 'data.task.sensors=[…]'. Compare with repeated values: fedfloor run --references"]  # fmt: skip
     if dataset.task.lives or data.get("remaining"):
-        wishes |= {"cap": "data.task.cap=125 (no sensor shows a longer life)"}
+        wishes |= {"cap": "data.task.cap=125 (if sensors show no longer life)"}
     left = [f"--set {text}" for key, text in wishes.items() if key not in given]
-    return [f"predicted is {names}" + (f"; useful settings, with --task regression: {', '.join(left)}" if left else "")]
+    return [
+        f"the target is {names}" + (f"; useful settings, with --task regression: {', '.join(left)}" if left else "")
+    ]
 
 
 def _proposed(document: dict[str, Any], path: Path, notes: list[str], *, settled: bool) -> tuple[Park, str]:
-    """Return the park with the split that fits, of the given kind if any; record both."""
+    """Set the most suitable split, or complete a given kind; return the park and the sentence on the split."""
     experiment, data = config.from_table(document), document["data"]
     if settled:
         return build_park(experiment), str(data["split"]["kind"])
@@ -459,9 +461,9 @@ def _proposed(document: dict[str, Any], path: Path, notes: list[str], *, settled
 
 
 def _check_published(path: Path, data: Mapping[str, Any]) -> None:
-    """Refuse the name of a published data set, one of its files or a folder of them: experiments read it by name.
+    """Refuse a published data set, given by its name, file or folder, because experiments read it by name.
 
-    A file of such a name that has names of columns, in its first row or in ``[data] header``, is another.
+    A file with the same name but with names of columns, in its first row or in ``[data] header``, is accepted.
     """
     name = path.name if path.name in SOURCES and not path.exists() else None
     inside = [path, *islice(path.iterdir(), LISTED)] if path.is_dir() else [path]
@@ -472,8 +474,8 @@ def _check_published(path: Path, data: Mapping[str, Any]) -> None:
         return
     own = f"fedfloor run {name}, or " if name in BUNDLED else ""
     raise SettingError(
-        f"{path.name}: '{name}' is a published data set, which experiments read by its name: {own}[data] name = "
-        f'"{name}". Its files belong into the folder {name} of --set data.root=FOLDER or of $FEDFLOOR_DATA.'
+        f"{path.name}: '{name}' is a published data set, which experiments read by name: {own}[data] name = "
+        f'"{name}". Put its files into the folder {name} in $FEDFLOOR_DATA, or in FOLDER with --set data.root=FOLDER.'
     )
 
 
@@ -483,20 +485,20 @@ def _has_names(path: Path) -> bool:
 
 
 def _regimes(data: dict[str, Any], dataset: Dataset) -> list[str]:
-    """Normalise by operating regime where regimes move sensors, and return this in words."""
+    """Set normalisation by operating regime if sensors depend on regimes; return sentences on it."""
     proposal = None if "normalise" in data or dataset.task.ahead else proposals.regimes(dataset)
     if proposal is None:
         return []
     columns, regimes = proposal
     data["normalise"] = {"kind": "regime", "columns": columns, "regimes": regimes}
     return [
-        f"operating regimes: {regimes}, by the levels of {', '.join(columns)}. They move most sensors, which are "
-        "therefore normalised within each of them; with one scale for all rows: --set data.normalise=standard"
+        f"operating regimes: {regimes}, by the levels of {', '.join(columns)}. Most sensors depend on them and are "
+        "therefore normalised within each regime; for one scale for all rows: --set data.normalise=standard"
     ]
 
 
 def _check_classes(data: Mapping[str, Any], dataset: Dataset, name: str) -> None:
-    """Refuse labels with many different numbers, unless they are listed or have edges."""
+    """Refuse labels with many different numbers, unless classes or edges are given."""
     if data.get("classes") or data.get("bins") or len(dataset.classes) <= MOST_NUMBERS:
         return
     try:
@@ -514,7 +516,7 @@ def _check_classes(data: Mapping[str, Any], dataset: Dataset, name: str) -> None
 
 
 def _columns(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
-    """Return the assumed roles of the tables' columns in a sentence."""
+    """Return a sentence on the assumed roles of columns; an empty list for data without tables."""
     inputs, path = dataset.inputs, expanded(data["path"])
     folder = path.is_dir()
     if inputs.kind != "table" or (not folder and (data.get("format") or own.format_of(path)) == "npz"):
@@ -528,17 +530,17 @@ def _columns(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     sentences = [f"{role} is '{inputs.names[role]}'" for role, is_there in present.items() if is_there]
     if dataset.time is not None:
         first, last = (_moment(time, data.get("time_format")) for time in (dataset.time.min(), dataset.time.max()))
-        zone = ", in UTC, or as written where no time zone is given" if "-" in first[1:] else ""
+        zone = ", in UTC, or without a zone as written" if "-" in first[1:] else ""
         sentences[sentences.index(f"time is '{inputs.names['time']}'")] += f" (training: {first} to {last}{zone})"
     none = [role for role in ("time", "run") if not present[role]]
     lacking = f"; no column for {' or '.join(none)}" if none else ""
     roles = f"{', '.join(sentences)}{lacking}" if sentences else lacking.removeprefix("; ")
     sensors = f"{count(len(inputs.columns), 'sensor')}: {some(inputs.columns, 8)}"
-    return [f"columns: {roles}; {sensors}; another one: --set data.columns.ROLE=NAME"]
+    return [f"columns: {roles}; {sensors}; to change a role: --set data.columns.ROLE=NAME"]
 
 
 def _moment(time: float, form: str | None) -> str:
-    """Return a time as a date where it is one: given as a date, or in seconds since 1970."""
+    """Return a time as a text: a date if it was given as a date or in seconds since 1970, otherwise a number."""
     dated = form in EPOCHS or abs(time) >= DATED
     return f"{np.datetime64(int(time), 's')}".replace("T", " ") if dated else f"{time:g}"
 
@@ -551,8 +553,8 @@ def _last_is_label(dataset: Dataset, path: Path, data: Mapping[str, Any]) -> boo
 def _suspects(data: Mapping[str, Any], dataset: Dataset, *, free: bool) -> tuple[list[str], list[str]]:
     """Return a sentence for each column that is probably no sensor, and the columns left out for this reason.
 
-    Columns are left out where ``free``, for these give a class away or stay behind when it is predicted: all of a
-    classification, and counters of an anomaly detection. Others are proposed to be left out.
+    With ``free``, the columns that would reveal classes or are missing in later predictions are left out: all for a
+    classification, and counters for an anomaly detection. For others, the sentence proposes to leave them out.
     """
     suspects = findings(dataset)
     columns = data.get("columns", {})
@@ -562,10 +564,10 @@ def _suspects(data: Mapping[str, Any], dataset: Dataset, *, free: bool) -> tuple
     sentences = [f"{named(constant)} each have one value{proposals.CONSTANT}"] if constant else []
     sentences += [f"'{finding.sensor}' {finding.text}" for finding in suspects if finding.sensor not in constant]
     if len(sentences) > MOST_SUSPECTS:
-        sentences[MOST_SUSPECTS:] = [f"{len(sentences) - MOST_SUSPECTS} more sensors of this kind are below"]
+        sentences[MOST_SUSPECTS:] = [f"{len(sentences) - MOST_SUSPECTS} more of these sensors are in the list below"]
     many = {text: len(how["values"]) for text, how in categories.items() if how["kind"] == "one-hot"}
     sentences += [
-        f"'{text}' becomes {count} sensors, one for each text in it" for text, count in many.items() if count > FEW
+        f"'{text}' becomes {count} sensors, one for each of its texts" for text, count in many.items() if count > FEW
     ]
     texts = {f"{text}={value}": text for text, how in categories.items() for value in how.get("values", ())}
     doubtful = {texts.get(f.sensor, f.sensor): f.counts for f in suspects if f.leave}
@@ -593,7 +595,7 @@ def _suspects(data: Mapping[str, Any], dataset: Dataset, *, free: bool) -> tuple
 
 
 def _rare(document: Mapping[str, Any], dataset: Dataset) -> list[str]:
-    """Return a sentence on the rarest class and the settings for it, unless they are set."""
+    """Return a sentence on the rarest class and settings for it, unless they are set."""
     if dataset.task != CLASSIFICATION:
         return []
     evaluate, samples = document.get("evaluate", {}), np.bincount(dataset.y, minlength=len(dataset.classes))
@@ -604,17 +606,17 @@ def _rare(document: Mapping[str, Any], dataset: Dataset) -> list[str]:
     quoted = json.dumps(name, ensure_ascii=False)
     headline = "macro-F1" if sum(each < RARE for each in held.values()) > 1 else f"F1 of {name}"
     return [
-        f"class '{name}' has {100 * share:.2g} % of the samples to train on, which the accuracy hardly shows: judge by "
+        f"class '{name}' has {100 * share:.2g} % of the samples for training and hardly affects the accuracy: use "
         f"[evaluate] headline = {json.dumps(headline, ensure_ascii=False)}; train with [method] objective = "
-        f'"weighted"; or decide by a threshold, [decide] positive = {quoted} with [evaluate] on = "both"'
+        f'"weighted"; or decide with a threshold, [decide] positive = {quoted} with [evaluate] on = "both"'
     ]
 
 
 def _lasting(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
-    """Return a sentence on windows where samples are rows over time, and labels last for many of them."""
+    """Return a sentence on windows if samples are rows over time with labels that last for many rows."""
     if dataset.task != CLASSIFICATION or "window" in data or dataset.inputs.kind != "table":
         return []
-    if dataset.time is None and "label" not in data.get("layout", ""):  # a file of one label is a recording
+    if dataset.time is None and "label" not in data.get("layout", ""):  # a file with a single label is a recording
         return []
     owner = np.zeros(len(dataset.y), np.int64) if dataset.owner is None else dataset.owner
     change = np.flatnonzero((np.diff(dataset.y) != 0) | (np.diff(owner) != 0))
@@ -624,20 +626,22 @@ def _lasting(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     if not len(rare) or rare.mean() < LASTING:
         return []
     return [
-        f"a label lasts for {rare.mean():.0f} rows on average, and a window of the last rows shows what one row does "
-        f"not: --set 'data.window={{length={WINDOW},step=1}}'"
+        f"a label lasts for {rare.mean():.0f} rows on average, and a window of several rows is more informative than "
+        f"a single row: --set 'data.window={{length={WINDOW},step=1}}'"
     ]
 
 
 def _alike(data: Dataset) -> list[str]:
-    """Return a sentence for each pair of classes or devices whose names differ in capitals or blanks alone."""
+    """Return a sentence for each pair of classes or devices whose names differ only in capitals or blanks."""
     pairs = []
     for noun, names in (("classes", data.classes), ("devices", data.owned.names)):
         first: dict[str, str] = {}
         for name in names:
             other = first.setdefault("".join(name.casefold().split()), name)
             if other != name:
-                pairs.append(f"{noun} '{other}' and '{name}' count as two: if they are the same, give them one name")
+                pairs.append(
+                    f"{noun} '{other}' and '{name}' count as two: if they are the same, give them the same name"
+                )
     return pairs
 
 
@@ -649,7 +653,7 @@ def _network(data: Dataset, *, detects: bool = False) -> str:
     if len(data.shape) == 1:
         heavy = len(proposals.heavy_tailed(data)) >= HEAVY * data.shape[0]
         return "mlp-sensor-asinh" if heavy else "mlp-sensor-soft"
-    return "linear" if data.task.ahead else "cnn-sensor"  # NLinear, which deeper networks must beat
+    return "linear" if data.task.ahead else "cnn-sensor"  # NLinear, the simple model that deeper networks must beat
 
 
 def _grows(data: Dataset, *, detects: bool) -> bool:
@@ -661,12 +665,12 @@ def _grows(data: Dataset, *, detects: bool) -> bool:
 
 
 def _text(document: dict[str, Any], park: Park, missing: str, proposed: str, notes: Sequence[str]) -> str:
-    """Return a document as TOML, tables after single keys, with a comment on the data."""
+    """Return a document as TOML with comments on the data and alternatives."""
     import tomlkit
 
     body = tomlkit.document()
     for sentence in (summary(park), *notes):
-        body.add(tomlkit.comment(re.sub(r"[\x00-\x1f\x7f]+", " ", sentence)))  # a comment is one line
+        body.add(tomlkit.comment(re.sub(r"[\x00-\x1f\x7f]+", " ", sentence)))  # a comment is a single line
     data = dict(document["data"])
     if proposed:
         others = [kind + " (rows = N)" * (kind == "last") for kind in proposals.KINDS if kind != proposed]
@@ -683,12 +687,14 @@ def _text(document: dict[str, Any], park: Park, missing: str, proposed: str, not
     if document["method"]["name"] == "pca":
         deeper = _network(park.dataset, detects=True)
         body["method"]["name"].comment("in one round")
-        body["model"]["name"].comment(f'a deeper one must beat it: "{deeper}", with rounds = {ROUNDS}, method "fedavg"')
+        body["model"]["name"].comment(
+            f'a deeper network must be better: "{deeper}", with rounds = {ROUNDS}, method "fedavg"'
+        )
     return tomlkit.dumps(body)
 
 
 def summary(park: Park) -> str:
-    """Return a park's size in one line."""
+    """Return the size and content of a park in one line."""
     data = park.dataset
     if data.inputs.kind == "image":
         holdings = f"pictures of {data.shape[1]}×{data.shape[2]} pixels, {'grey' if data.shape[0] == 1 else 'colour'}"
@@ -715,14 +721,14 @@ def _held(park: Park, holdings: str) -> str:
 
 
 def skew(text: str, park: Park) -> LabelSkew | None:
-    """Return a park's label skew, and warn where the drafted experiment's method has no basis for choosing devices."""
+    """Return a park's label skew, and warn if it is too small for the device selection of the draft's method."""
     measured = label_skew(park)
     warn(config.from_table(toml_text(text, "the draft")), measured)
     return measured
 
 
 def rows(park: Park) -> list[dict[str, Any]]:
-    """Return a row per factory: its devices, their samples from the smallest to the largest, and its classes."""
+    """Return a row per factory: its devices, the range of their numbers of samples, and its classes."""
     factories = []
     table = park.counts()
     for factory in range(park.factories):
@@ -739,12 +745,12 @@ def rows(park: Park) -> list[dict[str, Any]]:
 
 
 def _factory(park: Park, number: int) -> str | None:
-    """Return a factory's name or number; None where it is the only one and has no name."""
+    """Return a factory's name or number; None for a single factory without a name."""
     return park.display_names.own("factory", number) or (None if park.factories == 1 else str(number))
 
 
 def check_free(out: Path, *, force: bool) -> None:
-    """Check that an experiment file can be written; an existing one stays, unless ``force``.
+    """Check that an experiment file can be written, and does not exist yet unless ``force``.
 
     Raises:
         SettingError: the file exists, is a folder, or its folder is missing.
@@ -755,11 +761,11 @@ def check_free(out: Path, *, force: bool) -> None:
     if exists and not force:
         raise SettingError(f"{out} exists already. Give another name with --out, or overwrite it with --force.")
     if not out.parent.is_dir() or not os.access(out.parent, os.W_OK):
-        raise SettingError(f"{out}: {out.parent} is not a writable folder. Give another place with --out.")
+        raise SettingError(f"{out}: {out.parent} is not a writable folder. Give another path with --out.")
 
 
 def write(text: str, out: Path, *, force: bool) -> None:
-    """Write an experiment file whole or not at all; see :func:`check_free`.
+    """Write an experiment file completely or not at all; see :func:`check_free`.
 
     Raises:
         SettingError: the file exists, or cannot be written.

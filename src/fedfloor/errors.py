@@ -1,4 +1,4 @@
-"""The errors a user can meet: each names the setting, the value, the allowed ones, and a remedy."""
+"""Errors caused by users, whose messages name the setting, the value, the allowed values and a remedy."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ SHOWN = 200  # characters of a value in a message
 
 
 class FedfloorError(Exception):
-    """Base of the errors caused by a user's input; shown without a traceback."""
+    """The base class of errors caused by a user's input, shown without a traceback."""
 
     exit_code = 1
 
 
 class SettingError(FedfloorError):
-    """An invalid setting, option or file (exit code 2)."""
+    """An error: an invalid setting, option or file (exit code 2)."""
 
     exit_code = 2
 
 
 class RunError(FedfloorError):
-    """The run itself failed (exit code 1); its earlier results stay on disk."""
+    """An error: the run itself failed (exit code 1); earlier results are kept on disk."""
 
 
 class DivergedError(RunError):
-    """Training diverged: a loss or a number of the model is not finite."""
+    """An error: training diverged, with a loss or a parameter that is not finite."""
 
 
 def nearest(word: str, allowed: Iterable[str], cutoff: float = 0.55) -> str:
-    """Return ``" Did you mean 'x'?"`` for the closest allowed word, or nothing.
+    """Return ``" Did you mean 'x'?"`` for the most similar allowed word, "" if none is similar.
 
     >>> nearest("fedsrr", ["fedavg", "fedsr"])
     " Did you mean 'fedsr'?"
-    >>> nearest("zzz", ["fedavg"]), nearest("sweep", ["sweep"])  # the word itself is no help
+    >>> nearest("zzz", ["fedavg"]), nearest("sweep", ["sweep"])  # the word itself is not suggested
     ('', '')
     """
     others = [name for name in allowed if name != word]
@@ -45,23 +45,23 @@ def nearest(word: str, allowed: Iterable[str], cutoff: float = 0.55) -> str:
 
 
 def shown(got: object, most: int = SHOWN) -> str:
-    """Return a value as a message shows it: on one line, without control characters, a long one cut to ``most``.
+    """Return a value for a message: on one line, without control characters, cut to ``most`` characters.
 
     >>> shown("lenet"), shown([1, 2]), shown(True), len(shown("x" * 5000))
     ("'lenet'", '[1, 2]', 'true', 201)
     """
-    text = str(got).lower() if isinstance(got, bool) else repr(got)  # as TOML writes it
+    text = str(got).lower() if isinstance(got, bool) else repr(got)  # as in TOML
     return text if len(text) <= most else f"{text[:most]}…"
 
 
 def unknown(noun: str, got: str, allowed: Iterable[str]) -> SettingError:
-    """Build the error for a name that does not exist, naming the nearest one that does."""
+    """Return the error for an unknown name, with the nearest known name."""
     names = sorted(allowed)
     return SettingError(f"unknown {noun} {shown(got)}.{nearest(got, names)} Known: {', '.join(names)}.")
 
 
 def quoted(text: str, error: Exception) -> str:
-    """Return the line of a text to which a reader's error refers, or "".
+    """Return the line of a text given in a parser's error, or "".
 
     >>> quoted("a = 1\\nlr = 0,05", ValueError("Expected newline (at line 2, column 7)"))
     ': lr = 0,05'
@@ -82,7 +82,7 @@ def require(ok: bool, noun: str, got: object, allowed: str) -> None:
 
 
 def require_once(noun: str, names: Sequence[str], what: str) -> None:
-    """Raise a :class:`SettingError` where a name occurs twice.
+    """Raise a :class:`SettingError` if a name occurs twice.
 
     >>> require_once("tags", ["a", "b", "a"], "names that are given once each")
     Traceback (most recent call last):
@@ -97,6 +97,9 @@ def disk_error(path: Path, error: OSError) -> RunError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return RunError(
             f"the disk is full: {path.name} could not be written in {path.parent}. "
-            "The last checkpoint is intact: make room, then continue with --resume."
+            "The last checkpoint is intact: free disk space, then continue with --resume."
         )
-    return RunError(f"{path} could not be written: {error.strerror or error}. The last checkpoint is good.")
+    return RunError(
+        f"{path} could not be written: {error.strerror or error}. The last checkpoint is intact: correct "
+        "the problem, then continue with --resume."
+    )

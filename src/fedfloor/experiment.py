@@ -1,5 +1,4 @@
-"""An experiment: one description of park, data, model, method and work. Plain dataclasses; :mod:`fedfloor.config`
-reads them."""
+"""The settings of an experiment as dataclasses (park, data, model, method, work); :mod:`fedfloor.config` reads them."""
 
 from __future__ import annotations
 
@@ -28,28 +27,28 @@ from fedfloor.parts.decision import DecideSettings
 from fedfloor.parts.work import WorkSettings
 from fedfloor.tasks.forecasting import Forecasting
 
-LIKE = ("procedural", "machines", "cmapss", "skab")  # data sets with settings of their own, in a table of their name
+LIKE = ("procedural", "machines", "cmapss", "skab")  # data sets with a table of settings under their name
 
 
 @dataclass(frozen=True)
 class DataSettings(Reading):
-    """The ``[data]`` table; the reading of the user's data is described by :class:`~fedfloor.data.reading.Reading`.
+    """The ``[data]`` table; :class:`~fedfloor.data.reading.Reading` has its settings for the user's data.
 
     Args:
-        name: a data set by name; ``labels`` is generated on demand and needs no download.
-        root: folder the data sets lie in; ``$FEDFLOOR_DATA`` or the user's data folder where it is left out.
-        path: the user's own data, instead of ``name``: a table, a folder or an ``.npz`` file.
-        partition: the assignment of samples to devices; left out, ``natural`` for the user's own data, procedural data,
+        name: the name of a data set; ``labels`` is generated on demand and needs no download.
+        root: the folder of data sets; by default ``$FEDFLOOR_DATA``, or the user's data folder.
+        path: the user's data, instead of ``name``: a table, a folder or an ``.npz`` file.
+        partition: the assignment of samples to devices; by default ``natural`` for the user's data, procedural data,
             machines, engines and test benches, and ``iid`` for others.
-        stream: the samples that a device holds at a tick.
+        stream: the choice of the samples that a device holds at a tick; by default all.
         normalise: ``unit`` scales bytes to [0, 1]; ``standard`` centres each channel by per-device sums and divides by
             its standard deviation; ``auto``: ``unit`` for pictures, ``standard`` for sensors; ``device``: each device
-            by its own training rows, or ``{ kind = "device", rows = 400 }`` by its first ones.
-        samples_per_device: samples made for each device, for generated data.
-        procedural: settings of the data set ``procedural``.
-        machines: settings of the data set ``machines``.
-        cmapss: the engines and sensors that are read of the data set ``cmapss``, and the engines of each device.
-        skab: the recordings that are read of the data set ``skab``, and the number of their training rows.
+            by its own training rows, or by its first 400 with ``{ kind = "device", rows = 400 }``.
+        samples_per_device: the number of samples of each device, for generated data.
+        procedural: the settings of the data set ``procedural``.
+        machines: the settings of the data set ``machines``.
+        cmapss: the engines and sensors to read from the data set ``cmapss``, and the engines of each device.
+        skab: the recordings to read from the data set ``skab``, and the number of their training rows.
     """
 
     name: str = "labels"
@@ -74,13 +73,13 @@ class DataSettings(Reading):
             object.__setattr__(self, "task", source.task)
         for key in LIKE:
             if getattr(self, key) is not None and (self.path or self.name != key):
-                raise SettingError(f'[data] {key} has the settings of name = "{key}". Leave it out, or set that name.')
+                raise SettingError(f'[data] {key} has the settings of name = "{key}". Leave it out, or set this name.')
         if self.test is not None and not self.path:
-            raise SettingError("[data] test: test samples of its own belong to a [data] path. Leave test out.")
+            raise SettingError("[data] test: only data with a [data] path have separate test samples. Leave test out.")
         if isinstance(self.task, Forecasting) and self.task.from_last and self.normalise not in ("auto", "standard"):
             raise SettingError(
-                f"[data] normalise = {self.normalise!r}: forecasts are changes from the newest row, which is then on "
-                "another scale than they are. Leave normalise out: changes do not depend on a machine's level; or set "
+                f"[data] normalise = {self.normalise!r}: forecasts are changes from the newest row, whose scale would "
+                "differ. Leave normalise out, because changes do not depend on a machine's level; or set "
                 "data.task.from_last = false."
             )
         made = self.samples_per_device
@@ -88,7 +87,7 @@ class DataSettings(Reading):
 
     @property
     def like(self) -> object | None:
-        """The data set's own settings; None for their defaults."""
+        """The settings specific to the data set; None for their defaults."""
         return getattr(self, self.name) if self.name in LIKE else None
 
 
@@ -97,12 +96,12 @@ class ParkSettings:
     """The ``[park]`` table.
 
     Args:
-        devices: number of devices; left out, the data's natural owners.
-        factories: number of factories; left out, those that the data name for their natural owners, or else one.
-        assignment: ``equal`` shares drawn at random, ``random``: each device by itself, or the factory of each device.
-        census_epsilon: ε of the discrete Laplace noise on the counts that a device reports; left out, no noise is
-            added.
-        mobility: the visits of devices to other factories; none where it is left out.
+        devices: the number of devices; by default that of the data's natural owners.
+        factories: the number of factories; by default the factories of the natural owners, otherwise one.
+        assignment: the assignment of devices to factories: ``equal`` random shares, ``random`` for each device, or a
+            list with the factory of each device.
+        census_epsilon: ε of the discrete Laplace noise on the counts that a device reports; by default without noise.
+        mobility: the visits of devices to other factories; by default none.
     """
 
     devices: int | None = None
@@ -124,11 +123,11 @@ class ModelSettings:
     """The ``[model]`` table.
 
     Args:
-        name: a network by name, or ``module:function`` of your own.
-        classifier: path of the layer that is the classifier; left out, the last linear layer.
-        init: the distribution of initial weights: ``default``, as the layers of PyTorch (or the network's own code) do,
-            or ``glorot``, uniform within ±√(6 / (fan in + fan out)) with biases of 0.
-        init_from: a run's folder or its ``model.safetensors``, with whose model training begins.
+        name: the name of a network, or ``module:function`` of the user's code.
+        classifier: the path of the classifier layer; by default the last linear layer.
+        init: the distribution of initial weights: ``default`` for that of PyTorch's layers or the network's code, or
+            ``glorot``, uniform within ±√(6 / (fan in + fan out)) with biases of 0.
+        init_from: a run's folder or its ``model.safetensors`` with the initial model.
     """
 
     name: str = "mlp-2nn"
@@ -140,25 +139,26 @@ class ModelSettings:
         if self.init != "default" and self.init_from is not None:
             raise SettingError(
                 f"model.init = '{self.init}' draws initial weights, model.init_from = '{self.init_from}' reads them. "
-                "Leave one of the two out."
+                "Leave one of them out."
             )
 
 
 @dataclass(frozen=True)
 class MethodSettings:
-    """The ``[method]`` table: a method, and parts that replace its own. A part is a name, or a table with
-    its ``kind`` and settings; ``module:Name`` is one of the user's.
+    """The ``[method]`` table: a method, and parts that replace its own.
+
+    A part is a name, or a table with its ``kind`` and settings; ``module:Name`` is a part in the user's code.
 
     Args:
-        name: a method by name, or ``module:Name``.
-        objective: minimised by devices.
+        name: the name of a method, or ``module:Name``.
+        objective: the objective minimised by devices.
         mix: the aggregation of models at the cloud.
-        server: the cloud's step with the mean of the round's models.
-        selection: the devices that may take part in a round.
-        edge_mix: the aggregation of models at edges, in methods with a choice, such as HierFAVG and FedGS.
+        server: the cloud's optimiser step with the mean of a round's models.
+        selection: the selection of devices that may take part in a round.
+        edge_mix: the aggregation of models at edges, for methods with this choice, such as HierFAVG and FedGS.
         travel: codecs of the devices' uploads, in order.
-        travel_down: codecs of the model on its way to devices, by order.
-        edge_travel: codecs of the models that edges send to the cloud, in methods whose models meet at edges first.
+        travel_down: codecs of the model on its way to devices, in order.
+        edge_travel: codecs of the models that edges send to the cloud, for methods that aggregate at edges first.
         edge_travel_down: codecs of the model on its way from the cloud to edges.
     """
 
@@ -179,9 +179,9 @@ class FaultSettings:
     """The ``[faults]`` table.
 
     Args:
-        visit: the chance that a visit is lost, in [0, 1).
-        attackers: the devices that attack in a simulation, and their attack: one of ``share``, ``count`` and
-            ``devices``, and the ``kind`` of attack with its settings. None do where it is left out.
+        visit: the probability that a visit is lost, in [0, 1).
+        attackers: the devices that attack in a simulation (one of ``share``, ``count`` and ``devices``), and the
+            ``kind`` of attack with its settings; by default none.
     """
 
     visit: float = 0.0
@@ -189,24 +189,24 @@ class FaultSettings:
 
     def __post_init__(self) -> None:
         require(0 <= self.visit < 1, "faults.visit", self.visit, "at least 0 and below 1")
-        _ = self.acting  # a wrong table is refused
+        _ = self.acting  # refuses a wrong table
 
     @property
     def acting(self) -> Attackers | None:
-        """The attackers; None without any."""
+        """The checked attackers; None without any."""
         return None if self.attackers is None else Attackers.of(self.attackers)
 
 
 @dataclass(frozen=True)
 class DeploySettings:
-    """The ``[deploy]`` table: limits of edges and cloud on devices.
+    """The ``[deploy]`` table: limits for messages of devices, enforced by edges and the cloud.
 
     Args:
-        norm_limit: how many times as long as the median of the devices an update, or an answer to a question, may be;
-            ``false``: as long as it likes. Above 1.
-        samples_limit: the most samples that a device may report, in multiples of the median, where devices report them;
-            ``false``: any number. Above 1.
-        simulate: whether a simulation goes by ``norm_limit``, too. It then trains one device after the other.
+        norm_limit: the largest norm of an update, or of an answer to a question, in multiples of the devices' median,
+            above 1; ``false`` for no limit.
+        samples_limit: the largest number of samples that a device may report, in multiples of the median, above 1;
+            ``false`` for no limit.
+        simulate: whether simulations apply ``norm_limit``, too; they then train one device after the other.
     """
 
     norm_limit: float | Literal[False] = 10.0
@@ -225,11 +225,12 @@ class EngineSettings:
     """The ``[engine]`` table: the execution of plans.
 
     Args:
-        shortcuts: ``auto`` takes faster ways that are equal but for rounding; ``off`` does every visit by itself.
-        kind: ``ranks`` train one device after the other, a ``cohort`` many at once; ``auto`` is a cohort on CUDA, else
-            ranks.
+        shortcuts: ``auto`` for faster computations that are equal except for rounding; ``off``: each visit is computed
+            separately.
+        kind: ``ranks`` train one device after the other, a ``cohort`` many at once; ``auto``: a cohort on CUDA,
+            otherwise ranks.
         device: ``cpu``, ``cuda``, or ``auto``: CUDA where a device is present, except with named ranks.
-        precision: the precision of products on CUDA; ``bf16`` by autocast, of cohorts alone.
+        precision: the precision of products on CUDA; ``bf16`` by autocast, only for cohorts.
     """
 
     shortcuts: Literal["auto", "off"] = "auto"
@@ -243,19 +244,18 @@ class EvaluateSettings:
     """The ``[evaluate]`` table: the rounds with an evaluation, and its data.
 
     Args:
-        every: rounds from one evaluation to the next; the last round has one, too.
-        on: the ``test`` data, or ``validation`` data: training samples held out, to choose settings by; or ``both``:
-            figures are those of the test data, and the held-out samples choose the best round, and threshold and
+        every: the number of rounds between evaluations; the last round is always evaluated.
+        on: the ``test`` data; or ``validation`` data, held out of training for the choice of settings; or ``both``:
+            metrics are those of the test data, and held-out samples determine the best round, and threshold and
             temperature of ``[decide]``.
-        validation: share of every device's training samples held out where ``on`` is ``validation`` or ``both``; of the
-            devices, held out whole, where the data are split by device.
-        coverage: whether the ledger records the number of samples of each class were trained on in a round, and on how
-            many devices.
-        headline: the figure that a run is judged by, such as ``"recall of fault"``; the accuracy where it is left out.
-        finetune: the work by which every device trains its model before each evaluation, on its own samples, such as
-            ``{ epochs = 1 }``; other settings are those of the method's visits. Nothing of it is kept, sent or priced.
-        recent: share of every device's training samples, its newest, that train no model: by them devices of a real
-            park judge a model before it is released. None: none are held out.
+        validation: the share of each device's training samples held out for ``validation`` or ``both``; for a split by
+            device the share of devices.
+        coverage: whether the ledger records for each class the number of samples trained on in a round, and of devices.
+        headline: the metric by which a run is judged, such as ``"recall of fault"``; by default that of the task.
+        finetune: the work with which each device fine-tunes the model on its own samples before an evaluation, such as
+            ``{ epochs = 1 }``; other settings are those of the method's visits. The result is not kept, sent or priced.
+        recent: the share of each device's training samples, the newest, held out so that devices of a real park can
+            evaluate a model before its release; None: no samples are held out.
     """
 
     every: int = 1
@@ -267,7 +267,7 @@ class EvaluateSettings:
     recent: float | None = None
 
     def __post_init__(self) -> None:
-        _ = self.figure  # an unknown one is refused
+        _ = self.figure  # refuses an unknown metric
         least = self.recent
         require(least is None or 0 < least < 1, "evaluate.recent", least, "a share, above 0 and below 1, such as 0.1")
         require(self.every >= 1, "evaluate.every", self.every, "a whole number of at least 1")
@@ -282,15 +282,15 @@ class EvaluateSettings:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything that determines a run's ledger and model, except versions and the kind of CPU.
+    """An experiment: all that determines a run's ledger and model, except versions and the kind of CPU.
 
     Args:
-        name: names the run's folder.
-        seed: every draw is keyed by it.
-        rounds: global rounds of the schedule.
+        name: the name of the experiment and of the run's folder.
+        seed: the seed of all random draws.
+        rounds: the number of global rounds.
         data, park, model, method, network, faults, deploy, engine, evaluate, decide: the tables of these names.
-        work: the work of visits, for all methods.
-        methods: each method's own settings; only the chosen method's are used.
+        work: the local work of visits, for all methods.
+        methods: the settings of each method; only those of the chosen method are used.
         provenance: versions and hardware of a run, recorded in its folder; ignored when read.
     """
 

@@ -17,22 +17,22 @@ from fedfloor.errors import SettingError, nearest, require, shown
 
 Counts = NDArray[np.int64]
 Unit = Literal["share", "nats", "units of the target", "points", "naive errors", "variances", ""]
-NO_LIFE = 1e30  # of NASA's score: one sample that is missed by 690, or targets that are no remaining lives
-STEPS = tuple(step / 100 for step in (*range(5, 95, 5), *range(95, 100)))  # of a share, from the easiest
+NO_LIFE = 1e30  # limit of NASA's score: a sample with an error of 690, or targets that are no remaining lives
+STEPS = tuple(step / 100 for step in (*range(5, 95, 5), *range(95, 100)))  # targets for a share, from the easiest
 OWN: Unit = "units of the target"
-ROUNDING = 1e-6  # of numbers in single precision, relative to the largest
-NATS = tuple(value * 10.0**power for power in range(3, -7, -1) for value in (5, 2, 1))  # of a loss, from the easiest
-HALVES = tuple(value / 2 * 10.0**power for power in range(6, -7, -1) for value in range(19, 1, -1))  # of other numbers
-SPELT = ("F1", "RMSE", "R2", "MAE")  # names whose first letter is spoken with a vowel: "eff", "ar", "em"
+ROUNDING = 1e-6  # relative to the largest number, in single precision
+NATS = tuple(value * 10.0**power for power in range(3, -7, -1) for value in (5, 2, 1))  # targets for a loss
+HALVES = tuple(value / 2 * 10.0**power for power in range(6, -7, -1) for value in range(19, 1, -1))  # for other numbers
+SPELT = ("F1", "RMSE", "R2", "MAE")  # names with the article "an"
 
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """The ranking of a class's samples among the rest by a score.
+    """The ranking of samples by a score for a class.
 
     Args:
-        own: int64 [B], the number of samples of the class have each distinct score, from the lowest.
-        others: int64 [B], the number of other samples with each of them.
+        own: int64 [B], the number of samples of the class with each distinct score, from the lowest.
+        others: int64 [B], the number of other samples with each of these scores.
     """
 
     own: Counts
@@ -40,7 +40,7 @@ class Ranking:
 
     @property
     def auroc(self) -> float | None:
-        """P(a sample of the class scores above one of the others) + ½ P(equal); None where either is missing."""
+        """P(a sample of the class scores above another sample) + ½ P(equal); None if one kind of sample is missing."""
         pairs = int(self.own.sum()) * int(self.others.sum())
         below = np.cumsum(self.others) - self.others
         return float((self.own * (below + self.others / 2)).sum() / pairs) if pairs else None
@@ -54,11 +54,11 @@ class Ranking:
 
 
 def ranking(scores: NDArray[np.floating[Any]], own: NDArray[np.bool_]) -> Ranking:
-    """Return the ranking by a score.
+    """Return the ranking of samples by a score.
 
     Args:
-        scores: [n], higher where a sample looks more like the class.
-        own: bool [n], whether a sample is of the class.
+        scores: [n], higher for samples more similar to the class.
+        own: bool [n], whether a sample has the class.
 
     >>> found = ranking(np.array([0.1, 0.4, 0.35, 0.8]), np.array([False, False, True, True]))
     >>> found.auroc, round(found.average_precision, 4)
@@ -71,16 +71,17 @@ def ranking(scores: NDArray[np.floating[Any]], own: NDArray[np.bool_]) -> Rankin
 
 @dataclass(frozen=True, eq=False)
 class Errors:
-    """True numbers and predicted ones.
+    """True and predicted numbers of samples.
 
     Args:
-        true: float64 [n, T].
-        predicted: float64 [n, T, L]: the prediction is in the middle, its interval at both ends; L = 1 without one.
-        cap: true values above it count as the cap; None: no cap.
-        naive: of each target, the mean absolute error of repeating a value in training; empty where there is no order.
-        names: the names of the targets, or of sensors whose rows ahead they are, as many for each.
+        true: float64 [n, T], the true numbers.
+        predicted: float64 [n, T, L]: the prediction in the middle, its interval at both ends; L = 1 without an
+            interval.
+        cap: the limit to which true values are reduced; None without a limit.
+        naive: for each target, the mean absolute error of repeated values in training; empty if there is no order.
+        names: the names of the targets, or of the forecast sensors, each with the same number of targets.
         unit: the unit of the targets.
-        levels: L quantiles that were learnt; empty where there is no interval.
+        levels: the L levels of quantiles; empty without an interval.
         edges: the edges between ranges of the first target.
     """
 
@@ -95,23 +96,23 @@ class Errors:
 
     @cached_property
     def wanted(self) -> NDArray[np.float64]:
-        """The true numbers, [n, T], none above the cap."""
+        """The true numbers [n, T], reduced to the cap."""
         return self.true if self.cap is None else np.minimum(self.true, self.cap)
 
     @cached_property
     def away(self) -> NDArray[np.float64]:
-        """d = predicted − true, [n, T]."""
+        """The errors d = predicted − true, [n, T]."""
         return self.predicted[:, :, self.predicted.shape[2] // 2] - self.wanted
 
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """A model's predictions of the test samples: sums, and for ranking figures the order of its scores.
+    """A model's predictions for the test samples, from which metrics are computed.
 
     Args:
-        table: int64 [F, F], the number of samples of class i (row) predicted as class j (column).
-        loss: mean loss, nats.
-        rankings: class → ranking by the log-odds of the class, of the classes that the figure reads.
+        table: int64 [F, F], the number of samples with class i (row) predicted as class j (column).
+        loss: the mean loss, in nats for a classification.
+        rankings: class → ranking by the log-odds of the class, for the classes used by the metric.
         errors: the errors of a regression.
         detection: the detection of anomalies: scores and alarms in the order of time.
     """
@@ -128,19 +129,18 @@ Value = Callable[[Predictions, int], float | None]
 
 @dataclass(frozen=True)
 class Kind:
-    """An entry of the list of figures.
+    """A kind of metric, an entry of :data:`KINDS`.
 
     Args:
         name: the name, as written.
-        value: (predictions of the test samples, number of the class) → the figure; None where it is
-            not defined.
-        of_class: whether it is of all classes together, of one that is named, or of either.
+        value: (predictions of the test samples, index of the class) → the metric; None if it is undefined.
+        of_class: whether it applies to all classes, to a named class, or to either.
         unit: ``"share"``, in [0, 1], or ``"nats"``.
         better: the direction of improvement.
-        column: its column in the ledger, where every run has one.
-        ranking: whether it reads scores in order.
+        column: its column in the ledger, if every run has it.
+        ranking: whether it depends on the order of scores.
         tasks: the kinds of task to which it applies; all if empty.
-        shown: further kinds of task whose runs always record it.
+        shown: additional kinds of task whose runs always record it.
     """
 
     name: str
@@ -188,7 +188,7 @@ def f1s(table: Counts) -> NDArray[np.float64]:
 
 
 def macro_f1(table: Counts) -> float:
-    """Return the mean of F1 = 2·TP / (2·TP + FP + FN) over the classes that occur or were predicted.
+    """Return the mean of F1 = 2·TP / (2·TP + FP + FN) over the classes that occur or are predicted.
 
     Args:
         table: int64 [F, F], rows are true classes, columns predicted ones.
@@ -242,9 +242,9 @@ def nasa_score(errors: Errors) -> float:
 
 
 def coverage(errors: Errors) -> float | None:
-    """Return the share of true numbers that lie in the predicted interval; None without intervals.
+    """Return the share of true numbers within the predicted interval; None without intervals.
 
-    An interval that ends at a number, such as the cap, holds it whichever way single precision rounded the end.
+    An interval that ends at a number, such as the cap, contains it regardless of rounding in single precision.
 
     >>> coverage(Errors(np.array([[125.0]]), np.array([[[90.0, 120.0, 124.99999]]])))
     1.0
@@ -256,7 +256,7 @@ def coverage(errors: Errors) -> float | None:
 
 
 def mase(errors: Errors) -> float | None:
-    """Return the mean over the targets of mean |d| divided by the naive error; None without these.
+    """Return the mean over the targets of mean |d| divided by the naive error; None without naive errors.
 
     >>> mase(Errors(np.array([[3.0, 5.0]]), np.array([[[4.0], [9.0]]]), naive=(2.0, 4.0)))
     0.75
@@ -313,8 +313,8 @@ class Figure:
 
     Args:
         kind: the metric's entry in the list.
-        of: the class that it is of; "" where it is of all classes.
-        own: the target's unit, where the figure is in it and the task names one.
+        of: the class to which it applies; "" for all classes.
+        own: the target's unit, if the metric has this unit and the task sets it.
     """
 
     kind: Kind
@@ -323,12 +323,12 @@ class Figure:
 
     @property
     def name(self) -> str:
-        """The notation, such as ``"accuracy"`` or ``"recall of fault"``."""
+        """The name, such as ``"accuracy"`` or ``"recall of fault"``."""
         return f"{self.kind.name} of {self.of}" if self.of else self.kind.name
 
     @property
     def key(self) -> str:
-        """Its key in rows of JSON, such as ``"recall_of_fault"``."""
+        """The key in rows of JSON, such as ``"recall_of_fault"``."""
         return self.kind.column or self.name.replace(" ", "_")
 
     @property
@@ -354,7 +354,7 @@ class Figure:
 
     @property
     def unit(self) -> str:
-        """The unit in words, for an axis; empty where there is none."""
+        """The unit for an axis; empty without a unit."""
         return "share right" if self.kind.name == "accuracy" else self.own or self.kind.unit
 
     def amount(self, value: str) -> str:
@@ -366,32 +366,32 @@ class Figure:
         return f"{value} {self.own}" if self.own else value
 
     def within(self, unit: str) -> Figure:
-        """Return the figure of a task whose targets have a unit."""
+        """Return the metric with the unit of a task's targets."""
         return replace(self, own=unit) if self.kind.unit == OWN else self
 
     def value(self, tested: Predictions, classes: Sequence[str]) -> float | None:
-        """Return the figure; None where it is not defined.
+        """Return the value of the metric; None if it is undefined.
 
         Args:
             tested: the predictions of the test samples.
-            classes: their names.
+            classes: the names of the classes.
         """
         return self.kind.value(tested, classes.index(self.of) if self.of else -1)
 
     def scored(self, classes: Sequence[str]) -> list[int]:
-        """Return the classes whose scores a ranking figure reads; none for other figures."""
+        """Return the indices of the classes whose scores the metric ranks; empty for metrics without ranking."""
         if not self.kind.ranking:
             return []
         return [classes.index(self.of)] if self.of else list(range(len(classes)))
 
     def read(self, line: Any) -> float | None:
-        """Return the figure of a ledger line or an evaluation, an object or JSON; None without it."""
+        """Return the metric in a ledger line or an evaluation, as an object or JSON; None if it is missing."""
         row = line if isinstance(line, Mapping) else {name: getattr(line, name, None) for name in (*COLUMNS, "figures")}
         value = row.get(self.kind.column) if self.kind.column else (row.get("figures") or {}).get(self.name)
         return None if value is None else float(value)
 
     def gain(self, value: float, other: float) -> float:
-        """Return the lead of the first of two values over the second; negative where it is worse."""
+        """Return the advantage of a value over another; negative if it is worse."""
         return value - other if self.kind.better == "higher" else other - value
 
     def worst(self, values: Iterable[float]) -> float:
@@ -407,14 +407,14 @@ class Figure:
         return self.gain(value, target) >= 0
 
     def round_target(self, reached: Iterable[float]) -> float | None:
-        """Return the best round figure that is no better than the best of several values; None if there is none."""
+        """Return the best round number that is no better than the best of several values; None if there is none."""
         best = max((self.gain(value, 0.0) for value in reached), default=-math.inf)
         every = STEPS if self.share or not self.kind.unit else NATS if self.kind.unit == "nats" else HALVES
         steps = [step for step in every if self.gain(step, 0.0) <= best]
         return self.best(steps) if steps else None
 
     def check_target(self, target: float, option: str) -> None:
-        """Refuse a target that no value can have.
+        """Refuse a target that cannot be reached.
 
         Raises:
             SettingError: the target is not a share, or not a number above 0.
@@ -426,11 +426,11 @@ class Figure:
 
 
 def named(text: str, option: str = "evaluate.headline") -> Figure:
-    """Return the figure of a name; case, and ``_`` or ``-`` in place of a blank, do not matter.
+    """Return the metric with a name, regardless of case and of ``_`` or ``-`` for a blank.
 
     Args:
-        text: such as ``"accuracy"``, ``"macro-F1"`` or ``"recall of fault"``.
-        option: the setting that named it, for messages.
+        text: the name, such as ``"accuracy"``, ``"macro-F1"`` or ``"recall of fault"``.
+        option: the setting with the name, for messages.
 
     Raises:
         SettingError: the metric does not exist, or its class is missing or superfluous.
@@ -445,16 +445,16 @@ def named(text: str, option: str = "evaluate.headline") -> Figure:
         hint = nearest(_plain(head), names)
         for plain, known in names.items():
             hint = hint.replace(f"'{plain}'", f"'{known.name}'")
-        raise SettingError(f"{option} = {shown(text)}: no such metric.{hint} Known: {', '.join(FIGURES)}.")
+        raise SettingError(f"{option} = {shown(text)}: unknown metric.{hint} Known: {', '.join(FIGURES)}.")
     if kind.of_class == "all" and chosen:
-        raise SettingError(f"{option} = {shown(text)}: {kind.name} is of all classes. Write '{kind.name}'.")
+        raise SettingError(f"{option} = {shown(text)}: {kind.name} applies to all classes. Write '{kind.name}'.")
     if (kind.of_class == "one" or chosen) and not label.strip():
-        raise SettingError(f"{option} = {shown(text)}: of which class? Write '{kind.name} of CLASS'.")
+        raise SettingError(f"{option} = {shown(text)}: the class is missing. Write '{kind.name} of CLASS'.")
     return Figure(kind, label.strip())
 
 
 def is_figure(text: str) -> bool:
-    """Return whether a text begins with the name of a figure.
+    """Return whether a text begins with the name of a metric.
 
     >>> is_figure("recall of fault"), is_figure("seconds")
     (True, False)
@@ -470,7 +470,7 @@ def _example(kind: Kind) -> str:
     return {"all": kind.name, "one": f"{kind.name} of CLASS", "either": f"{kind.name} [of CLASS]"}[kind.of_class]
 
 
-FIGURES = tuple(map(_example, KINDS))  # how they are written
+FIGURES = tuple(map(_example, KINDS))  # the notation of all metrics
 ACCURACY, LOSS, MACRO_F1 = (named(name) for name in ("accuracy", "loss", "macro-F1"))
 
 
@@ -479,7 +479,7 @@ def of_task(kind: str, *, lives: bool = True) -> tuple[Figure, ...]:
 
     Args:
         kind: the kind of the task.
-        lives: whether its targets are remaining lives; :data:`OF_LIVES` mean nothing of others.
+        lives: whether its targets are remaining lives; :data:`OF_LIVES` apply only to them.
     """
     every = (entry for entry in KINDS if kind in (*entry.tasks, *entry.shown))
     return tuple(Figure(entry) for entry in every if lives or entry.name not in OF_LIVES)
@@ -489,12 +489,12 @@ ALWAYS = tuple(Figure(kind) for kind in KINDS if kind.column)  # in every run's 
 
 
 def fits(figure: Figure, classes: Sequence[str], tests: Counts, task: str = "classification") -> None:
-    """Refuse a headline of another task, of a class that the data do not have, or without a test sample.
+    """Refuse a headline metric of another task, of an unknown class, or of a class without test samples.
 
-    ``tests``: int64 [F], test samples of each class. ``task``: its kind.
+    ``tests``: int64 [F], the number of test samples of each class. ``task``: the kind of task.
 
     Raises:
-        SettingError: the metric would never be defined.
+        SettingError: the metric would be undefined.
     """
     setting = f"evaluate.headline = '{figure.name}'"
     if figure.kind.tasks and task not in figure.kind.tasks:
@@ -509,12 +509,12 @@ def fits(figure: Figure, classes: Sequence[str], tests: Counts, task: str = "cla
         raise SettingError(f"{setting}: no class has the name '{figure.of}'.{hint} Classes: {known}.")
     if figure.of and not tests[classes.index(figure.of)]:
         raise SettingError(
-            f"{setting}: no test sample is of class '{figure.of}', so that it is not defined. Split the data another "
-            "way, or choose another figure."
+            f"{setting}: no test sample is of class '{figure.of}', so that the metric is undefined. Split the data "
+            "another way, or choose another metric."
         )
     if figure.kind.ranking and int((tests > 0).sum()) < 2:
         raise SettingError(
-            f"{setting}: all test samples are of one class, and there is no order between classes to measure. Split "
-            "the data another way, or choose another figure"
+            f"{setting}: all test samples have the same class, so that a ranking is undefined. Split the data another "
+            "way, or choose another metric"
             + (": --set 'evaluate.headline=\"reconstruction error\"'." if task == "reconstruction" else ".")
         )

@@ -1,4 +1,4 @@
-"""The machine: free memory, cores, and one thread per process."""
+"""Properties of the machine: free memory, cores, processor, and the number of threads."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def free_bytes() -> float:
-    """Return the bytes of memory that this process can still take; infinity where the system does not report any.
+    """Return the bytes of memory still available to this process; infinity if the system does not report them.
 
-    The least of the machine's available memory, the control group's and the process's own limit.
+    This is the least of the machine's available memory and the limits of the control group and of the process.
     """
     return min(_machine_bytes(), _cgroup_bytes(), _limit_bytes())
 
 
 def require_memory(settings: str, needed_bytes: float, advice: str) -> None:
-    """Raise a SettingError for arrays that need more memory than :func:`free_bytes`."""
+    """Raise a SettingError if arrays need more memory than :func:`free_bytes`."""
     if needed_bytes < 1 << 20:
         return
     free = free_bytes()
     if needed_bytes > free:
         raise SettingError(
-            f"{settings}: needs {_gigabytes(needed_bytes)} of memory or more, and {_gigabytes(free)} are free. {advice}"
+            f"{settings}: needs {_gigabytes(needed_bytes)} of memory or more, but {_gigabytes(free)} are free. {advice}"
         )
 
 
@@ -45,7 +45,7 @@ def _machine_bytes() -> float:
         pass
     try:
         return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (AttributeError, OSError, ValueError):  # no such call on this system
+    except (AttributeError, OSError, ValueError):  # not available on this system
         return math.inf
 
 
@@ -57,7 +57,7 @@ def _cgroup_bytes() -> float:
     except OSError:
         return math.inf
     files = sum(int(line.split()[1]) for line in cache if line.startswith(("active_file ", "inactive_file ")))
-    return math.inf if most == "max" else float(int(most) - used + files)  # the file cache gives way
+    return math.inf if most == "max" else float(int(most) - used + files)  # the file cache can be released
 
 
 def _limit_bytes() -> float:
@@ -76,8 +76,8 @@ VARIABLES = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_T
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with one thread of PyTorch in the body."""
-    import torch  # not before: the command line reads this file first
+    """Limit PyTorch to one thread in the body."""
+    import torch  # late, because the command line reads this file first
 
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -88,12 +88,12 @@ def one_thread() -> Iterator[None]:
 
 
 def cores() -> int:
-    """Return the number of CPU cores this process may use."""
+    """Return the number of CPU cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def processor() -> str:
-    """Return the kind of processor; only on the same kind are results equal to the bit."""
+    """Return the kind of processor; results are identical to the bit only on the same kind."""
     about = Path("/proc/cpuinfo")
     lines = about.read_text(errors="replace").splitlines() if about.exists() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

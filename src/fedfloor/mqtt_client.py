@@ -1,7 +1,7 @@
-"""An MQTT 5 client of paho-mqtt whose memory a hostile broker cannot fill.
+"""An MQTT 5 client, based on paho-mqtt, with bounded memory even with a hostile broker.
 
 paho reads packets of up to 256 MiB, keeps each message of QoS 2 until the broker releases it, and queues an
-acknowledgement for every message, also where the broker reads none. A client can limit all that only by request.
+acknowledgement for every message, even if the broker reads none. By itself it can only request limits.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from paho.mqtt.properties import Properties
 log = logging.getLogger(__name__)
 
 RECEIVED = 100  # messages that a broker may send ahead of their acknowledgements
-QUEUED = 1000  # packets for a broker that reads none of them: at most 20 messages of paho's, and acknowledgements
+QUEUED = 1000  # packets unread by the broker, at most: up to 20 messages, and acknowledgements
 PUBLISH, QOS_2 = 0x3, 0x4  # the type of a packet in the upper half of its first byte, and a flag in the lower half
-TOPIC_CHARS = 1000  # of a message's topic
+TOPIC_CHARS = 1000  # characters of a topic, at most
 
 
 class BoundedClient(mqtt.Client):
-    """A client that subscribes with QoS 1 at most, and closes the connection of a broker that breaks its limits.
+    """A client that subscribes with QoS 1 at most, and disconnects from a broker that exceeds its limits.
 
     Args:
-        name: the client's; "" where the broker gives it one.
-        packet_bytes: the size of a packet's body, at most; checked before any of it is read.
-        reconnects: whether paho's own loop connects again.
+        name: the client's name; "" for a name given by the broker.
+        packet_bytes: the maximum size of a packet's body, checked before it is read.
+        reconnects: whether paho's loop reconnects.
 
     Attributes:
-        violation: the last reason for which a connection was closed; "" without any.
+        violation: the reason for the last closed connection; "" if there was none.
     """
 
     def __init__(self, name: str, packet_bytes: int, *, reconnects: bool) -> None:
@@ -45,8 +45,8 @@ class BoundedClient(mqtt.Client):
         """Return the properties of a CONNECT packet that request the limits enforced here.
 
         Args:
-            expiry_s: the time for which the broker keeps this client's subscriptions and messages after a connection,
-                s.
+            expiry_s: the time, in s, for which the broker keeps this client's subscriptions and messages after a
+                connection.
         """
         properties: Any = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         properties.MaximumPacketSize = self._packet_bytes
@@ -55,7 +55,7 @@ class BoundedClient(mqtt.Client):
         return properties
 
     def listen(self, heard: Callable[[str, bytes], None]) -> None:
-        """Set the function that is called with topic and payload of each message; topics of no park are skipped."""
+        """Set the function called with the topic and payload of each message; too long topics are skipped."""
 
         def on_message(_client: object, _data: object, message: Any) -> None:
             with suppress(UnicodeDecodeError):
@@ -65,21 +65,21 @@ class BoundedClient(mqtt.Client):
         self.on_message = on_message
 
     def _sock_recv(self, bufsize: int) -> bytes:
-        """Read from the socket, at most ``bufsize`` bytes: one of a packet's head, or the rest of its body.
+        """Read at most ``bufsize`` bytes from the socket: a byte of a packet's head, or the rest of its body.
 
         Raises:
-            ConnectionError: the packet breaks a limit; paho then closes the connection.
+            ConnectionError: the packet exceeds a limit; paho then closes the connection.
         """
         flaw, first = "", self._in_packet["command"]
         if bufsize > self._packet_bytes:
-            flaw = f"a packet of {bufsize} bytes; at most {self._packet_bytes} are taken"
+            flaw = f"a packet of {bufsize} bytes, more than {self._packet_bytes}"
         elif first >> 4 == PUBLISH and first & QOS_2:
-            flaw = "a message of QoS 2, to which nothing here subscribes"
+            flaw = "a message of QoS 2, which was not subscribed"
         elif len(self._out_packet) > QUEUED:
-            flaw = f"it reads none of the last {QUEUED} packets"
+            flaw = f"it did not read the last {QUEUED} packets"
         if not flaw:
             return super()._sock_recv(bufsize)
-        if flaw != self.violation:  # it may come again with each connection
+        if flaw != self.violation:  # it may recur with each connection
             log.error("broker %s:%d: %s. The connection is closed.", self.host, self.port, flaw)
         self.violation = flaw
         raise ConnectionError(flaw)

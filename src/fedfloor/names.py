@@ -1,4 +1,4 @@
-"""Names of sites for display, counts in words, and the names of references."""
+"""Names of sites for display, counts with nouns, and the names of references."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-MOST = 6  # names that a list shows
+MOST = 6  # names in a list, at most
 
 
 @dataclass(frozen=True)
 class Names:
-    """The names of a park's devices and factories in all output; plans and files keep numbers.
+    """The names of a park's devices and factories for display; plans and files use numbers.
 
     Args:
-        devices: number → name, of those that have one.
-        factories: their names by number, "" for one without a name; empty where their number is not known, either.
+        devices: number → name, for devices with a name.
+        factories: the names by number, "" for a factory without a name; empty if the number of factories is unknown.
 
     >>> names = Names({7: "pump-7"}, ("valve1",))
     >>> names.site("device", 7), names.site("edge", 0), names.site("device", 3)
@@ -26,7 +26,7 @@ class Names:
     factories: tuple[str, ...] = ()
 
     def own(self, kind: str, number: int) -> str:
-        """Return the name that the data give a ``"device"``, a ``"factory"`` or its ``"edge"``; "" without one."""
+        """Return the name in the data of a ``"device"``, a ``"factory"`` or its ``"edge"``; "" without a name."""
         if kind == "device":
             return self.devices.get(number, "")
         return self.factories[number] if number < len(self.factories) else ""
@@ -41,11 +41,11 @@ class Names:
         return self.own(kind, number) or (kind if only else f"{kind} {number}")
 
     def short(self, kind: str, number: int) -> str:
-        """Return a site's name, otherwise its number alone: for places that name the kind themselves."""
+        """Return a site's name, otherwise its number, for places where the kind of site is clear."""
         return self.own(kind, number) or str(number)
 
     def many(self, devices: Iterable[int], most: int = MOST) -> str:
-        """Return the names of at most ``most`` devices, or their numbers as ranges where one has no name.
+        """Return the names of at most ``most`` devices; if one has no name, their numbers as ranges.
 
         >>> Names({0: "a", 1: "b"}).many([1, 0]), Names().many([5, 0, 1, 2]), Names({0: "a"}).many([0, 1])
         ('a, b', '0–2, 5', '0–1')
@@ -55,7 +55,7 @@ class Names:
         return some(named if len(named) == len(numbers) else _ranges(numbers), most)
 
     def insert(self, message: str) -> str:
-        """Return a message with names in place of devices' numbers, after their kind.
+        """Return a message with each ``device NUMBER`` replaced by ``device 'NAME'``.
 
         >>> Names({3: "pump-7"}).insert("the loss of device 3 became nan on device 4")
         "the loss of device 'pump-7' became nan on device 4"
@@ -120,4 +120,4 @@ SCIKIT_LEARN = "scikit-learn"
 PERSISTENCE = "persistence"
 SEASONAL = "seasonal"
 REFERENCES = (LOCAL_ONLY, POOLED, SCIKIT_LEARN, PERSISTENCE, SEASONAL)
-REFERENCES_FOLDER = "references"  # in a run's folder: the references that were made beside it
+REFERENCES_FOLDER = "references"  # in a run's folder, for its references

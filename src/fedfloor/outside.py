@@ -1,7 +1,7 @@
-"""Names from outside the package: ``module:name`` of a user's own method, model or objective.
+"""Names in the user's code: ``module:name`` of a method, model or objective.
 
-A name is imported by :func:`load` alone, which is called for names in the own experiment file of a process or
-from Python. Everything that may run because of a message uses :func:`loaded`, which imports nothing.
+Only :func:`load` imports a name, and is called only for names in a process's own experiment file or from Python. Code
+that may run because of a message uses :func:`loaded`, which imports nothing.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any
 from fedfloor.errors import FedfloorError, RunError, SettingError, nearest
 
 SPEC = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-_LOADED: dict[str, Any] = {}  # as sys.modules: objects that this process has imported by name
+_LOADED: dict[str, Any] = {}  # like sys.modules: the objects imported by name in this process
 
 
 def load(spec: str, role: str) -> Any:
     """Return the object of ``module:name``; the working folder is searched first.
 
     Args:
-        spec: such as ``my_module:MyMethod``.
-        role: its role, for the error message.
+        spec: the name, such as ``my_module:MyMethod``.
+        role: the role of the object, for error messages.
 
     Raises:
-        SettingError: no such module or name, or the module fails when it is imported.
+        SettingError: the module or name does not exist, or the import of the module fails.
 
     >>> load("math:sqrt", "model")(9.0)
     3.0
@@ -42,8 +42,8 @@ def load(spec: str, role: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name and module_name.startswith(error.name):
             raise SettingError(
-                f"{role} '{spec}': no module '{module_name}'. Looked in the current folder and the installed packages; "
-                "start fedfloor in the folder that holds the file, or set PYTHONPATH."
+                f"{role} '{spec}': no module '{module_name}' in the current folder or the installed packages. Start "
+                "fedfloor in the folder of the file, or set PYTHONPATH."
             ) from error
         raise SettingError(f"{role} '{spec}': importing it failed: {error}") from error
     except Exception as error:
@@ -56,10 +56,9 @@ def load(spec: str, role: str) -> Any:
 
 
 def blamed(error: BaseException) -> RunError | None:
-    """Return the error of the user's code as one that names its file, line and function; None for other errors.
+    """Return the error of user code as an error with file, line and function; None for other errors.
 
-    The user's code lies neither in this package nor where packages are installed. Its deepest frame counts,
-    whatever it has called.
+    User code is neither in this package nor among installed packages. The deepest frame in user code is reported.
     """
     if not isinstance(error, Exception) or isinstance(error, FedfloorError):
         return None
@@ -76,21 +75,21 @@ def blamed(error: BaseException) -> RunError | None:
 
 
 def name_of(kind: type[Any]) -> str:
-    """Return the name of a class of which this process holds an instance; :func:`loaded` finds it from now on."""
+    """Return ``module:name`` of the class of an existing instance, and register it for :func:`loaded`."""
     spec = f"{kind.__module__}:{kind.__qualname__}"
     _LOADED[spec] = kind
     return spec
 
 
 def loaded(spec: str, role: str) -> Any:
-    """Return an object that :func:`load` has imported before; nothing is imported here.
+    """Return an object already imported by :func:`load`, without an import.
 
     Raises:
         SettingError: this process has not loaded the name.
     """
     if spec not in _LOADED:
         raise SettingError(
-            f"{role} '{spec}' is not loaded: a plan names parts of your own only where the experiment file or the "
-            "method's module names them, too. Name it under [method], or import it in the method's module."
+            f"{role} '{spec}' is not loaded: your own parts in a plan must occur in the experiment file or the "
+            "method's module, too. Name it under [method], or import it in the method's module."
         )
     return _LOADED[spec]

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-COUNT = 1 << 53  # the greatest whole number: as float64 knows them
-DEVICES = 1 << 20  # of a park
-# Of a loss. Cross-entropy is ln F for a model that knows nothing of F classes; a million means outputs that differ by
-# a million, which no training comes back from.
+COUNT = 1 << 53  # the largest whole number, exact in float64
+DEVICES = 1 << 20  # devices of a park, at most
+# Limit of a loss. Cross-entropy is ln F for a model with equal probabilities of F classes; a million means outputs that
+# differ by a million, from which training does not recover.
 LOSS = 1e6
 SECONDS = 1e8  # three years
 METRES = 1e9
-NOISE = 100  # of 1/ε: the noise of a count is larger with a chance of e^-100 or less
-RATIO = 1e9  # of a vector's root mean square: features, gradients and weights are far below
+NOISE = 100  # in 1/ε: the probability of a larger noise on a count is at most e^-100
+RATIO = 1e9  # limit of a vector's root mean square, far above those of features, gradients and weights
 
 
 class RefusedError(Exception):
-    """A message that is refused; ``reason`` is the short name under which it is counted."""
+    """An error: a message is refused; ``reason`` is the short name under which it is counted."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(f"{reason}: {text}")
@@ -31,7 +31,7 @@ class RefusedError(Exception):
 
 @contextmanager
 def of(reason: str) -> Iterator[None]:
-    """Count values out of range under a kind of message."""
+    """Set the reason of errors in the body, so that they are counted for a kind of message."""
     try:
         yield
     except RefusedError as error:
@@ -42,7 +42,7 @@ def whole(value: object, low: int, high: int, noun: str) -> int:
     """Return a whole number from ``low`` to ``high``.
 
     Raises:
-        RefusedError: the value is none.
+        RefusedError: another value.
     """
     if type(value) is int and low <= value <= high:
         return value
@@ -53,7 +53,7 @@ def number(value: object, low: float, high: float, noun: str) -> float:
     """Return a number from ``low`` to ``high``.
 
     Raises:
-        RefusedError: the value is none.
+        RefusedError: another value.
     """
     if type(value) in (int, float) and low <= value <= high:  # type: ignore[operator]
         return float(value)  # type: ignore[arg-type]
@@ -61,10 +61,10 @@ def number(value: object, low: float, high: float, noun: str) -> float:
 
 
 def rows(value: object, length: int | None, noun: str) -> list[Any]:
-    """Return a list of a given length, or of at most as many entries as a park may have devices.
+    """Return a list of a given length, by default of up to :data:`DEVICES` entries.
 
     Raises:
-        RefusedError: the value is none.
+        RefusedError: another value.
     """
     if isinstance(value, list) and (len(value) <= DEVICES if length is None else len(value) == length):
         return value
@@ -75,7 +75,7 @@ def table(value: object, most: int, noun: str) -> dict[str, Any]:
     """Return a table of at most ``most`` entries.
 
     Raises:
-        RefusedError: the value is none.
+        RefusedError: another value.
     """
     if isinstance(value, dict) and len(value) <= most:
         return value
@@ -86,21 +86,21 @@ def vector(values: NDArray[Any], noun: str) -> None:
     """Raise a RefusedError for numbers that are not finite or far too large."""
     size = math.sqrt(float(np.square(values, dtype=np.float64).mean())) if values.size else 0.0
     if not size <= RATIO:
-        raise RefusedError("range", f"the root mean square of {noun} is {size:.3g}; at most {RATIO:g} is taken.")
+        raise RefusedError("range", f"the root mean square of {noun} is {size:.3g}, above {RATIO:g}.")
 
 
 def counts(value: object, bins: int, held: int, noise: int = 0, least: int = 0, noun: str = "census") -> list[int]:
     """Return a device's counts of samples by bin, such as its census.
 
     Raises:
-        RefusedError: the value is none.
+        RefusedError: another value.
     """
     numbers = [whole(item, least, held + noise, f"a count of its {noun}") for item in rows(value, bins, f"its {noun}")]
     if sum(numbers) > held + bins * noise:
-        raise RefusedError("range", f"its {noun} counts {sum(numbers)} samples; it holds {held} at most.")
+        raise RefusedError("range", f"its {noun} counts {sum(numbers)} samples, but the device holds {held} at most.")
     return numbers
 
 
 def noise(epsilon: float | None) -> int:
-    """Return the largest change of a count by the noise of a census."""
+    """Return the largest accepted change of a count by the noise of a census with ε."""
     return 0 if epsilon is None else min(COUNT, math.ceil(NOISE / epsilon))

@@ -1,4 +1,4 @@
-"""Templates of a room, in its folder ``templates``: HTML with everything escaped, other files as they are."""
+"""Templates in a package's folder ``templates``; values are escaped in HTML files only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _environment(room: str, *, html: bool) -> Environment:
 
 
 def template(room: str, name: str) -> Template:
-    """Return a template of a room, such as ``"fedfloor.report"``; one named ``*.html`` escapes its values."""
+    """Return a template of a package, such as ``"fedfloor.report"``; templates named ``*.html`` escape values."""
     return _environment(room, html=name.endswith(".html")).get_template(name)
 
 

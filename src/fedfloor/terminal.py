@@ -11,20 +11,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-if TYPE_CHECKING:  # it brings PyTorch, which takes seconds
+if TYPE_CHECKING:  # it imports PyTorch, which takes seconds
     from rich.progress import TaskID
 
     from fedfloor.runs.ledger import Follow, Line
 
 
-QUIET_S = 5  # between two lines about one download
-LINE_S = 60  # between two lines about quiet work
-LONGEST = 1e12  # number that is written out
-SHORT = 16  # cells up to this length are never broken over lines
+QUIET_S = 5  # between two lines on a download
+LINE_S = 60  # between two lines on work without other output
+LONGEST = 1e12  # numbers from here on are written with an exponent
+SHORT = 16  # cells up to this length are never wrapped
 
 
 def both(first: Follow, other: Follow) -> Follow:
-    """Return a function that sends lines to both."""
+    """Return a function that passes lines to both functions."""
 
     def follow(line: Line) -> None:
         first(line)
@@ -35,7 +35,7 @@ def both(first: Follow, other: Follow) -> Follow:
 
 @contextmanager
 def progress(label: str, rounds: int) -> Iterator[Follow]:
-    """Show a run's rounds, time left and current headline on standard error."""
+    """Show a run's rounds, remaining time and current headline metric on standard error."""
     if sys.stderr.isatty():
         with _bar(label, rounds) as follow:
             yield follow
@@ -55,7 +55,7 @@ def progress(label: str, rounds: int) -> Iterator[Follow]:
 
 @contextmanager
 def counted(label: str, last: int) -> Iterator[Callable[[int], None]]:
-    """Show the progress of quiet work: continuously on a terminal, elsewhere one line a minute."""
+    """Show the progress of other work: continuously on a terminal, otherwise one line per minute."""
     on_terminal = sys.stderr.isatty()
     began = last_update = time.monotonic()
 
@@ -93,7 +93,7 @@ def _bar(label: str, rounds: int) -> Iterator[Follow]:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    # no refresh from a thread: a process with one thread can be copied, which is how ranks start fast
+    # no refresh by a thread: only single-threaded processes can be forked, as ranks are
     with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as bar:
         task = bar.add_task(label, total=rounds, figure="")
 
@@ -107,7 +107,7 @@ def _bar(label: str, rounds: int) -> Iterator[Follow]:
 
 @contextmanager
 def downloads() -> Iterator[Callable[[str, int, int], None]]:
-    """Show downloads on standard error; yields a function of a file's name, the bytes so far, and the total."""
+    """Show downloads on standard error; yield a function of a file's name, the bytes so far, and the total."""
     if not sys.stderr.isatty():
         yield _plain_downloads()
         return
@@ -159,7 +159,7 @@ def seconds(value: float) -> str:
 
 
 def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str = "", **more: Any) -> None:
-    """Print rows: a table, or with ``--json`` one document ``{"rows": […], …}``; rows may differ in columns."""
+    """Print rows as a table, or as a JSON document ``{"rows": […], …}``; rows may have different columns."""
     if as_json:
         print(json.dumps({"rows": [dict(row) for row in rows], **more}, indent=2))
         return
@@ -178,16 +178,16 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str = "", *
         numeric = any(isinstance(row.get(name), (int, float)) for row in rows)
         short = longest[name] <= SHORT
         heading = name.replace("_", " ")
-        heading = heading.replace(" ", "\n") if wide and short else heading  # so that no figure is cut
+        heading = heading.replace(" ", "\n") if wide and short else heading  # so that no number is cut
         justify: Literal["left", "right"] = "right" if numeric else "left"
         table.add_column(heading, justify=justify, overflow="fold", no_wrap=short)
     for row in rows:
-        table.add_row(*(Text(_cell(row.get(name))) for name in columns))  # as it is: [park] is not markup
+        table.add_row(*(Text(_cell(row.get(name))) for name in columns))  # verbatim, as [park] is not markup
     console.print(table)
 
 
 def printable(text: str) -> str:
-    r"""Return a text with its control characters escaped, but for line breaks.
+    r"""Return a text with control characters escaped, except line breaks.
 
     >>> print(printable("a\x1b[2J"))
     a\x1b[2J
@@ -206,10 +206,10 @@ def _cell(value: Any) -> str:
 
 
 def log_to_stderr() -> None:
-    """Show the package's own notes (``logging``) on standard error; of several ranks, only the first shows them.
+    """Show the package's notes (``logging``) on standard error, for several ranks only those of the first.
 
-    Control characters, which names in files of others may hold, are escaped. A note is shown once, however many runs of
-    a comparison (or with ``extra={"once": True}`` files) it holds for; reports of machines are shown each time.
+    Control characters, which names in other files may contain, are escaped. A note is shown once, even if it applies to
+    several runs of a comparison (or, with ``extra={"once": True}``, files); reports of machines are always shown.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Escaped("note: %(message)s"))

@@ -70,7 +70,7 @@ WRITTEN = {
         "work.batch_size = 41 is larger than what device 0 holds (40 samples).",
     ),
     "a module that is not there": (["model.name=own:net"], "model 'own:net': no module 'own'"),
-    "no key": (["=3"], "write it as key=value"),
+    "no key": (["=3"], "must be KEY=VALUE"),
 }
 
 
@@ -225,7 +225,7 @@ def test_the_same_files_unspoilt_train(command: Command, monkeypatch: pytest.Mon
 def test_more_devices_than_memory_has_room_for(command: Command) -> None:
     for number in (10**11, 2**63 - 1):
         said = command.set(f"park.devices={number}")
-        command.refused(said, f"park] devices = {number} with", "of memory or more, and", "Use fewer devices")
+        command.refused(said, f"park] devices = {number} with", "of memory or more, but", "Use fewer devices")
 
 
 # -- a folder that is in use, or holds a run ---------------------------------------------------------------------------

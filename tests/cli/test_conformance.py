@@ -60,7 +60,7 @@ def test_what_a_method_of_ones_own_breaks_is_named(
     assert impure.code == 1
     assert "FAILED  plans are pure: two plans of the same round differ" in impure.out
     two = command("check", "method", "mine_to_check:Two")
-    assert "FAILED  one device is a park: the plan names device 1" in two.out
+    assert "FAILED  runs with one device: the plan names device 1" in two.out
     none = command("check", "method", "mine_to_check:Goood")
     assert none.code == 2
     assert "Did you mean 'Good'?" in none.err

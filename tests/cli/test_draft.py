@@ -177,7 +177,8 @@ def test_data_are_looked_for_beside_the_file_then_here(
 def test_a_workbook_of_another_kind_is_no_table(command: Command) -> None:
     (command.folder / "press.xls").write_bytes(b"PK")
     command.refused(
-        command("new", "press.xls"), "press.xls is a workbook of another kind. Save it as .xlsx, or its sheet as CSV"
+        command("new", "press.xls"),
+        "press.xls is a workbook of an unsupported kind. Save it as .xlsx, or its sheet as CSV",
     )
 
 
@@ -225,7 +226,7 @@ def test_paths_that_cannot_be(command: Command, table: Path) -> None:
     os.mkfifo(command.folder / "pipe.csv")
     assert command("new", "plant.csv").code == 0
     for path, words in (
-        ("~nobody-of-this-name/a.csv", "Give the whole path"),
+        ("~nobody-of-this-name/a.csv", "Give the full path"),
         (f"{'a' * 300}.csv", "File name too long"),
         ("pipe.csv", "neither a file nor a folder"),
     ):
@@ -362,7 +363,7 @@ def test_a_label_of_many_numbers_is_predicted_as_a_number(command: Command) -> N
     assert next(iter(told["figures"])) == "RMSE"
     classes = command("new", "plant.csv", "--task", "classification", "--out", "c.toml")
     assert classes.code == 2
-    assert "a measure, no classes. To predict the number itself" in classes.err
+    assert "measured values and no classes. To predict the number itself" in classes.err
 
 
 def test_a_table_without_labels_needs_a_task(command: Command) -> None:
@@ -399,7 +400,7 @@ def test_anomalies_begin_with_principal_components(command: Command) -> None:
     text = (command.folder / "plant.toml").read_text()
     asked = config.read(command.folder / "plant.toml")
     assert (asked.model.name, asked.method.name, asked.rounds) == ("monitor", "pca", 1)
-    assert "a deeper one must beat it" in text
+    assert "a deeper network must be better" in text
     assert '"ae-conv", with rounds = 20' in text
     deeper = ["--set", "evaluate.headline=reconstruction error"]
     assert command("run", "plant.toml", *deeper, "--out", "a").code == 0
@@ -418,5 +419,5 @@ def test_short_recordings_to_failure_are_tested_on_whole_devices(command: Comman
     made = command("new", "engines.csv", "--set", "data.remaining=true")
     assert made.code == 0, made
     assert tomllib.loads((command.folder / "engines.toml").read_text())["data"]["split"] == {"kind": "device"}
-    assert "split: by device (whole devices, which never train), because by time the ends" in made.err
-    assert "as it was given" not in made.err
+    assert "split: by device (whole devices, excluded from training), because by time the ends" in made.err
+    assert "as given" not in made.err

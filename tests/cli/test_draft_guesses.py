@@ -56,11 +56,11 @@ def written(command: Command, name: str) -> tuple[dict[str, Any], str]:
 def test_machines_that_run_to_failure_are_split_by_device(command: Command) -> None:
     engines(command.folder / "wear.csv")
     number = command("new", "wear.csv", "--out", "number.toml")
-    assert "the label is a number, which is predicted as it is" in number.err
+    assert "the label is a number and is predicted as a number" in number.err
     assert written(command, "number.toml")[0]["data"]["task"] == {"kind": "regression"}
     said = command("new", "wear.csv", "--set", "data.bins=[15,40]")
     assert said.code == 0, said.err
-    assert "split: by device (whole devices, which never train), because by time" in said.err
+    assert "split: by device (whole devices, excluded from training), because by time" in said.err
     assert "training samples are '<15' for" in said.err
     document, comments = written(command, "wear.toml")
     assert document["data"]["split"] == {"kind": "device"}
@@ -80,7 +80,7 @@ def test_machines_that_run_to_failure_are_split_by_device(command: Command) -> N
 def test_what_is_given_is_kept(command: Command) -> None:
     engines(command.folder / "wear.csv")
     said = command("new", "wear.csv", "--set", "data.bins=[15,40]", "--set", 'data.split={kind="time"}')
-    assert "split: by time, as it was given" in said.err
+    assert "split: by time, as given" in said.err
     assert "will all be wrong" in said.err or "very few training samples" in said.err
     assert written(command, "wear.toml")[0]["data"]["split"] == {"kind": "time"}
 
@@ -90,10 +90,10 @@ def test_columns_that_are_no_sensors_are_named(command: Command) -> None:
     said = command("new", "m.csv")
     assert said.code == 0, said.err
     for text in (
-        "'empty' holds no value in any row, so ignored",
+        "'empty' holds no value in any row and is ignored",
         "'number' counts up from row to row",
         "'kelvin' is a multiple of (and perhaps a constant more than) 'air'",
-        "'spare' is 7 in every row looked at",
+        "'spare' is 7 in every row examined",
         "'worn' reveals the class: each of its 2 values occurs with one class only",
         "'cause' is 1 for 'failure' only",
         "no column holds the times of rows",
@@ -149,7 +149,7 @@ def test_heavy_tails_get_a_network_of_their_own(command: Command) -> None:
     (command.folder / "t.csv").write_text("\n".join(["count,energy,label", *rows]) + "\n")
     dealt = ("data.columns.device=", "park.devices=4", 'data.partition={kind="dirichlet",alpha=1.0}')
     said = command("new", "t.csv", *(word for one in dealt for word in ("--set", one)))
-    assert "heavy tails, values far beyond most others, of 'count', 'energy'" in said.err
+    assert "heavy tails (values far beyond most others) of 'count', 'energy'" in said.err
     assert written(command, "t.toml")[0]["model"]["name"] == "mlp-sensor-asinh"
     assert command("run", "t.toml", "--ranks", "1", "--out", "out", "--set", "rounds=2").code == 0
     assert command("export", "out", "--out", "t.onnx").code == 0
@@ -243,7 +243,7 @@ def test_folders_that_can_be_read_in_two_ways_are_asked_about(command: Command) 
     for device in ("ok", "worn"):
         for label in ("north", "south"):
             recording(command.folder / "d" / label / device / "0.csv", head="time,a,b")
-    command.refused(command("new", "d"), "they can be read in two ways", "layout=device/label/file")
+    command.refused(command("new", "d"), "the meaning of the folders is ambiguous", "layout=device/label/file")
     said = command("new", "d", "--layout", "device/label/file")
     assert said.code == 0, said.err
     assert "folders are read as device/label/file, as given; devices 'north', 'south'; labels 'ok', 'worn'" in said.err
@@ -262,8 +262,8 @@ def test_many_numbers_are_no_classes_unless_listed(command: Command) -> None:
 @pytest.mark.parametrize(
     ("reading", "text"),
     [
-        ({"bins": (3, 1)}, "must be numbers that ascend"),
-        ({"bins": ()}, "must be numbers that ascend"),
+        ({"bins": (3, 1)}, "must be ascending numbers"),
+        ({"bins": ()}, "must be ascending numbers"),
         ({"bins": (1, 2), "classes": ("a", "b")}, "2 names, but 2 edges"),
         ({"remaining": True}, "set data.bins, too"),
     ],
@@ -277,7 +277,7 @@ def test_labels_that_are_no_numbers(tmp_path: Path) -> None:
     path = engines(tmp_path / "wear.csv", devices=3)
     path.write_text(path.read_text().replace(",59\n", ",soon\n", 1))
     columns = Columns(device="engine", time="cycle", label="rul")
-    with pytest.raises(SettingError, match=r"wear\.csv, row 3, column 'rul': 'soon' is no number, but data\.bins"):
+    with pytest.raises(SettingError, match=r"wear\.csv, row 3, column 'rul': 'soon' is not a number, but data\.bins"):
         own.load(path, Reading(columns=columns, bins=(15,)), 0)
 
 
@@ -329,7 +329,7 @@ def test_rows_of_no_machine_are_dealt(command: Command) -> None:
     rows = [f"{n % 5 + random.Random(n).random()},{'ok' if n % 5 < 3 else 'worn'}" for n in range(200)]
     (command.folder / "p.csv").write_text("\n".join(["pressure,label", *rows]) + "\n")
     command.refused(
-        command("new", "p.csv"), "no column 'device'", "if no column names machines", "data.columns.device= "
+        command("new", "p.csv"), "no column 'device'", "If no column names machines", "data.columns.device= "
     )
     dealt = ("data.columns.device=", "park.devices=4", 'data.partition={kind="dirichlet",alpha=1.0}')
     said = command("new", "p.csv", *(word for one in dealt for word in ("--set", one)))
@@ -409,7 +409,7 @@ def test_times_that_a_setting_puts_into_1970_are_seen(command: Command) -> None:
     rows = [f"p{n % 4},{1768888800 + 3600 * (n // 4)},{n % 7},{('ok', 'worn')[n // 4 % 2]}" for n in range(240)]
     (command.folder / "t.csv").write_text("\n".join(["device,time,heat,label", *rows]) + "\n")
     assert "time is 'time' (training: 2026-01-20 06:00:00 to " in (found := command("new", "t.csv").err)
-    assert ", in UTC, or as written where no time zone is given)" in found
+    assert ", in UTC, or without a zone as written)" in found
     said = command("new", "t.csv", "--out", "ms.toml", "--set", "data.time_format=ms")
     assert "time is 'time' (training: 1970-01-21" in said.err
 
@@ -535,7 +535,7 @@ def test_serial_numbers_are_machines_where_they_come_again_and_parts_where_they_
     parts = [f"P{i},{i % 7},{'ok' if i % 3 else 'bad'}" for i in range(60)]
     (command.folder / "parts.csv").write_text("serial_number,width,label\n" + "\n".join(parts) + "\n")
     refused = command("new", "parts.csv")
-    assert "if 'serial_number' names parts and no machines, deal the rows to made-up ones" in refused.err
+    assert "if 'serial_number' names parts and not machines, deal the rows to made-up ones" in refused.err
     deal = ("--set", "data.columns.device=", "--set", "park.devices=4", "--set", 'data.partition={kind="iid"}')
     assert command("new", "parts.csv", *deal).code == 0
 
@@ -572,7 +572,7 @@ def test_rows_that_are_dealt_belong_to_no_factory(command: Command) -> None:
     assert drafted.code == 0, drafted.err
     assert "'factory' holds a few texts: a sensor for each" in drafted.err
     stated = command("new", "p.csv", *DEAL, "--set", "data.columns.factory=factory", "--out", "q.toml")
-    command.refused(stated, "row 2, column 'factory': a factory, but rows that are dealt", "data.columns.factory=.")
+    command.refused(stated, "row 2, column 'factory': a factory, but rows dealt", "data.columns.factory=.")
 
 
 def test_the_finer_of_two_columns_of_machines_is_the_device(command: Command) -> None:
@@ -598,7 +598,7 @@ def test_a_column_of_states_is_no_sensor_of_an_anomaly_detection(command: Comman
     (command.folder / "water.csv").write_text("\n".join(lines) + "\n")
     drafted = command("new", "water.csv", "--task", "reconstruction")
     assert drafted.code == 0, drafted.err
-    assert "'state of plant' is taken for the label, which only serves evaluation" in drafted.err
+    assert "'state of plant' is taken for the label, which is only used for evaluation" in drafted.err
     assert written(command, "water.toml")[0]["data"]["columns"] == {"device": "machine", "label": "state of plant"}
 
 
@@ -611,4 +611,4 @@ def test_folders_of_labels_hold_recordings_that_windows_suit(command: Command) -
             (folder / "1.csv").write_text(f"DE_time\n{rows}")
     drafted = command("new", "rig", "--layout", "device/label/file")
     assert drafted.code == 0, drafted.err
-    assert "and a window of the last rows shows what one row does not" in drafted.err
+    assert "and a window of several rows is more informative than a single row" in drafted.err

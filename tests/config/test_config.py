@@ -189,8 +189,8 @@ def test_set_changes_one_key(change: str, expected: dict) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("work", "write it as key=value, such as work.lr=0.05"),
-        ("=3", "write it as key=value"),
+        ("work", "must be KEY=VALUE, such as work.lr=0.05"),
+        ("=3", "must be KEY=VALUE"),
         ("rounds.x=3", "'rounds' is a value, not a table"),
     ],
 )
@@ -202,7 +202,7 @@ def test_set_refuses(change: str, message: str) -> None:
 
 
 def test_a_setting_of_a_part_that_stands_there_as_a_name_says_how_to_write_it() -> None:
-    with pytest.raises(SettingError, match="Write a part that has settings as a table, such as"):
+    with pytest.raises(SettingError, match="Write a part with settings as a table, such as"):
         apply({"method": {"mix": "krum"}}, "method.mix.outliers=2")
 
 

@@ -147,7 +147,7 @@ def said(text: str) -> str:
 
 REFUSED = {
     "method.mix = 'odd:Frist'": "mixing rule 'odd:Frist': module 'odd' has no 'Frist'. Did you mean",
-    "method.mix = 'own_part:First'": "mixing rule 'own_part:First': no module 'own_part'. Looked in the current folder",
+    "method.mix = 'own_part:First'": "mixing rule 'own_part:First': no module 'own_part' in the current folder",
     "method.mix = 'odd:NUMBER'": "mixing rule 'odd:NUMBER' is 7: must be the name of a dataclass.",
     "method.mix = 'odd:Loose'": "mixing rule 'odd:Loose' is not a subclass of fedfloor.Mix",
     "method.mix = 'odd:function'": "mixing rule 'odd:function' is <function function at",

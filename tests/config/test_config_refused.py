@@ -34,7 +34,7 @@ UNKNOWN = {
     "objective, selection, server, travel, travel_down.",
     "method.nmae = 'fedavg'": "[method] unknown key 'nmae'. Did you mean 'name'?",
     "methods.mine.method = 'fedavgg'": "methods.mine.method: unknown method 'fedavgg'. Did you mean 'fedavg'?",
-    "methods.fedavg.method = 'fedprox'": "'fedavg' is a method of its own. Choose another name.",
+    "methods.fedavg.method = 'fedprox'": "'fedavg' is already a method. Choose another name.",
     "methods.mine.method = 3": "methods.mine.method = 3: must be the name of a method, in quotes.",
     "qqq = 1": "unknown key 'qqq'. Known:",
     "data.partition = { kind = 'shard' }": "unknown data.partition.kind 'shard'. Did you mean 'shards'? Known: blo",
@@ -78,7 +78,7 @@ TYPES = {
     "faults.visit = '1 %'": "faults.visit = '1 %': must be a number.",
     "data.partition.kind = []": "data.partition.kind = []: must be one of blocks, dirichlet, dominant, iid, natural",
     "work.lr = { kind = { a = 1 }, start = 1 }": "work.lr.kind = {'a': 1}: must be one of cosine, exponential, in",
-    "method.objective = 06:30:00": "method.objective = 06:30:00: no setting is a date or time. Put it in quotes if",
+    "method.objective = 06:30:00": "method.objective = 06:30:00: no setting is a date or time. If it is a name",
     "method.mix = [1]": "method.mix = [1]: must be a text in quotes or a table.",
     "methods.fedavg.mix = 2026-03-01": "methods.fedavg.mix = 2026-03-01: no setting is a date or time.",
     "methods.fedavg.server = []": "methods.fedavg.server = []: must be a name, or a table such as",
@@ -243,7 +243,7 @@ OWN_REFUSED = {
     "'own_methods:NoChance'.x": "method 'own_methods:NoChance': plan must take (self, state, view, rng): too many",
     "'own_methods:np'.x": "method 'own_methods:np' is not a dataclass with a 'plan'",
     "'own_methods:Mien'.x": "module 'own_methods' has no 'Mien'. Did you mean 'Mine'?",
-    "'own_method:Mine'.x": "no module 'own_method'. Looked in the current folder",
+    "'own_method:Mine'.x": "no module 'own_method' in the current folder",
     "':Mine'.x": "method ':Mine': importing it failed",
 }
 

@@ -184,4 +184,4 @@ def test_a_network_that_is_not_there(hall: Command) -> None:
     "datasets get mnist --root ~nobodyatall",
 ])  # fmt: skip
 def test_a_user_who_is_not_there(words: str, command: Command) -> None:
-    command.refused(command(*words.split()), "~nobodyatall", "Give the whole path.")
+    command.refused(command(*words.split()), "~nobodyatall", "Give the full path.")

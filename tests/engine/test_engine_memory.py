@@ -131,7 +131,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: py
     before = memory.commit(4, entries(1))
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", full)
-        with pytest.raises(RunError, match=r"the disk is full: 4-.* could not be written.*make room.*--resume"):
+        with pytest.raises(RunError, match=r"the disk is full: 4-.* could not be written.*free disk space.*--resume"):
             memory.commit(4, entries(2))
     assert memory.held == {4: before}
     assert [path.name for path in tmp_path.iterdir()] == [f"4-{before[:32]}.safetensors"]

@@ -260,7 +260,7 @@ REFUSED = {
     "own_networks:refuses": "could not be built: ValueError: only on Mondays",
     "own_networks:not_callable": "could not be built: TypeError: 'int' object is not callable",
     "own_networks:flta": "module 'own_networks' has no 'flta'. Did you mean 'flat'?",
-    "own_netwrks:flat": "no module 'own_netwrks'. Looked in the current folder and the installed packages",
+    "own_netwrks:flat": "no module 'own_netwrks' in the current folder or the installed packages",
     "mlp2nn": "unknown model 'mlp2nn'. Did you mean 'mlp-2nn'? Known: ae-conv, ae-dense, ae-lstm, cnn-fedgs",
 }
 

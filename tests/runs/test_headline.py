@@ -101,7 +101,7 @@ def test_runs_with_different_headlines_are_compared_by_accuracy_and_that_is_told
 
 def test_a_headline_that_is_none_is_refused_with_its_file(tmp_path: Path) -> None:
     judge(make_run(tmp_path / "a", [0.90]), "recal of 1", [0.8])
-    with pytest.raises(SettingError, match=r"a/experiment\.toml: evaluate\.headline = 'recal of 1': no such metric"):
+    with pytest.raises(SettingError, match=r"a/experiment\.toml: evaluate\.headline = 'recal of 1': unknown metric"):
         collect([tmp_path])
 
 

@@ -75,13 +75,13 @@ def test_every_entry_of_the_list_has_a_name_that_is_read_back() -> None:
     [
         (
             "acuracy",
-            "evaluate.headline = 'acuracy': no such metric. Did you mean 'accuracy'? Known: accuracy,",
+            "evaluate.headline = 'acuracy': unknown metric. Did you mean 'accuracy'? Known: accuracy,",
         ),
         ("macroF1", "Did you mean 'macro-F1'?"),
-        ("recall", "evaluate.headline = 'recall': of which class? Write 'recall of CLASS'."),
-        ("accuracy of ok", "accuracy is of all classes. Write 'accuracy'."),
-        ("AUROC of ", "'AUROC of ': of which class?"),
-        ("", "no such metric."),
+        ("recall", "evaluate.headline = 'recall': the class is missing. Write 'recall of CLASS'."),
+        ("accuracy of ok", "accuracy applies to all classes. Write 'accuracy'."),
+        ("AUROC of ", "'AUROC of ': the class is missing."),
+        ("", "unknown metric."),
     ],
 )
 def test_what_is_no_figure_is_refused(text: str, message: str) -> None:
@@ -182,7 +182,7 @@ def test_a_headline_that_the_data_do_not_define_is_refused_before_anything_is_wr
     with pytest.raises(SettingError, match=r"--until recall of fault: this run records accuracy, loss, macro-F1\. Set"):
         fedfloor.run(experiment(tmp_path, None), tmp_path / "run", ranks=1, limits=limits)
     assert not (tmp_path / "run").exists()
-    with pytest.raises(SettingError, match=r"no test sample is of class 'worn', so that it is not defined"):
+    with pytest.raises(SettingError, match=r"no test sample is of class 'worn', so that the metric is undefined"):
         figures.fits(named("recall of worn"), CLASSES, np.array([3, 2, 0]))
-    with pytest.raises(SettingError, match=r"all test samples are of one class"):
+    with pytest.raises(SettingError, match=r"all test samples have the same class"):
         figures.fits(named("AUROC"), CLASSES, np.array([3, 0, 0]))
