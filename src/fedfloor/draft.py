@@ -142,24 +142,13 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     if not document.get("model", {}).get("name"):
         notes += _tails(park.dataset, detects=detects)
     _show(path.name, notes, park, data)
-    simple = detects and not document.get("model", {}).get("name") and not document.get("method", {}).get("name")
-    paced = any(change.startswith("rounds=") for change in changes)
-    if simple:  # the simple model that deeper networks must beat is drafted first
-        document.setdefault("model", {})["name"], document.setdefault("method", {})["name"] = "monitor", "pca"
-        document["rounds"] = document["rounds"] if paced else 1
     unmarked = _unmarked(document, park.dataset)
     for sentence in unmarked:
         log.info("%s: %s.", path.name, sentence)
     data |= {
         key: str(config.seen_from(expanded(out).parent, expanded(data[key]))) for key in ("path", "test") if key in data
     }
-    trees = not paced and not {"model", "method", "work"} & {*document} and _grows(park.dataset, detects=detects)
-    document.setdefault("model", {}).setdefault("name", _network(park.dataset, detects=detects))
-    _train(document, park, rounds=not simple and not paced)
-    if trees:
-        document["rounds"] = LEVELS
-        document.setdefault("evaluate", {}).setdefault("every", EVERY)
-    document.setdefault("method", {}).setdefault("name", "boosting" if trees else "fedavg")
+    _train(document, park, detects=detects, paced=any(change.startswith("rounds=") for change in changes))
     notes += unmarked
     return Draft(_text(document, park, note, split, notes), park, tuple(notes))
 
@@ -260,8 +249,26 @@ def _tails(dataset: Dataset, *, detects: bool) -> list[str]:
     return [f"heavy tails (values far beyond most others) of {heavy}: the network applies asinh to its input"]
 
 
-def _train(document: dict[str, Any], park: Park, *, rounds: bool) -> None:
-    """Set the work of devices, the scaling of pictures and, for single rows, the number of rounds, unless given.
+def _train(document: dict[str, Any], park: Park, *, detects: bool, paced: bool) -> None:
+    """Set network, method, rounds and work, unless given; simple models that networks must beat come first."""
+    free = not paced and not {"model", "method", "work"} & {*document}
+    model, method = document.setdefault("model", {}), document.setdefault("method", {})
+    rows = park.dataset.inputs.kind == "table" and len(park.dataset.shape) == 1
+    rounds = ROUNDS_OF_ROWS if rows else document["rounds"]
+    if detects and not model.get("name") and not method.get("name"):
+        model["name"], method["name"], rounds = "monitor", "pca", 1
+    elif free and _grows(park.dataset, detects=detects):
+        method["name"], rounds = "boosting", LEVELS
+        document.setdefault("evaluate", {}).setdefault("every", EVERY)
+    model.setdefault("name", _network(park.dataset, detects=detects))
+    _work(document, park)
+    method.setdefault("name", "fedavg")
+    if not paced:
+        document["rounds"] = rounds
+
+
+def _work(document: dict[str, Any], park: Park) -> None:
+    """Set the work of devices and the scaling of pictures, unless given.
 
     With another seed, dealt devices have other sizes, and the smallest uses shorter mini-batches.
     """
@@ -280,8 +287,6 @@ def _train(document: dict[str, Any], park: Park, *, rounds: bool) -> None:
         work |= {"lr": linear if document["model"]["name"] == "linear" else rate, "momentum": 0.9}
         if park.dataset.task.ahead:  # jumps of mostly constant sensors, such as rain, make a linear layer diverge
             work.setdefault("clip_norm", CLIP)
-    if sensors and len(park.dataset.shape) == 1 and rounds:
-        document["rounds"] = ROUNDS_OF_ROWS
     work.setdefault("lr", 0.05)
 
 
@@ -682,6 +687,7 @@ def _text(document: dict[str, Any], park: Park, missing: str, proposed: str, not
     body["method"]["name"].comment("see: fedfloor methods")
     body["model"]["name"].comment("see: fedfloor models")
     if document["method"]["name"] == "boosting":
+        body["rounds"].comment("4 for the bins, then 100 trees of 4 levels")
         body["method"]["name"].comment(f'trees; with a network: "fedavg", and rounds = {ROUNDS_OF_ROWS}')
         body["model"]["name"].comment("of methods with a network, and [work] likewise; see: fedfloor models")
     if document["method"]["name"] == "pca":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
+log = logging.getLogger(__name__)
 WHOLE = WorkSettings(epochs=1, batch_size=2**31 - 1, lr=1.0)  # a step with all samples of a device
 REFINING = 4  # rounds that refine the bins until all hold about the same number of samples
 
@@ -90,6 +92,8 @@ class Boosting(Method):
                 f"rounds = {view.rounds}: {self.trees} trees of depth {self.depth} are grown after {REFINING} + "
                 f"{self.trees}·{self.depth} = {most} rounds. Set rounds, or methods.boosting.trees."
             )
+        if view.start and view.rounds < REFINING + self.depth:
+            log.warning("rounds = %d: the first tree is finished after %d.", view.rounds, REFINING + self.depth)
         return State(view.start, {"layout": dict(view.layout), "samples": int(view.sizes.sum())})
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
