@@ -104,7 +104,7 @@ def grown(x: Floats, y: Floats, parts: list[slice], **settings: Any) -> tuple[Fo
     goal = method.objective
     module = adapted(goal, x.shape[1], 1)
     network = Network(module)
-    state = State({"w": network.flat.clone()}, {"layout": network.layout, "samples": len(y)})
+    state = State({"w": network.flat.clone()}, {"layout": network.layout, "samples": len(y), "last": 100})
     task = Regression().fitted(y[:, None])
     inputs, targets = torch.from_numpy(x).float(), torch.from_numpy(y).float()[:, None]
     for _ in range(REFINING + method.trees * method.depth):
@@ -218,6 +218,13 @@ def test_it_learns_classes_numbers_and_quantiles(tmp_path: Path) -> None:
 def test_settings_that_do_not_fit_are_refused(tmp_path: Path, more: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingError, match=words):
         run(asked(table(tmp_path, "classification"), **more), tmp_path / "out")
+
+
+def test_rounds_that_complete_no_tree_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run(asked(table(tmp_path, "classification"), 7), tmp_path / "out")
+    assert [one.message for one in caplog.records if "rounds = 7" in one.message] == [
+        "rounds = 7: a tree is complete after 8."
+    ]
 
 
 def test_devices_may_have_fewer_samples_than_the_mini_batch(tmp_path: Path) -> None:

@@ -92,9 +92,7 @@ class Boosting(Method):
                 f"rounds = {view.rounds}: {self.trees} trees of depth {self.depth} are grown after {REFINING} + "
                 f"{self.trees}·{self.depth} = {most} rounds. Set rounds, or methods.boosting.trees."
             )
-        if view.start and view.rounds < REFINING + self.depth:
-            log.warning("rounds = %d: the first tree is finished after %d.", view.rounds, REFINING + self.depth)
-        return State(view.start, {"layout": dict(view.layout), "samples": int(view.sizes.sum())})
+        return State(view.start, {"layout": dict(view.layout), "samples": int(view.sizes.sum()), "last": view.rounds})
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         return visiting(self, WHOLE, view, list(view.devices))
@@ -109,6 +107,8 @@ class Boosting(Method):
         model = {name: old[first:last] for name, (first, last) in layout.items()}
         model["sums"][:] = -outcome.packet["w"][slice(*layout["sums"])].double().cpu().numpy()
         done = int(state.notes.get("rounds", 0))
+        if not done and state.notes["last"] < REFINING + self.depth:
+            log.warning("rounds = %d: a tree is complete after %d.", state.notes["last"], REFINING + self.depth)
         ridge = self.ridge / state.notes["samples"]
         grown = self._refine(model, ridge) if done < REFINING else self._grow(model, done - REFINING, ridge)
         model["sums"][:] = 0.0
