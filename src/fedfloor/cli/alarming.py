@@ -27,8 +27,7 @@ def alarms(
         bool, typer.Option("--follow", help="Record and print the devices' alarms until Ctrl-C or SIGTERM.")
     ] = False,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="TIME", help="Only alarms since 30m, 12h or 7d ago, or a date and "
-        "time.")
+        str | None, typer.Option("--since", metavar="TIME", help="Only alarms since 30m, 12h or 7d ago, or a date.")
     ] = None,
     device: Annotated[
         list[str] | None, typer.Option("--device", metavar="NAME", help="Only alarms of this device; repeatable.")

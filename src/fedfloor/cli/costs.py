@@ -36,8 +36,7 @@ Rounds = Annotated[int | None, typer.Option("--rounds", metavar="N", help="Price
 
 def price(
     experiment: File,
-    methods: Annotated[str | None, typer.Option("--methods", metavar="A,B", help="Methods, separated by "
-    "commas.")] = None,
+    methods: Annotated[str | None, typer.Option("--methods", metavar="A,B", help="Comma-separated methods.")] = None,
     rounds: Rounds = None, changes: Set = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Price rounds in seconds, bytes and joules, without training."""
@@ -147,8 +146,7 @@ def reprice(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders of runs.")],
     network: Annotated[str, typer.Option("--network", metavar="NAME", help="A profile's name, or a TOML file.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the copies of the runs.")],
-    target: Annotated[float | None, typer.Option("--target", help="Accuracy up to which time and bytes are "
-    "counted.")] = None,
+    target: Annotated[float | None, typer.Option("--target", help="Accuracy for time and bytes to a target.")] = None,
     at: At = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Price finished runs on another network, without training again."""

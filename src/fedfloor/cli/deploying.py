@@ -164,8 +164,7 @@ def up(
     file: File, changes: Set = None, out: Folder = LIVE,
     factories: Annotated[
         int | None,
-        typer.Option("--factories", metavar="N", help="Factories, with a broker and an edge each; default: the "
-        "experiment's."),
+        typer.Option("--factories", metavar="N", help="Factories with a broker and edge; default: the experiment's."),
     ] = None,
     devices: Annotated[
         int | None,

@@ -50,8 +50,7 @@ def report(
         float | None,
         typer.Option(
             "--target",
-            help="Compare the first round, and the cost, at which the headline metric (such as accuracy) "
-            "has this value.",
+            help="Compare first round and cost at which the headline metric (such as accuracy) has this value.",
         ),
     ] = None,
     markdown: Annotated[

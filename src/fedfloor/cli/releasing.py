@@ -38,8 +38,7 @@ def release(
         list[str] | None, typer.Option("--canary", metavar="DEVICE", help="Release to this device first; repeatable.")
     ] = None,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Release even if the run is not better than the version in use, or not "
-        "evaluated.")
+        bool, typer.Option("--anyway", help="Release even if not better than the version in use, or not judged.")
     ] = False,
     own: OwnCode = False, wait: Wait = WAIT_S, as_json: Json = False,
 ) -> None:  # fmt: skip
@@ -126,8 +125,7 @@ def _show(
 
 def releases(
     park: Park,
-    live: Annotated[bool, typer.Option("--live", help="Query the brokers for the versions that devices "
-    "report.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Query the brokers for devices' versions.")] = False,
     send: Annotated[bool, typer.Option("--send", help="Send every device its release again.")] = False,
     mlflow: Annotated[bool, typer.Option("--mlflow", help="Write the versions to MLflow's registry.")] = False,
     wait: Wait = WAIT_S, as_json: Json = False,

@@ -39,7 +39,7 @@ def sense(
         show(rows, as_json=as_json)
         raise typer.Exit(0 if rows and all(row["kind"] != "no value" for row in rows) else 1)
     if into is None or not into.name.endswith(BUFFERS):
-        raise SettingError(f"--into {into or ''}: name the buffer's file, which ends in {' or '.join(BUFFERS)}.")
+        raise SettingError(f"--into {into or ''}: give the buffer's file, with the ending {' or '.join(BUFFERS)}.")
     stop = shared.termination()
     if seconds is not None:
         timer = threading.Timer(seconds, stop.set)

@@ -117,8 +117,7 @@ def _interrupted(state: str) -> None:
 def compare(
     experiment: File,
     methods: Annotated[
-        str | None, typer.Option("--methods", metavar="A,B", help="Methods, separated by commas; default: the "
-        "experiment's.")
+        str | None, typer.Option("--methods", metavar="A,B", help="Comma-separated methods; default: the experiment's.")
     ] = None,
     seeds: options.Seeds = "0",
     changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None, until: Until = None,
@@ -167,8 +166,7 @@ def sweep(
 
 def demo(
     task: Annotated[
-        str | None, typer.Option("--task", metavar="TASK", help="Task on plant data: anomaly, life, forecast or "
-        "faults.")
+        str | None, typer.Option("--task", metavar="TASK", help="Task of plant data: anomaly, life, forecast, faults.")
     ] = None,
     out: Out = None, ranks: Ranks = None, as_json: Json = False,
 ) -> None:  # fmt: skip

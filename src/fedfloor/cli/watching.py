@@ -28,8 +28,7 @@ def watch(
         = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0: any free port.")] = 8700,
     cert: Annotated[Path | None, typer.Option("--cert", metavar="FILE", help="TLS certificate (PEM).")] = None,
-    key: Annotated[Path | None, typer.Option("--key", metavar="FILE", help="Private key of the certificate "
-    "(PEM).")] = None,
+    key: Annotated[Path | None, typer.Option("--key", metavar="FILE", help="The certificate's key (PEM).")] = None,
     password: Annotated[
         Path | None, typer.Option("--password-file", metavar="FILE", help="File with the password of the page.")
     ] = None,

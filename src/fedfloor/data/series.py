@@ -202,8 +202,7 @@ def _check_falls(name: str, task: Regression, rows: Rows, inputs: Inputs) -> Non
             f"{name}: its label rises along the recordings, from {rows.target[0, 0]:g} in the first row, and never "
             "falls; with data.task.cap it is taken for a remaining life, which falls until the failure. If it counts "
             "the past rows, leave it out (data.columns.ignore) and set data.remaining = true for recordings that run "
-            "to "
-            "failure; if it is another number, leave data.task.cap out."
+            "to failure; if it is another number, leave data.task.cap out."
         )
     if len(rises):
         first, many = int(rises[0]), len(np.unique(rows.segment[rises]))

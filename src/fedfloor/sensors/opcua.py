@@ -32,8 +32,8 @@ class OpcUaSource:
         publish_s: the time between two messages of the server, in s.
         sampling_s: the server's sampling period of a variable, in s; 0: as fast as possible.
         queue: values of a variable that the server keeps between messages, and while the connection is lost.
-        user: name to log in.
-        password: ``$NAME``, the environment variable that holds it.
+        user: the user name.
+        password: ``$NAME`` of the environment variable with the password.
         security: the security in asyncua's format: ``Basic256Sha256,SignAndEncrypt,CERTIFICATE,KEY``.
     """
 

@@ -191,8 +191,7 @@ def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
             if name not in KNOWN:
                 raise SettingError(
                     f"{path.name}: unknown array '{name}'.{nearest(name.casefold(), KNOWN)} Known arrays: "
-                    f"{', '.join(KNOWN)}. "
-                    "Write it again with these names, such as np.savez(FILE, x=…, y=…)."
+                    f"{', '.join(KNOWN)}. Write it again with these names, such as np.savez(FILE, x=…, y=…)."
                 )
         return names
 
