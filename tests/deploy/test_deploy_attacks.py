@@ -105,13 +105,13 @@ def test_who_has_no_good_certificate_stays_out_and_is_told_why(
             nobody = Client(park.brokers[0].port, park.out / "devices" / "d0", None)
             assert until(lambda: nobody.gone)
             for files, said in (
-                (past, "refuses this certificate: it expired"),
+                (past, "refuses this certificate: it has expired"),
                 (foreign, "refuses this certificate: another authority signed it"),
                 (blind, "shows a certificate that ca.crt did not sign"),
             ):
                 with caller(park, files) as link:
                     assert until(lambda: said in caplog.text), caplog.text  # noqa: B023
-                    assert until(lambda: f"{files}/device.crt is the certificate of 'd{WHO}', good" in caplog.text)  # noqa: B023
+                    assert until(lambda: f"{files}/device.crt is the certificate of 'd{WHO}', valid" in caplog.text)  # noqa: B023
                 assert link.connections == 0
 
         got = park.live.run(report=called)

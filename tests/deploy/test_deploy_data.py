@@ -226,7 +226,7 @@ def fails(*_: int) -> Any:
         (lambda *_: None, "returned NoneType; must be (x, y)"),
         (lambda *_: ([[1]], [0]), "x is list; must be a NumPy array [n, 1, 28, 28]"),
         (lambda *_: (X, [0, 1, 62]), "label 62; must be from 0 to 61"),
-        (lambda *_: (X, ["0", "1", "Ä"]), "label 'Ä' is no class"),
+        (lambda *_: (X, ["0", "1", "Ä"]), "label 'Ä' is not a class"),
         (lambda *_: (X, [0.0, 1.0, 2.0]), "y is float64"),
         (lambda *_: (X, [0, 1]), "y has shape [2] for 3 samples"),
         (lambda *_: (X[..., :27], [0, 1, 2]), "x is uint8 [3, 1, 28, 27]; must be uint8 [n, 1, 28, 28]"),
@@ -271,7 +271,7 @@ def test_who_does_not_join_is_named(tmp_path: Path, pictures: Path) -> None:
     with live(tmp_path, what, data=folder_of(pictures)) as park:
         park.links[3].die()
         park.deadlines = Deadlines(join_s=1.0)
-        with pytest.raises(RunError, match="after 1 s no holdings have come from d3"):
+        with pytest.raises(RunError, match="after 1 s holdings are missing from d3"):
             park.run()
 
 

@@ -176,7 +176,7 @@ def test_a_device_of_another_release_or_number_is_not_visited(
         got = park.run()
         counts = [edge.channel.filter.counts() for edge in park.edges.values()]
     assert counts == [{f"d{WHO}": {reason: 1}}] * 2
-    advice = {"release": "runs fedfloor 0.0.1; this is", "device": "it is device 5; here it is listed as 3. Copy"}
+    advice = {"release": "runs fedfloor 0.0.1; this is", "device": "it is device 5; this side lists it as 3. Copy"}
     assert advice[reason] in caplog.text
     assert got[0].lost == 1
 
@@ -213,8 +213,8 @@ def test_an_edge_whose_park_file_and_experiment_disagree_does_not_start(tmp_path
     good = edge_settings(tmp_path, what, build_park(right), 0)
     Edge(good, right, build_park(right), InMemory(Broker()))
     for change, said in (
-        ("park.assignment=[0,1,1,1,0,1,0,1]", r"'d2' \(number 2\) stands in factory 0 \('e0'\).*in factory 1 by the"),
-        ("park.assignment=[0,0,0,1,0,1,0,1]", r"'d1' \(number 1\) stands not in factory 0 .*fedfloor provision names"),
+        ("park.assignment=[0,1,1,1,0,1,0,1]", r"'d2' \(number 2\) is in factory 0 \('e0'\).*in factory 1 by the"),
+        ("park.assignment=[0,0,0,1,0,1,0,1]", r"'d1' \(number 1\) is not in factory 0 .*fedfloor provision names"),
         ("park={devices=4,factories=2,assignment=[0,1,0,1]}", r"'d4' \(number 4\): the experiment has devices 0 to 3"),
     ):
         other = config.read(what, [change])

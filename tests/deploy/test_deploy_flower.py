@@ -149,7 +149,7 @@ def test_an_answer_without_a_frame_is_no_answer(
         "no array": {"frame": ArrayRecord({"x": one})}, "no arrays": {"frame": ConfigRecord({"frame": 1})},
     }  # fmt: skip
     assert found_by({100: stated(0, RecordDict(records[case])), 200: stated(1)}) == {1: b"honest"}
-    assert "factory 0: its message holds no frame" in caplog.text
+    assert "factory 0: its message has no frame" in caplog.text
 
 
 def test_a_second_node_cannot_take_a_factory(

@@ -34,10 +34,10 @@ TOP = 'experiment = "tiny.toml"'
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('name = "robot"', 'name = "camera"', ["two of one name", "'camera'", "factory 'north'", "factory 'south'"]),
-        ('name = "robot"', 'name = "broker-north"', ["two of one name", "the broker of factory 'north'"]),
-        ('name = "robot"', 'name = "South"', ["two of one name", "the edge of factory 'south'"]),
-        ('name = "robot"', 'name = "cloud"', ["two of one name", "the cloud"]),
+        ('name = "robot"', 'name = "camera"', ["the name of both", "'camera'", "factory 'north'", "factory 'south'"]),
+        ('name = "robot"', 'name = "broker-north"', ["the name of both", "the broker of factory 'north'"]),
+        ('name = "robot"', 'name = "South"', ["the name of both", "the edge of factory 'south'"]),
+        ('name = "robot"', 'name = "cloud"', ["the name of both", "the cloud"]),
         ('"cloud.example"', '"cloud.example"\ntransport = "http"', ["cloud.transport = 'http'", "mqtt or flower"]),
         ('factory = "south"', 'factory = "soth"', ["device 'robot'", "unknown factory 'soth'", "Did you mean 'south'"]),
         ('name = "robot"', 'name = "a/+"', ["device name = 'a/+'", "letters"]),

@@ -71,7 +71,7 @@ def test_a_device_keeps_its_number(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"'n0' was provisioned with number 0 and would now have 1.*at the end"):
         provisioned(dataclasses.replace(park, device=devices), tmp_path)
     taken = dataclasses.replace(park, device=(*park.device[1:], DeviceTable("new", "north", number=0)))
-    with pytest.raises(SettingError, match=r"'new' has number 0, which 'n0' was provisioned with"):
+    with pytest.raises(SettingError, match=r"'new' has number 0, with which 'n0' was provisioned"):
         provisioned(taken, tmp_path)
     assert content(tmp_path / "out") == before
 
@@ -266,7 +266,7 @@ def test_what_the_experiment_says_otherwise_is_noted(tmp_path: Path) -> None:
     park.experiment.write_text('name = "given"\npark = { devices = 5, factories = 2 }\n')
     first, second = provisioned(park, tmp_path).notes
     assert first == "warning: the experiment has 5 devices, the park file 4: set park.devices = 4 in given.toml"
-    assert second.endswith("where the park file has them: set park.assignment = [0, 0, 1, 1] in given.toml")
+    assert second.endswith("differs from the park file's: set park.assignment = [0, 0, 1, 1] in given.toml")
     park.experiment.write_text('name = "given"\npark = { devices = 4, factories = 2, assignment = [0, 0, 1, 1] }\n')
     assert not provisioned(park, tmp_path).notes[1:]  # but that a file was written anew
     park.experiment.write_text('name = "given"\npark = { devces = 5 }\n')

@@ -241,8 +241,8 @@ def test_an_edge_passes_no_stage_on_that_is_none_or_for_foreign_devices(tmp_path
         theirs = next(k for k, agent in there.agents.items() if agent.settings.factory == 1)
         ours = next(k for k, agent in there.agents.items() if agent.settings.factory == 0)
         for stage, sums, reason in (
-            ("visit", {str(ours): {}}, "no stage"), ("sum-keys", {str(theirs): {}}, "devices of another factory"),
-            ("sum-keys", [], "its sums"), ("sum-keys", {"0\n": {}}, "devices of another"), (None, {}, "no stage"),
+            ("visit", {str(ours): {}}, "sum is unknown"), ("sum-keys", {str(theirs): {}}, "of another factory"),
+            ("sum-keys", [], "its sums"), ("sum-keys", {"0\n": {}}, "of another factory"), (None, {}, "sum is unknown"),
         ):  # fmt: skip
             message = Message("sum", "cloud", "live", 1, 1, 1, about={"stage": stage, "sums": sums})
             with pytest.raises(RefusedError, match=reason):

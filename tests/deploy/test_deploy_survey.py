@@ -99,18 +99,21 @@ def test_a_device_answers_what_its_experiment_asks_and_no_more() -> None:
     for place in range(3 * 6 - 1):  # three surveys of two questions and four rounds
         questions.admit(RowQuestion("below", np.full((2, 45), float(place + 1))).to_dict(), SENSORS)
     questions.admit(below.to_dict(), SENSORS)  # the same again reveals nothing more
-    with pytest.raises(RefusedError, match="18 others were answered"):
+    with pytest.raises(RefusedError, match="18 questions were answered"):
         questions.admit(RowQuestion("sums").to_dict(), SENSORS)
     by_heat = RowClusters(np.array([1]), np.zeros(1), np.ones(1), np.zeros((3, 1)))  # the experiment's are by speed
     regimes = Questions(RegimeNormaliser(("speed",), 3))
-    for asked, why in ((RowQuestion("clusters", None, by_heat), "by other columns"), (below, "asks no 'below'")):
+    for asked, why in (
+        (RowQuestion("clusters", None, by_heat), "use other columns"),
+        (below, "has no question 'below'"),
+    ):
         with pytest.raises(RefusedError, match=why):
             regimes.admit(asked.to_dict(), SENSORS)
-    with pytest.raises(RefusedError, match="asks no 'clusters'"):
+    with pytest.raises(RefusedError, match="has no question 'clusters'"):
         Questions(normaliser("robust")).admit(RowQuestion("clusters", None, by_heat).to_dict(), SENSORS)
-    with pytest.raises(RefusedError, match="it is none"):
+    with pytest.raises(RefusedError, match="it is malformed"):
         regimes.admit({"kind": "sums"}, SENSORS)
-    with pytest.raises(RefusedError, match="asks devices nothing"):
+    with pytest.raises(RefusedError, match="has no questions for devices"):
         Questions(normaliser("standard")).admit(below.to_dict(), SENSORS)
 
 

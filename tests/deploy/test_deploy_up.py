@@ -183,7 +183,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("mosquitto version 2.0.10", r"is Mosquitto 2\.0\.10; must be 2\.0\.11 or later"),
         ("mosquitto version 1.6.15 (build date x)", r"is Mosquitto 1\.6\.15; must be"),
-        ("no such option", "prints no version"),
+        ("no such option", "does not print a version"),
         ("mosquitto version 2.0.11", None),
         ("mosquitto version 2.1.0", None),
     ],

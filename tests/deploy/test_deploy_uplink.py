@@ -73,7 +73,7 @@ def test_a_run_without_edges_ends_with_their_names(tmp_path: Path) -> None:
     what = experiment(tmp_path, "fedavg")
     with live(tmp_path, what) as park:
         settings = replace(park.settings(), deadlines=Deadlines(join_s=0.1))
-        with pytest.raises(RunError, match=r"no edge is there after 0\.1 s \(e0, e1\): check the broker"):
+        with pytest.raises(RunError, match=r"no edge connected within 0\.1 s \(e0, e1\): check the broker"):
             Downlink(settings, InMemory(Broker())).__enter__()
 
 

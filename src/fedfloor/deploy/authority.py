@@ -1,6 +1,6 @@
 """A park's certificate authority: it issues and revokes certificates (X.509; ECDSA P-256).
 
-A certificate's common name is its holder's name; brokers know their clients by nothing else.
+A certificate's common name is its holder's name, the only identity by which a broker grants rights.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedfloor.deploy.settings import Tls
 from fedfloor.errors import SettingError
 
-YEARS = 10  # of an authority and of its list of those revoked: a list that ran out would shut everybody out
-AHEAD = dt.timedelta(hours=1)  # a certificate is good for clocks that are so much slow
+YEARS = 10  # validity of an authority and of its revocation list; an expired list would block every client
+AHEAD = dt.timedelta(hours=1)  # certificates are valid from so long before their issue, for clocks that run slow
 Key = ec.EllipticCurvePrivateKey
 
 
 @dataclass(frozen=True)
 class Authority:
-    """An authority: its certificate and its private key."""
+    """A certificate authority: its certificate and its private key."""
 
     cert: x509.Certificate
     key: Key
@@ -44,8 +44,8 @@ class Holder:
 
     Args:
         name: the common name.
-        addresses: host names and IP addresses it answers at; without any it is a client only.
-        client: whether it also calls others.
+        addresses: host names and IP addresses at which it accepts connections; empty for a client.
+        client: whether it also connects to others as a client.
     """
 
     name: str
@@ -59,7 +59,7 @@ def now() -> dt.datetime:
 
 
 def found(park: str, at: dt.datetime) -> Authority:
-    """Found an authority for a park: a fresh key and a self-signed certificate that may sign no other authority."""
+    """Create a park's authority: a new key and a self-signed certificate, which must not sign further authorities."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _x509_name(f"fedfloor {park}")
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
@@ -74,7 +74,7 @@ def load(folder: Path) -> Authority:
     """Read an authority's ``ca.crt`` and ``ca.key``.
 
     Raises:
-        SettingError: one of them is missing or unreadable, or they do not belong together.
+        SettingError: a file is missing or unreadable, or the key does not match the certificate.
     """
     cert, key = certificate(folder / "ca.crt"), private_key(folder / "ca.key")
     if cert.public_key() != key.public_key():
@@ -85,7 +85,7 @@ def load(folder: Path) -> Authority:
 
 
 def issue(by: Authority, holder: Holder, days: int, at: dt.datetime) -> tuple[bytes, bytes]:
-    """Return a new certificate and its key as PEM.
+    """Return a new certificate and its private key as PEM, valid from ``at`` for ``days``.
 
     Args:
         by: the authority that signs.
@@ -107,7 +107,7 @@ def issue(by: Authority, holder: Holder, days: int, at: dt.datetime) -> tuple[by
 
 
 def revocations(by: Authority, serials: Iterable[tuple[int, dt.datetime]], at: dt.datetime) -> bytes:
-    """Return the list of revoked certificates as PEM, good as long as the authority.
+    """Return the certificate revocation list as PEM, valid as long as the authority.
 
     Args:
         by: the authority that signs.
@@ -121,17 +121,17 @@ def revocations(by: Authority, serials: Iterable[tuple[int, dt.datetime]], at: d
 
 
 def sign(by: Authority, purpose: str, text: str) -> str:
-    """Return an authority's signature of a text in base64: ECDSA with SHA-256.
+    """Return an authority's signature of a text (ECDSA with SHA-256) in base64.
 
     Args:
         by: the authority that signs.
-        purpose: part of what is signed, so that a text of one kind is never taken for one of another.
+        purpose: signed together with the text, so that a text of one kind is never accepted as another kind.
     """
     return base64.b64encode(by.key.sign(_purposed(purpose, text), ec.ECDSA(hashes.SHA256()))).decode()
 
 
 def signed(root: x509.Certificate, purpose: str, text: str, signature: str) -> bool:
-    """Return whether an authority signed a text for a purpose."""
+    """Return whether a signature in base64 is the authority's for this text and purpose."""
     key = root.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey):
         return False
@@ -151,13 +151,13 @@ def certificate(path: Path) -> x509.Certificate:
     """Read a certificate.
 
     Raises:
-        SettingError: it is missing or none.
+        SettingError: the file is missing or has another format.
     """
     try:
         return x509.load_pem_x509_certificate(read_bytes(path, "certificate"))
     except ValueError as error:
         raise SettingError(
-            f"{path} is no certificate in PEM format: copy it again from where it was provisioned."
+            f"{path} is not a certificate in PEM format: copy it again from the folder where it was provisioned."
         ) from error
 
 
@@ -165,19 +165,19 @@ def private_key(path: Path) -> Key:
     """Read a private key.
 
     Raises:
-        SettingError: it is missing or none.
+        SettingError: the file is missing or has another format.
     """
     try:
         key = serialization.load_pem_private_key(read_bytes(path, "private key"), None)
     except (ValueError, TypeError) as error:
-        raise SettingError(f"{path} is no private key in PEM format: copy it again.") from error
+        raise SettingError(f"{path} is not a private key in PEM format: copy it again.") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise SettingError(f"{path}: its kind of key is not one that fedfloor provision writes (ECDSA).")
+        raise SettingError(f"{path}: its type of key is not ECDSA, the type that fedfloor provision writes.")
     return key
 
 
 def addresses(cert: x509.Certificate) -> tuple[str, ...]:
-    """Return the host names and IP addresses a certificate is good for."""
+    """Return the host names and IP addresses in a certificate."""
     try:
         names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -186,15 +186,15 @@ def addresses(cert: x509.Certificate) -> tuple[str, ...]:
 
 
 def common_name(cert: x509.Certificate) -> str:
-    """Return whose certificate it is."""
+    """Return the common name of a certificate's holder."""
     return str(cert.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
 
 
 def fault(path: Path, cert: x509.Certificate, root: x509.Certificate, name: str, at: dt.datetime) -> str | None:
-    """Return the fault of a certificate in words; None of a valid one.
+    """Return a sentence on a certificate's fault and its remedy; None if the certificate is valid.
 
     Args:
-        root: the authority's.
+        root: the authority's certificate.
         at: the time of this machine's clock.
     """
     whose = f"{path}: the certificate of '{common_name(cert)}'"
@@ -203,11 +203,11 @@ def fault(path: Path, cert: x509.Certificate, root: x509.Certificate, name: str,
         until = f"{whose} expired on {_day(cert.not_valid_after_utc)}. {clock}"
         return f"{until}: if that is right, run fedfloor provision again and copy the new one here; else set the clock."
     if at < cert.not_valid_before_utc:
-        return f"{whose} is good only from {_day(cert.not_valid_before_utc)} on. {clock}: is it slow?"
+        return f"{whose} is valid only from {_day(cert.not_valid_before_utc)}. {clock}: set the clock if it is slow."
     try:
         cert.verify_directly_issued_by(root)
     except (ValueError, TypeError, InvalidSignature):
-        return f"{whose} was not signed by {common_name(root)}: copy certificate and ca.crt from one and the same park."
+        return f"{whose} was not signed by {common_name(root)}: copy the certificate and ca.crt from the same park."
     if common_name(cert) != name:
         return f"{whose} must be that of '{name}': files of two machines were mixed up."
     return None
@@ -221,7 +221,7 @@ def check(tls: Tls, name: str, at: dt.datetime | None = None) -> None:
         at: the time; default: this machine's clock.
 
     Raises:
-        SettingError: a file is missing, expired, of another park or another machine; named with what to do.
+        SettingError: a file is missing, expired, or belongs to another park or machine; the message names the remedy.
     """
     cert, root, moment = certificate(tls.cert), certificate(tls.ca), at or now()
     wrong = fault(tls.ca, root, root, common_name(root), moment) or fault(tls.cert, cert, root, name, moment)
@@ -232,23 +232,23 @@ def check(tls: Tls, name: str, at: dt.datetime | None = None) -> None:
 
 
 def refusal(error: str, where: str, own: Path | None = None) -> str:
-    """Return the message for a secure connection that failed.
+    """Return the error message for a failed TLS connection.
 
     Args:
-        own: our certificate's file.
+        own: the file of this process's certificate.
 
     >>> print(refusal("[SSL] tlsv13 alert certificate required", "north:8883"))
-    north:8883 requires a certificate, and got none: give ca, cert and key in [tls].
+    north:8883 requires a certificate and received none: set ca, cert and key in [tls].
     """
     alert = error.lower()
     alerts = {
-        "certificate required": "requires a certificate, and got none: give ca, cert and key in [tls].",
+        "certificate required": "requires a certificate and received none: set ca, cert and key in [tls].",
         "certificate revoked": "refuses this certificate: it was revoked.",
         "unknown ca": "refuses this certificate: another authority signed it. Copy the files of this park.",
-        "alert certificate expired": "refuses this certificate: it expired, or that machine's clock is fast.",
-        "not yet valid": f"shows a certificate that is not good yet: this machine's clock shows {_day(now())}. Set it.",
+        "alert certificate expired": "refuses this certificate: it has expired, or that machine's clock is fast.",
+        "not yet valid": f"shows a certificate not valid yet: this machine's clock shows {_day(now())}: set it.",
         "has expired": f"shows an expired certificate: this machine's clock shows {_day(now())}. Provision it again.",
-        "mismatch": "shows a certificate for another address: set that address in PARK.toml, and provision again.",
+        "mismatch": "shows a certificate for another address: set this address in PARK.toml and provision again.",
         "verify failed": "shows a certificate that ca.crt did not sign: another park's, or an attacker's.",
     }
     why = next((words for sign, words in alerts.items() if sign in alert), f"made no secure connection: {error}.")
@@ -256,19 +256,19 @@ def refusal(error: str, where: str, own: Path | None = None) -> str:
 
 
 def described(path: Path) -> str:
-    """Return the holder and the validity of a certificate, and the clock's time, in words."""
+    """Return a sentence with a certificate's holder and validity and this machine's time."""
     try:
         cert = certificate(path)
     except SettingError as error:
         return f" {error}"
     span = f"from {_day(cert.not_valid_before_utc)} until {_day(cert.not_valid_after_utc)}"
     return (
-        f" {path} is the certificate of '{common_name(cert)}', good {span}; this machine's clock shows {_day(now())}."
+        f" {path} is the certificate of '{common_name(cert)}', valid {span}; this machine's clock shows {_day(now())}."
     )
 
 
 def read_bytes(path: Path, what: str) -> bytes:
-    """Return the bytes of a file that provisioning writes, or raise SettingError."""
+    """Return the bytes of a provisioned file; raise SettingError if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -295,7 +295,7 @@ def _general_name(address: str) -> x509.GeneralName:
 def certificate_builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, at: dt.datetime, span: dt.timedelta
 ) -> x509.CertificateBuilder:
-    """Return a builder of certificates that are good for ``span`` from a time on."""
+    """Return a certificate builder with a validity of ``span``, which begins shortly before ``at``."""
     built = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
     built = built.serial_number(x509.random_serial_number())
     return built.not_valid_before(at - AHEAD).not_valid_after(at + span)

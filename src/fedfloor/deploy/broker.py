@@ -1,8 +1,8 @@
-"""Mosquitto's configuration: who may connect, read and write, how factories' brokers are bridged, and revoked rights.
+"""Mosquitto's configuration: who may connect, read and write, the bridges between factories' brokers, and revocation.
 
-Topics begin with ``fedfloor/PARK``: ``in/EDGE/DEVICE`` goes to a device, ``out/DEVICE/EDGE`` comes from it,
-``status/DEVICE`` holds whether it is connected; likewise ``in/cloud/EDGE``, ``out/EDGE/cloud`` and ``status/EDGE`` at
-the cloud's broker. Where rounds cross factories each factory's broker dials the cloud's, which passes on what crosses.
+Topics begin with ``fedfloor/PARK``: ``in/EDGE/DEVICE`` carries requests to a device, ``out/DEVICE/EDGE`` its answers,
+and ``status/DEVICE`` whether it is connected; likewise ``in/cloud/EDGE``, ``out/EDGE/cloud`` and ``status/EDGE`` at
+the cloud's broker. If rounds cross factories, each factory's broker connects to the cloud's, which relays messages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BROKER = "mosquitto"
 
 
 def without(text: str, device: str) -> str:
-    """Return an access list without the rules of a device and those by which others pass its messages on.
+    """Return an access list without a device's rules and without the bridges' rules for its messages.
 
     >>> bridge = "user b\\ntopic write fedfloor/p/out/n0/e\\ntopic write fedfloor/p/out/n1/e\\n"
     >>> print(without("user n0\\ntopic read fedfloor/p/in/+/n0\\n" + bridge, "n0"), end="")
@@ -48,11 +48,11 @@ def without(text: str, device: str) -> str:
 
 
 def withdraw(acl: Path, pid: Path, device: str) -> bool:
-    """Take a device's rights at the broker of this machine; return whether the broker reads them at once.
+    """Revoke a device's rights at this machine's broker; return whether the broker reloads the list at once.
 
     Args:
-        acl: the broker's access list. It is overwritten in place: a service may write to the file, not to its folder.
-        pid: the file with the number of the broker's process.
+        acl: the broker's access list, overwritten in place, as a service may write to the file but not to its folder.
+        pid: the file with the process id of the broker.
 
     Raises:
         OSError: the list cannot be read or written.
@@ -61,7 +61,7 @@ def withdraw(acl: Path, pid: Path, device: str) -> bool:
     acl.write_text(without(text, device), encoding="utf-8")
     try:
         number = int(pid.read_text())
-        if Path(f"/proc/{number}/comm").read_text().strip() != BROKER:  # in a container of its own, or ended
+        if Path(f"/proc/{number}/comm").read_text().strip() != BROKER:  # the broker has ended, or runs in a container
             return False
         os.kill(number, signal.SIGHUP)
     except (OSError, ValueError):
@@ -69,25 +69,25 @@ def withdraw(acl: Path, pid: Path, device: str) -> bool:
     return True
 
 
-LEAST = (2, 0, 11)  # of Mosquitto; from 2.0.19 on without published advisories, before with a distribution's fixes
+LEAST = (2, 0, 11)  # oldest version of Mosquitto; versions before 2.0.19 need a distribution's security fixes
 
-QUEUED = 10_000  # messages kept for a slow client: each device of a large factory may answer; bytes bound them, too
-INFLIGHT = 20  # messages to a client, and from one, that are not acknowledged yet
-FILES = 65_536  # open files of a broker: more than one address has ports to connect from (28,232 on Linux)
-SPARE_FILES = 1_024  # of them for anything but connections
-SPARE_MODELS = 8  # messages of the largest size for which a broker has room beside one for each of its devices
+QUEUED = 10_000  # messages queued for a slow client: each device of a large factory may answer; bytes are limited, too
+INFLIGHT = 20  # unacknowledged messages to or from a client
+FILES = 65_536  # open files of a broker, above the client ports of one address (28,232 on Linux)
+SPARE_FILES = 1_024  # open files for other purposes than connections
+SPARE_MODELS = 8  # messages of the largest size that fit into a broker's memory beside one for each device
 PID = "state/broker.pid"
 
 
-Hub = CloudTable | FactoryTable  # whose broker it is
+Hub = CloudTable | FactoryTable  # the site of a broker
 
 
 def conf(park: ParkFile, hub: Hub, user: str | None = None, *, crosses: bool = True) -> str:
-    """Return a broker's ``mosquitto.conf``; its paths begin in the folder in which the broker is started.
+    """Return a broker's ``mosquitto.conf``; its paths are relative to the broker's working directory.
 
     Args:
-        user: account that runs it where it is started as root; left out, Mosquitto's own user.
-        crosses: whether rounds cross factories; without that no broker dials another.
+        user: account of the broker if it is started as root; None: Mosquitto's own user.
+        crosses: whether rounds cross factories; if not, no broker connects to another.
     """
     from fedfloor.templates import render
 
@@ -101,15 +101,15 @@ def conf(park: ParkFile, hub: Hub, user: str | None = None, *, crosses: bool = T
 
 
 def acl(park: ParkFile, hub: Hub, shut_out: Sequence[str] = (), *, crosses: bool = True) -> str:
-    """Return the access list of a broker; a client that is not named has no rights.
+    """Return the access list of a broker; clients that it does not name have no rights.
 
-    A device reads its own inbox, writes its own outbox, to edges that there are, and status:
-    topics without end would hold retained messages without end. The edge writes to any device
-    under its own name and reads what is for it. At the cloud's broker the cloud has an edge's rights, and edges have
-    devices'; a bridge speaks there only for its own factory's edge and devices.
+    A device reads its own inbox and writes its own status and its outboxes to existing edges: with free topic names it
+    could store any number of retained messages. The edge writes to any device under its own name and reads the answers.
+    At the cloud's broker the cloud has the rights of an edge and edges those of devices; a bridge passes on only
+    messages of its own factory's edge and devices.
 
     Args:
-        crosses: whether rounds cross factories; without that only a factory's own edge and devices have rights there.
+        crosses: whether rounds cross factories; if not, only a factory's own edge and devices have rights there.
     """
     from fedfloor.templates import render
 
@@ -137,7 +137,7 @@ def check_version(program: str) -> None:
         raise SettingError(f"{program} cannot be started: {error}. Install Mosquitto {least} or later.") from error
     numbers = re.search(r"mosquitto version (\d+)\.(\d+)\.(\d+)", text)
     if numbers is None:
-        raise SettingError(f"{program} -h prints no version: it must be Mosquitto {least} or later.")
+        raise SettingError(f"{program} -h does not print a version: install Mosquitto {least} or later.")
     if tuple(map(int, numbers.groups())) < LEAST:
         raise SettingError(
             f"{program} is Mosquitto {'.'.join(numbers.groups())}; must be {least} or later: upgrade it."
@@ -153,7 +153,7 @@ def devices_allowed(park: ParkFile, shut_out: Sequence[str] = ()) -> dict[str, l
 
 
 def main(words: Sequence[str]) -> int:
-    """Check the Mosquitto that a unit is about to start: ``python -m fedfloor.deploy.broker PROGRAM``."""
+    """Check the installed Mosquitto before a systemd unit starts it: ``python -m fedfloor.deploy.broker PROGRAM``."""
     try:
         check_version(*words)
     except SettingError as error:

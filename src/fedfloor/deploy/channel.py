@@ -1,4 +1,4 @@
-"""The requesting end of a channel, from an edge to its devices or from the cloud to its edges."""
+"""The requesting end of a channel: an edge's to its devices, or the cloud's to its edges."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from fedfloor.ranges import RefusedError
 if TYPE_CHECKING:
     from fedfloor.deploy.signing import Signer
 
-BURST = 256  # tokens of a full bucket, far more than a device on a bad line needs for messages without a request
+BURST = 256  # tokens of a full bucket, far more than a device on a poor connection needs for unrequested messages
 RATE_HZ = 4.0  # tokens per second
-CHUNK = mqtt.PACKET_BYTES  # a message costs one token, and one more for each so many bytes
+CHUNK = mqtt.PACKET_BYTES  # bytes per further token: a message costs one token, and one more for each CHUNK
 
 
 class Flow:
-    """Token buckets, one per sender.
+    """A rate limit: one token bucket per sender.
 
-    A request adds the cost of its answer, so that a device that only answers never runs out, at any rate of requests.
+    A request adds the cost of its answer, so that a device that only answers requests never runs out of tokens.
 
     Args:
-        clock: seconds; only differences count.
+        clock: returns the time in s; only differences are used.
 
     >>> flow = Flow(clock=lambda: 0.0)
     >>> sum(flow.admits("press-1", 100) for _ in range(1000))
@@ -49,23 +49,23 @@ class Flow:
         self._lock = Lock()
 
     def expect(self, sender: str, most: int) -> None:
-        """Add the tokens of an answer of at most so many bytes.
+        """Add a sender's tokens for an expected answer of at most ``most`` bytes.
 
-        Answers that never come cannot be saved up: beyond two bursts, no more than one answer is added.
+        Tokens of missing answers do not accumulate: above two bursts, only one answer is added.
         """
         added = cost(most)
         with self._lock:
             self._tokens[sender] = min(self.refill(sender) + added, 2 * BURST + added)
 
     def admits(self, sender: str, size: int) -> bool:
-        """Return whether a message of so many bytes is admitted, and take its tokens; the last one may overdraw."""
+        """Return whether a message of ``size`` bytes is admitted, and take its tokens, if need be below zero."""
         with self._lock:
             tokens = self.refill(sender)
             self._tokens[sender] = tokens if tokens <= 0 else tokens - cost(size)
             return tokens > 0
 
     def refill(self, sender: str) -> float:
-        """Return a sender's tokens with those of the time since the last call; the lock is held."""
+        """Return a sender's tokens, refilled for the time since the last call; the caller holds the lock."""
         now = self._clock()
         tokens, before = self._tokens.get(sender, float(BURST)), self._filled.get(sender, now)
         self._filled[sender] = now
@@ -73,36 +73,36 @@ class Flow:
 
 
 def cost(size: int) -> int:
-    """Return the tokens of a message of so many bytes."""
+    """Return the tokens that a message of ``size`` bytes costs."""
     return 1 + size // CHUNK
 
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-REPEATED = 1000  # the most second answers that are expected
-REPEATS = 8  # of one request; a device that announces itself again and again is not sent the model each time
-ENVELOPE = 1 << 16  # bytes of an answer beside its header and the numbers of its arrays
-VECTOR_BYTES = 1 << 26  # of the answer to a question; the edge does not know the number of features
+REPEATED = 1000  # the most duplicate answers that are expected
+REPEATS = 8  # the most repetitions of a request, as a device that keeps reconnecting would be sent the model each time
+ENVELOPE = 1 << 16  # bytes of an answer beyond its header and the values of its arrays
+VECTOR_BYTES = 1 << 26  # the most bytes of the answer to a probe, as the edge does not have the number of features
 
 
 @dataclass(frozen=True)
 class Gone:
-    """Ends the wait for the answer of a device that is gone."""
+    """A marker that ends the wait for the answer of a disconnected device."""
 
     why: str
 
 
 @dataclass
 class OpenRequest:
-    """A request that waits for its answer.
+    """A request whose answer is still awaited.
 
     Args:
-        device: its name.
+        device: name of the receiver.
         payload: the encoded request.
-        most: bytes of its answer.
-        repeats: how often it was sent again.
-        answer: the encoded answer, or the reason why none comes.
+        most: largest size of the answer in bytes.
+        repeats: number of times the request was sent again.
+        answer: the encoded answer, or the reason why there is none.
     """
 
     device: str
@@ -113,19 +113,19 @@ class OpenRequest:
 
 
 class DeviceChannel:
-    """Requests to devices, or to the edges of a cloud, and their answers.
+    """A channel for requests to devices, or to the edges of a cloud, and their answers.
 
     Args:
         park: the park's name.
         name: the sender of the requests: an edge, or the cloud.
         link: its connection.
         devices: the receivers: number → device.
-        session: when it started, ns.
+        session: start time of the sender, ns.
         flow: the limit on messages of each device.
         cut: called with the name of a device that is cut off.
-        joined: called with the number of a device that was started.
+        joined: called with the number of a device that was (re)started.
         peer: the word for a receiver in logs.
-        signer: the sender's, which signs its requests.
+        signer: the signer of the requests.
         header: the most bytes of an answer's header.
     """
 
@@ -138,21 +138,21 @@ class DeviceChannel:
         self.park, self.name, self.filter = park, name, MessageFilter(header=header, signer=signer)
         self._peer, self._assembler = peer, Assembler()
         self.devices, self._numbers = dict(devices), {named.name: k for k, named in devices.items()}
-        self.connected: dict[int, Mapping[str, Any]] = {}  # device → the ``about`` of its hello
-        self.moved: Counter[str] = Counter()  # bytes up and down
+        self.connected: dict[int, Mapping[str, Any]] = {}  # device → the ``about`` of its hello message
+        self.moved: Counter[str] = Counter()  # bytes sent up and down
         self._link, self._session, self._number = link, session or time.time_ns(), 0
         self._sessions: dict[int, int] = {}
         self._open: dict[str, OpenRequest] = {}
         self.flow = flow or Flow()
         self._cut: set[str] = set()  # devices that are cut off
         self._on_cut, self._on_joined = cut, joined
-        self._repeated: Counter[tuple[str, str]] = Counter()  # requests that were sent again, by device and identity
+        self._repeated: Counter[tuple[str, str]] = Counter()  # repeated requests, by device and identity
         self._abandoned = ""
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
 
     def start(self) -> None:
-        """Connect."""
+        """Connect to the broker and subscribe to all devices' topics."""
         topics = [topic for name in self._numbers for topic in self.topics(name)]
         self._link.start(topics, self.receive, self.repeat_open)
 
@@ -161,20 +161,20 @@ class DeviceChannel:
         return [mqtt.outbox_topic(self.park, name, self.name), mqtt.status_topic(self.park, name)]
 
     def stop(self) -> None:
-        """Leave."""
+        """Disconnect from the broker."""
         self._link.stop()
 
     def wait_for(self, devices: int, deadline_s: float) -> bool:
-        """Wait until so many devices are connected; return whether they are."""
+        """Wait until so many devices are connected; return False if the deadline in s passes first."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self.connected) >= devices, deadline_s)
 
     def session(self, device: int) -> int | None:
-        """Return the time when a connected device was started, ns; None of an absent one."""
+        """Return the start time of a connected device in ns; None for an absent device."""
         return self._sessions.get(device) if device in self.connected else None
 
     def abandon(self, why: str) -> None:
-        """Drop the requests under way and all later ones, until :meth:`resume`."""
+        """Drop all open and later requests until :meth:`resume`."""
         self._abandoned = why
         for request in list(self._open.values()):
             request.answer.put(Gone(why))
@@ -187,11 +187,11 @@ class DeviceChannel:
         self, device: int, kind: str, deadline_s: float, *, run: str, number: int, about: Mapping[str, Any],
         arrays: Arrays | None = None, scope: str = "all", back: int = 0,
     ) -> Message | None:  # fmt: skip
-        """Send a request to a device; return its answer, or None where it is gone or late, or its answer is refused.
+        """Send a request to a device; return its answer, or None if none arrives in time or it is refused.
 
         Args:
-            about, arrays, scope: the message's.
-            back: bytes of the model that comes back, where codecs make the sent one smaller.
+            about, arrays, scope: as of :class:`~fedfloor.deploy.message.Message`.
+            back: bytes of the returned model, if a codec compresses the model that is sent.
         """
         with self._lock:
             self._number += 1
@@ -216,11 +216,11 @@ class DeviceChannel:
     def exchange(
         self, device: int, identity: str, kind: str, payload: bytes, deadline_s: float, most: int
     ) -> bytes | None:
-        """Send an encoded request; return its answer, of which sender, order and header are checked, else None.
+        """Send an encoded request; return its encoded answer with sender, order and header checked, else None.
 
         Args:
-            identity, kind: the request's.
-            most: bytes of its answer.
+            identity, kind: of the request.
+            most: largest size of the answer in bytes.
         """
         name = self.name_of(device)
         if self._abandoned:
@@ -232,7 +232,7 @@ class DeviceChannel:
         self.flow.expect(name, most)
         self._open[identity] = request
         try:
-            if self._abandoned or device not in self.connected:  # it left before the request was open
+            if self._abandoned or device not in self.connected:  # it disconnected before the request was registered
                 self.log_absent(name, kind)
                 return None
             self._link.publish(mqtt.inbox_topic(self.park, self.name, name), payload)
@@ -249,26 +249,26 @@ class DeviceChannel:
         return answer
 
     def name_of(self, device: int) -> str:
-        """Return a device's name, "" of one that is not listed."""
+        """Return a device's name; "" if the device is not listed."""
         return self.devices[device].name if device in self.devices else ""
 
     def open_requests(self, name: str) -> dict[str, OpenRequest]:
-        """Return the requests that wait for answers of a device: identity → request."""
+        """Return a device's open requests: identity → request."""
         return {identity: request for identity, request in list(self._open.items()) if request.device == name}
 
     def log_absent(self, device: str | int, kind: str) -> None:
-        """Log that a request is lost, as its receiver is not connected."""
+        """Log that a request is lost because its receiver is not connected."""
         log.warning("%s %s is not connected: its %s is lost.", self._peer, device, kind)
 
     # -- incoming messages, in the connection's thread ---------------------------------------------------------------
 
     def repeat_open(self) -> None:
-        """Repeat the requests that were under way when the connection broke; a device serves none twice."""
+        """Repeat the open requests after a reconnection; devices serve no request twice."""
         for identity, request in list(self._open.items()):
             self.repeat(identity, request)
 
     def repeat(self, identity: str, request: OpenRequest) -> None:
-        """Repeat a request, and expect that two answers may come."""
+        """Send a request again, and expect up to two answers."""
         request.repeats += 1
         if request.repeats > REPEATS:
             return
@@ -279,12 +279,12 @@ class DeviceChannel:
         self._link.publish(mqtt.inbox_topic(self.park, self.name, request.device), request.payload)
 
     def receive(self, topic: str, payload: bytes) -> None:
-        """Handle a message as far as its kind and its sender allow; nothing is decoded before."""
+        """Pass an incoming message to the handler of its topic, if its sender is known and within its rate limit."""
         kind, names = mqtt.topic_parts(topic)
         name = names[0] if names else ""
         if name not in self._numbers or topic not in self.topics(name):
             return
-        if name in self._cut:  # it was under way
+        if name in self._cut:  # the message was already in transit
             self.filter.refused[name, "flood"] += 1
         elif not self.flow.admits(name, len(payload)):
             self.cut_off(name)
@@ -294,17 +294,17 @@ class DeviceChannel:
             self.receive_answer(name, topic, payload)
 
     def cut_off(self, name: str) -> None:
-        """Stop listening to a device that floods; the others are served as before."""
+        """Ignore further messages of a device that floods the channel; other devices are served as before."""
         self._cut.add(name)
         self._link.unsubscribe(self.topics(name))
         more = f"{self._peer} {name} is cut off: it sent far more messages than were requested."
-        log.error("%s Revoke it, or start %s again to listen to it.", more, self.name)
+        log.error("%s Revoke it, or restart %s to readmit it.", more, self.name)
         self.filter.refuse(name, RefusedError("flood", "it sent far more messages than were requested and is cut off."))
         self.remove(self._numbers[name], name, "it is cut off")
         self._on_cut(name)
 
     def receive_answer(self, name: str, topic: str, packet: bytes) -> None:
-        """Hand a whole answer to the thread that waits for it, which decodes it."""
+        """Pass a complete answer to the waiting thread, which decodes it."""
         payload: bytes | None = None
         try:
             room = max((waiting.most for waiting in self.open_requests(name).values()), default=0)
@@ -314,10 +314,10 @@ class DeviceChannel:
             header = self.filter.admit(payload, name)
             request = self._open.get(header["answers"])
             if request is None or request.device != name:
-                raise RefusedError("unasked", f"it answers '{header['answers']}', which is no open request.")
+                raise RefusedError("unasked", f"it answers '{header['answers']}', which is not an open request.")
             if len(payload) > request.most:
                 request.answer.put(Gone("its answer is too large"))
-                raise RefusedError("oversized", f"{len(payload)} bytes; its answer has at most {request.most}.")
+                raise RefusedError("oversized", f"{len(payload)} bytes; its answer may have at most {request.most}.")
         except RefusedError as error:
             if not self.is_second_answer(name, payload, error):
                 self.filter.refuse(name, error)
@@ -325,8 +325,8 @@ class DeviceChannel:
         request.answer.put(payload)
 
     def is_second_answer(self, name: str, payload: bytes | None, error: RefusedError) -> bool:
-        """Return whether a refused message is only the second answer to a repeated request."""
-        if payload is None:  # of one in pieces only the size is known
+        """Return whether a refused message is merely the second answer to a repeated request."""
+        if payload is None:  # only the size of a fragmented message is known
             return any(device == name and count > 0 for (device, _), count in self._repeated.items())
         if error.reason not in ("replayed", "unasked"):
             return False
@@ -337,7 +337,7 @@ class DeviceChannel:
         return True
 
     def receive_status(self, name: str, payload: bytes) -> None:
-        """Note that a device connected or left, as its retained status states."""
+        """Record a device's connection or disconnection from its retained status message."""
         if not payload:
             return
         device = self._numbers[name]
@@ -352,21 +352,21 @@ class DeviceChannel:
             self.filter.refuse(name, error)
 
     def register(self, device: int, name: str, hello: Message) -> None:
-        """Note a device as connected, and repeat its open requests unless it was started again.
+        """Record a device as connected, and repeat its open requests unless it was restarted.
 
         Raises:
-            RefusedError: it is another device, runs another release, or its message is an old one.
+            RefusedError: the message is of another device, another release or an earlier session.
         """
         about = hello.about
         timely(hello.session)
         if about.get("device") != device:
-            text = f"it is {self._peer} {about.get('device')}; here it is listed as {device}."
-            raise RefusedError("device", f"{text} Copy what was provisioned together.")
+            text = f"it is {self._peer} {about.get('device')}; this side lists it as {device}."
+            raise RefusedError("device", f"{text} Copy the files of the same fedfloor provision to both.")
         if about.get("version") != __version__:
             text = f"it runs fedfloor {about.get('version')}; this is {__version__}. Install the same release on both."
             raise RefusedError("release", text)
         if hello.session < self._sessions.get(device, 0):
-            raise RefusedError("replayed", "it is of an earlier session. Was its clock set back?")
+            raise RefusedError("replayed", "it is of an earlier session; if its clock was set back, restart both.")
         with self._changed:
             new = hello.session != self._sessions.get(device)
             restarted = new and device in self._sessions
@@ -374,17 +374,17 @@ class DeviceChannel:
             self._changed.notify_all()
         log.info("%s %s (%d) is connected.", self._peer, name, device)
         for identity, request in self.open_requests(name).items():
-            if restarted:  # its work is lost
-                request.answer.put(Gone("it was started again"))
+            if restarted:  # its open work is lost
+                request.answer.put(Gone("it was restarted"))
             else:
                 self.repeat(identity, request)
         if new:
             self._on_joined(device)
 
     def remove(self, device: int, name: str, why: str) -> None:
-        """Note a device as no longer connected, and end the waits for its answers."""
+        """Record a device as disconnected, and end the waits for its answers."""
         with self._changed:
-            if self.connected.pop(device, None) is None:  # a status may come any number of times
+            if self.connected.pop(device, None) is None:  # a status may arrive any number of times
                 return
             self._changed.notify_all()
         log.warning("%s %s (%d) is gone: %s.", self._peer, name, device, why)
@@ -393,14 +393,14 @@ class DeviceChannel:
 
 
 def answer_size(kind: str, sent: Arrays, back: int = 0) -> tuple[int, int]:
-    """Return the most bytes and the most arrays of the answer to a request.
+    """Return the largest number of bytes and of arrays in the answer to a request.
 
-    A visit returns as many numbers as were sent; the answer to a question has at most one vector, any other has none.
+    A visit returns as many values as were sent; the answer to a probe has at most one vector, any other has no array.
 
     Args:
         kind: of the request.
         sent: its arrays.
-        back: bytes of the model that comes back, where codecs make the sent one smaller.
+        back: bytes of the returned model, if a codec compresses the model that is sent.
     """
     size = max(back, sum(array.nbytes for array in sent.values()))
     numbers, arrays = {"visit": (size, len(sent)), "probe": (max(size, VECTOR_BYTES), 1)}.get(kind, (0, 0))
@@ -408,7 +408,7 @@ def answer_size(kind: str, sent: Arrays, back: int = 0) -> tuple[int, int]:
 
 
 def side_by_side(do: Callable[[int], T], devices: Sequence[int]) -> list[T]:
-    """Return the results of ``do`` for all devices, called at the same time."""
+    """Return the results of ``do`` for all devices in their order, called in parallel threads."""
     if len(devices) < 2:
         return [do(device) for device in devices]
     with ThreadPoolExecutor(len(devices)) as pool:

@@ -1,8 +1,8 @@
-"""Checks of incoming messages: their sender, order and integrity, and the range of every field that is claimed.
+"""Checks of incoming messages: their sender, order and integrity, and the range of every claimed value.
 
-Values that the receiver knows are compared with its own: the samples and steps of a visit, the bytes of a packet, the
-weight of a branch. Only other values are taken from the sender, within the ranges below. Every refusal is counted and
-logged with the sender's name.
+Values that the receiver can compute are compared with its own: the samples and steps of a visit, the bytes of a packet,
+the weight of a branch. All other values must lie within the ranges below. Every refusal is counted and logged with
+the sender's name.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TOLD = 20  # refusals of one sender and reason that are all logged; of later ones the 32nd, 64th, 128th, …
-AHEAD_S = 86_400  # of a sender's clock: with a stolen key, one far session would shut out all later ones
-LOG_CHARS = 400  # characters of a foreign text in a log
+TOLD = 20  # refusals per sender and reason that are logged one by one; later only the 32nd, 64th, 128th, …
+AHEAD_S = 86_400  # the most that a sender's clock may be ahead; a session far ahead would block all later ones
+LOG_CHARS = 400  # characters of a received text in a log
 
 
 def printable(text: str) -> str:
-    """Return a foreign text as one short line, so that a sender cannot forge lines of a log.
+    """Return a received text as one short line, so that a sender cannot forge lines of a log.
 
     >>> print(printable("no\\nWARNING all is well"))
     no\\nWARNING all is well
@@ -50,29 +50,29 @@ def printable(text: str) -> str:
 
 
 def timely(session: int) -> None:
-    """Refuse a session that begins in the future, as it would shut out later sessions of the rightful sender.
+    """Refuse a session that begins in the future, as it would block later sessions of the rightful sender.
 
     Args:
-        session: when it began by its sender's clock, ns.
+        session: start time by the sender's clock, ns.
 
     Raises:
-        RefusedError: it is more than a day ahead.
+        RefusedError: the session begins more than a day from now.
     """
-    ahead_s = (session - time.time_ns()) // 10**9  # of whole numbers: a thief's need not fit a float
+    ahead_s = (session - time.time_ns()) // 10**9  # integer division, as a hostile value may exceed a float
     if ahead_s > AHEAD_S:
-        raise RefusedError("future", f"its session begins {ahead_s // 3600} h from now. Is its clock right, or ours?")
+        raise RefusedError("future", f"its session begins {ahead_s // 3600} h from now. Check both machines' clocks.")
 
 
 class MessageFilter:
-    """Admits messages of known senders, each once, and counts those it refuses.
+    """A filter that admits each message of a known sender once, and counts the refused messages.
 
     Args:
-        signer: this process's: messages must be signed by their senders, and for it. None: for tests only.
-        run: the run they must belong to; "" takes any.
-        most: the most bytes of one.
-        header: the most bytes of its header.
-        arrays: the most arrays of one.
-        seen: file in which each sender's last message is noted, so that a restart does not take an old one again.
+        signer: this process's signer; messages must be signed for this process. None: no check, for tests only.
+        run: the run that messages must belong to; "" admits any.
+        most: the most bytes of a message.
+        header: the most bytes of a message's header.
+        arrays: the most arrays of a message.
+        seen: file with each sender's last message, so that a restarted process does not accept an old one again.
     """
 
     def __init__(
@@ -86,11 +86,11 @@ class MessageFilter:
         self._lock = Lock()
 
     def take(self, data: bytes, sender: str, most: int = MOST_BYTES, arrays: int = MOST_ARRAYS) -> Message | None:
-        """Return a message, or None where it is refused.
+        """Return the decoded message, or None if it is refused.
 
         Args:
             data: the message's bytes.
-            most, arrays: the most bytes and arrays that this one may have, where that is less than any may have.
+            most, arrays: limits on bytes and arrays, if lower than those of the filter.
         """
         try:
             self.admit(data, sender)
@@ -100,10 +100,10 @@ class MessageFilter:
             return None
 
     def admit(self, data: bytes, sender: str) -> dict[str, Any]:
-        """Return the header of a message that its sender signed, and that is new and in order; arrays are not read.
+        """Return a message's header if it is signed, new and in order; arrays are not read.
 
         Raises:
-            RefusedError: it is not such a message.
+            RefusedError: the message is malformed, unsigned, old, or of another run.
         """
         header = self.signed(data, sender).header
         if self.run and header["run"] != self.run:
@@ -112,36 +112,36 @@ class MessageFilter:
         place = (header["session"], header["number"])
         with self._lock:
             if place <= self._last.get(sender, (0, 0)):
-                raise RefusedError("replayed", f"message {place[1]} of session {place[0]} came before.")
+                raise RefusedError("replayed", f"message {place[1]} of session {place[0]} is old or repeated.")
             self._last[sender] = place
             if self._seen is not None:
                 write_seen(self._seen, self._last)
         return header
 
     def signed(self, data: bytes, sender: str, *, status: bool = False) -> MessageParts:
-        """Return the parts of a message that its sender signed for this process, or of a status, which is for all.
+        """Return the parts of a message after checking that its sender signed it for this process.
 
         Raises:
-            RefusedError: it did not.
+            RefusedError: the signature or a name is wrong. A status names no receiver.
         """
         parts = split(data, self.most, self.header)
         if self.signer is not None:
-            self.signer.check(parts.seal, parts.text, sender)  # before anything in it is read
+            self.signer.check(parts.seal, parts.text, sender)  # before the header is parsed
         if parts.header["sender"] != sender:
-            raise RefusedError("sender", f"its header names sender '{parts.header['sender']}'.")
+            raise RefusedError("sender", f"its header names the sender '{parts.header['sender']}'.")
         if self.signer is not None and parts.header["receiver"] != ("" if status else self.signer.name):
-            raise RefusedError("receiver", f"it is for '{parts.header['receiver']}'.")
+            raise RefusedError("receiver", f"it is addressed to '{parts.header['receiver']}'.")
         return parts
 
     def refuse(self, sender: str, error: RefusedError) -> None:
         """Count a refused message and log its sender and reason."""
         self.refused[sender, error.reason] += 1
         count = self.refused[sender, error.reason]
-        if count <= TOLD or count.bit_count() == 1:  # a flood of them fills no disk
+        if count <= TOLD or count.bit_count() == 1:  # so that a flood does not fill the disk
             log.warning("refused a message of %s: %s (%d so far)", sender, printable(str(error)), count)
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Return how many were refused: sender → reason → number."""
+        """Return the numbers of refused messages: sender → reason → number."""
         counts: dict[str, dict[str, int]] = {}
         for (sender, reason), count in sorted(self.refused.items()):
             counts.setdefault(sender, {})[reason] = count
@@ -149,10 +149,10 @@ class MessageFilter:
 
 
 def read_seen(path: Path | None) -> dict[str, tuple[int, int]]:
-    """Return the last message of each sender, as noted before a restart.
+    """Return the last message of each sender before a restart: sender → (session, number).
 
     Raises:
-        SettingError: the file holds something else.
+        SettingError: the file has another content.
     """
     if path is None or not path.exists():
         return {}
@@ -160,57 +160,57 @@ def read_seen(path: Path | None) -> dict[str, tuple[int, int]]:
         stored = json.loads(path.read_text())
         return {str(sender): (int(session), int(number)) for sender, (session, number) in stored.items()}
     except (ValueError, TypeError, AttributeError) as error:
-        raise SettingError(f"{path} is damaged: delete it; an old message may be taken once.") from error
+        raise SettingError(f"{path} is damaged: delete it; an old message may then be accepted once.") from error
 
 
 def write_seen(path: Path, last: dict[str, tuple[int, int]]) -> None:
-    """Replace the file as a whole; a kill leaves the old one or the new one, a power cut may lose the last message."""
+    """Replace the file atomically; a power cut may lose the last message."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_text(json.dumps(last))
     part.replace(path)
 
 
-SAMPLES = 10**9  # of a device
-SUM = 1e30  # of a channel over a device's samples
+SAMPLES = 10**9  # the most of a device
+SUM = 1e30  # the largest sum of a channel over a device's samples
 BYTES = 1 << 50
-REASONS = 64  # kinds of refusal that an edge may list for a sender
-DIGEST = re.compile(r"[0-9a-f]{64}(\+[0-9a-f]{64})?")  # a memory, and the extractor it belongs to
+REASONS = 64  # the most kinds of refusal that an edge may list per sender
+DIGEST = re.compile(r"[0-9a-f]{64}(\+[0-9a-f]{64})?")  # digest of a memory, optionally with that of its extractor
 WORD = re.compile(r"[A-Za-z][A-Za-z ]{0,31}")  # a reason or an error's name
 
 
 def short_line(value: object) -> str:
-    """Return a value from a message as one short printable line."""
+    """Return a received value as one short printable line."""
     return printable(value if isinstance(value, str) else type(value).__name__)
 
 
 def word(value: object, what: str) -> str:
-    """Return a short word, such as a reason.
+    """Return a value if it is a short word, such as a reason.
 
     Raises:
-        RefusedError: it is something else.
+        RefusedError: the value is anything else.
     """
     if isinstance(value, str) and WORD.fullmatch(value):
         return value
-    raise RefusedError("range", f"{what} is no short word.")
+    raise RefusedError("range", f"{what} is not a short word.")
 
 
 def name(value: object, what: str) -> str:
-    """Return a name as the park file may hold it.
+    """Return a value if it is a valid name of a park file.
 
     Raises:
-        RefusedError: it is something else.
+        RefusedError: the value is anything else.
     """
     if isinstance(value, str) and NAME.fullmatch(value):
         return value
-    raise RefusedError("range", f"{what} is no name.")
+    raise RefusedError("range", f"{what} is not a name.")
 
 
 def digest(value: object) -> str | None:
-    """Return the digest of a device's memory, or None.
+    """Return a value if it is None or the digest of a device's memory.
 
     Raises:
-        RefusedError: it is something else.
+        RefusedError: the value is anything else.
     """
     if value is None or (isinstance(value, str) and DIGEST.fullmatch(value)):
         return value
@@ -219,16 +219,16 @@ def digest(value: object) -> str | None:
 
 @dataclass(frozen=True)
 class Known:
-    """A visit as the receiver knows it before its receipt comes.
+    """The receiver's own values of a visit, with which its receipt is compared.
 
     Args:
-        device: its number.
-        visits: how often it was visited before in the round, from and to.
-        ticks: when, from and to.
-        samples: how many the device holds.
-        work: of the visit.
-        trained: how often it was trained before in the run.
-        bytes: of the packet that goes on; None at the edge, which counts them itself.
+        device: number of the device.
+        visits: range of the number of earlier visits in the round.
+        ticks: range of the tick.
+        samples: number of samples of the device.
+        work: the local work of the visit.
+        trained: number of earlier local updates of the device in the run.
+        bytes: size of the returned packet; None at the edge, which counts it itself.
     """
 
     device: int
@@ -240,11 +240,11 @@ class Known:
     bytes: int | None = None
 
     def steps(self) -> tuple[int, int]:
-        """Return the fewest and the most mini-batches that the work takes.
+        """Return the fewest and the most mini-batches of the work.
 
-        A visit on features may train on those that the device keeps of earlier visits, too.
+        A visit on features may also train on features that the device keeps from earlier visits.
         """
-        from fedfloor.parts import objectives  # with PyTorch, without which devices begin
+        from fedfloor.parts import objectives  # imports PyTorch, which devices load late
 
         least = self.work.batches(self.samples)
         if not objectives.objective(self.work.objective, self.work.settings).on_features:
@@ -253,19 +253,19 @@ class Known:
 
 
 def receipt(row: object, known: Known) -> Receipt:
-    """Return the receipt of a visit.
+    """Return the checked receipt of a visit.
 
     Args:
-        row: as it came: from a device of 12 fields, from an edge, which measures updates, of 12 or 14.
+        row: the received fields: 12 from a device; 12 or 14 from an edge, which may add the update's lengths.
 
     Raises:
-        RefusedError: it is none, of another visit, or a field is out of its range.
+        RefusedError: the row is malformed, of another visit, or has a field out of range.
     """
     edge = known.bytes is not None
     if not isinstance(row, list) or len(row) not in ((12, 14) if edge else (12,)):
-        raise RefusedError("receipt", "it is no receipt.")
+        raise RefusedError("receipt", "it is not a receipt.")
     if not all(type(v) in (int, float, bool, str, list, type(None)) for v in row):
-        raise RefusedError("receipt", "it is no receipt.")
+        raise RefusedError("receipt", "it is not a receipt.")
     device, visit, tick, steps, samples, first, last, accuracy, size, lost, memory, seconds, *more = row
     if json.dumps([device, samples]) != json.dumps([known.device, known.samples]):
         raise RefusedError("receipt", "it is of another visit.")
@@ -286,29 +286,29 @@ def receipt(row: object, known: Known) -> Receipt:
 
 
 def update_claims(more: Sequence[Any], expected: float, *, lost: bool) -> tuple[tuple[float, ...], str]:
-    """Return an edge's claims of a visit's update: its lengths, and why it is refused."""
+    """Return the lengths of an update as an edge claims them, and the reason of its refusal ("" if accepted)."""
     if not more:
         return (), ""
     lengths, why = more
     if not isinstance(lengths, list) or not (lengths == [] or 2 <= len(lengths) <= 16):
-        raise RefusedError("receipt", "it measures no update.")
+        raise RefusedError("receipt", "it does not state the lengths of an update.")
     if not isinstance(why, str) or bool(why) is not lost:
         raise RefusedError("receipt", "it does not state why the update is refused.")
-    if lengths and lengths[0] != expected:  # the limit on lengths grows with it
-        raise RefusedError("receipt", f"its rate · steps is not {expected:g}, that of the visit's work.")
+    if lengths and lengths[0] != expected:  # the limit on lengths is proportional to it
+        raise RefusedError("receipt", f"its rate · steps is not the {expected:g} of the visit's work.")
     return (expected, *(number(v, 0, LONGEST, "a length") for v in lengths[1:])) if lengths else (), short_line(why)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Measurements of an edge, beside its answer.
+    """Measurements that an edge adds to its answer.
 
     Args:
-        seconds: that its factory took.
-        training: that its devices trained, all together.
-        moved: bytes between it and its devices: ``down`` and ``up``.
-        present: devices that are connected.
-        refused: sender → reason → how many of its messages were refused.
+        seconds: duration of the request in the factory, s.
+        training: training time summed over its devices, s.
+        moved: bytes between the edge and its devices, by direction (``down`` and ``up``).
+        present: the connected devices.
+        refused: sender → reason → number of refused messages.
         failed: device → (kind of request, kind of error, text).
     """
 
@@ -321,14 +321,14 @@ class Measured:
 
 
 def measured(about: Mapping[str, Any], devices: Collection[int], most: int) -> Measured:
-    """Return the measurements that an edge states.
+    """Return the checked measurements of an edge.
 
     Args:
-        about: its answer's header.
-        devices: those of the factory; empty while they are not known.
+        about: the ``about`` of its answer.
+        devices: the factory's devices; empty while they are unknown.
 
     Raises:
-        RefusedError: a field is out of its range.
+        RefusedError: a field is out of range.
     """
     times = table(about.get("measured", {}), 3, "measured")
     if not set(times) <= {"seconds", "bytes", "training"}:
@@ -337,10 +337,10 @@ def measured(about: Mapping[str, Any], devices: Collection[int], most: int) -> M
     training = number(times.get("training", 0.0), 0, SECONDS * most, "its seconds of training")
     moved = table(times.get("bytes", {}), 2, "its bytes")
     if not set(moved) <= {"up", "down"}:
-        raise RefusedError("range", "its bytes are neither up nor down.")
+        raise RefusedError("range", "its bytes are for a direction other than up and down.")
     present = about.get("here", [])
     if not isinstance(present, list) or len(present) > most:
-        raise RefusedError("range", f"it lists no devices, or more than {most}.")
+        raise RefusedError("range", f"its list of devices is malformed or longer than {most}.")
     known = frozenset(whole(k, 0, most - 1, "a device") for k in present)
     return Measured(
         seconds, training, {way: whole(n, 0, BYTES, "its bytes") for way, n in moved.items()},
@@ -349,7 +349,7 @@ def measured(about: Mapping[str, Any], devices: Collection[int], most: int) -> M
 
 
 def read_refusals(about: Mapping[str, Any], most: int) -> dict[str, dict[str, int]]:
-    """Return the refusals that an edge states: sender → reason → number."""
+    """Return the refusals in an edge's answer, checked: sender → reason → number."""
     refusals = {}
     for sender, reasons in table(about.get("refused", {}), most + 2, "its refusals").items():
         counts = table(reasons, REASONS, "its refusals of a sender")
@@ -359,7 +359,7 @@ def read_refusals(about: Mapping[str, Any], most: int) -> dict[str, dict[str, in
 
 
 def read_failures(about: Mapping[str, Any], most: int) -> dict[str, tuple[str, str, str]]:
-    """Return the failures that an edge states: device → (kind of request, kind of error, text)."""
+    """Return the failures in an edge's answer, checked: device → (kind of request, kind of error, text)."""
     failures = {}
     for device, parts in table(about.get("failed", {}), most, "its failures").items():
         kind, error, why = rows(parts, 3, "a failure")

@@ -1,4 +1,4 @@
-"""The cloud of a park of real machines: the loop of :mod:`fedfloor.runs`, whose branches edges walk."""
+"""The cloud of a park of real machines: the loop of :mod:`fedfloor.runs`, whose branches the edges carry out."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ class RoundMeasurements:
 
     Attributes:
         moved: bytes per link and direction.
-        floor_s: seconds of the factories that took longest.
-        trained_s: seconds that devices trained, by their own clocks.
+        floor_s: duration of the slowest factory of each request, summed, s.
+        trained_s: training time summed over devices, by their own clocks, s.
         absent: edges that did not answer.
-        refused: edge → how many messages it refused, by sender and reason.
+        refused: edge → number of messages that it refused, by sender and reason.
         failed: device → its failure.
-        failing_edges: edges of which devices could not train.
+        failing_edges: edges with a device whose training failed.
     """
 
     moved: Counter[str] = field(default_factory=Counter)
@@ -82,7 +82,7 @@ class RoundMeasurements:
     failing_edges: set[str] = field(default_factory=set)
 
     def add(self, edge: str, stated: Measured, down: int, up: int) -> float:
-        """Add the measurements of an edge; return the seconds that its factory took."""
+        """Add the measurements of an edge's answer; return the duration of the request in its factory, s."""
         self.trained_s += stated.training
         self.moved.update({f"device_edge_{way}": n for way, n in stated.moved.items()})
         self.moved.update(edge_cloud_down=down, edge_cloud_up=up)
@@ -104,13 +104,13 @@ class RoundMeasurements:
 
 
 def raise_failure(failures: Mapping[str, Failure], number: int) -> None:
-    """Raise the error of a run whose training fails everywhere.
+    """Raise the error that ends a run in which no device can train.
 
     Args:
         failures: device or edge → its failure.
 
     Raises:
-        DivergedError, SettingError, RunError: the kind of all failures, or RunError of several kinds.
+        DivergedError, SettingError, RunError: the class of all failures; RunError if they are of several.
     """
     errors = {failure.error for failure in failures.values()}
     kind = ERRORS.get(next(iter(errors)), RunError) if len(errors) == 1 else RunError
@@ -118,7 +118,7 @@ def raise_failure(failures: Mapping[str, Failure], number: int) -> None:
 
 
 def reason_of(failures: Mapping[str, Failure], kind: str) -> str:
-    """Return the reason of the first failure in a kind of work, and the number of the others; "" without one."""
+    """Return the first failure in a kind of request and the number of the others as text; "" without failures."""
     reasons = [(name, failure.text) for name, failure in sorted(failures.items()) if failure.kind == kind]
     if not reasons:
         return ""
@@ -128,19 +128,19 @@ def reason_of(failures: Mapping[str, Failure], kind: str) -> str:
 
 log = logging.getLogger(__name__)
 
-WORK_OF_REQUEST = {"walk": "visit", "ask": "probe"}  # request to an edge → that to its devices; others have one name
-MIN_FAILING = 3  # devices that must fail for a run to end, or all of fewer
+WORK_OF_REQUEST = {"walk": "visit", "ask": "probe"}  # request to an edge → request to its devices, if they differ
+MIN_FAILING = 3  # failing devices that end a run; all devices if there are fewer
 Request = tuple[str, Mapping[str, Any], Mapping[str, Any]]  # kind, about, arrays
 
 
 class CloudExecutor:
-    """The engine's executor at the cloud: edges walk branches and question devices.
+    """The engine's executor at the cloud: it sends branches and requests for devices to the edges.
 
     Args:
-        settings: the cloud's.
-        edges: the connection to them.
-        factory_of: the factory of each device; empty until they are gathered.
-        names: the names from outside the package that messages refer to.
+        settings: settings of the cloud.
+        edges: the connection to the edges.
+        factory_of: the factory of each device; empty until the devices have reported.
+        names: the objects from outside the package to which messages may refer.
     """
 
     at_once = True
@@ -154,16 +154,16 @@ class CloudExecutor:
         lacking = sorted(set(factory_of) - set(self._names))
         if lacking:
             raise SettingError(f"factory {lacking[0]} has devices but no edge: add it to [[edges]].")
-        self._introductions: dict[int, Mapping[str, Any]] = {}  # factory → holdings, as its edge receives them
+        self._introductions: dict[int, Mapping[str, Any]] = {}  # factory → holdings for its edge
         self._filter = MessageFilter(signer=signer_of(settings.tls, CLOUD))
         self._session, self._number = time.time_ns(), 0
-        self._connected: dict[int, set[int]] = {}  # factory → devices, as its edge saw them last
-        self._round = self._model_bytes = 0  # bytes of the packet that edges walk with
+        self._connected: dict[int, set[int]] = {}  # factory → devices connected at its edge's last answer
+        self._round = self._model_bytes = 0  # bytes of the packet sent to the edges
         self._kept: Mapping[int, set[str]] = {}
         self._measurements = RoundMeasurements()
-        self._sum: ServerSum | None = None  # of all factories' devices, while their branches are walked
-        self._last_failed, self._failures = -1, dict[str, Failure]()  # the last round without a success; all since
-        self._working: set[str] = set()  # edges that neither failed nor were absent since
+        self._sum: ServerSum | None = None  # of all factories' devices, during a walk of their branches
+        self._last_failed, self._failures = -1, dict[str, Failure]()  # since the last success
+        self._working: set[str] = set()  # edges that have been present without a failure since then
 
     # -- as the engine's factories and floor ------------------------------------------------------------------------
 
@@ -171,11 +171,11 @@ class CloudExecutor:
         """Wait for the holdings of all devices, pass them on to the edges, and return the park.
 
         Args:
-            experiment: the cloud's own.
+            experiment: the cloud's copy of the experiment.
 
         Raises:
             SettingError: a device's samples do not fit the experiment.
-            RunError: some are not there in time.
+            RunError: holdings are missing at the deadline.
         """
         dataset = load_data(experiment)
         facts = facts_of.of(experiment, dataset)
@@ -204,7 +204,7 @@ class CloudExecutor:
         return {factory: ("park", self._introductions[factory], {}) for factory in factories}
 
     def walk(self, engine: Engine, subtask: Subtask) -> list[Shown]:
-        """Deal the branches by the factory of their first devices, and let edges walk them."""
+        """Send each branch to the edge of its first device's factory; return the results of the branches."""
         self._round, self._model_bytes = subtask.round, sum(array.nbytes for array in subtask.start.values())
         place = Key(engine.seed, subtask.round, subtask.tick, -1, 0)
         coded = replace(subtask, start=travel.to_edges(engine.network, subtask.node, subtask.start, place))
@@ -229,14 +229,14 @@ class CloudExecutor:
             self._check_lengths(results, subtask, engine, engine.limit.knowing(subtask.updates))
         for factory in sorted(branches_of.keys() - results.keys()):
             self._measurements.absent.add(self._names[factory])
-            log.warning("round %d: factory %d (%s) sits it out.", self._round, factory, self._names[factory])
+            log.warning("round %d: factory %d (%s) takes no part.", self._round, factory, self._names[factory])
         blobs = {factory: result.blobs for factory, result in results.items()}
         return [(branches, blobs.get(factory)) for factory, branches in branches_of.items()]
 
     def _check_lengths(
         self, results: dict[int, subtasks.BranchResults], subtask: Subtask, engine: Engine, known: Limit
     ) -> None:
-        """Drop answers of edges that accepted updates which are too long beside those of all edges."""
+        """Drop the answers of edges that accepted updates too long in comparison with those of all edges."""
         for result in results.values():
             for branch in result.branches:
                 known.note(branch.resolved, branch.receipts)
@@ -248,7 +248,7 @@ class CloudExecutor:
 
     @contextmanager
     def _refusing(self, factory: int, request: str) -> Iterator[None]:
-        """Refuse an answer whose check raises RefusedError, and note the failure under the edge's name."""
+        """Convert a RefusedError into a recorded failure of the edge."""
         try:
             yield
         except RefusedError as error:
@@ -256,29 +256,29 @@ class CloudExecutor:
             self._note_failure(factory, request, "RunError", checks.short_line(str(error)))
 
     def _note_failure(self, factory: int, request: str, error: str, text: str) -> None:
-        """Note that a request failed at an edge."""
+        """Record the failure of a request at an edge."""
         failure = Failure(WORK_OF_REQUEST.get(request, request), error, text)
         note_failure(self._measurements.failed, self._names[factory], failure)
 
     def visit(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor  # noqa: ARG002
     ) -> tuple[Packet, Receipt] | None:  # fmt: skip
-        """Refuse: visits are made by edges.
+        """Raise an error: the cloud cannot visit devices itself.
 
         Raises:
             SettingError: always.
         """
-        raise SettingError("the plan trains at the cloud, which has no data of its own on real machines.")
+        raise SettingError("the plan trains at the cloud, which has no data in a real park. Choose another method.")
 
     def meeting(
         self, engine: Engine, aggregation: Aggregation, mine: Collection[int]  # noqa: ARG002
     ) -> AbstractContextManager[None]:  # fmt: skip
-        """Do nothing: branches are walked by edges."""
+        """Do nothing: edges carry out the branches."""
         return nullcontext()
 
     @contextmanager
     def adding(self, engine: Engine, aggregation: Aggregation, subtask: Subtask) -> Iterator[None]:
-        """Exchange keys before edges walk branches whose changes have one sum, and unmask it after them."""
+        """Exchange keys before edges carry out the branches of one secure sum, and unmask the sum afterwards."""
         if not isinstance(aggregation, SecureAggregation) or not aggregation.codec.across:
             yield
             return
@@ -299,7 +299,7 @@ class CloudExecutor:
         secure_sum.end()
 
     def _stage(self, engine: Engine, stage: str, abouts: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
-        """Put a stage of a secure sum to devices through their edges; return their answers, unchecked."""
+        """Request a stage of a secure sum from devices through their edges; return their unchecked answers."""
         requests: dict[int, Request] = {}
         for factory in sorted({self._factory_of[k] for k in abouts}):
             devices = [k for k in abouts if self._factory_of[k] == factory]
@@ -311,17 +311,17 @@ class CloudExecutor:
                 known = requests[factory][1]["sums"]
                 given = ranges.table(answer.about.get("answers"), len(known), "its devices' answers")
                 if not set(given) <= set(known):
-                    raise RefusedError("device", "it shows answers of devices that were not asked.")
+                    raise RefusedError("device", "it holds answers of devices that received no request.")
                 answers |= {int(k): stage_answer for k, stage_answer in given.items()}
         return answers
 
     def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:
-        """Hand the model to devices through their edges."""
+        """Send the model to devices through their edges."""
         arrays = engine.network.parcel(node.scope).pack({"w": packet["w"]})
         self._request_by_edge(engine, "keep", node.devices, {}, arrays, node.scope)
 
     def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
-        """Return the answers of the devices that answer, through their edges.
+        """Return devices' answers to a probe, obtained through their edges; silent devices are left out.
 
         Raises:
             RunError: no device answers.
@@ -332,7 +332,7 @@ class CloudExecutor:
         for factory, some, answer in self._request_by_edge(engine, "ask", devices, about, arrays):
             with self._refusing(factory, "ask"):
                 answers |= subtasks.read_answers(answer, node, some, engine)
-        shared = subtasks.question_of(node, "kind").shared  # whose vectors differ in length by device
+        shared = subtasks.question_of(node, "kind").shared  # the lengths of their vectors differ by device
         for k, error in subtasks.length_refusals({} if shared else answers).items():
             self._filter.refuse(self._names[self._factory_of[k]], error)
             del answers[k]
@@ -340,14 +340,14 @@ class CloudExecutor:
         reason = reason_of(self._measurements.failed, "probe")
         if silent and not answers:
             raise RunError(
-                f"no device answered '{node.what}': check edges and devices, then go on with --resume.{reason}"
+                f"no device answered '{node.what}': check edges and devices, then continue with --resume.{reason}"
             )
         if silent:
             log.warning("devices %s did not answer '%s': it is decided without them.%s", silent, node.what, reason)
         return {k: answers[k] for k in devices if k in answers}
 
     def census(self, engine: Engine, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
-        """Return the class counts of what each device holds now, through the edges."""
+        """Return the class counts of each device's current samples, (devices, classes), obtained through the edges."""
         table = np.zeros((len(devices), len(engine.park.dataset.classes)), np.int64)
         place = {k: row for row, k in enumerate(devices)}
         for factory, some, answer in self._request_by_edge(engine, "census", devices, {"tick": tick}, {}):
@@ -359,19 +359,19 @@ class CloudExecutor:
         return table
 
     def available(self, devices: Sequence[int]) -> Sequence[int]:
-        """Return the devices that were connected at their edges' last answers; all until then."""
+        """Return the devices that were connected at their edge's last answer; all devices before the first answer."""
         return [k for k in devices if k in self._connected.get(self._factory_of[k], {k})]
 
     def refuse(self, device: int, kind: str, why: str) -> None:
-        """Log a device whose answer is far larger than the others'; updates are refused by edges."""
+        """Log the refusal of a device's answer that is far larger than the others'; edges refuse updates."""
         log.warning("device %d is refused: %s", device, why)
         note_failure(self._measurements.failed, f"device {device}", Failure(kind, "RunError", why))
 
     def keep(self, named: Mapping[int, set[str]]) -> None:
-        """Note the memories that devices must keep."""
+        """Record the memories that devices must keep for checkpoints."""
         self._kept = named
 
-    # -- what is measured -------------------------------------------------------------------------------------------
+    # -- measurements -----------------------------------------------------------------------------------------------
 
     def measured(self) -> dict[str, Any]:
         """Return the measurements since the last call: seconds, bytes per link, absent edges."""
@@ -379,10 +379,10 @@ class CloudExecutor:
         return measurements
 
     def no_success(self, number: int) -> None:
-        """End the run where devices of all factories fail one after the other, with no success in between.
+        """End the run if devices of all factories have failed in turn without a success in between.
 
         Raises:
-            FedfloorError: three fail, or all of fewer, or all edges are refused; with their reasons.
+            FedfloorError: three devices (or all, if fewer) failed, or all edges were refused; with the reasons.
         """
         if number != self._last_failed + 1:
             self._failures, self._working = {}, set(self._names.values())
@@ -402,7 +402,7 @@ class CloudExecutor:
         self, engine: Engine, kind: str, devices: Sequence[int], about: Mapping[str, Any], arrays: Mapping[str, Any],
         scope: str = "all",
     ) -> Iterator[tuple[int, list[int], Message]]:  # fmt: skip
-        """Send a request to the edges of devices; return the factory, devices and answer of each edge that answers."""
+        """Send a request to the edges of devices; yield the factory, devices and answer of each answering edge."""
         devices_of: dict[int, list[int]] = {}
         for k in devices:
             devices_of.setdefault(int(self._factory_of[k]), []).append(k)
@@ -416,7 +416,7 @@ class CloudExecutor:
     def _request(self, requests: Mapping[int, Request], scope: str = "all") -> dict[int, Message]:
         answers = self._exchange(requests, scope)
         unready = {factory: requests[factory] for factory, answer in answers.items() if answer.kind == "lacks"}
-        if unready and self._introductions:  # an edge that was started again
+        if unready and self._introductions:  # an edge that was restarted
             self._exchange(self._introduce(unready))
             answers |= self._exchange(unready, scope)
         return answers
@@ -452,7 +452,7 @@ class CloudExecutor:
         return answers
 
     def _record(self, factory: int, request: str, answer: Message, down: int, up: int) -> float:
-        """Note the measurements of an edge; return the seconds that it took."""
+        """Record the measurements in an edge's answer; return the duration of the request, s."""
         known = len(self._factory_of) or ranges.DEVICES
         stated = checks.measured(answer.about, [k for k, m in enumerate(self._factory_of) if m == factory], known)
         if self._listed and not set(stated.failed) <= self._listed:
@@ -465,13 +465,13 @@ class CloudExecutor:
         return self._measurements.add(self._names[factory], stated, down, up)
 
     def _failure(self, factory: int, request: str, answer: Message) -> FedfloorError:
-        """Note that an edge could not do its part; return the error that ends the run where all edges fail."""
+        """Record the failure of an edge; return the error that ends the run if all edges fail."""
         name, text, error = (
             self._names[factory],
             checks.short_line(answer.about.get("text")),
             str(answer.about.get("error")),
         )
-        log.error("%s could not do its part: %s", name, text)
+        log.error("%s could not serve a request: %s", name, text)
         self._note_failure(factory, request, error if error in ERRORS else "RunError", text)
         return ERRORS.get(error, RunError)(f"{name}: {text}")
 
@@ -479,12 +479,12 @@ class CloudExecutor:
 def _answer_limits(
     kind: str, about: Mapping[str, Any], sent: Mapping[str, NDArray[Any]], packet: int
 ) -> tuple[int, int]:
-    """Return how many bytes, and how many arrays, the answer of an edge may have.
+    """Return the largest number of bytes and of arrays in the answer of an edge.
 
-    It shows at most a packet for each of its branches, or a vector of each device.
+    It holds at most a packet for each of its branches, or a vector of each device.
 
     Args:
-        packet: bytes of one that no codec has made shorter.
+        packet: size of an uncompressed packet in bytes.
     """
     size, branches, devices = sum(array.nbytes for array in sent.values()), len(about.get("mine", ())), 0
     size = max(size, packet) if branches else size
@@ -494,7 +494,7 @@ def _answer_limits(
 
 
 def attached(settings: CloudSettings, edges: Edges) -> tuple[Experiment, Park, CloudExecutor]:
-    """Return a cloud's experiment, the park of its devices, and the executor that reaches them."""
+    """Return a cloud's experiment, the park of its devices, and the executor that is connected to them."""
     experiment = read_experiment(Path(settings.experiment), [])
     away, names = settings.samples == "devices", table(experiment)
     park = None if away else build_park(experiment)
@@ -510,9 +510,9 @@ def run(
     :func:`fedfloor.runs.loop.execute` does.
 
     Args:
-        settings: the cloud's.
-        edges: the connection to them; over the cloud's broker where it is left out.
-        interrupted: returns whether the run is to stop; Ctrl-C where it is left out.
+        settings: settings of the cloud.
+        edges: the connection to the edges; default: over the cloud's broker.
+        interrupted: returns whether the run is to stop; default: Ctrl-C.
     """
     if edges is None:
         if settings.transport == "flower":

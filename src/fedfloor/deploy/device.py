@@ -45,23 +45,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 IDLE_S = 5.0
-WAITING = 64  # requests of one edge; more are refused
-WAITING_BYTES = 1 << 26  # of them together; a larger one waits alone
-REQUEST_BYTES = 1 << 28  # of one request: the largest message_mb of a park
-FACTS = "facts.json"  # of a sample, as the last run had them
-OWN, FOREIGN, LEAVE = range(3)  # in the order of service
-QueuedRequest = tuple[str, bytes]  # the edge, and its request
+WAITING = 64  # the most requests of an edge in the queue
+WAITING_BYTES = 1 << 26  # the most bytes of an edge's queued requests; a larger request must be alone
+REQUEST_BYTES = 1 << 28  # the most bytes of a request: the largest message_mb of a park
+FACTS = "facts.json"  # the facts of a sample in the last run
+OWN, FOREIGN, LEAVE = range(3)  # priorities, in the order of service
+QueuedRequest = tuple[str, bytes]  # edge, encoded request
 
 
 class Agent:
     """A device's agent.
 
     Args:
-        settings: the device's.
-        experiment: what is trained.
-        park: holds its samples; None until an edge sends the facts of a sample.
-        link: its connection; made from the settings where it is left out.
-        session: when it started, ns.
+        settings: settings of the device.
+        experiment: the experiment that the park trains.
+        park: the park with the device's samples; None until an edge sends the facts of a sample.
+        link: the connection to the broker; default: made from the settings.
+        session: start time, ns.
     """
 
     def __init__(
@@ -81,17 +81,17 @@ class Agent:
         self._link = link(will) if link else MqttConnection(settings.name, settings.broker, settings.tls, will)
         self._requests: queue.PriorityQueue[tuple[int, int, QueuedRequest | None]] = queue.PriorityQueue()
         self._order, self._lock = count(), Lock()
-        self._waiting = Counter[str]()  # requests of each edge that wait or are under way
-        self._waiting_bytes = Counter[str]()  # their bytes
+        self._waiting = Counter[str]()  # edge → queued or running requests
+        self._waiting_bytes = Counter[str]()  # edge → bytes of these requests
         self._worker: Worker | None = None
         self._facts: Facts | None = None
-        self._raw: Park | None = None  # as its samples are stored, and what it answers questions about
-        self._run = ""  # for which they were read
+        self._raw: Park | None = None  # samples as stored, without normalisation; surveys refer to them
+        self._run = ""  # the run for which the samples were read
         self._questions = Questions(normaliser(experiment.data.normalise))
-        self._last: tuple[str, bytes] = ("", b"")  # the last answer, for a repeated request
+        self._last: tuple[str, bytes] = ("", b"")  # the last request's identity and answer, for a repeated request
 
     def run(self) -> None:
-        """Work until :meth:`leave` is called."""
+        """Serve requests until :meth:`leave` is called."""
         self._link.start([mqtt.inbox_topic(self.settings.park, "+", self.settings.name)], self.receive, self.announce)
         while (request := self.next_request()) is not None:
             try:
@@ -104,7 +104,7 @@ class Agent:
         self._link.stop()
 
     def next_request(self) -> QueuedRequest | None:
-        """Wait for the next request; after a while without one, memory goes back to the system."""
+        """Wait for and return the next request; None ends the agent. An idle agent returns memory to the system."""
         try:
             return self._requests.get(timeout=IDLE_S)[2]
         except queue.Empty:
@@ -112,11 +112,11 @@ class Agent:
             return self._requests.get()[2]
 
     def leave(self) -> None:
-        """End :meth:`run` after the request under way."""
+        """End :meth:`run` after the current request."""
         self._requests.put((LEAVE, next(self._order), None))
 
     def receive(self, topic: str, packet: bytes) -> None:
-        """Queue a request that arrives, once it is complete and meant for this session of the device."""
+        """Queue an incoming request once all its packets have arrived; refuse one for an earlier session."""
         kind, names = mqtt.topic_parts(topic)
         if kind != "in" or names[1:] != (self.settings.name,):
             return
@@ -125,46 +125,46 @@ class Agent:
             if payload is None:
                 return
             if self.filter.signed(payload, names[0]).header["about"].get("to") != self._session:
-                raise RefusedError("stale", "it is meant for this device before it was started again.")
+                raise RefusedError("stale", "it is for an earlier session of this device.")
             self.enqueue(names[0], payload)
         except RefusedError as error:
             self.filter.refuse(names[0], error)
 
     def enqueue(self, edge: str, payload: bytes) -> None:
-        """Queue a request: each edge has room of its own, and that of the device's own factory is served first.
+        """Queue a request; each edge has its own limit, and the device's own edge takes precedence.
 
         Raises:
-            RefusedError: there is no room.
+            RefusedError: the edge's queue is full.
         """
         with self._lock:
             waiting, held = self._waiting[edge], self._waiting_bytes[edge]
             if waiting >= WAITING or (held and held + len(payload) > WAITING_BYTES):
-                raise RefusedError("busy", f"{waiting} requests of {held} bytes wait already.")
+                raise RefusedError("busy", f"{waiting} requests of {held} bytes are queued already.")
             self._waiting[edge], self._waiting_bytes[edge] = waiting + 1, held + len(payload)
             rank = OWN if edge == self.settings.edge else FOREIGN
             self._requests.put((rank, next(self._order), (edge, payload)))
 
     def announce(self) -> None:
-        """Announce this device."""
+        """Publish the device's status message after each connection."""
         about = {"device": self.settings.device, "version": __version__, "factory": self.settings.factory}
         self._link.publish(self._status, self.next_message("hello", about=about), retain=True)
 
     def serve(self, edge: str, payload: bytes) -> None:
-        """Answer a request, or send the last answer again where an edge repeats its request."""
+        """Answer a request, or send the last answer again if an edge repeats its request."""
         if self.repeat_answer(edge, payload):
             return
         message = self.filter.take(payload, edge)
         if message is None:
             return
-        if message.about.get("to") != self._session:  # recorded before this device was started, and replayed
-            self.filter.refuse(edge, RefusedError("stale", "it is meant for this device before it was started again."))
+        if message.about.get("to") != self._session:  # recorded before the start of this device, and replayed
+            self.filter.refuse(edge, RefusedError("stale", "it is for an earlier session of this device."))
             return
         kind, about, arrays = self.reply(edge, message)
         self._last = f"{edge} {message.identity}", self.next_message(kind, message, about, arrays)
         self._link.publish(mqtt.outbox_topic(self.settings.park, self.settings.name, edge), self._last[1])
 
     def repeat_answer(self, edge: str, payload: bytes) -> bool:
-        """Send the last answer again if an edge repeats its request after a lost connection; return whether it did."""
+        """Send the last answer again if it belongs to this request; return whether it does."""
         try:
             request = split(payload, header=SHORT_HEADER).identity
         except RefusedError:
@@ -175,17 +175,17 @@ class Agent:
         return True
 
     def reply(self, edge: str, message: Message) -> Reply:
-        """Serve a request; every error becomes an answer, so that the agent goes on."""
+        """Serve a request; errors are returned as answers, so that the agent keeps running."""
         try:
             if edge != self.settings.edge and message.kind not in foreign_requests(self.experiment, self._method):
                 own = self.settings.edge
-                raise RefusedError("edge", f"'{printable(message.kind)}' is accepted from edge {own} only.")
+                raise RefusedError("edge", f"'{printable(message.kind)}' is accepted only from edge {own}.")
             if message.kind == "facts":
                 return "answer", {"answer": self.holding(message, at_home=edge == self.settings.edge)}, {}
             if message.kind == "census":
                 return "answer", {"answer": self.census(message)}, {}
             if message.kind not in ("visit", "probe", "keep", "sum-keys", "sum-shares", "sum-unmask"):
-                raise RefusedError("kind", f"'{message.kind}' is no request that a device serves.")
+                raise RefusedError("kind", f"'{message.kind}' is not a request that a device serves.")
             return self.worker().reply(message)
         except RefusedError as error:
             self.filter.refuse(edge, error)
@@ -193,9 +193,9 @@ class Agent:
         except FedfloorError as error:
             log.error("%s", printable(str(error)))
             return "failed", {"error": type(error).__name__, "text": str(error)}, {}
-        except Exception as error:  # of any header, or of PyTorch: the agent goes on
+        except Exception as error:  # any error of a malformed request or of PyTorch must not end the agent
             self.filter.refuse(edge, RefusedError("header", f"{type(error).__name__}: {error}"))
-            log.debug("a request could not be done", exc_info=True)
+            log.debug("a request failed", exc_info=True)
             return "refused", {"reason": "header", "text": f"{type(error).__name__}: {error}"}, {}
 
     def worker(self) -> Worker:
@@ -205,7 +205,7 @@ class Agent:
             RefusedError: the device's samples are not read yet.
         """
         if self._worker is None:
-            from fedfloor.deploy.worker import Worker  # from here on there is PyTorch
+            from fedfloor.deploy.worker import Worker  # PyTorch is imported here
 
             self._worker = Worker(self.settings, self.experiment, self._method, self._names, self.own_park())
         return self._worker
@@ -221,20 +221,18 @@ class Agent:
         return self.park
 
     def holding(self, message: Message, *, at_home: bool) -> dict[str, Any]:
-        """Read the samples as the cloud's facts describe them, and return the device's holding.
+        """Read the samples as the cloud's facts describe them, and return the device's holding as JSON.
 
-        An edge of another factory decides nothing about the samples, and learns their number and digest alone.
+        An edge of another factory cannot set the facts, and receives only the number and the digest of the samples.
         """
         facts = read_facts(message.about.get("facts"))
         if not at_home:
             if self._raw is None or facts != self._facts:
-                raise RefusedError(
-                    "facts", f"they differ from those of edge {self.settings.edge}, or came before them."
-                )
+                raise RefusedError("facts", f"they differ from those of edge {self.settings.edge}, or precede them.")
             return asdict(holding(self._raw, self.settings.device, facts).bare(digest=True))
         if self._facts is not None and self._facts.sample != facts.sample:
-            raise RefusedError("facts", "they differ from those that this device has. Start it again for other data.")
-        if message.run != self._run:  # it trains on what is there now
+            raise RefusedError("facts", "they differ from those that this device has. Restart it for other data.")
+        if message.run != self._run:  # it trains on the samples present now
             self._raw, self.park, self._run = None, None, message.run
         if self._raw is None:
             read = own.park(self.settings, self.experiment, facts, tests=bool(self._method.needs.own))
@@ -250,29 +248,29 @@ class Agent:
         return asdict(holding(self._raw, self.settings.device, facts))
 
     def labelled(self) -> Labelled:
-        """Return samples with labels that trained no model, by which a model is judged before it is released.
+        """Return labelled samples held out of training, on which a model is evaluated before its release.
 
         Raises:
-            SettingError: there are none, or the experiment protects what the device holds.
+            SettingError: there are none, or the experiment is private.
         """
         if self.experiment.evaluate.recent is None:
-            raise SettingError("[evaluate] recent is not set, so that no samples are held out of training.")
+            raise SettingError("[evaluate] recent is not set, so no samples are held out of training.")
         if privacy.protects(self._method) or self.experiment.park.census_epsilon is not None:
-            raise SettingError("its experiment is private: figures of its samples do not leave it.")
+            raise SettingError("its experiment is private: metrics of its samples do not leave it.")
         park, kept = self._raw or self.park, self.settings.state / FACTS
-        if park is None and kept.exists():  # it was started again since it trained
+        if park is None and kept.exists():  # it was restarted after training
             park = own.park(self.settings, self.experiment, read_facts(json.loads(kept.read_bytes())))
         if park is None:
             raise SettingError("it has not trained yet.")
         if park.dataset.task.calibrates:
-            raise SettingError("it trains on normal samples alone, which have no labels to judge by.")
+            raise SettingError("it trains only on normal samples, which have no labels for an evaluation.")
         samples = own.labelled(park)
         if samples is None:
             raise SettingError("it has too few samples to hold any out of training.")
         return samples
 
     def census(self, message: Message) -> list[int]:
-        """Return the class counts of the samples that the device holds now."""
+        """Return the class counts of the device's current samples."""
         about, device = message.about, self.settings.device
         counts = self.own_park().census([device], int(about["tick"]), [int(about["trained"])])[0]
         return [int(count) for count in counts]
@@ -281,7 +279,7 @@ class Agent:
         self, kind: str, answers: Message | None = None, about: dict[str, Any] | None = None,
         arrays: dict[str, Any] | None = None,
     ) -> bytes:  # fmt: skip
-        """Return the device's next message, signed, which answers a request where one is given."""
+        """Return the device's next message, signed and encoded; with ``answers``, as the answer to that request."""
         self._number += 1
         run, number = (answers.run, answers.round) if answers else ("", 0)
         scope, answered = (answers.scope, answers.identity) if answers else ("all", "")
@@ -303,13 +301,14 @@ def of(
     settings: DeviceSettings, experiment: Experiment | None = None,
     link: Callable[[tuple[str, bytes]], Connection] | None = None,
 ) -> Agent:  # fmt: skip
-    """Return the agent that settings describe.
+    """Return the agent for the settings of a device.
 
     Args:
-        link: as :class:`Agent`'s.
+        experiment: default: read from the file in the settings.
+        link: makes the connection; default: from the settings.
 
     Raises:
-        SettingError: something in them, or in the experiment, does not fit.
+        SettingError: the settings do not fit the experiment.
     """
     from fedfloor.runs.parks import build_park
 

@@ -1,4 +1,4 @@
-"""The connection between an edge and the processes that Flower starts on the same machine, one for each message."""
+"""The socket between an edge and the processes that Flower starts on its machine, one for each message."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pathlib import Path
 from fedfloor.deploy.message import MOST_BYTES
 from fedfloor.errors import RunError
 
-NAME, HERE = "door.json", "127.0.0.1"  # in an edge's state: the port, and a key that only this user can read
+NAME, HERE = "door.json", "127.0.0.1"  # file in an edge's state: the port, and a key that only this user can read
 
 
 @contextmanager
 def opened(state: Path, answer: Callable[[bytes], bytes]) -> Iterator[None]:
-    """Answer messages of processes that have the key which lies in an edge's state; nothing is unpickled."""
+    """Answer messages of processes that have the key from an edge's state folder; nothing is unpickled."""
     key, file = os.urandom(32), state / NAME
 
     def serve() -> None:
         while file.exists():
-            with suppress(Exception):  # a caller without the key, or one that hung up
+            with suppress(Exception):  # a client without the key, or one that closed the connection
                 threading.Thread(target=reply, args=(listening.accept(),), daemon=True).start()
 
     def reply(caller: Connection) -> None:
@@ -44,7 +44,7 @@ def request(state: Path, message: bytes, deadline_s: float) -> bytes:
     """Send a message to the edge of this machine; return its answer.
 
     Raises:
-        RunError: the edge does not listen, hung up, or took too long.
+        RunError: the edge does not listen, closed the connection, or did not answer within ``deadline_s``.
     """
     try:
         place = json.loads((state / NAME).read_text())

@@ -1,4 +1,4 @@
-"""The service at a factory's base station: it walks its part of a round with its devices and answers the cloud."""
+"""The service at a factory's base station: it carries out its part of a round and answers the cloud."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Failure:
 
 
 def note_failure(known: dict[str, Failure], device: str, failure: Failure) -> None:
-    """Note a failure of a device; of several, that of its visit, by which a round is judged."""
+    """Record a failure of a device; a failed visit takes precedence, as it decides whether a round succeeded."""
     if device not in known or known[device].kind != "visit":
         known[device] = failure
 
@@ -84,17 +84,17 @@ class FactoryExecutor:
     """The devices of a factory, as the executor of an edge's engine.
 
     Attributes:
-        channel: to the devices.
+        channel: the connection to the devices.
         deadlines: the longest waits for their answers.
-        names: the names from outside the package that messages may refer to.
-        layout: of the model; see :func:`fedfloor.deploy.message.layout_digest`.
-        run: the run's name.
-        round: the round under way.
-        kept: device → digests of its memories that checkpoints name.
-        joining: the holdings of devices whose samples stay with them.
-        trained_s: seconds that devices trained so far, by their own clocks, all together.
-        failed: device's name → its failure in the request under way.
-        relayed: device → the part of its visit's message about a secure sum across factories, from the cloud.
+        names: the objects from outside the package to which messages may refer.
+        layout: digest of the model's layout, see :func:`fedfloor.deploy.message.layout_digest`.
+        run: name of the run.
+        round: number of the current round.
+        kept: device → digests of its memories to which checkpoints refer.
+        joining: the holdings of devices that keep their samples.
+        trained_s: training time so far, summed over devices, by their own clocks.
+        failed: device's name → its failure in the current request.
+        relayed: device → the cloud's data on a secure sum across factories, for the visit's message.
         sums: device → the secure sum in which it takes part.
     """
 
@@ -115,9 +115,9 @@ class FactoryExecutor:
     def visit(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
     ) -> tuple[Packet, Receipt] | None:
-        """Send the model to a device; return the update, or None where none comes."""
+        """Send the model to a device; return its update and receipt, or None if no valid update arrives."""
         if key.device < 0:
-            raise SettingError("the plan trains at the cloud, which has no data of its own on real machines.")
+            raise SettingError("the plan trains at the cloud, which has no data in a real park. Choose another method.")
         cut, model = travel.down(engine.network, work), packet["w"]
         about = self.about(engine, key.device) | {
             "tick": key.tick, "visit": key.visit, "frozen": extractor.frozen,
@@ -135,7 +135,7 @@ class FactoryExecutor:
                 group.hang(engine.network, work, travel.arrived(engine.network, work, coded, model, key)["w"])
         train = partial(self.request, key.device, "visit", self.deadlines.visit_s, back=size)
         answer = train(about, cut.pack(coded), work.travels)
-        if answer is not None and answer.kind == "lacks":  # it does not hold the rest of the model
+        if answer is not None and answer.kind == "lacks":  # the device lacks the rest of the model
             cut, about = engine.network.parcel("all"), about | {"rest": ""}
             whole = travel.arrived(engine.network, work, coded, model, key)
             answer = train(about, cut.pack(whole))
@@ -144,9 +144,9 @@ class FactoryExecutor:
 
     @contextmanager
     def meeting(self, engine: Engine, aggregation: Aggregation, mine: Collection[int]) -> Iterator[None]:
-        """Exchange keys before visits whose updates are masked, and unmask their sum after them.
+        """Exchange keys before visits with masked updates, and unmask the sum afterwards.
 
-        Where the sum is one across factories the cloud does both.
+        If the sum crosses factories, the cloud does both.
         """
         if not isinstance(aggregation, SecureAggregation) or aggregation.codec.across:
             yield
@@ -161,7 +161,7 @@ class FactoryExecutor:
             secure_sum.end()
 
     def stage(self, engine: Engine, kind: str, abouts: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
-        """Put a stage of a secure sum to devices; return their answers, unchecked."""
+        """Request a stage of a secure sum from devices; return their unchecked answers."""
         answers: dict[int, Any] = {}
 
         def send(device: int) -> None:
@@ -176,11 +176,11 @@ class FactoryExecutor:
     def received(
         self, engine: Engine, work: Work, answer: Message, packet: Packet, cut: Parcel, key: Key
     ) -> tuple[Packet, Receipt] | None:
-        """Return a device's update and receipt, checked; None where they are refused."""
+        """Return a device's update and receipt after all checks; None if they are refused."""
         held, trained = int(engine.park.holdings[key.device]), engine.memory.visits[key.device]
         try:
             if answer.kind != "update":
-                raise RefusedError("kind", f"'{answer.kind}' came; an update is expected.")
+                raise RefusedError("kind", f"received '{answer.kind}', expected an update.")
             fits(answer.arrays, cut.like(packet))
             sent = travel.received(engine.network, work, cut.unpack(answer.arrays, packet), packet["w"], key)
             if not travel.summed(cut) and (why := limit.flaw(engine.network, packet["w"], sent["w"])):
@@ -199,7 +199,7 @@ class FactoryExecutor:
         return sent, receipt
 
     def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:
-        """Send the model to devices that only keep it; a device that misses it pulls it with the next visit."""
+        """Send the model to devices without training; a device that misses it receives it with its next visit."""
         sent = engine.network.parcel(node.scope).pack({"w": packet["w"]})
 
         def send(device: int) -> None:
@@ -208,7 +208,7 @@ class FactoryExecutor:
         side_by_side(send, node.devices)
 
     def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
-        """Return the answers of the devices that answer, checked against the question."""
+        """Return devices' answers to a probe, checked; silent devices are left out."""
         sent, shared = parcel.pack(packet) if "w" in packet else {}, subtasks.question_of(node, "kind").shared
         settings, answers = self.names.reference(dict(node.settings)), dict[int, Any]()
 
@@ -217,7 +217,7 @@ class FactoryExecutor:
             answer = self.request(device, "probe", self.deadlines.probe_s, about, sent)
             try:
                 if answer is not None and answer.kind != "answer":
-                    raise RefusedError("kind", f"'{answer.kind}' came; an answer is expected.")
+                    raise RefusedError("kind", f"received '{answer.kind}', expected an answer.")
                 if answer is not None:
                     words = answer.about.get("answer")
                     answers[device] = subtasks.read_answer(node, device, words, answer.arrays, engine)
@@ -231,7 +231,7 @@ class FactoryExecutor:
         return {k: answers[k] for k in devices if k in answers}
 
     def reject(self, device: int, kind: str, error: RefusedError) -> None:
-        """Log and count a refused update or answer, and note it as the device's failure.
+        """Log and count a refused update or answer, and record it as the device's failure.
 
         Args:
             kind: of the request.
@@ -241,7 +241,7 @@ class FactoryExecutor:
         note_failure(self.failed, name, Failure(kind, "RefusedError", printable(str(error))))
 
     def census(self, engine: Engine, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
-        """Return the class counts of what each device holds now; zeros of a device that does not answer."""
+        """Return the class counts of each device's current samples, (devices, classes); zeros if it does not answer."""
         node, classes = Probe(tuple(devices), "census"), len(engine.park.dataset.classes)
 
         def count(device: int) -> list[int]:
@@ -256,7 +256,7 @@ class FactoryExecutor:
         return np.array(side_by_side(count, devices), np.int64).reshape(len(devices), classes)
 
     def refuse(self, device: int, kind: str, why: str) -> None:
-        """Reject an update or an answer that the engine finds too long.
+        """Reject an update or an answer that exceeds the engine's limit on lengths.
 
         Args:
             kind: of the request.
@@ -269,7 +269,7 @@ class FactoryExecutor:
         return [k for k in devices if k in self.channel.connected]
 
     def about(self, engine: Engine, device: int) -> dict[str, Any]:
-        """Return the part of a request's header that names a device, its memory and the model's layout."""
+        """Return the header fields of a request that hold a device's number, its memory and the model's layout."""
         memory = engine.memory
         return {
             "device": device, "layout": self.layout, "held": memory.held.get(device), "trained": memory.visits[device]
@@ -279,12 +279,12 @@ class FactoryExecutor:
         self, device: int, kind: str, deadline_s: float, about: Mapping[str, Any],
         arrays: Mapping[str, NDArray[Any]] | None = None, scope: str = "all", back: int = 0,
     ) -> Message | None:  # fmt: skip
-        """Send a request to a device; return its answer, or None where none comes or it reports a failure.
+        """Send a request to a device; return its answer, or None if none arrives or it reports a failure.
 
         Args:
             kind: of the request.
-            about, arrays, scope: the message's.
-            back: bytes of the model that comes back, where codecs make the sent one smaller.
+            about, arrays, scope: as of :class:`~fedfloor.deploy.message.Message`.
+            back: bytes of the returned model, if a codec compresses the model that is sent.
         """
         if self.joining is not None and not self.joining.fits(device, self.run):
             return None
@@ -292,31 +292,31 @@ class FactoryExecutor:
             device, kind, deadline_s, run=self.run, number=self.round, about=about, arrays=arrays, scope=scope,
             back=back,
         )  # fmt: skip
-        if answer is not None and answer.kind in ("failed", "refused"):  # the other devices go on
+        if answer is not None and answer.kind in ("failed", "refused"):  # the other devices continue
             text, error = checks.short_line(answer.about.get("text")), str(answer.about.get("error"))
             log.error("device %s failed in its %s: %s", answer.sender, kind, text)
             name = self.channel.devices[device].name
             note_failure(self.failed, name, Failure(kind, error if error in ERRORS else "RunError", text))
             return None
         if answer is not None and answer.kind not in ("update", "answer", "lacks", "kept"):
-            why = f"'{printable(answer.kind)}' came; it is no answer to '{kind}'."
+            why = f"received '{printable(answer.kind)}', which does not answer '{kind}'."
             self.reject(device, kind, RefusedError("kind", why))
             return None
         return answer
 
 
 class Edge:
-    """The service at a factory's base station, which walks the factory's branches of each round.
+    """The service at a factory's base station, which carries out the factory's branches of each round.
 
     Args:
-        settings: the edge's.
+        settings: settings of the edge.
         experiment: the experiment that the park trains.
-        park: of the devices; None until the cloud sends it.
-        link: its connection to the broker.
+        park: the park of the devices; None until the cloud sends it.
+        link: the connection to the broker.
 
     Raises:
-        SettingError: a device of the settings is not in the experiment, or stands in another factory there; or rounds
-            cross factories, and the settings were provisioned for rounds that do not.
+        SettingError: a device of the settings is missing in the experiment or belongs to another factory there, or
+            rounds cross factories and the settings were provisioned for rounds within a factory.
     """
 
     def __init__(self, settings: EdgeSettings, experiment: Experiment, park: Park | None, link: Connection) -> None:
@@ -326,7 +326,7 @@ class Edge:
         if settings.reach == "factory" and self.crosses:
             raise SettingError(
                 f"method '{experiment.method.name}' crosses factories, but this edge was provisioned for rounds within "
-                "its own: run fedfloor provision again, copy the files that it lists, and restart brokers and edges."
+                "its own: run fedfloor provision again, copy the files that it lists, restart the brokers and edges."
             )
         signer = signer_of(settings.tls, settings.name)
         self.filter = MessageFilter(seen=settings.state / f"{settings.name}.seen.json", signer=signer)
@@ -342,10 +342,10 @@ class Edge:
         self._busy, self.session, self._number = threading.Lock(), time.time_ns(), 0
 
     def begin(self, park: Park) -> None:
-        """Make the engine for a park, whose devices must stand where the settings have them.
+        """Make the engine for a park, after comparing its devices' factories with the settings.
 
         Raises:
-            SettingError: the settings and the experiment put a device into two factories.
+            SettingError: the settings and the experiment assign a device to different factories.
         """
         check_places(self.settings, park)
         self.engine, _ = prepare.engine(self.experiment, self.method, park, Alone(), DeviceMemory(None), live=True)
@@ -354,7 +354,7 @@ class Edge:
         self.ready = True
 
     def withdraw(self, name: str) -> None:
-        """Take a device's rights at the broker of this machine."""
+        """Revoke a device's rights at the broker of this machine, and log the result."""
         if self.settings.acl is None:
             return
         try:
@@ -362,29 +362,29 @@ class Edge:
         except OSError as error:
             log.error("%s: %s: device %s keeps its rights there.", self.settings.acl, error.strerror or error, name)
             return
-        when = "Its broker refuses it" if done else "Its broker refuses it once it is reloaded"
-        log.warning("device %s has no rights in %s any more. %s.", name, self.settings.acl, when)
+        when = "Its broker refuses the device" if done else "Its broker refuses the device once it is reloaded"
+        log.warning("device %s no longer has rights in %s. %s.", name, self.settings.acl, when)
 
     def start(self) -> None:
-        """Connect, and wait a while for the factory's devices."""
+        """Connect, and wait for the factory's devices up to the deadline of the settings."""
         self.channel.start()
         if not self.channel.wait_for(len(self.settings.devices), self.settings.deadlines.join_s):
             lacking = [device.name for device in self.settings.devices if device.device not in self.channel.connected]
-            log.warning("%s: not there yet: %s. The work begins without them.", self.settings.name, ", ".join(lacking))
+            log.warning("%s: not connected yet: %s. Work begins without them.", self.settings.name, ", ".join(lacking))
 
     def stop(self) -> None:
         """Disconnect."""
         self.channel.stop()
 
     def answer(self, request: bytes) -> bytes:
-        """Serve a request of the cloud and return the answer, one at a time."""
+        """Serve an encoded request of the cloud and return the encoded answer; requests are served one at a time."""
         message = self.filter.take(request, CLOUD)
         if message is None:
-            refusal = self.next_message("refused", None, {"text": f"{self.settings.name} took no such message"})
-            with suppress(RefusedError):  # of a request that is not the cloud's it answers none
+            refusal = self.next_message("refused", None, {"text": f"{self.settings.name} refused the message"})
+            with suppress(RefusedError):  # requests of others get no answer
                 refusal = replace(refusal, answers=self.filter.signed(request, CLOUD).identity)
             return encode(refusal, self.filter.signer)
-        if self._busy.locked():  # the cloud sends one request at a time: it no longer waits for the last one
+        if self._busy.locked():  # the cloud sends one request at a time, so it has given up the last one
             self.channel.abandon("the cloud sent another request")
         with self._busy:
             began, moved, trained_s = time.perf_counter(), self.channel.moved.copy(), self.factory.trained_s
@@ -401,7 +401,7 @@ class Edge:
             return encode(self.next_message(kind, message, about, arrays), self.filter.signer)
 
     def reply(self, message: Message) -> Reply:
-        """Serve a request; every error becomes an answer, so that the edge goes on."""
+        """Serve a request; errors are returned as answers, so that the edge keeps running."""
         try:
             if message.kind in ("gather", "park"):
                 return {"gather": self.gather, "park": self.build_park}[message.kind](message)
@@ -424,7 +424,7 @@ class Edge:
         except FedfloorError as error:
             log.error("%s", printable(str(error)))
             return "failed", {"error": type(error).__name__, "text": str(error)}, {}
-        except Exception as error:  # of any message: the edge goes on
+        except Exception as error:  # no message may end the edge
             self.filter.refuse(CLOUD, RefusedError("header", f"{type(error).__name__}: {error}"))
             log.debug("the cloud's request failed", exc_info=True)
             return "refused", {"text": f"{type(error).__name__}: {error}"}, {}
@@ -449,12 +449,12 @@ class Edge:
         return "ready", {}, {}
 
     def introduce(self, device: int) -> None:
-        """Query a device of this factory first, as it refuses the edges of other factories until then."""
+        """Query a device before its first request, as it accepts other factories' edges only after its own."""
         if self.ready and device in self.own and self.crosses:
             threading.Thread(target=self.joining.fits, args=(device, self.factory.run), daemon=True).start()
 
     def walk(self, message: Message) -> Reply:
-        """Walk branches with the devices, and return their results."""
+        """Carry out branches with the devices, and return their results."""
         subtask, branches = subtasks.read_subtask(message, self.engine, self.names)
         self.factory.relayed = ranges.table(message.about.get("sums", {}), self.engine.park.devices, "its sums")
         parts = ranks.share(self.engine, subtask, branches)
@@ -464,12 +464,12 @@ class Edge:
         """Pass a stage of a sum across factories on to this factory's devices."""
         stage, sums = message.about.get("stage"), ranges.table(message.about.get("sums"), len(self.own), "its sums")
         if stage not in STAGES or not set(sums) <= {str(k) for k in self.own}:
-            raise RefusedError("header", "it names no stage of a secure sum, or devices of another factory.")
+            raise RefusedError("header", "its stage of a secure sum is unknown, or a device is of another factory.")
         answers = self.factory.stage(self.engine, stage, {int(k): about for k, about in sums.items()})
         return "sums", {"answers": {str(k): answer for k, answer in answers.items()}}, {}
 
     def keep(self, message: Message) -> Reply:
-        """Hand a model, or a part of it, to devices that only keep it."""
+        """Send a model, or a part of it, to devices without training."""
         node = Broadcast(tuple(int(k) for k in message.about["devices"]), message.scope)
         network = self.engine.network
         model, cut = network.flat.clone(), network.parcel(message.scope)
@@ -478,7 +478,7 @@ class Edge:
         return "kept", {}, {}
 
     def answer_question(self, message: Message) -> Reply:
-        """Put a question to devices, and return their answers."""
+        """Send a probe to devices, and return their answers."""
         about = message.about
         devices = [int(k) for k in about["devices"]]
         settings = dict(self.names.resolved(about["settings"]))
@@ -489,7 +489,7 @@ class Edge:
         return "answers", {"answers": words}, vectors
 
     def census(self, message: Message) -> Reply:
-        """Return the class counts of devices."""
+        """Return the class counts of the requested devices."""
         devices = [int(k) for k in message.about["devices"]]
         counts = self.factory.census(self.engine, devices, int(message.about["tick"]))
         return "census", {"census": counts.tolist()}, {}
@@ -497,7 +497,7 @@ class Edge:
     def next_message(
         self, kind: str, request: Message | None, about: dict[str, Any], arrays: dict[str, Any] | None = None
     ) -> Message:
-        """Return the edge's next message, which answers a request."""
+        """Return the edge's next message, as the answer to ``request`` if it is given."""
         self._number += 1
         run, number, answers = (request.run, request.round, request.identity) if request else ("", 0, "")
         return Message(
@@ -507,7 +507,7 @@ class Edge:
 
 
 def check_places(settings: EdgeSettings, park: Park) -> None:
-    """Raise where the park file and the experiment put a device into two factories."""
+    """Raise SettingError if the park file and the experiment assign a device to different factories."""
     for listed in (*settings.devices, *settings.neighbours):
         named = f"device '{listed.name}' (number {listed.device})"
         if listed.device >= park.devices:
@@ -517,20 +517,20 @@ def check_places(settings: EdgeSettings, park: Park) -> None:
             place = f"factory {settings.factory} ('{settings.name}')"
             stands = f"not in {place}" if listed in settings.neighbours else f"in {place}"
             raise SettingError(
-                f"{named} stands {stands} by the park file, but in factory {factory} by the experiment. Set "
+                f"{named} is {stands} by the park file, but in factory {factory} by the experiment. Set "
                 "park.assignment in the experiment to the factory of each device; fedfloor provision names the list."
             )
 
 
 def of(settings: EdgeSettings, experiment: Experiment | None = None) -> Edge:
-    """Return the edge that settings describe."""
+    """Return the edge for the settings; ``experiment`` is read from its file if left out."""
     experiment = experiment or read_experiment(Path(settings.experiment), [])
     park = build_park(experiment) if settings.samples == "experiment" else None
     return Edge(settings, experiment, park, MqttConnection(settings.name, settings.broker, settings.tls))
 
 
 def serve(edge: Edge, wait: Callable[[], object]) -> None:
-    """Run an edge until ``wait`` returns."""
+    """Start an edge, call ``wait``, and stop the edge when it returns."""
     edge.start()
     flower = edge.settings.cloud is None
     connection: AbstractContextManager[object] = (

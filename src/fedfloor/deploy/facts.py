@@ -1,4 +1,4 @@
-"""Samples that stay with devices: the facts of a sample, from the cloud, and the holding of each device."""
+"""Parks whose devices keep their samples: the facts of a sample, from the cloud, and the holding of each device."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ from fedfloor.tasks.kinds import read as read_task
 from fedfloor.tasks.task import Task
 
 Floats = tuple[float, ...]
-LEAST = 1e-30  # of a scale or a deviation
-SURVEYS = 3  # surveys that a device answers: runs that begin anew after devices joined or left
+LEAST = 1e-30  # smallest scale or deviation
+SURVEYS = 3  # surveys that a device answers before a restart, for runs that start again after devices joined or left
 
 
 @dataclass(frozen=True)
 class Facts:
-    """The description of a sample that all devices share, so that their labels and values mean the same.
+    """The description of a sample that all devices share, so that their labels and values have the same meaning.
 
     Args:
-        name: the data set's.
-        classes: names, in the order of the labels.
-        shape: of a sample.
+        name: name of the data set.
+        classes: names of the classes, in the order of the labels.
+        shape: shape of a sample.
         inputs: kind and columns of its values.
         scale: factor from a stored number to its value.
-        sums: whether devices send the sums that normalisation is computed from.
+        sums: whether devices send the sums from which the normalisation is computed.
         standard: mean and deviation of each channel over all devices, once they are known.
-        question: that devices answer, too, in a survey for the normalisation.
-        found: the result of the survey, once it has ended.
-        task: of the model, with the scales and ranges that all devices share; None: their classes.
+        question: a survey's question that devices also answer, for the normalisation.
+        found: the result of the survey, once it is complete.
+        task: task of the model, with the scales and ranges that all devices share; None: classification.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Facts:
     task: Task | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return them as JSON."""
+        """Return the facts as a JSON object."""
         body = asdict(replace(self, task=None))
         del body["task"]
         body |= {} if self.task is None else {"task": self.task.describe()}
@@ -82,7 +82,7 @@ class Facts:
 
     @property
     def known(self) -> RemoteStatistics | None:
-        """The normalisation, as a device's park takes it."""
+        """The normalisation of all devices, for a device's park; None while it is unknown."""
         if self.standard is None:
             return None
         mean, deviation = (np.array(row) for row in self.standard)
@@ -107,7 +107,7 @@ def read(value: object) -> Facts:
     """Parse facts as :meth:`Facts.to_dict` serialises them.
 
     Raises:
-        RefusedError: it is something else.
+        RefusedError: the value has another form.
     """
     try:
         body = dict(value)  # type: ignore[call-overload]
@@ -131,7 +131,7 @@ def read_standard(both: Sequence[object], channels: int) -> tuple[Floats, Floats
     """Return a mean and a deviation of each channel as facts state them.
 
     Raises:
-        RefusedError: they are of other channels, not finite, or not above 0.
+        RefusedError: their number is not ``channels``, a number is not finite, or a deviation is not positive.
     """
     label = "a number of its normalisation"
     lists = ranges.rows([*both], 2, "its normalisation")
@@ -144,14 +144,14 @@ def read_standard(both: Sequence[object], channels: int) -> tuple[Floats, Floats
 
 @dataclass(frozen=True)
 class Holding:
-    """The holding of a device: how many samples, of which classes.
+    """The statistics of a device's samples that it sends to the cloud.
 
     Args:
-        samples: how many.
-        counts: of each class, with the noise of ``census_epsilon``.
-        sums: of each channel (n, S, D), see :func:`~fedfloor.park.statistics.device_sums`; empty where not asked for.
-        digest: SHA-256 of them.
-        answer: to the facts' question, one number after the other; empty without one.
+        samples: number of samples.
+        counts: samples per class, with the noise of ``census_epsilon``.
+        sums: (n, S, D) of each channel, see :func:`~fedfloor.park.statistics.device_sums`; empty if not requested.
+        digest: SHA-256 of the samples.
+        answer: the flattened answer to the facts' question; empty without a question.
     """
 
     samples: int
@@ -161,13 +161,13 @@ class Holding:
     answer: Floats = ()
 
     def bare(self, *, digest: bool) -> Holding:
-        """Return how many samples there are, and nothing else of them but their digest, where it is wanted."""
+        """Return a holding with only the number of samples and, with ``digest``, their digest."""
         sums = tuple((0.0,) * len(row) for row in self.sums)
         return Holding(self.samples, (0,) * len(self.counts), sums, self.digest if digest else "0" * len(self.digest))
 
 
 def holding(park: Park, device: int, facts: Facts) -> Holding:
-    """Return the holding of a device."""
+    """Return the holding of a device of this park, for the facts' question and sums."""
     sums = tuple(tuple(row.tolist()) for row in device_sums(park.samples(device)[0])) if facts.sums else ()
     counts = tuple(int(count) for count in park.classes(device))
     question = None if facts.question is None else RowQuestion.from_dict(facts.question)
@@ -176,16 +176,16 @@ def holding(park: Park, device: int, facts: Facts) -> Holding:
 
 
 def read_holding(value: object, facts: Facts) -> Holding:
-    """Parse a holding that a device sent.
+    """Return the checked holding that a device sent as JSON.
 
     Raises:
-        RefusedError: it is none, or of other classes.
+        RefusedError: the value is malformed, out of range, or for other classes.
     """
     try:
         body = dict(value)  # type: ignore[call-overload]
         samples, counts, sums, digest = (body[name] for name in ("samples", "counts", "sums", "digest"))
     except (KeyError, TypeError, ValueError) as error:
-        raise RefusedError("header", f"it does not state what it holds: {error}") from error
+        raise RefusedError("header", f"its holding is malformed: {error}") from error
     with ranges.of("header"):
         samples = ranges.whole(samples, 1, checks.SAMPLES, "its number of samples")
         counts = ranges.rows(counts, len(facts.classes), "its census")
@@ -199,10 +199,10 @@ def read_holding(value: object, facts: Facts) -> Holding:
 
 
 def read_answer(values: object, samples: int, facts: Facts) -> Floats:
-    """Return a device's answer to the facts' question, within what so many samples can have.
+    """Return a device's answer to the facts' question, checked against the range for its number of samples.
 
     Raises:
-        RefusedError: it has another length, or a number is out of range.
+        RefusedError: the answer has another length, or a number is out of range.
     """
     if facts.question is None:
         ranges.rows(values, 0, "its answer")
@@ -215,7 +215,7 @@ def read_answer(values: object, samples: int, facts: Facts) -> Floats:
 
 
 def survey(gather: Callable[[Facts], Sequence[Holding]], facts: Facts) -> RowSurvey:
-    """Return a survey among devices that hold their own samples.
+    """Return a function that conducts surveys among devices that hold their own samples.
 
     Args:
         gather: returns the holdings of all devices, with their answers to the facts' question.
@@ -230,7 +230,7 @@ def survey(gather: Callable[[Facts], Sequence[Holding]], facts: Facts) -> RowSur
 
 
 def read_sums(rows: Sequence[Sequence[object]], samples: int, facts: Facts) -> tuple[Floats, ...]:
-    """Return (n, S, D) of each channel as a device states them, within what so many samples can have."""
+    """Return a device's (n, S, D) of each channel, checked against the range for its number of samples."""
     if not rows:
         return ()
     most, largest = samples * prod(facts.shape[1:]), 255 if facts.inputs.kind == "image" else checks.SUM
@@ -243,7 +243,7 @@ def read_sums(rows: Sequence[Sequence[object]], samples: int, facts: Facts) -> t
 
 
 class Questions:
-    """The questions of surveys that a device has answered; it admits no more than a few surveys have.
+    """The survey questions that a device has answered, limited to those of a few surveys.
 
     Args:
         part: the experiment's normaliser.
@@ -253,43 +253,42 @@ class Questions:
         self._part, self._answered = part, set[str]()
 
     def admit(self, question: Mapping[str, Any], sensors: tuple[str, ...]) -> None:
-        """Count a question; a repeated one reveals nothing more, and does not count.
+        """Count a question; a repeated question reveals nothing more and does not count.
 
         Raises:
-            RefusedError: the experiment's normalisation asks nothing, nothing of this kind, so large a question, or so
-                many.
+            RefusedError: the experiment's normalisation has no questions, none of this kind or size, or fewer of them.
         """
         part = self._part
         if not isinstance(part, Surveyed):
-            raise RefusedError("question", "the experiment's normalisation asks devices nothing.")
+            raise RefusedError("question", "the experiment's normalisation has no questions for devices.")
         try:
             parsed = RowQuestion.from_dict(question)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise RefusedError("question", f"it is none: {error}") from error
+            raise RefusedError("question", f"it is malformed: {error}") from error
         if parsed.kind not in part.asks:
-            raise RefusedError("question", f"normalise = '{part.kind}' asks no '{parsed.kind}'.")
+            raise RefusedError("question", f"normalise = '{part.kind}' has no question '{parsed.kind}'.")
         if parsed.clusters is not None and not (
             isinstance(part, RegimeNormaliser) and np.array_equal(parsed.clusters.columns, part.places(sensors))
         ):
-            raise RefusedError("question", "its clusters are by other columns than those of the experiment.")
+            raise RefusedError("question", "its clusters use other columns than the experiment's.")
         if parsed.numbers > part.largest(len(sensors)):
             raise RefusedError("question", f"it has more numbers than {part.largest(len(sensors))}.")
         self._answered.add(hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest())
         if len(self._answered) > SURVEYS * part.questions:
-            raise RefusedError("question", f"{SURVEYS * part.questions} others were answered. Start this device again.")
+            raise RefusedError("question", f"{SURVEYS * part.questions} questions were answered. Restart this device.")
 
 
 def park(
     experiment: Experiment, facts: Facts, factory_of: Sequence[int], held: Sequence[Holding],
     tests_here: Dataset | None = None, steps: tuple[Step, ...] = (),
 ) -> Park:  # fmt: skip
-    """Return the park of devices by their holdings; its samples cannot be read here.
+    """Return the park of devices with these holdings; it raises SettingError if training samples are read.
 
     Args:
-        tests_here: whose test samples the park has, or those of them that are not held out for validation; None: none.
+        tests_here: the data set with the park's test samples, partly held out for validation; None: no tests.
 
     Raises:
-        SettingError: the experiment needs more than holdings state.
+        SettingError: the number of devices differs, a claim is implausible, or the experiment needs the samples.
     """
     data, expected = experiment.data, experiment.park.devices
     if expected not in (None, len(held)):
@@ -306,7 +305,7 @@ def park(
     away = part.away() if isinstance(part, DeviceNormaliser) else None
     if (
         isinstance(part, DeviceNormaliser) and tests_here is not None
-    ):  # as in a simulation: by the rows of their devices that are here
+    ):  # as in a simulation: by the local rows of their devices
         tests_here = prepared(build(tests_here, seed=experiment.seed), part).dataset
     if isinstance(data.stream, Augmented):
         pictures_only(remote_dataset(facts, first, digest, tests_here))
@@ -328,7 +327,7 @@ def park(
 
 
 def apply_found(park: Park, experiment: Experiment, facts: Facts, steps: tuple[Step, ...] = ()) -> Park:
-    """Return a park normalised by what a survey found; as it is where there was none, or it has not ended."""
+    """Return a park normalised by the result of a survey; unchanged without a survey or before its end."""
     part = normaliser(experiment.data.normalise)
     if not isinstance(part, Surveyed) or facts.found is None:
         return park
@@ -336,10 +335,10 @@ def apply_found(park: Park, experiment: Experiment, facts: Facts, steps: tuple[S
 
 
 def check_claims(experiment: Experiment, held: Sequence[Holding]) -> None:
-    """Refuse devices that claim far more samples than the others, or other counts than they have samples.
+    """Check that no device claims far more samples than the others, or class counts that do not match its samples.
 
     Raises:
-        SettingError: a device does so.
+        SettingError: a device's claims fail a check; names the device.
     """
     most, noise = experiment.deploy.samples_limit, ranges.noise(experiment.park.census_epsilon)
     middle = median(entry.samples for entry in held)
@@ -347,17 +346,17 @@ def check_claims(experiment: Experiment, held: Sequence[Holding]) -> None:
         if most and len(held) >= KNOWN and entry.samples > most * middle:
             raise SettingError(
                 f"device {device} claims {entry.samples} samples, the median of {len(held)} devices is {middle:g}: at "
-                f"most deploy.samples_limit = {most:g} times as many. Look at that device, take it out of the park "
+                f"most deploy.samples_limit = {most:g} times as many. Inspect that device, remove it from the park "
                 "file, or set a higher limit in the experiment file."
             )
         try:
             ranges.counts(list(entry.counts), len(entry.counts), entry.samples, noise, -noise)
         except RefusedError as error:
-            raise SettingError(f"device {device}: {error.text} Look at that device.") from error
+            raise SettingError(f"device {device}: {error.text} Inspect that device.") from error
 
 
 def with_statistics(facts: Facts, park: Park) -> Facts:
-    """Return facts with the normalisation that is computed from all devices."""
+    """Return facts with the normalisation computed from all devices."""
     if park.remote is None or park.remote.standard is None:
         return facts
     mean, deviation = (tuple(values.tolist()) for values in park.remote.standard)
@@ -367,10 +366,10 @@ def with_statistics(facts: Facts, park: Park) -> Facts:
 def remote_dataset(
     facts: Facts, first: np.ndarray[Any, np.dtype[np.int64]], digest: str, tests_here: Dataset | None
 ) -> Dataset:
-    """Return the data set of devices that keep their samples; its test samples are those of ``tests_here``."""
+    """Return a data set without training samples, which stay with the devices; tests are those of ``tests_here``."""
 
     def refuse(*_: object) -> NoReturn:
-        raise SettingError("this needs the devices' samples, which stay with the devices.")
+        raise SettingError("this needs the devices' samples, which are not available at the cloud.")
 
     none = np.zeros(0, np.int64)
     dataset = Dataset(
@@ -384,10 +383,10 @@ def remote_dataset(
         recording_test=tests_here.recording_test,
     )  # fmt: skip
     if tests_here.owner_test is None or not np.isin(tests_here.owner_test, only_test(tests_here)).all():
-        return dataset  # an owner that trains is one of the devices, and which is not known here
+        return dataset  # the device of a training owner is unknown at the cloud
     return replace(dataset, owner_test=tests_here.owner_test, owned=tests_here.owned)
 
 
 def holdings_to_dict(held: Mapping[int, Holding]) -> dict[str, Any]:
-    """Return holdings as JSON."""
+    """Return holdings as a JSON object: device → holding."""
     return {str(k): asdict(entry) for k, entry in held.items()}

@@ -23,62 +23,62 @@ if TYPE_CHECKING:
 
 
 def factory(message: Message, context: Context) -> Message:
-    """Return the factory of this node: its ``--node-config factory=N``."""
+    """Return a reply with the factory of this node, from its ``--node-config factory=N``."""
     number = int(context.node_config["factory"])
     return Message(RecordDict({"factory": ConfigRecord({"number": number})}), reply_to=message)
 
 
 def pass_on(message: Message, _: Context) -> Message:
-    """Pass a message of the cloud on to the edge whose settings ``FEDFLOOR_EDGE`` names, and its answer back."""
+    """Forward a message of the cloud to the edge of the settings file in ``FEDFLOOR_EDGE``; return its answer."""
     settings = read(EdgeSettings, os.environ.get("FEDFLOOR_EDGE", ""))
     deadline_s = float(message.content.config_records["about"]["deadline_s"])  # type: ignore[arg-type]
     return Message(content(door.request(settings.state, frame_of(message), deadline_s)), reply_to=message)
 
 
 def content(message: bytes) -> RecordDict:
-    """Return bytes as Flower carries them."""
+    """Return a Flower record that holds the bytes of a message."""
     whole = Array(dtype="uint8", shape=(len(message),), stype="fedfloor", data=message)
     return RecordDict({"frame": ArrayRecord({"frame": whole})})
 
 
 def frame_of(message: Message) -> bytes:
-    """Return the bytes that Flower carried, or raise RunError where there are none."""
+    """Return the bytes in a Flower message; raise RunError if it has none."""
     try:
         return bytes(message.content.array_records["frame"]["frame"].data)
     except (KeyError, TypeError, ValueError) as error:
-        raise RunError("its message holds no frame") from error
+        raise RunError("its message has no frame") from error
 
 
 log = logging.getLogger(__name__)
 
 POLL_S = 0.02  # Flower's own wait is 3 s
-FIND_S = 120.0  # for nodes to be there, and to state their factories
-AGAIN_S = 10.0  # for a factory that was without a node
+FIND_S = 120.0  # wait for nodes to connect and state their factories
+AGAIN_S = 10.0  # wait for the new node of a factory
 
 
 class ByGrid:
-    """Edges that are reached through Flower: the grid of a ServerApp, and the edges whose nodes are looked for."""
+    """A connection to the edges through the nodes of a ServerApp's grid."""
 
     def __init__(self, grid: Grid, edges: Sequence[CloudEdge]) -> None:
         self._grid = grid
         self._nodes: dict[int, int] = {}
-        self._met = False  # whether any node was there
-        self._refused = set[int]()  # nodes whose statement of their factory was refused
+        self._met = False  # whether a node has ever connected
+        self._refused = set[int]()  # nodes whose claim of a factory was refused
         self._wanted = {one.factory for one in edges}
 
     def request(
         self, messages: Mapping[int, bytes], deadline_s: float, most: Mapping[int, int]  # noqa: ARG002
     ) -> dict[int, bytes]:  # fmt: skip
-        """Send a message to each factory's node; the cloud's loop checks what comes.
+        """Send a message to each factory's node; return the unchecked answers: factory → answer.
 
         Raises:
-            RunError: no node is there before the first message.
+            RunError: no node connects before the first message.
         """
         if not set(messages) <= set(self._nodes):
             self.find_nodes(AGAIN_S if self._met else FIND_S)
         if not self._nodes and not self._met:
             raise RunError(
-                f"no factory's SuperNode answered within {FIND_S:g} s: flwr supernode ls lists those that are there."
+                f"no factory's SuperNode answered within {FIND_S:g} s: flwr supernode ls lists the connected ones."
             )
         self._met = True
         factories = [factory for factory in messages if factory in self._nodes]
@@ -93,11 +93,11 @@ class ByGrid:
             except RunError as error:
                 log.warning("factory %d: %s.", factory, printable(str(error)))
         for factory in set(messages) - set(answers):
-            self._nodes.pop(factory, None)  # it may come back as another node
+            self._nodes.pop(factory, None)  # it may reconnect as another node
         return answers
 
     def find_nodes(self, deadline_s: float) -> None:
-        """Query the connected nodes for their factories until all are known."""
+        """Query the connected nodes for their factories until all are known or the deadline passes."""
         until = time.monotonic() + deadline_s
         while not self._wanted <= set(self._nodes) and time.monotonic() < until:
             strange = set(self._grid.get_node_ids()) - set(self._nodes.values())
@@ -110,20 +110,20 @@ class ByGrid:
             time.sleep(0.2)
 
     def accept(self, claims: Mapping[int, int | None]) -> None:
-        """Accept the factories that nodes state; refuse one that is of no edge, has its node, or is stated twice."""
+        """Accept nodes' claims (node → factory); refuse a factory without an edge, with a node, or claimed twice."""
         for node, number in claims.items():
             free = number in self._wanted - set(self._nodes) and list(claims.values()).count(number) == 1
             if number is not None and free:
                 self._nodes[number] = node
             elif node not in self._refused:
                 self._refused.add(node)
-                text = "is refused: it is of no edge, or another node states it"
+                text = "is refused: it has no edge, or another node claims it"
                 log.warning("node %d: its factory %s %s.", node, printable(repr(number)), text)
 
     def exchange(self, messages: Sequence[Message], deadline_s: float) -> list[tuple[int, Message]]:
-        """Send messages; return the answers that come in time, each with the place of the message that it answers.
+        """Send messages; return the answers within the deadline, each with the index of its message.
 
-        An error reply of the SuperLink's own is of no node: only the message that it answers identifies the factory.
+        An error reply of the SuperLink names no node: only the message that it answers identifies the factory.
         """
         waiting = {identity: place for place, identity in enumerate(self._grid.push_messages(messages))}
         answers, until = list[tuple[int, Message]](), time.monotonic() + deadline_s
@@ -151,7 +151,7 @@ def serve(grid: Grid, context: Context) -> None:
 
 
 def stated_factory(answer: Message) -> int | None:
-    """Return the factory that a node states, or None where it states no number."""
+    """Return the factory in a node's answer, or None if it is not a number."""
     try:
         number = answer.content.config_records["factory"]["number"]
     except (KeyError, TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""A folder that was provisioned, looked over: certificates, keys, and files that are missing."""
+"""An inspection of a provisioned folder: certificates, keys and missing files."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ SOON = dt.timedelta(days=30)
 
 
 def unprovisioned(folder: Path, park: ParkFile) -> list[str]:
-    """Return what a park file names and a provisioned folder does not hold: an empty list if nothing."""
+    """Return a message for each certificate of a park file that is missing in a provisioned folder."""
     missing = [one for one in certified(park) if not (folder / one.cert).exists()]
     how = f"fedfloor provision PARK.toml --out {folder}"
     return [f"{one.what} '{one.holder.name}' was not provisioned, or was revoked: {how} writes it" for one in missing]
 
 
 def faults(folder: Path, at: dt.datetime | None = None) -> list[str]:
-    """Return what is wrong in a folder that was provisioned, or in one machine's part of it; nothing: an empty list.
+    """Return a message for each fault of a provisioned folder, or of one machine's part of it.
 
     Args:
-        folder: looked through with all that is in it.
+        folder: searched with its subfolders.
         at: the time; default: this machine's clock.
 
     Raises:
-        SettingError: it is no such folder.
+        SettingError: the folder was not provisioned.
     """
     known = [path for path in sorted(folder.rglob("ca.crt")) if path.is_file()]
     if not known:
         raise SettingError(
-            f"--check {folder}: holds no ca.crt: name a folder that fedfloor provision wrote, or a part of it."
+            f"--check {folder}: has no ca.crt: name a folder that fedfloor provision wrote, or a part of it."
         )
     moment = at or authority.now()
     return list(dict.fromkeys(wrong for path in known for wrong in folder_faults(path.parent, moment)))
@@ -86,14 +86,14 @@ def broker_faults() -> Iterator[str]:
     """Yield the fault of this machine's Mosquitto, if it has one."""
     program = shutil.which("mosquitto", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")))
     try:
-        if program is not None:  # else the folder is looked over on another machine
+        if program is not None:  # otherwise the folder is of another machine
             broker.check_version(program)
     except SettingError as error:
         yield str(error)
 
 
 def missing_files(place: Path) -> Iterator[str]:
-    """Yield the faults of settings files, and the missing files that they name."""
+    """Yield the faults of settings files, and the missing files to which they refer."""
     for path in sorted(place.glob("*.toml")):
         kind = KINDS.get(path.stem.split("-")[0])
         if kind is None or path.name == EXPERIMENT.name:
@@ -109,7 +109,7 @@ def missing_files(place: Path) -> Iterator[str]:
 
 
 def certificate_faults(path: Path, place: Path, at: dt.datetime) -> Iterator[str]:
-    """Yield the fault of a certificate, or that it expires soon."""
+    """Yield the fault of a certificate, or a warning that it expires soon."""
     if path.name == "ca.crt":
         return
     try:
@@ -120,4 +120,4 @@ def certificate_faults(path: Path, place: Path, at: dt.datetime) -> Iterator[str
         return
     if cert.not_valid_after_utc - at < min(SOON, (cert.not_valid_after_utc - cert.not_valid_before_utc) / 3):
         until = f"{cert.not_valid_after_utc:%Y-%m-%d}"
-        yield f"{path} is good only until {until}: run fedfloor provision again and copy what it renews"
+        yield f"{path} is valid only until {until}: run fedfloor provision again and copy the renewed files"

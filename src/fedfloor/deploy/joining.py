@@ -19,13 +19,13 @@ from fedfloor.ranges import RefusedError
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.5  # between two queries for missing devices
-SHOWN = 4  # devices whose faults one error names
-Gathered = tuple[list[int], list[Holding]]  # of each device its factory, and what it holds
+LOOK_S = 0.5  # interval between two queries for missing devices
+SHOWN = 4  # the most devices named in one error
+Gathered = tuple[list[int], list[Holding]]  # factory and holding of each device
 
 
 class Joining:
-    """Holdings of devices; each is queried after its start, and in each run, before any other request.
+    """The holdings of an edge's devices; each device is queried after its start and once in each run.
 
     Args:
         channel: to the devices.
@@ -35,14 +35,14 @@ class Joining:
     def __init__(self, channel: DeviceChannel, deadline_s: float) -> None:
         self.channel, self.deadline_s = channel, deadline_s
         self.facts: Facts | None = None
-        self.expected: Mapping[int, Holding] = {}  # by device, before the first round
+        self.expected: Mapping[int, Holding] = {}  # holdings at the start of the run, by device
         self._known: dict[int, tuple[int | None, str, Facts, Holding]] = {}
 
     def holding(self, device: int, facts: Facts, run: str) -> Holding | None:
-        """Return the holding of a device; None where it does not answer.
+        """Return the holding of a device; None if it does not answer.
 
         Raises:
-            SettingError: its samples do not fit, or its answer is refused.
+            SettingError: its samples do not fit the facts, or its answer is refused.
         """
         session, name = self.channel.session(device), self.channel.devices[device].name
         if session is None:
@@ -65,7 +65,7 @@ class Joining:
         return held
 
     def fits(self, device: int, run: str) -> bool:
-        """Return whether a device is connected with the samples of the run's start; log it where it is not."""
+        """Return whether a device is connected and has the same samples as at the run's start; log a difference."""
         if self.facts is None:
             return True
         try:
@@ -77,7 +77,7 @@ class Joining:
             return False
         if held != expected:
             other = f"{expected.samples} samples" if held.samples != expected.samples else "others"
-            text = f"it holds {held.samples} samples; {other} when the run began. Give it those, or start a new run."
+            text = f"it holds {held.samples} samples; {other} when the run began. Restore them, or start a new run."
             self.channel.filter.refuse(self.channel.devices[device].name, RefusedError("data", text))
             return False
         return True
@@ -105,11 +105,11 @@ def gather(joining: Joining, own: Mapping[int, Named], facts: Facts, run: str) -
 def wait_for_holdings(
     query: Callable[[], Mapping[int, Message]], edges: Sequence[CloudEdge], facts: Facts, deadline_s: float
 ) -> Gathered:
-    """Query edges until the holdings of all their devices are known.
+    """Query edges until the holdings of all their devices are known, and return them.
 
     Raises:
         SettingError: a device's samples do not fit, or devices are not numbered 0, 1, 2, …
-        RunError: some are not there in time.
+        RunError: holdings are missing after ``deadline_s``.
     """
     until, seen = time.monotonic() + deadline_s, -1
     while True:
@@ -131,7 +131,7 @@ def wait_for_holdings(
             return in_order(factory_of, held)
         if time.monotonic() > until:
             raise RunError(
-                f"after {deadline_s:g} s no holdings have come from {', '.join(lacking)}. Start them, take them out of "
+                f"after {deadline_s:g} s holdings are missing from {', '.join(lacking)}. Start them, take them out of "
                 "the park file, or wait longer: deadlines.join_s in cloud.toml."
             )
         time.sleep(LOOK_S)
@@ -141,7 +141,7 @@ def take_answer(
     answer: Message, edge: CloudEdge, facts: Facts, factory_of: dict[int, int], held: dict[int, Holding],
     lacking: list[str],
 ) -> None:  # fmt: skip
-    """Add the holdings and the missing devices of an edge's answer, checked."""
+    """Check an edge's answer, and add its devices to ``factory_of``, ``held`` and ``lacking``."""
     about, expected = answer.about, [device.device for device in edge.devices]
     try:
         if answer.kind != "gathered":
@@ -154,7 +154,7 @@ def take_answer(
         if expected and (other := set(devices) ^ set(expected)):
             raise RefusedError(
                 "device",
-                f"of device {min(other)} it and cloud.toml state different factories. Copy cloud.toml and the edge's "
+                f"it and cloud.toml assign device {min(other)} to different factories. Copy cloud.toml and the edge's "
                 "file of the same fedfloor provision to their machines.",
             )
         for k in devices:
@@ -162,18 +162,18 @@ def take_answer(
                 raise SettingError(f"device {k} is listed by two edges. Give every device a number of its own.")
         for k, holding in ranges.table(about.get("held"), len(devices), "what its devices hold").items():
             if k not in known:
-                raise RefusedError("device", "it states what a device holds that it does not list.")
+                raise RefusedError("device", "it states the holding of a device that it does not list.")
             held[known[k]] = read_holding(holding, facts)
         names = ranges.rows(about.get("lacking"), None, "the devices that are missing")
         if len(names) + len(about["held"]) != len(known):
-            raise RefusedError("device", "it does not state of each device what it holds, or that it is missing.")
+            raise RefusedError("device", "it does not list each device as either holding or missing.")
         lacking += [checks.name(name, "a device") for name in names]
     except RefusedError as error:
         raise RunError(f"edge {edge.name}: {error}") from error
 
 
 def in_order(factory_of: Mapping[int, int], held: Mapping[int, Holding]) -> Gathered:
-    """Return holdings by device, which must be numbered 0, 1, 2, …"""
+    """Return factories and holdings in the order of devices, which must be numbered 0, 1, 2, …"""
     order = sorted(factory_of)
     if order != list(range(len(order))):
         lost = next(k for k in range(len(order)) if k not in factory_of)
@@ -182,13 +182,13 @@ def in_order(factory_of: Mapping[int, int], held: Mapping[int, Holding]) -> Gath
 
 
 def holdings_for(facts: Facts, gathered: Gathered, factory: int, *, crosses: bool) -> dict[str, Any]:
-    """Return the holdings of all devices as the edge of a factory receives them.
+    """Return the holdings of all devices as JSON for the edge of a factory.
 
     Args:
-        gathered: the holdings; of other factories' devices the edge receives the number of samples.
-        factory: the edge's.
-        crosses: whether rounds cross factories: the edge then receives the digests of others' samples, too, by which
-            it notices a device that comes back with other samples.
+        gathered: the holdings; for other factories' devices the edge receives only the number of samples.
+        factory: number of the edge's factory.
+        crosses: whether rounds cross factories; the edge then also receives the digests of others' samples, by which
+            it recognises a device that reconnects with other samples.
     """
     factory_of, held = gathered
     places = zip(factory_of, held, strict=True)
@@ -197,10 +197,10 @@ def holdings_for(facts: Facts, gathered: Gathered, factory: int, *, crosses: boo
 
 
 def read_holdings(about: Mapping[str, Any], facts: Facts) -> Gathered:
-    """Parse holdings as :func:`holdings_for` serialises them.
+    """Return the inverse of :func:`holdings_for`, checked.
 
     Raises:
-        RefusedError: it is something else.
+        RefusedError: the message has another form.
     """
     try:
         return [int(m) for m in about["factory_of"]], [read_holding(holding, facts) for holding in about["held"]]

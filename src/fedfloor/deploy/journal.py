@@ -1,8 +1,8 @@
-"""A park's journal: what was provisioned, revoked and released, in entries that are signed and chained.
+"""A park's journal: signed and chained entries of what was provisioned, revoked and released.
 
 Entry n is the file ``registry/journal/n.json`` beside the folders of a park's machines. It holds the digest of the
-entry before, and the signature of the authority: an entry that was edited, removed or put in is noticed.
-``journal.head``, which lies with the authority's key, names the last one: that it is missing is noticed, too.
+previous entry and the signature of the authority, so that an edited, removed or inserted entry is detected.
+``journal.head``, beside the authority's key, names the last entry, so that its removal is detected, too.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from fedfloor.errors import RunError, SettingError
 FOLDER, HEAD = Path("registry/journal"), Path("authority/journal.head")
 PURPOSE = "journal"
 KEYS = {"number", "before", "at", "by", "action", "about"}
-ADVICE = "Put the registry back from a copy; nothing is provisioned or released until then."
+ADVICE = "Restore the registry from a copy; nothing is provisioned or released until then."
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry.
+    """An entry of a journal.
 
     Args:
-        number: from 1.
-        before: digest of the entry before; "" of the first.
+        number: number of the entry, from 1.
+        before: digest of the previous entry; "" for the first.
         at: the time of the machine's clock.
-        by: account and machine, by their names on that machine.
+        by: names of the account and the machine.
         action: ``provision``, ``revoke``, ``register``, ``release``, ``promote`` or ``rollback``.
         about: the action's objects, such as serials of certificates.
         digest: SHA-256 of this entry's text.
@@ -58,7 +58,7 @@ def read(place: Path, root: x509.Certificate) -> tuple[Entry, ...]:
     """Return all entries of the journal in a park's folder, checked.
 
     Raises:
-        SettingError: an entry was edited, is missing, or has another authority's signature; names its file.
+        SettingError: an entry was edited, is missing, or was signed by another authority; names its file.
     """
     folder = place / FOLDER
     head = None
@@ -72,23 +72,23 @@ def read(place: Path, root: x509.Certificate) -> tuple[Entry, ...]:
             raise SettingError(f"{path} is missing: the journal has entries up to {names[-1]}. {ADVICE}")
         entries.append(read_entry(path, number, entries[-1].digest if entries else "", root))
     if head is not None and head not in [f"{one.number} {one.digest}" for one in entries]:
-        raise SettingError(f"{folder}: the entry that {place / HEAD} names is not there. {ADVICE}")
+        raise SettingError(f"{folder}: the entry that {place / HEAD} names is missing. {ADVICE}")
     return tuple(entries)
 
 
 def read_entry(path: Path, number: int, before: str, root: x509.Certificate) -> Entry:
-    """Return an entry, which must be signed and must follow the one before."""
+    """Return an entry, after checking its signature and that it follows the previous entry."""
     try:
         body = json.loads(path.read_bytes())
         text, signature = body["entry"], body["signature"]
         genuine = authority.signed(root, PURPOSE, text, signature)
         fields = json.loads(text) if genuine else {}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise SettingError(f"{path} is no entry of a journal ({type(error).__name__}). {ADVICE}") from error
+        raise SettingError(f"{path} is not an entry of a journal ({type(error).__name__}). {ADVICE}") from error
     if not genuine or set(fields) != KEYS:
-        raise SettingError(f"{path} was not signed as it stands there: it was edited, or is another park's. {ADVICE}")
+        raise SettingError(f"{path} does not match its signature: it was edited, or belongs to another park. {ADVICE}")
     if (fields["number"], fields["before"]) != (number, before):
-        raise SettingError(f"{path} does not follow the entry before it: entries were exchanged. {ADVICE}")
+        raise SettingError(f"{path} does not follow the previous entry: entries were exchanged. {ADVICE}")
     return Entry(**fields, digest=hashlib.sha256(text.encode()).hexdigest())
 
 
@@ -120,7 +120,7 @@ def append(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _write_synced(part, body)
-        os.link(part, path)  # unlike a renaming, fails where the entry exists
+        os.link(part, path)  # unlike renaming, this fails if the entry exists
         part.unlink()
         _write_synced(part, f"{number} {hashlib.sha256(text.encode()).hexdigest()}")
         os.replace(part, place / HEAD)
@@ -128,7 +128,7 @@ def append(
         other = read_entry(path, number, before, ca.cert)
         raise SettingError(
             f"the park was changed meanwhile: {other.action} by {other.by} at {other.at} (entry {number} of "
-            "its journal). Nothing was done: look at fedfloor releases, and repeat the command if it is still wanted."
+            "its journal). Nothing was done: check fedfloor releases, and repeat the command if it is still needed."
         ) from None
     except OSError as error:
         raise RunError(f"{path} could not be written: {error.strerror or error}.") from error
@@ -156,7 +156,7 @@ Serials = Mapping[str, Sequence[int]]
 def unrecorded(
     entries: Sequence[Entry], issued: Serials, revoked: Sequence[tuple[str, int, str]]
 ) -> dict[str, dict[str, Any]]:
-    """Return the certificates that a journal lacks: action (``provision`` or ``revoke``) → name → serials.
+    """Return the certificates missing in a journal: action (``provision`` or ``revoke``) → name → serials.
 
     Args:
         issued: name → serials of all its certificates.
@@ -183,7 +183,7 @@ def unrecorded(
 def record(
     place: Path, ca: Authority, issued: Serials, revoked: Sequence[tuple[str, int, str]], at: dt.datetime
 ) -> None:
-    """Append the certificates that were issued and revoked since the last entry about them."""
+    """Append entries for the certificates issued and revoked since the last entry about certificates."""
     entries = read(place, ca.cert)
     for action, names in unrecorded(entries, issued, revoked).items():
         entries = append(place, ca, entries, action, {"certificates": names}, at)

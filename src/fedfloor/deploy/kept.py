@@ -1,4 +1,4 @@
-"""The files in which a park's alarms are kept: where they lie, and reading them."""
+"""The files of a park's alarms: finding and reading them."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from fedfloor.deploy.settings import ALARMS, SPAN, UNITS_S, AlarmSettings
 from fedfloor.errors import SettingError, shown
 
 LINES, OLDER, NOW = "alarms.jsonl", "alarms.1.jsonl", "devices.json"
-MOST_BYTES = 16_000_000  # of each of the two files of lines: the full one takes the older one's place
-BEAT_S = 5.0  # between two versions of devices.json, at most
-PLACES = ("", ALARMS, f"park/{ALARMS}")  # of settings: in a machine's folder, a provisioned park's, a trial park's
+MOST_BYTES = 16_000_000  # size of each of the two log files: a full one replaces the older one
+BEAT_S = 5.0  # longest interval between two versions of devices.json
+PLACES = ("", ALARMS, f"park/{ALARMS}")  # of the settings in the folder of a machine, a provisioned or a trial park
 
 
 def find(folder: Path) -> Path | None:
-    """Return the settings of the process that keeps the alarms of a park, by the park's folder; None if none lie there.
+    """Return the settings file of the process that keeps a park's alarms, or None if there is none.
 
     Args:
-        folder: what ``fedfloor provision`` wrote, its part ``alarms``, or the folder of a park on this machine.
+        folder: a folder that ``fedfloor provision`` wrote, its part ``alarms``, or the folder of a trial park.
     """
     return next((path for place in PLACES if (path := folder / place / f"{ALARMS}.toml").is_file()), None)
 
 
 def read(folder: Path) -> AlarmSettings:
-    """Return the settings in a park's folder.
+    """Return the settings of the process that keeps a park's alarms, from the park's folder.
 
     Raises:
-        SettingError: none lie there, or they cannot be read.
+        SettingError: the file is missing or cannot be read.
     """
     path = find(folder)
     if path is None:
         raise SettingError(
-            f"{folder}: holds no {ALARMS}.toml. Name the folder that fedfloor provision wrote, or its part '{ALARMS}'; "
+            f"{folder}: has no {ALARMS}.toml. Name the folder that fedfloor provision wrote, or its part '{ALARMS}'; "
             "a park that an earlier version provisioned is provisioned again first."
         )
     return settings.read(AlarmSettings, path)
 
 
 def lines(state: Path, since: dt.datetime | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the alarms that are kept in a folder, the oldest first; a damaged line is passed over.
+    """Yield the alarms stored in a folder, the oldest first; damaged lines are skipped.
 
     Args:
-        since: those from then on.
+        since: earliest time of an alarm; None: all.
     """
     least = "" if since is None else stamp(since)
     for name in (OLDER, LINES):
@@ -60,7 +60,7 @@ def lines(state: Path, since: dt.datetime | None = None) -> Iterator[dict[str, A
 
 
 def words(alarm: Mapping[str, Any]) -> str:
-    """Return what an alarm is about.
+    """Return a short description of an alarm.
 
     >>> words({"kind": "drift", "drift": []}), words({"kind": "decision", "class": "bad", "probability": 0.9712})
     ('no drift any more', 'class bad (0.971)')
@@ -73,18 +73,18 @@ def words(alarm: Mapping[str, Any]) -> str:
 
 
 def stamp(at: dt.datetime) -> str:
-    """Return a time as files hold it: in UTC, to the second, so that texts are in the order of times."""
+    """Return a time as text in UTC to the second; the texts sort in the order of time."""
     return at.astimezone(dt.UTC).isoformat(timespec="seconds")
 
 
 def moment(text: str, now: dt.datetime) -> dt.datetime:
-    """Return the time that ``--since`` names: a span before now, or a date and time, local without a zone.
+    """Return the time of a ``--since`` value: a span before now, or a date and time, local if without a zone.
 
     >>> moment("2h", dt.datetime(2030, 5, 1, 12, tzinfo=dt.UTC)).hour
     10
 
     Raises:
-        SettingError: it is neither.
+        SettingError: the text is neither.
     """
     span = SPAN.fullmatch(text)
     with contextlib.suppress(ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""A whole park on one machine, for a trial: every process is a real one, connected to the others by TLS."""
+"""A trial park on one machine, with all the processes of a real park, connected by TLS."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from fedfloor.plan import walk
 
 HERE = "127.0.0.1"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-MOST_DEVICES = 32  # that are started without being named: each holds PyTorch in its memory
-READY_S = 300.0  # for something to be up; PyTorch alone takes seconds where ten processes begin at once
+MOST_DEVICES = 32  # devices started without --devices: each process has PyTorch in memory
+READY_S = 300.0  # longest start: PyTorch alone takes seconds when ten processes start together
 INSTALL = "Mosquitto, the MQTT broker: apt install mosquitto, dnf install mosquitto, or brew install mosquitto"
 Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class TrialPark:
-    """A trial park: its folder, its park file and Mosquitto's program."""
+    """A trial park: its folder, its park file and the path of the Mosquitto program."""
 
     folder: Path
     park: ParkFile
@@ -42,20 +42,20 @@ class TrialPark:
 
     @property
     def place(self) -> Path:
-        """Where the machines' folders lie."""
+        """The parent folder of the machines' folders."""
         return self.folder / "park"
 
     @property
     def run(self) -> Path:
-        """The run's folder."""
+        """The folder of the park's run."""
         return self.folder / "run"
 
 
 def mosquitto() -> str:
-    """Return where Mosquitto lies.
+    """Return the path of the Mosquitto program.
 
     Raises:
-        SettingError: it is not installed, with how to get it; or it is too old.
+        SettingError: it is not installed or too old; the message names the way to install it.
     """
     program = shutil.which("mosquitto", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")))
     if program is None:
@@ -68,16 +68,16 @@ def prepare(
     experiment: Experiment, folder: Path, factories: int | None = None, devices: int | None = None,
     first_port: int | None = None, *, predict: bool = False,
 ) -> TrialPark:  # fmt: skip
-    """Provision a park on this machine, whose devices stand in the factories that the experiment puts them in.
+    """Provision a trial park on this machine, with the experiment's assignment of devices to factories.
 
     Args:
-        factories, devices: how many; left out, the experiment's, or the data's own.
-        first_port: of those it needs, in a row; left out, any that are free.
-        predict: whether devices predict what is put into ``rows/DEVICE`` of the folder.
+        factories, devices: their numbers; default: the experiment's, or those of the data.
+        first_port: the first of the consecutive ports it needs; default: any free ports.
+        predict: whether devices predict the rows written into ``rows/DEVICE`` of the folder.
 
     Raises:
         SettingError: Mosquitto is missing; the folder is not empty; too many devices for one machine.
-        RunError: a port is in use; a park runs there already.
+        RunError: a port is in use; a park runs in the folder already.
     """
     folder = folder.resolve()
     program = mosquitto()
@@ -87,7 +87,7 @@ def prepare(
     names = [f"factory-{LETTERS[m]}" if m < len(LETTERS) else f"factory-{m}" for m in range(count)]
     chosen = processes.free(1 + count, first_port)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / LIST).write_text("[]\n", encoding="utf-8")  # from here on it is a park's folder
+    (folder / LIST).write_text("[]\n", encoding="utf-8")  # marks it as a park's folder
     (folder / "experiment.toml").write_text(config.brief(sized), encoding="utf-8")
     park = ParkFile(
         "trial", folder / "experiment.toml", CloudTable(HERE, chosen[0], HERE),
@@ -111,7 +111,7 @@ def _sized(experiment: Experiment, factories: int | None, devices: int | None) -
     """Return the experiment of a trial park with so many factories and devices, and each device's factory.
 
     Raises:
-        SettingError: fewer devices than factories, or more than one machine carries and none were given.
+        SettingError: there are fewer devices than factories, or more than MOST_DEVICES and ``devices`` is None.
     """
     from fedfloor.runs.checks import batches_fit
     from fedfloor.runs.forecast import plan_of
@@ -127,8 +127,8 @@ def _sized(experiment: Experiment, factories: int | None, devices: int | None) -
     park = build_park(sized)
     if devices is None and park.devices > MOST_DEVICES:
         raise SettingError(
-            f"the experiment has {park.devices:,} devices, and each is a process of its own here: name how many with "
-            f"--devices N. More than {MOST_DEVICES} are started only where they are named."
+            f"the experiment has {park.devices:,} devices, and each is a process of its own here: limit them with "
+            f"--devices N. More than {MOST_DEVICES} are started only if N is given."
         )
     if not config.combined(sized).short_batches:
         batches_fit(sized, park, max(walk.batch_sizes(plan_of(sized, park)), default=0))  # before processes are started
@@ -143,7 +143,7 @@ def _fresh(folder: Path) -> None:
     if Crew(folder).left():
         raise RunError(f"a park runs in {folder} already: fedfloor live down --out {folder} ends it.")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SettingError(f"--out {folder}: is not empty. Name a new folder, or delete it.")
+        raise SettingError(f"--out {folder}: the folder is not empty. Name a new folder, or delete this one.")
 
 
 def _provision(trial: TrialPark) -> None:
@@ -152,15 +152,15 @@ def _provision(trial: TrialPark) -> None:
     (trial.folder / "park.toml").write_text(settings.to_toml(trial.park), encoding="utf-8")
     path = trial.place / "cloud" / "cloud.toml"
     cloud = settings.read(CloudSettings, path)
-    patient = replace(cloud.deadlines, join_s=READY_S)  # the loop begins before the edges are there
+    patient = replace(cloud.deadlines, join_s=READY_S)  # the loop starts before the edges are connected
     path.write_text(settings.to_toml(replace(cloud, out=trial.run, deadlines=patient)), encoding="utf-8")
 
 
 def up(trial: TrialPark, report: Report) -> Crew:
-    """Start every process of a park but the cloud's loop, and wait until the brokers listen.
+    """Start every process of a park except the cloud's loop, and wait until the brokers listen.
 
     Raises:
-        RunError: a process died, or did not come up in time.
+        RunError: a process died, or was not ready in time.
     """
     crew = Crew(trial.folder)
     (trial.folder / "tmp").mkdir(exist_ok=True)
@@ -182,7 +182,7 @@ def up(trial: TrialPark, report: Report) -> Crew:
 
 
 def cloud(crew: Crew, trial: TrialPark, *more: str) -> ParkProcess:
-    """Start the cloud's loop: the run begins, or goes on with ``--resume`` among ``more`` words of its command."""
+    """Start the cloud's loop and so the run; ``more`` are further words of its command, such as ``--resume``."""
     service = machines.cloud_services(trial.park)[1]
     service = replace(service, words=(*service.words, *more))
     return _start(crew, trial, service, "cloud", "cloud", trial.place / "cloud")
@@ -211,10 +211,10 @@ def ledger(folder: Path) -> list[dict[str, Any]]:
 
 
 def follow(crew: Crew, process: ParkProcess, report: Callable[[dict[str, Any]], None]) -> int:
-    """Wait until the run is over and report each new line of its ledger; return the cloud's exit code.
+    """Report each new line of the run's ledger until the run ends; return the cloud's exit code.
 
     Raises:
-        RunError: another process of the park died meanwhile, and the cloud too.
+        RunError: the cloud and another process of the park died.
     """
     seen, running = 0, True
     while running:
@@ -228,10 +228,10 @@ def follow(crew: Crew, process: ParkProcess, report: Callable[[dict[str, Any]], 
 
 
 def status(folder: Path) -> list[dict[str, Any]]:
-    """Return a row for each process of a park: whether it is alive, its memory, where its log lies.
+    """Return a row for each process of a park: whether it is alive, its memory, the path of its log.
 
     Raises:
-        SettingError: there is no park.
+        SettingError: no park runs in the folder.
     """
     crew = Crew.of(folder.resolve())
     if not crew.members:
@@ -246,17 +246,17 @@ def status(folder: Path) -> list[dict[str, Any]]:
 
 
 def down(folder: Path, keep: bool = False) -> int:
-    """End a park's processes, and delete its keys and settings; the run and the logs stay.
+    """End a park's processes and delete its keys and settings, but not its run and logs.
 
     Args:
-        folder: the park's.
-        keep: whether keys and settings stay, too.
+        folder: the folder of the park.
+        keep: whether keys and settings are kept, too.
 
     Returns:
-        The number of processes that were ended.
+        The number of ended processes.
     """
     folder = folder.resolve()
-    known = (folder / LIST).exists()  # else files of these names are not ours
+    known = (folder / LIST).exists()  # otherwise files of these names are not a park's
     count = Crew.of(folder).stop()
     if known and not keep:
         for path in (folder / name for name in ("park", "tmp", "rows", "park.toml", "experiment.toml")):

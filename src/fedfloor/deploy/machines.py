@@ -1,4 +1,4 @@
-"""The files of every machine of a park: settings, commands, systemd units and a compose file, in its own folder."""
+"""The files for each machine of a park: settings, systemd units and a compose file, in a folder of its own."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from fedfloor.deploy.settings import (
 )
 from fedfloor.errors import SettingError
 
-STATE = "state"  # what a process writes lies here; the rest of its folder is never written to
+STATE = "state"  # the only folder that processes write to
 ACL = "acl"
-CACHES = {"FEDFLOOR_CACHE": f"{STATE}/cache", "NUMBA_CACHE_DIR": f"{STATE}/cache/numba"}  # a service has no home
-ALONE = {"OMP_NUM_THREADS": "1"}  # two threads change results (and a gateway has other work)
+CACHES = {"FEDFLOOR_CACHE": f"{STATE}/cache", "NUMBA_CACHE_DIR": f"{STATE}/cache/numba"}  # a service has no home folder
+ALONE = {"OMP_NUM_THREADS": "1"}  # a second thread would change results, and a gateway has other work
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class Service:
     """A long-lived process.
 
     Args:
-        name: of its unit.
-        about: what it is.
-        words: its command; relative paths begin in the machine's folder.
-        env: its environment, beside what it inherits.
-        after: services of the same machine that must be there before.
-        idle: whether it ends by itself, with its work.
-        files: how many it may have open; 0: the system's usual number.
-        writes: a file beside its state that it may overwrite.
+        name: name of its unit.
+        about: description, for the unit.
+        words: its command; paths are relative to the machine's folder.
+        env: environment variables in addition to the inherited ones.
+        after: services of the same machine that must be started before.
+        idle: whether it ends by itself when its work is done.
+        files: limit on open files; 0: the system's default.
+        writes: a file outside its state folder that it may overwrite.
     """
 
     name: str
@@ -62,9 +62,9 @@ BROKER_WORDS = "mosquitto", "-c", "mosquitto.conf"
 
 
 def cloud_services(park: ParkFile) -> tuple[Service, ...]:
-    """Return what runs on the cloud's machine: the broker and, for a run, the cloud's loop; with Flower nothing.
+    """Return the services of the cloud's machine: the broker and the cloud's loop; with Flower none.
 
-    A schedule that needs no reports and no authority waits there, too.
+    A schedule that needs neither reports nor the authority replaces the loop.
     """
     if park.cloud.transport == "flower":
         return ()
@@ -80,7 +80,7 @@ def cloud_services(park: ParkFile) -> tuple[Service, ...]:
 
 
 def factory_services(factory: FactoryTable) -> tuple[Service, ...]:
-    """Return what runs on a factory's base station: the broker and the edge."""
+    """Return the services of a factory's base station: the broker and the edge."""
     return (
         Service("fedfloor-broker", f"broker of {factory.name}", BROKER_WORDS, files=FILES),
         Service("fedfloor-edge", f"edge of {factory.name}", ("fedfloor", "edge", f"edge-{factory.name}.toml"), ALONE,
@@ -89,7 +89,7 @@ def factory_services(factory: FactoryTable) -> tuple[Service, ...]:
 
 
 def device_services(device: DeviceTable) -> tuple[Service, ...]:
-    """Return what runs on a device: its agent, and what reads its sensors."""
+    """Return the services of a device: its agent, and the reader of its sensors if it has any."""
     program = ("fedfloor-agent",) if device.agent else ("fedfloor", "device")
     services = [Service("fedfloor-device", f"device {device.name}", (*program, f"device-{device.name}.toml"), ALONE)]
     if device.sense:
@@ -104,13 +104,13 @@ def alarm_services() -> tuple[Service, ...]:
 
 
 def service_environment(service: Service, folder: PurePath) -> dict[str, str]:
-    """Return a service's environment where its machine's folder is ``folder`` and it may write to its state only."""
+    """Return a service's environment variables, whose paths are in the state folder of ``folder``."""
     caches = {} if service.words[0] == "mosquitto" else {name: str(folder / path) for name, path in CACHES.items()}
     return {**service.env, **caches}
 
 
 def unit(service: Service, park: ParkFile) -> str:
-    """Return a service as a systemd unit; it may write to its state and to what its ``writes`` names."""
+    """Return the text of a service's systemd unit, which may write to its state and to its file ``writes`` only."""
     from fedfloor.templates import render
 
     mosquitto = service.words[0] == "mosquitto"
@@ -123,10 +123,10 @@ def unit(service: Service, park: ParkFile) -> str:
 
 
 def compose(services: Sequence[Service], park: ParkFile) -> str:
-    """Return services of one machine as a compose file; started in the machine's folder.
+    """Return the text of a compose file for the services of one machine, to be used in the machine's folder.
 
     Args:
-        park: its name is the project's.
+        park: the park, whose name becomes the project's.
     """
     from fedfloor.templates import render
 
@@ -154,7 +154,7 @@ Files = dict[PurePosixPath, bytes]
 
 @dataclass(frozen=True)
 class Certified:
-    """A certificate of a park: whose, what that is, and where certificate and key lie."""
+    """A certificate of a park: its holder, the holder's role, and the paths of certificate and key."""
 
     holder: Holder
     what: str
@@ -163,7 +163,7 @@ class Certified:
 
 
 def certified(park: ParkFile) -> list[Certified]:
-    """Return every certificate that a park needs."""
+    """Return the entries of all certificates that a park needs."""
 
     def entry(holder: Holder, role: str, folder: str, stem: str) -> Certified:
         place = PurePosixPath(folder)
@@ -189,10 +189,10 @@ def _with_local(address: str) -> tuple[str, ...]:
 
 
 def settings_files(park: ParkFile, shut_out: Sequence[str], *, crosses: bool = True) -> Files:
-    """Return the settings of every process, with its units, its compose file and the experiment.
+    """Return the settings, units, compose files and experiment of all machines: path → text.
 
     Args:
-        crosses: whether rounds cross factories; without that edges know their own devices only.
+        crosses: whether rounds cross factories; if not, edges receive only their own devices.
 
     Raises:
         SettingError: the experiment cannot be read.
@@ -301,5 +301,5 @@ def _cloud_broker(park: ParkFile) -> Endpoint | None:
 
 
 def samples_source(park: ParkFile) -> str:
-    """Return the source of holdings: the experiment, where all devices hold their share of its data."""
+    """Return the source of samples: ``"experiment"`` if all devices hold a share of its data, else ``"devices"``."""
     return "experiment" if all(device.source.kind == "partition" for device in park.device) else "devices"

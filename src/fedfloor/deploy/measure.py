@@ -1,16 +1,16 @@
-"""Measures a running park as a network profile: latency and rates of its links, and the seconds of a visit.
+"""Measurement of a running park as a network profile: latency and rates of its links, and the duration of a visit.
 
-Packets of different sizes go the way that rounds take, with as many devices at once as in the experiment's round. With
-t the seconds between two tiers beside training, B the bytes of the model and H those of its classifier:
+Packets of different sizes take the path of a round, with as many devices at once as in the experiment's round. With
+t the seconds between two tiers without training, B the bytes of the model and H those of its classifier:
 
 =============================  =================================================
-the model's empty part down    t₀ = 2·latency
+an empty message down          t₀ = 2·latency
 the model down                 t₁ = 2·latency + 8B/down
 a visit                        t₂ = 2·latency + 8B/down + 8B/up + seconds_per_visit
 a visit of the classifier up   t₃ = t₂ − 8(B − H)/up
 =============================  =================================================
 
-Between edge and cloud nothing is trained: up follows from t₂, without the seconds of a visit.
+Between edge and cloud nothing is trained, so that the rate up follows from t₂ without the seconds of a visit.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from fedfloor.runs.folder import owned
 from fedfloor.runs.forecast import plan_of
 from fedfloor.runs.pricing import effort
 
-SMALLER = "head"  # trained, taken and sent in a visit that sends less
+SMALLER = "head"  # the part of the model in a visit that sends less
 Table = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Seconds of a plan: between cloud and edges, in the factories beside training, and of training a sample once."""
+    """Durations of a plan in s: between cloud and edges, in the factories without training, of training a sample."""
 
     cloud: float
     floor: float
@@ -58,14 +58,14 @@ class Sample:
 
 
 def measure(settings: CloudSettings, repeats: int = 15, say: Callable[[str], None] = lambda _: None) -> Table:
-    """Return the tables of a profile that fits a park: medians of so many repetitions.
+    """Return the tables of a network profile of a park, from medians over ``repeats`` repetitions.
 
     Args:
-        say: called with the number of each repetition.
+        say: called with a line of progress for each repetition.
 
     Raises:
-        SettingError: the experiment protects its updates, which measured visits would not.
-        RunError: a run of the park is under way, or a device does not answer.
+        SettingError: the experiment is private, which the measured visits are not.
+        RunError: the park is running an experiment, or a device does not answer.
     """
     require(repeats >= 1, "--repeats", repeats, "at least 1")
     with owned(settings.out), Downlink(settings) as link:
@@ -82,8 +82,8 @@ def measure(settings: CloudSettings, repeats: int = 15, say: Callable[[str], Non
         found: dict[str, list[Sample]] = defaultdict(list)
         for number, groups in enumerate(
             device_groups(park.factory_of.tolist(), at_once, repeats)
-        ):  # the first imports PyTorch at devices
-            say(f"repetition {number} of {repeats}" if number else "a first visit of each device")
+        ):  # the first visit imports PyTorch on devices
+            say(f"repetition {number} of {repeats}" if number else "first visit to each device")
             for name, plan in job.plans(groups).items():
                 sample = job.timed(plan)
                 if number:
@@ -93,7 +93,7 @@ def measure(settings: CloudSettings, repeats: int = 15, say: Callable[[str], Non
 
 
 def check_open(method: ConfiguredMethod) -> None:
-    """Raise SettingError where the experiment protects its updates."""
+    """Raise SettingError if the experiment protects updates by privacy or secure sums."""
     protected = privacy.mechanism(method.parts) or privacy.distributed(method.parts) or privacy.by_visits(method)
     if protected or codecs.secure(method.parts.travel or ""):
         raise SettingError(
@@ -103,7 +103,7 @@ def check_open(method: ConfiguredMethod) -> None:
 
 
 def widest(node: Node) -> int:
-    """Return how many devices train at once where a plan is at its widest."""
+    """Return the largest number of devices that train at the same time in a plan."""
     if isinstance(node, Train):
         return 1
     below = [widest(child) for child in walk.children(node)]
@@ -111,7 +111,7 @@ def widest(node: Node) -> int:
 
 
 def device_groups(factory_of: Sequence[int], at_once: int, repeats: int) -> Iterator[dict[int, list[int]]]:
-    """Yield the devices of each factory that work at once, in turn; the first time all of them, and once more."""
+    """Yield groups of devices that work at once, by factory: first all devices, then ``repeats`` groups in turn."""
     members: dict[int, list[int]] = defaultdict(list)
     for k, m in enumerate(factory_of):
         members[m].append(k)
@@ -125,7 +125,7 @@ def device_groups(factory_of: Sequence[int], at_once: int, repeats: int) -> Iter
 
 @dataclass(frozen=True)
 class Job:
-    """The plans whose seconds are measured, and the engine that carries them out."""
+    """The measured plans, and the engine that carries them out."""
 
     engine: Engine
     live: CloudExecutor
@@ -133,7 +133,7 @@ class Job:
     work: Work
 
     def plans(self, groups: Mapping[int, Sequence[int]]) -> dict[str, Node]:
-        """Return the plans of a repetition."""
+        """Return the plans of a repetition by name: ``empty``, ``model``, ``visit`` and ``smaller``."""
         everyone = tuple(k for some in groups.values() for k in some)
 
         def visits(work: Work) -> Node:
@@ -148,7 +148,7 @@ class Job:
         }  # fmt: skip
 
     def timed(self, plan: Node) -> Sample:
-        """Carry out a plan and discard its result.
+        """Carry out a plan, discard its result, and return its durations.
 
         Raises:
             RunError: a device or an edge does not answer.
@@ -160,7 +160,7 @@ class Job:
         lost = [f"device {one.device}" for one in outcome.receipts if one.lost]
         if gone := [*stated["absent"], *stated["failed"], *lost]:
             why = "".join(f" {who}: {text}" for who, text in list(stated["failed"].items())[:1])
-            raise RunError(f"{gone[0]} did not do its part, so that nothing was measured.{why}")
+            raise RunError(f"{gone[0]} did not answer, so that nothing was measured: check it and start again.{why}")
         samples, trained = self.engine.park.holdings, stated["training_s"]
         effort_of = sum(
             effort(self.work, float(samples[r.device])) * float(samples[r.device]) for r in outcome.receipts
@@ -173,7 +173,7 @@ class Job:
         )
 
     def fit(self, found: Mapping[str, Sequence[Sample]], source: str) -> Table:
-        """Return the profile by the equations above."""
+        """Return the profile by the equations of this module from name of plan → durations."""
         network = self.engine.network
         full = travel.up(network, self.work).size(self.packet)
         saved = full - travel.up(network, replace(self.work, trains=SMALLER)).size(self.packet)
@@ -182,12 +182,12 @@ class Job:
         down = floor["model"] - floor["empty"]
         up = (
             (floor["visit"] - floor["smaller"]) * full / saved - down if saved else 0.0
-        )  # of one layer all is classifier
+        )  # a single layer is all classifier
         visit_s = floor["visit"] - floor["model"] - max(0.0, up)
         cloud_down, cloud_up = cloud["model"] - cloud["empty"], cloud["visit"] - cloud["model"]
         per_sample = median(one.per_sample for one in found["visit"])
         return {
-            "about": "A running park, measured.",
+            "about": "Measurements of a running park.",
             "device_edge": link_table(floor["empty"], down, up, full, source),
             "edge_cloud": link_table(cloud["empty"], cloud_down, cloud_up, full, source),
             "devices": {
@@ -198,20 +198,20 @@ class Job:
 
 
 def link_table(round_trip_s: float, down_s: float, up_s: float, size: int, source: str) -> Table:
-    """Return a link's table; a rate that no difference in seconds shows is left out."""
+    """Return a link's table; a rate is left out if the measured difference in seconds is not positive."""
     rates = {name: float(f"{8 * size / s:.4g}") for name, s in (("up_bps", up_s), ("down_bps", down_s)) if s > 0}
     return {"latency_s": round(round_trip_s / 2, 6), **rates, "source": source}
 
 
 def written(table: Table, path: Path) -> None:
-    """Write a profile.
+    """Write a profile to a TOML file.
 
     Raises:
-        SettingError: it cannot be written.
+        SettingError: the file cannot be written.
     """
     import tomlkit
 
-    profile.from_table(dict(table))  # it must be readable
+    profile.from_table(dict(table))  # fails if it is not a valid profile
     try:
         path.write_text(tomlkit.dumps(table), encoding="utf-8")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Messages between real machines: a header, and named arrays as safetensors. Nothing is ever unpickled.
+"""Messages between real machines: a header, and named arrays in safetensors format. Nothing is unpickled.
 
 A message is ``b"FEDF"``, a version byte, the lengths of header and seal (uint32 and uint16, big-endian), the header
 (JSON), the sender's seal (:mod:`fedfloor.deploy.signing`), and the arrays.
@@ -31,40 +31,40 @@ if TYPE_CHECKING:
 VERSION = 2
 MAGIC = b"FEDF"
 START = struct.Struct(">4sBIH")
-MOST_BYTES = 1 << 30  # of a whole message, unless its reader allows less
-MOST_HEADER = 1 << 24  # between cloud and edge, where a round's whole plan stands in it
-SHORT_HEADER = 1 << 20  # between edge and device: one visit, one answer
-STATUS_BYTES = 4096  # of a whole status message, which holds no arrays
-MOST_ARRAYS = 1 << 14  # between cloud and edge, where each device may have answered with one
-FEW_ARRAYS = 16  # from edge to device: the model, and what an objective reads beside it
-ARRAY_HEADER = 512  # bytes of safetensors' header for each array
-LENGTH = struct.Struct("<Q")  # of safetensors' header, before it
+MOST_BYTES = 1 << 30  # largest message, unless its reader sets a lower limit
+MOST_HEADER = 1 << 24  # largest header between cloud and edge, which holds the plan of a round
+SHORT_HEADER = 1 << 20  # largest header between edge and device
+STATUS_BYTES = 4096  # largest status message, which has no arrays
+MOST_ARRAYS = 1 << 14  # most arrays between cloud and edge, as each device may send one
+FEW_ARRAYS = 16  # most arrays from edge to device: the model, and tensors of the objective
+ARRAY_HEADER = 512  # bytes per array in the header of safetensors
+LENGTH = struct.Struct("<Q")  # bytes of the length before the header of safetensors
 KINDS = {np.dtype(kind) for kind in (np.float32, np.float64, np.int64)}
-CODED = np.dtype(np.uint8)  # of a model, or of a branch's, as codecs make it
+CODED = np.dtype(np.uint8)  # types of the arrays of a model, also coded
 TYPES: dict[str, type] = {
     "kind": str, "sender": str, "run": str, "round": int, "session": int, "number": int, "scope": str,
     "answers": str, "digest": str, "about": dict, "receiver": str,
 }  # fmt: skip
 Arrays = Mapping[str, NDArray[Any]]
-Reply = tuple[str, dict[str, Any], dict[str, Any]]  # kind, about, arrays of an answer
+Reply = tuple[str, dict[str, Any], dict[str, Any]]  # kind, about and arrays of an answer
 
 
 @dataclass(frozen=True)
 class Message:
-    """One message.
+    """A message between two processes of a park.
 
     Args:
         kind: ``visit``, ``update``, ``probe``, ``answer``, …
         sender: name of the sender.
-        run: which run it belongs to.
-        round: which round.
-        session: when its sender started, ns; later sessions replace earlier ones.
-        number: counts the sender's messages in its session, so that none is taken twice or out of order.
-        scope: the part of the model that ``w`` holds.
-        answers: :attr:`identity` of the message that this one answers.
-        about: everything else, JSON.
-        arrays: by name.
-        receiver: name of the receiver; "" of a status, which all read.
+        run: name of the run.
+        round: number of the round.
+        session: start time of the sender, ns; later sessions replace earlier ones.
+        number: number of the message in the sender's session, against repetition and reordering.
+        scope: the part of the model in the array ``w``.
+        answers: :attr:`identity` of the answered message; "" if this is not an answer.
+        about: further content, JSON.
+        arrays: arrays by name.
+        receiver: name of the receiver; "" for a status, which has many readers.
     """
 
     kind: str
@@ -81,15 +81,15 @@ class Message:
 
     @property
     def identity(self) -> str:
-        """The text by which an answer names this message."""
+        """The text by which an answer refers to this message."""
         return f"{self.session}-{self.number}"
 
 
 def encode(message: Message, signer: Signer | None = None) -> bytes:
-    """Return a message as bytes.
+    """Return the encoded bytes of a message.
 
     Args:
-        signer: the sender's, which signs it.
+        signer: the sender's signer; None: the message is not signed.
 
     >>> sent = Message("update", "press-1", number=3, arrays={"w": np.ones(2, np.float32)})
     >>> decode(encode(sent)).arrays["w"]
@@ -103,17 +103,17 @@ def encode(message: Message, signer: Signer | None = None) -> bytes:
 
 
 def decode(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER, arrays: int = MOST_ARRAYS) -> Message:
-    """Return the message that bytes hold, once it is known to be whole.
+    """Return the message encoded in bytes, after checking its integrity.
 
     Args:
-        data: the message's bytes.
-        most: the most bytes that are taken.
-        header: of these, of the header.
-        arrays: the most arrays; a message with more is refused before any is made.
+        data: the encoded message.
+        most: largest size in bytes.
+        header: largest size of the header in bytes.
+        arrays: the most arrays; a message with more is refused before any array is made.
 
     Raises:
-        RefusedError: it is too large, cut short, no message, of another version, damaged, or holds too many arrays,
-            arrays of another type or numbers that are not finite.
+        RefusedError: the data are too large, truncated, damaged, not a message or of another version, or hold too many
+            arrays, arrays of another type or numbers that are not finite.
     """
     parts = split(data, most, header)
     digest = parts.header.pop("digest")
@@ -124,7 +124,7 @@ def decode(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER, array
 
 @dataclass(frozen=True, eq=False)
 class MessageParts:
-    """A message's parts: its header as it was signed, the sender's seal, and the bytes of the arrays."""
+    """The parts of a message: the bytes of its header, as signed, of the sender's seal, and of the arrays."""
 
     text: bytes
     seal: bytes
@@ -132,32 +132,32 @@ class MessageParts:
 
     @cached_property
     def header(self) -> dict[str, Any]:
-        """The header, read when it is first needed; a RefusedError where it is none."""
+        """The parsed header; raises RefusedError if it is malformed."""
         return read_header(self.text)
 
     @property
     def identity(self) -> str:
-        """The :attr:`Message.identity`."""
+        """The :attr:`Message.identity` of the message."""
         return f"{self.header['session']}-{self.header['number']}"
 
 
 def split(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER) -> MessageParts:
-    """Return a message's parts; its header, which may be long, is not read yet.
+    """Return a message's parts without parsing its header, which may be long.
 
     Raises:
-        RefusedError: as :func:`decode`, of sizes and version.
+        RefusedError: a size or the version is wrong.
     """
     if len(data) > most:
-        raise RefusedError("oversized", f"{len(data)} bytes; at most {most} are taken.")
+        raise RefusedError("oversized", f"{len(data)} bytes; at most {most} are accepted.")
     if len(data) < START.size:
-        raise RefusedError("truncated", f"{len(data)} bytes are no message.")
+        raise RefusedError("truncated", f"{len(data)} bytes are too few for a message.")
     magic, version, length, sealed = START.unpack_from(data)
     if magic != MAGIC:
-        raise RefusedError("foreign", "it does not begin as our messages do.")
+        raise RefusedError("foreign", "it does not begin with the mark of fedfloor's messages.")
     if version != VERSION:
-        raise RefusedError("version", f"protocol {version}; this side uses {VERSION}. Install the same release.")
+        raise RefusedError("version", f"protocol {version}; this side uses {VERSION}. Install one release on both.")
     if length > header:
-        raise RefusedError("oversized", f"a header of {length} bytes; at most {header} are taken.")
+        raise RefusedError("oversized", f"a header of {length} bytes; at most {header} are accepted.")
     seal = START.size + length
     if seal + sealed > len(data):
         raise RefusedError("truncated", f"a header of {length} bytes and a seal of {sealed} in {len(data)}.")
@@ -166,21 +166,21 @@ def split(data: bytes, most: int = MOST_BYTES, header: int = MOST_HEADER) -> Mes
 
 
 def read_header(text: bytes) -> dict[str, Any]:
-    """Return a header, whose keys and types are checked."""
+    """Return the parsed header, with keys and types checked."""
     try:
         header = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise RefusedError("header", "it is no JSON.") from error
+        raise RefusedError("header", "it is not JSON.") from error
     if not isinstance(header, dict) or set(header) != set(TYPES):
         raise RefusedError("header", f"its keys are not {', '.join(TYPES)}.")
     for name, kind in TYPES.items():
         if type(header[name]) is not kind:
-            raise RefusedError("header", f"{name} is no {kind.__name__}.")
+            raise RefusedError("header", f"{name} is not of type {kind.__name__}.")
     return header
 
 
 def read_arrays(body: memoryview, most: int) -> dict[str, NDArray[Any]]:
-    """Return a message's arrays, whose number, types and values are checked."""
+    """Return a message's arrays by name, with their number, types and values checked."""
     if not body:
         return {}
     check_count(body, most)
@@ -190,22 +190,22 @@ def read_arrays(body: memoryview, most: int) -> dict[str, NDArray[Any]]:
         raise RefusedError("arrays", f"they cannot be read ({type(error).__name__}).") from error
     for name, one in found.items():
         if one.dtype not in KINDS and (one.dtype != CODED or not (name == "w" or name.isdecimal())):
-            raise RefusedError("type", f"'{name}' is {one.dtype}.")
+            raise RefusedError("type", f"'{name}' has the type {one.dtype}, which is not accepted.")
         if one.dtype.kind == "f" and not bool(np.isfinite(one).all()):
             raise RefusedError("not finite", f"'{name}' holds infinite or undefined numbers.")
     return found
 
 
 def check_count(body: memoryview, most: int) -> None:
-    """Refuse more arrays than ``most``, by safetensors' header alone.
+    """Refuse more arrays than ``most``, by the header of safetensors alone.
 
     Raises:
-        RefusedError: there are more, or the header is longer than that of so many arrays.
+        RefusedError: there are more arrays, or the header is too long for ``most`` arrays.
     """
     if most == 0:
         raise RefusedError("arrays", f"{len(body)} bytes of arrays; its kind has none.")
     if len(body) < LENGTH.size:
-        raise RefusedError("arrays", f"{len(body)} bytes are no arrays.")
+        raise RefusedError("arrays", f"{len(body)} bytes are too few for arrays.")
     (length,) = LENGTH.unpack_from(body)
     if length > most * ARRAY_HEADER:
         raise RefusedError(
@@ -214,51 +214,51 @@ def check_count(body: memoryview, most: int) -> None:
     try:
         count = len(json.loads(bytes(body[LENGTH.size : LENGTH.size + length])))
     except (ValueError, RecursionError, TypeError) as error:
-        raise RefusedError("arrays", "their header is no JSON.") from error
+        raise RefusedError("arrays", "their header is not JSON.") from error
     if count > most:
-        raise RefusedError("arrays", f"{count} arrays; at most {most} are taken.")
+        raise RefusedError("arrays", f"{count} arrays; at most {most} are accepted.")
 
 
 def fits(arrays: Arrays, wanted: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> None:
     """Refuse arrays other than the expected ones.
 
     Args:
-        arrays: those that arrived.
-        wanted: name → shape and type.
+        arrays: the received arrays.
+        wanted: name → expected shape and type.
 
     Raises:
-        RefusedError: a name, a shape or a type is another one.
+        RefusedError: a name, a shape or a type differs.
     """
     if set(arrays) != set(wanted):
-        raise RefusedError("names", f"{sorted(arrays)} came; {sorted(wanted)} are expected.")
+        raise RefusedError("names", f"received {sorted(arrays)}, expected {sorted(wanted)}.")
     for name, (shape, kind) in wanted.items():
         got = arrays[name]
         if (got.shape, got.dtype) != (shape, kind):
             raise RefusedError(
-                "shape", f"'{name}' came as {got.dtype} {list(got.shape)}; {kind} {list(shape)} is expected."
+                "shape", f"received '{name}' as {got.dtype} {list(got.shape)}, expected {kind} {list(shape)}."
             )
 
 
 def check_visit(got: Arrays, network: Network, cut: Parcel, goal: Objective) -> None:
-    """Refuse arrays for a visit that are not the network's model and the objective's own arrays.
+    """Check that the arrays of a visit are the network's model and the objective's own tensors.
 
     Raises:
-        RefusedError: it is not.
+        RefusedError: an array is missing, unexpected, or of another shape or type.
     """
     if "w" not in got or not set(goal.travels) <= set(got):
-        raise RefusedError("names", f"{sorted(got)} came; w and {sorted(goal.travels)} are needed.")
+        raise RefusedError("names", f"received {sorted(got)}, expected w and {sorted(goal.travels)}.")
     fits({"w": got["w"]}, cut.like({"w": network.flat}))
 
 
 def returned(network: Network, work: Work, sent: Parcel) -> Parcel:
-    """Return what an update holds of the model: what was sent to the visit, but nothing that is the device's own.
+    """Return the part of the model in an update: the part sent to the device without its personal tensors.
 
-    A model of the device's own beside the one that arrived sends nothing back.
+    A personal model trained beside the received one is not returned.
 
     Args:
-        sent: the part of the model that was sent to the visit: at a first visit all of it.
+        sent: the part of the model sent to the device; the whole model at a first visit.
     """
-    from fedfloor.engine import travel  # with PyTorch, without which devices begin
+    from fedfloor.engine import travel  # imports PyTorch, which devices load late
 
     if work.sends == ARRIVED:
         return network.parcel("nothing")
@@ -266,6 +266,6 @@ def returned(network: Network, work: Work, sent: Parcel) -> Parcel:
 
 
 def layout_digest(network: Network) -> str:
-    """Return a digest of where each tensor of a model lies: those of two machines must be the same."""
+    """Return a digest of the names, shapes and offsets of a model's tensors, to compare two machines."""
     layout: Mapping[str, tuple[int, int]] = network.layout
     return hashlib.sha256(repr((sorted(layout.items()), network.flat.numpy().dtype.str)).encode()).hexdigest()[:16]

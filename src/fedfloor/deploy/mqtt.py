@@ -1,4 +1,4 @@
-"""A process's connection to its MQTT broker, made again whenever it breaks, and the topics of a park."""
+"""The connection of a process to its MQTT broker, which reconnects after a failure, and the topics of a park."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from fedfloor.mqtt_client import BoundedClient
 
 ROOT = "fedfloor"
-RETAINED = ("status", "release", "model", "serving")  # topics whose last message a new subscriber gets
+RETAINED = ("status", "release", "model", "serving")  # topics whose retained message a new subscriber receives
 
 
 def inbox_topic(park: str, edge: str, device: str) -> str:
-    """Return the topic of an edge's requests to a device; with ``edge`` "+" all that the device reads.
+    """Return the topic of an edge's requests to a device; with ``edge`` "+" those of all edges.
 
     >>> inbox_topic("trial", "north", "press-1")
     'fedfloor/trial/in/north/press-1'
@@ -37,17 +37,17 @@ def inbox_topic(park: str, edge: str, device: str) -> str:
 
 
 def outbox_topic(park: str, device: str, edge: str) -> str:
-    """Return the topic of a device's answers to an edge; with ``device`` "+" all that the edge reads."""
+    """Return the topic of a device's answers to an edge; with ``device`` "+" those of all devices."""
     return f"{ROOT}/{park}/out/{device}/{edge}"
 
 
 def status_topic(park: str, device: str) -> str:
-    """Return the topic of a device's status, retained; its last will is published there."""
+    """Return the topic of a device's retained status and last will."""
     return f"{ROOT}/{park}/status/{device}"
 
 
 def topic_parts(topic: str) -> tuple[str, tuple[str, ...]]:
-    """Return the purpose of a topic and the names in it; "" for a foreign topic.
+    """Return the purpose of a topic and the names in it; the purpose is "" for a foreign topic.
 
     >>> topic_parts("fedfloor/trial/out/press-1/north")
     ('out', ('press-1', 'north'))
@@ -56,9 +56,9 @@ def topic_parts(topic: str) -> tuple[str, tuple[str, ...]]:
     return (rest[1], tuple(rest[2:])) if root == ROOT and len(rest) > 1 else ("", ())
 
 
-PACKET_BYTES = 1 << 18  # of a message's packet; a longer message goes in pieces, so that brokers need take no more
-ENVELOPE = 1 << 16  # bytes of topic and header beside a payload
-PIECE = struct.Struct(">4s8sQQ")  # magic, the transmission, where the piece begins, bytes of the whole message
+PACKET_BYTES = 1 << 18  # largest packet: longer messages are split, so that a broker's limit can be low
+ENVELOPE = 1 << 16  # bytes of topic and header in addition to a payload
+PIECE = struct.Struct(">4s8sQQ")  # magic, id of the transmission, offset of the piece, size of the message
 PIECE_MAGIC = b"FEDP"
 
 
@@ -74,7 +74,7 @@ def pieces(payload: bytes) -> Iterator[bytes]:
 
 @dataclass
 class PartialMessage:
-    """A message of which the first pieces arrived."""
+    """A message whose first pieces have arrived."""
 
     transmission: bytes
     size: int
@@ -82,12 +82,12 @@ class PartialMessage:
 
 
 class Assembler:
-    """Joins the pieces of messages: per topic, which has one writer, at most one message is incomplete at a time.
+    """A buffer that joins the pieces of messages, one incomplete message per topic, as each topic has one writer.
 
-    A message of which a piece was lost is dropped; its request is repeated with the next connection.
+    A message with a lost piece is dropped; its request is repeated after the next connection.
 
     Args:
-        room: bytes of all incomplete messages, beyond which the oldest are dropped; for topics that are not known.
+        room: limit on the bytes of all incomplete messages, beyond which the oldest are dropped; default: no limit.
 
     >>> assembler, sent = Assembler(), bytes(1_000_000)
     >>> [one for one in (assembler.add("t", packet, 1 << 20) for packet in pieces(sent)) if one] == [sent]
@@ -101,7 +101,7 @@ class Assembler:
         """Return the message that a packet completes, or None.
 
         Args:
-            most: bytes of a message that comes in pieces.
+            most: largest size of a split message in bytes.
 
         Raises:
             RefusedError: the message is larger, or longer than its first piece states.
@@ -109,16 +109,16 @@ class Assembler:
         if packet[: len(PIECE_MAGIC)] != PIECE_MAGIC:
             return packet
         if len(packet) <= PIECE.size:
-            raise RefusedError("truncated", f"{len(packet)} bytes are no piece of a message.")
+            raise RefusedError("truncated", f"{len(packet)} bytes are too few for a piece of a message.")
         _, transmission, start, size = PIECE.unpack_from(packet)
         known = self._partial.get(topic)
         if start == 0 and (known is None or known.transmission != transmission):
             self._partial.pop(topic, None)
             if size > most:
-                raise RefusedError("oversized", f"{size} bytes in pieces; at most {most} are taken.")
+                raise RefusedError("oversized", f"{size} bytes in pieces; at most {most} are accepted.")
             known = self._partial[topic] = PartialMessage(transmission, size)
         if known is None or (known.transmission, known.size, len(known.data)) != (transmission, size, start):
-            return None  # a piece before it was lost, or it came twice
+            return None  # an earlier piece was lost, or this one arrived twice
         if start + len(packet) - PIECE.size > size:
             del self._partial[topic]
             raise RefusedError("oversized", f"its pieces have more than the {size} bytes that its first piece states.")
@@ -136,10 +136,10 @@ class Assembler:
 
 log = logging.getLogger(__name__)
 
-KEEP_ALIVE_S = 30  # a silent device's last will comes after 1.5 times that; TCP repeats a lost packet for 0.6 · 2^n s
+KEEP_ALIVE_S = 30  # the broker publishes a silent device's last will after 1.5 times that; TCP retries for 0.6 · 2^n s
 LONGEST_WAIT_S = 30.0
-TOPICS = 1000  # of a packet that subscribes, at most: brokers take no longer ones
-STEADY_S, SHORT = 5.0, 3  # a connection that ends sooner is no good one; after so many in a row it is logged
+TOPICS = 1000  # largest packet of subscriptions, as brokers limit it
+STEADY_S, SHORT = 5.0, 3  # a connection that ends sooner has failed; so many failures in a row are logged
 Receive = Callable[[str, bytes], None]
 
 
@@ -147,12 +147,12 @@ class Connection(Protocol):
     """A connection to a broker."""
 
     def start(self, topics: Sequence[str], receive: Receive, connected: Callable[[], None]) -> None:
-        """Connect and stay connected.
+        """Connect in a thread of its own, and reconnect after each failure.
 
         Args:
-            topics: to subscribe to.
+            topics: the subscribed topics.
             receive: called with topic and payload of each packet, one after the other; see :class:`Assembler`.
-            connected: called after each connection, once it is subscribed.
+            connected: called after each connection and its subscriptions.
         """
         ...
 
@@ -165,7 +165,7 @@ class Connection(Protocol):
         ...
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
-        """Publish a message; without a connection, as soon as there is one again."""
+        """Publish a message; without a connection, after the next one is made."""
         ...
 
     def stop(self) -> None:
@@ -174,7 +174,7 @@ class Connection(Protocol):
 
 
 def waits(first_s: float = 0.2, longest_s: float = LONGEST_WAIT_S) -> Callable[[int], float]:
-    """Return how long to wait before the n-th attempt in a row, in s: twice as long each time.
+    """Return a function n → wait before the n-th attempt in a row, in s, which doubles up to ``longest_s``.
 
     >>> [waits()(n) for n in (0, 1, 2, 20)]
     [0.2, 0.4, 0.8, 30.0]
@@ -183,19 +183,19 @@ def waits(first_s: float = 0.2, longest_s: float = LONGEST_WAIT_S) -> Callable[[
 
 
 class MqttConnection:
-    """A connection to a real broker, by MQTT 5 with every message delivered at least once.
+    """A connection to a broker by MQTT 5 that delivers every message at least once.
 
     Args:
-        name: the client's, which is its certificate's.
-        broker: where.
-        tls: certificates; None: nothing is encrypted.
-        will: topic and payload that the broker publishes, retained, when this process is gone without :meth:`stop`.
-        wait: sleeps for so many seconds; returns early after :meth:`stop`.
-        clock: seconds; only differences count.
+        name: the client's name, equal to its certificate's.
+        broker: address of the broker.
+        tls: certificates; None: the connection is not encrypted.
+        will: topic and payload that the broker publishes, retained, if this process ends without :meth:`stop`.
+        wait: sleeps for a time in s, but returns early after :meth:`stop`.
+        clock: returns the time in s; only differences are used.
 
     Attributes:
         unacknowledged: messages that the broker has not acknowledged yet.
-        forbidden: messages that it refused, as its access list does not allow them.
+        forbidden: messages that the broker's access list does not allow.
     """
 
     def __init__(
@@ -206,17 +206,17 @@ class MqttConnection:
         self._wait = wait or self._stopped.wait
         self._clock = clock
         self._client, self._tls = _make_client(name, tls, will), tls
-        self._alert, self._name = "", name  # what ended the last attempt
+        self._alert, self._name = "", name  # the cause of the last failure
         self._thread = threading.Thread(target=self.stay_connected, name=f"link of {name}", daemon=True)
         self.connections = self.unacknowledged = self.forbidden = 0
         self._counting = threading.Lock()
-        self._added: set[int] = set()  # numbers of subscriptions that do not follow a connection
+        self._added: set[int] = set()  # ids of subscriptions made after the connection
         self._topics: tuple[str, ...] = ()
-        self._saying = threading.Lock()  # the pieces of a message follow each other
+        self._saying = threading.Lock()  # keeps the pieces of a message together
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection at the moment."""
+        """Whether the process is connected."""
         return self._client.is_connected()
 
     def start(self, topics: Sequence[str], receive: Receive, connected: Callable[[], None]) -> None:
@@ -225,7 +225,7 @@ class MqttConnection:
         def on_connect(client: Client, _data: object, _flags: object, reason: Any, _properties: object) -> None:
             if reason.is_failure:
                 log.error(
-                    "%s refused the connection: %s. Look at the certificate and the broker's list of names.",
+                    "%s refused the connection: %s. Check the certificate and the broker's access list.",
                     self._broker,
                     reason,
                 )
@@ -284,12 +284,12 @@ class MqttConnection:
         self._thread.join(timeout=5.0)
 
     def note_alert(self, _client: Client, _data: object, _level: int, text: str) -> None:
-        """Keep a TLS alert: in TLS 1.3 a broker refuses a certificate only when the connection seems to be made."""
+        """Store a TLS alert, as in TLS 1.3 a broker refuses a certificate only after the handshake."""
         if "[SSL" in text:
             self._alert = text[text.index("[SSL") :]
 
     def reason(self) -> str:
-        """Return the reason of a missing connection."""
+        """Return the reason of a missing connection as text."""
         if "[SSL" not in self._alert:
             return f"broker {self._broker} cannot be reached: {self._alert}."
         from fedfloor.deploy.authority import refusal
@@ -297,45 +297,45 @@ class MqttConnection:
         return refusal(self._alert, str(self._broker), self._tls.cert if self._tls else None)
 
     def stay_connected(self) -> None:
-        """Connect again whenever the connection breaks, until :meth:`stop`."""
+        """Reconnect after each failure until :meth:`stop`."""
         client, limits = self._client, self._client.limits()
         attempt, pause, told, short = 0, waits(), "", 0
         while not self._stopped.is_set():
-            before, began, self._alert = self.connections, self._clock(), "it hung up"
+            before, began, self._alert = self.connections, self._clock(), "it closed the connection"
             try:
                 client.connect(self._broker.host, self._broker.port, KEEP_ALIVE_S, clean_start=True, properties=limits)
-                while client.loop(1.0) == 0:  # unlike loop_forever it wakes up for a message
+                while client.loop(1.0) == 0:  # unlike loop_forever, loop wakes up for an outgoing message
                     pass
-            except Exception as error:  # malformed packets included: this thread must live
+            except Exception as error:  # malformed packets must not end this thread
                 self._alert = str(error)
             if self.connections > before and self._clock() - began >= STEADY_S:
                 attempt, told, short = 0, "", 0
             elif self.connections > before and not client.violation:
                 short += 1
                 if short == SHORT:
-                    log.error(  # brokers keep one connection of each name
+                    log.error(  # a broker keeps one connection per name
                         "%s: broker %s ended %d connections as soon as they were made. If two devices have this name, "
-                        "give each a certificate of its own; if one has it, its key was copied: revoke it.",
+                        "give each a certificate of its own; if only one has it, its key was copied: revoke it.",
                         self._name, self._broker, SHORT,
                     )  # fmt: skip
             elif not self._stopped.is_set() and told != self._alert:
                 told = self._alert
-                log.warning("%s The connection is tried again until it is made.", self.reason())
+                log.warning("%s It is retried until it succeeds.", self.reason())
             if not self._stopped.is_set():
                 self._wait(pause(attempt))
                 attempt += 1
 
 
 def call_handler(do: Callable[[], object]) -> None:
-    """Call a handler; its errors must not end the connection's thread."""
+    """Call a handler and log its errors, which must not end the connection's thread."""
     try:
         do()
     except Exception:
-        log.exception("a message could not be handled")
+        log.exception("handling a message failed")
 
 
 def subscribe_options(topic: str) -> Any:
-    """Return the options of a subscription: of retained messages only statuses of devices, and released models."""
+    """Return the options of a subscription, by which only statuses and released models are received as retained."""
     from paho.mqtt.subscribeoptions import SubscribeOptions
 
     retained = topic_parts(topic)[0] in RETAINED
@@ -350,7 +350,7 @@ def _make_client(name: str, tls: Tls | None, will: tuple[str, bytes] | None) -> 
         raise SettingError("real machines need paho-mqtt: pip install 'fedfloor[deploy]'.") from error
     made = BoundedClient(name, PACKET_BYTES + ENVELOPE, reconnects=False)
     made.on_socket_open = lambda _client, _data, opened: send_at_once(opened)
-    # Only the link's own thread may write: two threads in one TLS connection garble it ("bad record mac").
+    # Only the link's own thread may write: two threads corrupt a TLS connection ("bad record mac").
     made.on_socket_register_write = lambda *_: None
     made.max_queued_messages_set(0)
     if tls is not None:
@@ -361,6 +361,6 @@ def _make_client(name: str, tls: Tls | None, will: tuple[str, bytes] | None) -> 
 
 
 def send_at_once(opened: Any) -> None:
-    """Send small messages at once: waiting to join them costs 40 ms each."""
+    """Set TCP_NODELAY, as small messages would otherwise be delayed by 40 ms each."""
     with contextlib.suppress(OSError):
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

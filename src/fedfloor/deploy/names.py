@@ -1,11 +1,11 @@
-"""Names on the wire: a number in a table that each process makes of its own experiment, or a built-in word.
+"""References to code in messages: an entry of a table that each process makes of its own experiment, or a fixed word.
 
-No message can make a machine import, open or download anything by name. A work, a rule or a question names its parts by
+No message can make a machine import, open or download anything by name. A work, rule or question refers to parts by
 
-- words of a closed list: built-in objectives, mixing rules and extractors, and the words that their settings take;
+- words of a closed list: built-in objectives, mixing rules and extractors, and the values of their settings;
 - several numbers, such as class weights, in one text;
-- ``{"name": i, "digest": d}`` for everything else (``module:Name``, files, names at a hub): entry i of the receiver's
-  own table, and the digest of what the sender means by it.
+- ``{"name": i, "digest": d}`` for everything else (``module:Name``, files, models at a hub): entry i of the receiver's
+  own table, and the digest of the sender's source.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from fedfloor.parts.weighting import Reweighted
 from fedfloor.plan.nodes import TRAVEL, Work
 from fedfloor.ranges import RefusedError
 
-FIELDS = ("objective", "mix", "settings")  # of nodes and works: those that name parts
-# words of a work, which is the settings of a question for profiles
+FIELDS = ("objective", "mix", "settings")  # fields of nodes and works that refer to parts
+# texts in a work, the settings of a question for profiles
 WORDS = frozenset({"all", "classifier"} | named.literals(Work))
 CONTRACTS = (Objective, Mix, FeatureExtractor)
-NUMBERS = re.compile(r"|[0-9.e+-]+( [0-9.e+-]+)+")  # none, or two and more
+NUMBERS = re.compile(r"|[0-9.e+-]+( [0-9.e+-]+)+")  # no number, or two or more
 MOST = 1 << 31  # epochs, steps, samples of a mini-batch
 
 
 @dataclass(frozen=True)
 class PartNames:
-    """The names from outside the package that an experiment gives its method, numbered.
+    """The numbered table of an experiment's references to code and files outside the package.
 
     Args:
-        entries: the text of each, and the digest of its source or file.
-        codecs: the chains of codecs that the experiment names, by their text.
+        entries: text of each reference, and the digest of its source or file.
+        codecs: the experiment's chains of codecs, as text.
     """
 
     entries: tuple[tuple[str, str], ...]
     codecs: tuple[str, ...] = ()
 
     def refer(self, value: Any) -> Any:
-        """Return a plan, a work or settings as JSON in which entries of the table stand by number.
+        """Return a plan, a work or settings as JSON in which references are replaced by their numbers.
 
         >>> PartNames((("goals:Smooth", "ab"),)).refer({"objective": "goals:Smooth", "epochs": 1})
         {'objective': {'name': 0, 'digest': 'ab'}, 'epochs': 1}
@@ -67,7 +67,7 @@ class PartNames:
         return {key: self.reference(item) if key in FIELDS else self.refer(item) for key, item in value.items()}
 
     def reference(self, value: Any) -> Any:
-        """Return a field that names parts, or the settings of a part, as :meth:`refer` does."""
+        """Return the value of a field, or the settings of a part, with references replaced by numbers."""
         if isinstance(value, Mapping):
             return {key: self.reference(item) for key, item in value.items()}
         number = {text: i for i, (text, _) in enumerate(self.entries)}.get(value) if isinstance(value, str) else None
@@ -77,7 +77,7 @@ class PartNames:
         """Return the inverse of :meth:`refer`.
 
         Raises:
-            RefusedError: a name is neither in the table nor built in, a digest differs, or the JSON has another form.
+            RefusedError: a reference is neither in the table nor built in, a digest differs, or the JSON is malformed.
         """
         if isinstance(value, list):
             return [self.resolve(item) for item in value]
@@ -93,13 +93,13 @@ class PartNames:
         return {key: self.resolved(item) if key in FIELDS else self.resolve(item) for key, item in value.items()}
 
     def resolved(self, value: Any) -> Any:
-        """Return a field that names parts, or the settings of a part, as :meth:`resolve` does."""
+        """Return the value of a field, or the settings of a part, with numbers replaced by references."""
         if isinstance(value, Mapping) and set(value) != {"name", "digest"}:
             return {key: self.part_text(item) for key, item in value.items()}
         return self.part_text(value)
 
     def part_text(self, value: Any) -> Any:
-        """Return a setting's value, of which a text must be known here."""
+        """Return a setting's value; refuse a text that is neither built in nor in the table."""
         if isinstance(value, str):
             if value not in words() and not NUMBERS.fullmatch(value):
                 raise RefusedError(
@@ -130,13 +130,13 @@ class PartNames:
 def table(experiment: Experiment) -> PartNames:
     """Return the table of an experiment whose method :func:`~fedfloor.config.combined` has made.
 
-    Beside what the experiment names it holds the parts that the method's module defines or imports, as a plan of that
-    method may name them.
+    It holds the experiment's references and the parts that the method's module defines or imports, as the method's
+    plans may refer to them.
 
     Raises:
         SettingError: a part cannot be imported.
     """
-    given = [text for key, text in texts(experiment) if key != "model"]  # which no message names
+    given = [text for key, text in texts(experiment) if key != "model"]  # not referred to by messages
     named_here = [loaded(text, "part") for text in given if SPEC.fullmatch(text)]
     kinds = [
         kind_of(experiment, experiment.method.name),
@@ -160,13 +160,13 @@ def table(experiment: Experiment) -> PartNames:
 
 
 def source_digest(text: str) -> str:
-    """Return 16 digits of the SHA-256 of a name's source, of its file, or of the text itself."""
+    """Return the first 16 hexadecimal digits of the SHA-256 of a reference's source, its file, or the text itself."""
     content = text.encode()
     try:
         if SPEC.fullmatch(text):
             content += Path(getsourcefile(loaded(text, "part")) or "").read_bytes()
         elif Path(text).is_file():
-            content = Path(text).read_bytes()  # where it lies may differ
+            content = Path(text).read_bytes()  # its path may differ
     except (OSError, TypeError, SettingError):  # built in, or unreadable
         pass
     return hashlib.sha256(content).hexdigest()[:16]
@@ -174,9 +174,9 @@ def source_digest(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def words() -> frozenset[str]:
-    """Return the closed list: names of built-in parts, and the texts that their settings may have.
+    """Return the closed list of words: names of built-in parts, and the allowed texts in their settings.
 
-    It lacks extractors that read a file or download one: a message may name those of the receiver's experiment only.
+    Extractors that read or download a file are excluded: a message may refer only to those in the receiver's table.
     """
     extractors = {
         name: extractor for name, extractor in EXTRACTORS.items() if "weights" not in signature(extractor).parameters
@@ -186,13 +186,13 @@ def words() -> frozenset[str]:
 
 
 def work(value: object, names: PartNames) -> Work:
-    """Return the work of a message.
+    """Return the checked work of a message.
 
     Raises:
-        RefusedError: it is no work, or names a part that this process has not resolved itself.
+        RefusedError: the value is malformed, out of range, or refers to a part unknown to this process.
     """
     if not isinstance(value, Mapping):
-        raise RefusedError("header", "it holds no work.")
+        raise RefusedError("header", "its work is malformed.")
     body = Work.fields(names.resolve(value))
     settings = body.pop("settings", {})
     try:
@@ -201,7 +201,7 @@ def work(value: object, names: PartNames) -> Work:
         named.check("work", "of a message", Work, body)
         made = Work(**body, settings=settings)
     except (TypeError, SettingError) as error:
-        raise RefusedError("header", f"its work cannot be done: {error}.") from error
+        raise RefusedError("header", f"its work is not valid: {error}.") from error
     clip = min(1.0 if limit is None else limit for limit in (made.clip_norm, made.sample_clip))
     weights = (made.rate, made.weight_decay, made.sample_noise)
     shares = all(0 <= number < 1 for number in (made.momentum, made.beta1, made.beta2))

@@ -1,4 +1,4 @@
-"""A device's own samples: its share of the experiment's data, those of a folder, a function's, or its sensors'."""
+"""The own samples of a device: a share of the experiment's data, or from a folder, a function or sensors."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ from fedfloor.parts.decision import DecideSettings
 from fedfloor.tasks.task import Task
 
 Seen = tuple[Values, Labels | Targets]
-MOST_LABELLED = 10_000  # samples of a device that judge a model
+MOST_LABELLED = 10_000  # samples of a device in the evaluation of a model
 
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """Samples of a device that trained no model, with their labels: the newest, as its sensors have them.
+    """A device's newest labelled samples, which are held out of training.
 
     Args:
         x: uint8 or float32 [n, *shape], not normalised.
-        y: int64 [n], their classes.
-        target: float32 [n, T], where the task predicts numbers.
-        classes: by name.
-        task: of the device's experiment.
+        y: int64 [n], classes.
+        target: float32 [n, T], if the task predicts numbers.
+        classes: names of the classes.
+        task: the task of the device's experiment.
     """
 
     x: Values
@@ -59,7 +59,7 @@ class Labelled:
 
 
 def labelled(park: Park) -> Labelled | None:
-    """Return the samples that a device holds out to judge models by; None where there are none."""
+    """Return the samples that a device holds out for the evaluation of models; None if there are none."""
     data = park.renewed() if isinstance(park, Sensed) and park.renewed is not None else park.recent
     if data is None:
         return None
@@ -70,11 +70,11 @@ def labelled(park: Park) -> Labelled | None:
 
 @dataclass(frozen=True, eq=False)
 class Sensed(Park):
-    """A park on one device, whose samples come from a function or from its sensors; the other devices hold none.
+    """A park on one device with samples from a function or sensors; all other devices are empty.
 
     Args:
-        sense: tick → samples that the device holds then.
-        renewed: returns the ``recent`` samples of now; None: they stay as they were.
+        sense: tick → the samples of the device at that tick.
+        renewed: returns the current ``recent`` samples; None: they do not change.
     """
 
     sense: Callable[[int], Seen] | None = None
@@ -83,13 +83,13 @@ class Sensed(Park):
     def together(
         self, devices: Sequence[int], tick: int, visits: Sequence[int]  # noqa: ARG002
     ) -> tuple[Values, Labels | Targets, NDArray[np.int64]]:  # fmt: skip
-        """Return the samples that the device holds now, as :meth:`Park.together` does."""
+        """Return the device's current samples, as :meth:`Park.together` does."""
         if self.sense is None:
             raise SettingError("the park has no 'sense', which yields the samples of its device.")
         return *self.sense(tick), self.holdings[np.asarray(devices)]
 
     def census(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> NDArray[np.int64]:
-        """Return the class counts of the samples that the device holds now, as :meth:`Park.census` does."""
+        """Return the class counts of the device's current samples, as :meth:`Park.census` does."""
         y = self.together(devices, tick, visits)[1]
         bins = y if self.dataset.target is None else self.dataset.task.bin(y)
         counts = np.bincount(bins, minlength=len(self.dataset.classes))
@@ -103,32 +103,32 @@ def check(settings: DeviceSettings) -> None:
     """Check that the source of a device's data exists.
 
     Raises:
-        SettingError: there is no such folder, module or function.
+        SettingError: the folder, module or function does not exist.
     """
     source = settings.data
     path = Path(str(source.path))
-    is_buffer = path.name.endswith(buffer.BUFFERS)  # by fedfloor sense, which may start later
+    is_buffer = path.name.endswith(buffer.BUFFERS)  # fedfloor sense fills it, and may start later
     if source.kind == "folder" and not is_buffer and not path.exists():
         raise SettingError(f"[data] path: {source.path} does not exist. Put the device's samples there.")
     if source.kind == "function" and not callable(load(str(source.name), "[data] name")):
-        raise SettingError(f"[data] name: '{source.name}' is no function.")
+        raise SettingError(f"[data] name: '{source.name}' is not a function.")
 
 
 def written(settings: DeviceSettings) -> int | None:
-    """Return how many rows a device's sensors have written into its buffer so far; None where they are not counted."""
+    """Return the number of rows in a device's sensor buffer so far; None if its samples come from elsewhere."""
     path = Path(str(settings.data.path))
     if settings.data.kind != "folder" or not path.name.endswith(buffer.BUFFERS):
         return None
-    with suppress(SettingError):  # it is damaged, which the next run names
+    with suppress(SettingError):  # it is damaged, which the next run reports
         return buffer.written(path)
     return None
 
 
 def guarded(park: Park, settings: DeviceSettings) -> Park:
-    """Return a device's park whose census carries noise that only this device can compute; without noise, the park.
+    """Return a device's park with private noise in its census; without noise in the experiment, the park itself.
 
     Raises:
-        SettingError: the key of the noise cannot be kept in the device's state.
+        SettingError: the secret key of the noise cannot be stored in the device's state folder.
     """
     if park.census_epsilon is None or math.isinf(park.census_epsilon):
         return park
@@ -141,12 +141,12 @@ def alone(
     """Return a park that holds one device's samples and no others.
 
     Args:
-        park: where they are taken from.
-        known: the normalisation; computed from the park where it is left out.
-        tests: whether it has the test samples by which the device evaluates a model of its own, too.
+        park: the park with all samples.
+        known: the normalisation; default: computed from ``park``.
+        tests: whether it also has the test samples with which the device evaluates a personal model.
 
     Raises:
-        SettingError: there is no such device.
+    SettingError: the number ``device`` is out of range.
     """
     if device >= park.devices:
         raise SettingError(f"device = {device}: the experiment has devices 0 to {park.devices - 1}.")
@@ -157,7 +157,7 @@ def alone(
     if target is not None:
         target = np.concatenate([np.zeros((begin, target.shape[1]), target.dtype), target[indices]])
     rows = park.dataset.first
-    if rows is not None:  # windows may share rows, which count once
+    if rows is not None:  # overlapping windows share rows, which count once
         rows = np.concatenate([np.zeros(begin, rows.dtype), rows[indices]])
     dataset = replace(
         park.dataset, y=y, y_test=y[:0], target=target, target_test=None if target is None else target[:0],
@@ -174,7 +174,7 @@ def alone(
 
 
 def recent_of(data: Dataset | None, device: int) -> Dataset | None:
-    """Return a device's share of the samples that devices hold out to judge models by; None where it has none."""
+    """Return a device's share of the samples held out for the evaluation of models; None if it is empty."""
     if data is None or data.held_by is None or not (data.held_by == device).any():
         return None
     rows = np.flatnonzero(data.held_by == device)
@@ -190,7 +190,7 @@ def recent_of(data: Dataset | None, device: int) -> Dataset | None:
 
 
 def own_tests(park: Park, device: int) -> dict[str, Any]:
-    """Return the test samples of a device and those without an owner, for its own model, numbered as in the park."""
+    """Return the fields of a park with a device's test samples and those without an owner, for its personal model."""
     owner = park.test_devices
     rows = np.flatnonzero((owner == device) | (owner < 0))
     x = park.test(rows)[0]
@@ -203,19 +203,19 @@ def own_tests(park: Park, device: int) -> dict[str, Any]:
 
 
 def park(settings: DeviceSettings, experiment: Experiment, facts: Facts, *, tests: bool = False) -> Park:
-    """Return a park that holds a device's own samples, of the source in its settings; with ``tests`` as :func:`alone`.
+    """Return a park that holds the samples of one device, from the source in its settings.
 
     Raises:
         SettingError: there are no samples, or they do not fit the cloud's facts.
-        RunError: the function fails.
+        RunError: the function of the settings fails.
     """
     device, source = settings.device, settings.data
     if source.kind == "partition":
         from fedfloor.runs.parks import build_park
 
-        apart = EvaluateSettings(recent=experiment.evaluate.recent)  # validation: at the cloud
+        apart = EvaluateSettings(recent=experiment.evaluate.recent)  # validation is done at the cloud
         reduced = replace(experiment, evaluate=apart, decide=DecideSettings())
-        if isinstance(normaliser(experiment.data.normalise), Surveyed):  # among all devices, before round 1
+        if isinstance(normaliser(experiment.data.normalise), Surveyed):  # surveys run over all devices before round 1
             reduced = replace(reduced, data=replace(experiment.data, normalise="standard"))
         whole = build_park(reduced)
         check_fits(f"device {device} of the experiment", whole.dataset, facts)
@@ -230,18 +230,18 @@ def park(settings: DeviceSettings, experiment: Experiment, facts: Facts, *, test
 
 
 def device_reading(experiment: Experiment, facts: Facts) -> DeviceReading:
-    """Return how a device reads its own files: as the experiment has it, with the classes and values of all devices."""
+    """Return the settings for reading a device's files: the experiment's, with all devices' classes and values."""
     columns = experiment.data.columns
     if columns.categories is not None:  # the values are those of the park, not of this device alone
         columns = replace(columns, categories=described(facts.inputs.coding.get("categories", {})))
-    task = facts.task  # its bins are ranges of all devices' targets, or normal and anomaly: no column names them
+    task = facts.task  # its classes are bins of all devices' targets, or normal and anomaly, and not in a column
     classes = () if task is not None and (task.targets > 0 or task.calibrates) else facts.classes
     other = {"columns": columns, "format": None, "classes": classes, "split": None, "test": None}
     return DeviceReading(**(experiment.data.settings() | other))
 
 
 def fitted(path: Path, data: Dataset, facts: Facts) -> Dataset:
-    """Return samples with the task of all devices, and refuse those that do not fit the cloud's facts."""
+    """Return samples with the task of all devices; raise SettingError if they do not fit the cloud's facts."""
     if facts.task is not None:
         data = replace(data, task=facts.task)
         if data.target is not None:
@@ -251,13 +251,13 @@ def fitted(path: Path, data: Dataset, facts: Facts) -> Dataset:
 
 
 def buffer_park(settings: DeviceSettings, experiment: Experiment, facts: Facts, path: Path, window: int) -> Park:
-    """Return a park whose samples are at each tick the newest ones of a buffer that sensors fill."""
+    """Return a park that holds, at each tick, the newest samples of a buffer filled by sensors."""
     reading, share = device_reading(experiment, facts), experiment.evaluate.recent or 0.0
     enough = window + math.ceil(share * window) + (windows_across(reading) if share else 0)
 
     def now() -> Park:
         data = fitted(path, buffer.newest(path, reading, experiment.seed, enough), facts)
-        data = replace(data, digest=buffer.identity(path))  # its rows are others each time
+        data = replace(data, digest=buffer.identity(path))  # its rows change with each reading
         return park_of_one(data, experiment, settings.device, facts.known, window)
 
     first = now()
@@ -269,7 +269,7 @@ def buffer_park(settings: DeviceSettings, experiment: Experiment, facts: Facts, 
             x, y = now().samples(settings.device)
             if len(y) < held:
                 raise SettingError(f"{path}: {len(y)} samples; must be {held}, as at the first tick.")
-        except SettingError as error:  # a sensor that fails later must not end the run of all
+        except SettingError as error:  # a later failure must not end the run of all devices
             raise RunError(str(error)) from error
         return x[-held:], y[-held:]
 
@@ -277,12 +277,12 @@ def buffer_park(settings: DeviceSettings, experiment: Experiment, facts: Facts, 
 
 
 def windows_across(reading: DeviceReading) -> int:
-    """Return how many windows share rows with one that begins where they end, at most."""
+    """Return the largest number of earlier windows that overlap with a given window."""
     return 0 if reading.window is None else math.ceil(reading.window.length / reading.window.stride) - 1
 
 
 def sensed_park(base: Park, sense: Callable[[int], Seen], device: int) -> Sensed:
-    """Return a park with the samples of ``sense`` at each tick in the place of its own."""
+    """Return a park whose samples at each tick are those of ``sense``."""
     keys = ("dataset", "indices", "factory_of", "seed", "census_epsilon", "remote", "normalised", "validating")
     kept = {key: getattr(base, key) for key in keys}
     return Sensed(**kept, stream=Static(), sense=normalised_sense(sense, base.normalised, device))
@@ -291,10 +291,10 @@ def sensed_park(base: Park, sense: Callable[[int], Seen], device: int) -> Sensed
 def park_of_one(
     data: Dataset, experiment: Experiment, device: int, remote: RemoteStatistics | None, newest: int | None = None
 ) -> Park:  # fmt: skip
-    """Return a park whose other devices hold nothing, so that this one keeps its number, by which draws are keyed.
+    """Return a park with one non-empty device, which keeps its number, as random draws depend on it.
 
     Args:
-        newest: the last of its samples, so many, that it holds beside those that are held out of training.
+        newest: number of its last samples that are used, besides those held out of training; None: all.
     """
     devices = experiment.park.devices or device + 1
     first = np.where(np.arange(devices + 1) > device, len(data.y), 0)
@@ -309,7 +309,7 @@ def park_of_one(
         bare, LocalSets.of(parts), np.zeros(devices, np.int32), experiment.data.stream, experiment.seed,
         census_epsilon=experiment.park.census_epsilon, remote=remote, recent=recent_of(recent, device),
     )  # fmt: skip
-    if data.task.calibrates:  # what it holds out is counted for the threshold, and trains nothing
+    if data.task.calibrates:  # held-out samples only determine the threshold
         held, kept = hold_out(bare, parts, experiment.evaluate.validation, experiment.seed)
         park = replace(park, indices=LocalSets.of(kept))
         park = replace(park, validating=replace(park, dataset=held))
@@ -326,16 +326,16 @@ def normalised(park: Park, experiment: Experiment, facts: Facts, device: int) ->
 
 
 def normalised_sense(sense: Callable[[int], Seen], done: Normalised | None, device: int) -> Callable[[int], Seen]:
-    """Return a function that normalises the samples of another; that one where there is no normalisation."""
+    """Return ``sense`` with its samples normalised; ``sense`` itself if there is no normalisation."""
     if done is None:
         return sense
     return lru_cache(maxsize=1)(lambda tick: (done.apply(sense(tick)[0], device), sense(tick)[1]))
 
 
 def check_fits(where: str, data: Dataset, facts: Facts) -> None:
-    """Refuse samples that differ from the cloud's facts."""
+    """Raise SettingError if samples differ from the cloud's facts in kind, shape, sensors or classes."""
     if data.inputs.kind != facts.inputs.kind:
-        raise SettingError(f"{where}: {data.inputs.kind} came; the experiment's data are {facts.inputs.kind}.")
+        raise SettingError(f"{where}: the data are {data.inputs.kind}; must be {facts.inputs.kind}.")
     if data.shape != facts.shape:
         hint = " [data] size = [height, width] scales pictures." if facts.inputs.kind == "image" else ""
         raise SettingError(f"{where}: samples of shape {list(data.shape)}; must be {list(facts.shape)}.{hint}")
@@ -343,19 +343,19 @@ def check_fits(where: str, data: Dataset, facts: Facts) -> None:
         given, expected = ", ".join(data.inputs.columns), ", ".join(facts.inputs.columns)
         raise SettingError(f"{where}: its sensors are {given}; must be {expected}, in this order.")
     if data.classes != facts.classes:
-        raise SettingError(f"{where}: other classes than the experiment's: {', '.join(data.classes)}.")
+        raise SettingError(f"{where}: its classes differ from the experiment's: {', '.join(data.classes)}.")
 
 
 def function_park(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> Park:
-    """Return a park whose samples a function yields at each tick."""
+    """Return a park whose samples at each tick are the result of a function."""
     name, stream, device = str(settings.data.name), experiment.data.stream, settings.device
     if facts.task is not None:
         raise SettingError(
-            f"[data] name = '{name}': a function yields samples and their classes, and data.task is "
+            f"[data] name = '{name}': a function returns samples and their classes, but data.task is "
             f"'{facts.task.kind}'. Let the device read a folder or an .npz file."
         )
     if stream.kind not in ("static", "fifo"):
-        raise SettingError(f"[data] stream kind = '{stream.kind}': a function knows ticks only. Use static or fifo.")
+        raise SettingError(f"[data] stream kind = '{stream.kind}': a function has only ticks. Use static or fifo.")
     function, most = loaded(name, "[data] name"), [0]
 
     @lru_cache(maxsize=1)
@@ -370,7 +370,7 @@ def function_park(settings: DeviceSettings, experiment: Experiment, facts: Facts
             most[0] = most[0] or len(y)
             if len(y) != most[0]:
                 raise SettingError(f"{where}: {len(y)} samples; must be {most[0]}, as at the first tick.")
-        except SettingError as error:  # a sensor that fails later must not end the run of all
+        except SettingError as error:  # a later failure must not end the run of all devices
             raise RunError(str(error)) from error
         return x, y
 
@@ -387,10 +387,10 @@ def function_park(settings: DeviceSettings, experiment: Experiment, facts: Facts
 
 
 def checked_result(where: str, result: Any, facts: Facts) -> tuple[Values, Labels]:
-    """Return a function's samples and labels, checked against the experiment.
+    """Return a function's samples and labels, checked against the facts of the experiment.
 
     Raises:
-        SettingError: it is something else.
+        SettingError: the result is not (x, y), or its types, shapes or labels differ from the facts.
     """
     if not isinstance(result, tuple | list) or len(result) != 2:
         raise SettingError(f"{where}: returned {type(result).__name__}; must be (x, y): samples and their labels.")
@@ -403,23 +403,23 @@ def checked_result(where: str, result: Any, facts: Facts) -> tuple[Values, Label
     if x.dtype != kind or x.shape[1:] != facts.shape or not len(x):
         raise SettingError(f"{where}: x is {x.dtype} {list(x.shape)}; must be {kind} [{form}].")
     if y.shape != x.shape[:1]:
-        raise SettingError(f"{where}: y has shape {list(y.shape)} for {len(x)} samples. Give a label for each.")
+        raise SettingError(f"{where}: y has shape {list(y.shape)} for {len(x)} samples. Return a label for each.")
     if kind == np.float32 and facts.inputs.missing != "mean" and bool(np.isnan(x).any()):
-        raise SettingError(f"{where}: x holds NaN. Leave such samples out, or set [data] missing = 'mean'.")
+        raise SettingError(f"{where}: x holds NaN. Omit these samples, or set [data] missing = 'mean'.")
     return x, y
 
 
 def class_numbers(where: str, y: NDArray[Any], classes: Sequence[str]) -> Labels:
-    """Return labels, names of classes or their numbers, as numbers."""
+    """Return labels, given as class names or numbers, as class numbers, int64 [n]."""
     if y.dtype.kind == "U":
         odd = next((label for label in y.ravel().tolist() if label not in classes), None)
         if odd is not None:
             known = ", ".join(classes)
-            raise SettingError(f"{where}: label '{odd}' is no class.{nearest(odd, classes)} Known: {known}.")
+            raise SettingError(f"{where}: label '{odd}' is not a class.{nearest(odd, classes)} Known: {known}.")
         return np.array([classes.index(label) for label in y.ravel().tolist()], np.int64).reshape(y.shape)
     if y.dtype.kind not in "iu":
         raise SettingError(f"{where}: y is {y.dtype}; must be class names, or whole numbers.")
     odd = next((label for label in y.ravel().tolist() if not 0 <= label < len(classes)), None)
     if odd is not None:
-        raise SettingError(f"{where}: label {odd}; must be from 0 to {len(classes) - 1}, the places of the classes.")
+        raise SettingError(f"{where}: label {odd}; must be from 0 to {len(classes) - 1}, the numbers of the classes.")
     return y.astype(np.int64)

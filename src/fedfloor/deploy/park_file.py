@@ -1,4 +1,4 @@
-"""Park files: which machines a park has, at which addresses, with which names; ``fedfloor provision`` reads them."""
+"""Park files: the machines of a park with their names and addresses, as read by ``fedfloor provision``."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from fedfloor.errors import SettingError, require, unknown
 HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,62})(\.[A-Za-z0-9]([A-Za-z0-9-]{0,62}))*\.?")
 PATH = re.compile(r"(/[\w.,:=~+@-]+)+")
 USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
-RELEASES = "releases"  # the name under which the authority's holder releases models at brokers
-LONGEST = 55  # 64 that a certificate's common name may have, less "fedfloor " before a park's
+RELEASES = "releases"  # name of the client that releases models at brokers
+LONGEST = 55  # the 64 characters of a common name without the prefix "fedfloor " of a park's
 LISTED = ("factory", "device")
 SOURCE = ("kind", "path", "name")
 
@@ -29,10 +29,10 @@ class CloudTable:
     """The ``[cloud]`` table.
 
     Args:
-        address: name or IP address under which factories reach it.
-        port: of its broker.
-        bind: the local address the broker listens on; default: all.
-        transport: ``"mqtt"``, or ``"flower"`` where requests to edges go through a SuperLink that runs already.
+        address: host name or IP address at which factories reach it.
+        port: TCP port of its broker.
+        bind: the local address on which the broker listens; default: all.
+        transport: ``"mqtt"``, or ``"flower"`` for requests to edges through a running SuperLink.
     """
 
     address: str
@@ -51,13 +51,13 @@ class CloudTable:
 
 @dataclass(frozen=True)
 class FactoryTable:
-    """A ``[[factory]]``: a base station with a broker and an edge.
+    """A ``[[factory]]`` table: a base station with a broker and an edge.
 
     Args:
-        name: also its edge's.
-        address: name or IP address under which devices reach its broker.
-        port: of the broker.
-        bind: the local address the broker listens on; default: all.
+        name: name of the factory and of its edge.
+        address: host name or IP address at which devices reach its broker.
+        port: TCP port of the broker.
+        bind: the local address on which the broker listens; default: all.
     """
 
     name: str
@@ -78,24 +78,24 @@ class FactoryTable:
 
     @property
     def bridge(self) -> str:
-        """The common name of the certificate with which its broker dials the cloud's."""
+        """The common name of the certificate with which its broker connects to the cloud's."""
         return f"bridge-{self.name}"
 
 
 @dataclass(frozen=True)
 class DeviceTable:
-    """A ``[[device]]``.
+    """A ``[[device]]`` table.
 
     Args:
-        name: part of its topics, and its certificate's common name.
-        factory: name of the factory whose broker it reaches.
-        number: in the experiment; default: its place in the file, from 0.
-        x_m, y_m: where it stands, the base station being at (0, 0).
+        name: part of its topics, and the common name of its certificate.
+        factory: name of the factory to whose broker it connects.
+        number: its number in the experiment; default: its position in the file, from 0.
+        x_m, y_m: its position in m relative to the base station.
         clock_hz: its clock rate.
-        data: where its samples come from: ``kind`` partition, folder (with ``path``) or function (with ``name``).
-        predict: folder on the device of files that grow, whose rows a released model predicts.
-        agent: whether it only predicts, by ``fedfloor-agent``, which needs no PyTorch.
-        sense: file on the device that describes its sensors, whose rows go to ``data.path``.
+        data: source of its samples: ``kind`` partition, folder (with ``path``) or function (with ``name``).
+        predict: folder on the device with growing files, for whose rows a released model makes predictions.
+        agent: whether it only predicts, with ``fedfloor-agent``, which does not need PyTorch.
+        sense: file on the device that describes its sensors, whose rows are written to ``data.path``.
     """
 
     name: str
@@ -122,7 +122,7 @@ class DeviceTable:
 
     @property
     def source(self) -> DataSource:
-        """Where its samples come from."""
+        """The source of its samples."""
         where = f"device '{self.name}' data"
         for key in self.data:
             if key not in SOURCE:
@@ -136,20 +136,20 @@ class DeviceTable:
 
 @dataclass(frozen=True)
 class ParkFile:
-    """A park file.
+    """The content of a park file.
 
     Args:
-        name: of the park, part of every topic.
-        experiment: the experiment file; a relative path begins at the park file.
-        cloud: where the factories meet.
-        factory: the factories; their places in the file are their numbers in the experiment.
-        device: the devices; every one has a number.
-        message_mb: the largest message that a broker has room for, in millions of bytes, 268 at most.
-        valid_days: of certificates; they are renewed by running ``provision`` in their last 30 days.
-        folder: where a machine's folder lies on that machine; for its systemd units.
-        programs: where ``fedfloor`` and ``python`` lie there.
-        user: account that runs them there.
-        schedule: for which reasons ``fedfloor schedule`` starts a run.
+        name: name of the park, part of every topic.
+        experiment: path of the experiment file, relative to the park file.
+        cloud: the cloud's machine.
+        factory: the factories; their positions in the file are their numbers in the experiment.
+        device: the devices, each with a number.
+        message_mb: the largest message that brokers accept, in MB, at most 268.
+        valid_days: validity of certificates; ``provision`` renews them in their last 30 days.
+        folder: path of the machine's folder on each machine, for systemd units.
+        programs: path of the folder with ``fedfloor`` and ``python`` on each machine.
+        user: account that runs the services on each machine.
+        schedule: the conditions under which ``fedfloor schedule`` starts a run.
     """
 
     name: str
@@ -179,7 +179,7 @@ class ParkFile:
                 raise unknown("device in schedule.canary", name, known)
 
     def devices_of(self, factory: FactoryTable) -> tuple[DeviceTable, ...]:
-        """The devices that stand in a factory."""
+        """The devices of a factory."""
         return tuple(device for device in self.device if device.factory == factory.name)
 
 
@@ -187,18 +187,18 @@ def read(path: Path) -> ParkFile:
     """Read a park file.
 
     Raises:
-        SettingError: no such file, an unknown key, a wrong value, an unknown factory, two of one name or on one port.
+        SettingError: the file is missing, a key or factory is unknown, a value is wrong, a name or port occurs twice.
     """
     return from_document(toml(path, "park file"), path)
 
 
 def from_document(document: dict[str, Any], path: Path) -> ParkFile:
-    """Return the park that a park file's tables describe; see :func:`read`."""
+    """Return the park of a parsed park file; ``path`` is for errors and relative paths. Raises as :func:`read`."""
     lists: dict[str, list[Any]] = {}
     for key in LISTED:
         rows = document.pop(key, [])
         if not isinstance(rows, list):
-            raise SettingError(f"park file {path}: {key} = {rows!r}: write [[{key}]], with two brackets, for each one.")
+            raise SettingError(f"park file {path}: {key} = {rows!r}: write [[{key}]], with two brackets.")
         lists[key] = rows
     given = document.get("experiment")
     if isinstance(given, str):
@@ -212,11 +212,11 @@ def from_document(document: dict[str, Any], path: Path) -> ParkFile:
 
 
 def check_units(park: ParkFile) -> None:
-    """Refuse texts that would add words or lines to systemd units, which hold these three as they are."""
+    """Raise SettingError if ``folder``, ``programs`` or ``user`` would add words or lines to systemd units."""
     for key, place in (("folder", park.folder), ("programs", park.programs)):
         allowed = "an absolute path without blanks, quotes, '%', '$' or control characters"
         require(bool(PATH.fullmatch(str(place))), key, str(place), allowed)
-    require(bool(USER.fullmatch(park.user)), "user", park.user, "1 to 32 of a-z, 0-9, '_' and '-', no digit first")
+    require(bool(USER.fullmatch(park.user)), "user", park.user, "1 to 32 of a-z, 0-9, '_' and '-', no digit at first")
 
 
 def _row_label(kind: str, i: int, row: Any) -> str:
@@ -225,10 +225,8 @@ def _row_label(kind: str, i: int, row: Any) -> str:
 
 
 def check_name(label: str, name: str) -> None:
-    """Raise SettingError unless a name can be part of topics and files."""
-    allowed = (
-        f"1 to {LONGEST} letters, digits, '.', '_' or '-', the first a letter or digit: it is part of topics and files"
-    )
+    """Raise SettingError unless a name can be part of topics and file names."""
+    allowed = f"1 to {LONGEST} letters, digits, '.', '_' or '-', beginning with a letter or digit"
     require(bool(NAME.fullmatch(name)) and len(name) <= LONGEST, f"{label} name", name, allowed)
 
 
@@ -238,7 +236,7 @@ def check_address(label: str, given: str) -> None:
         ipaddress.ip_address(given.partition("%")[0])
         require("%" not in given, label, given, "an address without a zone")
     except ValueError:
-        numeric = given.rpartition(".")[2].isdecimal()  # no top-level domain is a number (RFC 3696)
+        numeric = given.rpartition(".")[2].isdecimal()  # a top-level domain is never a number (RFC 3696)
         host = bool(HOST.fullmatch(given)) and not numeric
         require(host, label, given, "a host name or an IP address, without a port")
 
@@ -253,11 +251,11 @@ def _numbered(devices: Iterable[DeviceTable]) -> Iterator[DeviceTable]:
 
 
 def check_names(park: ParkFile) -> None:
-    """Every certificate has a name of its own, as brokers know their clients by it."""
+    """Raise SettingError if two certificates have the same name, by which brokers identify clients."""
     holders: dict[str, str] = {
         CLOUD: "the cloud",
         park.cloud.broker: "the cloud's broker",
-        RELEASES: "whoever releases models",
+        RELEASES: "the client that releases models",
         ALARMS: "the process that keeps alarms",
     }
     for factory in park.factory:
@@ -275,33 +273,33 @@ def check_names(park: ParkFile) -> None:
 
 
 def reserve(holders: dict[str, str], name: str, role: str) -> None:
-    """Note the holder of a name, or raise SettingError where the name is taken."""
-    taken = next((holder for holder in holders if holder.lower() == name.lower()), None)  # folders may not know case
+    """Add the holder of a name; raise SettingError if the name is taken."""
+    taken = next((holder for holder in holders if holder.lower() == name.lower()), None)  # file systems may ignore case
     if taken is not None:
-        raise SettingError(f"two of one name: '{name}' is {role}, and {holders[taken]}. Rename one.")
+        raise SettingError(f"'{name}' is the name of both {role} and {holders[taken]}. Rename one of them.")
     holders[name] = role
 
 
 def check_numbers(devices: Iterable[DeviceTable]) -> None:
-    """Raise SettingError where two devices have one number."""
+    """Raise SettingError if two devices have the same number."""
     seen: dict[int | None, str] = {}
     for device in devices:
         if device.number in seen:
             raise SettingError(
                 f"devices '{seen[device.number]}' and '{device.name}' both have number {device.number}: "
                 "give each its own. "
-                "A device without a number has its place in the file, from 0."
+                "The default is the position in the file, from 0."
             )
         seen[device.number] = device.name
 
 
 def check_ports(park: ParkFile) -> None:
-    """Raise SettingError where two brokers have one port of one machine."""
+    """Raise SettingError if two brokers use the same port of the same machine."""
     seen: dict[tuple[str, int], str] = {(park.cloud.address.lower(), park.cloud.port): "the cloud's broker"}
     for factory in park.factory:
         place, broker = (factory.address.lower(), factory.port), f"the broker of factory '{factory.name}'"
         if place in seen:
             raise SettingError(
-                f"{seen[place]} and {broker} both want port {factory.port} of {factory.address}: change one of them."
+                f"{seen[place]} and {broker} both use port {factory.port} of {factory.address}: change one of them."
             )
         seen[place] = broker

@@ -1,4 +1,4 @@
-"""The processes of a trial park: free ports, started, watched, and ended with all that they started themselves."""
+"""The processes of a trial park: choosing ports, starting, watching and ending processes and their children."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fedfloor.errors import RunError, require
 
 
 def free(count: int, first: int | None = None) -> list[int]:
-    """Return free ports.
+    """Return ``count`` free TCP ports of this machine.
 
     Args:
-        first: the first of that many in a row; left out, the system chooses.
+        first: the first of consecutive ports; default: the system chooses.
 
     Raises:
-        RunError: one of those in a row is taken; names the process where that can be known.
+        RunError: a consecutive port is in use; names the process if possible.
     """
     if first is not None:
         require(1 <= first <= 65536 - count, "--ports", first, f"from 1 to {65536 - count}")
@@ -41,7 +41,7 @@ def free(count: int, first: int | None = None) -> list[int]:
 
 
 def need(port: int, host: str = "127.0.0.1") -> None:
-    """Check that a port is free.
+    """Check that a TCP port is free.
 
     Raises:
         RunError: it is in use, or the system refuses it.
@@ -55,11 +55,11 @@ def need(port: int, host: str = "127.0.0.1") -> None:
                 raise RunError(f"port {port} of {host} cannot be used: {error.strerror or error}.") from error
             owner = holder(port)
             by = f" by {owner}" if owner else " by another user's process"
-            raise RunError(f"port {port} is in use{by}: stop that, or choose other ports.") from error
+            raise RunError(f"port {port} is in use{by}: end that process, or choose other ports.") from error
 
 
 def holder(port: int) -> str | None:
-    """Return the name and number of the process that listens on a port, where this user may know it (Linux)."""
+    """Return the name and id of the process that listens on a port; None if unknown to this user or not on Linux."""
     sockets = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
     for folder in Path("/proc").glob("[0-9]*") if sockets else ():
         with contextlib.suppress(OSError):
@@ -74,13 +74,13 @@ def _listening_inodes(port: int) -> Sequence[str]:
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
                 fields = line.split()
-                if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:  # 0A: it listens
+                if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:  # 0A: state LISTEN
                     inodes.append(fields[9])
     return inodes
 
 
-MARK = "FEDFLOOR_LIVE"  # in the environment of every process of a trial park, and of what they start: the park's folder
-TAIL = 15  # lines of a log that are shown
+MARK = "FEDFLOOR_LIVE"  # variable with the park's folder in the environment of its processes and their children
+TAIL = 15  # lines of a log in a message
 GRACE_S = 8.0
 LIST = "live.json"
 
@@ -90,10 +90,10 @@ class ParkProcess:
     """A process of a trial park.
 
     Args:
-        name: shown to people.
+        name: name in messages.
         kind: ``broker``, ``edge``, ``device``, ``cloud`` or ``alarms``.
-        pid: its number.
-        log: file of its output.
+        pid: its process id.
+        log: file with its output.
     """
 
     name: str
@@ -107,9 +107,9 @@ class Crew:
     """All processes of a trial park.
 
     Attributes:
-        folder: the park's; its path is the mark that the processes carry.
-        members: in the order in which they were started.
-        children: those that this very process started.
+        folder: the park's folder, whose path marks the processes in their environment.
+        members: the processes in the order of their start.
+        children: the processes that this process started itself.
     """
 
     folder: Path
@@ -118,7 +118,7 @@ class Crew:
 
     @classmethod
     def of(cls, folder: Path) -> Crew:
-        """Return the crew of a park that runs, or ran, in a folder."""
+        """Return the processes of a park that runs, or ran, in a folder."""
         try:
             rows = json.loads((folder / LIST).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -128,16 +128,16 @@ class Crew:
     def start(
         self, name: str, kind: str, words: Sequence[str], cwd: Path, env: Mapping[str, str], files: int = 0
     ) -> ParkProcess:
-        """Start a process in a session of its own.
+        """Start a process in its own session, add it to the members, and return it.
 
         Args:
             kind: see :class:`ParkProcess`.
-            cwd: where its relative paths begin.
-            env: its environment, beside this process's.
-            files: how many files it may have open, as far as this process may grant them; 0: as many as this process.
+            cwd: its working directory.
+            env: environment variables in addition to this process's.
+            files: limit on open files, as far as this process may set it; 0: the limit of this process.
 
         Raises:
-            RunError: there is no such program.
+            RunError: the program cannot be started.
         """
         log = self.folder / "logs" / f"{name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -160,7 +160,7 @@ class Crew:
         return self.members[-1]
 
     def alive(self, process: ParkProcess) -> bool:
-        """Return whether a process runs; another process that has its number by now does not count."""
+        """Return whether a process runs; a later process with the same id does not count."""
         if process.pid in self.children:
             return self.children[process.pid].poll() is None
         return _is_marked(Path("/proc") / str(process.pid), self.folder)
@@ -169,7 +169,7 @@ class Crew:
         """Check that processes still run.
 
         Raises:
-            RunError: one died; shows the last lines of its log.
+            RunError: a process died; shows the last lines of its log.
         """
         for process in watched:
             if not self.alive(process):
@@ -183,8 +183,8 @@ class Crew:
         """Wait until a condition holds.
 
         Args:
-            goal: the condition in words, for the error.
-            ready: tests it.
+            goal: description of the condition, for the error.
+            ready: returns whether the condition holds.
             watched: the processes that must run meanwhile.
             seconds: the longest wait.
 
@@ -196,17 +196,17 @@ class Crew:
             self.need(watched)
             if time.monotonic() > end:
                 last = "\n".join(f"{process.name}:\n{tail(Path(process.log), 5)}" for process in watched)
-                raise RunError(f"{goal}: not so after {seconds:.0f} s. Last lines of the logs:\n{last}")
+                raise RunError(f"{goal}: not reached after {seconds:.0f} s. Last lines of the logs:\n{last}")
             time.sleep(0.05)
 
     def left(self) -> set[int]:
-        """Return the numbers of all processes that carry the park's mark, beside this one."""
+        """Return the ids of all processes with the park's mark except this one."""
         for child in self.children.values():
-            child.poll()  # else it would stay as a zombie
+            child.poll()  # otherwise it would remain as a zombie
         return set(marked(self.folder)) - {os.getpid()}
 
     def stop(self) -> int:
-        """End every process, last started first; then whatever they left behind. Return how many there were."""
+        """End all processes, the last started first, then their remaining children; return the number of processes."""
         ours = self.left()
         for kind in dict.fromkeys(process.kind for process in reversed(self.members)):
             group = {process.pid for process in self.members if process.kind == kind} & ours
@@ -220,14 +220,14 @@ class Crew:
         return len(ours)
 
     def wait_until_gone(self, group: set[int], seconds: float) -> None:
-        """Wait until none of these processes runs, for at most so many seconds."""
+        """Wait until none of these processes runs, for at most ``seconds``."""
         end = time.monotonic() + seconds
         while group & self.left() and time.monotonic() < end:
             time.sleep(0.05)
 
 
 def tail(log: Path, lines: int = TAIL) -> str:
-    """Return the last lines of a log."""
+    """Return the last lines of a log as text."""
     try:
         return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) or "(its log is empty)"
     except OSError:
@@ -235,14 +235,14 @@ def tail(log: Path, lines: int = TAIL) -> str:
 
 
 def marked(folder: Path) -> Iterator[int]:
-    """Yield the numbers of all living processes that carry a park's mark (Linux)."""
+    """Yield the ids of all running processes with a park's mark (Linux)."""
     for place in Path("/proc").glob("[0-9]*"):
         if _is_marked(place, folder):
             yield int(place.name)
 
 
 def resident_mb(pid: int) -> float | None:
-    """Return the memory that a process has resident, in millions of bytes (Linux)."""
+    """Return the resident memory of a process in MB; None if it is unknown (Linux)."""
     with contextlib.suppress(OSError, IndexError, ValueError):
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
     return None

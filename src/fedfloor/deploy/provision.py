@@ -1,4 +1,4 @@
-"""One folder per machine with its keys, certificates and settings; run again, provisioning adds what is new."""
+"""Provisioning: one folder per machine with keys, certificates and settings; a repetition adds only new files."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from fedfloor.errors import RunError, SettingError, unknown
 
 @dataclass(frozen=True)
 class Index:
-    """The index of an authority.
+    """The index of an authority's certificates.
 
     Args:
         park: name of the park.
         numbers: device → its number in the experiment.
-        revoked: (name, serial, time) of each certificate that is good no more.
-        out: names that get no new certificate until ``--renew``.
-        issued: name → the serials of all its certificates, also of those before a renewal, which are good until they
-            run out: a revocation covers all of them.
+        revoked: (name, serial, time) of each revoked certificate.
+        out: names that receive no new certificate until ``--renew``.
+        issued: name → serials of all its certificates; those before a renewal stay valid until they expire, so that
+            a revocation covers all of them.
     """
 
     park: str
@@ -48,7 +48,7 @@ def read_index(path: Path) -> Index:
     """Read an index that :func:`index_json` wrote.
 
     Raises:
-        SettingError: it is something else.
+        SettingError: the file is missing or has another content.
     """
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
@@ -57,12 +57,12 @@ def read_index(path: Path) -> Index:
                       {n: tuple(int(s, 16) for s in some) for n, some in body.get("issued", {}).items()})  # fmt: skip
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise SettingError(
-            f"{path} cannot be read ({error}): put it back from a copy, or start in a new folder."
+            f"{path} cannot be read ({error}): restore it from a copy, or start in a new folder."
         ) from error
 
 
 def index_json(index: Index) -> bytes:
-    """Return an index as JSON."""
+    """Return an index as encoded JSON."""
     body = {
         "park": index.park, "numbers": dict(index.numbers), "out": list(index.out),
         "revoked": [[name, f"{serial:x}", when] for name, serial, when in index.revoked],
@@ -74,7 +74,7 @@ def index_json(index: Index) -> bytes:
 def serials_issued(
     index: Index, holders: Mapping[str, Certified], out: Path, files: Mapping[PurePosixPath, bytes]
 ) -> dict[str, tuple[int, ...]]:
-    """Return the serials of all certificates so far: those known, those that lie there, and those just made."""
+    """Return name → serials of all certificates: those of the index, those in ``out``, and those in ``files``."""
     serials = dict(index.issued)
     for name, holder in holders.items():
         certificates = [authority.certificate(out / holder.cert)] if (out / holder.cert).exists() else []
@@ -92,10 +92,10 @@ class Done:
     """The result of provisioning.
 
     Args:
-        folder: where everything lies.
-        rows: for each certificate its name, state (``new``, ``kept``, ``renewed``, ``revoked``) and last day.
-        written: files that are new or changed, as paths in ``folder``.
-        notes: the next steps.
+        folder: the folder of all files.
+        rows: name, state (``new``, ``kept``, ``renewed``, ``revoked``) and last day of each certificate.
+        written: new or changed files, as paths relative to ``folder``.
+        notes: the next steps for the user.
     """
 
     folder: Path
@@ -108,23 +108,23 @@ def provision(
     park: ParkFile, out: Path, revoke: Sequence[str] = (), renew: Sequence[str] = (),
     at: dt.datetime | None = None, user: str | None = None,
 ) -> Done:  # fmt: skip
-    """Write certificates, keys and settings for every machine of a park; files that are valid already stay.
+    """Write certificates, keys and settings for every machine of a park; valid files are kept.
 
     Args:
         park: the park.
-        out: the folder; ``authority`` in it stays on this machine, the others go to the machines.
-        revoke: names whose certificates are good no more, from the brokers' next reload on.
-        renew: names that get a new certificate and key now.
+        out: the folder; its subfolder ``authority`` stays on this machine, the others are for the machines.
+        revoke: names whose certificates are revoked, effective from the brokers' next reload.
+        renew: names that receive a new certificate and key.
         at: the time; default: this machine's clock.
-        user: account that runs brokers that are started as root.
+        user: account of brokers that are started as root.
 
     Raises:
-        SettingError: an unknown name, a folder of another park, numbers of devices that would change, an experiment
-            that cannot be read.
-        RunError: something could not be written; nothing was changed.
+        SettingError: a name is unknown, the folder is of another park, a device's number would change, or the
+            experiment cannot be read.
+        RunError: a file could not be written; nothing was changed.
     """
     moment = at or authority.now()
-    fits = tuple(f"warning: {line}" for line in misfits(park))  # an experiment that cannot be read ends it here
+    fits = tuple(f"warning: {line}" for line in misfits(park))  # raises if the experiment cannot be read
     index, ca = authority_of(park, out, moment)
     holders = {entry.holder.name: entry for entry in certified(park)}
     known = {*holders, *index.numbers, *index.out}
@@ -154,34 +154,34 @@ def provision(
 
 
 def authority_of(park: ParkFile, out: Path, at: dt.datetime) -> tuple[Index, Authority]:
-    """The authority and its memory, or new ones in a folder that is empty."""
+    """Return a folder's index and authority; create both in an empty folder."""
     path = out / INDEX
     if not path.exists():
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise SettingError(f"--out {out}: holds something else already: name an empty or a new folder.")
+            raise SettingError(f"--out {out}: the folder holds other files: name an empty or a new folder.")
         return Index(park.name), authority.found(park.name, at)
     index = read_index(path)
     if index.park != park.name:
-        raise SettingError(f"--out {out} is that of park '{index.park}', not of '{park.name}': name another folder.")
+        raise SettingError(f"--out {out} is the folder of park '{index.park}', not '{park.name}': name another folder.")
     return index, authority.load(out / "authority")
 
 
 def check_roles(holders: Mapping[str, Certified], index: Index) -> None:
-    """Raise SettingError where a device has the name of an earlier edge, broker or bridge, or the other way round.
+    """Raise SettingError if a device has the name of an earlier edge, broker or bridge, or the reverse.
 
-    Whoever has the earlier certificate's key would have the new holder's rights.
+    The key of the earlier certificate would give its owner the new holder's rights.
     """
     for name, one in holders.items():
         if name in index.issued and (name in index.numbers) != (one.what == "device"):
             before = "a device" if name in index.numbers else "no device"
             raise SettingError(
-                f"'{name}' ({one.what}) was {before} when it was provisioned before, and a certificate of that may "
-                "still be good: choose another name."
+                f"'{name}' ({one.what}) was {before} when it was provisioned before, and that certificate may still "
+                "be valid: choose another name."
             )
 
 
 def check_numbers(park: ParkFile, index: Index) -> None:
-    """Raise SettingError where a device would change its number, or take another's."""
+    """Raise SettingError if a device would change its number, or take another device's."""
     for device in park.device:
         before = index.numbers.get(device.name, device.number)
         if before != device.number:
@@ -193,8 +193,8 @@ def check_numbers(park: ParkFile, index: Index) -> None:
     for device in park.device:
         if device.number is not None and holders.get(device.number, device.name) != device.name:
             raise SettingError(
-                f"device '{device.name}' has number {device.number}, which '{holders[device.number]}' was provisioned "
-                "with: give it another."
+                f"device '{device.name}' has number {device.number}, with which '{holders[device.number]}' was "
+                "provisioned: choose another."
             )
 
 
@@ -202,7 +202,7 @@ def add_certificate(
     entry: Certified, park: ParkFile, ca: Authority, out: Path, files: Files, at: dt.datetime, *,
     fresh: bool, gone: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """Put a new certificate into ``files`` unless there is a good one; return its row."""
+    """Add a new certificate to ``files`` unless a valid one exists; return its row of the result."""
     path, holder = out / entry.cert, entry.holder
     row = {"name": holder.name, "what": entry.what, "folder": str(entry.cert.parent), "state": "kept", "until": None}
     if gone:
@@ -224,12 +224,12 @@ def _still_good(cert: x509.Certificate, holder: Holder, at: dt.datetime) -> bool
 def revoked_serials(
     revoke: Iterable[str], holders: Mapping[str, Certified], out: Path, index: Index, at: dt.datetime
 ) -> Iterator[tuple[str, int, str]]:
-    """Yield name, serial and time of each certificate that is revoked now."""
+    """Yield name, serial and time of each certificate to be revoked now."""
     for name in revoke:
         path = out / (holders[name].cert if name in holders else PurePosixPath("devices", name, "device.crt"))
         present = (authority.certificate(path).serial_number,) if path.exists() else ()
         if not present and name not in index.out:
-            raise SettingError(f"--revoke {name}: there is no certificate of that name in {out}.")
+            raise SettingError(f"--revoke {name}: there is no certificate of this name in {out}. Check the name.")
         before = {serial for _, serial, _ in index.revoked}
         for serial in dict.fromkeys((*index.issued.get(name, ()), *present)):
             if serial not in before:
@@ -240,7 +240,7 @@ def add_settings(
     park: ParkFile, ca: Authority, revoked: Sequence[tuple[str, int, str]], gone: Sequence[str], out: Path,
     files: Files, at: dt.datetime, user: str | None, *, renewed: bool,
 ) -> None:  # fmt: skip
-    """Put every other file than certificates into ``files``."""
+    """Add all files other than certificates to ``files``."""
     reach = crosses(park)
     listed = out / "authority" / "revoked.crl"
     serials = [(serial, dt.datetime.fromisoformat(when)) for _, serial, when in revoked]
@@ -261,7 +261,7 @@ def crosses(park: ParkFile) -> bool:
     """Return whether the experiment's rounds reach devices of other factories.
 
     Raises:
-        SettingError: they do, and there is no broker at the cloud to relay what crosses.
+        SettingError: they do, and there is no broker at the cloud to relay the messages.
     """
     experiment = config.read(park.experiment)
     reaches = bool(foreign_requests(experiment, config.combined(experiment)))
@@ -274,7 +274,7 @@ def crosses(park: ParkFile) -> bool:
 
 
 def hubs(park: ParkFile) -> Iterator[tuple[PurePosixPath, broker.Hub]]:
-    """Yield each broker's folder, and whose broker it is."""
+    """Yield the folder and the site of each broker."""
     if park.cloud.transport == "mqtt":
         yield PurePosixPath("cloud"), park.cloud
     for factory in park.factory:
@@ -282,16 +282,16 @@ def hubs(park: ParkFile) -> Iterator[tuple[PurePosixPath, broker.Hub]]:
 
 
 def revoked_files(name: str, holders: Mapping[str, Certified], out: Path) -> list[Path]:
-    """The files of a revoked holder: a device's whole folder, else a certificate and its key."""
+    """Return the files of a revoked holder: a device's whole folder, otherwise a certificate and its key."""
     if name in holders and holders[name].what != "device":
         return [out / holders[name].cert, out / holders[name].key]
     return [path for path in (out / "devices" / name).glob("*") if path.is_file()]
 
 
 def write_files(out: Path, files: Files, gone: Sequence[Path]) -> list[PurePosixPath]:
-    """Write what is new or different: all of it beside the folder first, then renamed into place; delete the rest."""
+    """Write new and changed files, atomically by renaming, and delete ``gone``; return the written paths."""
     fresh = [path for path, text in files.items() if not (out / path).is_file() or (out / path).read_bytes() != text]
-    fresh.sort(key=lambda path: path == INDEX)  # the memory last
+    fresh.sort(key=lambda path: path == INDEX)  # the index last
     stage = None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -312,7 +312,7 @@ def write_files(out: Path, files: Files, gone: Sequence[Path]) -> list[PurePosix
 
 
 def create_file(path: Path, text: bytes, *, private: bool) -> None:
-    """Write a new file and its content to the disk; one that is private only its user can read."""
+    """Write a new file and flush it to the disk; a private file is readable only by its user."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o644), "wb") as file:
         file.write(text)
@@ -321,7 +321,7 @@ def create_file(path: Path, text: bytes, *, private: bool) -> None:
 
 
 def misfits(park: ParkFile) -> Iterator[str]:
-    """Yield where the experiment describes another park than the park file, and how to mend it."""
+    """Yield a message for each difference between the experiment and the park file, with the remedy."""
     described, where = config.read(park.experiment).park, park.experiment.name
     for key, count, listed in (
         ("devices", described.devices, len(park.device)),
@@ -332,16 +332,16 @@ def misfits(park: ParkFile) -> Iterator[str]:
     names = [factory.name for factory in park.factory]
     factories = [names.index(device.factory) for device in sorted(park.device, key=lambda device: device.number or 0)]
     if described.factories not in (None, 1) and described.assignment != tuple(factories):
-        yield f"the edges ask for devices where the park file has them: set park.assignment = {factories} in {where}"
+        yield f"the experiment's assignment differs from the park file's: set park.assignment = {factories} in {where}"
 
 
 def next_steps(
     park: ParkFile, index: Index, rows: Sequence[Mapping[str, Any]], written: Sequence[PurePosixPath],
     revoke: Sequence[str],
 ) -> Iterator[str]:  # fmt: skip
-    """Yield the next steps."""
+    """Yield the next steps for the user: the files to copy and the services to restart."""
     names = {device.name for device in park.device}
-    again = bool(index.numbers)  # else nothing runs yet
+    again = bool(index.numbers)  # otherwise nothing runs yet
     for place, hub in hubs(park) if again else ():
         changed = {path.name for path in written if path.parent == place}
         if "mosquitto.conf" in changed or {"broker.crt", "bridge.crt"} & changed:
@@ -355,9 +355,9 @@ def next_steps(
     if again and PurePosixPath(ALARMS, f"{ALARMS}.toml") in written:
         yield f"copy {ALARMS} to the machine that keeps alarms and restart it: systemctl restart fedfloor-alarms"
     for name in revoke:
-        yield f"'{name}' is shut out from then on, and gets no certificate until --renew {name}"
+        yield f"'{name}' has no access after that, and receives no certificate until --renew {name}"
     for row in rows:
         if row["state"] == "renewed":
-            yield f"'{row['name']}' has a new certificate: copy {row['folder']} to its machine, restart what runs there"
+            yield f"'{row['name']}' has a new certificate: copy {row['folder']} to its machine, restart its services"
     for name in sorted(set(index.numbers) - names - set(index.out) - set(revoke)):
-        yield f"device '{name}' is no longer in the park file, but its certificate is good: --revoke {name} ends that"
+        yield f"device '{name}' is no longer in the park file, but its certificate is valid: --revoke {name} revokes it"

@@ -1,6 +1,6 @@
-"""The small TOML file that each process on a real machine is started with: ``fedfloor cloud|edge|device FILE``.
+"""The TOML settings file of each process on a real machine: ``fedfloor cloud|edge|device FILE``.
 
-Paths in a file are relative to its folder.
+Paths in a file are relative to the file's folder.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ T = TypeVar("T")
 
 
 def read(kind: type[T], path: Path | str) -> T:
-    """Read a file of settings.
+    """Return the settings in a file.
 
     Args:
         kind: one of :class:`DeviceSettings`, :class:`EdgeSettings`, :class:`CloudSettings`, :class:`AlarmSettings`.
 
     Raises:
-        SettingError: the file is missing, is not TOML, or holds a wrong key or value; names the file and the key.
+        SettingError: the file is missing or not TOML, or a key or value is wrong; the message names file and key.
     """
     path = Path(path)
     try:
@@ -39,7 +39,7 @@ def read(kind: type[T], path: Path | str) -> T:
 
 
 def to_toml(settings: object) -> str:
-    """Return settings as the text of a file that :func:`read` reads; what is not set is left out.
+    """Return settings as the TOML text of a settings file, without values that are not set.
 
     >>> from fedfloor.deploy.settings import Endpoint
     >>> print(to_toml(Endpoint("127.0.0.1", 1883)), end="")
@@ -52,28 +52,28 @@ def to_toml(settings: object) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return settings, or a value in them, as tables, lists, texts and numbers of TOML; defaults are left out."""
+    """Return settings, or a value in them, as values of TOML; defaults are left out."""
     if is_dataclass(value):
         rows = {
             entry.name: plain(getattr(value, entry.name))
             for entry in fields(value)
             if getattr(value, entry.name) != entry.default
         }
-        return dict(sorted(rows.items(), key=lambda row: isinstance(row[1], (dict, list))))  # tables stand last
+        return dict(sorted(rows.items(), key=lambda row: isinstance(row[1], (dict, list))))  # tables come last in TOML
     if isinstance(value, tuple):
         return [plain(entry) for entry in value]
     return str(value) if isinstance(value, Path) else value
 
 
 def from_table(kind: type[Any], body: object, where: str, folder: Path) -> Any:
-    """Return settings of a kind from a table.
+    """Return settings of a class from a TOML table.
 
     Args:
         where: the file and the key, for errors.
-        folder: where relative paths begin.
+        folder: base of relative paths.
 
     Raises:
-        SettingError: a key is unknown or missing, or a value is out of its range.
+        SettingError: a key is unknown or missing, or a value is out of range.
     """
     if not isinstance(body, dict):
         raise SettingError(f"{where} = {body!r}: must be a table.")
@@ -93,10 +93,10 @@ def from_table(kind: type[Any], body: object, where: str, folder: Path) -> Any:
 
 
 def from_value(hint: Any, value: object, where: str, folder: Path) -> Any:
-    """Return the value of a key as the type that its field has; the arguments are those of :func:`from_table`.
+    """Return a TOML value converted to the type of its field, ``hint``; other arguments as :func:`from_table`.
 
     Raises:
-        SettingError: it is of another type.
+        SettingError: the value has another type.
     """
     if isinstance(hint, types.UnionType):
         (hint,) = (entry for entry in typing.get_args(hint) if entry is not types.NoneType)
@@ -118,8 +118,8 @@ def from_value(hint: Any, value: object, where: str, folder: Path) -> Any:
 
 
 CLOUD = "cloud"  # the sender of the cloud's requests
-ALARMS = "alarms"  # the name, and the folder, of the process that keeps alarms
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # no '/', '+' or '#': names are parts of topics
+ALARMS = "alarms"  # name and folder of the process that keeps alarms
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # without '/', '+' and '#', as names are parts of topics
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Endpoint:
     """The address of a broker or a server.
 
     Args:
-        host: name or IP address.
+        host: host name or IP address.
         port: TCP port, 1 to 65535.
     """
 
@@ -144,12 +144,12 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Tls:
-    """The files that identify a process.
+    """The TLS files of a process.
 
     Args:
-        ca: certificate of the authority that it trusts.
-        cert: its certificate, whose common name is the process's name.
-        key: its private key.
+        ca: certificate of the trusted authority.
+        cert: certificate of the process, with its name as common name.
+        key: private key of the process.
     """
 
     ca: Path
@@ -162,9 +162,9 @@ class DataSource:
     """The source of a device's samples.
 
     Args:
-        kind: ``"partition"`` (its share of the experiment's data, for trials), ``"folder"`` or ``"function"``.
-        path: of the folder.
-        name: ``module:function`` that returns the samples of a tick.
+        kind: ``"partition"`` (a share of the experiment's data, for trials), ``"folder"`` or ``"function"``.
+        path: path of the folder.
+        name: ``module:function``; the function returns the samples of a tick.
     """
 
     kind: str = "partition"
@@ -173,7 +173,7 @@ class DataSource:
 
     def __post_init__(self) -> None:
         require(self.kind in ("partition", "folder", "function"), "kind", self.kind, "partition, folder or function")
-        require(self.kind != "folder" or self.path is not None, "path", self.path, "a folder, where kind = 'folder'")
+        require(self.kind != "folder" or self.path is not None, "path", self.path, "a folder, for kind = 'folder'")
         require(self.kind != "function" or bool(self.name), "name", self.name, "module:function, for kind = 'function'")
 
 
@@ -184,13 +184,13 @@ REACH = ("park", "factory")
 
 @dataclass(frozen=True)
 class Deadlines:
-    """The longest waits, after which a request counts as lost, in seconds.
+    """The longest waits in s, after which a request counts as lost.
 
     Args:
-        visit_s: for one visit to a device, its training included.
-        probe_s: for one answer to a question.
-        join_s: when the edge starts, for devices to connect; at the cloud, for the holdings of all devices.
-        round_s: for a whole round of a factory.
+        visit_s: wait for a visit to a device with its training.
+        probe_s: wait for the answer to a probe.
+        join_s: wait for devices to connect when the edge starts; at the cloud, for the holdings of all devices.
+        round_s: wait for a whole round of a factory.
     """
 
     visit_s: float = 600.0
@@ -209,10 +209,10 @@ UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def span_s(text: str, name: str) -> int:
-    """Return the seconds of a text such as ``"90s"``, ``"30m"``, ``"24h"`` or ``"7d"``.
+    """Return a span such as ``"90s"``, ``"30m"``, ``"24h"`` or ``"7d"`` in s.
 
     Raises:
-        SettingError: it is something else, no time at all, or more than a leap year.
+        SettingError: the text has another form, or the span is zero or more than 366 days.
 
     >>> span_s("24h", "every")
     86400
@@ -226,19 +226,19 @@ def span_s(text: str, name: str) -> int:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The ``[schedule]`` table: for which reasons ``fedfloor schedule`` starts a run. Spans are texts: ``"24h"``.
+    """The ``[schedule]`` table: conditions for ``fedfloor schedule`` to start a run. Spans are texts: ``"24h"``.
 
     Args:
         every: span from the start of a run to the start of the next.
-        at: time of day, ``"02:00"``, by the clock and the time zone of the machine that waits.
-        windows: so many new windows in the buffers of all devices together, since the last run was started.
-        drift: so many devices that began to report drift since the last run was started.
-        pause: ``windows`` and ``drift`` start no run sooner after the start of the last one.
-        look: span from one look to the next.
-        release: the devices that a run's model is released to if it is better than the version in use: ``"canary"`` or
-            ``"all"``; left out, it is announced alone.
+        at: time of day, ``"02:00"``, by clock and time zone of the machine that runs ``fedfloor schedule``.
+        windows: number of new windows in all devices' buffers since the start of the last run.
+        drift: number of devices that began to report drift since the start of the last run.
+        pause: shortest span from the start of a run to one started by ``windows`` or ``drift``.
+        look: span between two checks of the conditions.
+        release: devices that receive a run's model if it is better than the version in use: ``"canary"`` or ``"all"``;
+            default: the model is only announced.
         canary: names of devices, for ``release = "canary"``.
-        epsilon: of all runs of a private experiment together; a run that would go beyond is not started.
+        epsilon: privacy budget of all runs of a private experiment; a run that would exceed it is not started.
     """
 
     every: str | None = None
@@ -265,16 +265,16 @@ class Schedule:
             require(count is None or count >= 1, f"schedule.{name}", count, "a whole number of at least 1")
         require(self.release in (None, "canary", "all"), "schedule.release", self.release, "canary or all")
         fits = (self.release == "canary") == bool(self.canary)
-        require(fits, "schedule.canary", list(self.canary), 'names of devices where release = "canary", else left out')
+        require(fits, "schedule.canary", list(self.canary), 'names of devices, for release = "canary" only')
 
     @property
     def reports(self) -> bool:
-        """Whether it needs what devices report."""
+        """Whether a condition depends on devices' reports."""
         return self.windows is not None or self.drift is not None
 
     @property
     def time(self) -> dt.time | None:
-        """The time of day in ``at``."""
+        """The time of day in ``at``; None without ``at``."""
         match = self.at is not None and CLOCK_TIME.fullmatch(self.at)
         require(self.at is None or bool(match), "schedule.at", self.at, 'a time of day, such as "02:00"')
         return dt.time(int(match[1]), int(match[2])) if match else None
@@ -282,7 +282,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Named:
-    """A device by its name and its number in the experiment; ``edge`` names the edge of a device of another factory."""
+    """A device's name and number in the experiment; ``edge`` names the edge of a device of another factory."""
 
     name: str
     device: int
@@ -295,21 +295,21 @@ class Named:
 
 @dataclass(frozen=True)
 class DeviceSettings:
-    """A device agent.
+    """Settings of a device agent.
 
     Args:
-        park: the park's name, part of every topic.
-        name: the device's, and its certificate's.
-        factory: number of the factory it stands in.
+        park: name of the park, part of every topic.
+        name: name of the device and of its certificate.
+        factory: number of its factory.
         device: its number in the experiment.
         broker: the MQTT broker of its factory.
         experiment: the experiment file.
-        memory: folder of the files that it keeps between visits.
+        memory: folder of the files kept between visits.
         state: folder for its log and counters.
-        tls: without it, nothing is encrypted or authenticated: for tests only.
+        tls: TLS files; None: no encryption or authentication, for tests only.
         data: the source of its samples.
-        predict: folder of files that grow, whose rows a released model predicts.
-        edge: the name of its factory's edge, from which alone it takes the facts of a sample.
+        predict: folder with growing files, for whose rows a released model makes predictions.
+        edge: name of its factory's edge, the only one from which it accepts the facts of a sample.
     """
 
     park: str
@@ -334,31 +334,30 @@ class DeviceSettings:
 
     @property
     def models(self) -> Path:
-        """Folder of the models that it predicts with, and of the parts of them that are its own."""
+        """The folder of the models for predictions, with their personal parts."""
         return self.state / "models"
 
 
 @dataclass(frozen=True)
 class EdgeSettings:
-    """An edge service at a factory's base station.
+    """Settings of an edge service at a factory's base station.
 
     Args:
-        park: the park's name, part of every topic.
-        name: the edge's, and its certificate's.
-        factory: its factory's number.
+        park: name of the park, part of every topic.
+        name: name of the edge and of its certificate.
+        factory: number of its factory.
         broker: the MQTT broker of its factory.
         experiment: the experiment file.
         state: folder for its log and counters.
-        devices: those of its factory.
-        neighbours: those of other factories, reached over the bridge between brokers.
-        tls: without it, nothing is encrypted: for tests only.
-        deadlines: its longest waits.
-        samples: as the cloud's.
-        acl: the access list of its factory's broker, where it runs on the same machine: a device that floods loses its
-            rights there.
-        reach: ``"factory"`` where it was provisioned for experiments whose rounds stay within factories: then it may
-            send nothing to other factories' devices.
-        cloud: the cloud's MQTT broker; left out, requests come through Flower's SuperNode on the same machine.
+        devices: the devices of its factory.
+        neighbours: devices of other factories, reached over the bridge between brokers.
+        tls: TLS files; None: no encryption or authentication, for tests only.
+        deadlines: the longest waits.
+        samples: as of :class:`CloudSettings`.
+        acl: access list of its factory's broker on the same machine, from which devices that flood it are removed.
+        reach: ``"factory"`` if it was provisioned for rounds within factories, so that it cannot send to devices of
+            other factories.
+        cloud: the cloud's MQTT broker; None: requests arrive through Flower's SuperNode on the same machine.
     """
 
     park: str
@@ -388,12 +387,12 @@ class EdgeSettings:
 
 @dataclass(frozen=True)
 class CloudEdge:
-    """An edge as the cloud knows it.
+    """An edge in the settings of the cloud.
 
     Args:
-        name: its name.
-        factory: its factory's number.
-        devices: of its factory; where they are given, an edge that lists others is refused.
+        name: name of the edge.
+        factory: number of its factory.
+        devices: devices of its factory; if given, an edge that lists other devices is refused.
     """
 
     name: str
@@ -407,20 +406,20 @@ class CloudEdge:
 
 @dataclass(frozen=True)
 class CloudSettings:
-    """The cloud.
+    """Settings of the cloud.
 
     Args:
-        park: the park's name.
+        park: name of the park.
         experiment: the experiment file.
-        out: the run's folder.
-        edges: one per factory.
+        out: the folder of the run.
+        edges: the edges, one per factory.
         broker: the cloud's MQTT broker.
-        tls: without it, nothing is encrypted: for tests only.
-        transport: ``"mqtt"``, or ``"flower"`` where the loop runs as Flower's ServerApp and needs no broker.
-        deadlines: its longest waits.
-        samples: ``"experiment"`` where all devices hold their share of the experiment's data, ``"devices"`` where each
-            reports its own.
-        schedule: for which reasons ``fedfloor schedule`` starts a run.
+        tls: TLS files; None: no encryption or authentication, for tests only.
+        transport: ``"mqtt"``, or ``"flower"`` for a loop that runs as Flower's ServerApp without a broker.
+        deadlines: the longest waits.
+        samples: ``"experiment"`` if each device holds a share of the experiment's data, ``"devices"`` if each device
+            reports its own samples.
+        schedule: conditions for ``fedfloor schedule`` to start a run.
     """
 
     park: str
@@ -441,7 +440,7 @@ class CloudSettings:
         check_distinct("name", [entry.name for entry in self.edges])
         require(self.transport in TRANSPORTS, "transport", self.transport, " or ".join(TRANSPORTS))
         needs = self.transport == "mqtt" and self.broker is None
-        require(not needs, "broker", None, "a host and a port, where transport = 'mqtt'")
+        require(not needs, "broker", None, "a host and a port, for transport = 'mqtt'")
 
 
 @dataclass(frozen=True)
@@ -449,9 +448,9 @@ class AlarmSource:
     """A factory whose devices' alarms are kept.
 
     Args:
-        name: the factory's.
+        name: name of the factory.
         broker: its MQTT broker.
-        devices: names of its devices; messages about others are passed over.
+        devices: names of its devices; messages about other devices are ignored.
     """
 
     name: str
@@ -465,13 +464,13 @@ class AlarmSource:
 
 @dataclass(frozen=True)
 class AlarmSettings:
-    """The process that keeps the alarms of a park.
+    """Settings of the process that keeps the alarms of a park.
 
     Args:
-        park: the park's name.
-        state: folder of what is kept.
-        tls: its certificate, with which every factory's broker lets it read.
-        factories: with their brokers and devices.
+        park: name of the park.
+        state: folder for the alarms.
+        tls: its TLS files, with which it may read at every factory's broker.
+        factories: the factories, with their brokers and devices.
     """
 
     park: str
@@ -492,7 +491,7 @@ def check_name(name: str, key: str) -> None:
 
 
 def check_distinct(key: str, values: list[Any]) -> None:
-    """Raise SettingError where a value stands twice."""
+    """Raise SettingError if a value occurs twice."""
     twice = sorted({value for value in values if values.count(value) > 1})
     if twice:
-        raise SettingError(f"{key} {twice[0]!r} is given twice: each must have its own.")
+        raise SettingError(f"{key} {twice[0]!r} is given twice: each value must be unique.")

@@ -1,7 +1,7 @@
-"""Signatures of messages: each process signs with the key of its certificate, and accepts what its peers signed.
+"""Signatures of messages: each process signs with the key of its certificate, and checks the signatures of its peers.
 
-A broker can drop or delay what it relays, and no more: a signature covers the header, which names sender, receiver,
-run, round, session and number of the message, the message that it answers, and the SHA-256 of its arrays.
+A broker can only drop or delay messages: a signature covers the header, which holds sender, receiver, run, round,
+session and number of the message, the message that it answers, and the SHA-256 of its arrays.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from fedfloor.deploy import authority
 from fedfloor.deploy.settings import Tls
 from fedfloor.ranges import RefusedError
 
-PURPOSE = b"fedfloor message\0"  # so that a signature for anything else is never taken for that of a message
-CERTIFICATE = struct.Struct(">H")  # its length, before it; the signature follows
+PURPOSE = b"fedfloor message\0"  # separates signatures of messages from all others
+CERTIFICATE = struct.Struct(">H")  # length of the certificate, before certificate and signature
 REVOKED = "revoked.crl"
 NOT_OURS = (struct.error, ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.InvalidVersion)
-SEALS = 1024  # certificates whose check is remembered
+SEALS = 1024  # certificates whose check is cached
 
 
 class Signer:
-    """A process's certificate and key, and its park's authority.
+    """A signer and verifier of messages, with a process's certificate and key and its park's authority.
 
     Args:
-        tls: its files.
-        name: the process's, which is the common name of its certificate.
+        tls: the TLS files of the process.
+        name: name of the process and common name of its certificate.
 
     Raises:
         SettingError: a file is missing or unreadable.
@@ -44,14 +44,14 @@ class Signer:
         self._certificate = CERTIFICATE.pack(len(der)) + der
 
     def sign(self, header: bytes, purpose: bytes = PURPOSE) -> bytes:
-        """Return the seal of a header: this process's certificate, and its signature (ECDSA with SHA-256)."""
+        """Return the seal of a header: this process's certificate and signature (ECDSA with SHA-256)."""
         return self._certificate + self._key.sign(purpose + header, ec.ECDSA(hashes.SHA256()))
 
     def check(self, seal: bytes, header: bytes, sender: str, purpose: bytes = PURPOSE) -> None:
-        """Refuse a header that its sender did not sign.
+        """Check the seal of a header.
 
         Raises:
-            RefusedError: the certificate is no valid one of the park, or another's, or the signature does not fit.
+            RefusedError: the certificate is invalid, revoked or not the sender's, or the signature does not match.
         """
         if not seal:
             raise RefusedError("signature", "it is not signed.")
@@ -60,52 +60,55 @@ class Signer:
             cert = member(self._root, seal[CERTIFICATE.size : CERTIFICATE.size + length])
             key = cert.public_key()
             if not isinstance(key, ec.EllipticCurvePublicKey):
-                raise ValueError("its kind of key is none of the park")
+                raise ValueError("its type of key is not used in the park")
             key.verify(seal[CERTIFICATE.size + length :], purpose + header, ec.ECDSA(hashes.SHA256()))
         except NOT_OURS as error:
-            raise RefusedError("signature", f"no member of this park signed it ({type(error).__name__}).") from error
+            raise RefusedError("signature", f"its signer is no member of the park ({type(error).__name__}).") from error
         if authority.common_name(cert) != sender:
             raise RefusedError("signature", f"'{authority.common_name(cert)}' signed it, not '{sender}'.")
         if cert.serial_number in self.revoked():
             raise RefusedError("signature", f"the certificate of '{sender}' was revoked.")
         if not cert.not_valid_before_utc <= authority.now() <= cert.not_valid_after_utc:
-            raise RefusedError("signature", "its certificate is not good at this time: is this machine's clock right?")
+            raise RefusedError("signature", "its certificate is not valid now: check this machine's clock.")
 
     def revoked(self) -> frozenset[int]:
-        """Return the serials of revoked certificates, by the list that lies beside a hub's certificates."""
+        """Return the serials of revoked certificates, from the list beside a hub's certificates."""
         try:
             return serials(self._root, self._revoked, self._revoked.stat().st_mtime_ns)
         except (OSError, ValueError) as error:
             if self._revoked.exists():
                 raise RefusedError("signature", f"{self._revoked} cannot be read ({error}): copy it again.") from error
-            return frozenset()  # devices have none
+            return frozenset()  # devices have no list
 
 
 def signer_of(tls: Tls | None, name: str) -> Signer | None:
-    """Return a process's signer; None without certificates, where nothing is signed or checked."""
+    """Return a process's signer; None without TLS files, so that nothing is signed or checked."""
     return None if tls is None else Signer(tls, name)
 
 
 @lru_cache(maxsize=1)
 def serials(root: x509.Certificate, path: Path, changed_ns: int) -> frozenset[int]:  # noqa: ARG001, of the memory
-    """Return the serials in a list of revoked certificates.
+    """Return the serials in a certificate revocation list.
 
     Raises:
-        OSError, ValueError: it cannot be read, or the authority did not sign it.
+        OSError, ValueError: the list cannot be read, or was not signed by the authority.
     """
     listed, key = x509.load_pem_x509_crl(path.read_bytes()), root.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey) or not listed.is_signature_valid(key):
-        raise ValueError("the authority of this park did not sign it")
+        raise ValueError("it was not signed by the authority of this park")
     return frozenset(one.serial_number for one in listed)
 
 
 @lru_cache(maxsize=SEALS)
 def member(root: x509.Certificate, der: bytes) -> x509.Certificate:
-    """Return a certificate that an authority signed.
+    """Return a certificate after checking that the authority signed it.
+
+    Args:
+        root: the authority's certificate.
+        der: the certificate in DER format.
 
     Raises:
-        ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, InvalidVersion: it cannot be read, or the
-            authority did not sign it.
+        ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, InvalidVersion: it is malformed or not signed.
     """
     cert = x509.load_der_x509_certificate(der)
     cert.verify_directly_issued_by(root)

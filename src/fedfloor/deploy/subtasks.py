@@ -1,4 +1,4 @@
-"""Subtasks that the cloud sends to edges, and the results and answers that come back, as checked messages."""
+"""Subtasks from the cloud to edges, and the edges' results and answers, as checked messages."""
 
 from __future__ import annotations
 
@@ -40,28 +40,28 @@ from fedfloor.ranges import RefusedError
 
 
 def read_answer(node: Probe, device: int, answer: object, arrays: Arrays, engine: Engine) -> Any:
-    """Return a device's answer to a question, checked: a vector where the question asks for one, else JSON.
+    """Return a device's checked answer to a question: a vector if the question is for a vector, otherwise JSON.
 
     Args:
-        answer: the answer as JSON.
+        answer: the received JSON.
         arrays: the arrays of the answer's message; a vector is the one named ``answer``.
 
     Raises:
-        RefusedError: it is no answer to this question.
+        RefusedError: the answer does not fit the question.
     """
     expected = question_of(node, "kind")
     if not expected.vector:
         if arrays:
-            raise RefusedError("kind", f"arrays came; the answer to '{node.what}' is JSON without arrays.")
+            raise RefusedError("kind", f"received arrays; the answer to '{node.what}' is JSON without arrays.")
         with ranges.of("answer"):
             return expected.checked(answer, device, engine)
     kind, size = engine.network.flat.numpy().dtype, expected.length(engine)
     if set(arrays) != {"answer"}:
-        raise RefusedError("names", f"{sorted(arrays)} came; one array, 'answer', is expected.")
+        raise RefusedError("names", f"received {sorted(arrays)}, expected one array, 'answer'.")
     array = arrays["answer"]
     if array.dtype != kind or array.ndim != 1 or not array.size or size not in (None, array.size):
         length = "any" if size is None else size
-        raise RefusedError("shape", f"{array.dtype} {list(array.shape)} came; {kind} [{length}] is expected.")
+        raise RefusedError("shape", f"received {array.dtype} {list(array.shape)}, expected {kind} [{length}].")
     with ranges.of("answer"):
         ranges.vector(array, "it")
         vector = torch.from_numpy(np.array(array))
@@ -70,10 +70,10 @@ def read_answer(node: Probe, device: int, answer: object, arrays: Arrays, engine
 
 
 def question_of(node: Probe, reason: str) -> Question:
-    """Return the question that a message names.
+    """Return the question of a probe.
 
     Raises:
-        RefusedError: there is no question of that name; counted under ``reason``.
+        RefusedError: its name is unknown; counted under ``reason``.
     """
     try:
         return question(node)
@@ -82,14 +82,14 @@ def question_of(node: Probe, reason: str) -> Question:
 
 
 def length_refusals(answers: Mapping[int, Any], *, some: bool = False) -> dict[int, RefusedError]:
-    """Return a refusal for each device whose vector differs in length from the vectors of most devices.
+    """Return a refusal for each device whose vector differs in length from the majority's: device → refusal.
 
-    The number of features is known to the devices alone, so that only a comparison can check it. Where two lengths are
+    Only devices have the number of features, so that it can be checked only by comparison. If two lengths are
     equally frequent, all vectors are refused.
 
     Args:
         answers: device → answer; only vectors are compared.
-        some: whether other devices answer elsewhere: then no device is refused unless more than half agree.
+        some: whether these are only a part of the devices; then none is refused without an absolute majority.
     """
     sizes = {k: answers[k].numel() for k in sorted(answers) if isinstance(answers[k], torch.Tensor)}
     if len(set(sizes.values())) < 2:
@@ -100,25 +100,25 @@ def length_refusals(answers: Mapping[int, Any], *, some: bool = False) -> dict[i
     tie = agree == next_most
     expected = "the devices agree on no length" if tie else f"most devices send {usual}"
     return {
-        k: RefusedError("shape", f"{size} numbers came; {expected}.")
+        k: RefusedError("shape", f"received {size} numbers; {expected}.")
         for k, size in sizes.items()
         if tie or size != usual
     }
 
 
-About = dict[str, Any]  # of a message's header
-SLACK = 4.0  # between the medians of an edge, of the devices that answered so far, and those of all devices
-ROUNDING = 1e-3  # of float32 sums
+About = dict[str, Any]  # the ``about`` of a message's header
+SLACK = 4.0  # tolerated ratio between the median of an edge or of the devices so far, and that of all devices
+ROUNDING = 1e-3  # relative error of float32 sums
 
 
 @dataclass(frozen=True)
 class DeviceStates:
-    """The state of devices as the cloud knows it.
+    """The cloud's record of the devices' state.
 
     Args:
         held: device → digest of its memory.
-        trained: device → number of its trainings so far in the run.
-        kept: device → digests of its memories that checkpoints name.
+        trained: device → number of its local updates so far in the run.
+        kept: device → digests of its memories to which checkpoints refer.
     """
 
     held: Mapping[int, str]
@@ -127,7 +127,7 @@ class DeviceStates:
 
 
 def device_states(engine: Engine, devices: set[int], kept: Mapping[int, set[str]]) -> About:
-    """Return the state of devices as a message to an edge holds it; see :class:`DeviceStates`."""
+    """Return the state of devices as JSON for a message to an edge; see :class:`DeviceStates`."""
     memory = engine.memory
     return {
         "held": {str(k): memory.held[k] for k in devices if k in memory.held},
@@ -140,7 +140,7 @@ def read_device_states(about: Mapping[str, Any]) -> DeviceStates:
     """Return the inverse of :func:`device_states`.
 
     Raises:
-        RefusedError: the header holds no such state.
+        RefusedError: the state is missing or malformed.
     """
     try:
         held = {int(k): str(value) for k, value in about["held"].items()}
@@ -148,7 +148,7 @@ def read_device_states(about: Mapping[str, Any]) -> DeviceStates:
         kept = {int(k): [str(value) for value in digests] for k, digests in about["kept"].items()}
         return DeviceStates(held, trained, kept)
     except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise RefusedError("header", f"it does not state the memories of devices: {error}") from error
+        raise RefusedError("header", f"its state of devices is malformed: {error}") from error
 
 
 def subtask_message(
@@ -157,7 +157,7 @@ def subtask_message(
     """Return a subtask as a message: its header's ``about`` and its arrays.
 
     Args:
-        branches: indices of those that the receiver walks.
+        branches: indices of the receiver's branches.
     """
     known = {k for index in branches for k in walk.devices(subtask.node.children[index])}
     heard = {
@@ -174,10 +174,10 @@ def subtask_message(
 
 
 def read_subtask(message: Message, engine: Engine, names: PartNames) -> tuple[Subtask, list[int]]:
-    """Return the subtask of a message, and the indices of the branches to walk.
+    """Return the subtask of a message, and the indices of the branches to carry out.
 
     Raises:
-        RefusedError: the message holds no subtask, or one that does not fit the model.
+        RefusedError: the subtask is malformed, or does not fit the model.
     """
     about, flat = message.about, engine.network.flat
     try:
@@ -190,9 +190,9 @@ def read_subtask(message: Message, engine: Engine, names: PartNames) -> tuple[Su
         tick, frozen = int(about["tick"]), bool(about["frozen"])
         updates = limit.from_json(about["updates"])
     except (KeyError, ValueError, TypeError, AttributeError, SettingError) as error:
-        raise RefusedError("header", f"it holds no subtask: {error}") from error
+        raise RefusedError("header", f"its subtask is malformed: {error}") from error
     if not all(0 <= index < len(node.children) for index in mine):
-        raise RefusedError("header", "it does not name branches of a Parallel.")
+        raise RefusedError("header", "its indices are not of branches of the Parallel.")
     start = parcel.unpack(message.arrays)
     if node.travel_down and "w" in start:
         place = schedule.Key(engine.seed, message.round, tick, -1, 0)
@@ -205,14 +205,14 @@ def read_subtask(message: Message, engine: Engine, names: PartNames) -> tuple[Su
 
 
 def results_message(parts: Sequence[Blob], dtype: np.dtype[Any]) -> tuple[About, dict[str, NDArray[Any]]]:
-    """Return the result of :func:`fedfloor.engine.ranks.share` as a message: sums are its arrays."""
+    """Return the result of :func:`fedfloor.engine.ranks.share` as a message: ``about``, and the sums as arrays."""
     words = [json.loads(bytes(part)) if isinstance(part, bytes) else None for part in parts]
     sums = {str(i): np.frombuffer(part, dtype) for i, part in enumerate(parts) if not isinstance(part, bytes)}
     return {"shown": words}, sums
 
 
 def sums_type(subtask: Subtask, engine: Engine) -> np.dtype[Any]:
-    """Return the type of a message's sums: that of the model, of masked integers, or of a codec's payloads."""
+    """Return the dtype of a message's sums: that of the model, of masked integers, or of a codec's payloads."""
     return subtask_aggregation(subtask, engine).wire or engine.network.flat.numpy().dtype
 
 
@@ -224,12 +224,12 @@ def subtask_aggregation(subtask: Subtask, engine: Engine) -> Aggregation:
 
 @dataclass(frozen=True)
 class MergedResult:
-    """The result of one branch, or of several that were added up.
+    """The result of one branch, or the sum of several results.
 
     Args:
-        weight: the divisor that makes the sums means.
-        sums: name → numbers; of the model, those of ``within``.
-        within: the part of the model that was trained.
+        weight: sum of the weights, by which the sums are divided.
+        sums: name → weighted sums; those of the model cover ``within``.
+        within: the trained part of the model.
     """
 
     weight: float
@@ -237,7 +237,7 @@ class MergedResult:
     within: Parcel
 
     def packet(self, start: Packet) -> Packet:
-        """Return the mean as a packet; tensors that did not travel are those of the start."""
+        """Return the mean as a packet; tensors that were not returned are those of ``start``."""
         packet = dict(start)
         for name, numbers in self.sums.items():
             value = torch.from_numpy(numbers / numbers.dtype.type(self.weight))
@@ -249,12 +249,12 @@ class MergedResult:
 
 @dataclass(frozen=True)
 class BranchResults:
-    """An edge's results of its branches, read and checked.
+    """An edge's checked results of its branches.
 
     Args:
-        blobs: as :func:`fedfloor.engine.ranks.share` returns them.
-        branches: each branch with its choices made, and its receipts.
-        merged: the results of the branches.
+        blobs: as returned by :func:`fedfloor.engine.ranks.share`.
+        branches: each branch with its choices and its receipts.
+        merged: the models of the branches.
     """
 
     blobs: list[Blob]
@@ -263,10 +263,10 @@ class BranchResults:
 
 
 def read_results(message: Message, subtask: Subtask, indices: Sequence[int], engine: Engine) -> BranchResults:
-    """Return an edge's results of its branches, once they are known to be of its own devices and in range.
+    """Return an edge's results of its branches, checked for devices and ranges.
 
     Args:
-        engine: the cloud's.
+        engine: the cloud's engine.
 
     Raises:
         RefusedError: the results are malformed, of other devices or branches, or out of range.
@@ -275,7 +275,7 @@ def read_results(message: Message, subtask: Subtask, indices: Sequence[int], eng
         with ranges.of("header"):
             shown = message.about.get("shown")
             if not isinstance(shown, list) or {str(i) for i, v in enumerate(shown) if v is None} != set(message.arrays):
-                raise RefusedError("header", "it does not show the results of its branches.")
+                raise RefusedError("header", "the results of its branches are missing.")
             blobs: list[Blob] = [
                 np.array(message.arrays[str(i)]).data.cast("B") if value is None else json.dumps(value).encode()
                 for i, value in enumerate(shown)
@@ -288,23 +288,23 @@ def read_results(message: Message, subtask: Subtask, indices: Sequence[int], eng
             return BranchResults([branches_to_json(branches), *blobs[1:]], branches, merged)
     except RefusedError:
         raise
-    except Exception as error:  # of any shape: an edge cannot end the run
+    except Exception as error:  # no result of an edge may end the run
         raise RefusedError(
             "header", f"its answer does not fit the branches it was sent ({type(error).__name__})."
         ) from error
 
 
 def bounded(node: Parallel) -> bool:
-    """Return whether every rule that edges apply keeps the mixed model near the models; see :class:`Mix`."""
+    """Return whether all mixing rules at edges keep the result near the mixed models; see :class:`Mix`."""
     inside = [mix.rule(at.mix, at.settings) for child in node.children for at in walk.mixes(child)]
     return all(rule.bounded or not rule.whole for rule in inside)
 
 
 def checked_branches(subtask: Subtask, indices: Sequence[int], rows: Any, engine: Engine) -> list[NodeResult]:
-    """Return the branches as an edge walked them: choices, receipts and answers, each checked against the plan.
+    """Return an edge's branches with choices, receipts and answers, each checked against the plan.
 
     Args:
-        rows: of each branch the devices that its Selects chose, its receipts and its answers, as they came.
+        rows: the received choices of the Selects, receipts and answers of each branch.
     """
     before, results = Counter(subtask.visits), dict[int, NodeResult]()
     branches = iter(ranges.rows(rows, len(indices), "its branches"))
@@ -322,19 +322,19 @@ def checked_branches(subtask: Subtask, indices: Sequence[int], rows: Any, engine
 
 
 def check_choices(child: Node, chosen: Any) -> None:
-    """Refuse choices unless each is of candidates of its Select, none twice, and no more than it may choose."""
+    """Check that each Select's choices are candidates, without duplicates and within its limit; else refuse them."""
     places = list(schedule.selects(child))
     for place, devices in zip(places, ranges.rows(chosen, len(places), "its choices"), strict=True):
         if not isinstance(devices, list) or not 1 <= len(devices) <= place.how_many:
-            raise RefusedError("header", f"it does not choose 1 to {place.how_many} devices.")
+            raise RefusedError("header", f"the number of its choices is not 1 to {place.how_many}.")
         if len({ranges.whole(k, 0, ranges.COUNT, "a device") for k in devices} & set(place.candidates)) < len(devices):
-            raise RefusedError("device", "it chooses a device twice, or one that was no candidate.")
+            raise RefusedError("device", "it chooses a device twice, or one that is not a candidate.")
 
 
 def checked_receipts(
     subtask: Subtask, resolved: Node, receipts: Any, before: Counter[int], engine: Engine
 ) -> list[Receipt]:  # fmt: skip
-    """Return the receipts of a branch, one for each visit, in plan order."""
+    """Return the checked receipts of a branch, one for each visit, in the order of the plan."""
     expected = schedule.in_order(resolved)
     times, checked = Counter(visit.site.index for visit in expected), list[Receipt]()
     ticks = subtask.tick, subtask.tick + walk.span(resolved)
@@ -349,15 +349,15 @@ def checked_receipts(
 
 
 def checked_answers(child: Node, answers: Any, engine: Engine) -> dict[int, dict[str, Any]]:
-    """Return the answers of devices to the questions of a branch: device → question → answer."""
+    """Return the checked answers of devices to the questions of a branch: device → question → answer."""
     probes = {(k, probe.what): probe for probe in walk.probes(child) for k in probe.devices}
     checked: dict[int, dict[str, Any]] = {}
     if not isinstance(answers, list) or len(answers) > len(probes):
-        raise RefusedError("device", "it shows answers to questions that the plan does not put.")
+        raise RefusedError("device", "it holds answers to questions that are not in the plan.")
     for device, given in answers:
         for what, answer in ranges.table(given, len(probes), "the answers of a device").items():
             if type(device) is not int or (device, what) not in probes:
-                raise RefusedError("device", "it shows an answer to a question that the plan does not put.")
+                raise RefusedError("device", "it holds an answer to a question that is not in the plan.")
             checked.setdefault(device, {})[what] = read_answer(probes[device, what], device, answer, {}, engine)
     return checked
 
@@ -365,7 +365,7 @@ def checked_answers(child: Node, answers: Any, engine: Engine) -> dict[int, dict
 def branch_ends(
     subtask: Subtask, indices: Sequence[int], blobs: Sequence[Blob], branches: Sequence[NodeResult], engine: Engine
 ) -> list[MergedResult]:
-    """Return the results of the branches: models, and sums by weights that the cloud computes itself."""
+    """Return the models of the branches, after comparing their weights with those computed at the cloud."""
     node, start = subtask.node, subtask.start
     devices = {i: trained_devices(branch) for i, branch in zip(indices, branches, strict=True)}
     aggregation = subtask_aggregation(subtask, engine)
@@ -378,7 +378,7 @@ def branch_ends(
     if isinstance(aggregation, CodedAggregation):
         aggregation.take([memoryview(blob) for blob in blobs[1:]])
         if aggregation.samples != samples:
-            raise RefusedError("header", "the weights that it shows are not those of its devices' samples.")
+            raise RefusedError("header", "its weights differ from those of its devices' samples.")
         return [MergedResult(1.0, {"w": aggregation.model(i).numpy()}, within) for i in indices if samples[i]]
     tree, names = TreeSum(len(node.children)), [name for name in start if name != "w" or not rule.whole]
     for index in indices:
@@ -387,7 +387,7 @@ def branch_ends(
     models = json.loads(bytes(blobs[1]))
     heads = json.loads(bytes(blobs[2 + len(models)]))
     if json.dumps([sorted(models), sorted(heads)]) != json.dumps([expected[0], sorted(expected[1])]):
-        raise RefusedError("header", "the weights that it shows are not those of its devices' samples.")
+        raise RefusedError("header", "its weights differ from those of its devices' samples.")
     shapes = [(1.0, ["w"]) for _ in models]
     shapes += [(weight, tensors) for _, _, weight, tensors in heads if tensors]
     arrays, results = iter([*blobs[2 : 2 + len(models)], *blobs[3 + len(models) :]]), list[MergedResult]()
@@ -396,10 +396,10 @@ def branch_ends(
         for name, numbers in sums.items():
             wide = within.numbers if name == "w" else start[name].numel()
             if numbers.size != wide:
-                raise RefusedError("shape", f"it shows {numbers.size} numbers of '{name}'; {wide} are expected.")
+                raise RefusedError("shape", f"received {numbers.size} numbers of '{name}', expected {wide}.")
         results.append(MergedResult(weight, sums, within))
     if next(arrays, None) is not None:
-        raise RefusedError("shape", "it shows more arrays than its branches have.")
+        raise RefusedError("shape", "it holds more arrays than its branches have.")
     return results
 
 
@@ -409,15 +409,15 @@ def trained_devices(branch: NodeResult) -> set[int]:
 
 
 def check_lengths(result: BranchResults, subtask: Subtask, known: Limit, engine: Engine) -> None:
-    """Refuse an edge's answer whose updates are longer than any that its own check can have accepted.
+    """Refuse an edge's answer with updates longer than its own check can have accepted.
 
-    Each update that it states must be about in range, and each result no farther from the start than the longest sum
-    of the updates of one branch: true of every mean, and of every rule of the edges that is ``bounded``. Results of
+    Each stated update must be within a tolerance of the limit, and each result no farther from the start than the
+    longest sum of the updates of one branch, as for every mean and every ``bounded`` rule of the edges. Results of
     other rules are not checked.
 
     Args:
-        known: the limit by all updates so far, at the cloud.
-        engine: the cloud's.
+        known: the cloud's limit from all updates so far.
+        engine: the cloud's engine.
 
     Raises:
         RefusedError: an update or a result is too long.
@@ -433,34 +433,34 @@ def check_lengths(result: BranchResults, subtask: Subtask, known: Limit, engine:
             if receipt.lost:
                 continue
             if len(receipt.update) != 1 + len(before):
-                raise RefusedError("length", f"it does not state how long the update of device {receipt.device} is.")
+                raise RefusedError("length", f"it does not state the length of the update of device {receipt.device}.")
             total = [a + b for a, b in zip(total, receipt.update[1:], strict=True)]
             for place, part in enumerate(before, 1):
                 if receipt.update[place] > SLACK * known.most(scope, place, receipt.update, part):
-                    raise RefusedError("length", f"it took an update of device {receipt.device} that is too long.")
+                    raise RefusedError("length", f"it accepted an update of device {receipt.device} that is too long.")
         farthest = [max(a, b) for a, b in zip(farthest, total, strict=True)]
     for merged in result.merged if bounded(subtask.node) else []:
         for part, most in zip(limit.parts(network, scope, start, merged.packet(start)), farthest, strict=True):
             if part.length > most * longer + ROUNDING * HARMLESS * part.own:
-                raise RefusedError("length", "its models are farther from the start than its updates together.")
+                raise RefusedError("length", "its models are farther from the start than the sum of its updates.")
 
 
 def read_answers(message: Message, node: Probe, devices: Sequence[int], engine: Engine) -> dict[int, Any]:
-    """Return the answers of an edge's devices to a question, checked as the edge checks them.
+    """Return the answers of an edge's devices to a question, checked as at the edge: device → answer.
 
     Args:
-        devices: those to which the edge was to put the question.
-        engine: the cloud's.
+        devices: the devices that the question was for.
+        engine: the cloud's engine.
 
     Raises:
-        RefusedError: an answer is of another device, or is no answer to this question.
+        RefusedError: an answer is of another device, or does not fit the question.
     """
     answers = message.about.get("answers", {})
     if not isinstance(answers, dict):
-        raise RefusedError("header", "it does not show the answers of its devices.")
+        raise RefusedError("header", "the answers of its devices are missing.")
     known = {str(k): k for k in devices}
     strange = sorted((set(answers) | set(message.arrays)) - set(known))
     if strange:
-        raise RefusedError("device", f"it shows answers of devices to which the question was not put: {strange}.")
+        raise RefusedError("device", f"it holds answers of devices that received no question: {strange}.")
     vectors = {known[k]: read_answer(node, known[k], None, {"answer": v}, engine) for k, v in message.arrays.items()}
     return vectors | {known[k]: read_answer(node, known[k], answer, {}, engine) for k, answer in answers.items()}

@@ -1,6 +1,6 @@
 """The four stages of a secure sum between devices and a server: :mod:`fedfloor.parts.masking` in messages.
 
-The server is the edge of a factory, or the cloud where the sum is one across factories: edges then pass the stages on.
+The server is the edge of a factory, or the cloud for a sum across factories, whose stages the edges relay.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from fedfloor.ranges import RefusedError
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-STAGES = ("sum-keys", "sum-shares", "sum-unmask")  # requests beside the visit
-MOST_FRACTION = 128  # bits behind or before the point
-MOST_SETTINGS = 16  # of a mixing rule
+STAGES = ("sum-keys", "sum-shares", "sum-unmask")  # requests in addition to the visit
+MOST_FRACTION = 128  # most bits after or before the binary point
+MOST_SETTINGS = 16  # most settings of a mixing rule
 Spec = tuple[str, Mapping[str, Scalar]]  # a mixing rule's name and settings
-StageRequest = Callable[[str, Mapping[int, Mapping[str, Any]]], Mapping[int, Any]]  # stage, device → about; → answers
+StageRequest = Callable[[str, Mapping[int, Mapping[str, Any]]], Mapping[int, Any]]  # (stage, device → about) → answers
 Refuse = Callable[[int, str, RefusedError], None]
 
 
 def common(network: Network, work: Work, arrived: Tensor, rule: Spec, fraction: int, devices: int) -> bytes:
-    """Return a digest of the inputs that all devices of a sum must have in common.
+    """Return a digest of the inputs that must be the same for all devices of a sum.
 
-    An edge that gives all devices but one a model, a rate, a weight or a unit with which their changes are zero would
-    learn the change of that one from the sum (Pasquini, Francati, Ateniese, CCS 2022): pairwise masks depend on this
-    digest.
+    An edge could send all devices but one a model, rate, weight or unit with which their changes are zero, and so
+    obtain the change of the last device from the sum (Pasquini, Francati, Ateniese, CCS 2022). Pairwise masks
+    therefore depend on this digest.
 
     Args:
-        arrived: the model as it arrived; parts that are a device's own are left out.
-        rule: the mixing rule that weighs the devices.
-        fraction: bits behind the point.
-        devices: that are to take part.
+        arrived: the received model; personal tensors are left out.
+        rule: the mixing rule that weights the devices.
+        fraction: bits after the binary point.
+        devices: number of devices that are to take part.
     """
     model = arrived if work.borrows else travel.up(network, work).cut(arrived)
     about = json.dumps([{**asdict(work), "settings": dict(work.settings)}, rule, fraction, devices], sort_keys=True)
@@ -64,16 +64,16 @@ class ServerSum:
     """The server's part in the sum of a group of devices.
 
     Args:
-        aggregation: where the devices' vectors meet.
-        group: their sum.
-        request: sends a stage's request to each device; returns the answers that come.
-        refuse: notes a device whose answer is refused.
+        aggregation: the aggregation of the devices' vectors.
+        group: the group and its sum.
+        request: sends a stage's request to each device, and returns the answers received in time.
+        refuse: records a device whose answer is refused.
 
     Attributes:
-        identity: of this sum, on which all of its keys depend.
-        public: the keys of the devices that sent shares.
-        sealed: receiver → sender → shares that only the receiver can read.
-        common: see :func:`common`; empty before the first visit.
+    identity: id of this sum, on which all its keys depend.
+    public: public keys of the devices that sent shares.
+    sealed: receiver → sender → shares, encrypted for the receiver.
+    common: the digest of :func:`common`; empty before the first visit.
     """
 
     aggregation: SecureAggregation
@@ -91,7 +91,7 @@ class ServerSum:
         return [self.aggregation.devices[index] for index in self.group.planned]
 
     def begin(self) -> None:
-        """Collect keys and shares: the first two stages. A sum of too few devices is lost before they train."""
+        """Collect keys and shares, the first two stages; a sum of too few devices is lost before they train."""
         devices = self.devices
         advertised = self.stage("sum-keys", devices, lambda _: {}, read_keys)
         self._around = masking.neighbours(devices)
@@ -108,7 +108,7 @@ class ServerSum:
         def shares(answer: Any, k: int) -> dict[int, str]:
             given = ranges.table(answer, len(near(k)), "its shares")
             if set(given) != {str(v) for v in near(k)}:
-                raise RefusedError("sum", "its shares are not for the devices whose keys it got.")
+                raise RefusedError("sum", "its shares are not for the devices whose keys it received.")
             return {int(v): from_hex(text, SEALED_BYTES).hex() for v, text in given.items()}
 
         shared = self.stage("sum-shares", enough, keys, shares)
@@ -121,12 +121,12 @@ class ServerSum:
             log.warning("no keys for a secure sum: %s", self.group.lost)
 
     def hang(self, network: Network, work: Work, arrived: Tensor) -> None:
-        """Make pairwise masks depend on the inputs that the devices are given; see :func:`common`."""
+        """Set the digest of the devices' common inputs, on which pairwise masks depend; see :func:`common`."""
         sums, devices = self.aggregation, len(self.group.planned)
         self.common = common(network, work, arrived, sums.rule, sums.fixed.fraction, devices)
 
     def about(self, device: int) -> dict[str, Any] | None:
-        """Return the part of a visit's message about the sum; None for a device outside it."""
+        """Return the fields of a visit's message about the sum; None for a device that takes no part."""
         if self.group.lost or device not in self.public:
             return None
         sealed = {str(v): text for v, text in self.sealed.get(device, {}).items() if v in self.public}
@@ -135,7 +135,7 @@ class ServerSum:
         return {**about, "mix": name, "settings": settings}
 
     def end(self) -> None:
-        """Unmask the sum of the survivors: the last stage; it is lost where too few devices are left."""
+        """Unmask the sum of the remaining devices, the last stage; with too few devices the sum is lost."""
         group, aggregation = self.group, self.aggregation
         survivors = sorted(aggregation.devices[index] for index in group.members)
         group.lost = group.lost or aggregation.shortfall(group, survivors)
@@ -146,7 +146,7 @@ class ServerSum:
         def shares(answer: Any, k: int) -> dict[int, bytes]:
             given = ranges.table(answer, 1 + len(beside[k]), "its shares")
             if set(given) != {str(v) for v in (k, *beside[k])}:
-                raise RefusedError("sum", "it reveals shares of other devices than those around it.")
+                raise RefusedError("sum", "it reveals shares of devices that are not its neighbours.")
             return {int(v): from_hex(text, KEY_BYTES) for v, text in given.items()}
 
         revealed = self.stage("sum-unmask", survivors, lambda _: {"survivors": survivors}, shares)
@@ -166,7 +166,7 @@ class ServerSum:
     def stage(
         self, kind: str, devices: Sequence[int], about: Callable[[int], dict[str, Any]], read: Callable[[Any, int], T]
     ) -> dict[int, T]:
-        """Send each device its request at the same time; return the answers that come, as ``read`` parses them."""
+        """Send each device its request in parallel; return the valid answers as parsed by ``read``, refuse others."""
         answers: dict[int, T] = {}
 
         for k, answer in self.request(kind, {k: {"identity": self.identity, **about(k)} for k in devices}).items():
@@ -178,7 +178,7 @@ class ServerSum:
 
 
 def check_sums(aggregation: SecureAggregation, blobs: Sequence[Blob], kept: Collection[int]) -> None:
-    """Check an edge's sums.
+    """Check the groups and lengths of an edge's sums.
 
     Args:
         kept: indices of the branches whose visits were not lost.
@@ -191,19 +191,19 @@ def check_sums(aggregation: SecureAggregation, blobs: Sequence[Blob], kept: Coll
     astray = any(not group.members <= set(group.planned) for group in known)
     if astray or sorted(index for group in known for index in group.members) != sorted(kept):
         raise RefusedError("header", "its sums are not those of the branches whose visits were not lost.")
-    for group in [] if aggregation.codec.across else known:  # of all factories: still masked
+    for group in [] if aggregation.codec.across else known:  # a sum over all factories is still masked
         if flaw := aggregation.flaw(group):
             raise RefusedError("range", f"{flaw}.")
 
 
 @dataclass
 class DeviceSum:
-    """A device's part in one sum after the other.
+    """A device's part in consecutive secure sums.
 
     Args:
-        device: its number.
-        samples: that it holds.
-        codec, rule: of its own experiment.
+        device: number of the device.
+        samples: number of its samples.
+        codec, rule: from the device's own copy of the experiment.
     """
 
     device: int
@@ -211,15 +211,15 @@ class DeviceSum:
     codec: SecureSum
     rule: mix.Mix
     _keys: DeviceKeys | None = None
-    _others: dict[int, PublicKeys] = field(default_factory=dict)  # of the neighbours whose keys came
-    _shares: dict[int, bytes] = field(default_factory=dict)  # of each neighbour that sent some, and its own
+    _others: dict[int, PublicKeys] = field(default_factory=dict)  # public keys received from neighbours
+    _shares: dict[int, bytes] = field(default_factory=dict)  # shares received from neighbours, and its own
     _masked: bool = False
 
     def reply(self, kind: str, about: Any) -> dict[str, Any]:
-        """Serve a request beside the visit.
+        """Return the answer to a request of a stage other than the visit.
 
         Raises:
-            RefusedError: it is out of order, or would reveal more than a sum.
+            RefusedError: the request is out of order, or would reveal more than a sum.
         """
         given = ranges.table(about, 3, "its sum")
         if kind == "sum-keys":
@@ -241,24 +241,24 @@ class DeviceSum:
         survivors = ranges.rows(given.get("survivors"), None, "the survivors")
         others = {v: self._others[v] for v in self._shares if v != self.device}
         revealed = masking.reveal(keys, others, self._shares, survivors, self._least())
-        self._keys = None  # shares of a seed and of a key of one device would unmask its vector
+        self._keys = None  # shares of both a seed and a key of one device would unmask its vector
         return {"answer": {str(v): text.hex() for v, text in revealed.items()}}
 
     def masked(
         self, network: Network, work: Work, arrived: Tensor, change: Tensor, receipt: Receipt, about: Any
     ) -> tuple[Tensor, Receipt]:
-        """Return the masked vector of a visit's change, and the receipt without its figures.
+        """Return the masked vector of a visit's change, and the receipt without its metrics.
 
         Args:
             arrived: the model before training.
-            about: the visit's part of the sum, its names resolved.
+            about: the visit's fields about the sum, with references resolved.
         """
         given = ranges.table(about, 6, "its sum")
         keys = self.current_keys(given)
         sealed = by_device(given.get("shares"), lambda text: from_hex(text, SEALED_BYTES))
         if self._masked or not self._shares or not set(sealed) <= set(self._others) or 1 + len(sealed) < self._least():
             raise RefusedError(
-                "sum", f"shares of {len(sealed)} devices came, too few or out of order; no update is sent."
+                "sum", f"received shares of {len(sealed)} devices, too few or out of order; no update is sent."
             )
         self._shares, self._masked = {self.device: self._shares[self.device], **sealed}, True
         cut = travel.up(network, work)
@@ -266,18 +266,18 @@ class DeviceSum:
         name, settings = given.get("mix"), ranges.table(given.get("settings"), MOST_SETTINGS, "its rule's settings")
         rule = mix.rule(name, settings) if isinstance(name, str) else None
         if rule is None or not rule.additive:
-            raise RefusedError("sum", "its mixing rule adds no weighted updates, so that it has no secure sum.")
+            raise RefusedError("sum", "its mixing rule does not add weighted updates, which a secure sum requires.")
         devices = self.checked_devices(given.get("devices"), 1 + len(sealed))
         weight = mix.weigh(rule, self.samples)
         if self.codec.bound * weight * 2.0**fraction >= 2.0 ** (self.codec.bits - 1):
-            raise RefusedError("sum", f"{fraction} bits behind the point leave no room for this device's update alone.")
+            raise RefusedError("sum", f"{fraction} bits after the binary point are too many for this device's update.")
         fixed = FixedPoint(masking.Residues(cut.numbers, self.codec.bits), self.codec.bound, fraction)
         summand = self.rule.summand(change.cpu(), cut.among(network.trained)).numpy()
         figures = receipt.loss_first, receipt.loss_last, receipt.accuracy
         noise = device_noise(self.rule, fixed, masking.threshold(self.codec.threshold, devices))
         if noise and weight != mix.weigh(self.rule, self.samples):
             raise RefusedError(
-                "sum", f"the weight {weight:g} of its rule would lift this device's update above its noise."
+                "sum", f"the weight {weight:g} of its rule is too large for the noise on this device's update."
             )
         vector = fixed.encoded(summand, weight, figures, discrete_gaussian(noise, cut.numbers, secret()))
         around = {v: self._others[v] for v in sealed}
@@ -286,13 +286,13 @@ class DeviceSum:
         return torch.from_numpy(payload), replace(receipt, loss_first=0.0, loss_last=0.0, accuracy=0.0)
 
     def checked_devices(self, value: object, around: int) -> int:
-        """Return the number of devices in a sum, by which each device's noise is sized.
+        """Return the checked number of devices in a sum, which determines each device's noise.
 
         Args:
-            around: the devices that share keys with this one, itself included.
+            around: number of devices that share keys with this one, including itself.
 
         Raises:
-            RefusedError: a sum of so many devices needs more of them around this one.
+            RefusedError: a sum of this size needs more devices that share keys.
         """
         devices = ranges.whole(value, around, ranges.DEVICES, "its number of devices")
         due = masking.threshold(self.codec.threshold, min(devices, masking.ALL_PAIRS + 1))
@@ -301,7 +301,7 @@ class DeviceSum:
         return devices
 
     def current_keys(self, given: Mapping[str, Any]) -> DeviceKeys:
-        """Return this device's keys of the sum that a message names."""
+        """Return this device's keys for the sum of a message."""
         keys = self._keys
         if keys is None or given.get("identity") != keys.context.hex():
             raise RefusedError("sum", "it belongs to a sum for which this device has no keys.")
@@ -312,7 +312,7 @@ class DeviceSum:
 
 
 def from_hex(text: object, size: int) -> bytes:
-    """Return bytes that are written in hexadecimal digits."""
+    """Return the bytes of a hexadecimal text."""
     if isinstance(text, str) and len(text) == 2 * size:
         try:
             return bytes.fromhex(text)
@@ -322,7 +322,7 @@ def from_hex(text: object, size: int) -> bytes:
 
 
 def read_keys(pair: object, _: int) -> PublicKeys:
-    """Return a device's public keys, checked."""
+    """Return a device's checked public keys."""
     channel, mask = ranges.rows(pair, 2, "its keys")
     keys = PublicKeys(from_hex(channel, KEY_BYTES), from_hex(mask, KEY_BYTES))
     masking.check(keys)
@@ -330,8 +330,8 @@ def read_keys(pair: object, _: int) -> PublicKeys:
 
 
 def by_device(value: object, read: Callable[[Any], T]) -> dict[int, T]:
-    """Return a table by device's number."""
+    """Return a table with device numbers as keys and values parsed by ``read``."""
     given = ranges.table(value, masking.ALL_PAIRS, "its devices")
     if not all(name.isascii() and name.isdecimal() and len(name) < 8 for name in given):
-        raise RefusedError("sum", "its devices are not named by their numbers.")
+        raise RefusedError("sum", "a key is not the number of a device.")
     return {int(name): read(entry) for name, entry in given.items()}

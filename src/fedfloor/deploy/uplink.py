@@ -1,6 +1,6 @@
 """The connection between cloud and edges over the cloud's broker: the cloud's end, and the edge's.
 
-Topics and messages are those between an edge and its devices: the cloud stands in the edge's place, edges in devices'.
+Topics and messages are as between an edge and its devices, with the cloud as the edge and edges as devices.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from fedfloor.ranges import RefusedError
 
 log = logging.getLogger(__name__)
 
-WAITING = 4  # requests of the cloud that wait or are under way: a later one ends the one before
+WAITING = 4  # requests of the cloud, queued or running: a later request ends an earlier one
 
 
 class Edges(Protocol):
     """The connection from the cloud to the edges."""
 
     def request(self, messages: Mapping[int, bytes], deadline_s: float, most: Mapping[int, int]) -> dict[int, bytes]:
-        """Send a message to each factory's edge, all at the same time.
+        """Send a message to each factory's edge in parallel.
 
         Args:
-            messages: factory → message.
-            most: factory → bytes that its answer may have.
+            messages: factory → encoded message.
+            most: factory → largest size of its answer in bytes.
 
         Returns:
-            Factory → answer, of those that answered in time.
+            Factory → answer; edges without an answer in time are left out.
         """
         ...
 
 
 class Downlink:
-    """The cloud's end.
+    """The cloud's end of the connection to the edges.
 
     Args:
-        settings: the cloud's.
-        link: its connection; made from the settings where it is left out.
+        settings: settings of the cloud.
+        link: the connection to the broker; default: made from the settings.
     """
 
     def __init__(self, settings: CloudSettings, link: Connection | None = None) -> None:
@@ -61,10 +61,10 @@ class Downlink:
         )
 
     def __enter__(self) -> Downlink:
-        """Connect, and wait a while for the edges.
+        """Connect, and wait for the edges up to a deadline.
 
         Raises:
-            RunError: none is there.
+            RunError: no edge is connected.
         """
         wait_s = self._settings.deadlines.join_s
         self.channel.start()
@@ -73,18 +73,18 @@ class Downlink:
             if not self.channel.connected:
                 self.channel.stop()
                 raise RunError(
-                    f"no edge is there after {wait_s:g} s ({names}): check the broker {self._settings.broker} and the "
-                    "edges' logs, then start again."
+                    f"no edge connected within {wait_s:g} s ({names}): check the broker {self._settings.broker} and "
+                    "the edges' logs, then start again."
                 )
-            log.warning("edges not there yet: %s. The run begins without them.", names)
+            log.warning("edges not connected yet: %s. The run begins without them.", names)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave."""
+        """Disconnect."""
         self.channel.stop()
 
     def request(self, messages: Mapping[int, bytes], deadline_s: float, most: Mapping[int, int]) -> dict[int, bytes]:
-        """Send a message to each factory's edge; return the answers that came in time."""
+        """Send a message to each factory's edge; return the answers received in time: factory → answer."""
 
         def exchange(factory: int) -> bytes | None:
             sent = messages[factory]
@@ -95,13 +95,13 @@ class Downlink:
 
 
 class Uplink:
-    """An edge's end: it announces the edge, and answers each request once; a repeated one gets the same answer.
+    """An edge's end of the connection, which serves each request once; a repeated request gets the same answer.
 
     Args:
-        settings: the edge's.
+        settings: settings of the edge.
         answer: called with each request, in a thread of its own; returns the answer.
-        session: when the edge started, ns.
-        link: makes its connection, given its last will; made from the settings where it is left out.
+        session: start time of the edge, ns.
+        link: makes the connection from its last will; default: from the settings.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Uplink:
         link: Callable[[tuple[str, bytes]], Connection] | None = None,
     ) -> None:  # fmt: skip
         if settings.cloud is None:
-            raise SettingError(f"edge {settings.name}: its settings name no broker of the cloud.")
+            raise SettingError(f"edge {settings.name}: its settings name no broker of the cloud: provision it again.")
         self._settings, self._answer, self._session = settings, answer, session
         self._filter = MessageFilter(signer=signer_of(settings.tls, settings.name))
         self._assembler, self._lock = Assembler(), threading.Lock()
@@ -118,20 +118,20 @@ class Uplink:
         will = self._status, self._state("gone", why="lost")
         self._link = link(will) if link else MqttConnection(settings.name, settings.cloud, settings.tls, will)
         self._under_way = set[str]()  # identities of requests
-        self._last = "", b""  # the identity of the last request that was answered, and the answer
+        self._last = "", b""  # identity and answer of the last answered request
 
     def __enter__(self) -> Uplink:
-        """Connect."""
+        """Connect to the cloud's broker."""
         self._link.start([self._inbox], self.receive, self.announce)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave."""
+        """Disconnect."""
         self._link.publish(self._status, self._state("gone", why="left"), retain=True)
         self._link.stop()
 
     def announce(self) -> None:
-        """Announce this edge."""
+        """Publish the edge's status message after each connection."""
         hello = self._state("hello", device=self._settings.factory, version=__version__)
         self._link.publish(self._status, hello, retain=True)
 
@@ -139,7 +139,7 @@ class Uplink:
         return encode(Message(kind, self._settings.name, session=self._session, about=about), self._filter.signer)
 
     def receive(self, topic: str, packet: bytes) -> None:
-        """Take a request of the cloud, once it is complete."""
+        """Handle a packet from the cloud; serve the request when it is complete."""
         if topic != self._inbox:
             return
         try:
@@ -150,14 +150,14 @@ class Uplink:
             self._filter.refuse(CLOUD, error)
 
     def take(self, name: str, request: bytes) -> None:
-        """Answer a request in a thread of its own; one that is repeated after a lost connection is not done twice."""
+        """Serve a request in a thread of its own; a request repeated after a lost connection is not served twice."""
         with self._lock:
             if name in self._under_way:
                 return
             known, answer = self._last
             if name != known:
                 if len(self._under_way) >= WAITING:
-                    raise RefusedError("busy", f"{WAITING} requests are under way already.")
+                    raise RefusedError("busy", f"{WAITING} requests are queued already.")
                 self._under_way.add(name)
                 threading.Thread(target=self._serve, args=(name, request), daemon=True).start()
                 return

@@ -1,4 +1,4 @@
-"""A device's engine: it trains and answers questions with its own samples and its own memory."""
+"""A device's engine, which trains and answers probes with its own samples and memory."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ from fedfloor.ranges import RefusedError
 from fedfloor.runs import prepare
 from fedfloor.runs.folder import write
 
-EXCESS = 10  # times the mini-batches of the experiment's own work, of one pass, or of a hundred: the most of a visit
-NEWEST, FOREIGN_NEWEST = 4, 64  # files that stay whatever a message keeps: of the own edge, of another
-NAMED = 4  # memories that checkpoints name: a run keeps two
-MEMORY_BYTES = 1 << 26  # of what a device keeps; ten models, where these are more
-RUNS = 8  # whose parts of its own a device keeps for the models that it predicts with
-BATCH = 100  # samples of a mini-batch of which ten times as many are always accepted
-ASKED = ("extractor", "weights", "hashes", "width")  # what a method sets of questions for features
+EXCESS = 10  # limit on a visit's mini-batches, relative to the experiment's work, one pass, or a hundred
+NEWEST, FOREIGN_NEWEST = 4, 64  # memories kept regardless of checkpoints: of the own edge, of another
+NAMED = 4  # most memories named by checkpoints; a run keeps two
+MEMORY_BYTES = 1 << 26  # most bytes that a device keeps, or ten models if these are more
+RUNS = 8  # runs whose personal parts a device keeps for predictions
+BATCH = 100  # a tenth of the size of a mini-batch that is always accepted
+ASKED = ("extractor", "weights", "hashes", "width")  # a method's settings of questions for features
 
 
 class Worker:
     """A device's engine.
 
     Args:
-        settings: the device's.
-        experiment: what is trained.
-        method: the experiment's, made when this process read it.
-        names: likewise; messages name nothing else.
-        park: holds its samples.
+        settings: settings of the device.
+        experiment: the device's copy of the experiment.
+        method: the method of the experiment.
+        names: the references of the experiment; messages may use no others.
+        park: the park with the device's samples.
     """
 
     def __init__(
@@ -80,13 +80,13 @@ class Worker:
         secure = travel.summed(travel.up(self.engine.network, method.coded(Work())))
         rule, samples = method.parts.mix or Equal(), int(park.holdings[self.device])
         self._sum = None if secure is None else DeviceSum(self.device, samples, secure, rule)
-        self._held: Tensor | None = None  # the last model that came, of which a part may come alone
+        self._held: Tensor | None = None  # the last received model, as a later message may hold only a part
 
     def reply(self, message: Message) -> Reply:
-        """Serve a request.
+        """Return the answer to a request.
 
         Raises:
-            RefusedError: this device cannot serve it.
+            RefusedError: the request is for another device or not allowed by the experiment.
             FedfloorError: training fails.
         """
         about = message.about
@@ -97,15 +97,15 @@ class Worker:
         self.restore(about)
         if message.kind in STAGES:
             if self._sum is None:
-                raise RefusedError("sum", "this device's experiment has no secure sums.")
+                raise RefusedError("sum", "this device's experiment does not use secure sums.")
             return "answer", self._sum.reply(message.kind, about.get("sum")), {}
         return {"visit": self.visit, "probe": self.probe, "keep": self.keep}[message.kind](message)
 
     def restore(self, about: Mapping[str, Any]) -> None:
-        """Set the device's memory to the state that the edge names for this point of the run.
+        """Set the device's memory to the state of the run in a request's header.
 
         Raises:
-            RefusedError: the header names none.
+            RefusedError: the header does not name the state.
         """
         memory, held, trained = self.engine.memory, about.get("held"), about.get("trained")
         if type(trained) is not int or not (held is None or isinstance(held, str)):
@@ -116,12 +116,12 @@ class Worker:
             memory.held[self.device] = held
 
     def visit(self, message: Message) -> Reply:
-        """Train the model of a message; return the update and its receipt."""
+        """Train the received model on the device's samples; return the update and its receipt."""
         about, network = message.about, self.engine.network
         work = self.bounded_work(about.get("work"))
         cut = network.parcel(message.scope)
         goal = objectives.objective(work.objective, work.settings)
-        coded = message.scope == work.travels  # else it lacked the rest of the model, and all of it came
+        coded = message.scope == work.travels  # otherwise the whole model was sent
         check_visit(message.arrays, network, travel.down(network, work) if coded else cut, goal)
         rest = about.get("rest", "")
         if rest and (self._held is None or cut.rest(self._held) != rest):
@@ -150,10 +150,10 @@ class Worker:
         return "update", {"receipt": receipt.row(), "seconds": seconds}, returned(network, work, cut).pack(sent)
 
     def bounded_work(self, value: object) -> Work:
-        """Return the work of a message, which may be no more than the experiment can require.
+        """Return the work of a message, limited to what the experiment can require.
 
         Raises:
-            RefusedError: it is no work, sends or reveals more than the experiment's, or has too many mini-batches.
+            RefusedError: the work is malformed, would reveal more than the experiment's, or has too many mini-batches.
         """
         work = names_of.work(value, self._names)
         if work.sends not in self._sends:
@@ -177,30 +177,30 @@ class Worker:
         return work
 
     def check_masked(self, work: Work) -> None:
-        """Refuse a visit whose update, or a tensor that its objective sends beside it, would leave without a mask.
+        """Check that a visit's update and its objective's tensors are masked if the experiment uses secure sums.
 
         Raises:
-            RefusedError: one of them would.
+            RefusedError: one of them would be sent without a mask.
         """
         summed = travel.summed(travel.up(self.engine.network, work)) is not None
         if not summed and work.sends not in ("nothing", ARRIVED):
-            raise RefusedError("codec", "its update would leave as it is; this device's experiment has 'secure-sum'.")
+            raise RefusedError("codec", "its update would be sent unmasked; this device's experiment has 'secure-sum'.")
         if beside := sorted(objectives.objective(work.objective, work.settings).travels):
             raise RefusedError(
-                "codec", f"'{beside[0]}' would leave as it is; this device's experiment has 'secure-sum'."
+                "codec", f"'{beside[0]}' would be sent unmasked; this device's experiment has 'secure-sum'."
             )
 
     def check_memory(self, work: Work, kept: object) -> None:
-        """Refuse a visit after which the device would keep more than its experiment's method requires.
+        """Check that a visit makes the device keep no more state than its experiment's method requires.
 
         Args:
-            kept: digests of the device's memories that checkpoints name, as they came.
+            kept: the received digests of the device's memories to which checkpoints refer.
 
         Raises:
-            RefusedError: the method keeps nothing, or the device keeps too much already.
+            RefusedError: the method keeps no state, or the device keeps too much already.
         """
         if not self._keeps:
-            raise RefusedError("work", f"'{work.objective}' keeps something; this device's experiment keeps nothing.")
+            raise RefusedError("work", f"'{work.objective}' keeps state on the device; its experiment does not.")
         if isinstance(kept, list) and len(kept) > NAMED:
             raise RefusedError("header", f"checkpoints name {len(kept)} memories; at most {NAMED}.")
         size = self.engine.memory.size(self.device)
@@ -208,7 +208,7 @@ class Worker:
             raise RefusedError("work", f"this device keeps {size} bytes; at most {self._most}.")
 
     def keep(self, message: Message) -> Reply:
-        """Store a broadcast model, or a part of it, so that later visits need not bring it."""
+        """Store a broadcast model, or a part of it, so that later visits need not include it."""
         network = self.engine.network
         cut = network.parcel(message.scope)
         check_visit(message.arrays, network, cut, objectives.objective("plain", {}))
@@ -218,14 +218,14 @@ class Worker:
         return "kept", {}, {}
 
     def store(self, digest: str, about: Mapping[str, Any], newest: int) -> None:
-        """Write a new memory to the disk, and delete those that no checkpoint names any more."""
+        """Write a new memory to the disk, and delete memories to which no checkpoint refers."""
         memory, kept, held = self.engine.memory, about.get("kept"), about.get("held")
         memory.settle({self.device: digest})
         named = {str(one) for one in kept} if isinstance(kept, list) else set()
         memory.sweep(named | ({str(held)} if held else set()), newest)
 
     def offer(self, part: str, run: str) -> None:
-        """Write the device's own part to where models that it predicts with read it; delete those of older runs."""
+        """Write the device's personal part of the model for predictions; delete those of older runs."""
         numbers = self.engine.memory.load(self.device)[f"{OWN} {part}"]
         staying = Staying(self.engine.network, part, run)
         self._models.mkdir(parents=True, exist_ok=True)
@@ -234,7 +234,7 @@ class Worker:
             path.unlink(missing_ok=True)
 
     def probe(self, message: Message) -> Reply:
-        """Answer the question of a message."""
+        """Return the answer to the question of a message."""
         about, network = message.about, self.engine.network
         settings = self._names.resolved(about.get("settings", {}))
         if not isinstance(settings, dict):
@@ -242,17 +242,17 @@ class Worker:
         node = Probe((self.device,), str(about.get("what")), settings=settings)
         asked = question_of(node, "header")
         if self._sum is not None and node.what not in ANSWERED:
-            raise RefusedError("sum", f"'{printable(node.what)}' is answered in the clear; this device reveals sums.")
+            raise RefusedError("sum", f"'{printable(node.what)}' is not masked; the experiment has 'secure-sum'.")
         if asked.excess():
             raise RefusedError("header", asked.excess())
         if asked.trains:
             work = self.bounded_work(about.get("settings"))
             if work.sends or work.keeps_moments or objectives.objective(work.objective, work.settings).remembers:
-                raise RefusedError("header", f"a profile keeps nothing, but its work does ('{work.objective}').")
+                raise RefusedError("header", f"a profile keeps no state, but its work does ('{work.objective}').")
         if asked.extracts and self._features not in (None, settings):
-            raise RefusedError("work", f"the method of this device's experiment does not ask for such a '{node.what}'.")
+            raise RefusedError("work", f"the method of the device's experiment has no such question '{node.what}'.")
         if asked.shared and not self._own:
-            raise RefusedError("work", "this device's experiment keeps no part of the model.")
+            raise RefusedError("work", "in this device's experiment no part of the model is personal.")
         packet = parcel.unpack(message.arrays)
         if packet or asked.shared:
             cut = network.parcel(keeping(self._own) if asked.shared else "all")
@@ -265,14 +265,14 @@ class Worker:
 
 
 def keeps_moments(method: ConfiguredMethod) -> bool:
-    """Return whether a device may keep its optimiser's moments between visits; with a method from outside, it may."""
+    """Return whether a device may keep its optimiser's moments between visits; an external method always may."""
     settings = getattr(method.method, "work", None)
     own = isinstance(settings, WorkSettings) and settings.at(1, 1).keeps_moments
     return own or not method.built_in
 
 
 def asked_features(method: ConfiguredMethod) -> dict[str, Scalar] | None:
-    """Return the settings of a method's questions for features, empty where it puts none; None: any are accepted."""
+    """Return the settings of a method's questions for features, empty without questions; None: any are accepted."""
     if not method.built_in:
         return None
     settings = {name: getattr(method.method, name, None) for name in ASKED}
@@ -280,7 +280,7 @@ def asked_features(method: ConfiguredMethod) -> dict[str, Scalar] | None:
 
 
 def largest_batch(method: ConfiguredMethod) -> int:
-    """Return the most samples of a mini-batch, whatever a message requires; a method from outside may use any."""
+    """Return the largest accepted size of a mini-batch; an external method may use any."""
     settings = getattr(method.method, "work", None)
     if not isinstance(settings, WorkSettings):
         return names_of.MOST
@@ -288,10 +288,10 @@ def largest_batch(method: ConfiguredMethod) -> int:
 
 
 def most_batches(method: ConfiguredMethod, samples: int) -> int:
-    """Return the most mini-batches that one visit to a device may take, whatever a message requires.
+    """Return the largest accepted number of mini-batches in a visit.
 
     Args:
-        method: the experiment's; one without work settings may use mini-batches of one sample.
+        method: the experiment's method; without work settings, mini-batches of one sample are accepted.
     """
     settings = getattr(method.method, "work", None)
     own = settings.at(1, 1) if isinstance(settings, WorkSettings) else Work(epochs=EXCESS, batch_size=1)

@@ -1,11 +1,11 @@
-"""The apps that Flower ships: the cloud's loop, and a way to each factory's edge."""
+"""The two apps that Flower starts: the cloud's loop, and the adapter to each factory's edge."""
 
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
 from fedfloor.deploy import flower
 
-client = ClientApp()  # assignments that Flower looks for in the text
+client = ClientApp()  # Flower searches the text of this file for these assignments
 server = ServerApp()
 
 client.query("factory")(flower.factory)
