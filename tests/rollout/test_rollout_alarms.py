@@ -313,7 +313,7 @@ def test_the_command_lists_what_was_kept(tmp_path: Path, command: Command) -> No
     command.refused(command("alarms", str(out), "--since", "yesterday"), "--since 'yesterday': must be a span")
     command.refused(command("alarms", str(out), "--since", "999999d"), "must be a span")
     command.refused(command("alarms", str(out), "--since", "1h", "--follow"), "leave it out with --follow")
-    command.refused(command("alarms", str(tmp_path)), "holds no alarms.toml", "provisioned again")
+    command.refused(command("alarms", str(tmp_path)), "has no alarms.toml", "provisioned again")
 
 
 def test_a_terminal_that_lacks_a_character_ends_no_command(tmp_path: Path) -> None:

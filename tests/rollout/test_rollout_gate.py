@@ -238,9 +238,10 @@ def test_a_device_that_cannot_judge_states_why() -> None:
 
     assert judge(none, None)(loaded(1), None) == {"why": "it has not trained yet."}
     seen = seen_by(loaded(1))
-    assert "takes other samples" in judge(lambda: seen, None)(loaded(1, window=4), None)["why"]
+    assert "requires another form of samples" in judge(lambda: seen, None)(loaded(1, window=4), None)["why"]
     assert (
-        "no recall of bad" in judge(lambda: replace(seen, y=0 * seen.y), "recall of bad")(loaded(1), loaded(2))["why"]
+        "recall of bad is not defined"
+        in judge(lambda: replace(seen, y=0 * seen.y), "recall of bad")(loaded(1), loaded(2))["why"]
     )
     assert "unknown metric" in judge(lambda: seen, "acuracy")(loaded(1), None)["why"]
 
@@ -286,7 +287,7 @@ def test_a_statement_for_a_trial_releases_nothing_and_the_other_way_round() -> N
     assert (is_trial(trial), is_trial(release), is_trial(b"[" * 10_000)) == (True, False, False)
     bare = json.dumps({key: text for key, text in json.loads(trial).items() if key != "purpose"}).encode()
     for data, purpose in ((trial, "release"), (bare, "release"), (release, TRIAL)):
-        with pytest.raises(RefusedError, match="did not sign it"):
+        with pytest.raises(RefusedError, match="not signed by the park"):
             opened(data, CA.cert, "trial", "d0", purpose)
 
 
@@ -313,8 +314,8 @@ HOSTILE: list[tuple[dict[str, Any], str]] = [
     ({"samples": 0}, "samples is not a whole number"),
     ({"samples": 1 << 60}, "samples is not a whole number"),
     ({"samples": 40.0}, "samples is not a whole number"),
-    ({"figure": "loss"}, "the run by 'accuracy'"),
-    ({"figure": ["x"] * 10_000}, "the run by 'accuracy'"),
+    ({"figure": "loss"}, "the run's is 'accuracy'"),
+    ({"figure": ["x"] * 10_000}, "the run's is 'accuracy'"),
 ]
 
 
@@ -345,10 +346,10 @@ def test_a_judgement_is_taken_from_the_device_that_signed_it_and_is_flat(tmp_pat
     for judged, why in (
         (body, "refused: signature: it is not signed."),
         (attested(body, other), "refused: signature: 'd1' signed it, not 'd0'."),
-        (sound | {"text": sound["text"].replace("0.9", "1.0")}, "signature: no member of this park"),
-        (sound | {"seal": base64.b64encode(own.sign(sound["text"].encode())).decode()}, "no member of this park"),
-        (sound | {"seal": "é"}, "form: it is no signed judgement"),
-        ({"text": text.decode(), "seal": base64.b64encode(deep).decode()}, "no table of texts and numbers"),
+        (sound | {"text": sound["text"].replace("0.9", "1.0")}, "signature: its signer is no member"),
+        (sound | {"seal": base64.b64encode(own.sign(sound["text"].encode())).decode()}, "its signer is no member"),
+        (sound | {"seal": "é"}, "form: it is not a signed judgement"),
+        ({"text": text.decode(), "seal": base64.b64encode(deep).decode()}, "not a table of texts and numbers"),
     ):  # fmt: skip
         assert why in row(judged)["why"]
         assert not station.judged
@@ -423,12 +424,16 @@ def rows_of(found: Found) -> list[dict[str, Any]]:
 
 
 CASES: list[tuple[Found, bool | None, str]] = [
-    ({"d0": (40, 0.7), "d1": (40, 0.6), "d2": "it did not answer"}, True, "0.65, what is in use 0.5, on 80 samples"),
+    ({"d0": (40, 0.7), "d1": (40, 0.6), "d2": "it did not answer"}, True, "0.65, the one in use 0.5, on 80 samples"),
     ({"d0": (40, 0.4), "d1": (40, 0.5)}, False, "version 2 has accuracy 0.45"),
-    ({"d0": "it has not trained yet.", "d1": "it did not answer"}, None, "no device judged it by samples of their own"),
+    (
+        {"d0": "it has not trained yet.", "d1": "it did not answer"},
+        None,
+        "no device judged it by labelled samples of their own",
+    ),
     ({"d0": (5, 0.9), "d1": (5, 0.9)}, None, "devices judged it by fewer than 20"),
     ({"d0": (1 << 50, 0.9), "d1": (1, 0.1)}, None, "devices judged it by fewer than 20"),  # of which one may be made up
-    ({"d0": (900, 0.9), "d1": "it did not answer"}, None, "d0 alone of 4 devices judged it by samples of their own"),
+    ({"d0": (900, 0.9), "d1": "it did not answer"}, None, "d0 alone of 4 devices judged it by labelled samples"),
 ]
 
 
@@ -474,7 +479,7 @@ def test_a_schedule_announces_what_no_device_judged(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(schedule.registry, "register", lambda *_, **__: (known, 2))
     monkeypatch.setattr(gate, "judged", lambda *_: rows_of({"d0": "it has not trained yet."}))
     told = schedule.Scheduler._released(made, tmp_path)
-    assert told.startswith("no device judged it by samples of their own with labels: fedfloor release 2 --park")
+    assert told.startswith("no device judged it by labelled samples of their own: fedfloor release 2 --park")
 
 
 # -- real processes ----------------------------------------------------------------------------------------------------

@@ -61,13 +61,13 @@ def _exchange(out: Path) -> None:
 
 
 TAMPERED: dict[str, tuple[Callable[[Path], object], str]] = {
-    "edited": (_edit, "3.json was not signed as it stands there"),
-    "signed by a stranger": (_sign_alone, "3.json was not signed as it stands there"),
+    "edited": (_edit, "3.json does not match its signature"),
+    "signed by a stranger": (_sign_alone, "3.json does not match its signature"),
     "removed": (lambda out: (out / FOLDER / "2.json").unlink(), "2.json is missing"),
-    "the last removed": (lambda out: (out / FOLDER / "4.json").unlink(), "journal.head names is not there"),
-    "exchanged": (_exchange, "3.json does not follow the entry before it"),
-    "no JSON": (lambda out: (out / FOLDER / "1.json").write_text("[]"), "1.json is no entry"),
-    "nested": (lambda out: (out / FOLDER / "1.json").write_text("[" * 100_000), "1.json is no entry"),
+    "the last removed": (lambda out: (out / FOLDER / "4.json").unlink(), "journal.head names is missing"),
+    "exchanged": (_exchange, "3.json does not follow the previous entry"),
+    "no JSON": (lambda out: (out / FOLDER / "1.json").write_text("[]"), "1.json is not an entry"),
+    "nested": (lambda out: (out / FOLDER / "1.json").write_text("[" * 100_000), "1.json is not an entry"),
 }
 
 
@@ -83,9 +83,9 @@ def test_a_registry_edited_by_hand_is_refused(out: Path, name: str) -> None:
 def test_a_model_that_was_exchanged_is_refused(out: Path) -> None:
     (path,) = (out / registry.MODELS).glob("*.onnx")
     path.write_bytes(model(seed=1))
-    with pytest.raises(SettingError, match="is gone, or not as it was registered"):
+    with pytest.raises(SettingError, match="is missing, or was changed after its registration"):
         registry.read(out).data(path.stem)
-    assert "not as it was registered" in audit.check(out)[1][0]
+    assert "changed after its registration" in audit.check(out)[1][0]
 
 
 def test_of_two_who_change_a_park_at_once_the_second_is_refused(out: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_certificate_that_the_journal_lacks_is_named(tmp_path: Path) -> None:
     out = provisioned(tmp_path)
     (out / FOLDER / "1.json").unlink()
     (out / HEAD).unlink()
-    assert "provision of 'broker-cloud' is in authority/index.json, not in the journal." in audit.check(out)[1]
+    assert "provision of 'broker-cloud' is in authority/index.json, but not in the journal." in audit.check(out)[1]
 
 
 def test_audit_by_the_command_line(out: Path) -> None:
@@ -147,4 +147,4 @@ def test_audit_by_the_command_line(out: Path) -> None:
     _edit(out)
     done = CliRunner().invoke(app, ["audit", str(out), "--json"])
     assert done.exit_code == 1
-    assert "3.json was not signed" in json.loads(done.stdout)["faults"][0]
+    assert "3.json does not match its signature" in json.loads(done.stdout)["faults"][0]

@@ -112,7 +112,7 @@ def test_a_device_without_a_part_or_with_that_of_another_run_refuses_by_name(tmp
     empty.mkdir()
     other = staying(run)
     (empty / Staying(other.network, "head", "run-2").file).write_bytes(other.content(torch.ones(1570)))
-    why = "own: this device has no part of its own: it has not trained in run 'run-3'"
+    why = "own: this device has no personal part: it has not trained in run 'run-3'"
     with pytest.raises(RefusedError, match=why):
         models.load(data, statement(data, "logistic"), empty)
 

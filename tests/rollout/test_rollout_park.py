@@ -55,11 +55,11 @@ def test_a_release_goes_to_a_canary_to_the_rest_and_back(park: Park) -> None:
     assert released(park, 2, "north", canary=("d2",)) == {"d2": ("serving", 2, None)}
     assert {name: row["runs"] for name, row in seen(park).items()} == {"d0": 1, "d1": 1, "d2": 2, "d3": 1}
     assert _delivered(park, registry.promote(park.registry)) == {"d0": ("serving", 2, None)}
-    with pytest.raises(SettingError, match="nothing to promote: all of its target have version 2"):
+    with pytest.raises(SettingError, match="nothing to promote: its whole target has version 2"):
         registry.promote(park.registry)
     back = _delivered(park, registry.rollback(park.registry))
     assert back == dict.fromkeys(("d0", "d2"), ("serving", 1, None))
-    with pytest.raises(SettingError, match="used no version before"):
+    with pytest.raises(SettingError, match="have no earlier version"):
         registry.rollback(park.registry)
     for name in park.agents:
         assert (resident_mb(park.agents[name].pid) or 0) < MEMORY_MB
@@ -88,14 +88,14 @@ def test_what_was_corrupted_or_not_signed_is_refused_by_every_device_and_named(p
     whole = now_.data(now_.statement("d0").sha256)
     bad = bytes([whole[0] ^ 1]) + whole[1:]
     object.__setattr__(now_, "data", lambda _: bad)
-    why = "hash: version 2: the model's bytes are not those that were signed."
+    why = "hash: version 2: the model's bytes differ from the signed ones."
     assert _delivered(park, now_) == dict.fromkeys(("d0", "d1", "d2", "d3"), ("refused", 1, why))
     stranger = found("trial", now())
     with delivery.stations(now_.floor, now_.ca, now_.place) as stations:
         for one in stations:
             for name in (device.name for device in one.edge.devices):
                 one.link.publish(topic("trial", "release", name), sealed(now_.statement(name), stranger), retain=True)
-        refused = (1, "signature: the park's authority did not sign it.")
+        refused = (1, "signature: it was not signed by the park's authority.")
 
         def all_refuse() -> bool:
             reports = {name: one for station in stations for name, one in station.reports.items()}
@@ -104,7 +104,7 @@ def test_what_was_corrupted_or_not_signed_is_refused_by_every_device_and_named(p
             )
 
         assert until(all_refuse, WAIT_S)
-    assert "signature: the park's authority did not sign it." in park.log("d3")
+    assert "signature: it was not signed by the park's authority." in park.log("d3")
     # the whole model, sent again, mends it
     again = park.registry
 
@@ -149,7 +149,7 @@ def test_of_two_people_who_promote_at_once_one_gets_a_clear_error(park: Park) ->
     assert [code for code, _, _ in ends] == [0, 2]
     assert json.loads(ends[0][1])["rows"][0]["runs"] == 1
     error = ends[1][2].strip().splitlines()[-1]
-    assert "the park was changed meanwhile: promote by" in error or "nothing to promote: all of its target" in error
+    assert "the park was changed meanwhile: promote by" in error or "nothing to promote: its whole target" in error
     assert [one.action for one in park.registry.entries].count("promote") == 1
 
 
@@ -159,7 +159,7 @@ def test_a_registry_edited_by_hand_is_refused_by_the_command(park: Park) -> None
     done = park.command("release", "2", "--park", str(park.out))
     _, error = done.communicate(timeout=180)
     assert done.returncode == 2
-    assert error.startswith(f"error: {path} was not signed as it stands there: it was edited")
+    assert error.startswith(f"error: {path} does not match its signature: it was edited")
 
 
 def test_predictions_and_alarms_are_heard_by_the_edge_also_across_a_switch(park: Park) -> None:

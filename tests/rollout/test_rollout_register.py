@@ -69,7 +69,7 @@ def test_a_run_that_is_no_better_than_the_version_in_use_is_named(tmp_path: Path
     assert judged("accuracy", before - 0.1, "of other data") == ""
     assert judged("macro-F1", 0.0) == ""
     for diverged in (None, float("nan"), float("inf")):
-        assert f"version 2 has no figure, version 1, which is in use, accuracy {before:.4f}" in judged("RMSE", diverged)
+        assert f"version 2 has no metric, version 1, which is in use, accuracy {before:.4f}" in judged("RMSE", diverged)
     assert registry.no_better(known, 1) == ""
 
 

@@ -329,7 +329,7 @@ def test_schedules_of_two_runs_in_one_folder_have_logs_of_their_own(desk: Desk, 
 
 def test_a_run_that_fails_is_not_repeated_before_the_next_reason(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     def cloud(words: list[str], record: Path, ended: Event) -> int:
-        record.write_text("note: edge north (0) is connected.\nerror: no edge is there\n")
+        record.write_text("note: edge north (0) is connected.\nerror: no edge connected\n")
         return 1
 
     monkeypatch.setattr(schedule, "_cloud", cloud)
@@ -337,12 +337,12 @@ def test_a_run_that_fails_is_not_repeated_before_the_next_reason(desk: Desk, mon
     made = desk.scheduler(Schedule(every="2h"))
     looks(desk, made, hour, hour, hour)
     assert [(line["code"], line["result"]) for line in made.lines if line["event"] == "ended"] == [
-        (1, "failed: error: no edge is there")
+        (1, "failed: error: no edge connected")
     ]
 
 
 def test_two_schedules_do_not_start_the_same(desk: Desk, runs: list[list[str]]) -> None:
-    with owned(desk.folder / "state/run"), pytest.raises(SettingError, match="another process is working in"):
+    with owned(desk.folder / "state/run"), pytest.raises(SettingError, match="another process is using"):
         desk.scheduler(Schedule(every="2h")).run(Event())
     assert runs == []
 
@@ -351,7 +351,7 @@ def test_a_damaged_log_is_named_with_its_line(desk: Desk, runs: list[list[str]])
     looks(desk, desk.scheduler(Schedule(every="2h")))
     with (desk.folder / "state/run-schedule.jsonl").open("a") as file:
         file.write('{"event": "started"}\n')
-    with pytest.raises(SettingError, match=r"run-schedule\.jsonl, line 2: no line of a schedule's log"):
+    with pytest.raises(SettingError, match=r"run-schedule\.jsonl, line 2: not a line of a schedule's log"):
         desk.scheduler(Schedule(every="2h")).run(Event())
     assert runs == []
 
@@ -366,9 +366,11 @@ def test_a_line_of_the_log_may_hold_any_character(desk: Desk, runs: list[list[st
 
 def test_a_key_that_needs_another_folder_is_refused_without_it(desk: Desk) -> None:
     for given in (Schedule(windows=1), Schedule(drift=1)):
-        with pytest.raises(SettingError, match=r"windows and drift need the alarms that are kept: --alarms DIR"):
+        with pytest.raises(
+            SettingError, match=r"windows and drift need the folder of stored alarms: give --alarms DIR"
+        ):
             desk.scheduler(given)
-    with pytest.raises(SettingError, match=r"release needs the park's authority: --park DIR"):
+    with pytest.raises(SettingError, match=r"release needs the park's authority: give --park DIR"):
         desk.scheduler(Schedule(every="1h", release="all"))
     with pytest.raises(SettingError, match=r"has no \[schedule\]"):
         desk.scheduler(None)
@@ -429,7 +431,7 @@ def test_runs_of_a_private_experiment_stay_within_the_budget_together(desk: Desk
 
 
 def test_a_budget_of_an_experiment_without_noise_is_refused(desk: Desk) -> None:
-    with pytest.raises(SettingError, match=r"\[schedule\] epsilon bounds the noise of private runs"):
+    with pytest.raises(SettingError, match=r"\[schedule\] epsilon limits the privacy loss"):
         desk.scheduler(Schedule(every="2h", epsilon=1.0))
 
 
@@ -635,7 +637,7 @@ def test_a_park_of_real_processes_trains_and_releases_by_itself(trial: TrialPark
     assert until(lambda: log.exists() and '"ended"' in log.read_text(), 120), log.read_text()
     again = subprocess.run([*words, "--once"], capture_output=True, text=True, check=False)
     assert again.returncode == 2
-    assert "another process is working in" in again.stderr
+    assert "another process is using" in again.stderr
     waiting.send_signal(signal.SIGINT)
     out, told = waiting.communicate(timeout=120)
     lines = json.loads(out)["rows"]

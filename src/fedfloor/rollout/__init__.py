@@ -1,1 +1,1 @@
-"""Models brought to where they predict: versions, releases, and the side of a device. Devices need no PyTorch."""
+"""Deployment of models for inference: versions, releases, and the device's side, which does not need PyTorch."""

@@ -1,7 +1,7 @@
 """A device that only predicts: ``fedfloor-agent CONFIG.toml``, without PyTorch.
 
-It needs NumPy, ONNX Runtime, paho-mqtt and cryptography, and nothing else. The wheel ``fedfloor-agent`` (``agent/``) is
-this module, what it imports, and these four.
+It needs only NumPy, ONNX Runtime, paho-mqtt and cryptography. The wheel ``fedfloor-agent`` (``agent/``) holds this
+module and the modules that it imports, and depends on these four packages.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ USAGE = "usage: fedfloor-agent CONFIG.toml, the settings of a device that fedflo
 
 
 def run(config: str) -> None:
-    """Take releases and predict until SIGTERM or SIGINT."""
+    """Run the agent with the settings in a file: accept releases and predict until SIGTERM or SIGINT."""
     check_wheels(Path(__file__).parents[2])
     what = settings.read(DeviceSettings, config)
     if what.tls is None:
-        raise SettingError(f"{config}: [tls] is missing: releases are signed, and brokers ask for a certificate.")
+        raise SettingError(f"{config}: [tls] is missing: releases require certificates. Provision it again.")
     authority.check(what.tls, what.name)
     place, gone = topic(what.park, "serving", what.name), report(what.name, "gone", None)
     link = MqttConnection(what.name, what.broker, what.tls, (place, gone))
@@ -41,16 +41,16 @@ def run(config: str) -> None:
 
 
 def check_wheels(folder: Path) -> None:
-    """Check that the two wheels, which have files in common, are not installed into a folder in different versions.
+    """Check that the two wheels, which share files, are not installed in a folder in different versions.
 
     Raises:
-        SettingError: they are, so that files of one have replaced those of the other.
+        SettingError: the versions differ, so that files of one wheel have replaced those of the other.
     """
     wheels = [path.stem for name in ("fedfloor", "fedfloor_agent") for path in folder.glob(f"{name}-*.dist-info")]
     if len({wheel.rpartition("-")[2] for wheel in wheels}) > 1:
         raise SettingError(
             f"{' and '.join(wheels)} are both installed in {folder}, and share files. "
-            "Type `pip uninstall fedfloor fedfloor-agent`, then install one of them."
+            "Run `pip uninstall fedfloor fedfloor-agent`, then install one of them."
         )
 
 

@@ -1,4 +1,4 @@
-"""Alarms of devices that predict, kept: a file of lines that grows to a limit, and what each device reports now."""
+"""Storage of alarms from predicting devices: a log of limited size, and the current report of each device."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from fedfloor.rollout.statement import topic
 log = logging.getLogger(__name__)
 Row = dict[str, Any]
 MESSAGE_BYTES = 1 << 14
-EVERY_S = 60.0  # between two lines of a device and kind; messages between them are counted
-WRITE_S = 1.0  # between two versions of devices.json, at least
-WAITING = 256  # messages that wait to be kept; more hold a broker's connection up
-TICK_S = 0.25  # between two looks for lines whose minute is over, at least
-FLOOD = 6000  # messages of one topic in a minute; it is not read for the rest of that minute
+EVERY_S = 60.0  # shortest interval between two lines of a device and kind; messages in between are counted
+WRITE_S = 1.0  # shortest interval between two versions of devices.json
+WAITING = 256  # messages in the queue; a full queue blocks a broker's connection
+TICK_S = 0.25  # shortest interval between two checks for lines whose minute is over
+FLOOD = 6000  # messages of a topic in a minute, after which it is unread for the rest of that minute
 MOST_DRIFT, DRIFT_CHARS, FILE_CHARS = 20, 100, 255
-FLOAT = 3.5e38  # beyond float32's range
+FLOAT = 3.5e38  # beyond the range of float32
 UNKNOWN: Row = {
     "state": "waiting",
     "version": None,
@@ -51,17 +51,17 @@ UNKNOWN: Row = {
 
 
 def read_alarm(payload: bytes) -> Row:
-    """Return what an alarm's message states: drift, or a model's decision with its class or score.
+    """Return the checked fields of an alarm: drift, or a model's decision with its class or score.
 
     Raises:
-        RefusedError: it is no alarm, or a field is out of its range.
+        RefusedError: the message is not an alarm, or a field is out of range.
     """
     if len(payload) > MESSAGE_BYTES:
         raise RefusedError("oversized", f"an alarm has at most {MESSAGE_BYTES} bytes.")
     try:
         body = table(json.loads(payload), 20, "an alarm")
     except (ValueError, RecursionError) as error:
-        raise RefusedError("form", "it is no JSON.") from error
+        raise RefusedError("form", "it is not JSON.") from error
     made: Row = {
         "kind": "drift" if "drift" in body else "decision", "version": whole(body.get("version"), 1, COUNT, "version"),
         "file": _text(body.get("file"), FILE_CHARS, "file"),
@@ -85,7 +85,7 @@ def _text(value: object, most: int, noun: str) -> str:
 
 
 def _drift(texts: list[Any]) -> list[str]:
-    """Return what drifts as reports of devices have it: the first 20, each cut to 100 characters."""
+    """Return the drifting quantities as reports hold them: the first 20, each cut to 100 characters."""
     if not all(isinstance(text, str) for text in texts):
         raise RefusedError("range", "drift is not a list of texts.")
     return [printable(text[:DRIFT_CHARS])[:DRIFT_CHARS] for text in texts[:MOST_DRIFT]]
@@ -93,7 +93,7 @@ def _drift(texts: list[Any]) -> list[str]:
 
 @dataclass
 class _Turn:
-    """A device's alarms of one kind: when the last line was written, and the newest message since."""
+    """The state of a device's alarms of one kind: the time of the last line, and the newest message since."""
 
     written_s: float = -math.inf
     held: Row | None = None
@@ -101,15 +101,15 @@ class _Turn:
 
 
 class AlarmKeeper:
-    """The alarms of a park's devices, kept in a folder.
+    """A writer of the alarms of a park's devices to files in a folder.
 
-    ``alarms.jsonl`` gains a line for an alarm, at most one a minute of a device and kind: the newest, with the number
-    of messages that it stands for. ``devices.json`` has what each device reports now.
+    ``alarms.jsonl`` receives at most one line a minute for each device and kind: the newest alarm, with the number of
+    messages in that minute. ``devices.json`` holds the current report of each device.
 
     Args:
-        told: called with each line that is written.
-        clock: seconds; only differences count.
-        now: the time.
+        told: called with each written line.
+        clock: returns the time in s; only differences are used.
+        now: returns the date and time.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class AlarmKeeper:
         settings.state.mkdir(parents=True, exist_ok=True)
         self.settings, self._told, self._clock, self._now = settings, told, clock, now
         self._filter, self._turns = MessageFilter(), dict[tuple[str, str], _Turn]()
-        self._decided: dict[str, float] = {}  # device → when its model decided on the last alarm
+        self._decided: dict[str, float] = {}  # device → time of its model's last alarm
         before = _restored(settings.state / NOW)
         self.devices: dict[str, Row] = {
             device: {"device": device, "factory": one.name, **UNKNOWN, **before.get(device, {})}
@@ -129,7 +129,7 @@ class AlarmKeeper:
         self._written_s = -math.inf
 
     def take(self, factory: str, topic: str, payload: bytes) -> None:
-        """Take a message from a factory's broker; one that is no report and no alarm is counted and logged."""
+        """Process a message from a factory's broker; count and log one that is neither a report nor an alarm."""
         kind, names = topic_parts(topic)
         row = self.devices.get(names[0]) if len(names) == 1 else None
         if row is None or row["factory"] != factory or not payload:
@@ -145,15 +145,15 @@ class AlarmKeeper:
     def _report(self, row: Row, payload: bytes) -> None:
         report = read_report(payload)
         if report is None:
-            raise RefusedError("form", "it is no report.")
+            raise RefusedError("form", "it is not a report.")
         change: Row = {"state": report.state, "why": printable(report.why)}
-        if report.state != "gone":  # the broker's last word on a device knows nothing more
+        if report.state != "gone":  # the last will of a device holds no further fields
             change |= {"version": report.version, "drift": _drift(list(report.drift)), "written": report.rows}
             self._missed(row, report, change["drift"])
         self._change(row, change)
 
     def _missed(self, row: Row, report: Report, drift: list[str]) -> None:
-        """Keep that drift began or ended, where its message was sent while nobody was connected here."""
+        """Record a begin or end of drift whose message was sent while this process was not connected."""
         if drift != row["drift"]:
             about = {"kind": "drift", "version": report.version, "file": None, "rows": None, "drift": drift}
             self._line(row, about)
@@ -188,11 +188,11 @@ class AlarmKeeper:
         self._told(line)
 
     def tick(self, reached: Mapping[str, bool], *, last: bool = False) -> None:
-        """Write lines whose minute is over, and what devices report now.
+        """Write the lines whose minute is over, and the current reports of devices.
 
         Args:
             reached: factory → whether its broker is connected.
-            last: whether nothing comes any more: all is written now.
+            last: whether this is the last call, which writes all lines.
         """
         now = self._clock()
         for turn in self._turns.values():
@@ -214,19 +214,19 @@ class AlarmKeeper:
 
 
 def _standing(row: Row) -> Row:
-    """Return what a device's ``since`` is about: a further decision on an alarm, or further rows, are nothing new."""
+    """Return the state whose begin is ``since``: further alarms of a model and further rows do not change it."""
     return row | {"decision": bool(row["decision"]), "since": None, "written": None}
 
 
 def append(state: Path, line: Row) -> None:
-    """Append a line; a full file takes the place of the older one first."""
+    """Append a line to the log; a full file first replaces the older one."""
     path, data = state / LINES, json.dumps(line, allow_nan=False, ensure_ascii=False).encode() + b"\n"
     if path.exists() and path.stat().st_size + len(data) > MOST_BYTES:
         os.replace(path, state / OLDER)
     with path.open("a+b") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
-            data = data if file.read() == b"\n" else b"\n" + data  # a process was killed within a line
+            data = data if file.read() == b"\n" else b"\n" + data  # a process was killed while it wrote a line
         file.write(data)
 
 
@@ -237,7 +237,7 @@ def _replace(path: Path, body: Row) -> None:
 
 
 def _restored(path: Path) -> dict[str, Row]:
-    """Return what devices had reported before a restart; nothing where the file is damaged."""
+    """Return the reports of devices before a restart: device → row; empty if the file is damaged."""
     try:
         known = json.loads(path.read_bytes())["devices"]
         return {str(row["device"]): {name: row[name] for name in UNKNOWN} for row in known}
@@ -246,11 +246,11 @@ def _restored(path: Path) -> dict[str, Row]:
 
 
 class FloodGate:
-    """Leaves topics unread on which a device floods: its broker would drop messages of other devices.
+    """A rate limit that unsubscribes from flooded topics, which would make the broker drop other devices' messages.
 
     Args:
         links: factory → its connection.
-        clock: seconds; only differences count.
+        clock: returns the time in s; only differences are used.
     """
 
     def __init__(self, links: Mapping[str, Connection], clock: Callable[[], float] = time.monotonic) -> None:
@@ -258,14 +258,14 @@ class FloodGate:
         self._counts = Counter[tuple[str, str]]()
 
     def count(self, factory: str, topic: str) -> None:
-        """Count a message; unsubscribe from its topic where there were too many within the minute."""
+        """Count a message; unsubscribe from its topic if there were too many within the minute."""
         self._counts[factory, topic] += 1
         if self._counts[factory, topic] == FLOOD:
-            log.warning("%s: %d messages within a minute, the rest of it is not read.", topic, FLOOD)
+            log.warning("%s: %d messages within a minute; further messages in this minute are not read.", topic, FLOOD)
             self._links[factory].unsubscribe([topic])
 
     def tick(self) -> None:
-        """Read all topics again after each minute."""
+        """Subscribe to all topics again after each minute."""
         if self._clock() - self._began < EVERY_S:
             return
         for (factory, place), count in self._counts.items():
@@ -276,11 +276,11 @@ class FloodGate:
 
 
 def follow(settings: AlarmSettings, ended: Event, told: Callable[[Row], object] = lambda _: None) -> None:
-    """Keep the alarms of a park until ``ended`` is set; a broker that is away is tried again and again.
+    """Store the alarms of a park until ``ended`` is set; connections to brokers are retried.
 
     Raises:
-        SettingError: certificate or key cannot be used.
-        RunError: another process keeps them already.
+        SettingError: the certificate or the key is not usable.
+        RunError: another process stores the alarms already.
     """
     authority.check(settings.tls, ALARMS)
     keeper = AlarmKeeper(settings, told)
@@ -314,7 +314,7 @@ def follow(settings: AlarmSettings, ended: Event, told: Callable[[Row], object] 
 
 @contextmanager
 def _full_disk(state: Path, ended: Event) -> Iterator[None]:
-    """Wait a while after an error of the disk: lines wait, and so do messages."""
+    """Log a disk error and wait before the next attempt; lines and messages are kept meanwhile."""
     try:
         yield
     except OSError as error:
@@ -325,7 +325,7 @@ def _full_disk(state: Path, ended: Event) -> Iterator[None]:
 def receiver(
     waiting: queue.Queue[tuple[str, str, bytes]], factory: str, topics: Collection[str], ended: Event
 ) -> Callable[[str, bytes], None]:
-    """Return what queues messages of a factory's broker; of one that is too long, as much as shows that."""
+    """Return a handler that queues messages of a factory's broker, and truncates those that are too long."""
 
     def heard(topic: str, payload: bytes) -> None:
         if topic in topics and not ended.is_set():

@@ -13,14 +13,14 @@ from fedfloor.rollout.registry import MODELS
 
 
 def check(place: Path) -> tuple[tuple[Entry, ...], list[str]]:
-    """Return the entries of a park's journal, and what is wrong: an empty list if nothing.
+    """Return the entries of a park's journal, and a message for each fault.
 
     Args:
-        place: the folder that was provisioned, or one with a copy of its ``registry`` and of ``ca.crt``.
+        place: the provisioned folder, or one with a copy of its ``registry`` and ``ca.crt``.
     """
     certificates = [path for path in (place / "authority/ca.crt", place / "ca.crt") if path.is_file()]
     if not certificates:
-        raise SettingError(f"{place}: holds no ca.crt: name a folder that fedfloor provision wrote.")
+        raise SettingError(f"{place}: has no ca.crt: name a folder that fedfloor provision wrote.")
     try:
         entries = journal.read(place, authority.certificate(certificates[0]))
     except SettingError as error:
@@ -31,16 +31,16 @@ def check(place: Path) -> tuple[tuple[Entry, ...], list[str]]:
     ):
         path = place / MODELS / f"{sha256}.onnx"
         if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
-            faults.append(f"{path} is gone, or not as it was registered.")
+            faults.append(f"{path} is missing, or was changed after its registration.")
     if (place / INDEX).is_file():
         index = read_index(place / INDEX)
         for action, names in journal.unrecorded(entries, index.issued, index.revoked).items():
-            faults += [f"{action} of '{name}' is in authority/index.json, not in the journal." for name in names]
+            faults += [f"{action} of '{name}' is in authority/index.json, but not in the journal." for name in names]
     return entries, faults
 
 
 def words(entry: Entry) -> str:
-    """Return what an entry is about."""
+    """Return a description of the objects of an entry."""
     about = entry.about
     if entry.action in ("provision", "revoke"):
         return f"certificates of {', '.join(about['certificates'])}"

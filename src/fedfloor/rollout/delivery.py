@@ -1,4 +1,4 @@
-"""Releases on their way: statements and models to the brokers of the base stations, and the reports of devices."""
+"""Delivery of releases: statements and models to the base stations' brokers, and the reports of devices."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from fedfloor.rollout.registry import Registry
 from fedfloor.rollout.statement import CHUNK_BYTES, judgement, sealed, topic
 
 LOCK = Path("registry/.lock")
-TURN_S = 60.0  # for another command's turn at the brokers
-SENT_S = 10.0  # for a broker to answer, and for it to have what was sent, however short the wait for reports
+TURN_S = 60.0  # longest wait for another command's release
+SENT_S = 10.0  # shortest wait for a broker to answer and acknowledge, however short the wait for reports
 REPORT_BYTES = 1 << 14
 STATES = ("serving", "fetching", "refused", "empty", "gone")
 
 
 @dataclass(frozen=True)
 class Report:
-    """A device's last report: its state as to entry ``number`` of the journal, the version in use, what drifts, and how
-    many rows its sensors have written so far, where they are counted; ``judged`` is its judgement of a model, as it
-    came, where the report holds one: its signature is not checked."""
+    """A device's last report: its state for entry ``number`` of the journal, the version in use, drifting quantities,
+    and the number of rows in its sensor buffer, if there is one; ``judged`` is the received judgement of a model, if
+    there is one, whose signature is not checked yet."""
 
     state: str
     number: int | None
@@ -52,14 +52,14 @@ class Report:
 
 @dataclass
 class Station:
-    """A base station's broker, as a command reaches it.
+    """A command's connection to the broker of a base station.
 
     Args:
-        signer: the command's, which checks what devices sign.
+        signer: the command's signer, which checks the devices' signatures.
 
     Attributes:
-        judged: device → its judgement of a model, which it signed.
-        refused: device → why what came as its judgement was refused.
+        judged: device → its signed judgement of a model.
+        refused: device → reason for the refusal of its judgement.
     """
 
     edge: EdgeSettings
@@ -72,7 +72,7 @@ class Station:
     began: float = field(default_factory=time.monotonic)
 
     def heard(self, topic: str, payload: bytes) -> None:
-        """Take the report of a device of this station; what is none is passed over."""
+        """Store the report of a device of this station; ignore other messages."""
         kind, names = topic_parts(topic)
         report = read_report(payload, time.monotonic() - self.began)
         known = any(names == (one.name,) for one in self.edge.devices)
@@ -85,19 +85,19 @@ class Station:
                     self.refused[names[0]] = printable(f"refused: {error}")
 
     def publish(self, sha256: str, data: bytes) -> None:
-        """Publish the pieces of a model, which the broker keeps."""
+        """Publish the pieces of a model as retained messages."""
         for i in range(0, len(data), CHUNK_BYTES):
             piece = topic(self.edge.park, "model", sha256, i // CHUNK_BYTES)
             self.link.publish(piece, data[i : i + CHUNK_BYTES], retain=True)
 
     def withdraw(self, sha256: str, pieces: int) -> None:
-        """Take the pieces of a model back from the broker."""
+        """Delete the retained pieces of a model from the broker."""
         for i in range(pieces):
             self.link.publish(topic(self.edge.park, "model", sha256, i), b"", retain=True)
 
 
 def read_report(payload: bytes, after_s: float = 0.0) -> Report | None:
-    """Return the report that a message of a device holds; None where it is none."""
+    """Return the report in a device's message, received ``after_s``; None if it is malformed."""
     if len(payload) > REPORT_BYTES:
         return None
     try:
@@ -116,7 +116,7 @@ def read_report(payload: bytes, after_s: float = 0.0) -> Report | None:
 def stations(edges: Sequence[EdgeSettings], ca: Authority, place: Path) -> Iterator[list[Station]]:
     """Connect to the brokers of base stations, with a certificate that the authority issues for this command.
 
-    A broker keeps one connection of a name, so commands take turns. Brokers that do not answer are not ``there``.
+    A broker keeps one connection per name, so that commands take turns. Brokers that do not answer are not ``there``.
     """
     with ExitStack() as stack:
         keys = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -124,14 +124,14 @@ def stations(edges: Sequence[EdgeSettings], ca: Authority, place: Path) -> Itera
         try:
             stack.enter_context(FileLock(place / LOCK, timeout=TURN_S))
         except Timeout:
-            raise RunError(f"another command has released models for {TURN_S:.0f} s: repeat this one later.") from None
+            raise RunError(f"another command still releases models after {TURN_S:.0f} s: retry later.") from None
         cert, key = authority.issue(ca, Holder(RELEASES), 1, authority.now())
         tls = Tls(keys / "ca.crt", keys / "releases.crt", keys / "releases.key")
         for path, text in zip((tls.ca, tls.cert, tls.key), (ca.pem()[0], cert, key), strict=True):
             path.touch(0o600)
             path.write_bytes(text)
         for revoked in [path for edge in edges if (path := place / "factories" / edge.name / REVOKED).exists()]:
-            shutil.copy(revoked, keys / REVOKED)  # the same in all of them
+            shutil.copy(revoked, keys / REVOKED)  # the same for all stations
         signer = Signer(tls, RELEASES)
         made = [Station(edge, MqttConnection(RELEASES, edge.broker, tls), signer) for edge in edges]
         for one in made:
@@ -146,15 +146,15 @@ def stations(edges: Sequence[EdgeSettings], ca: Authority, place: Path) -> Itera
 def deliver(
     registry: Registry, devices: Sequence[str], wait_s: float, before: Registry | None = None, *, send: bool = True
 ) -> list[dict[str, Any]]:
-    """Send devices their releases, and return a row for each with what it reported.
+    """Send devices their releases, and return a row with the report of each device.
 
     Args:
-        wait_s: for reports.
-        before: the registry before the release: models that no device of a factory shall use any more are withdrawn.
-        send: whether anything is sent; else reports are read alone.
+        wait_s: longest wait for reports.
+        before: the registry before the release; models that a factory no longer uses are withdrawn.
+        send: whether releases are sent; if not, reports are only read.
 
     Raises:
-        RunError: a broker does not let models be released.
+        RunError: a broker does not allow the publication of models.
     """
     edges = [edge for edge in registry.floor if any(one.name in devices for one in edge.devices)]
     with stations(edges, registry.ca, registry.place) as all_of_them:
@@ -174,7 +174,7 @@ def deliver(
 
 
 def _send(registry: Registry, station: Station, devices: Sequence[str], before: Registry | None) -> None:
-    """Publish statements and models of devices of one factory, all retained, and withdraw what is no longer used."""
+    """Publish statements and models of a factory's devices as retained messages, and withdraw unused models."""
     station.began = time.monotonic()
     statements = {device: registry.statement(device) for device in devices if device in registry.used}
     for device, statement in statements.items():
@@ -188,13 +188,13 @@ def _send(registry: Registry, station: Station, devices: Sequence[str], before: 
 
 
 def files(registry: Registry, edge: EdgeSettings) -> Mapping[str, int]:
-    """Return the digests of the models that devices of a factory shall use, with their numbers of pieces."""
+    """Return the models assigned to the devices of a factory: digest → number of pieces."""
     statements = [registry.statement(one.name) for one in edge.devices if one.name in registry.used]
     return {one.sha256: one.pieces for one in statements}
 
 
 def _done(registry: Registry, station: Station, devices: Sequence[str], late_s: float) -> bool:
-    """Return whether nothing more is waited for, ``late_s`` after the wait for reports."""
+    """Return whether the wait for a station is over, ``late_s`` after the wait for reports."""
     if station.link.unacknowledged and late_s < SENT_S:
         return False
     mine = [one.name for one in station.edge.devices if one.name in devices and one.name in registry.used]
@@ -203,7 +203,7 @@ def _done(registry: Registry, station: Station, devices: Sequence[str], late_s: 
 
 
 def _row(registry: Registry, station: Station, device: str) -> dict[str, Any]:
-    """Return a device's row; its state is about the release that it shall use: ``waiting`` without a report on that."""
+    """Return a device's row; its state is for its assigned release, ``waiting`` without a report on that release."""
     use, report = registry.used.get(device), station.reports.get(device)
     row: dict[str, Any] = {"device": device, "factory": station.edge.name, "version": use and use.version}
     row |= {"state": "waiting", "runs": report and report.version, "seconds": None, "why": None, "drift": None}

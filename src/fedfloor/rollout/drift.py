@@ -1,4 +1,4 @@
-"""A device's watch of what its model is given and how sure it is: cumulative sums over blocks of samples."""
+"""Drift detection on a device, in inputs and confidence of its model: cumulative sums over blocks of samples."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Levels = tuple[tuple[float, ...], tuple[float, ...]]  # mean and deviation of each sensor
-LEARN = 20  # blocks after a release whose mean and deviation are what is normal
-BLOCK = 20  # samples
-SHIFT = 1.0  # k, deviations
-LEVEL = 4.0  # h
-TRAINING = 3.0  # deviations of training's samples, beyond which a level is none of training
-MISSING = 0.5  # share of a block's values of a sensor from which on it is missing
+Levels = tuple[tuple[float, ...], tuple[float, ...]]  # (mean, deviation) of each sensor
+LEARN = 20  # blocks after a release that define the normal mean and deviation
+BLOCK = 20  # samples of a block
+SHIFT = 1.0  # k, in deviations
+LEVEL = 4.0  # h, in deviations
+TRAINING = 3.0  # deviations of the training samples beyond which a level counts as new
+MISSING = 0.5  # share of missing values in a block from which a sensor counts as missing
 
 
 @dataclass(frozen=True)
 class Cusum:
-    """A cumulative sum of each of several figures, C ← max(0, C + |z − m|/s − e − k), in alarm above h.
+    """The cumulative sums of several quantities, C ← max(0, C + |z − m|/s − e − k), in alarm above h.
 
-    m and s are each figure's mean and standard deviation over the first :data:`LEARN` blocks in which it is known;
-    e = √(2/π) is the mean of |z| of a normal figure. C grows to 2h at most, so that an alarm ends soon after its cause.
-    Independent normal blocks begin an alarm in about one of 2,800, as m and s are of so few (benchmarks/drift.py);
-    those of a machine, which depend on each other, in more. Page, Biometrika 41 (1954).
+    m and s are a quantity's mean and standard deviation over its first :data:`LEARN` known blocks; e = √(2/π) is the
+    mean of |z| of a normal quantity. C is at most 2h, so that an alarm ends soon after its cause. Independent normal
+    blocks begin an alarm in about one of 2,800, as m and s are estimates from few blocks (benchmarks/drift.py);
+    correlated blocks of a real machine in more. Page, Biometrika 41 (1954).
 
     Args:
-        blocks: so far.
-        learnt: blocks that m and s are of, by figure.
-        mean, scatter: of those, by Welford's recursion.
-        sums: C.
+        blocks: number of blocks so far.
+        learnt: number of blocks in m and s, by quantity.
+        mean, scatter: m and the sum of squared deviations over these blocks, by Welford's recursion.
+        sums: C of each quantity.
     """
 
     blocks: int = 0
@@ -46,10 +46,10 @@ class Cusum:
     sums: tuple[float, ...] = ()
 
     def after(self, figures: Floats, shift: float = math.sqrt(2 / math.pi) + SHIFT) -> Cusum:
-        """Return the state after a block; a figure that is not known, NaN, changes nothing of its own.
+        """Return the state after a block; a quantity that is NaN keeps its state.
 
         Args:
-            shift: e + k, deviations.
+            shift: e + k, in deviations.
         """
         n = len(figures)
         learnt = np.array(self.learnt or (0,) * n, np.int64)
@@ -68,24 +68,24 @@ class Cusum:
 
     @property
     def alarms(self) -> list[int]:
-        """The figures in alarm."""
+        """The indices of the quantities in alarm."""
         return [i for i, value in enumerate(self.sums) if value > LEVEL]
 
 
 @dataclass(frozen=True)
 class Watch:
-    """The watch of one device and model version.
+    """The drift detector of one device and model version.
 
     Args:
-        version: of the model.
-        inputs: mean of each sensor's values in a block (of pictures: brightness and its spread, by channel).
-        model: mean of the model's doubt in a block: 1 − the likeliest class's probability, or the logarithm of the
-            reconstruction's score.
-        missing: sensors that were missing in the last block, though they were there at first.
-        absent: sensors that were missing in the first block.
-        training: of the same figures as ``inputs``, with the mean and the deviation of training's samples in the place
-            of learnt ones, beyond :data:`TRAINING`; empty where these are not known.
-        rest: values of samples that fill no block yet.
+        version: version of the model.
+        inputs: sums of each sensor's mean in a block (of pictures: brightness and its spread, by channel).
+        model: sum of the model's mean uncertainty in a block: 1 − the highest class probability, or the logarithm of
+            the reconstruction's score.
+        missing: sensors that are missing in the last block, but not in the first.
+        absent: sensors that are missing in the first block.
+        training: sums of the quantities in ``inputs`` with the mean and deviation of the training samples, beyond
+            :data:`TRAINING`; empty if these are unknown.
+        rest: values of the samples after the last full block.
     """
 
     version: int
@@ -97,7 +97,7 @@ class Watch:
     rest: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
 
     def after(self, x: NDArray[Any], doubt: Sequence[float]) -> Watch:
-        """Return the watch after samples x [n, …] and the model's doubt of each, NaN where there is none."""
+        """Return the detector after samples x [n, …] and the model's uncertainty of each, NaN if undefined."""
         rows = np.column_stack([features(x), np.asarray(doubt, np.float64).reshape(len(x), 1)])
         values = np.concatenate([np.array(self.rest).reshape(-1, rows.shape[1]), rows])
         watch = self
@@ -118,7 +118,7 @@ class Watch:
         )  # fmt: skip
 
     def words(self, columns: Sequence[str]) -> list[str]:
-        """Return what is in alarm, in words: ``temperature``, ``flow is missing``, ``the model's doubt``."""
+        """Return the quantities in alarm as texts: ``temperature``, ``flow is missing``, ``the model's doubt``."""
         names = columns or [f"channel {i}" for i in range(len(self.inputs.sums))]
         drifted = [names[i] for i in sorted({*self.inputs.alarms, *self.training.alarms}) if i < len(names)]
         gone = [f"{names[i]} is missing" for i in self.missing if i < len(names)]
@@ -126,9 +126,9 @@ class Watch:
 
 
 def features(x: NDArray[Any]) -> Floats:
-    """Return what is watched of samples, float64 [n, F].
+    """Return the monitored quantities of samples, float64 [n, F].
 
-    Of sensors the newest row of a window, [n, C, L] → [n, C]; of pictures mean and deviation of each channel.
+    For sensors this is the newest row of a window, [n, C, L] → [n, C]; for pictures mean and deviation of each channel.
 
     >>> features(np.array([[[1.0, 2.0], [3.0, np.nan]]])).tolist()
     [[2.0, nan]]
@@ -140,7 +140,7 @@ def features(x: NDArray[Any]) -> Floats:
 
 
 def doubt(answer: Mapping[str, Any]) -> float:
-    """Return how unsure a model is of an answer; NaN where the answer has no such figure.
+    """Return a model's uncertainty of an answer; NaN if the answer has neither probability nor score.
 
     >>> doubt({"class": "ok", "probability": 0.75}), round(doubt({"score": 1.0}), 6), doubt({"predicted": {}})
     (0.25, 0.0, nan)
@@ -152,25 +152,25 @@ def doubt(answer: Mapping[str, Any]) -> float:
 
 
 def reference(levels: Levels | None, sensors: int) -> Cusum:
-    """Return the sum of figures whose mean and deviation are known before the first block.
+    """Return cumulative sums with a mean and deviation known before the first block.
 
     Raises:
-        ValueError: there are not as many as sensors, or they are not finite, or a deviation is not above 0.
+        ValueError: their number is not ``sensors``, a value is not finite, or a deviation is not positive.
     """
     if levels is None:
         return Cusum()
     mean, deviation = map(np.array, levels)
     if not len(mean) == len(deviation) == sensors or not np.isfinite([mean, deviation]).all() or min(deviation) <= 0:
-        raise ValueError("the levels of training are not those of its sensors")
+        raise ValueError("the levels of training do not match the sensors")
     scatter = deviation**2 * (LEARN - 1)
     return Cusum(0, (LEARN,) * sensors, tuple(mean.tolist()), tuple(scatter.tolist()), (0.0,) * sensors)
 
 
 def load(path: Path, version: int, training: Cusum | None = None) -> Watch:
-    """Return the watch that was kept for a version, or a new one.
+    """Return the stored detector of a version, or a new one.
 
     Args:
-        training: the reference of a new one; see :func:`reference`.
+        training: the reference of a new detector; see :func:`reference`.
     """
     fresh = Watch(version, training=training or Cusum())
     try:
@@ -191,7 +191,7 @@ def load(path: Path, version: int, training: Cusum | None = None) -> Watch:
 
 
 def keep(watch: Watch, path: Path) -> None:
-    """Write a watch, whole or not at all; samples that fill no block yet are left out."""
+    """Write a detector atomically, without the samples after the last full block."""
     part = path.with_name(f".{path.name}.part")
     part.write_text(json.dumps(asdict(replace(watch, rest=()))), encoding="utf-8")
     os.replace(part, path)

@@ -1,8 +1,8 @@
-"""The gate before a release: a version must beat the one in use on samples with labels that devices held out.
+"""The gate before a release: a version must be better than the one in use on labelled samples held out on devices.
 
-Each device judges both models on its own samples, and reports two figures and the number of samples. A device weighs no
-more than the lower median of all devices' numbers, and its gain lies in [−1, 1], so that a device in wrong hands counts
-as one device, whatever it claims.
+Each device evaluates both models on its own samples, and reports two metrics and the number of samples. The weight of
+a device is at most the lower median of all numbers, and its gain is in [−1, 1], so that the influence of a
+compromised device is limited to that of one device.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from fedfloor.rollout.delivery import Station, files, stations
 from fedfloor.rollout.registry import Registry
 from fedfloor.rollout.statement import TRIAL, Statement, sealed, topic
 
-FEW = 20  # samples of all devices together, as they are weighted, below which a figure is chance
-LARGEST = 1e30  # of a figure that is no share
+FEW = 20  # weighted samples of all devices, below which a metric is not significant
+LARGEST = 1e30  # largest value of an unbounded metric
 WHY_CHARS = 200
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """A device's judgement: the figures of a model (None: it has none, as a model that diverged) and of the one in use.
+    """A device's judgement: the metrics of a new model (None: undefined, as after divergence) and of the model in use.
 
     Args:
-        samples: that it held out of training.
+        samples: number of samples held out of training.
     """
 
     samples: int
@@ -41,7 +41,7 @@ class Judgement:
     old: float
 
     def gain(self, figure: Figure) -> float:
-        """Return by how much the model is better: the difference of shares, that of others over their sum; in [−1, 1].
+        """Return the new model's gain in [−1, 1]: the difference of shares, or of other metrics divided by their sum.
 
         >>> Judgement(9, 3.0, 5.0).gain(figure_named("RMSE")), Judgement(9, None, 5.0).gain(figure_named("RMSE"))
         (0.25, -1.0)
@@ -54,12 +54,12 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the gate found.
+    """The result of the gate.
 
     Args:
-        better: whether the version may be released; None: a person decides.
-        why: in words.
-        rows: of the devices that were to judge.
+        better: whether the version may be released; None: a person must decide.
+        why: the reason as text.
+        rows: a row for each device of the target.
     """
 
     better: bool | None
@@ -68,13 +68,13 @@ class Verdict:
 
 
 def verdict(known: Registry, version: int, to: Sequence[str], wait_s: float) -> Verdict:
-    """Let devices judge a version beside the ones that they use, and return whether it is better.
+    """Compare a version with the versions in use on the devices' samples, and return whether it is better.
 
-    Where they judge, their judgement counts; else the headline on the cloud's test samples can refuse it alone.
+    Without judgements of devices, the headline on the cloud's test samples can only refuse the version.
 
     Args:
-        to: factories or devices; none: all.
-        wait_s: for their judgements.
+        to: factories or devices; empty: all.
+        wait_s: longest wait for judgements.
     """
     named = registries.named(known, "--to", to)
     devices = [name for name in named if name in known.used and known.used[name].version != version]
@@ -91,11 +91,11 @@ def verdict(known: Registry, version: int, to: Sequence[str], wait_s: float) -> 
         return Verdict(False, refused, rows)
     lack = "no device judged it by" if not judgements else f"devices judged it by fewer than {FEW}"
     lack = f"{next(iter(judgements))} alone of {len(devices)} devices judged it by" if alone else lack
-    return Verdict(None, f"{lack} samples of their own with labels", rows)
+    return Verdict(None, f"{lack} labelled samples of their own", rows)
 
 
 def _weights(judgements: Mapping[str, Judgement]) -> dict[str, int]:
-    """Return the samples by which each device counts: its own, at most the lower median of all."""
+    """Return the weight of each device: its number of samples, at most the lower median of all."""
     counts = sorted(judgement.samples for judgement in judgements.values())
     return {name: min(judgement.samples, counts[(len(counts) - 1) // 2]) for name, judgement in judgements.items()}
 
@@ -110,16 +110,16 @@ def _weighed(judgements: Mapping[str, Judgement], figure: Figure, rows: Sequence
     ends = f"{figure.name} {new:.4g}" if len(valid) == len(judgements) else f"no {figure.name} on some devices"
     samples = sum(judgement.samples for judgement in judgements.values())
     many = f"{samples} samples that {len(judgements)} device{'s' * (len(judgements) > 1)} held out"
-    why = f"version {version} has {ends}, what is in use {old:.4g}, on {many}"
+    why = f"version {version} has {ends}, the one in use {old:.4g}, on {many}"
     silent = [row["device"] for row in rows if not row["samples"]]
     return Verdict(gain > 0, f"{why}; without {', '.join(silent)}" if silent else why, rows)
 
 
 def judged(known: Registry, version: int, devices: Sequence[str], wait_s: float, headline: str) -> list[Row]:
-    """Have devices judge a version, and return a row for each: samples, figures, or why it did not.
+    """Request judgements of a version from devices; return a row for each with samples and metrics, or a reason.
 
     Args:
-        headline: the figure by which the version's run was judged.
+        headline: name of the headline metric of the version's run.
     """
     trials = {device: known.trial(device, version) for device in devices}
     edges = [edge for edge in known.floor if any(device.name in trials for device in edge.devices)]
@@ -131,7 +131,7 @@ def judged(known: Registry, version: int, devices: Sequence[str], wait_s: float,
             until = time.monotonic() + wait_s
             while any(not _answered(station, trials) for station in reached) and time.monotonic() < until:
                 time.sleep(0.02)
-        finally:  # also after Ctrl-C: brokers would keep the models
+        finally:  # also after Ctrl-C, as brokers would keep the models
             for station in reached:
                 used = files(known, station.edge)
                 sent = {trial.sha256: trial.pieces for trial in _trials_at(station, trials).values()}
@@ -147,7 +147,7 @@ def _trials_at(station: Station, trials: Mapping[str, Statement]) -> dict[str, S
 
 
 def _send_trials(known: Registry, station: Station, trials: Mapping[str, Statement]) -> None:
-    """Publish models, and a trial for each device, which no broker keeps."""
+    """Publish models, and a trial for each device, which is not retained."""
     own = _trials_at(station, trials)
     for sha256 in dict.fromkeys(trial.sha256 for trial in own.values()):
         station.publish(sha256, known.data(sha256))
@@ -161,7 +161,7 @@ def _answered(station: Station, trials: Mapping[str, Statement]) -> bool:
 
 
 def _judgement_of(station: Station, device: str, trial: Statement) -> Mapping[str, Any] | None:
-    """Return a device's judgement in this trial; None where it is of another one, or there is none."""
+    """Return a device's judgement in this trial; None if there is none."""
     judgement = station.judged.get(device, {})
     return judgement if (judgement.get("sha256"), judgement.get("number")) == (trial.sha256, trial.number) else None
 
@@ -184,19 +184,19 @@ def _row(known: Registry, station: Station, device: str, trial: Statement, headl
 
 
 def read(body: Mapping[str, Any], headline: str) -> Judgement:
-    """Return a device's judgement, checked.
+    """Return a device's checked judgement.
 
     Args:
-        headline: the figure that is expected.
+        headline: name of the expected metric.
 
     Raises:
-        RefusedError: it is none, of another figure, or out of range.
-        SettingError: the device did not judge; its reason.
+        RefusedError: the judgement is malformed, of another metric, or out of range.
+        SettingError: the device made no judgement; holds its reason.
     """
     if "why" in body:
         raise SettingError(str(body["why"])[:WHY_CHARS])
     if not headline or body.get("figure") != headline:
-        raise RefusedError("range", f"it judged by {shown(str(body.get('figure')), 40)}; the run by '{headline}'.")
+        raise RefusedError("range", f"its metric is {shown(str(body.get('figure')), 40)}; the run's is '{headline}'.")
     share = figure_named(headline).share
     low, high = (0.0, 1.0) if share else (-LARGEST, LARGEST)
     new, old = (None if body.get(key) is None else number(body[key], low, high, key) for key in ("new", "old"))

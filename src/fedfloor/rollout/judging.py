@@ -1,4 +1,4 @@
-"""A device's judgement of a model before it is released: its figure on samples with labels that trained no model."""
+"""A device's judgement of a model before its release: the headline metric on labelled samples held out of training."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from fedfloor.ranges import RefusedError
 from fedfloor.rollout.model import Model
 
 BATCH = 64
-LEAST = 1e-12  # of a probability, in the loss
+LEAST = 1e-12  # lower bound of a probability in the loss
 Judge = Callable[[Model, Model | None], dict[str, Any]]
 
 
 def judge(labelled: Callable[[], Labelled], headline: str | None) -> Judge:
-    """Return how a device judges a model beside the one that it uses.
+    """Return a function with which a device compares a model with the one in use.
 
     Args:
-        labelled: returns the samples; a SettingError where the device has none.
-        headline: the figure, ``[evaluate] headline``; that of the task where it is left out.
+        labelled: returns the samples; raises SettingError if the device has none.
+        headline: name of the metric, ``[evaluate] headline``; None: the task's own.
     """
 
     def judged(new: Model, used: Model | None) -> dict[str, Any]:
@@ -36,17 +36,17 @@ def judge(labelled: Callable[[], Labelled], headline: str | None) -> Judge:
             seen = _whole(seen, [model for model in (new, used) if model is not None])
             old = None if used is None else value(used, seen, figure)
             first = value(new, seen, figure)
-        except Exception as error:  # of its files, or ONNX Runtime's, which have no common base
+        except Exception as error:  # errors of files and of ONNX Runtime have no common base
             return {"why": f"{error}"[:200]}
         if old is None and (first is None or used is not None):
-            return {"why": f"its {len(seen.x)} samples define no {figure.name}."}
+            return {"why": f"{figure.name} is not defined on its {len(seen.x)} samples."}
         return {"figure": figure.name, "samples": len(seen.x), "new": first, "old": old}
 
     return judged
 
 
 def _whole(seen: Labelled, models: list[Model]) -> Labelled:
-    """Return the samples without those in which a value is missing, unless all models were trained on such."""
+    """Return the samples without those with missing values, unless all models were trained with missing values."""
     if all(model.about.get("missing") == "mean" for model in models) or seen.x.dtype != np.float32:
         return seen
     kept = ~np.isnan(seen.x.reshape(len(seen.x), -1)).any(axis=1)
@@ -54,13 +54,15 @@ def _whole(seen: Labelled, models: list[Model]) -> Labelled:
 
 
 def value(model: Model, seen: Labelled, figure: Figure) -> float | None:
-    """Return a model's figure on samples; None where it is not defined, or not finite.
+    """Return a model's metric on samples; None if it is undefined or not finite.
 
     Raises:
-        RefusedError: the model takes other samples, or knows other classes.
+        RefusedError: the model has another shape of samples, or other classes.
     """
     if seen.x.shape[1:] != model.shape or seen.x.dtype != model.kind:
-        raise RefusedError("shape", f"version {model.statement.version} takes other samples than this device has.")
+        raise RefusedError(
+            "shape", f"version {model.statement.version} requires another form of samples than this device's."
+        )
     if not len(seen.x):
         return None
     batches = [model.outputs(seen.x[first : first + BATCH]) for first in range(0, len(seen.x), BATCH)]
@@ -74,7 +76,7 @@ def _predictions(model: Model, parts: dict[str, NDArray[Any]], seen: Labelled, f
         answer: Any = SimpleNamespace(parts=lambda: parts)
         made = seen.task.judge(answer, seen.target)
         if made is None:
-            raise RefusedError("task", f"no figures of a task '{seen.task.kind}' are known.")
+            raise RefusedError("task", f"no metrics are defined for task '{seen.task.kind}'.")
         return made
     names = list(model.about["classes"])
     if sorted(names) != sorted(seen.classes):

@@ -1,4 +1,4 @@
-"""Versions of a park's registry as versions of a model in MLflow's registry."""
+"""The export of a park's registry to MLflow's registry of models."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from fedfloor.rollout.registry import MODELS, Registry
 from fedfloor.tracking.sinks import defaults, public, tracking_uri
 
 NUMBER = "fedfloor.version"
-IN_USE, CANARY = "in-use", "canary"  # aliases of the version released last
+IN_USE, CANARY = "in-use", "canary"  # aliases of the last released version
 
 
 def mirror(registry: Registry) -> tuple[str, list[int]]:
-    """Write the versions that MLflow does not hold yet, each with its ONNX files, and which one is in use.
+    """Write the versions missing in MLflow, with their ONNX files, and the alias of the version in use.
 
-    The model has the park's name, and its versions the facts of the journal's entries as tags. The version released
-    last is ``in-use`` where all of its target have it, else ``canary``. The park's journal stays the authority:
-    nothing that is changed in MLflow reaches a device.
+    The model has the park's name, and its versions have the facts of the journal's entries as tags. The last released
+    version is ``in-use`` if its whole target has it, otherwise ``canary``. Changes in MLflow do not reach devices, as
+    only the park's journal is authoritative.
 
     Returns:
-        The place of MLflow's registry, without a password, and the versions written.
+        The address of MLflow's registry, without a password, and the written versions.
 
     Raises:
         SettingError: mlflow is missing.
-        RunError: MLflow refuses, or its server does not answer.
+        RunError: MLflow refuses the request, or its server does not answer.
     """
     try:
         from mlflow import MlflowClient
@@ -56,7 +56,7 @@ def _written(client: Any, registry: Registry) -> list[int]:
         tags |= {f"fedfloor.{key}": value for key, value in facts.items()}
         run = client.create_run(place, run_name=f"version {number}", tags=tags)
         for sha256, _ in version.files.values():
-            registry.data(sha256)  # as it was registered, or refused
+            registry.data(sha256)  # raises if the file was changed
             client.log_artifact(run.info.run_id, str(registry.place / MODELS / f"{sha256}.onnx"))
         client.set_terminated(run.info.run_id)
         made = client.create_model_version(name, run.info.artifact_uri, run.info.run_id, tags=tags)

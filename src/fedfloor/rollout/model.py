@@ -1,4 +1,4 @@
-"""A released model on a device: an ONNX file that is checked before anything reads it, and its answers as JSON."""
+"""A released model on a device: an ONNX file, which is checked before it is loaded, and its answers as JSON."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fedfloor.rollout.drift import Levels
 from fedfloor.rollout.own import OwnPart
 from fedfloor.rollout.statement import Statement
 
-DEEPEST = 16  # graphs within graphs
+DEEPEST = 16  # levels of nested graphs
 OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
-# The parts of an ONNX file that may hold tensors or operators: message → {number of a field: message that it holds}
+# The parts of an ONNX file that may hold tensors or operators: message → {number of a field: its message}
 PARTS: dict[str, dict[int, str]] = {
     "model": {7: "graph", 25: "function"},
     "graph": {1: "node", 5: "tensor", 15: "sparse"},
@@ -29,17 +29,17 @@ PARTS: dict[str, dict[int, str]] = {
     "sparse": {1: "tensor", 2: "tensor"},
     "tensor": {},
 }
-TEXTS = ("fedfloor", "model", "missing")  # metadata that are texts; all others are JSON
+TEXTS = ("fedfloor", "model", "missing")  # metadata that are plain texts; all others are JSON
 TRAINING, DOMAIN, FUNCTION_DOMAIN, EXTERNAL, LOCATION = 20, 7, 10, 13, 14
 
 
 def check_file(data: bytes) -> None:
-    """Raise a RefusedError for a file that names other files, or operators that are not ONNX's or its own functions."""
+    """Raise RefusedError for a file that refers to other files, or to operators other than ONNX's and its functions."""
     domains, used = set(OWN_DOMAINS), set()
     try:
         for part, number, value in _fields(memoryview(data), "model", 0):
             if part == "tensor" and (number == EXTERNAL or (number == LOCATION and value)):
-                raise RefusedError("external", "it names another file that holds its numbers.")
+                raise RefusedError("external", "its weights are in another file. Export it with the weights inside.")
             if part == "model" and number == TRAINING:
                 raise RefusedError("form", "it holds a training graph.")
             if part == "function" and number == FUNCTION_DOMAIN and isinstance(value, memoryview):
@@ -47,13 +47,13 @@ def check_file(data: bytes) -> None:
             if part == "node" and number == DOMAIN and isinstance(value, memoryview):
                 used.add(bytes(value).decode())
     except (IndexError, ValueError) as error:
-        raise RefusedError("form", "it is no ONNX file.") from error
+        raise RefusedError("form", "it is not an ONNX file.") from error
     if foreign := used - domains:
-        raise RefusedError("operator", f"it needs operators of {sorted(foreign)[0]!r:.80}.")
+        raise RefusedError("operator", f"it uses operators of {sorted(foreign)[0]!r:.80}.")
 
 
 def _fields(view: memoryview, part: str, depth: int) -> Iterator[tuple[str, int, int | memoryview]]:
-    """Yield (message, number, value) of each field of a message in protobuf's format, and of those in it."""
+    """Yield (message, number, value) of each field of a protobuf message and of its nested messages."""
     if depth > 4 * DEEPEST:
         raise ValueError("nested too deeply")
     at = 0
@@ -89,13 +89,13 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A model that predicts.
+    """A loaded model for predictions.
 
     Args:
-        session: ONNX Runtime's.
+        session: the session of ONNX Runtime.
         about: the file's metadata: ``classes`` or ``task``, ``columns``, ``window``, ``decide``.
-        scale: inputs ``mean`` and ``std`` beside the samples, where the model takes them.
-        own: the device's part of the model, its input ``own``; None where it takes none.
+        scale: the additional inputs ``mean`` and ``std``; empty if the model has none.
+        own: the device's personal part, the input ``own``; None if the model has none.
     """
 
     statement: Statement
@@ -107,17 +107,17 @@ class Model:
 
     @property
     def kind(self) -> type[np.generic]:
-        """The type of a sample: float32 of sensors, uint8 of pictures."""
+        """The type of a sample's values: float32 for sensors, uint8 for pictures."""
         return np.float32 if "columns" in self.about else np.uint8
 
     @property
     def levels(self) -> Levels | None:
-        """Mean and deviation [C] of each sensor in training, of all devices or of this one; None: not known."""
+        """Mean and deviation [C] of each sensor in training, of all devices or of this one; None if unknown."""
         pair = self.statement.scale or self.about.get("normalise", {}).get("levels")
         return None if pair is None else (tuple(map(float, pair[0])), tuple(map(float, pair[1])))
 
     def outputs(self, x: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """Return the parts of the answer for samples [n, *shape], by name."""
+        """Return the model's output arrays for samples [n, *shape], by name."""
         names = [one.name for one in self.session.get_outputs()]
         given = {"x": np.ascontiguousarray(x, self.kind)} | self.scale
         if self.own is not None:
@@ -125,7 +125,7 @@ class Model:
         return dict(zip(names, self.session.run(None, given), strict=True))
 
     def answers(self, x: NDArray[Any]) -> list[dict[str, Any]]:
-        """Return the answer for each sample as JSON, ``alarm`` in it where the model decides on alarms."""
+        """Return the answer for each sample as JSON, with ``alarm`` if the model decides on alarms."""
         parts = self.outputs(x)
         read = self._class if "probabilities" in parts else self._score if "score" in parts else self._numbers
         return [read(parts, i) for i in range(len(x))]
@@ -139,7 +139,7 @@ class Model:
 
     def _score(self, parts: dict[str, NDArray[Any]], i: int) -> dict[str, Any]:
         score = float(parts["score"][i])
-        alarm = not score <= 1 and self.about["task"].get("threshold") is not None  # NaN alarms
+        alarm = not score <= 1 and self.about["task"].get("threshold") is not None  # NaN raises an alarm
         return {"score": score if np.isfinite(score) else None, "alarm": alarm}
 
     def _numbers(self, parts: dict[str, NDArray[Any]], i: int) -> dict[str, Any]:
@@ -149,10 +149,10 @@ class Model:
 
 
 def load(data: bytes, statement: Statement, folder: Path = Path()) -> Model:
-    """Return the model of an ONNX file whose hash is right, after a trial; a RefusedError if it is not fit for use.
+    """Return the model of an ONNX file with a verified hash, after a trial run; raise RefusedError if it is unusable.
 
     Args:
-        folder: where the device's own part lies, for a model that takes it.
+        folder: folder of the device's personal part, for a model that needs it.
     """
     check_file(data)
     try:
@@ -161,7 +161,7 @@ def load(data: bytes, statement: Statement, folder: Path = Path()) -> Model:
         raise RefusedError("packages", "onnxruntime is not installed here: pip install onnxruntime") from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.enable_cpu_mem_arena = False  # which keeps what the largest batch needed
+    options.enable_cpu_mem_arena = False  # the arena would keep the memory of the largest batch
     options.log_severity_level = 4
     try:
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
@@ -178,5 +178,5 @@ def load(data: bytes, statement: Statement, folder: Path = Path()) -> Model:
     except Exception as error:  # ONNX Runtime's errors have no common base
         raise RefusedError("model", f"it does not run here: {str(error)[:300]}") from error
     if texts.get("model") != statement.network:
-        raise RefusedError("network", f"the file holds network {texts.get('model')!r:.80}, not '{statement.network}'.")
+        raise RefusedError("network", f"the file's network is {texts.get('model')!r:.80}, not '{statement.network}'.")
     return made

@@ -1,4 +1,4 @@
-"""A device's own part of a model, as its training wrote it: an input of released models that leave it to devices."""
+"""A device's personal part of a model, as written by its training: an input of released models without that part."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ FILE = re.compile(r"own-[0-9a-f]{32}\.npy", re.ASCII)
 
 @dataclass
 class OwnPart:
-    """The part of one run's model that is the device's own.
+    """The personal part of a run's model on a device.
 
     Args:
-        path: its file, which training replaces after each visit.
-        numbers: P, how many it has.
-        run: the run's name.
+        path: file of the part, which training replaces after each visit.
+        numbers: number of its values P.
+        run: name of the run.
     """
 
     path: Path
     numbers: int
     run: str
-    _stamp: tuple[int, ...] = ()  # of the file that was read last
+    _stamp: tuple[int, ...] = ()  # time of the last change of the file that was read
     _values: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
 
     @classmethod
     def of(cls, about: object, folder: Path) -> OwnPart:
-        """Return the part that a model's metadata name, in a device's folder of models; a RefusedError: they do not."""
+        """Return the part named in a model's metadata, from a device's folder; raise RefusedError if none is named."""
         known = table(about, 3, "own")
         numbers = whole(known.get("numbers"), 1, MOST_BYTES // 4, "own.numbers")
         file, run = known.get("file"), known.get("run")
         if not isinstance(file, str) or not FILE.fullmatch(file) or not isinstance(run, str):
-            raise RefusedError("form", "own names no file of a device's part, or no run.")
+            raise RefusedError("form", "'own' does not name a run and the file of a personal part.")
         return cls(folder / file, numbers, shown(run))
 
     def now(self) -> NDArray[np.float32]:
-        """Return the numbers [P] that the file has now; where it is gone or damaged, those that it had before.
+        """Return the current values [P] of the file; if it is missing or damaged, the last values read.
 
         Raises:
-            RefusedError: it had none before.
+            RefusedError: the file was never readable.
         """
         stamp = (0, 0, 0)
         with contextlib.suppress(OSError):
@@ -62,21 +62,21 @@ class OwnPart:
             except RefusedError as error:
                 if not self._values.size:
                     raise
-                log.error("%s The numbers read before are used on.", error)
+                log.error("%s The values read before remain in use.", error)
         return self._values
 
     def _read(self) -> NDArray[np.float32]:
         try:
-            stored = np.lib.format.open_memmap(self.path, mode="r")  # which loads no pickles, and nothing yet
+            stored = np.lib.format.open_memmap(self.path, mode="r")  # does not load pickles, nor the values yet
         except FileNotFoundError:
             raise RefusedError(
-                "own", f"this device has no part of its own: it has not trained in run {self.run} ({self.path})."
+                "own", f"this device has no personal part: it has not trained in run {self.run} ({self.path})."
             ) from None
         except (OSError, ValueError, EOFError, OverflowError) as error:
             raise RefusedError("own", f"{self.path} is damaged ({error}).") from error
         if stored.dtype != np.dtype("<f4") or stored.shape != (self.numbers,):
             held = f"{stored.dtype} {list(stored.shape)}"
-            raise RefusedError("own", f"{self.path} holds {held}; the model takes float32 [{self.numbers}].")
+            raise RefusedError("own", f"{self.path} holds {held}; the model requires float32 [{self.numbers}].")
         values = np.array(stored)
         if not np.isfinite(values).all():
             raise RefusedError("own", f"{self.path} holds infinite or undefined numbers.")

@@ -1,4 +1,4 @@
-"""The registry at the cloud: versions of models, and which device shall use which, as the park's journal has it."""
+"""The registry at the cloud: versions of models and their assignment to devices, from the park's journal."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from fedfloor.inference.trained import Trained
 
 MODELS = Path("registry/models")
-FACTS = ("experiment.toml", "ledger.jsonl", "evaluation.json", "model.safetensors")  # of a run, kept as digests
+FACTS = ("experiment.toml", "ledger.jsonl", "evaluation.json", "model.safetensors")  # files with recorded digests
 
 
 @dataclass(frozen=True)
 class Version:
-    """A version: its facts are those of the journal's entry.
+    """A registered version of a model, from an entry of the journal.
 
     Args:
-        version: its number, from 1.
-        network: as in ``[model] name``.
-        run: the run's folder, round, headline, plan, data, and the digests of its files.
-        files: device → digest and size of its ONNX file; "" is that of all devices.
-        scale: device → its means and deviations, where a model takes them.
+        version: number of the version, from 1.
+        network: name of the network, as in ``[model] name``.
+        run: folder, round, headline, plan and data of the run, and the digests of its files.
+        files: device → digest and size in bytes of its ONNX file; the key "" is for all devices.
+        scale: device → its means and deviations, if the model has them as inputs.
     """
 
     version: int
@@ -46,19 +46,19 @@ class Version:
     scale: Mapping[str, Any] | None = None
 
     def lacks(self, device: str) -> bool:
-        """Return whether the run had no model, or no statistics, for a device."""
+        """Return whether the version lacks a model or statistics for a device."""
         known = self.scale is None or device in self.scale
         return not known or not {"", device} & set(self.files)
 
     def file(self, device: str) -> tuple[str, int]:
-        """Return digest and size of a device's model."""
+        """Return SHA-256 digest and size in bytes of a device's model."""
         sha256, size = self.files.get(device) or self.files[""]
         return sha256, size
 
 
 @dataclass(frozen=True)
 class Use:
-    """The version that a device shall use, and the number of the journal's entry that decided it."""
+    """The version assigned to a device, and the number of the journal's entry of that assignment."""
 
     version: int
     number: int
@@ -66,7 +66,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Registry:
-    """A park's registry, in the folder ``place`` that was provisioned: its edges, and the entries of its journal."""
+    """A park's registry in its provisioned folder ``place``: its edges, and the entries of its journal."""
 
     place: Path
     ca: Authority
@@ -75,22 +75,22 @@ class Registry:
 
     @property
     def park(self) -> str:
-        """The park's name."""
+        """The name of the park."""
         return self.floor[0].park
 
     @cached_property
     def devices(self) -> dict[str, EdgeSettings]:
-        """The edge of each device."""
+        """Device → settings of its edge."""
         return {one.name: edge for edge in self.floor for one in edge.devices}
 
     @cached_property
     def versions(self) -> dict[int, Version]:
-        """The versions by number."""
+        """Number → version."""
         return {one.about["version"]: Version(**one.about) for one in self.entries if one.action == "register"}
 
     @cached_property
     def history(self) -> dict[str, list[Use]]:
-        """The versions of each device one after the other; a rollback takes the last one off."""
+        """Device → its assignments in order; a rollback removes the last one."""
         found: dict[str, list[Use]] = {}
         for one in self.entries:
             if one.action in ("release", "promote"):
@@ -104,12 +104,12 @@ class Registry:
 
     @cached_property
     def used(self) -> dict[str, Use]:
-        """The version that each device of the park shall use, of those that have one."""
+        """Device of the park → its assigned version; devices without a version are left out."""
         return {device: some[-1] for device, some in self.history.items() if device in self.devices}
 
     @property
     def waiting(self) -> tuple[int, list[str]] | None:
-        """The version that was released last, and the devices of its target that a promotion would give it to."""
+        """The last released version, and the devices that a promotion would add; None without a release."""
         last = next((one for one in reversed(self.entries) if one.action in ("release", "rollback")), None)
         if last is None or last.action == "rollback":
             return None
@@ -118,12 +118,12 @@ class Registry:
         return version, [device for device in last.about["target"] if device in self.devices and device not in have]
 
     def statement(self, device: str) -> Statement:
-        """Return what a device is to be told."""
+        """Return the release statement of a device's assigned version."""
         use = self.used[device]
         return self._statement(device, use.version, use.number)
 
     def trial(self, device: str, version: int) -> Statement:
-        """Return the statement by which a device judges a version before it is released."""
+        """Return the statement with which a device judges a version before its release."""
         return self._statement(device, version, self.entries[-1].number)
 
     def _statement(self, device: str, number: int, entry: int) -> Statement:
@@ -133,22 +133,22 @@ class Registry:
         return Statement(self.park, device, entry, number, version.network, *version.file(device), pair)
 
     def data(self, sha256: str) -> bytes:
-        """Return a model's bytes; a SettingError if the file is gone or was edited."""
+        """Return a model's bytes; raise SettingError if the file is missing or was changed."""
         path = self.place / MODELS / f"{sha256}.onnx"
         data = path.read_bytes() if path.is_file() else b""
         if hashlib.sha256(data).hexdigest() != sha256:
-            raise SettingError(f"{path} is gone, or not as it was registered. Put it back from a copy.")
+            raise SettingError(f"{path} is missing, or was changed after its registration. Restore it from a copy.")
         return data
 
     def appended(self, action: str, **about: Any) -> Registry:
-        """Return the registry after one more entry of its journal; see :func:`~fedfloor.deploy.journal.append`."""
+        """Return the registry after appending an entry to its journal; see :func:`~fedfloor.deploy.journal.append`."""
         return replace(self, entries=journal.append(self.place, self.ca, self.entries, action, about))
 
 
 def read(place: Path) -> Registry:
-    """Read the registry of a park that was provisioned; a SettingError if its journal was edited."""
+    """Return the registry in a provisioned folder; raise SettingError if its journal was edited."""
     if not (place / "authority").is_dir():
-        raise SettingError(f"--park {place}: holds no authority. Name the folder that fedfloor provision wrote.")
+        raise SettingError(f"--park {place}: has no authority. Name the folder that fedfloor provision wrote.")
     ca = authority.load(place / "authority")
     paths = sorted((place / "factories").glob("*/edge-*.toml"))
     floor = tuple(settings.read(EdgeSettings, path) for path in paths)
@@ -158,12 +158,12 @@ def read(place: Path) -> Registry:
 
 
 def register(registry: Registry, run: Path, *, own: bool = False) -> tuple[Registry, int]:
-    """Register the model of a run, or those of its devices, as a version; one that is there keeps its number.
+    """Register the model of a run, or those of its devices, as a version; return the registry and its number.
 
-    Where a part of it never leaves the devices, it is one model for all, which takes that part as an input.
+    A version that exists keeps its number. A personal part, which never leaves the devices, becomes an input.
 
     Args:
-        own: whether code that the run's file names may be imported.
+        own: whether code named in the run's file may be imported.
     """
     from fedfloor.inference import onnx
     from fedfloor.inference.trained import load_model
@@ -178,7 +178,7 @@ def register(registry: Registry, run: Path, *, own: bool = False) -> tuple[Regis
             trained = load_model(run, own, device=name, stays=True)
             data = onnx.export(trained, Path(place) / "model.onnx").file.read_bytes()
             if len(data) > MOST_BYTES:
-                raise SettingError(f"{run}: {len(data)} bytes as ONNX; devices take {MOST_BYTES} at most.")
+                raise SettingError(f"{run}: {len(data)} bytes as ONNX; devices accept at most {MOST_BYTES}.")
             files[device] = [hashlib.sha256(data).hexdigest(), len(data)]
             path = registry.place / MODELS / f"{files[device][0]}.onnx"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -192,29 +192,29 @@ def register(registry: Registry, run: Path, *, own: bool = False) -> tuple[Regis
 
 
 def _called(registry: Registry, run: Path) -> dict[str, str]:
-    """Return the park's devices that a run has models of, and their names there: the park's, or their numbers."""
+    """Return the park's devices with a model in a run → their names in the run, which may be numbers."""
     from fedfloor.models.saved import devices
 
     known = devices(run)
     pairs = [(one.name, name) for edge in registry.floor for one in edge.devices
              for name in (one.name, str(one.device)) if name in known]  # fmt: skip
     if not pairs:
-        raise SettingError(f"{run} has models of devices {', '.join(known)[:200]}: none is a device of the park.")
-    return dict(reversed(pairs))  # of a name and a number, the name
+        raise SettingError(f"{run} has models of devices {', '.join(known)[:200]}: none of them is in the park.")
+    return dict(reversed(pairs))  # a name takes precedence over a number
 
 
 def _scales(registry: Registry, trained: Trained) -> dict[str, Any] | None:
-    """Return the statistics of the park's devices that a model takes as inputs."""
+    """Return device → the statistics that a model needs as inputs."""
     if trained.own is None:
         return None
     if trained.shape[0] > CHANNELS:
-        raise SettingError(f"the model takes statistics of {trained.shape[0]} channels; {CHANNELS} can be released.")
+        raise SettingError(f"the model needs statistics of {trained.shape[0]} channels; at most {CHANNELS}.")
     known = trained.own.known
     return {name: [part.tolist() for part in known[name]] for name in registry.devices if name in known}
 
 
 def _facts(run: Path) -> dict[str, Any]:
-    """Return what a version is made of: round and headline of the last line of the ledger, plan, data, digests."""
+    """Return the facts of a run: round and headline from the last line of the ledger, plan, data, digests."""
     from fedfloor.runs import ledger
 
     folder = run if run.is_dir() else run.parent
@@ -232,11 +232,11 @@ def _facts(run: Path) -> dict[str, Any]:
 
 
 def release(registry: Registry, version: int, to: Sequence[str] = (), canary: Sequence[str] = ()) -> Registry:
-    """Release a version: to canaries at first, where some are named, else to its whole target.
+    """Release a version to the canaries if any are named, otherwise to its whole target; return the registry.
 
     Args:
-        to: the target: factories or devices; none: every device.
-        canary: devices of the target.
+        to: the target: factories or devices; empty: every device.
+        canary: devices of the target that receive the version first.
     """
     if version not in registry.versions:
         raise unknown("version", str(version), map(str, registry.versions))
@@ -246,16 +246,16 @@ def release(registry: Registry, version: int, to: Sequence[str] = (), canary: Se
             raise SettingError(f"--canary {device} is not among --to {', '.join(to)}: name one of {', '.join(target)}.")
     if lacking := [device for device in target if registry.versions[version].lacks(device)]:
         lacks = f"version {version} has no model or no statistics for {', '.join(lacking)}"
-        raise SettingError(f"{lacks}: its run did not know them. Name other devices with --to.")
+        raise SettingError(f"{lacks}: they did not take part in its run. Name other devices with --to.")
     return registry.appended("release", version=version, target=target, devices=first or target)
 
 
 def no_better(registry: Registry, version: int, to: Sequence[str] = ()) -> str:
-    """Compare a version with those that devices of its target use, by the headline figures of their runs.
+    """Compare a version with those in use at its target, by the headline metrics of their runs.
 
     Returns:
-        The figures of the first used version that is as good or better, or has one where the new has none; "" where
-        there is none, or where the runs have other headlines or other data.
+        A sentence on the first used version that is as good or better, or whose metric is defined when the new one's
+        is not; "" if there is none, or if the runs differ in headline or data.
     """
     new = registry.versions[version].run
     used = {registry.used[name].version for name in named(registry, "--to", to) if name in registry.used}
@@ -265,25 +265,25 @@ def no_better(registry: Registry, version: int, to: Sequence[str] = ()) -> str:
         if before is None or new.get("data_sha256") != old.get("data_sha256"):
             continue
         if value is None or not math.isfinite(value):
-            return f"version {version} has no figure, version {number}, which is in use, {other} {before:.4f}"
+            return f"version {version} has no metric, version {number}, which is in use, {other} {before:.4f}"
         if name == other and figure_named(name).gain(value, before) <= 0:
             return f"version {version} has {name} {value:.4f}, version {number}, which is in use, {before:.4f}"
     return ""
 
 
 def promote(registry: Registry, version: int | None = None) -> Registry:
-    """Release the version that is with canaries to the rest of its target; ``version``: the one that is meant."""
+    """Release the version of the canaries to the rest of its target; ``version`` must be that version, if given."""
     waiting = registry.waiting
     if waiting is None or not waiting[1]:
-        state = "no version waits" if waiting is None else f"all of its target have version {waiting[0]}"
-        raise SettingError(f"nothing to promote: {state}. fedfloor releases shows which device has which.")
+        state = "no version is waiting" if waiting is None else f"its whole target has version {waiting[0]}"
+        raise SettingError(f"nothing to promote: {state}. fedfloor releases shows the versions of all devices.")
     if version not in (None, waiting[0]):
-        raise SettingError(f"version {version} is not the one released last, {waiting[0]}: release it instead.")
+        raise SettingError(f"version {version} is not the last released version, {waiting[0]}: release it instead.")
     return registry.appended("promote", version=waiting[0], devices=waiting[1])
 
 
 def rollback(registry: Registry, to: Sequence[str] = ()) -> Registry:
-    """Return devices to the version before: those of ``to``, or every one that has the version released last."""
+    """Return devices to their previous version: those of ``to``, or all that have the last released version."""
     last = max((use for use in registry.used.values()), key=lambda use: use.number, default=None)
     if last is None:
         raise SettingError("nothing to roll back: no version was released.")
@@ -291,12 +291,12 @@ def rollback(registry: Registry, to: Sequence[str] = ()) -> Registry:
     before = {device: registry.history[device][-2].version for device in (named(registry, "--to", to) if to else have)
               if len(registry.history.get(device, ())) > 1}  # fmt: skip
     if not before:
-        raise SettingError(f"nothing to roll back to: {', '.join(to) or ', '.join(have)} used no version before.")
+        raise SettingError(f"nothing to roll back to: {', '.join(to) or ', '.join(have)} have no earlier version.")
     return registry.appended("rollback", devices=before)
 
 
 def named(registry: Registry, option: str, names: Iterable[str]) -> list[str]:
-    """Return the devices that names of factories and devices stand for; all of them where there are none."""
+    """Return the devices with these names or in factories with these names; all devices without names."""
     found: dict[str, None] = {}
     for name in names:
         inside = [device for device, edge in registry.devices.items() if name in (edge.name, device)]

@@ -1,4 +1,4 @@
-"""Samples from a folder of files that grow, each once: rows of tables as CSV, and arrays as ``.npy``."""
+"""A reader of new samples in a folder of growing files: rows of CSV tables, and arrays as ``.npy``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from fedfloor.ranges import RefusedError
 from fedfloor.rollout.model import Model
 
 log = logging.getLogger(__name__)
-LINE_BYTES = 1 << 20  # of a row of a table, at most
-BATCH = 64  # samples that are predicted at once
+LINE_BYTES = 1 << 20  # largest row of a table in bytes
+BATCH = 64  # samples predicted at once
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Samples [n, *shape] of one file, the first and last row of each, and (bytes, rows) of the file that are done."""
+    """Samples [n, *shape] of a file, the first and last row of each, and the (bytes, rows) of the file read so far."""
 
     file: str
     x: NDArray[Any]
@@ -36,7 +36,7 @@ class Batch:
 
 @dataclass
 class InputRows:
-    """The rows of a folder's files that were not predicted yet; ``memory`` is where the place in each is kept."""
+    """The rows of a folder's files without a prediction; the file ``memory`` stores the position in each file."""
 
     folder: Path
     memory: Path
@@ -50,10 +50,10 @@ class InputRows:
         except FileNotFoundError:
             pass
         except (OSError, ValueError, TypeError, AttributeError, IndexError) as error:
-            log.error("%s cannot be read (%s): every row is predicted again.", self.memory, error)
+            log.error("%s cannot be read (%s): all rows are predicted again.", self.memory, error)
 
     def next(self, model: Model) -> Batch | None:
-        """Return the next samples for a model; None while there are none."""
+        """Return the next samples for a model; None if there are none."""
         for path in sorted((*self.folder.glob("*.csv"), *self.folder.glob("*.npy"))):
             if (path.name, model.statement.version) in self._refused:
                 continue
@@ -71,12 +71,12 @@ class InputRows:
     def _begin(self, path: Path) -> tuple[int, int]:
         offset, row = self._done.get(path.name, (0, 0))
         if path.suffix == ".csv" and path.stat().st_size < offset:
-            log.warning("%s is shorter than it was: it is read from its beginning.", path)
+            log.warning("%s is shorter than before: it is read from its beginning.", path)
             return 0, 0
         return offset, row
 
     def commit(self, batch: Batch) -> None:
-        """Keep the place after samples whose answers were published."""
+        """Store the position after samples whose answers were published."""
         self._done[batch.file] = list(batch.end)
         part = self.memory.with_name(f".{self.memory.name}.part")
         part.write_text(json.dumps(self._done), encoding="utf-8")
@@ -84,21 +84,21 @@ class InputRows:
 
 
 def _array(path: Path, model: Model, offset: int, row: int) -> Batch | None:
-    """Return the next samples [n, *shape] of a file of NumPy's; ``offset`` is of no use."""
+    """Return the next samples [n, *shape] of a ``.npy`` file from a row on; ``offset`` is not used."""
     del offset
     stored = np.lib.format.open_memmap(path, mode="r")
     if stored.shape[1:] != model.shape or stored.dtype != model.kind:
         wanted = f"{np.dtype(model.kind)} [n, {', '.join(map(str, model.shape))}]"
-        raise RefusedError("shape", f"it holds {stored.dtype} {list(stored.shape)}; the model takes {wanted}.")
+        raise RefusedError("shape", f"it holds {stored.dtype} {list(stored.shape)}; the model requires {wanted}.")
     x = np.array(stored[row : row + BATCH])
     places = [(row + i + 1, row + i + 1) for i in range(len(x))]
     return Batch(path.name, x, places, (0, row + len(x))) if len(x) else None
 
 
 def _table(path: Path, model: Model, offset: int, row: int) -> Batch | None:
-    """Return the next whole windows, or rows, of a table."""
+    """Return the next complete windows, or rows, of a table from a byte offset on."""
     if "columns" not in model.about or model.about.get("coding"):
-        raise RefusedError("columns", "the model takes pictures, or columns of text, which tables here cannot have.")
+        raise RefusedError("columns", "the model requires pictures or columns of text, which tables here lack.")
     window = model.about.get("window") or {"length": 1, "step": 1}
     length, step = int(window["length"]), int(window["step"])
     with path.open("rb") as file:
@@ -123,7 +123,7 @@ def _table(path: Path, model: Model, offset: int, row: int) -> Batch | None:
 
 
 def _whole(file: BinaryIO) -> Iterator[bytes]:
-    """Yield lines up to the first that has no end yet."""
+    """Yield the complete lines of a file."""
     while (line := file.readline(LINE_BYTES)).endswith(b"\n"):
         yield line
 

@@ -1,18 +1,18 @@
-"""Training that starts by itself: the ``[schedule]`` of ``cloud.toml``, its log, and the release of what it trained.
+"""Automatic training: the ``[schedule]`` of ``cloud.toml``, its log, and the release of the trained models.
 
-The log, ``run-schedule.jsonl`` beside the run's folder ``run``, is all that a schedule remembers. Its lines, each with
+The log, ``run-schedule.jsonl`` beside the run's folder ``run``, is the whole state of a schedule. Its lines, each with
 ``at``, UTC:
 
 ===========  ===========================================================================================
 ``began``    the schedule was first used
-``seen``     devices whose sensors are counted from now on; ``rows`` that they have written so far
+``seen``     devices whose sensors are counted from now on, with their ``rows`` so far
 ``started``  run ``number``, and ``why``; ``rows`` and the devices in ``drift`` at that time
-``ended``    run ``number`` with exit ``code``; ``result``: released, announced, or why not; of a private
-             experiment ``epsilon`` of all runs so far
-``calm``     devices that drifted when the last run was started, and no longer do
-``withheld``  no run is started, as ``epsilon`` of all runs with one more would be above that of the settings
-``missed``   the time of day in ``at`` passed by while nothing could be started
-``clock``    the machine's clock was set forward ``by_s`` seconds: earlier times are moved with it
+``ended``    run ``number`` with exit ``code``; ``result``: released, announced, or the reason why not; with
+                          ``epsilon`` of all runs so far if the experiment is private
+             ``calm``     devices that drifted at the start of the last run, and no longer do
+             ``withheld``  no run is started, as ``epsilon`` with one more run would exceed that of the settings
+             ``missed``   the time of day in ``at`` passed while no run could be started
+             ``clock``    the machine's clock was set forward by ``by_s`` seconds: earlier times are shifted by it
 ===========  ===========================================================================================
 """
 
@@ -49,21 +49,21 @@ from fedfloor.runs.folder import owned, write
 
 log = logging.getLogger(__name__)
 Line = Mapping[str, Any]
-STALE_S = 60.0  # of devices' reports, which are written anew every few seconds
-RELEASED_S = 30.0  # for devices' reports on a release
+STALE_S = 60.0  # age of a file of devices' reports that is out of date; it is written every few seconds
+RELEASED_S = 30.0  # wait for devices' reports on a release
 STEP_S = 0.2
-LATE_S = 3600.0  # after the time of day in ``at``; later that day no run is started for it
-TAIL = 4096  # bytes of a log that are read at once, from its end
-JUMP_S = 60.0  # of the machine's clock beside a steady one; less is a time server's work
+LATE_S = 3600.0  # longest delay of a run after the time of day in ``at``
+TAIL = 4096  # bytes read at once from the end of a log
+JUMP_S = 60.0  # difference to a monotonic clock that counts as a set clock; a time server makes smaller ones
 INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
 class Sight:
-    """The last reports of devices, as ``fedfloor alarms --follow`` keeps them.
+    """The last reports of devices, as stored by ``fedfloor alarms --follow``.
 
     Args:
-        rows: device → rows that its sensors have written so far.
+        rows: device → number of rows in its sensor buffer so far.
         drift: device → whether it reports drift.
     """
 
@@ -73,15 +73,15 @@ class Sight:
 
 @dataclass(frozen=True)
 class Past:
-    """A schedule's log, read.
+    """The state of a schedule according to its log.
 
     Args:
-        since: when the last run was started, or the schedule began; seconds since 1970 by the clock as it is now.
-        day: the last day whose ``at`` is done with, as in ISO 8601.
-        number: of the last run.
-        run: its folder, where it has not ended; "" where it has.
-        rows, drift: devices' rows, and the drifting devices, when it was started; those that are calm since left out.
-        withheld: whether the next one is, by the budget of ε.
+        since: start of the last run or of the schedule, seconds since 1970 by the current clock.
+        day: the last day whose ``at`` needs no further run, in ISO 8601 format.
+        number: number of the last run.
+        run: folder of the last run if it has not ended; otherwise "".
+        rows, drift: devices' rows, and the drifting devices, at its start; devices that are calm since are left out.
+        withheld: whether the next run is withheld because of the budget of ε.
     """
 
     since: float
@@ -93,7 +93,7 @@ class Past:
     withheld: bool = False
 
     def after(self, line: Line) -> Past:
-        """Return the past with one more line of the log."""
+        """Return the state after one more line of the log."""
         event, since = line["event"], dt.datetime.fromisoformat(line["at"]).timestamp()
         past = replace(self, day=line.get("day", self.day))
         if event == "clock":
@@ -112,11 +112,11 @@ class Past:
 
 
 def reasons(schedule: Schedule, past: Past, now: dt.datetime, sight: Sight, stride: int) -> list[dict[str, Any]]:
-    """Return a row for each key of a schedule: how far it is, and whether a run is due.
+    """Return a row for each condition of a schedule: its progress, and whether a run is due.
 
     Args:
-        now: with its time zone.
-        stride: rows of a buffer to each new window.
+        now: the current time with its time zone.
+        stride: rows of a buffer per new window.
     """
     rows, waited = list[dict[str, Any]](), now.timestamp() - past.since
     rested = waited >= span_s(schedule.pause, "pause")
@@ -138,7 +138,7 @@ def reasons(schedule: Schedule, past: Past, now: dt.datetime, sight: Sight, stri
 
 
 def _missed(schedule: Schedule, past: Past, now: dt.datetime) -> bool:
-    """Return whether the time of day in ``at`` passed by today without a run."""
+    """Return whether the time of day in ``at`` passed today without a run."""
     at = schedule.time
     return at is not None and past.day < now.date().isoformat() and _late_s(at, now) >= LATE_S
 
@@ -148,34 +148,34 @@ def _row(reason: str, there: object, needed: object, *, due: bool) -> dict[str, 
 
 
 def _new(written: int, before: int) -> int:
-    """Return how many rows are new; all of them where a buffer was made anew."""
+    """Return the number of new rows; all rows if the buffer was recreated."""
     return written - before if written >= before else written
 
 
 def _late_s(at: dt.time, now: dt.datetime) -> float:
-    """Return the seconds since a time of day, by the hands of the clock; negative before it."""
+    """Return the seconds since a time of day by the local clock; negative before it."""
     return (now.replace(tzinfo=None) - dt.datetime.combine(now.date(), at)).total_seconds()
 
 
 @dataclass(frozen=True)
 class Clock:
-    """The machine's clock, with its time zone, and its steady one, which is never set: s; only differences count."""
+    """The machine's clock with its time zone, and its monotonic clock in s, of which only differences are used."""
 
     wall: Callable[[], dt.datetime] = lambda: dt.datetime.now().astimezone()
     steady: Callable[[], float] = lambda: time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Scheduler:
-    """A schedule at work.
+    """The process that starts runs according to a schedule.
 
     Args:
-        file: the cloud's settings.
-        place: the folder that ``fedfloor provision`` wrote, with the authority; None without one.
-        alarms: the folder in which alarms are kept; ``place`` where it is left out.
-        say: shows a line.
+        file: settings file of the cloud.
+        place: the folder that ``fedfloor provision`` wrote, with the authority; None without it.
+        alarms: the folder of stored alarms; default: ``place``.
+        say: called with each line of output.
 
     Raises:
-        SettingError: there is no ``[schedule]``; or a key of it needs the authority, or a device that there is not.
+        SettingError: there is no ``[schedule]``, or a key of it needs the authority, the alarms or an unknown device.
     """
 
     def __init__(
@@ -191,10 +191,10 @@ class Scheduler:
                 "provision the park again."
             )
         if self.settings.transport == "flower":
-            raise SettingError("transport = 'flower': Flower starts the cloud's loop, so that no schedule can.")
+            raise SettingError("transport = 'flower': Flower starts the cloud's loop, a schedule needs 'mqtt'.")
         self.schedule, kept_in = given, alarms or place
         if place is None and given.release:
-            raise SettingError("[schedule] release needs the park's authority: --park DIR.")
+            raise SettingError("[schedule] release needs the park's authority: give --park DIR.")
         if place is not None and given.canary:
             known = registry.read(place).devices
             for name in [one for one in given.canary if one not in known]:
@@ -202,20 +202,20 @@ class Scheduler:
         self._reports: Path | None = None
         if given.reports:
             if kept_in is None:
-                raise SettingError("[schedule] windows and drift need the alarms that are kept: --alarms DIR.")
+                raise SettingError("[schedule] windows and drift need the folder of stored alarms: give --alarms DIR.")
             self._reports = kept.read(kept_in).state / kept.NOW
         self._experiment = config.read(Path(self.settings.experiment), [])
         window = self._experiment.data.window
         self._stride = 1 if window is None else window.stride
         self.path = self.settings.out.with_name(f"{self.settings.out.name}-schedule.jsonl")
-        self.lines = list[Line]()  # written by this process
+        self.lines = list[Line]()  # lines written by this process
         if given.epsilon is not None and not spending.planned(self._experiment, ()):
-            raise SettingError("[schedule] epsilon bounds the noise of private runs, and this experiment adds none.")
-        self._loss()  # what is missing for it is named before a run
+            raise SettingError("[schedule] epsilon limits the privacy loss, but this experiment is not private.")
+        self._loss()  # raises now, not after a run, if a requirement is missing
         self._seen = self._clock.wall().timestamp(), self._clock.steady()
 
     def look(self) -> list[dict[str, Any]]:
-        """Return a row for each key of the schedule as it is now; start and write nothing."""
+        """Return the current row of each condition of the schedule, without starting or writing anything."""
         now = self._clock.wall()
         sight = self._sight()
         past = self._read() or _first(self._began(now))
@@ -230,7 +230,7 @@ class Scheduler:
         return rows
 
     def _loss(self, more: int = 0) -> dict[str, float]:
-        """Return ε of all runs so far, and of further ones, by what it protects; nothing without noise."""
+        """Return ε of all runs so far and ``more`` further runs, by protected unit; empty without noise."""
         plan = spending.planned(self._experiment, ())
         if not plan:
             return {}
@@ -246,13 +246,13 @@ class Scheduler:
         return most is not None and any(epsilon > most for epsilon in loss.values())
 
     def run(self, ended: Event, *, once: bool = False) -> int:
-        """Wait for reasons and start runs, until ``ended`` is set; return the exit code of the last run.
+        """Start a run whenever a condition holds, until ``ended`` is set; return the exit code of the last run.
 
         Args:
-            once: look once, start a run where there is a reason, and return after it.
+            once: check the conditions once, start a run if one is due, and return after it.
 
         Raises:
-            SettingError: a run, or another schedule, works with the same settings.
+            SettingError: a run, or another schedule, with the same settings is active.
         """
         code = 0
         with owned(self.settings.out):
@@ -268,10 +268,10 @@ class Scheduler:
                 ended.wait(span_s(self.schedule.look, "look"))
         return code
 
-    # -- a look ------------------------------------------------------------------------------------------------------
+    # -- a check -----------------------------------------------------------------------------------------------------
 
     def _step(self, ended: Event, code: int) -> int:
-        """Look once; start a run where there is a reason, and return its exit code, else ``code``."""
+        """Check once; start a run if one is due, and return its exit code, otherwise ``code``."""
         self._check_clock()
         now, sight, past = self._clock.wall(), self._sight(), self._past()
         if seen := {name: written for name, written in sight.rows.items() if name not in past.rows}:
@@ -291,17 +291,17 @@ class Scheduler:
         return code
 
     def _check_clock(self) -> None:
-        """Note a machine's clock that was set."""
+        """Record in the log that the machine's clock was set."""
         now, steady, past = self._clock.wall(), self._clock.steady(), self._past()
         jump = (now.timestamp() - self._seen[0]) - (steady - self._seen[1])
         self._seen = now.timestamp(), steady
-        back = now.timestamp() - past.since  # below 0: it was set back while no schedule was there
+        back = now.timestamp() - past.since  # negative if it was set back while no schedule was running
         by_s = jump if abs(jump) > JUMP_S else back if back < -JUMP_S else 0.0
         if by_s:
             self._write(event="clock", by_s=round(by_s, 1), day=min(past.day, now.date().isoformat()))
 
     def _sight(self) -> Sight:
-        """Return what devices reported last; nothing of those whose factory's broker cannot be reached."""
+        """Return the last reports of devices, without those of factories whose broker is not reachable."""
         if self._reports is None:
             return Sight()
         try:
@@ -313,36 +313,36 @@ class Scheduler:
             rows = {name: int(row["written"]) for name, row in here.items() if row["written"] is not None}
             return Sight(rows, {name: bool(row["drift"]) for name, row in here.items()})
         except (OSError, ValueError, KeyError, TypeError) as error:
-            follow = "fedfloor alarms DIR --follow keeps what devices report: until it does, windows and drift wait."
+            follow = "windows and drift need devices' reports: start fedfloor alarms DIR --follow."
             log.warning("%s: %s. %s", self._reports, error, follow)
             return Sight()
 
     # -- the log -----------------------------------------------------------------------------------------------------
 
     def _read(self) -> Past | None:
-        """Return the past; None where there is no log yet.
+        """Return the state according to the log; None without a log.
 
         Raises:
             SettingError: the log is damaged.
         """
         try:
-            text = self.path.read_text(encoding="utf-8", errors="replace")  # it may end within a character
+            text = self.path.read_text(encoding="utf-8", errors="replace")  # the file may end within a character
         except FileNotFoundError:
             return None
         past: Past | None = None
-        for number, one in enumerate(text.split("\n")[:-1], 1):  # what follows was cut off while it was written
+        for number, one in enumerate(text.split("\n")[:-1], 1):  # an incomplete last line
             try:
                 line = json.loads(one)
                 past = _first(line) if past is None else past.after(line)
             except (ValueError, KeyError, TypeError) as error:
-                advice = "Delete that line; or move the file away, and the schedule begins anew."
-                raise SettingError(f"{self.path}, line {number}: no line of a schedule's log. {advice}") from error
+                advice = "Delete that line, or move the file away to restart the schedule."
+                raise SettingError(f"{self.path}, line {number}: not a line of a schedule's log. {advice}") from error
         return past
 
     def _past(self) -> Past:
         past = self._read()
         if past is None:
-            raise RunError(f"{self.path} was taken away while its schedule was at work. Start the schedule again.")
+            raise RunError(f"{self.path} was removed while its schedule was active. Start the schedule again.")
         return past
 
     def _began(self, now: dt.datetime) -> dict[str, Any]:
@@ -359,7 +359,7 @@ class Scheduler:
     # -- a run -------------------------------------------------------------------------------------------------------
 
     def _start(self, due: Sequence[Mapping[str, Any]], past: Past, now: dt.datetime, sight: Sight, ended: Event) -> int:
-        """Start a run, wait for it, release its model; return its exit code."""
+        """Start a run, wait for its end, release its model; return its exit code."""
         number = past.number + 1
         while (out := self.settings.out.with_name(f"{self.settings.out.name}-{number}")).exists():
             number += 1
@@ -370,9 +370,9 @@ class Scheduler:
         return self._trained(number, out, file, ended)
 
     def _resumed(self, past: Past, ended: Event) -> int:
-        """Go on with a run that has not ended: its loop is waited for where it is still at work."""
+        """Continue an unfinished run, after waiting for its loop if that is still active; return its exit code."""
         out = Path(past.run)
-        self._say(f"run {past.number} has not ended: it goes on")
+        self._say(f"run {past.number} has not ended: it is continued")
         while not ended.is_set() and _at_work(_record(out)):
             time.sleep(STEP_S)
         return 0 if ended.is_set() else self._trained(past.number, out, self._file(out), ended)
@@ -393,7 +393,7 @@ class Scheduler:
         return out.with_name(f"{out.name}.toml")
 
     def _config(self, out: Path) -> Path:
-        """Write the settings of a run, which begins with the released model where the experiment lets it."""
+        """Write the settings file of a run, which starts from the released model if the experiment allows it."""
         what, experiment = config.read(Path(self.settings.experiment), []), self.settings.experiment.absolute()
         first = None if self._place is None else _in_use(registry.read(self._place))
         if first is not None and what.model.init == "default":
@@ -405,7 +405,7 @@ class Scheduler:
         return path
 
     def _released(self, out: Path) -> str:
-        """Release a run's model if it is better than the version in use, or announce it; return what was done."""
+        """Release a run's model if it is better than the version in use, or announce it; return the result as text."""
         if self._place is None:
             return f"trained: fedfloor release {out} --park DIR releases it"
         try:
@@ -424,7 +424,7 @@ class Scheduler:
 
 
 def append(path: Path, line: str) -> None:
-    """Append a line to a file through to the disk; one that was cut off before it, by a kill, is taken away first.
+    """Remove an incomplete last line from a file, append a line, and flush it to the disk.
 
     Raises:
         RunError: the disk is full, or the file cannot be written.
@@ -440,7 +440,7 @@ def append(path: Path, line: str) -> None:
 
 
 def _whole(file: BinaryIO) -> int:
-    """Return the number of bytes of a file's whole lines."""
+    """Return the number of bytes in a file's complete lines."""
     at = file.seek(0, os.SEEK_END)
     while at:
         first = max(0, at - TAIL)
@@ -456,7 +456,7 @@ def _why(due: Sequence[Line]) -> list[dict[str, Any]]:
 
 
 def _numbers(loss: Mapping[str, float]) -> dict[str, float | None]:
-    """Return losses as JSON; None of those without a bound."""
+    """Return privacy losses as JSON, with None for infinity."""
     return {name: round(value, 4) if math.isfinite(value) else None for name, value in loss.items()}
 
 
@@ -469,7 +469,7 @@ def _utc(when: dt.datetime) -> str:
 
 
 def _words(line: Line) -> str:
-    """Return a line of the log in words.
+    """Return a line of the log as readable text.
 
     >>> _words({"at": "2026-11-26T01:00:00+00:00", "event": "calm", "devices": ["press-1"]})
     '2026-11-26T01:00:00+00:00 calm: devices press-1'
@@ -482,14 +482,14 @@ def _words(line: Line) -> str:
         return f"{line['at']} run {line['number']} ended with {line['code']}: {line['result']}{loss}"
     if line["event"] == "withheld":
         loss = ", ".join(f"ε of {name} {value}" for name, value in line["epsilon"].items())
-        return f"{line['at']} no run is started, which would come to {loss}: above [schedule] epsilon"
+        return f"{line['at']} no run is started: {loss} would exceed [schedule] epsilon"
     rest = {key: value for key, value in line.items() if key not in ("at", "event")}
     words = (f"{key} {', '.join(value) if isinstance(value, list | dict) else value}" for key, value in rest.items())
     return f"{line['at']} {line['event']}: {', '.join(words)}"
 
 
 def _in_use(known: Registry) -> Path | None:
-    """Return the run's folder of the version that was released last; None where it is gone or was trained on."""
+    """Return the folder of the run of the last released version; None if it is missing or its model has changed."""
     use = max(known.used.values(), key=lambda one: one.number, default=None)
     if use is None:
         return None
@@ -498,23 +498,23 @@ def _in_use(known: Registry) -> Path | None:
     path = (folder if folder.is_dir() else folder.parent) / "model.safetensors"
     if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == run.get("model_sha256"):
         return path.absolute()
-    log.warning("%s: no longer the model of version %d, the run begins as its experiment has it.", path, use.version)
+    log.warning("%s: no longer the model of version %d; the run starts as set in its experiment.", path, use.version)
     return None
 
 
 def _absolute(cloud: CloudSettings) -> CloudSettings:
-    """Return settings whose paths do not depend on where their file lies."""
+    """Return settings with absolute paths."""
     tls = cloud.tls and replace(cloud.tls, **{name: path.absolute() for name, path in vars(cloud.tls).items()})
     return replace(cloud, out=cloud.out.absolute(), tls=tls)
 
 
 def _record(out: Path) -> Path:
-    """Return the file of what a run's process prints."""
+    """Return the path of the file with the output of a run's process."""
     return out.with_name(f"{out.name}.log")
 
 
 def _at_work(record: Path) -> bool:
-    """Return whether a run's process holds its record, as it does from its first moment to its last."""
+    """Return whether a run's process holds the lock of its output file, that is, whether it is running."""
     with contextlib.suppress(FileNotFoundError), record.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -524,10 +524,10 @@ def _at_work(record: Path) -> bool:
 
 
 def _cloud(words: Sequence[str], record: Path, ended: Event) -> int:
-    """Run the cloud's loop in a process of its own; ``ended`` stops it after its round. Return its exit code.
+    """Run the cloud's loop in a process, which ``ended`` stops after its round; return its exit code.
 
-    It has a session of its own, so that Ctrl-C reaches it once, from here, and writes to a file, which outlives a
-    terminal. The file's lock is the process's own: it outlives the schedule, too.
+    The process has its own session, so that Ctrl-C reaches it only through this function, and writes to a file, which
+    remains when the terminal is closed. The process itself holds the file's lock, also after the schedule has ended.
     """
     line = [sys.executable, "-m", "fedfloor", "cloud", *words]
     with record.open("ab") as file:

@@ -1,4 +1,4 @@
-"""The side of a device: it takes releases, switches to them, predicts, and reports which version it uses."""
+"""The device's side of releases: it receives models, switches to them, predicts, and reports the version in use."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from fedfloor.rollout.slots import Download, Slots
 from fedfloor.rollout.statement import TRIAL, Statement, attested, is_trial, topic
 
 log = logging.getLogger(__name__)
-WAITING = 256  # messages that wait for the thread of releases; more hold the connection up
-POLL_S = 0.2  # between looks for new rows
-UNACKNOWLEDGED = 256  # predictions under way to the broker; further rows wait in their files
-COUNT_S = 60.0  # between two looks at how many rows the sensors have written
+WAITING = 256  # messages in the queue of the thread for releases; a full queue blocks the connection
+POLL_S = 0.2  # interval between two checks for new rows
+UNACKNOWLEDGED = 256  # predictions not acknowledged by the broker, beyond which further rows wait
+COUNT_S = 60.0  # interval between two counts of the sensors' rows
 NO_LABELS = {"why": "it only predicts, and has no samples with labels."}
-TOLD = 20  # refusals that are all logged; of later ones the 32nd, 64th, 128th, …
+TOLD = 20  # refusals that are logged one by one; later only the 32nd, 64th, 128th, …
 
 
 class Serving:
-    """Releases to one device, which come by ``link``, and its predictions.
+    """The releases received over ``link`` and the predictions of a device.
 
     Args:
-        written: returns how many rows its sensors have written so far; None where they are not counted.
-        judge: returns the figures of a model, and of the one in use, on the device's samples; or ``why`` it does not.
+        written: returns the number of rows in its sensor buffer so far; None if there is no buffer.
+        judge: returns the metrics of a model and of the one in use on the device's samples, or ``why`` it cannot.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Serving:
         judge: Callable[[Model, Model | None], dict[str, Any]] = lambda *_: NO_LABELS,
     ) -> None:  # fmt: skip
         if settings.tls is None:
-            raise SettingError("releases are signed by the park's authority: give ca, cert and key in [tls].")
+            raise SettingError("releases are signed by the park's authority: set ca, cert and key in [tls].")
         folder, self._tls = settings.models, settings.tls
         folder.mkdir(parents=True, exist_ok=True)
         self.settings, self._link, self._ended = settings, link, Event()
@@ -61,17 +61,17 @@ class Serving:
         self._watch = None if self._model is None else self._watching(self._model)
         self._download: Download | None = None
         self._judge = judge
-        self._then: Callable[[bytes, Statement], None] = self._switch  # once a download is complete
+        self._then: Callable[[bytes, Statement], None] = self._switch  # called when a download is complete
         self._rows = None if settings.predict is None else InputRows(settings.predict, folder / "rows.json")
         self._queue: queue.Queue[Callable[[], None]] = queue.Queue(WAITING)
-        self._lacking: tuple[bytes, frozenset[str]] | None = None  # a release, and the own parts beside which it was
+        self._lacking: tuple[bytes, frozenset[str]] | None = None  # a release without its part; the parts then
         self._refusals = 0
         self._written, self._rows_written, self._count_at = written, written(), time.monotonic() + COUNT_S
         self._said: tuple[str, str, int | None] = ("empty", "", None)  # the last report
         self.topics = (topic(settings.park, "release", settings.name),)
 
     def heard(self, topic: str, payload: bytes) -> None:
-        """Queue a message of a release; called in the connection's thread."""
+        """Queue a message about releases; called in the connection's thread."""
         kind, names = topic_parts(topic)
         if kind == "release" and names == (self.settings.name,) and payload:
             self._queue.put(lambda: self._release(payload))
@@ -79,23 +79,23 @@ class Serving:
             self._queue.put(lambda: self._piece(*names, payload))
 
     def joined(self) -> None:
-        """Report the version in use, after each connection."""
+        """Report the version in use; called after each connection."""
         self._queue.put(lambda: self._report("serving" if self._model else "empty"))
 
     def run(self) -> None:
-        """Take releases and predict until :meth:`end` is called."""
+        """Process releases and predict until :meth:`end` is called."""
         busy = False
         while not self._ended.is_set():
             try:
                 busy = self._step(0.0 if busy else POLL_S)
-            except OSError as error:  # a full disk: the model in use stays, and rows wait
+            except OSError as error:  # a full disk: the model remains in use, and rows wait
                 busy = False
                 log.error("nothing can be written in %s: %s", self.settings.state, error)
                 self._report("refused", f"disk: {error.strerror or error}")
                 self._ended.wait(POLL_S)
 
     def _step(self, wait_s: float) -> bool:
-        """Do what a message asks for, or predict where there is none; return whether there may be more rows."""
+        """Process a message, or predict if there is none; return whether there may be more rows."""
         self._count()
         self._repeat()
         try:
@@ -105,7 +105,7 @@ class Serving:
         return True
 
     def _count(self) -> None:
-        """Report anew, from time to time, where the sensors have written rows."""
+        """Repeat the report at intervals if the sensors have written rows."""
         if time.monotonic() >= self._count_at:
             self._count_at = time.monotonic() + COUNT_S
             before, self._rows_written = self._rows_written, self._written()
@@ -113,15 +113,15 @@ class Serving:
                 self._report(*self._said)
 
     def _repeat(self) -> None:
-        """Take a release that was refused for want of a part of the device's own, once training has written one."""
+        """Retry a release that was refused for lack of a personal part after training has written one."""
         if self._lacking is not None and self._lacking[1] != self._parts():
             self._release(self._lacking[0])
 
     def _parts(self) -> frozenset[str]:
-        """Return the files of the device's own parts, each with the time of its last change."""
+        """Return the names of the files of personal parts, each with the time of its last change."""
         found = set[str]()
         for path in self._slots.folder.glob("own-*.npy"):
-            with contextlib.suppress(FileNotFoundError):  # training deletes those of old runs
+            with contextlib.suppress(FileNotFoundError):  # training deletes the files of old runs
                 found.add(f"{path.name} {path.stat().st_mtime_ns}")
         return frozenset(found)
 
@@ -138,7 +138,7 @@ class Serving:
             statement, self._lacking = self._slots.opened(envelope), None
             number, current = statement.number, None if self._model is None else self._model.statement
             if current is not None and number < current.number:
-                raise RefusedError("replayed", f"it is entry {number} of the journal; {current.number} came before.")
+                raise RefusedError("replayed", f"it is entry {number} of the journal, not after {current.number}.")
             if statement == current:
                 self._report("serving")
             elif self._download is None or self._download.statement != statement:
@@ -147,7 +147,7 @@ class Serving:
             self._refuse(error, number)
 
     def _take(self, envelope: bytes, statement: Statement) -> None:
-        """Switch to a release, at once where its model lies here."""
+        """Switch to a release, at once if its model is stored here, otherwise after a download."""
         self._slots.check_network(statement)
         self._forget()
         if self._slots.has(statement):
@@ -161,13 +161,13 @@ class Serving:
         self._link.subscribe([self._pieces(statement)])
 
     def _try(self, envelope: bytes) -> None:
-        """Judge a model that is not released yet, once it is here; a release that is under way comes first."""
+        """Judge an unreleased model after its download; a release takes precedence."""
         statement = self._slots.opened(envelope, TRIAL)
         if self._model is not None and statement.number < self._model.statement.number:
-            log.warning("a trial of version %d is older than the release in use: passed over", statement.version)
+            log.warning("a trial of version %d is older than the release in use: ignored", statement.version)
             return
         if self._download is not None and self._then == self._switch:
-            self._say_judged(statement, {"why": "a release is on its way to it."})
+            self._say_judged(statement, {"why": "it is receiving a release."})
             return
         self._forget()
         self._slots.tidy(statement)
@@ -177,7 +177,7 @@ class Serving:
             self._fetch(envelope, statement, self._judged)
 
     def _judged(self, envelope: bytes, statement: Statement) -> None:
-        """Publish the figures of a model that lies here, and of the one in use."""
+        """Publish the metrics of a stored model and of the one in use."""
         del envelope
         try:
             found = self._judge(self._slots.model(statement), self._model)
@@ -189,7 +189,7 @@ class Serving:
     def _say_judged(self, statement: Statement, found: Mapping[str, Any]) -> None:
         try:
             signer = Signer(self._tls, self.settings.name)
-        except SettingError as error:  # its key is gone: it predicts on
+        except SettingError as error:  # the key is missing: predictions continue
             log.error("no judgement can be signed: %s", error)
             return
         about = {"sha256": statement.sha256, "number": statement.number, **found}
@@ -213,8 +213,8 @@ class Serving:
                 self._say_judged(download.statement, {"why": str(error)[:200]})
 
     def _switch(self, envelope: bytes, statement: Statement) -> None:
-        """Use a model that lies here: loaded and tried first, then one renaming, between two rows."""
-        parts = self._parts()  # as they were before
+        """Use a stored model: load it, run it on a trial, then switch between two rows by renaming a file."""
+        parts = self._parts()  # before the switch
         try:
             model = self._slots.model(statement)
         except RefusedError as error:
@@ -226,12 +226,12 @@ class Serving:
         self._report("serving")
 
     def _watching(self, model: Model) -> Watch:
-        """Return the watch of a model's inputs, as it was kept or a new one."""
+        """Return the drift detector of a model's inputs, stored or new."""
         training = drift.reference(model.levels, model.shape[0])
         return drift.load(self._kept, model.statement.version, training)
 
     def _forget(self) -> None:
-        """Give up a download that is under way."""
+        """Abandon the current download."""
         if self._download is not None:
             self._link.unsubscribe([self._pieces(self._download.statement)])
             self._download = None
@@ -241,12 +241,12 @@ class Serving:
 
     def _refuse(self, error: RefusedError, number: int) -> None:
         self._refusals += 1
-        if self._refusals <= TOLD or self._refusals.bit_count() == 1:  # a flood of them fills no disk
+        if self._refusals <= TOLD or self._refusals.bit_count() == 1:  # so that a flood does not fill the disk
             log.warning("refused a release: %s (%d so far)", shown(str(error), 400), self._refusals)
         self._report("refused", str(error), number)
 
     def _report(self, state: str, why: str = "", number: int | None = None) -> None:
-        """Publish the version in use, and the number of the release that is fetched or refused; 0: nobody signed it."""
+        """Publish the version in use, and the number of the fetched or refused release; 0 for an unsigned release."""
         self._said = state, why, number
         self._link.publish(topic(self.settings.park, "serving", self.settings.name), self._body(), retain=True)
 
@@ -256,7 +256,7 @@ class Serving:
         return report(self.settings.name, state, used, why, number, self._drifted(), self._rows_written)
 
     def _predict(self) -> bool:
-        """Publish the answers for the next rows; return whether there were any."""
+        """Publish the answers for the next rows; return False if there were none."""
         model, rows = self._model, self._rows
         if model is None or rows is None or self._link.unacknowledged > UNACKNOWLEDGED:
             return False
@@ -273,7 +273,7 @@ class Serving:
         return batch is not None
 
     def _look(self, batch: Batch, bodies: Sequence[Mapping[str, Any]]) -> None:
-        """Watch what was predicted; where an alarm begins or ends report it, and publish it as an alarm."""
+        """Update the drift detector with predictions; report and publish an alarm that begins or ends."""
         if self._watch is None or self._model is None:
             return
         before, blocks = self._drifted(), self._watch.inputs.blocks
@@ -282,7 +282,7 @@ class Serving:
             drift.keep(self._watch, self._kept)
         now = self._drifted()
         if now != before:
-            log.warning("drift: %s", ", ".join(now) or "none any more")
+            log.warning("drift: %s", ", ".join(now) or "ended")
             about = {"version": self._watch.version, "file": batch.file, "rows": list(batch.rows[-1]), "drift": now}
             self._link.publish(topic(self.settings.park, "alarms", self.settings.name), json.dumps(about).encode())
             self._report("serving")
@@ -299,7 +299,7 @@ def report(
     device: str, state: str, used: Statement | None, why: str = "", number: int | None = None,
     drifted: Sequence[str] = (), written: int | None = None,
 ) -> bytes:  # fmt: skip
-    """Return a device's report as JSON: on the release ``number``, or that of the model in ``used``."""
+    """Return a device's report as JSON, on the release ``number`` or, by default, on that in ``used``."""
     known = None if used is None else used.number
     body: dict[str, Any] = {
         "device": device,
@@ -313,7 +313,7 @@ def report(
 
 
 def _answers(model: Model, batch: Batch) -> list[dict[str, Any]]:
-    """Return an answer for each sample; one with a value that is missing has one only where training had such, too."""
+    """Return an answer for each sample: ``missing`` if it lacks values and the training samples did not."""
     whole = np.ones(len(batch.x), np.bool_)
     if model.kind is np.float32 and model.about.get("missing") != "mean":
         whole = ~np.isnan(batch.x.reshape(len(batch.x), -1)).any(axis=1)
@@ -326,7 +326,7 @@ def _answers(model: Model, batch: Batch) -> list[dict[str, Any]]:
 
 
 def _network(experiment: Path) -> str | None:
-    """Return the network that a device's experiment file names; None where it names none."""
+    """Return the name of the network in a device's experiment file; None without one."""
     model = toml(experiment, "experiment").get("model")
     name = model.get("name") if isinstance(model, dict) else None
     return name if isinstance(name, str) else None

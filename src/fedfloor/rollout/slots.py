@@ -1,4 +1,4 @@
-"""The last two models of a device on its disk, and which is in use: one renaming switches, whenever power goes."""
+"""The last two models on a device's disk, switched atomically by renaming a file, also against power cuts."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ KEPT = 2
 
 @dataclass(frozen=True)
 class Slots:
-    """The models of a device.
+    """The stored models of a device.
 
     Args:
-        folder: where they lie, ``SHA256.onnx`` each, beside ``serving.json`` with their statements.
-        network: of the device's experiment; None: it names none.
-        statements: as they were received; the first is of the model in use, the second of the one before.
+        folder: folder of the models, ``SHA256.onnx``, and of ``serving.json`` with their statements.
+        network: name of the network in the device's experiment; None if there is none.
+        statements: the received statements: of the model in use, and of the previous one.
     """
 
     folder: Path
@@ -38,7 +38,7 @@ class Slots:
     statements: tuple[bytes, ...] = ()
 
     def read(self) -> tuple[Slots, Model | None]:
-        """Return the slots as they lie on the disk, and the model in use: the one before where that one is damaged."""
+        """Return the slots on the disk, and the model in use, or the previous model if it is damaged."""
         try:
             kept = tuple(str(one).encode() for one in json.loads((self.folder / "serving.json").read_bytes()))[:KEPT]
         except FileNotFoundError:
@@ -50,7 +50,7 @@ class Slots:
             try:
                 return replace(self, statements=kept[i:]), self.model(self.opened(envelope))
             except RefusedError as error:
-                log.error("a model that was kept is refused: %s", shown(str(error), 400))
+                log.error("a stored model is refused: %s", shown(str(error), 400))
         return self, None
 
     def opened(self, envelope: bytes, purpose: str = PURPOSE) -> Statement:
@@ -58,32 +58,32 @@ class Slots:
         return opened(envelope, self.root, self.park, self.device, purpose)
 
     def check_network(self, statement: Statement) -> None:
-        """Raise a RefusedError for another network than that of this device."""
+        """Raise RefusedError for a network other than that of this device."""
         if self.network is not None and statement.network != self.network:
             version = f"version {statement.version} is network '{statement.network}'"
             raise RefusedError("network", f"{version}; the experiment of this device has '{self.network}'.")
 
     def path(self, sha256: str) -> Path:
-        """Return where a model lies."""
+        """Return the path of a model's file."""
         return self.folder / f"{sha256}.onnx"
 
     def has(self, statement: Statement) -> bool:
-        """Return whether a model lies here, as far as its size shows."""
+        """Return whether a model's file exists with the right size."""
         path = self.path(statement.sha256)
         return path.is_file() and path.stat().st_size == statement.size
 
     def model(self, statement: Statement) -> Model:
-        """Return the model of a statement; a RefusedError if its bytes are not those that were signed, or no model."""
+        """Return the loaded model of a statement; raise RefusedError if its bytes are not the signed ones."""
         self.check_network(statement)
         data = self.path(statement.sha256).read_bytes() if self.has(statement) else b""
         if hashlib.sha256(data).hexdigest() != statement.sha256:
             self.path(statement.sha256).unlink(missing_ok=True)
             which = f"version {statement.version}"
-            raise RefusedError("hash", f"{which}: the model's bytes are not those that were signed.")
+            raise RefusedError("hash", f"{which}: the model's bytes differ from the signed ones.")
         return load(data, statement, self.folder)
 
     def switched(self, envelope: bytes) -> Slots:
-        """Use another model from now on; a process that is killed here leaves the old state or the new one."""
+        """Return the slots after an atomic switch to another model, on the disk too."""
         sha256 = self.opened(envelope).sha256
         others = [one for one in self.statements if self.opened(one).sha256 != sha256]
         made = replace(self, statements=(envelope, *others)[:KEPT])
@@ -94,7 +94,7 @@ class Slots:
         return made
 
     def tidy(self, *more: Statement) -> None:
-        """Delete the models of no statement that is kept, or given."""
+        """Delete all models except those of the stored statements and of ``more``."""
         kept = {f"{one.sha256}.onnx" for one in (*map(self.opened, self.statements), *more)}
         for path in self.folder.glob("*.onnx"):
             if path.name not in kept:
@@ -102,7 +102,7 @@ class Slots:
 
 
 class Download:
-    """A model that arrives in pieces, in any order."""
+    """The download of a model in pieces, which may arrive in any order."""
 
     def __init__(self, slots: Slots, envelope: bytes, statement: Statement) -> None:
         self.envelope, self.statement, self._slots = envelope, statement, slots
@@ -112,13 +112,13 @@ class Download:
         self._part.write_bytes(b"")
 
     def add(self, piece: str, data: bytes) -> bool:
-        """Take a piece; return whether the file is complete, and lies where it belongs."""
+        """Add a piece; return whether the file is complete and stored under its name."""
         number = int(piece) if piece.isdecimal() and len(piece) < 8 else -1
         if number not in self.missing or not data:
             return False
         size = min(CHUNK_BYTES, self.statement.size - number * CHUNK_BYTES)
         if len(data) != size:
-            raise RefusedError("hash", f"piece {number} has {len(data)} bytes; {size} were signed.")
+            raise RefusedError("hash", f"piece {number} has {len(data)} bytes; must be {size}.")
         with self._part.open("r+b") as file:
             file.seek(number * CHUNK_BYTES)
             file.write(data)
@@ -129,7 +129,7 @@ class Download:
 
 
 def _move(part: Path, path: Path) -> None:
-    """Give a file its name once its bytes are on the disk, and put the name there, too."""
+    """Flush a file to the disk, rename it, and flush the renaming."""
     for place in (part, path.parent):
         handle = os.open(place, os.O_RDONLY)
         os.fsync(handle)

@@ -1,6 +1,6 @@
-"""Release statements: which model one device shall use, signed by the park's authority; and the topics of releases.
+"""Release statements, which assign a model to a device and are signed by the park's authority, and their topics.
 
-A device's judgement of a model is signed by the device, so that the broker that relays it makes up none.
+A device signs its judgement of a model, so that the relaying broker cannot forge one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from fedfloor.deploy.signing import Signer
 from fedfloor.ranges import COUNT, RefusedError, number, rows, table, whole
 
 PURPOSE = "release"
-TRIAL = "trial"  # the purpose of a statement by which a device judges a model, and does not use it
-JUDGEMENT = b"fedfloor judgement\0"  # the purpose of a device's signature of its judgement
+TRIAL = "trial"  # purpose of a statement with which a device judges a model without using it
+JUDGEMENT = b"fedfloor judgement\0"  # purpose of a device's signature of its judgement
 SHA256 = re.compile(r"[0-9a-f]{64}")
-MOST_BYTES = 1 << 28  # of a model
-CHUNK_BYTES = 1 << 17  # of a model's piece: a topic keeps one message, and a broker takes none of any size
+MOST_BYTES = 1 << 28  # largest model
+CHUNK_BYTES = 1 << 17  # size of a piece of a model, as brokers limit the size of messages
 STATEMENT_BYTES = 1 << 18
-CHANNELS = 1 << 13  # of a sample, whose mean and deviation a statement may hold
+CHANNELS = 1 << 13  # most channels whose mean and deviation a statement may hold
 NETWORK_CHARS = 200
 
 
@@ -39,14 +39,14 @@ def topic(park: str, kind: str, *names: str | int) -> str:
 
 @dataclass(frozen=True)
 class Statement:
-    """Which model a device shall use.
+    """The assignment of a model to a device.
 
     Args:
-        number: of the journal's entry that decided it; a device takes none below that of its last one.
-        version: of the registry.
-        network: as in ``[model] name``.
-        sha256, size: of the ONNX file; size in bytes.
-        scale: means and deviations [C] of this device, where a model takes them as inputs.
+        number: number of the journal's entry of the assignment; a device refuses lower numbers than its last one.
+        version: number of the version in the registry.
+        network: name of the network, as in ``[model] name``.
+        sha256, size: digest of the ONNX file, and its size in bytes.
+        scale: means and deviations [C] of this device, if the model has them as inputs.
     """
 
     park: str
@@ -60,19 +60,19 @@ class Statement:
 
     @property
     def pieces(self) -> int:
-        """In how many pieces the model is sent."""
+        """The number of pieces of the model."""
         return -(-self.size // CHUNK_BYTES)
 
 
 def sealed(statement: Statement, by: Authority, purpose: str = PURPOSE) -> bytes:
-    """Return a statement with the authority's signature, as it is sent and kept."""
+    """Return the envelope of a statement with the authority's signature, as bytes."""
     text = json.dumps(asdict(statement))
     more = {} if purpose == PURPOSE else {"purpose": purpose}
     return json.dumps({"statement": text, "signature": authority.sign(by, purpose, text)} | more).encode()
 
 
 def is_trial(data: bytes) -> bool:
-    """Return whether an envelope claims to hold a statement by which a model is judged."""
+    """Return whether an envelope claims to hold a statement for a trial."""
     try:
         return len(data) <= STATEMENT_BYTES and json.loads(data)["purpose"] == TRIAL
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -80,21 +80,21 @@ def is_trial(data: bytes) -> bool:
 
 
 def opened(data: bytes, root: x509.Certificate, park: str, device: str, purpose: str = PURPOSE) -> Statement:
-    """Return the statement that bytes hold; a RefusedError if it is not the authority's, or not for this device.
+    """Return the statement in an envelope; raise RefusedError if it is not the authority's, or not for this device.
 
     Args:
-        purpose: for which it must be signed.
+        purpose: the required purpose of the signature.
     """
     if len(data) > STATEMENT_BYTES:
-        raise RefusedError("oversized", f"a statement of {len(data)} bytes; at most {STATEMENT_BYTES} are taken.")
+        raise RefusedError("oversized", f"a statement of {len(data)} bytes; at most {STATEMENT_BYTES} are accepted.")
     try:
         body = json.loads(data)
         text, signature = body["statement"], body["signature"]
         genuine = authority.signed(root, purpose, text, signature)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise RefusedError("form", "it is no signed statement.") from error
+        raise RefusedError("form", "it is not a signed statement.") from error
     if not genuine:
-        raise RefusedError("signature", "the park's authority did not sign it.")
+        raise RefusedError("signature", "it was not signed by the park's authority.")
     made = _checked(table(json.loads(text), 20, "a statement"))
     if (made.park, made.device) != (park, device):
         raise RefusedError("device", f"it is for device '{made.device}' of park '{made.park}'.")
@@ -102,19 +102,19 @@ def opened(data: bytes, root: x509.Certificate, park: str, device: str, purpose:
 
 
 def attested(judgement: Mapping[str, Any], by: Signer) -> dict[str, str]:
-    """Return a device's judgement with its signature, as its report holds it."""
+    """Return a device's judgement with its signature, for a report."""
     text = json.dumps(judgement)
     return {"text": text, "seal": base64.b64encode(by.sign(text.encode(), JUDGEMENT)).decode()}
 
 
 def judgement(attested: Mapping[str, Any], device: str, by: Signer) -> dict[str, Any]:
-    """Return the judgement that a report holds.
+    """Return the verified judgement in a report.
 
     Args:
-        by: whose park's authority must have certified the device.
+        by: a signer with the authority of the device's park.
 
     Raises:
-        RefusedError: the device did not sign it, or it is no table of texts and numbers.
+        RefusedError: the signature is not the device's, or the judgement is not a table of texts and numbers.
     """
     text, seal = attested.get("text"), attested.get("seal")
     if not isinstance(text, str) or not isinstance(seal, str):
@@ -123,9 +123,9 @@ def judgement(attested: Mapping[str, Any], device: str, by: Signer) -> dict[str,
         by.check(base64.b64decode(seal, validate=True), text.encode(), device, JUDGEMENT)
         body = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise RefusedError("form", "it is no signed judgement.") from error
+        raise RefusedError("form", "it is not a signed judgement.") from error
     if not isinstance(body, dict) or any(isinstance(value, dict | list) for value in body.values()):
-        raise RefusedError("form", "it is no table of texts and numbers.")
+        raise RefusedError("form", "it is not a table of texts and numbers.")
     return body
 
 
@@ -134,12 +134,12 @@ def _checked(body: dict[str, Any]) -> Statement:
         raise RefusedError("form", "its keys are not those of this release. Install the same release of fedfloor.")
     for key in ("park", "device"):
         if not isinstance(body[key], str) or not NAME.fullmatch(body[key]):
-            raise RefusedError("form", f"{key} is no name.")
+            raise RefusedError("form", f"{key} is not a name.")
     network, sha256 = body["network"], body["sha256"]
     if not isinstance(network, str) or not 0 < len(network) <= NETWORK_CHARS or not network.isprintable():
-        raise RefusedError("form", "network is no name.")
+        raise RefusedError("form", "network is not a name.")
     if not isinstance(sha256, str) or not SHA256.fullmatch(sha256):
-        raise RefusedError("form", "sha256 is no digest.")
+        raise RefusedError("form", "sha256 is not a digest.")
     whole(body["number"], 1, COUNT, "number")
     whole(body["version"], 1, COUNT, "version")
     whole(body["size"], 1, MOST_BYTES, "size")
@@ -148,6 +148,6 @@ def _checked(body: dict[str, Any]) -> Statement:
         mean, deviation = (tuple(number(x, -1e30, 1e30, "scale") for x in rows(part, None, "scale")[:CHANNELS])
                            for part in rows(scale, 2, "scale"))  # fmt: skip
         if len(mean) != len(deviation) or not all(x > 0 for x in deviation):
-            raise RefusedError("form", "scale holds no means with deviations above 0.")
+            raise RefusedError("form", "scale does not hold means and positive deviations.")
         body["scale"] = (mean, deviation)
     return Statement(**body)

@@ -1,4 +1,4 @@
-"""A device that trains takes releases, too, by the connection that it has."""
+"""The connection of a training device that also receives releases."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fedfloor.rollout.serving import Serving
 
 
 class WithReleases:
-    """A training device's connection that carries its releases, too: a broker takes one connection of each name."""
+    """A connection shared by training and releases, as a broker accepts only one connection per name."""
 
     def __init__(self, link: Connection, serving: Serving) -> None:
         self._link, self._serving = link, serving
         self.subscribe, self.unsubscribe, self.publish = link.subscribe, link.unsubscribe, link.publish
 
     def start(self, topics: Sequence[str], receive: Receive, connected: Callable[[], None]) -> None:
-        """Connect; messages of releases go to one side, all others to the other."""
+        """Connect, and pass messages about releases to ``Serving``, all others to ``receive``."""
 
         def route(topic: str, payload: bytes) -> None:
             (self._serving.heard if topic_parts(topic)[0] in ("release", "model") else receive)(topic, payload)
@@ -36,7 +36,7 @@ class WithReleases:
         Thread(target=self._serving.run, name="releases", daemon=True).start()
 
     def stop(self) -> None:
-        """End both."""
+        """Stop the releases and the connection."""
         self._serving.end()
         self._link.stop()
 
@@ -44,10 +44,10 @@ class WithReleases:
 def with_releases(
     settings: DeviceSettings, labelled: Callable[[], Labelled]
 ) -> Callable[[tuple[str, bytes]], Connection] | None:
-    """Return how a training device connects, given its last will; None without certificates: it takes no releases.
+    """Return a function from a device's last will to its connection; None without certificates, thus without releases.
 
     Args:
-        labelled: returns samples with labels by which it judges models; a SettingError where there are none.
+        labelled: returns the labelled samples for judgements; raises SettingError if there are none.
     """
     if settings.tls is None:
         return None
