@@ -257,7 +257,7 @@ def test_factories_are_called_as_in_the_data(tmp_path: Path) -> None:
     assert texts == ["valve&lt;1&gt;", "south"]
     page = render([only])
     assert "valve&lt;1&gt;" in page
-    assert "edge 0" not in page.split("The same as text")[0]
+    assert "edge 0" not in page.split("The same round as text")[0]
     (run / "park.json").write_text(json.dumps(park | {"factory_names": ["south"]}))
     with pytest.raises(SettingError, match="1 names for 2 factories"):
         collect([run])

@@ -75,7 +75,7 @@ def test_the_page_shows_them(tmp_path: Path) -> None:
     assert "Errors in cycles: predicted − true; means over the seeds." in page
     assert '<td data-label="mean error">2</td>' in page, "the mean of 1 and 3"
     assert "True values above 100 count as 100." in page
-    assert "How often the learnt levels hold" in page
+    assert "Calibration of the levels" in page
     assert (
         "<script" not in render(collect([folder(tmp_path / "c", unit="<script>")])).split("<nav>")[1].split("s-plan")[0]
     )

@@ -1,1 +1,1 @@
-"""Reports on runs: tables, figures and one self-contained page, read from run folders only."""
+"""Reports on runs, from their folders only: tables, charts and a self-contained HTML page."""

@@ -1,4 +1,4 @@
-"""The charts as Plotly figures: curves, classes, factories, devices; Plotly is imported where it is used."""
+"""The charts of a report as Plotly figures: curves, classes, factories, devices. Plotly is imported when needed."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from fedfloor.report.numbers import NAMES, unit
 from fedfloor.report.records import ErrorsRecord, ParkRecord
 from fedfloor.report.table import cost
 
-# After Okabe and Ito's palette (jfly.uni-koeln.de/color), moved so that each is seen on white and on near-black.
+# After Okabe and Ito's palette (jfly.uni-koeln.de/color), adjusted for contrast on white and on near-black.
 COLOURS = ("#2b7bd1", "#d55e00", "#0b9b74", "#b06ac4", "#b58500", "#39a5dc", "#d4467f", "#75808c")
 DASHES = ("solid", "dash", "dashdot", "dot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star", "triangle-down")
 HATCHES = ("", "/", "x", ".", "\\", "-", "+", "|")
-GREY = "#808a96"  # seen on white and on black
+GREY = "#808a96"  # visible on white and on black
 SHADE = "rgba(128,138,150,0.10)"
 DOTTED = {"color": GREY, "width": 1.3, "dash": "dot"}
 
 
 def layout(height: int = 380) -> dict[str, Any]:
-    """Return the layout that all charts share; the page's style sheet colours text and grid."""
+    """Return the common layout of all charts; the page's style sheet sets the colours of text and grid."""
     return {
         "template": "none",
         "height": height,
@@ -41,7 +41,7 @@ def layout(height: int = 380) -> dict[str, Any]:
 
 
 def faint(colour: str, share: float = 0.16) -> str:
-    """Return a colour that is partly transparent.
+    """Return a hexadecimal colour with an opacity of ``share``.
 
     >>> faint("#ff0000")
     'rgba(255,0,0,0.16)'
@@ -54,13 +54,13 @@ MARKED = 12  # symbols along a curve: enough to distinguish curves without colou
 
 
 def headline_figure(compared: Compared, target: float | None = None) -> Any | None:
-    """Draw the headline against rounds; None if nothing was evaluated."""
+    """Return a chart of the headline against rounds; None if nothing was evaluated."""
     headline = compared.headline
     return _curves(compared, headline.read, headline.axis, share=headline.share, target=target)
 
 
 def cost_figure(compared: Compared, kind: str, target: float | None = None) -> Any | None:
-    """Draw the headline against the cost of the rounds; None if nothing was evaluated or no run has such a cost.
+    """Return a chart of the headline against the cost of rounds; None without evaluations or if no run has this cost.
 
     Args:
         kind: ``"seconds"``, ``"bytes"`` or ``"joules"``.
@@ -84,7 +84,7 @@ def cost_figure(compared: Compared, kind: str, target: float | None = None) -> A
 
 
 def loss_figure(compared: Compared) -> Any | None:
-    """Draw the loss against rounds; None if nothing was evaluated."""
+    """Return a chart of the loss against rounds; None if nothing was evaluated."""
     axes = {CLASSES: LOSS.axis, "reconstruction": "reconstruction error"}
     axis = axes.get(compared.task, "loss on scaled targets")
     return _curves(compared, LOSS.read, axis, share=False)
@@ -147,11 +147,11 @@ def _seed_trace(go: Any, group: Group, run: RecordedRun, read: Against, against:
     return go.Scatter(x=[x for x, _ in points], y=[y for _, y in points], line=line, **quiet)
 
 
-Samples = list[list[float]]  # the seeds' values, a list for each name
+Samples = list[list[float]]  # name → values of the seeds
 
 
 def class_figure(compared: Compared) -> Any | None:
-    """Draw the accuracy per class in the last evaluated round, a mark per experiment; None if there is none."""
+    """Return a chart of the accuracy per class in the last evaluated round, a mark per experiment; None without it."""
     import plotly.graph_objects as go
 
     measured = [(i, group, samples) for i, group in enumerate(compared) if (samples := class_samples(group))]
@@ -185,7 +185,7 @@ def class_samples(group: Group) -> Samples:
 
 
 def factory_figure(compared: Compared) -> Any | None:
-    """Draw the final models' headline per factory, a bar per experiment; None if no run has evaluated it."""
+    """Return a chart of the final models' headline per factory, a bar per experiment; None if no run has it."""
     import plotly.graph_objects as go
 
     measure = compared.placed
@@ -219,7 +219,7 @@ def factory_figure(compared: Compared) -> Any | None:
 
 
 def device_figure(compared: Compared) -> Any | None:
-    """Draw, per experiment, the headline of the 10, 50 and 90 % device in the last evaluated round, if any."""
+    """Return a chart of the 10, 50 and 90 % device's headline per experiment in the last evaluated round, or None."""
     import plotly.graph_objects as go
 
     traces, rows = [], 0
@@ -255,7 +255,7 @@ def _spread(go: Any, group: Group, spreads: Sequence[Any], i: int, row: int) -> 
 
 
 def _dots(go: Any, group: Group, i: int, row: int, headline: Figure) -> list[Any]:
-    """Return the single devices as dots below their bar, where the final models were evaluated device by device."""
+    """Return the devices as dots below their bar, if the final models were evaluated per device."""
     places = {place: values for place, values in by_place(group.finals, "devices", headline).items() if values}
     if not places:
         return []
@@ -284,17 +284,17 @@ def _hatched(colour: str, i: int) -> dict[str, Any]:
 
 
 def _legend(height: int, *, shown: bool) -> dict[str, Any]:
-    """Return a legend at a fixed distance above the drawing, however tall that is."""
+    """Return a legend at a fixed distance above a drawing of ``height`` px."""
     return {"showlegend": shown, "legend": layout()["legend"] | {"y": 1 + 8 / (height - 74)}}
 
 
-FEW_POINTS = 300  # points of which each has its interval
-AT_ONCE = 2  # methods that are drawn before a click on the others' names
-NAMED = "<extra>%{fullData.name}</extra>"  # the name of a tip's trace, beside it
+FEW_POINTS = 300  # most points drawn with their intervals
+AT_ONCE = 2  # methods drawn at first; a click on a name adds others
+NAMED = "<extra>%{fullData.name}</extra>"  # shows the name of the trace beside a tip
 
 
 def scatter(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]]) -> Any:
-    """Draw the samples of each group's first seed: the true number to the right, the predicted one upwards."""
+    """Return a chart of predicted against true numbers for the samples of each group's first seed."""
     every = [errors[0].points for _, errors in known]
     ends = [extreme(extreme(*points.true, *points.predicted) for points in every) for extreme in (min, max)]
     clouds = []
@@ -318,7 +318,7 @@ def diagonal(
     clouds: Sequence[tuple[Group, dict[str, Any]]], ends: Sequence[float], axes: tuple[str, str], tip: str, *,
     height: int, size: int,
 ) -> Any:  # fmt: skip
-    """Draw each group's points (a trace of Plotly's) and the line of equal coordinates; height and point size in px."""
+    """Return a chart of each group's points (a Plotly trace) and the diagonal; height and point size in px."""
     import plotly.graph_objects as go
 
     traces = [go.Scatter(x=ends, y=ends, mode="lines", line=DOTTED, showlegend=False, hoverinfo="skip")]
@@ -337,7 +337,7 @@ MOST_DEVICES = 120
 
 
 def holdings_figure(park: ParkRecord, noun: str = "class") -> Any:
-    """Draw the classes on each device: a bubble per device and class, its area the number of samples."""
+    """Return a chart of the classes on each device: a bubble per device and class, its area the number of samples."""
     import plotly.graph_objects as go
 
     order = sorted(range(len(park.devices)), key=lambda k: (park.devices[k].factory, k))[:MOST_DEVICES]
@@ -385,7 +385,7 @@ def _holdings_axes(figure: Any, park: ParkRecord, order: Sequence[int]) -> None:
         "tickvals": ticks,
         "showgrid": False,
     }
-    angle = -90 if names.devices or len(order) > 40 else 0  # on their side they have room even on paper
+    angle = -90 if names.devices or len(order) > 40 else 0  # rotated names also fit on paper
     texts = [names.short("device", park.numbers[order[i]]) for i in ticks]
     figure.update_xaxes(**axis, tickangle=angle, ticktext=texts)
     classes = {"tickvals": list(range(len(park.classes))), "ticktext": list(park.classes)}
@@ -393,13 +393,13 @@ def _holdings_axes(figure: Any, park: ParkRecord, order: Sequence[int]) -> None:
 
 
 def bubble_px(park: ParkRecord) -> float:
-    """Return the widest bubble's diameter in pixels: as wide as a device's column where that is narrow."""
+    """Return the largest bubble's diameter in px, at most the width of a device's column."""
     shown = max(1, min(len(park.devices), MOST_DEVICES))
     return float(min(26, max(7, 900 / shown), max(10, 15 if len(park.classes) > 20 else 26)))
 
 
 def _mark_factories(figure: Any, park: ParkRecord, factories: Sequence[int]) -> None:
-    """Shade every second factory and name them above, as far as there is room for names."""
+    """Shade every second factory, and write the factories' names above if they fit."""
     start = 0
     named = len(set(factories)) <= 12
     for i in range(1, len(factories) + 1):
@@ -415,14 +415,14 @@ def _mark_factories(figure: Any, park: ParkRecord, factories: Sequence[int]) -> 
         start = i
 
 
-FEW = 14  # classes up to which every cell has its number in it
+FEW = 14  # most classes with a number in every cell
 
 
 def heat_map(matrix: Matrix, classes: Sequence[str]) -> str:
-    """Draw a confusion matrix as SVG.
+    """Return a confusion matrix as SVG.
 
-    A cell's opacity is the square root of its share of the row, so that rare confusions are seen; small matrices have
-    numbers too.
+    A cell's opacity is the square root of its share of the row, so that rare confusions are visible; small matrices
+    also have numbers.
 
     Args:
         matrix: number of samples [true class][predicted class].
@@ -435,14 +435,14 @@ def heat_map(matrix: Matrix, classes: Sequence[str]) -> str:
     names = [name if len(name) <= 14 else name[:13] + "…" for name in classes]
     letters = max(len(name) for name in names)
     left = 26 + (7.2 if few else 6.2) * letters
-    upright = letters > (4 if few else 1)  # names too wide for their column stand on their side
+    upright = letters > (4 if few else 1)  # names too wide for their column are rotated
     top = 26 + ((7.2 if few else 6.2) * letters if upright else 14)
     side = cell * len(classes)
     body = _heat_axes(names, cell, left, top, upright=upright)
     body += f'<rect class="frame" x="{left:g}" y="{top:g}" width="{side:g}" height="{side:g}"/>'
     for i, row in enumerate(matrix):
         body += _heat_row(row, i, classes, cell, left, top, numbers=few)
-    width, height = left + max(side + 4, 168), top + max(side + 4, 116)  # or the room of the axes' titles
+    width, height = left + max(side + 4, 168), top + max(side + 4, 116)  # or the space for the axes' titles
     kind = "few" if few else "many"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="ff-confusion {kind}" role="img" '
@@ -460,7 +460,7 @@ def _heat_row(
             continue
         share = count / total
         x, y = left + j * cell, top + i * cell
-        title = f"{classes[i]} taken for {classes[j]}: {count:,} of {total:,}"
+        title = f"{classes[i]} predicted as {classes[j]}: {count:,} of {total:,}"
         body += (
             f'<rect class="cell" x="{x:g}" y="{y:g}" width="{cell:g}" height="{cell:g}" '
             f'fill-opacity="{share**0.5:.2f}">'

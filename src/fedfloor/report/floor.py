@@ -1,4 +1,4 @@
-"""A park's floor as a picture: the base station, the devices around it, their channels and powers."""
+"""A drawing of a park's floor: the base station, the devices around it, their channels and powers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedfloor.report.charts import COLOURS, GREY
 
 WIDTH, MARGIN, TOP = 400.0, 22.0, 70.0
 CENTRE = WIDTH / 2
-SMALL, LARGE = 5.5, 10.0  # radius at the least and the most power
+SMALL, LARGE = 5.5, 10.0  # radius in px at the lowest and the highest power
 STEPS = (1, 2, 2.5, 5, 10)
 COLUMNS = 2
 STYLE = """
@@ -31,11 +31,11 @@ font:13px system-ui,sans-serif;width:100%;max-width:640px;height:auto}
 
 @dataclass(frozen=True)
 class Spot:
-    """A device as it is drawn.
+    """A device in the drawing.
 
     Args:
-        x_m, y_m: metres from the base station.
-        channel, power_dbm, latency_s: None where it is silent.
+        x_m, y_m: position relative to the base station, m.
+        channel, power_dbm, latency_s: None for a silent device.
     """
 
     name: str
@@ -48,11 +48,11 @@ class Spot:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A floor to draw.
+    """The content of a drawing.
 
     Args:
-        slowest: the name of the device that all others wait for.
-        powers_dbm: the least and the most.
+        slowest: name of the device with the longest latency.
+        powers_dbm: the lowest and the highest power.
     """
 
     title: str
@@ -64,10 +64,10 @@ class Drawing:
 
 
 def svg(drawing: Drawing) -> str:
-    """Draw a floor, nominally 400 wide, that fills its place; colours follow the reader's light or dark scheme.
+    """Return a floor as SVG, nominally 400 px wide; colours follow the reader's light or dark scheme.
 
-    A device is a circle of class ``device``: its colour and number are the channel, its size is the power, and an empty
-    grey one is silent.
+    A device is a circle of class ``device``, with colour and number for its channel and size for its power; an empty
+    grey circle is a silent device.
 
     >>> svg(Drawing("p", (), (Spot("0", 3.0, 4.0, 0, 20.0, 1.0),), "0", 1, (0.0, 20.0))).count('class="on device"')
     1
@@ -89,7 +89,7 @@ def svg(drawing: Drawing) -> str:
 
 
 def ring_step(far: float) -> float:
-    """Return the metres between distance rings: three to six of them reach the farthest device.
+    """Return the distance in m between rings, of which three to six cover ``far`` m.
 
     >>> ring_step(49.0), ring_step(9.0), ring_step(0.5)
     (10.0, 2.0, 0.1)
@@ -113,7 +113,7 @@ def _base(middle: float) -> Iterator[str]:
 
 
 def _devices(drawing: Drawing, scale: float, middle: float) -> Iterator[str]:
-    """Yield the circles: silent devices first, so that none covers a device that sends."""
+    """Yield the circles, silent devices first, so that they do not cover sending devices."""
     for spot in sorted(drawing.spots, key=lambda spot: spot.channel is not None):
         x, y = CENTRE + spot.x_m * scale, middle - spot.y_m * scale
         words = f"device {spot.name}, {math.hypot(spot.x_m, spot.y_m):.1f} m: "
@@ -129,7 +129,7 @@ def _devices(drawing: Drawing, scale: float, middle: float) -> Iterator[str]:
 
 
 def radius(power_dbm: float, powers_dbm: Sequence[float]) -> float:
-    """Return a device's size: its area grows linearly from the least to the greatest power.
+    """Return a device's radius in px; its area grows linearly from the lowest to the highest power.
 
     >>> radius(0.0, (0.0, 20.0)), radius(20.0, (0.0, 20.0)), radius(7.0, (7.0, 7.0))
     (5.5, 10.0, 10.0)
@@ -140,12 +140,12 @@ def radius(power_dbm: float, powers_dbm: Sequence[float]) -> float:
 
 
 def colour(channel: int) -> str:
-    """Return a channel's colour; the eighth channel after it has the same colour, but another number."""
+    """Return a channel's colour, which repeats after eight channels."""
     return COLOURS[channel % len(COLOURS)]
 
 
 def _legend(drawing: Drawing, y: float) -> tuple[str, float]:
-    """Return the legend and the picture's end."""
+    """Return the legend as SVG and the y coordinate of its end."""
     used = sorted({spot.channel for spot in drawing.spots if spot.channel is not None})
     each = (WIDTH - 2 * MARGIN) / COLUMNS
     parts = []

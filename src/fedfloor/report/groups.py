@@ -1,4 +1,4 @@
-"""Runs grouped by experiment, the seeds of a method together; their headline, and whether they can be compared."""
+"""Groups of runs that differ only in their seed, their headline, and checks that they are comparable."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ Against = Callable[[RecordedRound], float | None]
 
 
 class Label(str):
-    """A group's label; ``shown`` has the method's name as papers write it."""
+    """The label of a group; ``shown`` holds the method's name as written in papers."""
 
     shown: str
 
 
 def display_name(label: str) -> str:
-    """Return a group's label with the method's name as papers write it."""
+    """Return a group's label with the method's name as written in papers."""
     return label.shown if isinstance(label, Label) else label
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ in their seed only.
+    """Runs that differ only in their seed.
 
     Args:
-        label: the method's name with the parts that were exchanged, and the experiment's where that occurs with several
-            settings.
-        runs: one per seed, by seed.
+        label: the method's name with its replaced parts, and the experiment's name if the method has several settings.
+        runs: the runs in the order of their seeds.
     """
 
     label: Label
@@ -50,7 +49,7 @@ class Group:
 
     @property
     def drawn(self) -> tuple[RecordedRun, ...]:
-        """The runs that curves are the mean of: those that did not diverge, or all up to their divergence."""
+        """The runs averaged in curves: those that did not diverge, or, if all did, all up to their divergence."""
         return self.whole or tuple(run for run in self.runs if run.rounds)
 
     @property
@@ -59,22 +58,22 @@ class Group:
         return [run.evaluation for run in self.runs if run.evaluation]
 
     def last_lines(self, read: Callable[[RecordedRound], object]) -> tuple[RecordedRound, ...]:
-        """Return the lines of the last round in which every seed has a figure, one per run; () if there is none.
+        """Return the lines of the last round in which every seed has a metric, one per run; () if there is none.
 
-        Runs that diverged are left out: their last good round is not their end.
+        Diverged runs are left out, as their last good round is not the end of their schedule.
         """
         having = [{line.round: line for line in run.rounds if read(line) is not None} for run in self.whole]
         common = set.intersection(*(set(by_round) for by_round in having)) if having else set()
         return tuple(by_round[max(common)] for by_round in having) if common else ()
 
     def last_spreads(self, figure: Figure) -> list[HeadlineRecord]:
-        """Return the spread of a figure over devices in the last round in which every seed has one."""
+        """Return the spread of a metric over devices in the last round in which every seed has one."""
         lines = self.last_lines(lambda line: line.spread(figure))
         return [spread for line in lines if (spread := line.spread(figure))]
 
 
 class Compared(tuple[Group, ...]):
-    """Groups of runs that are compared, and their common facts."""
+    """Groups of runs in a comparison, and their common properties."""
 
     @cached_property
     def runs(self) -> list[RecordedRun]:
@@ -83,19 +82,19 @@ class Compared(tuple[Group, ...]):
 
     @cached_property
     def headline(self) -> Figure:
-        """The headline figure that runs have in common; the accuracy, which every run has, where headlines differ."""
+        """The common headline metric of the runs; the accuracy, which every run has, if headlines differ."""
         return common({run.headline for run in self.runs}, ACCURACY)
 
     @cached_property
     def task(self) -> str:
-        """The kind of the runs' task; where these differ, classification, whose bins all have."""
+        """The common kind of task of the runs; classification if the kinds differ."""
         return common({run.settings.task for run in self.runs}, CLASSES)
 
     @cached_property
     def placed(self) -> Figure:
-        """The figure of devices and factories: the headline, or the accuracy where that is not recorded.
+        """The metric of devices and factories: the headline, or the accuracy if the headline is not recorded.
 
-        It is not recorded by older runs, where no device has both of its classes, and for the loss.
+        Older runs do not record it, nor do runs without a device that has both classes; the loss is never recorded.
         """
         known = [run for run in self.runs if run.rounds]
         headline = common({run.headline for run in known}, ACCURACY)
@@ -104,7 +103,7 @@ class Compared(tuple[Group, ...]):
 
     @cached_property
     def figures(self) -> Figures | None:
-        """Whether all runs' accuracies per device are ``"measured"`` or ``"expected"``; None where these differ."""
+        """Whether the accuracies per device are ``"measured"`` or ``"expected"`` in all runs; None if runs differ."""
         return common({run.figures for run in self.runs}, None)
 
     @property
@@ -124,10 +123,10 @@ def common(values: Set[T], otherwise: T) -> T:
 
 @dataclass(frozen=True)
 class Curve:
-    """A figure against rounds: the mean over seeds and, with two seeds or more, its 95 % half width.
+    """A metric against rounds: the mean over seeds and, with two seeds or more, its 95 % half width.
 
     Args:
-        rounds: the rounds that every seed evaluated; against a cost, its mean over the seeds in each of them.
+        rounds: the rounds that every seed evaluated, or the mean cost over seeds up to each of these rounds.
         mean: one value per round.
         half_width: one value per round, None with one seed.
     """
@@ -138,9 +137,9 @@ class Curve:
 
 
 def groups(runs: Iterable[RecordedRun]) -> Compared:
-    """Put the seeds of each experiment together, in the order of the experiments' first runs.
+    """Group runs by experiment, in the order of the experiments' first runs.
 
-    A second run of the same experiment and seed is not a second sample: it makes a group of its own.
+    A second run of the same experiment and seed is not a second sample and forms its own group.
     """
     experiments: dict[tuple[str, int], dict[int, RecordedRun]] = {}
     for run in runs:
@@ -154,7 +153,7 @@ def groups(runs: Iterable[RecordedRun]) -> Compared:
 
 
 def contestants(compared: Compared) -> Compared:
-    """Return the groups of methods, without references; all where there are references only."""
+    """Return the groups of methods, without references; all groups if there are only references."""
     return Compared(group for group in compared if group.runs[0].method not in REFERENCES) or compared
 
 
@@ -180,7 +179,7 @@ def _labels(firsts: Sequence[RecordedRun]) -> list[str]:
 
 def composed(run: RecordedRun) -> str:
     """Return a run's method with the objective, mixing rule and server that replace its own."""
-    tables = (run.settings.methods.get(run.method), run.settings.method)  # its own goes first
+    tables = (run.settings.methods.get(run.method), run.settings.method)  # the experiment's part takes precedence
     names = [run.method]
     for part in ("objective", "mix", "edge_mix", "server"):
         given = next((value for table in tables if (value := getattr(table, part, None)) is not None), None)
@@ -198,7 +197,7 @@ def half_width(values: Sequence[float]) -> float | None:
     n = len(values)
     if n < 2:
         return None
-    from scipy.special import stdtrit  # called by scipy.stats.t.ppf, which takes a second to import
+    from scipy.special import stdtrit  # the function behind scipy.stats.t.ppf, whose import takes a second
 
     mean = sum(values) / n
     deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
@@ -211,11 +210,11 @@ def values(run: RecordedRun, read: Callable[[RecordedRound], float | None]) -> d
 
 
 def curve(group: Group, read: Callable[[RecordedRound], float | None], against: Against | None = None) -> Curve:
-    """Return a figure's mean over the seeds that did not diverge; it ends with the shortest of these runs.
+    """Return a metric's mean over the seeds that did not diverge, up to the end of the shortest of these runs.
 
     Args:
-        read: reads the figure from a ledger line.
-        against: reads the cost that it is drawn against; left out: the round.
+        read: returns the metric of a ledger line.
+        against: returns the cost on the horizontal axis; default: the round.
     """
     series = [values(run, read) for run in group.drawn]
     places = [values(run, against or (lambda line: line.round)) for run in group.drawn]
@@ -227,19 +226,19 @@ def curve(group: Group, read: Callable[[RecordedRound], float | None], against: 
     return Curve(tuple(rounds), mean, widths)
 
 
-# keys of [data] for the place of data and for training samples, not for test samples
+# keys of [data] that do not affect the test samples
 ELSEWHERE = ("name", "root", "path", "partition", "stream", "normalise", "samples_per_device")
 
 
 def check_same_test(runs: Iterable[RecordedRun]) -> None:
-    """Check that runs were measured on the same data, so that their accuracies can be compared.
+    """Check that runs were evaluated on the same data, so that their metrics can be compared.
 
-    Runs with a common seed must have the same test samples, by their digest where both recorded it, else as far as
-    their records show. With different seeds a split or generated data differ as they should: the data set, its classes
-    and whether it is test or validation data must be the same.
+    Runs with a common seed must have the same test samples, by their digests if both are recorded, otherwise by the
+    other records. With different seeds only the data set, its classes and the kind of data (test or validation) must
+    be the same, as splits and generated data depend on the seed.
 
     Raises:
-        SettingError: two runs were measured on different data; both are named, with the difference of the data.
+        SettingError: two runs were evaluated on different data; both are named, with the difference of the data.
     """
     first: dict[int, RecordedRun] = {}
     for run in runs:
@@ -247,8 +246,8 @@ def check_same_test(runs: Iterable[RecordedRun]) -> None:
         first.setdefault(run.seed, run)
         if different := list(_different(other, run)):
             raise SettingError(
-                f"{other.folder} and {run.folder} were measured on different data, so that no difference between "
-                f"their accuracies means anything: {'; '.join(different)}. Report them one by one."
+                f"{other.folder} and {run.folder} were measured on different data, so that their metrics are not "
+                f"comparable: {'; '.join(different)}. Report them separately."
             )
 
 

@@ -1,4 +1,4 @@
-"""Run folders as a report reads them: the experiment, the park, the ledger, the first plan, the final evaluation."""
+"""Reading of run folders: the experiment, the park, the ledger, the first plan, the final evaluation."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def summed(evaluations: Sequence[EvaluationRecord]) -> Matrix:
 def by_place(
     evaluations: Sequence[EvaluationRecord], kind: Literal["devices", "factories", "shared"], figure: Figure = ACCURACY
 ) -> dict[tuple[int, str | None, int | None], list[float]]:
-    """Return the values of a figure by device or factory (number, name, factory), one per evaluation that has it.
+    """Return the values of a metric by device or factory (number, name, factory), one per evaluation that has it.
 
-    ``shared``: of the devices by the shared model.
+    With ``shared`` the values are those of the shared model on devices.
     """
     places: dict[tuple[int, str | None, int | None], list[float]] = defaultdict(list)
     for evaluation in evaluations:
@@ -80,33 +80,33 @@ def frequent(matrix: Matrix, classes: Sequence[str]) -> list[tuple[str, str, int
 
 log = logging.getLogger(__name__)
 
-# keys that differ between runs of one experiment
+# keys that differ between runs of an experiment
 NOT_THE_EXPERIMENT = ("name", "seed", "provenance")
 DIVERGED = "diverged.json"
 
 
 @dataclass(frozen=True)
 class RecordedRound(LineRecord):
-    """A line of the ledger, with the cost of all rounds up to it; None where the run has no prices."""
+    """A line of the ledger, with the cost of all rounds up to it, which is None without prices."""
 
     spent: NetworkCost | None = None
 
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A run folder's content.
+    """The content of a run folder.
 
     Args:
-        key: the experiment without its name, seed and provenance; equal for seeds of one experiment.
-        rounds: the ledger; empty only where training diverged in the first round.
-        plan: the first round's plan, where the run's folder has one that can be read.
-        config: the resolved configuration as text; ``settings`` is the part that reports read.
-        planned: rounds of its schedule; None where the configuration does not have them.
+        key: the experiment without name, seed and provenance; equal for all seeds of an experiment.
+        rounds: the ledger; empty only if training diverged in the first round.
+        plan: the plan of the first round; None if it cannot be read.
+        config: the resolved configuration as text; ``settings`` holds the fields used by reports.
+        planned: number of scheduled rounds; None if the configuration lacks it.
         on: the data of its evaluations, ``"test"`` or ``"validation"``.
-        evaluation: the evaluation of the final model, where the run wrote it.
-        diverged: the round in which training diverged; None where it did not.
-        title: the method's name as papers write it, as far as the run records it.
-        headline: the figure by which runs are compared.
+        evaluation: the evaluation of the final model; None if there is none.
+        diverged: the round in which training diverged; None if it did not.
+        title: the method's name as written in papers, if the run records it.
+        headline: the metric by which runs are compared.
     """
 
     folder: Path
@@ -128,7 +128,7 @@ class RecordedRun:
 
     @property
     def figures(self) -> Figures | None:
-        """Whether accuracies per device are ``"measured"`` or ``"expected"``; None where the run records neither."""
+        """Whether accuracies per device are ``"measured"`` or ``"expected"``; None if the run records neither."""
         return (self.evaluation and self.evaluation.device_accuracy) or self.park.device_accuracy
 
     @property
@@ -138,10 +138,10 @@ class RecordedRun:
 
 
 def collect(paths: Iterable[Path]) -> tuple[RecordedRun, ...]:
-    """Read run folders, and folders that contain run folders; runs in the latter without a finished round are left out.
+    """Read run folders, and folders that contain run folders; contained runs without a finished round are left out.
 
     Args:
-        paths: folders; one that is named twice, or both by itself and by its parent, is read once.
+        paths: folders; a folder given twice, or given along with its parent, is read once.
 
     Raises:
         SettingError: a path is not a run folder and contains none, or a file in it cannot be read.
@@ -155,7 +155,7 @@ def collect(paths: Iterable[Path]) -> tuple[RecordedRun, ...]:
 
 
 def with_references(paths: Iterable[Path]) -> list[Path]:
-    """Return folders of runs, each followed by those of its references."""
+    """Return folders of runs, each followed by the folders of its references."""
     folders: list[Path] = []
     for path in map(Path, paths):
         inside = sorted((*path.glob(f"{REFERENCES_FOLDER}/*"), *path.glob(f"*/{REFERENCES_FOLDER}/*")))
@@ -173,10 +173,10 @@ def _run_folders(path: Path) -> list[Path]:
     inside = sorted(child for child in path.iterdir() if _is_run(child)) if path.is_dir() else []
     started = [child for child in inside if _has_begun(child)]
     if inside and not started:
-        raise SettingError(f"{path}: {len(inside)} runs, none of which has finished a round. Wait for the first ones.")
+        raise SettingError(f"{path}: {len(inside)} runs, none of which has finished a round. Wait for the first round.")
     if not started:
-        reason = "has no experiment.toml, and neither has a folder in it" if path.is_dir() else "is not a folder"
-        raise SettingError(f"{path} is not a run folder: it {reason}. Name the folder given to `fedfloor run --out`.")
+        reason = "has no experiment.toml, nor does a folder in it" if path.is_dir() else "is not a folder"
+        raise SettingError(f"{path} is not a run folder: it {reason}. Name the folder of `fedfloor run --out`.")
     return started
 
 
@@ -185,7 +185,7 @@ def _is_run(path: Path) -> bool:
 
 
 def _lines(path: Path) -> list[bytes]:
-    """Return a ledger's lines without a last one that was cut off while it was written."""
+    """Return a ledger's complete lines, without an unfinished last line."""
     *lines, tail = content(path).split(b"\n") if path.exists() else [b""]
     return [*lines, tail] if _is_json(tail) else lines
 
@@ -215,7 +215,7 @@ def read_run(folder: Path) -> RecordedRun:
     diverged = None if ending is None else ending.round
     park = record(ParkRecord, folder / "park.json", "the description of a park")
     plan, title = read_plan(folder / "plan.json", park)
-    final = None  # where training diverged, an evaluation is that of an earlier round
+    final = None  # after divergence, an evaluation is that of an earlier round
     if diverged is None:
         final = _optional(EvaluationRecord, folder / "evaluation.json", "an evaluation")
     return RecordedRun(
@@ -243,10 +243,10 @@ def read_run(folder: Path) -> RecordedRun:
 
 
 def read_ledger(path: Path, classes: int) -> tuple[RecordedRound, ...]:
-    """Read a ledger of a run with ``classes`` classes; a last line that is only partly written is ignored.
+    """Read the ledger of a run with ``classes`` classes; an unfinished last line is ignored.
 
     Raises:
-        SettingError: no round is finished, or a line is damaged.
+        SettingError: no round is finished, or a line is damaged; the message names the line.
     """
     rounds: list[RecordedRound] = []
     spent: NetworkCost | None = NetworkCost()
@@ -270,7 +270,7 @@ def read_ledger(path: Path, classes: int) -> tuple[RecordedRound, ...]:
 
 
 def read_plan(path: Path, park: ParkRecord) -> tuple[Node | None, str | None]:
-    """Return a run's first plan, and its method's name as papers write it; empty where they cannot be read."""
+    """Return the plan of a run's first round and its method's name as written in papers; None if unreadable."""
     if not path.exists():
         return None, None
     try:
@@ -279,14 +279,14 @@ def read_plan(path: Path, park: ParkRecord) -> tuple[Node | None, str | None]:
         strange = max(devices(plan), default=-1)
         if strange >= park.size:
             raise SettingError(f"it visits device {strange}, and park.json has {park.size} devices")
-    except SettingError as error:  # a picture less; no figure depends on it
+    except SettingError as error:  # only the drawing is missing then; no number depends on it
         log.warning("%s is damaged and left out (%s).", path, error)
         return None, None
     return plan, body.method
 
 
 def spent(kind: str) -> Callable[[RecordedRound], float | None]:
-    """Return the function from a ledger line to the ``seconds``, ``bytes``, ``joules`` or ``rounds`` up to it."""
+    """Return a function from a ledger line to the ``seconds``, ``bytes``, ``joules`` or ``rounds`` up to it."""
 
     def pick(line: RecordedRound) -> float | None:
         if kind == "rounds":
@@ -297,7 +297,7 @@ def spent(kind: str) -> Callable[[RecordedRound], float | None]:
 
 
 def private_models(run: RecordedRun) -> list[PrivateModelsRecord]:
-    """Return the statements of ``privacy.json`` on a run's models with noise: one for a device, one for a sample.
+    """Return the statements of ``privacy.json`` on a run's noisy models, for protected devices and samples.
 
     Raises:
         SettingError: the file is damaged.
@@ -307,7 +307,7 @@ def private_models(run: RecordedRun) -> list[PrivateModelsRecord]:
 
 
 def privacy(run: RecordedRun) -> PrivacyRecord | None:
-    """Return the privacy of a run's censuses; None where they contain no noise, or the run has not ended.
+    """Return the privacy of a run's censuses; None if they contain no noise or the run has not ended.
 
     Raises:
         SettingError: the file is damaged.

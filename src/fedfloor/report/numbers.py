@@ -1,4 +1,4 @@
-"""Numbers, costs and shares in readable form."""
+"""Formatting of numbers, costs and shares."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedfloor.report.records import NetworkCost, PricedRecord
 
 
 def figure(value: float | None, digits: int = 4) -> str:
-    """Write a number, or a dash for one that is missing.
+    """Return a number as text with ``digits`` decimals, or a dash for None.
 
     >>> figure(0.91234), figure(None)
     ('0.9123', '–')
@@ -18,7 +18,7 @@ def figure(value: float | None, digits: int = 4) -> str:
 
 
 def decimals(values: Sequence[float]) -> int:
-    """Return the decimals that show at least four digits of the largest of several numbers; four if it is below 10.
+    """Return the number of decimals at which the largest of several numbers has at least four digits, at most four.
 
     >>> decimals([0.5595]), decimals([22.2827]), decimals([20799.3, 1.0]), decimals([])
     (4, 2, 0, 4)
@@ -28,7 +28,7 @@ def decimals(values: Sequence[float]) -> int:
 
 
 def interval(value: float | None, half_width: float | None, digits: int = 4) -> str:
-    """Write a mean with its half width, if it has one.
+    """Return a mean as text, with its half width if that is not None.
 
     >>> interval(0.9, 0.01), interval(0.9, None)
     ('0.9000 ± 0.0100', '0.9000')
@@ -37,7 +37,7 @@ def interval(value: float | None, half_width: float | None, digits: int = 4) -> 
 
 
 def listed(parts: list[str]) -> str:
-    """Join words by commas and "and".
+    """Return words joined by commas and "and".
 
     >>> listed(["a"]), listed(["a", "b", "c"])
     ('a', 'a, b and c')
@@ -46,7 +46,7 @@ def listed(parts: list[str]) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a share in percent, its sign joined to the number by a space that does not break.
+    """Return a share as text in percent, with a non-breaking space before the sign.
 
     >>> percent(0.6), percent(0.003), percent(0.998)
     ('60\\xa0%', '<1\\xa0%', '>99\\xa0%')
@@ -65,7 +65,7 @@ UNITS = {
 
 
 def with_round(before: NetworkCost | None, priced: PricedRecord | None) -> NetworkCost | None:
-    """Add a round's price, as in the ledger, to that of the rounds before; None once a round has none.
+    """Return the sum of the earlier rounds' cost and a round's price; None if either is None.
 
     >>> priced = PricedRecord(2.0, joules=0.5, bytes={"edge_cloud_up": 3, "edge_cloud_down": 4})
     >>> with_round(NetworkCost(1.0, 5.0), priced)
@@ -81,7 +81,7 @@ def with_round(before: NetworkCost | None, priced: PricedRecord | None) -> Netwo
 
 
 def unit(kind: str, most: float) -> tuple[float, str]:
-    """Return the unit for numbers up to ``most``: its size and its symbol.
+    """Return size and symbol of the unit for a kind of cost and numbers up to ``most``.
 
     >>> unit("seconds", 7200.0), unit("bytes", 2.5e6)
     ((3600.0, 'h'), (1000000.0, 'MB'))
@@ -91,7 +91,7 @@ def unit(kind: str, most: float) -> tuple[float, str]:
 
 
 def amount(kind: str, value: float | None) -> str:
-    """Write an amount with three digits and its unit, or a dash for one that is missing.
+    """Return an amount as text with three digits and its unit, or a dash for None.
 
     >>> amount("seconds", 5400), amount("bytes", 1.5e9), amount("joules", None), amount("rounds", 2.5)
     ('1.5 h', '1.5 GB', '–', '2.5 rounds')

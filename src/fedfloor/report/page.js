@@ -1,10 +1,10 @@
 "use strict";
-// Draws the figures that the page carries; the style sheet colours them for light, dark and print.
+// Draws the figures contained in the page; the style sheet colours them for light, dark and print.
 (() => {
   const figures = JSON.parse(document.getElementById("figures").textContent);
   const touch = matchMedia("(pointer: coarse)").matches;
   const config = { responsive: true, displaylogo: false, displayModeBar: touch ? false : "hover" };
-  const PAPER = { width: 680, height: 740 };  // px: what fits on a sheet of A4 or Letter, with its heading
+  const PAPER = { width: 680, height: 740 };  // px: fits on a sheet of A4 or Letter with the heading
 
   const draw = (id, figure) => {
     const modebar = { bgcolor: "rgba(0,0,0,0)" };
@@ -14,13 +14,13 @@
   const resize = (inside) => {
     for (const chart of inside.querySelectorAll(".js-plotly-plot")) Plotly.Plots.resize(chart);
   };
-  // what is wider than the screen says so
+  // marks boxes that are wider than the screen
   const hint = () => {
     for (const box of document.querySelectorAll(".scroll")) box.classList.toggle("wider", box.scrollWidth > box.clientWidth + 1);
   };
   hint();
   addEventListener("resize", hint);
-  // a picture wider than the screen starts at its middle, where the cloud is
+  // a drawing wider than the screen starts at its middle, at the cloud
   for (const box of document.querySelectorAll("#s-plan .scroll")) box.scrollLeft = (box.scrollWidth - box.clientWidth) / 2;
   for (const fold of document.querySelectorAll("details.figure")) fold.addEventListener("toggle", () => resize(fold));
   for (const fold of document.querySelectorAll("details")) fold.addEventListener("toggle", hint);

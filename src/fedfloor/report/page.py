@@ -1,4 +1,4 @@
-"""The report: one page that contains all it shows and loads no other file."""
+"""The report: a self-contained HTML page, which loads no other file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedfloor.report.story import MOST, story
 from fedfloor.report.table import Budget, natural_target
 from fedfloor.templates import render as fill
 
-# Nothing may be fetched: a report is opened years later, and inside networks that have no way out.
+# Nothing may be fetched, as a report must also open years later and without internet access.
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
 )
@@ -31,14 +31,11 @@ ICON = (
 
 
 def write(paths: Iterable[Path], out: Path, target: float | None = None, budget: Budget | None = None) -> Path:
-    """Write the report of run folders as one self-contained HTML page.
+    """Write the report of run folders as a self-contained HTML page, and return ``out``.
 
     Args:
-        target: the value of the headline whose first round is compared; default: the best round value that was reached.
-        budget: an amount at which the methods are compared, too.
-
-    Returns:
-        ``out``.
+        target: the value of the headline for the comparison of rounds and costs; default: the best rounded value.
+        budget: an amount of cost at which the methods are also compared.
 
     Raises:
         SettingError: a path is not a run folder, a file in it is damaged, or the runs have no price for the budget.
@@ -56,7 +53,7 @@ def write(paths: Iterable[Path], out: Path, target: float | None = None, budget:
 
 
 def render(runs: Sequence[RecordedRun], target: float | None = None, budget: Budget | None = None) -> str:
-    """Return the report's HTML."""
+    """Return the report on runs as HTML; arguments as :func:`write`."""
     compared = groups(runs)
     hindsight = target is None
     target = natural_target(runs) if target is None else target
@@ -100,7 +97,7 @@ def _file(name: str) -> Markup:
 
 
 def _json(drawn: dict[str, Any]) -> Markup:
-    # "</" would end the script element in the middle of a label
+    # "</" in a label would end the script element
     return Markup(
         "{" + ",".join(f'"{name}":{figure.to_json()}' for name, figure in drawn.items()).replace("</", "<\\/") + "}"
     )

@@ -1,4 +1,4 @@
-"""The report on devices' own models, compared with the shared model and with local training."""
+"""The report's section on personal models, compared with the shared model and with local training."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from fedfloor.report.ledger import by_place
 from fedfloor.report.numbers import figure, percent
 from fedfloor.report.sections import chart, folded, scroll, section, table
 
-ByDevice = Mapping[int, float]  # a device's number → its figure, the mean over the seeds
+ByDevice = Mapping[int, float]  # device → metric, mean over the seeds
 HEAD = ["method", "shared", "own", "gain", "lose", "worst: shared", "worst: own"]
-OTHERS = {"fedavg": "FedAvg", LOCAL_ONLY: "local"}  # methods that own models are measured against, and their columns
+OTHERS = {"fedavg": "FedAvg", LOCAL_ONLY: "local"}  # methods with which personal models are compared, and their columns
 
 
 def known(groups: Sequence[Group]) -> list[Group]:
-    """Return the groups whose devices have models of their own besides a shared one."""
+    """Return the groups with both personal models and a shared model."""
     return [group for group in groups if any(final.shared for final in group.finals)]
 
 
 def story(compared: Compared, first: Group) -> str:
-    """Return the number of devices that gain by their own model, against the shared one and against local training."""
+    """Return a text on how many devices gain by a personal model over the shared model and over local training."""
     measure = compared.placed
     own, shared = _means(first, "devices", measure), _means(first, "shared", measure)
     pairs = [(own[k], shared[k]) for k in own.keys() & shared.keys()]
     if not pairs:
-        return f"No device has {measure.phrase} by its own model of {first.label.shown} and by the shared one."
+        return f"No device has {measure.phrase} both by its own model of {first.label.shown} and by the shared model."
     gain, lose = _gains(pairs, measure)
     sentence = (
         f"With a model of its own by {first.label.shown}, {measure.name} is better than with the shared model "
@@ -47,7 +47,7 @@ def story(compared: Compared, first: Group) -> str:
 
 
 def section_of(compared: Compared, drawn: dict[str, Any]) -> str:
-    """Return each device's own model beside the shared and the local one; empty where no device has one."""
+    """Return the section's HTML; "" if no device has a personal model."""
     groups, measure = known(compared), compared.placed
     if not groups:
         return ""
@@ -55,7 +55,7 @@ def section_of(compared: Compared, drawn: dict[str, Any]) -> str:
     head = [*HEAD, *(cell for name in others for cell in (name, f"gain on {name}", f"lose to {name}")), "sent"]
     expected = compared.figures == "expected"
     body = table(_caption(measure, others, expected=expected), head, [_row(group, others, measure) for group in groups])
-    note = "Each dot is a device: to the right by the shared model, upwards by its own. Above the dotted line a device "
+    note = "Each dot is a device: to the right by the shared model, upwards by its own. Above the dotted line it "
     note += "gains." if measure.kind.better == "higher" else "loses, below it gains."
     body += chart("personal", _drawing(groups, measure), note, drawn)
     names = groups[0].runs[0].park.names
@@ -73,14 +73,14 @@ def section_of(compared: Compared, drawn: dict[str, Any]) -> str:
 
 def _caption(headline: Figure, others: Mapping[str, ByDevice], *, expected: bool) -> str:
     better = "higher" if headline.kind.better == "higher" else "lower"
-    by_classes = " Expected by the classes that a device holds: no test sample belongs to a device."
+    by_classes = " Expected from the device's classes, as no test sample belongs to a device."
     text = (
         f"{headline.title} on devices, the mean over them and the seeds ({better} is better), by the shared model and "
         "by each device's own; how many devices gain and lose by it; the worst device; the share of the model's "
         "numbers that a device sends, FedAvg's being all. The shared model of methods that keep a part at the device "
         "has the mean of these parts."
     )
-    lacking = " fedfloor run --references adds models that devices train by themselves (local)."
+    lacking = " fedfloor run --references adds models trained locally on each device (local)."
     return text + by_classes * expected + lacking * (OTHERS[LOCAL_ONLY] not in others)
 
 
@@ -100,18 +100,18 @@ def _row(group: Group, others: Mapping[str, ByDevice], headline: Figure) -> list
 
 
 def _gains(pairs: Sequence[tuple[float, float]], headline: Figure) -> tuple[int, int]:
-    """Return the numbers of first values that are better, and worse, than the second ones."""
+    """Return the numbers of pairs whose first value is better, and worse, than the second."""
     return sum(headline.gain(a, b) > 0 for a, b in pairs), sum(headline.gain(a, b) < 0 for a, b in pairs)
 
 
 def _means(group: Group, of: Literal["devices", "shared"], headline: Figure) -> ByDevice:
-    """Return the figures of devices by their own models, or by the ``shared`` one."""
+    """Return the devices' metrics of their personal models, or of the ``shared`` model: device → mean over seeds."""
     places = by_place(group.finals, of, headline)
     return {number: mean(values) for (number, _, _), values in places.items() if values}
 
 
 def _others(compared: Compared, headline: Figure) -> dict[str, ByDevice]:
-    """Return the figures by FedAvg's model and by local ones, where the report has one run of each, by column."""
+    """Return the devices' metrics of FedAvg and of local training, by column, for those that are in the report."""
     columns = dict[str, ByDevice]()
     for method, name in OTHERS.items():
         groups = [group for group in compared if group.runs[0].method == method and not known([group])]

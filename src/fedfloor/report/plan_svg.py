@@ -1,8 +1,8 @@
-"""One round as an SVG that shows the model's way: cloud on top, edges below it, devices at the bottom.
+"""A drawing of one round as SVG, with the model's path from the cloud on top over edges to devices at the bottom.
 
-Every node is a block with the place where the model comes in and the place where it goes out. In chains and rings of
-devices the model enters at the first device and leaves from the last. A node that has no picture of its own is a frame
-with its :func:`~fedfloor.report.plan_text.heading`, around the nodes below it.
+Every node is a block with one point at which the model enters and one at which it leaves. In chains and rings of
+devices the model enters at the first device and leaves at the last. A node without a drawing of its own is a frame
+with its :func:`~fedfloor.report.plan_text.heading` around its child nodes.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from fedfloor.plan.walk import children, devices, fold, with_children
 from fedfloor.report.plan_text import heading, is_chain, mix_words, radio_words, times_words, work_words
 
 CHIP_W, CHIP_H = 38.0, 26.0
-NAME_MOST = 16  # letters of a name that fit a device; the whole name is in its title
+NAME_MOST = 16  # letters of a name that fit into a device's box; the title has the whole name
 Point = tuple[float, float]
 
-# A page that embeds the picture may set --plan-paper; all else follows the reader's light or dark scheme.
+# A page that embeds the SVG may set --plan-paper; other colours follow the reader's light or dark scheme.
 STYLE = """
 .ff-plan{--ff-ink:#1d2733;--ff-soft:#5b6673;--ff-paper:#fff;--ff-card:#eaf1fb;--ff-line:#9aabc0;
 --ff-out:#2563eb;--ff-back:#c2410c;--ff-hand:#15803d;color:var(--ff-ink);font:12px system-ui,sans-serif}
@@ -42,7 +42,7 @@ STYLE = """
 
 @dataclass(frozen=True)
 class Shape:
-    """A drawn piece: its size, the points at which the model enters and leaves, and its SVG from the top left."""
+    """A drawn block: its size, the points at which the model enters and leaves, and its SVG from the top left."""
 
     width: float
     height: float
@@ -52,12 +52,12 @@ class Shape:
 
 
 def centred(width: float, height: float, body: str, apart: float = 8) -> Shape:
-    """Return a piece that the model enters and leaves at its top, ``apart`` px to each side of the middle."""
+    """Return a block that the model enters and leaves at its top, ``apart`` px to each side of the middle."""
     return Shape(width, height, (width / 2 - apart, 0), (width / 2 + apart, 0), body)
 
 
 def number(value: float) -> str:
-    """Write a coordinate with at most one decimal.
+    """Return a coordinate as text with at most one decimal.
 
     >>> number(12.0), number(0.25)
     ('12', '0.2')
@@ -66,35 +66,35 @@ def number(value: float) -> str:
 
 
 def moved(block: Shape, x: float, y: float) -> str:
-    """Return the block's SVG, shifted."""
+    """Return a block's SVG, shifted by (x, y)."""
     return f'<g transform="translate({number(x)} {number(y)})">{block.body}</g>'
 
 
 def write(x: float, y: float, words: str, kind: str = "", anchor: str = "middle") -> str:
-    """Return a line of text whose baseline starts, or is centred, at (x, y)."""
+    """Return a line of text as SVG, whose baseline starts, or is centred, at (x, y)."""
     kind = f' class="{kind}"' if kind else ""
     return f'<text x="{number(x)}" y="{number(y)}" text-anchor="{anchor}"{kind}>{escape(words)}</text>'
 
 
 def wide(words: str, size: float = 6.4) -> float:
-    """Estimate the width of a text in pixels: an SVG cannot measure it."""
+    """Return the estimated width of a text in px, as SVG cannot measure it."""
     return size * len(words)
 
 
 def box(x: float, y: float, width: float, height: float, kind: str, radius: float = 7) -> str:
-    """Return a rounded rectangle."""
+    """Return a rounded rectangle as SVG."""
     size = f'width="{number(width)}" height="{number(height)}" rx="{number(radius)}"'
     return f'<rect class="{kind}" x="{number(x)}" y="{number(y)}" {size}/>'
 
 
 def tip(end: Point, angle: float, kind: str) -> str:
-    """Return an arrow's tip at a point, pointing along an angle in degrees (90 is down)."""
+    """Return an arrow's tip at a point as SVG, along an angle in degrees (90 is down)."""
     place = f"translate({number(end[0])} {number(end[1])}) rotate({number(angle)})"
     return f'<path class="tip {kind}" d="M1 0L-7 3.6L-7-3.6Z" transform="{place}"/>'
 
 
 def polyline(points: Iterable[Point], kind: str, tipped: bool = True) -> str:
-    """Return a line through points, with a tip at its end."""
+    """Return a line through points as SVG, with a tip at its end if ``tipped``."""
     track = list(points)
     path = "M" + "L".join(f"{number(x)} {number(y)}" for x, y in track)
     line = f'<path class="{kind}" d="{path}"/>'
@@ -104,7 +104,7 @@ def polyline(points: Iterable[Point], kind: str, tipped: bool = True) -> str:
 
 
 def swing(start: Point, end: Point, kind: str) -> str:
-    """Return an S-shaped arrow with vertical ends."""
+    """Return an S-shaped arrow with vertical ends as SVG."""
     (x0, y0), (x1, y1) = start, end
     bend = (y0 + y1) / 2
     path = (
@@ -117,7 +117,7 @@ def between(start: Point, end: Point, shift: float = 0.0, width: float = CHIP_W)
     """Return an arrow from one chip's border to another's, given their centres; ``shift`` moves it sideways."""
     (x0, y0), (x1, y1) = start, end
     dx, dy = x1 - x0, y1 - y0
-    # the share of the way at which the line leaves the first chip's rectangle
+    # the relative position at which the line leaves the first chip's rectangle
     across = width / 2 / abs(dx) if dx else math.inf
     along = CHIP_H / 2 / abs(dy) if dy else math.inf
     part = min(across, along)
@@ -130,7 +130,7 @@ def between(start: Point, end: Point, shift: float = 0.0, width: float = CHIP_W)
 
 
 def shortened(name: str) -> str:
-    """Return a name that fits a device's box; a long one is reduced to its two ends.
+    """Return a name that fits into a device's box; a long name is reduced to its two ends.
 
     >>> shortened("pump-7"), shortened("press line 4, hall north")
     ('pump-7', 'press li…l north')
@@ -140,7 +140,7 @@ def shortened(name: str) -> str:
 
 
 def chip(centre: Point, name: str, title: str, tag: str = "", width: float = CHIP_W) -> str:
-    """Return a device: a rounded box with its name, and a letter for its work where visits differ in work."""
+    """Return a device as SVG: a rounded box with its name, and ``tag``, the letter for its work."""
     x, y = centre
     body = box(x - width / 2, y - CHIP_H / 2, width, CHIP_H, "box")
     body += write(x - (4 if tag else 0), y + 4, name)
@@ -150,7 +150,7 @@ def chip(centre: Point, name: str, title: str, tag: str = "", width: float = CHI
 
 
 def cloud(note: str) -> Shape:
-    """Return the cloud: its outline, its name and a note below the name."""
+    """Return the block of the cloud: its outline, its name and a note below the name."""
     width, height = max(150.0, wide(note, 6.0) + 60), 66.0
     w, right = width, width - 28
     arcs = [(20, 20, 20, 27), (25, 25, w * 0.3, 14), (w * 0.17, 23, w * 0.6, 8), (w * 0.14, 22, right, 25)]
@@ -160,20 +160,20 @@ def cloud(note: str) -> Shape:
     return Shape(w, height, (w / 2 - 8, 4), (w / 2 + 8, 4), f'<path class="box" d="{path}"/>{lines}')
 
 
-RELAY = "passed on"  # the rule of a Parallel that the picture adds where an edge only relays
+RELAY = "passed on"  # the rule of a Parallel that the drawing adds for an edge that only relays
 GAP = 20.0
-NAMED = 40  # devices that the title of a box of dots names
-GAP_X, STEP_Y = 28.0, 54.0  # between the devices of a chain
-RING_MOST = 16  # more devices than this are drawn as a winding line that is closed
+NAMED = 40  # most devices named in the title of a box of dots
+GAP_X, STEP_Y = 28.0, 54.0  # distance between the devices of a chain
+RING_MOST = 16  # rings of more devices are drawn as a closed winding line
 
 
 @dataclass(frozen=True)
 class Pen:
-    """The shared state of a picture's pieces.
+    """The common settings of a drawing's blocks.
 
     Args:
-        limit: the number of children of a node that are drawn; the rest are only counted.
-        tags: the letter for each work, by its words, where a plan has more than one.
+        limit: largest number of drawn children of a node; the rest are only counted.
+        tags: description of a work → its letter; empty if the plan has only one.
         names: the names of sites.
         chip: the width of a device, px.
     """
@@ -184,7 +184,7 @@ class Pen:
     chip: float = CHIP_W
 
     def station(self, site: Site, note: str, relay: bool = False) -> Shape:
-        """Draw a site: the cloud, or a box for an edge, named by its factory; an edge that only relays is dashed."""
+        """Return the block of a site: the cloud, or a box for an edge, dashed if it only relays."""
         if site.kind == "cloud":
             return cloud(note)
         name = self.names.site(site.kind, site.index)
@@ -195,7 +195,7 @@ class Pen:
 
 
 def draw(node: Node, pen: Pen, room: float, here: Site) -> Shape:
-    """Draw a node, not much wider than ``room`` px; ``here`` is the model's site before it."""
+    """Return the block of a node, not much wider than ``room`` px; ``here`` is the model's site before it."""
     match node:
         case Train():
             return _train(node, pen)
@@ -232,7 +232,7 @@ def ends_at(node: Node, here: Site) -> Site:
 
 
 def starts_at(node: Node) -> Site | None:
-    """Return the site that a node's own picture shows on top, if it shows one."""
+    """Return the site at the top of a node's drawing; None if it has none."""
     match node:
         case Train():
             return None if node.site.kind == "device" else node.site
@@ -243,7 +243,7 @@ def starts_at(node: Node) -> Site | None:
 
 
 def with_relays(node: Node, factory_of: Callable[[int], int]) -> Node:
-    """Insert the edge through which each branch passes between the cloud and the branches of one factory."""
+    """Return a node with the relaying edges inserted between the cloud and the branches of one factory."""
     if not isinstance(node, Parallel):
         return with_children(node, [with_relays(child, factory_of) for child in children(node)])
     if node.at != CLOUD or any(starts_at(child) for child in node.children):
@@ -259,7 +259,7 @@ def with_relays(node: Node, factory_of: Callable[[int], int]) -> Node:
 
 
 def under(top: Shape, blocks: list[Shape], room: float) -> Shape:
-    """Draw a site with blocks below it: the model is sent to each and returned by each."""
+    """Return the block of a site above blocks, with the model sent to each and returned by each."""
     rows = _rows(blocks, room)
     return _swings(top, rows[0]) if len(rows) == 1 else _lanes(top, rows)
 
@@ -305,7 +305,7 @@ def _framed(inner: Shape, words: str) -> Shape:
 
 
 def _steps(steps: tuple[Node, ...], pen: Pen, room: float, here: Site) -> Shape:
-    """Draw steps, not all of them visits, side by side, joined at the top."""
+    """Return the block of steps that are not all visits, side by side, joined at the top."""
     blocks, x, top = [], 0.0, 30.0
     shown = steps[: pen.limit]
     share = max(300.0, room / max(1, len(shown)) - 2 * GAP)
@@ -332,7 +332,7 @@ def _steps(steps: tuple[Node, ...], pen: Pen, room: float, here: Site) -> Shape:
 
 
 def _crowd(pen: Pen, top: Shape, lines: list[str], devices: tuple[int, ...], edge: str, answer: str) -> Shape:
-    """Draw a site and a box of devices as dots: one arrow to it and, where a model returns, one back."""
+    """Return the block of a site above a box of devices as dots, with an arrow to it and, with ``answer``, one back."""
     shown = min(len(devices), 100)
     columns = min(20, max(10, math.ceil(math.sqrt(2 * shown))))
     dots = "".join(
@@ -372,7 +372,7 @@ def _row_width(row: list[Shape]) -> float:
 
 
 def _swings(top: Shape, row: list[Shape], out: str = "out", back: str = "back") -> Shape:
-    """Draw one row below a site, joined to it by curves."""
+    """Return the block of a site above one row, joined by curves."""
     width = max(top.width, _row_width(row))
     left = (width - top.width) / 2
     y = top.height + 34 + min(50.0, _row_width(row) / 14)
@@ -396,7 +396,7 @@ def _swings(top: Shape, row: list[Shape], out: str = "out", back: str = "back") 
 
 
 def _lanes(top: Shape, rows: list[list[Shape]]) -> Shape:
-    """Draw several rows below a site: a lane above each row, outwards by the left margin and back by the right one."""
+    """Return the block of a site above several rows, with lanes outwards at the left and back at the right margin."""
     inner = max(top.width, *(_row_width(row) for row in rows))
     margin, y = 20.0, top.height + 44
     width = inner + 2 * margin
@@ -429,7 +429,7 @@ def _lanes(top: Shape, rows: list[list[Shape]]) -> Shape:
 
 
 def _visit(node: Train, pen: Pen) -> Shape:
-    """Draw one device."""
+    """Return the block of one device."""
     body = _chip(node, (pen.chip / 2, CHIP_H / 2), pen)
     height = CHIP_H
     if node.radio:
@@ -446,7 +446,7 @@ def _chip(node: Train, centre: Point, pen: Pen) -> str:
 
 
 def _chain(node: Sequence, pen: Pen, room: float, times: int = 1, unit: str = "") -> Shape:
-    """Draw a chain of visits; with ``times`` above 1 a loop of that many turns."""
+    """Return the block of a chain of visits, or of a loop that is repeated ``times``."""
     visits = [child for child in node.children if isinstance(child, Train)]
     stops: list[Train | int] = list(visits)
     if len(stops) > pen.limit:
@@ -464,14 +464,14 @@ def _stop(stop: Train | int, centre: Point, pen: Pen) -> str:
 
 
 def _ring(stops: list[Train | int], pen: Pen, times: int, unit: str) -> Shape:
-    """Draw a closed loop: down on the left, up on the right, so that it starts and ends at the top."""
+    """Return the block of a closed loop: down on the left, up on the right, with begin and end at the top."""
     left, right = (len(stops) + 1) // 2, len(stops) // 2
     chip_w = pen.chip
     across = max(50.0 + chip_w, wide(unit) + chip_w + 26, wide(f"×{times}", 8) + chip_w + 26)
     high, low = CHIP_H / 2, CHIP_H / 2 + STEP_Y * (left - 1)
     far = chip_w / 2 + across
     places = [(chip_w / 2, high + STEP_Y * i) for i in range(left)]
-    # the last device stands at the top, next to the first, however few there are on the right
+    # the last device is always at the top, next to the first
     places += [(far, high + (low - high) * i / max(1, right - 1)) for i in reversed(range(right))]
     shift = 5.0 if len(stops) == 2 else 0.0
     arrows = "".join(between(places[i - 1], places[i], shift=-shift, width=chip_w) for i in range(len(places)))
@@ -491,7 +491,7 @@ def _ring(stops: list[Train | int], pen: Pen, times: int, unit: str) -> Shape:
 
 
 def _winding(stops: list[Train | int], pen: Pen, room: float, loop: str) -> Shape:
-    """Draw a line that winds down; it leaves at the right margin and, as a loop, closes at the left one."""
+    """Return the block of a winding line, which leaves at the right margin and, as a loop, closes at the left one."""
     step_x = pen.chip + GAP_X
     narrow = len(stops) <= 12 and room < len(stops) * step_x
     most = 1 if narrow else max(2, min(12, int(room // step_x)))
@@ -525,12 +525,12 @@ ROOM = 1160.0
 
 
 def svg(node: Node, factory_of: Callable[[int], int] | None = None, names: Names = NUMBERED) -> str:
-    """Draw one round: the cloud on top, edges below it, devices at the bottom, arrows for the model's way.
+    """Return a drawing of one round as SVG: cloud on top, edges, devices at the bottom, arrows for the model's path.
 
     Colours follow the reader's light or dark scheme; a page may set ``--plan-paper`` for the background.
 
     Args:
-        factory_of: the factory of a device; if given, edges that only relay are drawn too.
+        factory_of: the factory of a device; if given, edges that only relay are also drawn.
 
     >>> from fedfloor.plan.nodes import Train, Work, device
     >>> svg(Train(device(3), Work(epochs=1))).startswith("<svg xmlns=")
@@ -582,7 +582,7 @@ def _works(node: Node) -> Iterator[str]:
 
 
 def _limit(node: Node) -> int:
-    """Return the number of children of a node to draw, so that the picture has about a hundred devices at most."""
+    """Return the limit on drawn children per node at which a drawing has at most about a hundred devices."""
 
     def leaves(limit: int) -> int:
         return fold(node, lambda at, below: sum(below[:limit]) if children(at) else 1 if isinstance(at, Train) else 4)

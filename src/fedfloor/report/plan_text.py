@@ -1,4 +1,4 @@
-"""One round in words: a line per node, and a tree of lines for the terminal."""
+"""A text description of one round: a line per node, and a tree of lines for the terminal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ADAMS = {"adam": "Adam", "adamw": "AdamW"}
 
 
 def work_words(work: Work) -> str:
-    """Describe the work of a visit.
+    """Return a description of the work of a visit.
 
     >>> work_words(Work(epochs=1, rate=0.01, momentum=0.5))
     '1 epoch, b 32, η 0.01, momentum 0.5'
@@ -71,19 +71,19 @@ def work_words(work: Work) -> str:
 
 
 def coded_words(at: Work | Parallel) -> list[str]:
-    """Return the codecs of a visit, or of models between a node and edges, in words."""
+    """Return the codecs of a visit, or of models between a node and edges, as texts."""
     return [f"{way} coded by {text}" for way, text in (("up", at.travel), ("down", at.travel_down)) if text]
 
 
 def _adam_numbers(work: Work) -> list[tuple[str, float]]:
-    """Return the numbers of Adam that are not its defaults, with their signs."""
+    """Return symbol and value of each setting of Adam that is not its default."""
     plain = Work(epochs=1)
     signs = {"beta1": "β₁", "beta2": "β₂", "eps": "ε"}
     return [(sign, getattr(work, name)) for name, sign in signs.items() if getattr(work, name) != getattr(plain, name)]
 
 
 def mix_words(node: Parallel | Select) -> str:
-    """Return a mixing rule in words.
+    """Return a mixing rule as text.
 
     >>> mix_words(Parallel(())), mix_words(Parallel((), mix="krum", settings={"outliers": 2}))
     ('mean by samples', 'Krum, outliers 2')
@@ -93,7 +93,7 @@ def mix_words(node: Parallel | Select) -> str:
 
 
 def choice_words(node: Select) -> str:
-    """Return a selection in words.
+    """Return a selection as text.
 
     >>> choice_words(Select("exact", (1, 2, 3), 2, Work(steps=1), random=1))
     'choose 2 of 3, 1 at random, 1 by exact'
@@ -105,7 +105,7 @@ def choice_words(node: Select) -> str:
 
 
 def radio_words(radio: Radio) -> str:
-    """Describe a visit's upload.
+    """Return a description of a visit's upload channel.
 
     >>> radio_words(Radio(2, 20.0))
     'channel 2, 20 dBm'
@@ -121,7 +121,7 @@ def is_chain(node: Node) -> bool:
 
 
 def times_words(node: Repeat) -> str:
-    """Return the number of times of a ``Repeat`` in words.
+    """Return the number of times of a ``Repeat`` as text.
 
     >>> times_words(Repeat(50, Train(Site("device", 1), Work(steps=1))))
     '50 times, one tick each'
@@ -132,7 +132,7 @@ def times_words(node: Repeat) -> str:
 
 
 def heading(node: Node, names: Names = NUMBERED) -> str:
-    """Describe a node in one line, without the nodes below it; ``names`` are those of sites.
+    """Return a description of a node in one line, without its children; ``names`` are those of sites.
 
     >>> heading(Parallel((Train(Site("device", 1), Work(epochs=1)),)))
     'in parallel: 1 branch, meets at the cloud (mean by samples)'
@@ -160,13 +160,13 @@ def heading(node: Node, names: Names = NUMBERED) -> str:
 
 
 def _own(node: Node) -> dict[str, object]:
-    """Return the fields of a node, but for the nodes below it."""
+    """Return the fields of a node except its children."""
     values = {field.name: getattr(node, field.name) for field in fields(node) if "child" not in field.name}
     return {name: work_words(value) if isinstance(value, Work) else value for name, value in values.items()}
 
 
 def _settings(settings: Mapping[str, object]) -> list[str]:
-    """Return each setting with its value, in the notation of an experiment file."""
+    """Return texts of settings with their values, in the notation of an experiment file."""
     return [f"{name} {str(value).lower() if isinstance(value, bool) else value}" for name, value in settings.items()]
 
 
@@ -183,7 +183,7 @@ def _the(site: Site, names: Names) -> str:
 
 
 def shape(node: Node) -> Hashable:
-    """Return the properties by which nodes count as alike: all but the numbers of sites and candidates."""
+    """Return the properties by which nodes count as alike: all except the numbers of sites and candidates."""
     match node:
         case Train():
             return ("train", node.site.kind, work_words(node.work), node.radio is not None)
@@ -205,11 +205,11 @@ def shape(node: Node) -> Hashable:
             return (type(node), str(_own(node)), tuple(map(shape, children(node))))
 
 
-ALIKE = 4  # neighbours that look alike, of which each is drawn
+ALIKE = 4  # most alike neighbours that are all drawn
 
 
 def tree(node: Node, names: Names = NUMBERED) -> str:
-    """Draw a plan as a tree of lines; of more than four similar neighbours only the first two are drawn.
+    """Return a plan as a tree of lines; of more than four similar neighbours only the first two are drawn.
 
     ``names`` are those of sites.
 

@@ -1,4 +1,4 @@
-"""The records of a run folder's files, checked as they are read."""
+"""The types of a run folder's files, with checks when they are read."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fedfloor.figures import ACCURACY, Figure
 from fedfloor.names import Names
 
 T = TypeVar("T")
-LARGEST = 1e100  # of a figure: NASA's score, an exponential, goes beyond where targets are no lives
-MOST = 10**15  # of anything that is counted: sums over seeds and classes stay exact
+LARGEST = 1e100  # largest metric: NASA's exponential score exceeds it for targets that are not lives
+MOST = 10**15  # largest count, with which sums over seeds and classes stay exact
 
 
 def _drawable(value: object) -> object:
-    """Return None for a number that has diverged or is too large for an axis; other values unchanged."""
+    """Return None for a number that is not finite or too large for an axis; other values unchanged."""
     return None if isinstance(value, float) and not abs(value) <= LARGEST else value
 
 
@@ -37,7 +37,7 @@ Part = str | dict[str, Any] | None
 
 @dataclass(frozen=True, kw_only=True)
 class PartsRecord:
-    """The parts that a table of an experiment exchanges: a name, or a table with ``kind``."""
+    """The replaced parts in a table of an experiment: each a name, or a table with ``kind``."""
 
     objective: Part = None
     mix: Part = None
@@ -79,7 +79,7 @@ class FaultsRecord:
 
 @dataclass(frozen=True)
 class ExperimentRecord:
-    """``experiment.toml``, as far as a report reads it."""
+    """The fields of ``experiment.toml`` that a report uses."""
 
     method: MethodRecord
     seed: int
@@ -99,7 +99,7 @@ class ExperimentRecord:
 
     @property
     def unit(self) -> str:
-        """The unit of the task's targets; empty where none is named."""
+        """The unit of the task's targets; "" without one."""
         task = self.data.get("task")
         return str(task.get("unit", "")) if isinstance(task, dict) else ""
 
@@ -120,12 +120,12 @@ class PricedRecord:
     seconds: Amount | None = None
     joules: Amount | None = None
     bytes: dict[str, Amount] | None = None
-    normalise: NetworkCost | None = None  # questions before round 1, included in the first round
+    normalise: NetworkCost | None = None  # cost of surveys before round 1, included in the first round
 
 
 @dataclass(frozen=True)
 class SpreadRecord:
-    """The accuracy of the 10 %, 50 % and 90 % device; all None where no device has one."""
+    """The accuracy of the 10 %, 50 % and 90 % device; all None if no device has one."""
 
     p10: Share | None = None
     p50: Share | None = None
@@ -144,10 +144,10 @@ class HeadlineRecord:
 
 @dataclass(frozen=True)
 class LineRecord:
-    """A line of ``ledger.jsonl``: the global model's figures on the test data; None in a round without evaluation.
+    """A line of ``ledger.jsonl``: the global model's metrics on the test data, None in a round without evaluation.
 
-    ``figures`` and ``headlines`` hold headlines that are not the accuracy, and their spread over devices. ``backdoor``
-    is the share of test samples that a trigger turns into its target.
+    ``figures`` and ``headlines`` hold headlines other than the accuracy, and their spread over devices. ``backdoor``
+    is the share of test samples whose prediction a trigger changes to its target.
     """
 
     round: Positive
@@ -166,7 +166,7 @@ class LineRecord:
     backdoor: OptionalShare = None
 
     def spread(self, figure: Figure) -> HeadlineRecord | None:
-        """Return the spread of a figure over devices; None where that is not recorded."""
+        """Return the spread of a metric over devices; None if it is not recorded."""
         if figure != ACCURACY:
             return (self.headlines or {}).get(figure.name)
         spread = self.by_device
@@ -201,7 +201,7 @@ class ParkRecord:
     of_devices: Positive | None = None
     device_accuracy: Figures | None = None
     test_sha256: str | None = None
-    untrained_classes: dict[str, Count] = field(default_factory=dict, hash=False)  # and their number of test samples
+    untrained_classes: dict[str, Count] = field(default_factory=dict, hash=False)  # and their numbers of test samples
     factory_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -232,7 +232,7 @@ class ParkRecord:
 
 @dataclass(frozen=True)
 class PlaceRecord:
-    """A device or a factory of ``evaluation.json``: its headlines by name; None where undefined or not tested."""
+    """A device or a factory of ``evaluation.json``: its headlines by name; None if undefined or not tested."""
 
     accuracy: OptionalShare
     factory: Count | None
@@ -243,17 +243,17 @@ class PlaceRecord:
 
     @property
     def number(self) -> int:
-        """The device's number, or the factory's."""
+        """The number of the device or the factory."""
         return (self.factory if self.device is None else self.device) or 0
 
     def value(self, figure: Figure) -> float | None:
-        """Return a figure; None where it is not defined or not recorded."""
+        """Return a metric; None if it is undefined or not recorded."""
         return self.accuracy if figure == ACCURACY else (self.figures or {}).get(figure.name)
 
 
 @dataclass(frozen=True)
 class DecidedRecord:
-    """Decisions for one class: numbers of samples, and shares, None where undefined."""
+    """Decisions for one class: numbers of samples, and shares, which may be undefined (None)."""
 
     found: Count
     missed: Count
@@ -265,7 +265,7 @@ class DecidedRecord:
 
 @dataclass(frozen=True)
 class ChosenRecord:
-    """The held-out samples of the choice: their number, that of the class, and the rule."""
+    """The choice of a threshold: its rule, and the numbers of held-out samples in total and of the class."""
 
     samples: Count
     positives: Count = 0
@@ -275,7 +275,7 @@ class ChosenRecord:
 
 @dataclass(frozen=True)
 class DecideRecord:
-    """``decide`` of ``evaluation.json``; without a class and its figures where only a temperature was chosen."""
+    """``decide`` of ``evaluation.json``; without a class and its metrics if only a temperature was chosen."""
 
     validation: ChosenRecord
     threshold: float = 1.0
@@ -289,7 +289,7 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class ErrorsOfRecord:
-    """The errors of a target, or of the samples in a range: ``below`` has a share for each level that was learnt."""
+    """The errors of a target, or of the samples in a range: ``below`` has a share for each trained level."""
 
     name: str
     samples: Count
@@ -302,7 +302,7 @@ class ErrorsOfRecord:
 
 @dataclass(frozen=True)
 class PointsRecord:
-    """Samples one by one: true and predicted numbers, ends of the interval, devices."""
+    """Values of single samples: true and predicted numbers, limits of the interval, devices."""
 
     true: tuple[Number, ...]
     predicted: tuple[Number, ...]
@@ -335,16 +335,16 @@ class ErrorsRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedPlaceRecord(PlaceRecord):
-    """A device's figures by the shared model."""
+    """A device's metrics with the shared model."""
 
     factory: Count | None = None
 
 
 @dataclass(frozen=True)
 class SharedRecord:
-    """``shared`` of ``evaluation.json``: the one model, where devices are evaluated by their own.
+    """``shared`` of ``evaluation.json``: the metrics of the shared model, if devices have personal models.
 
-    ``sends`` is the share of the model's numbers that a device sends.
+    ``sends`` is the share of the model's parameters that a device sends.
     """
 
     devices: tuple[SharedPlaceRecord, ...]
@@ -353,7 +353,7 @@ class SharedRecord:
 
 @dataclass(frozen=True)
 class EvaluationRecord:
-    """``evaluation.json``: the final model on test or validation data; ``cohorts`` number each device's model."""
+    """``evaluation.json``: the final model on test or validation data; ``cohorts`` holds each device's cohort."""
 
     round: Positive
     classes: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -414,10 +414,10 @@ class PrivateModelsRecord:
 
 @dataclass(frozen=True)
 class PrivacyRecord:
-    """``privacy.json``; without the first four fields where censuses contain no noise.
+    """``privacy.json``; without the first four fields if censuses contain no noise.
 
-    ``reports`` are those of the device that sent most, ``epsilon`` is ε of all of them together, ``epsilon_advanced``
-    by advanced composition, with ``delta``. ``noise`` is ``"secret"`` where real devices drew it.
+    ``reports`` is the largest number of reports of a device, ``epsilon`` is the ε of all of them together,
+    ``epsilon_advanced`` by advanced composition, with ``delta``. ``noise`` is ``"secret"`` if real devices drew it.
     """
 
     reports: Count | None = None
@@ -434,7 +434,7 @@ def content(path: Path) -> bytes:
     """Return the content of a run folder's file.
 
     Raises:
-        SettingError: the file does not exist, is no file, or cannot be read.
+        SettingError: the file does not exist, is not a regular file, or cannot be read.
     """
     try:
         if path.exists() and not path.is_file():
@@ -456,7 +456,7 @@ def record(kind: type[T], path: Path, noun: str, advice: str = "Run the experime
 
 
 def experiment(path: Path) -> tuple[str, dict[str, Any], ExperimentRecord]:
-    """Return a resolved ``experiment.toml`` as text, as tables, and as far as a report reads it.
+    """Return a resolved ``experiment.toml`` as text, as tables, and as the fields that a report uses.
 
     Raises:
         SettingError: the file cannot be read, is not TOML, or is not a resolved experiment.
@@ -467,6 +467,6 @@ def experiment(path: Path) -> tuple[str, dict[str, Any], ExperimentRecord]:
         text = raw.decode()
         tables = toml_text(text, "the file")
         data = json.dumps(tables, default=str)
-    except (SettingError, ValueError, RecursionError) as error:  # a number too long to be written is a ValueError, too
+    except (SettingError, ValueError, RecursionError) as error:  # a number with too many digits is a ValueError, too
         raise SettingError(f"{path}: not {noun} ({error}). {advice}") from error
     return text, tables, parsed(ExperimentRecord, data, str(path), noun, advice)

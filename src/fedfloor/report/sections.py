@@ -1,4 +1,4 @@
-"""The report's sections, each from the groups of runs; their content is escaped by the pieces of ``pieces.html``."""
+"""The sections of the report as HTML; their content is escaped by the macros of ``pieces.html``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedfloor.report.story import DECISION_HEAD, MOST, decision_caption, decisio
 from fedfloor.report.table import Budget, Row, at, paired, paired_at, shown, summary
 from fedfloor.templates import template
 
-Drawn = dict[str, Any]  # the page's Plotly figures by the id of their place
+Drawn = dict[str, Any]  # element id → Plotly figure of the page
 PIECES: Any = template("fedfloor.report", "pieces.html").module
 Piece = Callable[..., Markup]
 section: Piece = PIECES.section
@@ -34,14 +34,14 @@ title: Piece = PIECES.title
 
 
 def soft(text: str) -> Markup:
-    """Return a paragraph in a quiet colour."""
+    """Return a paragraph in a muted colour."""
     return Markup(lines([text], "soft"))
 
 
 def chart(name: str, figure: Any | None, caption: str, drawn: Drawn, min_width: int = 0) -> Markup:
-    """Return the place of a Plotly figure with its caption, and add the figure to ``drawn``; "" for None, not measured.
+    """Return the element for a Plotly figure with its caption, and add the figure to ``drawn``; a note for None.
 
-    Screens narrower than ``min_width`` px scroll.
+    The element scrolls on screens narrower than ``min_width`` px.
     """
     if figure is None:
         return soft("These runs did not measure it.")
@@ -49,7 +49,7 @@ def chart(name: str, figure: Any | None, caption: str, drawn: Drawn, min_width: 
     return Markup(PIECES.place(name, figure.layout.height, caption, min_width))
 
 
-LONG_PX = 900  # a taller chart is folded away
+LONG_PX = 900  # a taller chart is collapsed
 
 
 def summary_section(runs: Sequence[RecordedRun], target: float | None, *, hindsight: bool) -> str:
@@ -64,7 +64,7 @@ def summary_section(runs: Sequence[RecordedRun], target: float | None, *, hindsi
 
 
 def _pairs(runs: Sequence[RecordedRun], pairs: Sequence[Row], caption: str) -> Markup:
-    """Return the table of paired differences, where there are any."""
+    """Return the table of paired differences; "" without any."""
     if not pairs:
         return Markup("")
     listed = shown(runs, pairs)
@@ -74,7 +74,7 @@ def _pairs(runs: Sequence[RecordedRun], pairs: Sequence[Row], caption: str) -> M
 
 
 def decision_section(compared: Compared) -> str:
-    """Return the thresholds chosen on validation data, if any."""
+    """Return the thresholds chosen on validation data; "" without any."""
     rows = decision_rows(compared)
     if not rows:
         return ""
@@ -95,7 +95,7 @@ def curve_sections(compared: Compared, target: float | None, drawn: Drawn) -> st
 
 
 def device_section(compared: Compared, drawn: Drawn) -> str:
-    """Return the headline per device: its spread and, where known, a table of all devices."""
+    """Return the headline per device: its spread and, if recorded, a table of all devices."""
     known = any(final.devices for group in compared for final in group.finals)
     body = chart("devices", charts.device_figure(compared), words.devices_caption(compared, dots=known), drawn)
     if known:
@@ -103,7 +103,7 @@ def device_section(compared: Compared, drawn: Drawn) -> str:
         rows = _device_rows(compared, several=several)
         head = ["device", *(["factory"] if several else []), *[group.label.shown for group in compared]]
         caption = soft(words.places_caption(compared, "device", spread=False))
-        listing = scroll(table("", head, rows, "plain"), "all devices")  # a caption in it would scroll away
+        listing = scroll(table("", head, rows, "plain"), "all devices")  # a caption inside would scroll out of view
         body += folded(words.devices_listed(len(rows), compared), listing + caption, kind="list")
     return section(words.places_title(compared, "device"), body, "devices")
 
@@ -130,7 +130,7 @@ def _device_rows(compared: Compared, *, several: bool) -> list[list[str]]:
 
 
 def cohort_section(compared: Compared) -> str:
-    """Return the members of each run's cohorts; "" where all devices have one model."""
+    """Return the members of each run's cohorts; "" if all devices have the same model."""
     rows = []
     for run in compared.runs:
         cohorts = (run.evaluation and run.evaluation.cohorts) or ()
@@ -140,7 +140,7 @@ def cohort_section(compared: Compared) -> str:
             rows.append([run.title, str(run.seed), str(cohort), str(len(devices)), named])
     if not rows:
         return ""
-    caption = "The devices that have one model in the end. Those that never trained have the one of their least loss."
+    caption = "The devices that share a final model. A device that never trained has the model with its lowest loss."
     return section("Cohorts", table(caption, ["method", "seed", "cohort", "devices", "members"], rows), "cohorts")
 
 
@@ -156,7 +156,7 @@ def factory_section(compared: Compared, drawn: Drawn) -> str:
 
 
 def class_section(compared: Compared, drawn: Drawn) -> str:
-    """Return the accuracy per class; "" where classes are not predicted."""
+    """Return the accuracy per class; "" if classes are not predicted."""
     if compared.task != CLASSES:
         return ""
     drawing = charts.class_figure(compared)
@@ -168,7 +168,7 @@ def class_section(compared: Compared, drawn: Drawn) -> str:
 
 
 def confusion_section(compared: Compared) -> str:
-    """Return the confusions of classes; "" where no final model was evaluated or no classes are predicted."""
+    """Return the confusions of classes; "" if no final model was evaluated or no classes are predicted."""
     if compared.task != CLASSES:
         return ""
     parts: list[Markup] = []
@@ -178,7 +178,7 @@ def confusion_section(compared: Compared) -> str:
             continue
         matrix, classes = summed(finals), finals[0].classes
         mistaken = words.confusions(matrix, classes)
-        listing = PIECES.numbered(mistaken) if mistaken else soft("No class was taken for another.")
+        listing = PIECES.numbered(mistaken) if mistaken else soft("There are no confusions.")
         picture = scroll(Markup(heat_map(matrix, classes)), "confusion matrix")
         caption = words.confusion_caption(group, numbers=len(classes) <= FEW)
         drawing = PIECES.figure(picture, caption)
@@ -192,7 +192,7 @@ def confusion_section(compared: Compared) -> str:
 
 
 def holdings_section(compared: Compared, drawn: Drawn) -> str:
-    """Return the classes or ranges on each device, once for every park."""
+    """Return the classes or ranges of values on each device, once per park."""
     firsts: dict[ParkRecord, RecordedRun] = {}
     for group in compared:
         firsts.setdefault(group.runs[0].park, group.runs[0])
@@ -210,7 +210,7 @@ def holdings_section(compared: Compared, drawn: Drawn) -> str:
 
 
 def plan_section(compared: Compared) -> str:
-    """Return each method's first round as a picture and as text."""
+    """Return each method's first round as a drawing and as text."""
     parts = []
     for group in contestants(compared):
         run = group.runs[0]
@@ -219,11 +219,11 @@ def plan_section(compared: Compared) -> str:
             parts.append(soft("This run folder has no plan.json that can be read."))
             continue
         factories = dict(zip(run.park.numbers, (device.factory for device in run.park.devices), strict=True))
-        known = run.park.size == len(factories)  # else no edges are drawn that only relay
+        known = run.park.size == len(factories)  # otherwise edges that only relay are not drawn
         drawing = svg(run.plan, factories.__getitem__ if known else None, run.park.names)
         caption = words.plan_caption(run, handed='class="hand' in drawing)
         picture = scroll(Markup(drawing), f"plan of {group.label}")
-        text = folded("The same as text", PIECES.verbatim(tree(run.plan, names=run.park.names)), kind="text")
+        text = folded("The same round as text", PIECES.verbatim(tree(run.plan, names=run.park.names)), kind="text")
         parts.append(PIECES.figure(picture, caption) + text)
     return section("A round as a plan", Markup("").join(parts), "plan")
 
@@ -238,7 +238,7 @@ def config_section(compared: Compared) -> str:
         )
         few = len(group.runs) == 1 or len(compared) == 1
         parts.append(inner if few else folded(words.config_title(group), inner, kind="text"))
-    note = soft("Each experiment with every default filled in, and its machine.")
+    note = soft("Each experiment with all default values, and its machine.")
     return section("Resolved configuration", note + Markup("").join(parts), "configuration")
 
 
@@ -251,7 +251,7 @@ CURVES = (
 
 
 def cost_section(compared: Compared, target: float | None, drawn: Drawn) -> str:
-    """Return the cost of the target and of all rounds, and the curves against it; "" where no round has a price."""
+    """Return the cost of the target and of all rounds, and the curves against it; "" if no round has a price."""
     rows, headline = summary(compared.runs, target), compared.headline
     columns = words.cost_columns(rows, target, ", all rounds")
     if not columns:
@@ -281,10 +281,10 @@ def _cost_caption(rows: Sequence[Row], target: float | None, headline: Figure) -
     reach = ""
     if target is not None:
         reach = (
-            f"To {target:g}: all rounds up to the first evaluated one that has this {headline.name}; a dash where not "
+            f"To {target:g}: all rounds up to the first evaluated one that has this {headline.name}; a dash if not "
             "every seed reached it. "
         )
-    return f"{reach}{mean}Bytes are those of all links together; 1 kB is 1000 bytes."
+    return f"{reach}{mean}Bytes are the sum over all links; 1 kB is 1000 bytes."
 
 
 def budget_section(runs: Sequence[RecordedRun], budget: Budget | None) -> str:
@@ -305,7 +305,7 @@ def budget_section(runs: Sequence[RecordedRun], budget: Budget | None) -> str:
 
 
 def budget_story(runs: Sequence[RecordedRun], budget: Budget) -> str:
-    """Return the order of methods when a budget is used up, and the methods without an accuracy by then, in words."""
+    """Return a text on the order of methods at the end of a budget, and on methods without a value by then."""
     headline, rows = groups(runs).headline, at(runs, budget)
     known = sorted(
         (row for row in rows if row[headline.key] is not None), key=lambda row: -headline.gain(row[headline.key], 0.0)
@@ -339,7 +339,7 @@ FIGURES: dict[str, Callable[[ErrorsOfRecord], float]] = {
 
 
 def errors_section(compared: Compared, drawn: Drawn) -> str:
-    """Return predicted numbers beside the true ones; "" where no run predicts numbers."""
+    """Return predicted against true numbers; "" if no run predicts numbers."""
     every = [(group, [final.errors for final in group.finals if final.errors]) for group in compared]
     known = [(group, errors) for group, errors in every if errors]
     if not known:
@@ -348,7 +348,7 @@ def errors_section(compared: Compared, drawn: Drawn) -> str:
     body = chart("predicted", scatter(known), _errors_caption(known), drawn)
     body += title("Error by range") + _by_name(known, [errors_of.name for errors_of in first.ranges], "ranges", first)
     if first.levels:
-        body += title("How often the learnt levels hold") + _calibration(known, first)
+        body += title("Calibration of the levels") + _calibration(known, first)
     if len(first.targets) > 1:
         names = [errors_of.name for errors_of in first.targets]
         body += folded(f"All {len(names)} targets", scroll(_by_name(known, names, "targets", first), "all targets"))
@@ -376,7 +376,7 @@ def _errors_caption(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]]) -> st
 def _by_name(
     known: Sequence[tuple[Group, Sequence[ErrorsRecord]]], names: Sequence[str], part: str, first: ErrorsRecord
 ) -> str:
-    """Return a table of errors by the names of ranges or of targets; means over the seeds."""
+    """Return a table of errors by range or by target, as means over the seeds."""
     head = ["range" if part == "ranges" else "target", "samples"]
     if len(known) > 1:
         head += [f"{group.label.shown}: RMSE (mean error)" for group, _ in known]
@@ -400,7 +400,7 @@ def _by_name(
 
 
 def _calibration(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]], first: ErrorsRecord) -> str:
-    """Return the share of true numbers that are not above each learnt level."""
+    """Return a table of the share of true numbers up to each trained level."""
     rows = []
     for i, level in enumerate(first.levels):
         shares = [_mean_percent([every.targets[0].below[i] for every in errors]) for _, errors in known]
@@ -412,7 +412,7 @@ def _calibration(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]], first: E
         *[f"not above it, {group.label.shown}" if len(known) > 1 else "not above it" for group, _ in known],
     ]
     wide = listed([f"{100 * level:g} %" for level in first.levels])
-    note = f"The share of true values that are not above the predicted levels {wide}: alike where they are calibrated."
+    note = f"The share of true values up to the predicted levels {wide}: equal to the level if calibrated."
     return table(note, head, rows)
 
 

@@ -1,4 +1,4 @@
-"""The results in plain words: the target, the winner, chance, references, thresholds, and caveats."""
+"""The results as plain text: the target, the winner, significance, references, thresholds, and caveats."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ LEAST = {
     "rounds": "the fewest rounds", "seconds": "the least time", "bytes": "the fewest bytes",
     "joules": "the least energy",
 }  # fmt: skip
-MOST = 4  # methods that are named one by one
+MOST = 4  # most methods named one by one
 SEEDED = " The noise of a simulation is drawn from its public seed and gives no protection."
 
 
 def story(compared: Compared, target: float | None) -> list[str]:
-    """Return the runs' results in words; every element is a paragraph of one or two sentences."""
+    """Return the runs' results as text; every element is a paragraph of one or two sentences."""
     rivals = contestants(compared)
     rows, headline, best = summary(rivals.runs, target), rivals.headline, _leader(rivals)
     place = standing(rivals)
@@ -39,7 +39,7 @@ def story(compared: Compared, target: float | None) -> list[str]:
 
 
 def apart(compared: Compared) -> str:
-    """Return a note where runs have different headlines."""
+    """Return a note if runs have different headlines, otherwise ""."""
     names = list(dict.fromkeys(run.headline.name for run in compared.runs))
     return f"These runs have different headlines ({listed(names)}); here they are judged by accuracy." * (
         len(names) > 1
@@ -47,7 +47,7 @@ def apart(compared: Compared) -> str:
 
 
 def verdict(rows: Sequence[Row], headline: Figure = ACCURACY) -> str:
-    """Return the rounds in which methods reached the target of the headline, in words.
+    """Return a text on the rounds in which methods reached the target of the headline.
 
     >>> row = {"method": "fedsr", "seeds": [0], "target": 0.9, "reached": 1, "rounds_to_target": 6.0, "rounds": 8}
     >>> verdict([row, row | {"method": "fedavg", "reached": 0, "rounds_to_target": None}])
@@ -72,9 +72,9 @@ def verdict(rows: Sequence[Row], headline: Figure = ACCURACY) -> str:
 
 
 def prices(rows: Sequence[Row], headline: Figure = ACCURACY) -> str:
-    """Return the target's cost on the network in words, and the first method by rounds, time, bytes and energy.
+    """Return a text on the target's cost on the network, and the best methods by rounds, time, bytes and energy.
 
-    Only methods are compared all of whose seeds reached the target.
+    Only methods with all seeds at the target are compared.
     """
     reached = [row for row in rows if row["rounds_to_target"] is not None]
     kinds = [kind for kind in COSTS if any(row[f"{kind}_to_target"] for row in reached)]
@@ -106,7 +106,7 @@ def _reached(row: Row, target: str) -> str:
 
 
 def standing(compared: Compared) -> str:
-    """Return each method's headline in the last round that all its seeds evaluated, the best first, in words."""
+    """Return a text with each method's headline in the last round that all its seeds evaluated, the best first."""
     rows, headline = {row["method"]: row for row in summary(compared.runs)}, compared.headline
     known = sorted((g for g in compared if rows[g.label][headline.key] is not None),
                    key=lambda g: -headline.gain(rows[g.label][headline.key], 0.0))  # fmt: skip
@@ -134,7 +134,7 @@ def standing(compared: Compared) -> str:
 
 
 def _leader(compared: Compared) -> list[Group]:
-    """Return the best of several groups, or the only one; [] where none was evaluated."""
+    """Return a list with the best group, or the only one; [] if none was evaluated."""
     rows, headline = summary(compared.runs), compared.headline
     scored = [
         (headline.gain(row[headline.key], 0.0), -i) for i, row in enumerate(rows) if row[headline.key] is not None
@@ -143,7 +143,7 @@ def _leader(compared: Compared) -> list[Group]:
 
 
 def winner(compared: Compared) -> str:
-    """Return the lead of the best method, seed by seed, in words, and whether chance explains it."""
+    """Return a text on the lead of the best method, seed by seed, and on its significance."""
     if len(compared) < 2:
         single = len(compared) == 1 and len(compared[0].runs) == 1
         return "This is one run with one seed: the difference to another seed is not known." if single else ""
@@ -188,7 +188,7 @@ def _difference(first: Group, row: Row, headline: Figure) -> str:
 
 
 def devices(group: Group) -> str:
-    """Return the headline that a group's model attains on nine of ten devices, in words."""
+    """Return a text on the headline that a group's model attains on nine of ten devices."""
     alone = Compared([group])
     measure = alone.placed
     spreads = group.last_spreads(measure)
@@ -214,7 +214,7 @@ def devices(group: Group) -> str:
 
 
 def untrained(compared: Compared) -> str:
-    """Name the classes that occur only in test samples, of the run with most such samples."""
+    """Return a text on classes that occur only in test samples, for the run with most of these samples."""
     parks = [run.park for run in compared.runs if run.park.untrained_classes]
     if not parks:
         return ""
@@ -225,18 +225,18 @@ def untrained(compared: Compared) -> str:
 
 
 def diverged(compared: Compared) -> str:
-    """Return the runs that diverged, in words, and the consequence for the figures."""
+    """Return a text on the runs that diverged and the consequence for the metrics."""
     parts = []
     for group in compared:
         rounds = [f"seed {run.seed} in round {run.diverged}" for run in group.runs if run.diverged is not None]
         if rounds:
             parts.append(f"{group.label.shown} ({listed(rounds)})")
-    end = "Such a method has no mean, and no difference includes that seed."
+    end = "A method with a diverged run has no mean, and no difference includes that seed."
     return f"Training diverged: {'; '.join(parts)}. {end}" if parts else ""
 
 
 def unfinished(compared: Compared) -> str:
-    """Return the runs that have not done all rounds of their schedule, in words."""
+    """Return a text on the runs that have not completed all scheduled rounds."""
     parts, whole = [], 0
     for group in compared:
         short = [run for run in group.whole if run.planned is not None and run.last < run.planned]
@@ -252,18 +252,18 @@ def unfinished(compared: Compared) -> str:
 
 
 def lost(compared: Compared) -> str:
-    """Return the number of lost visits in words, if any."""
+    """Return a text on the number of lost visits; "" without any."""
     parts = []
     for group in compared:
         visits = sum(line.lost or 0 for run in group.runs for line in run.rounds)
         rounds = sum(len(run.rounds) for run in group.runs) or 1
         if visits:
             parts.append(f"{count(visits, 'visit')} of {group.label.shown} ({visits / rounds:.1f} a round)")
-    return f"Lost on the way: {listed(parts)}." if parts else ""
+    return f"Lost visits: {listed(parts)}." if parts else ""
 
 
 def private(compared: Compared) -> str:
-    """Return the privacy loss of each group's models, and whether their noise gives protection."""
+    """Return a text on the privacy loss of each group's models, and on whether their noise gives protection."""
     parts, seeded = [], False
     for group in compared:
         statements = [statement for run in group.runs for statement in private_models(run)]
@@ -278,7 +278,7 @@ def private(compared: Compared) -> str:
 
 
 def reported(compared: Compared) -> str:
-    """Return the largest privacy loss of noisy censuses over the seeds, and whether their noise gives protection."""
+    """Return a text on the largest privacy loss of noisy censuses, and on whether their noise gives protection."""
     parts, seeded = [], False
     for group in compared:
         spent = [(body.epsilon or 0.0, body) for body in map(privacy, group.runs) if body is not None and body.reports]
@@ -294,19 +294,19 @@ def reported(compared: Compared) -> str:
     return f"With noise: {listed(parts)}.{SEEDED * seeded}" if parts else ""
 
 
-SMOOTH = 3  # evaluations whose median is looked at: one bad round is not a trend
-RISE = 1.1  # times the lowest
+SMOOTH = 3  # evaluations in a median, as one bad round is not a trend
+RISE = 1.1  # ratio to the lowest loss
 
 
 def remarks(compared: Compared) -> list[str]:
-    """Return the baseline, the models that predict one class only, and the losses that rise."""
+    """Return texts on the baseline, on models that predict only one class, and on rising losses."""
     classes = compared.task == CLASSES
     own = (baseline(compared), one_class(compared)) if classes else (mean_baseline(compared),)
     return [text for text in (attacked(compared), *own, rising(compared)) if text]
 
 
 def attacked(compared: Compared) -> str:
-    """Return the attacking devices and their attack, if any."""
+    """Return a text on the attacking devices and their attack; "" without any."""
     attacks: dict[str, list[str]] = {}
     for group in compared:
         acting = group.runs[0].settings.faults.attackers
@@ -321,7 +321,7 @@ def attacked(compared: Compared) -> str:
 
 
 def baseline(compared: Compared) -> str:
-    """Return the figures of always predicting the most frequent class of the test samples, in words."""
+    """Return a text on the metrics of always predicting the most frequent class of the test samples."""
     runs = compared.runs
     finals = {tuple(map(sum, run.evaluation.confusion)): run.evaluation for run in runs if run.evaluation}
     if not finals or len({final.classes for final in finals.values()}) > 1:
@@ -337,10 +337,10 @@ def baseline(compared: Compared) -> str:
 
 
 def mean_baseline(compared: Compared) -> str:
-    """Return the RMSE of always predicting the mean of the test values, in words.
+    """Return a text on the RMSE of always predicting the mean of the test values.
 
-    It follows from the figures of any model of one target: R² = 1 − RMSE²/s², with s the RMSE of the mean. It does not
-    follow from mean figures of several targets, as arrays may have.
+    For a single target it follows from the metrics of any model: R² = 1 − RMSE²/s², with s the RMSE of the mean. It
+    does not follow from metrics averaged over several targets.
     """
     runs = compared.runs
     several = any(str(run.settings.data.get("path", "")).endswith(".npz") for run in runs)
@@ -357,12 +357,12 @@ def mean_baseline(compared: Compared) -> str:
 
 
 def _digits(value: float) -> int:
-    """Return the decimals at which a share differs from 0 and from 1."""
+    """Return the number of decimals at which a share differs from 0 and from 1."""
     return 3 if 0 < value < 0.01 or 0.985 < value < 1 else 2
 
 
 def majority(final: EvaluationRecord) -> str:
-    """Return the most frequent class of the test samples, the first of equals."""
+    """Return the most frequent class of the test samples, the first one in a tie."""
     return final.classes[int(np.argmax(np.sum(final.confusion, axis=1)))]
 
 
@@ -385,7 +385,7 @@ def constant(final: EvaluationRecord, headline: Figure) -> float | None:
 
 
 def one_class(compared: Compared) -> str:
-    """Return the final models that predict one class for every test sample, in words."""
+    """Return a text on the final models that predict one class for every test sample."""
     parts = []
     for group in compared:
         same = [(run, name) for run in group.runs if run.evaluation and (name := only(run.evaluation)) is not None]
@@ -397,14 +397,14 @@ def one_class(compared: Compared) -> str:
 
 
 def only(final: EvaluationRecord) -> str | None:
-    """Return the class that a model predicts for every sample, of several classes; None where it predicts several."""
+    """Return the only class that a model predicts; None if it predicts several or there is only one class."""
     table = np.array(final.confusion)
     taken = np.flatnonzero(table.sum(axis=0))
     return final.classes[int(taken[0])] if len(taken) == 1 and np.count_nonzero(table.sum(axis=1)) > 1 else None
 
 
 def rising(compared: Compared) -> str:
-    """Return the groups whose loss on the test data rises during training, in words."""
+    """Return a text on the groups whose loss on the test data rises during training."""
     parts = []
     for group in compared:
         risen = [(run, *ends) for run in group.runs if (ends := risen_from(run)) is not None]
@@ -424,7 +424,7 @@ def rising(compared: Compared) -> str:
 def risen_from(run: RecordedRun) -> tuple[int, float, float] | None:
     """Return (round, lowest, last) of a test loss that ends a tenth or more above its lowest value; None otherwise.
 
-    Both are medians of three evaluations.
+    Both values are medians of three evaluations.
     """
     by_round = values(run, LOSS.read)
     rounds, losses = list(by_round), list(by_round.values())
@@ -441,9 +441,9 @@ ABOUT = {
     LOCAL_ONLY: "local training only (the same network, each device by itself)",
     SCIKIT_LEARN: "gradient boosting (scikit-learn, on the pooled table)",
     PERSISTENCE: "persistence (the last value repeated)",
-    SEASONAL: "the seasonal forecast (the value a season before)",
+    SEASONAL: "the seasonal forecast (the value one season before)",
 }
-# where the method is behind, and where it is ahead: filled with the method, the reference, the difference, the figure
+# texts for a method behind and ahead, filled with the method, the reference, the difference, the metric
 PLAIN = ("{} is behind {} by {} of {}", "{} is ahead of {} by {} of {}")
 OPENINGS = {
     POOLED: (
@@ -458,7 +458,7 @@ OPENINGS = {
 
 
 def contrast(compared: Compared, first: Group) -> str:
-    """Return the lead of the method ``first`` over each reference, such as pooled and local training, seed by seed."""
+    """Return texts on the lead of ``first`` over each reference, such as pooled and local training, seed by seed."""
     sentences, headline = list[str](), Compared([first, *compared]).headline
     for name in OPENINGS:
         same = [group for group in compared if group.runs[0].method == name and group.label != first.label]
@@ -487,7 +487,7 @@ COUNTS = ("found", "missed", "false_alarms")
 
 
 def decided(run: RecordedRun) -> tuple[str, DecideRecord] | None:
-    """Return the class that has a threshold in a run's last model, and the decision's record; None without one."""
+    """Return the class with a threshold in a run's last model, and the decision's record; None without one."""
     final = run.evaluation
     if final is None or final.decide is None or final.decide.positive is None:
         return None
@@ -495,7 +495,7 @@ def decided(run: RecordedRun) -> tuple[str, DecideRecord] | None:
 
 
 def decision_story(group: Group) -> str:
-    """Return a group's threshold and its figures beside those of the likeliest class, means over the seeds."""
+    """Return a text on a group's threshold, with its metrics and those of the likeliest class, means over the seeds."""
     known = [decision for decision in map(decided, group.runs) if decision is not None]
     if not known or len({(name, made.validation.by) for name, made in known}) > 1:
         return ""
@@ -513,7 +513,7 @@ def decision_story(group: Group) -> str:
 
 
 def _decided_words(decisions: Sequence[DecidedRecord]) -> str:
-    """Return the means of a decision's figures over the seeds; a dash where a seed has no value."""
+    """Return the means of a decision's metrics over the seeds as text, with a dash if a seed has no value."""
     shares = []
     for name in SHARES:
         values = [getattr(decision, name) for decision in decisions]
@@ -526,7 +526,7 @@ def _decided_words(decisions: Sequence[DecidedRecord]) -> str:
 
 def _decision_rule(name: str, made: DecideRecord) -> str:
     held = made.validation
-    kept = ", which no threshold reaches there" if held.missed_rule else ""
+    kept = ", which no threshold attains on these samples" if held.missed_rule else ""
     return f"{held.by}{kept}; chosen on {count(held.samples, 'validation sample')}, {held.positives:,} of them '{name}'"
 
 
@@ -535,7 +535,7 @@ def _decided_on(run: RecordedRun) -> str:
 
 
 def decision_rows(compared: Compared) -> list[list[str]]:
-    """Return two rows of text per run that has a threshold: decisions by it, and by the likeliest class."""
+    """Return two rows of texts per run with a threshold: decisions by the threshold, and by the likeliest class."""
     cells = []
     for group, run in [(runs_of, run) for runs_of in compared for run in runs_of.runs]:
         if (known := decided(run)) is None:
@@ -550,7 +550,7 @@ def decision_rows(compared: Compared) -> list[list[str]]:
 
 
 def decision_caption(compared: Compared) -> str:
-    """Return the rules that chose the thresholds, and the samples of the figures."""
+    """Return a caption on the rules that chose the thresholds and on the samples of the metrics."""
     known = [(run, *decision) for run in compared.runs if (decision := decided(run)) is not None]
     ways = listed(list(dict.fromkeys(_decision_rule(name, made) for _, name, made in known)))
     on = listed(list(dict.fromkeys(_decided_on(run) for run, _, _ in known)))

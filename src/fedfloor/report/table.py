@@ -1,4 +1,4 @@
-"""The figures of a comparison as rows, at the end or at a budget: for the page and for the command line."""
+"""The metrics of a comparison as rows, at the end or at a budget, for the page and for the command line."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from fedfloor.report.numbers import COSTS, UNITS, amount, unit
 
 Row = dict[str, Any]
 Difference = Callable[[RecordedRun, RecordedRun], tuple[int, float] | None]
-MANY = 6  # with more methods than these, pairs are shown against the leading one only
+MANY = 6  # with more methods, only pairs with the leading method are shown
 
 
 def summary(runs: Iterable[RecordedRun], target: float | None = None) -> list[Row]:
     """Return one row of JSON scalars per experiment, its seeds taken together.
 
-    Of another task than classification its other figures take the place of accuracy and macro-F1.
+    For tasks other than classification, the task's metrics replace accuracy and macro-F1.
 
-    The headline (its key: ``accuracy``, where the experiments name no other) and ``loss`` belong to the last round that
-    every seed evaluated, ``best_accuracy`` is the mean of the seeds' best (again the headline's), ``macro_f1`` that of
-    their final models where all have one, ``backdoor`` the success of a backdoor where there is one, ``rounds`` the
-    rounds that every seed finished, ``wall_s`` the mean of the seeds' seconds. ``rounds_to_target`` is the mean over
-    seeds, and None unless all of them (``reached``) got there; so are ``seconds_to_target``, ``bytes_to_target`` and
-    ``joules_to_target``, the cost of all rounds up to that one on the network; ``seconds``, ``bytes`` and ``joules``
-    are the cost of all rounds. ``diverged`` has the seed and the round of every run that diverged: with one, there is
-    no headline, best one, macro-F1 and loss, for a mean over the other seeds would be of a luckier method.
+    The headline (key ``accuracy``, unless the experiments set another) and ``loss`` are those of the last round that
+    every seed evaluated, ``best_accuracy`` is the mean of the seeds' best headline, ``macro_f1`` that of their final
+    models if all have one, ``backdoor`` the success of a backdoor if there is one, ``rounds`` the number of rounds that
+    every seed finished, ``wall_s`` the mean of the seeds' seconds. ``rounds_to_target`` is the mean over seeds, None
+    unless all of them (``reached``) attained the target, as are ``seconds_to_target``, ``bytes_to_target`` and
+    ``joules_to_target``, the cost on the network of all rounds up to that one; ``seconds``, ``bytes`` and ``joules``
+    are the cost of all rounds. ``diverged`` has the seed and the round of every diverged run; with one, headline, best
+    headline, macro-F1 and loss are None, as a mean over the other seeds would be biased.
     """
     compared = groups(runs)
     return [_row(group, target, compared.headline) for group in compared]
@@ -75,7 +75,7 @@ def _row(group: Group, target: float | None, figure: Figure) -> Row:
 
 
 def _last(group: Group, figure: Figure) -> list[float]:
-    """Return a figure in the last round that every seed evaluated, one value per run that did not diverge."""
+    """Return a metric in the last round that every seed evaluated, one value per run that did not diverge."""
     return [value for line in group.last_lines(figure.read) if (value := figure.read(line)) is not None]
 
 
@@ -90,7 +90,7 @@ def _whole_mean(numbers: Sequence[float | None]) -> float | None:
 
 
 def rounds_to(run: RecordedRun, target: float | None, figure: Figure = ACCURACY) -> int | None:
-    """Return the first evaluated round in which a metric of a run attains the target."""
+    """Return the first evaluated round in which a metric of a run attains the target; None if there is none."""
     if target is None:
         return None
     return next((number for number, value in values(run, figure.read).items() if figure.reached(value, target)), None)
@@ -108,10 +108,10 @@ def cost(run: RecordedRun, kind: str) -> float | None:
 
 
 def natural_target(runs: Iterable[RecordedRun]) -> float | None:
-    """Return the best round value that the headline of all seeds of at least one method reached.
+    """Return the best rounded value that the headline of all seeds of at least one method reached.
 
     For a share it is one of 0.05, 0.10, …, 0.95, 0.96, …, 0.99; for a loss one of …, 1, 0.5, 0.2, 0.1, ….
-    Without methods, the references are compared.
+    Without methods, the references are used.
     """
     compared = groups(runs)
     figure = compared.headline
@@ -120,9 +120,9 @@ def natural_target(runs: Iterable[RecordedRun]) -> float | None:
 
 
 def last_difference(first: RecordedRun, second: RecordedRun, figure: Figure = ACCURACY) -> tuple[int, float] | None:
-    """Return the last round evaluated in both runs, and the difference of a figure in it, first minus second.
+    """Return the last round evaluated in both runs, and the difference of a metric in it, first minus second.
 
-    None if there is no such round, or if one of them diverged: its last good value is not its end.
+    Return None if there is no common round, or if a run diverged, as its last good value is not a final result.
     """
     a, b = values(first, figure.read), values(second, figure.read)
     common = a.keys() & b.keys()
@@ -132,11 +132,11 @@ def last_difference(first: RecordedRun, second: RecordedRun, figure: Figure = AC
 
 
 def paired(runs: Iterable[RecordedRun], difference: Difference | None = None) -> list[Row]:
-    """Return, for every two methods, the headline of the first minus that of the second over their common seeds.
+    """Return a row per pair of methods: the headline of the first minus that of the second over their common seeds.
 
-    Each seed gives one difference, taken in the last round that both evaluated (``rounds``); ``half_width`` is the
+    Each seed has one difference, for the last round that both evaluated (``rounds``); ``half_width`` is the
     95 % Student-t interval of their mean, None with one common seed. A common seed without a difference, because a
-    run diverged, is in ``left_out``. Methods without a common seed that has one give no row.
+    run diverged, is in ``left_out``. Methods without any difference give no row.
 
     Args:
         difference: the round and the difference between two runs with one seed; :func:`last_difference` by default.
@@ -169,7 +169,7 @@ def seen_from(row: Row, label: str) -> Row:
 
 
 def leader(compared: Compared, pairs: Sequence[Row]) -> str:
-    """Return the label, without diverged runs, that leads most other labels, of equal ones by the largest margins."""
+    """Return the label, among those without diverged runs, that leads most others, in a tie by the largest margins."""
     sound = [group for group in compared if len(group.whole) == len(group.runs)] or compared
 
     def ahead(group: Group) -> tuple[int, float]:
@@ -192,10 +192,10 @@ def shown(runs: Iterable[RecordedRun], pairs: Sequence[Row]) -> list[Row]:
 
 @dataclass(frozen=True)
 class Budget:
-    """An amount that a run may use up.
+    """A budget for the cost of a run.
 
     Args:
-        kind: ``"rounds"``, ``"seconds"``, ``"bytes"`` or ``"joules"``; all but rounds are those of the network.
+        kind: ``"rounds"``, ``"seconds"``, ``"bytes"`` or ``"joules"``, the last three on the network.
         most: the amount, above 0.
     """
 
@@ -211,7 +211,7 @@ class Budget:
 
     @property
     def words(self) -> str:
-        """The budget in words, with all its digits.
+        """The budget as text, with all its digits.
 
         >>> Budget("seconds", 3600).words, Budget("seconds", 100).words, Budget("rounds", 5).words
         ('1 h on the network', '100 s on the network', '5 rounds')
@@ -228,8 +228,8 @@ class Budget:
 def reached(run: RecordedRun, budget: Budget, figure: Figure = ACCURACY) -> RecordedRound | None:
     """Return the last evaluated round of a run that was complete within a budget.
 
-    None if there is none, if the rounds have no price, or if training diverged while some of the budget was left: there
-    is no model then. A run that ended before the budget was used counts with its last evaluated round.
+    Return None if there is none, if the rounds have no price, or if training diverged before the end of the budget, as
+    there is no model then. A run that ended before the budget was used counts with its last evaluated round.
     """
     use = spent(budget.kind)
     costs = [cost for line in run.rounds if (cost := use(line)) is not None]
@@ -240,13 +240,13 @@ def reached(run: RecordedRun, budget: Budget, figure: Figure = ACCURACY) -> Reco
 
 
 def at(runs: Iterable[RecordedRun], budget: Budget) -> list[Row]:
-    """Return one row of JSON scalars per experiment: its headline when a budget is used up.
+    """Return one row of JSON scalars per experiment: its headline at the end of a budget.
 
     ``accuracy``, or the key of another headline, is the mean over the seeds, None unless each has one; ``in_rounds``
-    the round it was measured in, seed by seed; ``ended`` the seeds whose runs ended before the budget was used.
+    the round of its evaluation, seed by seed; ``ended`` the seeds whose runs ended before the budget was used.
 
     Raises:
-        SettingError: no run has a price, and the budget is not one of rounds.
+        SettingError: no run has a price, and the budget is not a number of rounds.
     """
     runs = list(runs)
     if budget.kind != "rounds" and not any(line.spent is not None for run in runs for line in run.rounds):
@@ -274,7 +274,7 @@ def _budget_row(group: Group, budget: Budget, figure: Figure) -> Row:
 
 
 def paired_at(runs: Sequence[RecordedRun], budget: Budget) -> list[Row]:
-    """Return :func:`paired` differences between headlines when a budget is used up."""
+    """Return :func:`paired` differences between headlines at the end of a budget."""
     figure = groups(runs).headline
 
     def difference(first: RecordedRun, second: RecordedRun) -> tuple[int, float] | None:

@@ -14,19 +14,19 @@ from fedfloor.report.records import EvaluationRecord, ParkRecord
 from fedfloor.report.table import Budget, Row, at, paired, summary
 
 CLASSED = (CLASSES, "reconstruction")  # tasks whose bins are classes
-LOSSES = {CLASSES: "cross-entropy", "reconstruction": "reconstruction error"}  # the loss, by task
+LOSSES = {CLASSES: "cross-entropy", "reconstruction": "reconstruction error"}  # names of the loss, by task
 SPREAD = "Mean over seeds; the whiskers are its 95 % Student-t interval, cut at 0{one}."
 
 
 def park_words(park: ParkRecord) -> str:
-    """Describe a park in one line."""
+    """Return a description of a park in one line."""
     devices = count(park.size, "device")
     factories = count(park.factories, "factory", "factories")
     return f"{park.dataset}: {devices} in {factories}, {count(park.test_samples, 'test sample')}"
 
 
 def on(runs: Sequence[RecordedRun]) -> str:
-    """Return the data of the evaluations.
+    """Return the kind of data of the evaluations, ``"test"`` or ``"validation"``.
 
     >>> on([])
     'test'
@@ -35,7 +35,7 @@ def on(runs: Sequence[RecordedRun]) -> str:
 
 
 def when(compared: Compared, read: object = None) -> str:
-    """Return the last evaluated rounds in words; ``read`` reads the figure from a ledger line."""
+    """Return a text on the last evaluated rounds; ``read`` returns the metric of a ledger line."""
     pick = read if callable(read) else compared.headline.read
     last = sorted({lines[0].round for group in compared if (lines := group.last_lines(pick))})
     if not last:
@@ -44,7 +44,7 @@ def when(compared: Compared, read: object = None) -> str:
 
 
 def seeds(compared: Compared) -> str:
-    """Return the number of runs behind a figure in words.
+    """Return the number of runs behind a metric as text.
 
     >>> seeds([])
     'no run'
@@ -59,7 +59,7 @@ def seeds(compared: Compared) -> str:
 
 
 def summary_head(rows: Sequence[Row], target: float | None, headline: Figure = ACCURACY) -> list[str]:
-    """Return the summary's column names; ``of`` is the headline."""
+    """Return the summary's column names."""
     more = [name for name, _, _ in beside(rows, headline)]
     reach = [] if target is None else [f"rounds to {target:g}"]
     lost = ["diverged"] if any(row["diverged"] for row in rows) else []
@@ -71,7 +71,7 @@ def _named(headline: Figure) -> str:
 
 
 def beside(rows: Sequence[Row], headline: Figure) -> list[tuple[str, str, int]]:
-    """Return the figures beside the headline: column name, key, number of decimals."""
+    """Return the metrics other than the headline: column name, key, number of decimals."""
     figures = (ACCURACY, MACRO_F1, *(Figure(kind) for kind in KINDS if kind.tasks))
     others = [other for other in figures if other.key != headline.key]
     known = [(other, [row[other.key] for row in rows if row.get(other.key) is not None]) for other in others]
@@ -84,11 +84,11 @@ def beside(rows: Sequence[Row], headline: Figure) -> list[tuple[str, str, int]]:
 def summary_cells(
     row: Row, headline: Figure = ACCURACY, *, more: Sequence[tuple[str, str, int]], lost: bool = False
 ) -> list[str]:
-    """Return one line of the summary as text.
+    """Return the cells of one line of the summary as texts.
 
     Args:
         more: the columns of :func:`beside`.
-        lost: whether a run of some line diverged.
+        lost: whether a run of any line diverged.
     """
     seeds = ", ".join(map(str, row["seeds"])) if len(row["seeds"]) <= 4 else str(len(row["seeds"])) + " seeds"
     many = 4 if headline.share else decimals([row[headline.key]] if row[headline.key] is not None else [])
@@ -107,7 +107,7 @@ def summary_cells(
 
 
 def diverged(row: Row) -> str | None:
-    """Return the seeds and rounds in which training diverged; None if it did not.
+    """Return the seeds and rounds in which training diverged as text; None if it did not.
 
     >>> diverged({"diverged": [{"seed": 1, "round": 3}, {"seed": 2, "round": 5}]})
     'seed 1 in round 3, seed 2 in round 5'
@@ -120,14 +120,14 @@ def summary_caption(rows: Sequence[Row], where: str, headline: Figure = ACCURACY
     several = any(len(row["seeds"]) > 1 for row in rows)
     known = {key for _, key, _ in beside(rows, headline)}
     f1, classes = "macro_f1" in known, "macro_f1" in rows[0] or headline == ACCURACY
-    others = "accuracy" if "accuracy" in known else "" if classes else "the task's other figures"
+    others = "accuracy" if "accuracy" in known else "" if classes else "the task's other metrics"
     names = [headline.title, *([others] if others and headline != LOSS else [])]
     both = f"{', '.join(names)} and loss" if headline != LOSS else "Loss"
     parts = [
         f"{both}{' (mean cross-entropy)' if classes else ''} of the model on the {where} data in the last "
         "evaluated round; "
         f"best is the {'highest' if headline.kind.better == 'higher' else 'lowest'} {headline.name} of any round, "
-        "chosen with hindsight; time is that of the computation."
+        "chosen with hindsight; time is the duration of the computation."
     ]
     if f1:
         parts.append("Macro-F1: the mean over classes of 2·precision·recall/(precision + recall), final model.")
@@ -137,16 +137,16 @@ def summary_caption(rows: Sequence[Row], where: str, headline: Figure = ACCURACY
         parts.append("The target counts as reached in the first evaluated round that attains it.")
         if hindsight:
             best = "highest" if headline.kind.better == "higher" else "lowest"
-            parts.append(f"No target was given: this is the {best} round figure that all seeds of one method reached.")
+            parts.append(f"No target was given: this is the {best} rounded value that all seeds of one method reached.")
     if any(row["diverged"] for row in rows):
-        parts.append("A method of which a run diverged has no mean: the other seeds alone would flatter it.")
+        parts.append("A method with a diverged run has no mean, as that of the other seeds would be too good.")
     if several:
         parts.append("Mean over seeds; ± is the 95 % Student-t interval of the mean.")
     return " ".join(parts)
 
 
 LAST = ", seed by seed, in the last round that both evaluated"
-ALONE = " Every pair stands for itself: the intervals are not widened for the number of pairs."
+ALONE = " The intervals are not corrected for the number of pairs."
 
 
 def paired_caption(headline: Figure, when: str = LAST) -> str:
@@ -161,14 +161,14 @@ def paired_caption(headline: Figure, when: str = LAST) -> str:
 
 
 def fewer(pairs: int, listed: Sequence[Row]) -> str:
-    """Return a note where not all pairs are listed."""
+    """Return a note if not all pairs are listed, otherwise ""."""
     if len(listed) == pairs:
         return ""
     return f"Listed are those of {display_name(listed[0]['method'])}, which leads; all {pairs} pairs: --json. "
 
 
 def paired_cells(row: Row) -> list[str]:
-    """Return one paired difference as text."""
+    """Return the cells of a paired difference as texts."""
     sign = "+" if row["difference"] >= 0 else ""
     difference = sign + interval(row["difference"], row["half_width"])
     without = f" (without {', '.join(map(str, row['left_out']))})" if row["left_out"] else ""
@@ -181,7 +181,7 @@ def curve_caption(compared: Compared, *, share: bool) -> str:
     """Return the caption of curves.
 
     Args:
-        share: whether the figure is a share, so that its band is cut at 0 and 1.
+        share: whether the metric is a share, so that its band is cut at 0 and 1.
     """
     if len(compared.runs) == 1:
         return "A point per evaluated round of one run."
@@ -189,7 +189,7 @@ def curve_caption(compared: Compared, *, share: bool) -> str:
         return f"A point per evaluated round; every line is one run ({seeds(compared)})."
     cut = ", cut at 0 and 1" if share else ""
     mean = f"Thick line: mean over seeds ({seeds(compared)}); thin: each seed"
-    lost = " Seeds that diverged are in no mean." if any(run.diverged is not None for run in compared.runs) else ""
+    lost = " Means exclude diverged seeds." if any(run.diverged is not None for run in compared.runs) else ""
     return f"{mean}; band: 95 % Student-t interval of the mean{cut}.{lost}"
 
 
@@ -214,13 +214,13 @@ def loss_caption(compared: Compared) -> str:
 def devices_caption(compared: Compared, *, dots: bool) -> str:
     """Return the caption of the headline per device."""
     where, measure = on(compared.runs), compared.placed
-    each = " Dots: the single devices, by the final model." if dots else ""
+    each = " Dots: single devices, with the final model." if dots else ""
     mean = " Means over seeds." if compared.several else ""
     last = when(compared, lambda line: line.spread(measure))
     made = {
-        "measured": f"measured on the device's own {where} samples; devices without any only train, and are left out",
-        "expected": f"expected on {where} samples in the device's own mix of classes: no {where} sample is its own",
-        None: f"measured on the device's own {where} samples where the data have owners, otherwise expected on "
+        "measured": f"measured on the device's own {where} samples; devices without test samples are left out",
+        "expected": f"expected on {where} samples in the device's own mix of classes, as no {where} sample is its own",
+        None: f"measured on the device's own {where} samples if the data have owners, otherwise expected on "
         f"{where} samples in the device's own mix of classes",
     }[compared.figures]
     return (
@@ -231,37 +231,35 @@ def devices_caption(compared: Compared, *, dots: bool) -> str:
 
 
 def _defined(compared: Compared) -> str:
-    """Return the number of devices for which the headline is defined, in words; "" for the accuracy."""
+    """Return a text on the number of devices for which the headline is defined; "" for the accuracy."""
     measure, judged_by = compared.placed, compared.headline
     if measure != judged_by:
-        return (
-            f" The {judged_by.name} is not known device by device: no device has the samples for it, or runs are older."
-        )
+        return f" The {judged_by.name} is not recorded per device: no device has samples for it, or the runs are older."
     spreads = [spread for group in compared for spread in group.last_spreads(measure)]
     known = [spread.devices for spread in spreads if spread.devices is not None]
     if not known:
         return ""
     few, many = min(known), max(known)
     devices = count(few, "device") if few == many else f"{few} to {many} devices"
-    needs = {CLASSES: "is of a class that it needs", "reconstruction": "is an anomaly, or all are"}
-    return f" It is defined on {devices}: not where no test sample {needs.get(compared.task, 'is its own')}."
+    needs = {CLASSES: "is of a required class", "reconstruction": "is an anomaly, or all are"}
+    return f" It is defined on {devices}: not if no test sample {needs.get(compared.task, 'is its own')}."
 
 
 def places_title(compared: Compared, kind: str) -> str:
-    """Return the heading of the section on a kind of place; it states whether the values are expectations."""
+    """Return the heading of the section on devices or factories, with "expected" for expected values."""
     measure = compared.placed
     expected = compared.figures == "expected"
     return f"{f'Expected {measure.name}' if expected else measure.title} per {kind}"
 
 
 def devices_listed(rows: int, compared: Compared) -> str:
-    """Return the number of listed devices in words, and whether these are all devices."""
+    """Return a text on the number of listed devices and on whether these are all devices."""
     every = rows >= max(run.park.size for run in compared.runs)
     return f"{'All ' if every else ''}{count(rows, 'device')}{'' if every else ', evenly spread'}"
 
 
 def places_caption(compared: Compared, kind: str, *, spread: bool = True) -> str:
-    """Return the caption of the headline per factory, or of the table of devices (without a spread)."""
+    """Return the caption of the headline per factory, or, without ``spread``, of the table of devices."""
     known = Compared(group for group in compared if group.finals)
     model = f"after {_rounds([final for group in known for final in group.finals])}"
     several = known.several
@@ -273,10 +271,10 @@ def places_caption(compared: Compared, kind: str, *, spread: bool = True) -> str
             "expected": f"expected on {where} samples in the mix of classes of each {kind}",
             None: f"on the {where} samples of each {kind}, or expected in its mix of classes",
         }[known.figures]
-        return f"{measure.title} of the final model ({model}) {way}, where it is defined; {seeds(known)}.{mean}"
+        return f"{measure.title} of the final model ({model}) {way}, if it is defined; {seeds(known)}.{mean}"
     made = {
-        "measured": f"Share of the {where} samples of each {kind} that the final model ({model}) gets right, where "
-        "it has any",
+        "measured": f"Share of the {where} samples of each {kind} that the final model ({model}) gets right, if it "
+        "has any",
         "expected": f"Expected share that the final model ({model}) gets right, by its accuracy per class on the "
         f"{where} data and the mix of classes of each {kind}: no {where} sample belongs to a device",
         None: f"Share that the final model ({model}) gets right in each {kind}: of its own {where} samples where the "
@@ -290,7 +288,7 @@ def _cut(headline: Figure) -> str:
 
 
 def _rounds(finals: Sequence[EvaluationRecord]) -> str:
-    """Return the rounds of final models in words."""
+    """Return the rounds of final models as text."""
     rounds = sorted({final.round for final in finals})
     return f"round {rounds[0]}" if len(rounds) == 1 else f"rounds {rounds[0]} to {rounds[-1]}"
 
@@ -304,11 +302,11 @@ def classes_caption(compared: Compared) -> str:
 
 
 def hardest(group: Group) -> str:
-    """Return the classes with most wrong predictions by a group's model, in words."""
+    """Return a text on the classes with most wrong predictions by a group's model."""
     means = sorted((sum(v) / len(v), i) for i, v in enumerate(class_samples(group)) if v)
     names = group.runs[0].park.classes
     worst = ", ".join(f"'{names[i]}' ({value:.2f})" for value, i in means[:5])
-    return f"{group.label.shown} finds these the hardest: {worst}." if worst else ""
+    return f"Lowest accuracies with {group.label.shown}: {worst}." if worst else ""
 
 
 def confusion_caption(group: Group, *, numbers: bool) -> str:
@@ -325,7 +323,7 @@ def confusion_caption(group: Group, *, numbers: bool) -> str:
 
 
 def confusions(matrix: tuple[tuple[int, ...], ...], classes: Sequence[str]) -> list[str]:
-    """Return the most frequent confusions in words.
+    """Return texts on the most frequent confusions.
 
     >>> confusions(((8, 2), (0, 3)), ["a", "b"])
     ["'a' is taken for 'b': 2 of 10 (20\xa0%)"]
@@ -337,7 +335,7 @@ def confusions(matrix: tuple[tuple[int, ...], ...], classes: Sequence[str]) -> l
 
 
 def bin_noun(run: RecordedRun) -> str:
-    """Return the noun for the bins of a run's samples: class, or range of a number."""
+    """Return the noun for the bins of a run's samples: "class", or "range" of a number."""
     return "class" if run.settings.task in CLASSED else "range"
 
 
@@ -347,7 +345,7 @@ def bin_nouns(run: RecordedRun) -> str:
 
 
 def holdings_words(park: ParkRecord, noun: str = "class") -> str:
-    """Return the spread of classes and samples over devices, in words."""
+    """Return a text on the spread of classes and samples over devices."""
     kinds = sorted(sum(1 for number in device.counts if number) for device in park.devices)
     sizes = sorted(device.samples for device in park.devices)
     middle = len(park.devices) // 2
@@ -361,12 +359,12 @@ def holdings_words(park: ParkRecord, noun: str = "class") -> str:
 
 
 def _range(ascending: Sequence[int]) -> str:
-    """Return the least and the greatest of several numbers in brackets, if they differ."""
+    """Return the smallest and the largest of sorted numbers in brackets; "" if they are equal."""
     return "" if ascending[0] == ascending[-1] else f" (fewest {ascending[0]:,}, most {ascending[-1]:,})"
 
 
 def holdings_caption(run: RecordedRun, shown: int) -> str:
-    """Return the caption of the bubbles."""
+    """Return the caption of the bubble chart of classes on devices."""
     hidden = run.park.size - shown
     more = f" The first {MOST_DEVICES} devices are drawn; there are {hidden:,} more." if hidden else ""
     return (
@@ -376,7 +374,7 @@ def holdings_caption(run: RecordedRun, shown: int) -> str:
 
 
 def plan_caption(run: RecordedRun, *, handed: bool) -> str:
-    """Return the caption of the plan's picture; ``handed``: devices hand the model on."""
+    """Return the caption of the plan's drawing; ``handed``: whether devices hand the model on."""
     green = "green is handed on from device to device, " if handed else ""
     return (
         f"The first round of {run.title}, seed {run.seed}, as the method wrote it. Arrows: blue goes out, "
@@ -394,13 +392,13 @@ MARKDOWN_HEAD = ("method", "{headline}", "minus {first}", "loss", "rounds", "see
 
 
 def markdown(runs: Iterable[RecordedRun], target: float | None = None, budget: Budget | None = None) -> str:
-    """Return a line per method: the headline and its paired difference to the first method, with 95 % intervals.
+    """Return a Markdown table with a line per method: the headline and its difference to the first method.
 
-    Further columns: the cost of the target and of all rounds, where rounds have a price, the headline when a budget is
-    used, and the runs that diverged, if any did.
+    Both have 95 % intervals. Further columns: the cost of the target and of all rounds if rounds have a price, the
+    headline at the end of a budget, and diverged runs.
 
     Args:
-        budget: the amount of a cost that each run may spend.
+        budget: the budget of each run.
     """
     runs = list(runs)
     rows, headline = summary(runs, target), groups(runs).headline
@@ -426,9 +424,9 @@ def markdown(runs: Iterable[RecordedRun], target: float | None = None, budget: B
 
 
 def cost_columns(rows: Sequence[Row], target: float | None, total: str = "") -> list[tuple[str, list[str]]]:
-    """Return the price columns, each a name and its cells; none where no run has a price.
+    """Return the price columns, each a name and its cells; empty if no run has a price.
 
-    ``total`` ends the names of the columns of all rounds.
+    ``total`` is appended to the names of the columns of all rounds.
     """
     kinds = [kind for kind in COSTS if any(row[kind] for row in rows)]
     totals = [(f"{NAMES[kind]}{total}", [amount(kind, row[kind]) for row in rows]) for kind in kinds]
