@@ -235,7 +235,7 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(command: Command) -> None:
     assert command.run().code == 0
     before = {path: path.read_bytes() for path in (command.folder / "out").rglob("*") if path.is_file()}
     for again in (command.run(), command.set("seed=1"), command.run("--stop-after", "1")):
-        command.refused(again, "out already holds a run. Go on with --resume, or give another folder with --out.")
+        command.refused(again, "out already holds a run. Continue it with --resume, or give another folder with --out.")
     assert before == {path: path.read_bytes() for path in before}
 
 
@@ -243,7 +243,7 @@ def test_two_processes_do_not_share_a_folder(command: Command) -> None:
     assert command.run("--stop-after", "1").code == 0
     with FileLock(command.folder / "out" / ".lock"):
         said = command.run("--resume")
-        command.refused(said, "another process is working in out. Wait for it, stop it, or give another folder")
+        command.refused(said, "another process is using out. Wait for its end, stop it, or give another folder")
     assert command.run("--resume").code == 0
 
 
@@ -251,7 +251,7 @@ def test_a_resume_under_a_changed_experiment(command: Command) -> None:
     assert command.run("--stop-after", "1").code == 0
     changed = ("--set", "work.lr=0.5", "--set", "rounds=4")
     said = command.run("--resume", *changed)
-    command.refused(said, "was begun differently", "rounds: 3 → 4", "work.lr: not set → 0.5", "--force")
+    command.refused(said, "was started differently", "rounds: 3 → 4", "work.lr: not set → 0.5", "--force")
     assert len(lines(command.folder / "out")) == 1
     assert command.run("--resume", "--force", *changed).code == 0
     assert len(lines(command.folder / "out")) == 4
@@ -266,7 +266,7 @@ def test_a_folder_with_other_things_in_it_keeps_them(command: Command) -> None:
 
 def test_a_resume_with_other_data_says_so(tmp_path: Path) -> None:
     (tmp_path / "experiment.toml").write_text('[provenance]\ndata_sha256 = "a"\n')
-    with pytest.raises(SettingError, match=r"was begun differently, with other data: provenance\.data_sha256: a → b"):
+    with pytest.raises(SettingError, match=r"was started differently, with other data: provenance\.data_sha256: a → b"):
         check_same(tmp_path, '[provenance]\ndata_sha256 = "b"\n', force=False)
 
 

@@ -141,7 +141,7 @@ def test_a_runs_file_is_priced_on_the_network_that_is_named(command: Command) ->
 def test_prices_that_no_report_could_read_are_refused(command: Command) -> None:
     (command.folder / "hall.toml").write_text("[devices]\ncycles_per_bit = 20.0\ncapacitance = 1e250\n")
     said = command("price", "tiny.toml", "--set", "network.profile=hall.toml")
-    command.refused(said, "network 'hall': round 1 takes ", " J, and at most 1e+20 of either is counted.")
+    command.refused(said, "network 'hall': round 1 takes ", " J, but must take at most 1e+20 of either.")
 
 
 def test_the_file_that_is_wrong_is_named_and_a_change_is_not_the_files(command: Command) -> None:

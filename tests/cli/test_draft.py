@@ -256,10 +256,8 @@ def to_failure(devices: int = 4, rows: int = 30, broken: int = 24) -> str:
     return "\n".join(["device,time,a,b,label", *cells]) + "\n"
 
 
-UNTRAINED = "24 of 24 test samples are of classes that no training sample has, and will all be wrong: 'broken' (24)."
-UNTESTED = (
-    "no test sample is of a class that training samples have, so that nothing shows how well it is learnt: 'early'"
-)
+UNTRAINED = "24 of 24 test samples are of classes without training samples, and cannot be predicted: 'broken' (24)."
+UNTESTED = "classes without test samples, whose accuracy cannot be evaluated: 'early'"
 
 
 def test_classes_that_training_lacks_are_named_before_the_first_round(command: Command) -> None:
@@ -297,7 +295,7 @@ def test_where_both_parts_have_all_classes_nothing_is_said(command: Command, tab
 def test_a_class_of_which_training_has_next_to_nothing(command: Command) -> None:
     (command.folder / "wear.csv").write_text(to_failure(rows=100, broken=78))  # rows 0 to 79 are to train with
     said = command("new", "wear.csv", "--set", 'data.split={kind="time"}')
-    assert "very few training samples of classes that many test samples have: 'broken' (" in said.err
+    assert "very few training samples of classes with many test samples: 'broken' (" in said.err
 
 
 def test_a_sensor_with_the_name_of_a_label_or_a_time_is_named(command: Command) -> None:

@@ -157,7 +157,7 @@ def test_visits_of_rounds_that_are_begun_again_count_twice(tmp_path: Path) -> No
         privacy.begin_visits(tmp_path, plan)
     assert privacy.visits_begun(tmp_path, {1: 1, 4: 5}) == {1: 4, 2: 4, 3: 2, 4: 5}
     (tmp_path / privacy.VISITS).write_text("[]")
-    with pytest.raises(SettingError, match="counts the visits from which the privacy loss follows"):
+    with pytest.raises(SettingError, match="counts the visits, which determine the privacy loss"):
         privacy.visits_begun(tmp_path, {})
 
 

@@ -157,9 +157,9 @@ def test_a_card_says_all_of_a_method(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("fedfusion", "the gamma, head or gates that objective 'fusion' adds are missing from it"),
-        ("moon", "the gamma, head or gates that objective 'contrastive' adds are missing from it"),
-        ("cgau", "the gamma, head or gates that objective 'gated' adds are missing from it"),
+        ("fedfusion", "lacks the gamma, head or gates that objective 'fusion' adds"),
+        ("moon", "lacks the gamma, head or gates that objective 'contrastive' adds"),
+        ("cgau", "lacks the gamma, head or gates that objective 'gated' adds"),
         ("scaffold", "the checkpoint has no 'c', which objective 'variates' reads"),
         ("fedl", "the checkpoint has no 'grad', which objective 'corrected' reads"),
     ],

@@ -98,7 +98,9 @@ def test_ctrl_c_prints_what_is_there_and_resume_goes_on(tiny: Command, monkeypat
     assert said.err.endswith("stopped. Continue with the same command and --resume\n")
     notes = [row["note"] for row in said.document["rows"]]
     assert notes[:5] == [None, "after round 2 of 3", "not run yet", "not run yet", "not run yet"]
-    tiny.refused(tiny(*REPRODUCE, "--out", "all"), "all/iid-fedavg-seed0 already holds a run. Go on with --resume")
+    tiny.refused(
+        tiny(*REPRODUCE, "--out", "all"), "all/iid-fedavg-seed0 already holds a run. Continue it with --resume"
+    )
     assert tiny(*REPRODUCE, "--out", "all", "--resume").code == 0
     assert (tiny.folder / "all" / "table.json").read_bytes() == whole
     before = {path: path.read_bytes() for path in tiny.folder.glob("all/*/ledger.jsonl")}
@@ -108,7 +110,7 @@ def test_ctrl_c_prints_what_is_there_and_resume_goes_on(tiny: Command, monkeypat
     assert (tiny.folder / "all" / "table.json").read_bytes() == whole
     other = tiny(*REPRODUCE[:-1], "1", "--out", "all", "--resume")
     assert other.code == 2
-    assert "was begun differently: rounds: 3 → 6" in other.err
+    assert "was started differently: rounds: 3 → 6" in other.err
 
 
 def test_a_run_that_diverges_does_not_end_the_table(tiny: Command, monkeypatch: pytest.MonkeyPatch) -> None:

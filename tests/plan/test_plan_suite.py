@@ -128,7 +128,7 @@ INTERPRETERS: dict[str, Callable[[Node], None]] = {
 TRAIN = ("one_rank", "two_ranks", "cohort", "dry")
 # plan → interpreters that cannot do it, and what they raise
 GAPS: dict[str, dict[str, str]] = {
-    "kept models": {"price": "visits that send nothing have no price"},
+    "kept models": {"price": "visits without a result have no price"},
     "q-fair that asked nobody": dict.fromkeys(TRAIN, "put Probe(devices, 'loss') before the visits"),
     "a rule that does not exist": dict.fromkeys(TRAIN, "unknown mixing rule 'mean of means'"),
     "too many chosen": dict.fromkeys((*TRAIN, "price"), "must be 1 to 2"),

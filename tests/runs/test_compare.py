@@ -52,7 +52,7 @@ def test_a_comparison_that_was_killed_goes_on_to_the_same_table(command: Command
     done = (command.folder / "half" / "fedavg-seed0" / "ledger.jsonl").read_bytes()
     refused = command(*COMPARE, "--out", "half")
     assert refused.code == 2
-    assert "half/fedavg-seed0 already holds a run. Go on with --resume" in refused.err
+    assert "half/fedavg-seed0 already holds a run. Continue it with --resume" in refused.err
     resumed = command(*COMPARE, "--out", "half", "--resume", "--json")
     assert figures(resumed.document["rows"]) == figures(whole)
     assert (command.folder / "half" / "fedavg-seed0" / "ledger.jsonl").read_bytes() == done
@@ -102,11 +102,11 @@ def test_the_last_round_of_the_last_run_leaves_nothing_to_stop(
 
 
 REFUSED = {
-    "--methods fedavg,fedavg": "--methods fedavg,fedavg: give each once, and at least one.",
+    "--methods fedavg,fedavg": "--methods fedavg,fedavg: give at least one entry, and each only once.",
     "--methods fedavg,": "unknown method ''.",
     "--methods fedavg,fedrs": "unknown method 'fedrs'. Did you mean 'fedsr'?",
     "--methods fedavg --seeds x": "--seeds x: must be whole numbers separated by commas, such as 0,1,2.",
-    "--methods fedavg --seeds 0,0": "--seeds 0,0: give each once, and at least one.",
+    "--methods fedavg --seeds 0,0": "--seeds 0,0: give at least one entry, and each only once.",
     "--methods fedavg --seeds=-1": "seed = -1: must be a whole number of at least 0.",
     "--methods fedavg --ranks 0": "--ranks 0: must be 1 to 64.",
 }

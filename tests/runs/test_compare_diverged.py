@@ -146,7 +146,8 @@ def test_the_story_names_it_and_does_not_count_it_as_unfinished(folder: Path) ->
     runs = collect([folder])
     told = story(groups(runs), 0.9)
     assert told[-1] == (
-        "Training diverged: FedSR (seed 1 in round 3). Such a method has no mean, and no difference includes that seed."
+        "Training diverged: FedSR (seed 1 in round 3). A method with a diverged run has no mean, and no difference "
+        "includes that seed."
     )
     assert "FedSR" not in told[1]  # the standing
     # the leader is a method that holds with every seed
@@ -158,7 +159,7 @@ def test_curves_leave_it_out_of_the_mean_and_draw_it(folder: Path) -> None:
     fedsr = groups(runs)[1]
     assert curve(fedsr, ACCURACY.read).mean == pytest.approx((0.5, 0.9, 0.85))
     page = render(runs)
-    assert "Seeds that diverged are in no mean." in page
+    assert "Means exclude diverged seeds." in page
     assert "(without 1)" in page
     assert runs[4].evaluation is None
 

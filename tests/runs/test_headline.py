@@ -184,7 +184,7 @@ def test_a_sweep_chooses_by_the_headline_in_its_direction(tmp_path: Path) -> Non
     assert "the final model's loss on validation data" in sweeps.document(what, best, 3, tmp_path)
     assert config.read(_written(tmp_path / "best.toml", sweeps.document(what, best, 3, tmp_path))).evaluate.headline
     (what.folder(tmp_path, what.trials[0], 0) / "evaluation.json").write_text('{"accuracy": 0.9}')
-    with pytest.raises(RunError, match=r"evaluation\.json holds no loss \(it is not there\)"):
+    with pytest.raises(RunError, match=r"evaluation\.json holds no loss \(it is missing\)"):
         sweeps.results(what, tmp_path, set())
 
 

@@ -105,7 +105,7 @@ def test_expected_figures_follow_from_confusion_and_mix(tmp_path: Path) -> None:
             assert values == [None] * 4
             assert "headlines" not in lines(out)[-1]
             page = write([out], tmp_path / "report.html").read_text()
-            assert "The AUROC is not known device by device" in page
+            assert "The AUROC is not recorded per device" in page
             assert "Expected accuracy per device" in page
             continue
         table = np.array(told["confusion"], float)

@@ -81,8 +81,7 @@ def test_the_same_network_is_the_trained_one(tmp_path: Path, caplog: pytest.LogC
     model = trained(tmp_path)
     assert bits(begun(tmp_path).flat) == bits(model.flat)
     assert caplog.messages == [
-        f"model.init_from: 10 of 10 tensors are those of {tmp_path / 'model.safetensors'} (round 3); none is begun "
-        "afresh."
+        f"model.init_from: 10 of 10 tensors are from {tmp_path / 'model.safetensors'} (round 3); none is random."
     ]
     assert bits(begun(tmp_path / "model.safetensors").flat) == bits(model.flat)
 
@@ -98,7 +97,7 @@ def test_a_gated_head_begins_afresh_on_a_trained_extractor(tmp_path: Path, caplo
     assert bits(network.flat[: head.start]) == bits(model.flat[: head.start])
     assert bits(network.flat[head]) == bits(fresh.flat[head])
     assert "8 of 15 tensors" in caplog.text
-    assert "begun afresh: 11.gates.0.weight, 11.gates.0.bias, 11.gates.1.weight and 4 more." in caplog.text
+    assert "random: 11.gates.0.weight, 11.gates.0.bias, 11.gates.1.weight and 4 more." in caplog.text
 
 
 def test_a_gated_model_goes_on_and_gives_its_extractor_to_others(tmp_path: Path) -> None:
@@ -204,7 +203,7 @@ def test_a_run_begins_with_the_model_and_says_it_from_its_own_folder(command: Co
     first = command.folder / "out"
     said = command("run", "tiny.toml", "--ranks", "1", "--out", "on/it", "--set", "model.init_from=out", *STILL)
     assert said.code == 0, said.err
-    assert "2 of 2 tensors are those of out/model.safetensors (round 3)" in said.err
+    assert "2 of 2 tensors are from out/model.safetensors (round 3)" in said.err
     second = command.folder / "on" / "it"
     assert 'init_from = "../../out"' in (second / "experiment.toml").read_text()
     before, after = (load_file(one / "model.safetensors") for one in (first, second))
@@ -225,7 +224,7 @@ def test_a_resume_needs_the_model_it_began_with(command: Command) -> None:
     kept = model.read_bytes()
     model.write_bytes(kept.replace(b'\\"round\\": 3', b'\\"round\\": 4'))
     assert model.read_bytes() != kept
-    command.refused(command(*moved, "--resume"), "was begun differently: provenance.init_sha256: ")
+    command.refused(command(*moved, "--resume"), "was started differently: provenance.init_sha256: ")
     model.write_bytes(kept)
     assert command(*moved, "--resume").code == 0  # it is the same model in another place
     command.refused(command(*begun_[:-4], "--resume"), "init_sha256", "→ not set")

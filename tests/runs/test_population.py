@@ -240,7 +240,7 @@ def test_a_large_park_is_priced_and_drawn(command: Command) -> None:
 def test_what_procedural_data_refuse(command: Command) -> None:
     (command.folder / "many.toml").write_text(RUN)
     for change, words in {
-        'data.partition={kind="iid"}': "made device by device",
+        'data.partition={kind="iid"}': "generated device by device",
         "data.name=labels": 'procedural has the settings of name = "procedural"',
         "data.procedural={skew=1.5}": "data.procedural.skew = 1.5: must be from 0 to 1",
         "data.procedural={classes=1}": "data.procedural.classes = 1",
@@ -249,7 +249,7 @@ def test_what_procedural_data_refuse(command: Command) -> None:
         "data.procedural={test_samples=0}": "data.procedural.test_samples",
     }.items():
         command.refused(command("run", "many.toml", "--set", change, "--out", "refused"), words)
-    with pytest.raises(SettingError, match="the data were made for 20000"):
+    with pytest.raises(SettingError, match="the data were generated for 20000"):
         build(DATA, devices=5)
 
 

@@ -249,7 +249,7 @@ def test_moving_statistics_are_refused() -> None:
 def test_a_budget_without_noise_and_one_that_the_first_round_exceeds(tmp_path: Path, command: Command) -> None:
     plain = command("run", "tiny.toml", "--until", "epsilon=8")
     assert plain.code == 2
-    assert "needs models that carry noise" in plain.err
+    assert "needs models with noise" in plain.err
     first = command("run", str(file(tmp_path)), "--out", str(tmp_path / "first"), "--until", "epsilon=0.1")
     assert first.code == 2
     assert "Raise mix.noise" in first.err

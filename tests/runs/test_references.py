@@ -362,13 +362,13 @@ def test_what_sends_nothing_is_refused_where_it_has_no_meaning(command: Command)
         "method.mix=median": "aggregates no models",
         "method.server=adam": "aggregates no models",
         "method.objective.kind=contrastive": "its devices keep tensors between visits already",
-        "network.profile=lte-cat-m2": "visits that send nothing have no price",
+        "network.profile=lte-cat-m2": "visits without a result have no price",
     }.items():
         command.refused(command.set("method.name=local-only", words), message)
     command.refused(command.set("method.name=scikit-learn"), "it is a reference that is fitted once")
     command.refused(
         command("compare", "tiny.toml", "--methods", "fedavg,local-only", "--references"),
-        "method 'local-only' is one of the --references",
+        "method 'local-only' is also one of the --references",
     )
     assert command.set("method.name=local-only").code == 0
     command.refused(command("predict", "out", "tiny.toml"), "out has no model: it is a reference")
@@ -446,4 +446,4 @@ def test_references_of_a_run_stop_where_it_did_and_go_on_with_it(command: Comman
 def test_a_reference_has_no_references(command: Command) -> None:
     plant(command.folder)
     said = command("run", "plant.toml", "--set", 'method.name="local-only"', "--references")
-    command.refused(said, "leave one of the two out")
+    command.refused(said, "leave out one of the two")

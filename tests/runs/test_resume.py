@@ -94,7 +94,7 @@ def test_a_flipped_bit_in_a_checkpoint_changes_no_bit_of_the_run(
     assert (f"{Path(point).name}/" in said.err) == (point == NEW)
     if point == NEW:
         assert name in said.err
-        assert "The run resumes from round 2, whose checkpoint is good." in said.err
+        assert "The run resumes from the checkpoint of round 2." in said.err
 
 
 @pytest.mark.parametrize("device", range(4))
@@ -107,7 +107,7 @@ def test_a_flipped_bit_in_a_devices_memory_changes_no_bit_of_the_run(
     said = resumed(command)
     assert said.code == 0, said.err
     assert bits(cut) == bits(runs / "whole")
-    assert (path.name in said.err) == ("resumes from round 2" in said.err) == (point == NEW)
+    assert (path.name in said.err) == ("resumes from the checkpoint of round 2" in said.err) == (point == NEW)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -238,7 +238,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], tuple[str, ...], int, str]] = {
     "no experiment": (lambda out: (out / "experiment.toml").unlink(), (), 2, "holds no run"),
     "an experiment that is not TOML": (
         lambda out: (out / "experiment.toml").write_text("a = ") and None, (), 2,
-        "holds no run that could be resumed: experiment",
+        "holds no run to resume: experiment",
     ),
 }  # fmt: skip
 

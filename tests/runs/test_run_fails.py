@@ -141,7 +141,7 @@ def test_more_ranks_than_cores_and_branches_are_told_and_work(tmp_path: Path) ->
     got = subprocess.run([sys.executable, "-c", ONE_CORE, *words], cwd=tmp_path, capture_output=True, text=True)
     assert got.returncode == 0, got.stderr
     assert "2 ranks on 1 cores: ranks will share cores" in got.stderr
-    assert "2 ranks, but this plan has work for 1 at a time: the others wait." in got.stderr
+    assert "2 ranks, but this plan has parallel work for 1: the others are idle." in got.stderr
     assert len(lines(tmp_path / "two")) == 3
 
 

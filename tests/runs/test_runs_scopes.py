@@ -145,8 +145,8 @@ def test_a_part_that_has_no_price_is_refused_by_name() -> None:
         return str(caught.value)
 
     unknown = said(model={"name": "scoped:convolved"}, network={"profile": "lte-cat-m2"})
-    assert "the network's classifier is not known. Name its layer with model.classifier." in unknown
-    assert "radio.payload_nats fixes" in said(network={"profile": "rafed"})
+    assert "the network's classifier is unknown. Name its layer with model.classifier." in unknown
+    assert "radio.payload_nats sets" in said(network={"profile": "rafed"})
 
 
 def test_a_server_that_steps_is_refused() -> None:

@@ -56,7 +56,7 @@ def test_a_smaller_budget_is_drawn_for_everybody() -> None:
 def test_budgets_that_cannot_be_equal() -> None:
     with pytest.raises(SettingError, match=r"--trials 4: .* fedavg 3, fedsr 6 points.* at most 3"):
         planned("work.lr=0.1,0.2,0.3", "methods.fedsr.laps=1,2", trials=4)
-    with pytest.raises(SettingError, match=r"'fedavg' has nothing to choose from \(points: fedavg 1, fedsr 2\)"):
+    with pytest.raises(SettingError, match=r"'fedavg' has only one point \(points: fedavg 1, fedsr 2\)"):
         planned("methods.fedsr.laps=1,2")
     assert planned("methods.fedsr.laps=1,2", trials=1).budget == 1
     with pytest.raises(SettingError, match="--trials = 0"):
@@ -272,7 +272,7 @@ def test_points_left_out_are_told(command: Command) -> None:
 REFUSED = {
     "--grid data.name=a,b": "a sweep chooses settings of methods",
     "--grid work.lr=0.1,0.2 --trials 3": "--trials of at most 2",
-    "--grid work.lr=0.1,0.2 --seeds 0,0": "--seeds 0,0: give each once",
+    "--grid work.lr=0.1,0.2 --seeds 0,0": "--seeds 0,0: give at least one entry, and each only once",
     "--grid work.lr=0.1,0.2 --seeds=-1": "seed = -1",
     "--grid work.lr=0.1,0.2 --ranks 0": "--ranks 0: must be 1 to 64.",
     "--grid work.lr=0.1,0.2 --set evaluate.validation=1.0": "evaluate.validation = 1.0",
@@ -289,7 +289,7 @@ def test_sweep_refuses(command: Command, words: str, message: str) -> None:
 def test_a_folder_with_runs_is_not_overwritten(command: Command) -> None:
     assert command(*SWEEP, "--out", "all", "--stop-after", "1").code == 0
     said = command(*SWEEP, "--out", "all")
-    command.refused(said, "already holds a run. Go on with --resume")
+    command.refused(said, "already holds a run. Continue it with --resume")
     other = command(*SWEEP[:-1], "work.lr=0.3,0.004", "--out", "all", "--resume")
     assert other.code == 2
-    assert "was begun differently: methods.fedavg.work.lr: 0.003 → 0.004" in other.err
+    assert "was started differently: methods.fedavg.work.lr: 0.003 → 0.004" in other.err

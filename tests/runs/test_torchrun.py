@@ -70,7 +70,7 @@ def test_a_job_started_again_goes_on_from_the_checkpoint(tmp_path: Path, rank: i
     options = ("--nproc-per-node", "2", "--max-restarts", "1", "--monitor-interval", "0.2")
     done = job(tmp_path, DIES.format(rank=rank), "--out", "out", options=options)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("torchrun started this job again") == 1, done.stderr
+    assert done.stderr.count("torchrun restarted this job") == 1, done.stderr
     assert figures(tmp_path / "out") == calm(tmp_path)
 
 
@@ -144,7 +144,7 @@ def test_idle_ranks_change_nothing(command: Command) -> None:
 def test_idle_ranks_of_a_job_change_nothing(tmp_path: Path) -> None:
     done = job(tmp_path, "", "--out", "out", options=("--nproc-per-node", "8"))  # six devices
     assert done.returncode == 0, done.stderr
-    assert "8 ranks, but this plan has work for 6 at a time" in done.stderr
+    assert "8 ranks, but this plan has parallel work for 6" in done.stderr
     assert figures(tmp_path / "out") == calm(tmp_path)
 
 
@@ -214,7 +214,7 @@ def test_two_hosts_with_a_rank_each_are_one_host(hosts: tuple[str, str], tmp_pat
 def test_a_death_on_one_of_two_hosts_is_made_good(hosts: tuple[str, str], tmp_path: Path) -> None:
     options = ("--max-restarts", "2", "--monitor-interval", "0.2")
     said = ended(on_hosts(hosts, tmp_path, DIES.format(rank=1), "--out", "out", options=options), tmp_path)
-    assert "torchrun started this job again" in said, said
+    assert "torchrun restarted this job" in said, said
     assert figures(tmp_path / "out") == calm(tmp_path), said
 
 
@@ -223,5 +223,5 @@ def test_hosts_without_restarts_say_what_became_of_the_other(hosts: tuple[str, s
     jobs = on_hosts(hosts, tmp_path, DIES.format(rank=1), "--out", "out")
     said = ended(jobs, tmp_path)
     assert all(one.poll() for one in jobs), said
-    assert "error: a rank on this or another host died, or cannot be reached" in said, said
+    assert "error: a rank on this or another host died or is not reachable" in said, said
     assert 0 < len(lines(tmp_path / "out")) < 40

@@ -1,1 +1,1 @@
-"""Runs: the loop, the ledger, checkpoints."""
+"""Runs of experiments: their loop, ledger, checkpoints and results."""

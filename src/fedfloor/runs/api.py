@@ -1,4 +1,4 @@
-"""A run from Python: :func:`run`, its :class:`Run`, and its display in a notebook."""
+"""The Python interface to runs: :func:`run`, its :class:`Run`, and its display in a notebook."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from fedfloor.runs.orders import Limits, Orders
 
 WIDTH, HEIGHT = 460.0, 210.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 14.0, 12.0, 40.0
-CURVE = "#2b7bd1"  # seen on white and on near-black
+CURVE = "#2b7bd1"  # visible on white and on near-black
 
 
 def html(folder: Path, stopped: str, lines: Sequence[Line]) -> str:
-    """Return a run as HTML: its last figures, its headline against rounds, and its folder."""
+    """Return a run as HTML: its last metrics, its headline against rounds, and its folder."""
     figure = named(lines[-1].headline[0]) if lines else ACCURACY
     scored = [(line, value) for line in lines if (value := figure.read(line)) is not None]
     head = f"<p><b>{escape(folder.name)}</b>: {escape(stopped)}"
@@ -40,7 +40,7 @@ def html(folder: Path, stopped: str, lines: Sequence[Line]) -> str:
 
 
 def curve(points: Sequence[tuple[int, float]], figure: Figure = ACCURACY) -> str:
-    """Draw a figure against rounds as SVG; text and grid take the colour of the surrounding text.
+    """Return a metric against rounds as SVG; text and grid have the colour of the surrounding text.
 
     >>> curve([(1, 0.5), (2, 0.75)]).count("<circle")
     2
@@ -88,8 +88,8 @@ class Run:
 
     Attributes:
         folder: the folder of its ledger, model and checkpoints.
-        stopped: ``"finished"``, ``"stopped"`` (a limit) or ``"interrupted"``.
-        lines: its ledger; empty on the other ranks of a ``torchrun`` job.
+        stopped: reason of the end: ``"finished"``, ``"stopped"`` (a limit) or ``"interrupted"``.
+        lines: its ledger; empty on ranks of a ``torchrun`` job other than the first.
     """
 
     folder: Path
@@ -98,28 +98,28 @@ class Run:
 
     @property
     def accuracy(self) -> float | None:
-        """Accuracy of the global model at the last evaluation."""
+        """Accuracy of the global model at the last evaluation; None without an evaluation."""
         values = [line.accuracy for line in self.lines if line.accuracy is not None]
         return values[-1] if values else None
 
     @property
     def headline(self) -> tuple[str, float | None]:
-        """Name and value, at the last evaluation, of the metric by which the run is judged; ``[evaluate] headline``."""
+        """Name of the headline metric, ``[evaluate] headline``, and its value at the last evaluation."""
         values = [line.headline for line in self.lines if line.headline[1] is not None]
         return values[-1] if values else ("accuracy", None)
 
     @property
     def evaluation(self) -> dict[str, Any]:
-        """The final model on the test data: ``evaluation.json``, with the confusion matrix, devices and factories.
+        """The evaluation of the final model, ``evaluation.json``, with the confusion matrix, devices and factories.
 
-        Devices that only train have a ``role`` in it and no accuracy.
+        Devices that only train have a ``role`` and no accuracy.
         """
         body: dict[str, Any] = json.loads((self.folder / "evaluation.json").read_text(encoding="utf-8"))
         return body
 
     @property
     def model(self) -> Path:
-        """The trained model, a safetensors file."""
+        """The path of the trained model, a safetensors file."""
         return self.folder / "model.safetensors"
 
     def _repr_html_(self) -> str:
@@ -141,16 +141,16 @@ def run(
 
     Args:
         experiment: the experiment.
-        out: the run's folder; ``runs/NAME`` where it is left out.
-        ranks: processes; as many as there are cores where it is left out.
-        resume: go on from the folder's last checkpoint.
-        force: resume in spite of a changed experiment, version or CPU.
-        limits: when to stop early.
+        out: the run's folder; default: ``runs/NAME``.
+        ranks: number of processes; default: :func:`default_ranks`.
+        resume: whether to continue from the folder's last checkpoint.
+        force: whether to resume in spite of a changed experiment, version or CPU.
+        limits: conditions for an early stop.
         report: called with each ledger line.
 
     Raises:
-        SettingError: something in the experiment is wrong.
-        RunError: the run failed; its last checkpoint stays.
+    SettingError: a setting of the experiment is wrong; the message names it.
+    RunError: the run failed; its last checkpoint is kept.
     """
     folder = Path(out) if out is not None else Path("runs") / experiment.name
     orders = Orders(folder, resume, force, limits or Limits())

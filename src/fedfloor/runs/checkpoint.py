@@ -1,4 +1,4 @@
-"""Checkpoints of a run: its state after a round, and the best round's model where samples are held out."""
+"""Checkpoints of a run: its state after a round, and the best round's model if samples are held out."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Best:
     """The model of the best round on validation data so far.
 
     Attributes:
-        value, loss: its values on validation data; None where the figure is not defined on them.
+        value, loss: its headline, None if undefined, and its loss on validation data.
     """
 
-    round: int  # its number; only rounds with an evaluation are compared
-    figure: str  # by which it is the best, and then by the loss
+    round: int  # the round; only evaluated rounds are compared
+    figure: str  # the headline; ties are decided by the loss
     value: float | None
     loss: float
     model: Tensor  # flat, [P]
@@ -52,13 +52,13 @@ class Best:
 
     @classmethod
     def of(cls, about: Mapping[str, Any], model: Tensor) -> Best:
-        """Return a model with its :attr:`about`."""
+        """Return the inverse of :attr:`about`."""
         return cls(int(about["round"]), str(about["figure"]), about["value"], float(about["loss"]), model)
 
 
 def held_out(experiment: Experiment, park: Park) -> Park | None:
-    """Return the park whose test samples are those held out for validation; None where there are none."""
-    on = experiment.evaluate.on  # where samples are held out for a threshold alone, the last model is the run's
+    """Return the park with the samples held out for validation as test samples; None if there are none."""
+    on = experiment.evaluate.on  # samples held out only for a threshold do not choose a model
     return park if on == "validation" else park.validating if on == "both" else None
 
 
@@ -85,17 +85,17 @@ log = logging.getLogger(__name__)
 KEPT = 2
 TENSORS, ABOUT, DIGESTS = "state.safetensors", "state.json", "SHA256SUMS"
 BEST = "best.w"
-FORMAT = 2  # with digests; a checkpoint of an earlier release has none, and no format either
+FORMAT = 2  # with digests; earlier releases had no digests and no format
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run after a round.
+    """The state of a run after a round.
 
     Attributes:
-        reports: device → the number of times it reported a census so far, where these carry noise.
-        holders: the devices that hold the model's frozen part as it is, where rounds are priced.
-        updates: scope → device → its greatest recent lengths, where the length of updates is limited.
+        reports: device → number of its census reports so far, if these are noisy.
+        holders: the devices with the current frozen part of the model, if rounds are priced.
+        updates: scope → device → its greatest recent lengths, if the length of updates is limited.
     """
 
     round: int  # the last finished round
@@ -104,15 +104,15 @@ class Checkpoint:
     receipts: tuple[Receipt, ...]  # the last round's
     memory: dict[int, str]  # device → digest of its memory
     line: Line | None = None  # the last round's ledger line, because a kill can fall between checkpoint and ledger
-    visits: Mapping[int, int] = field(default_factory=dict)  # device → how often it was trained so far
+    visits: Mapping[int, int] = field(default_factory=dict)  # device → number of local updates so far
     reports: Mapping[int, int] = field(default_factory=dict)
     holders: frozenset[int] = frozenset()
     updates: Mapping[str, Mapping[int, Longest]] = field(default_factory=dict)
-    best: Best | None = None  # the model of the best round, where validation data are held out
+    best: Best | None = None  # the model of the best round, if validation data are held out
 
 
 def save_to(folder: Path, point: Checkpoint) -> None:
-    """Write a checkpoint, unless that round has one, and delete all but the last two."""
+    """Write a checkpoint unless the round has one, and delete all except the last two."""
     place = folder / _name(point.round)
     temporary = folder / f".{place.name}.part"
     if place.exists():
@@ -153,7 +153,7 @@ def save_to(folder: Path, point: Checkpoint) -> None:
 
 
 def latest(folder: Path, memory: Path | None = None, *, warn: bool = True) -> Checkpoint | None:
-    """Load the newest checkpoint that is undamaged, or None where there is none yet.
+    """Return the newest undamaged checkpoint, or None if there is none yet.
 
     Raises:
         RunError: all checkpoints are damaged; names the files.
@@ -166,18 +166,18 @@ def latest(folder: Path, memory: Path | None = None, *, warn: bool = True) -> Ch
             damage.append(str(error).removesuffix("."))
             continue
         if damage and warn:
-            log.warning("%s. The run resumes from round %d, whose checkpoint is good.", "; ".join(damage), point.round)
+            log.warning("%s. The run resumes from the checkpoint of round %d.", "; ".join(damage), point.round)
         return point
     if damage:
         raise RunError(
-            f"no checkpoint of this run is good: {'; '.join(damage)}. Nothing was changed. Put the damaged files back "
-            "from a copy, or begin again with another --out."
+            f"no checkpoint of this run is usable: {'; '.join(damage)}. Nothing was changed. Restore the damaged "
+            "files from a copy, or start again with another --out."
         )
     return None
 
 
 def discard_after(folder: Path, number: int) -> None:
-    """Delete the checkpoints of rounds after ``number``: damaged ones, which :func:`latest` skipped."""
+    """Delete the checkpoints of rounds after ``number``, which :func:`latest` skipped as damaged."""
     for place in _all(folder):
         if place.name > _name(number):
             try:
@@ -187,15 +187,15 @@ def discard_after(folder: Path, number: int) -> None:
 
 
 def memories(folder: Path) -> set[str]:
-    """Return the digests of device memories that the kept checkpoints name."""
+    """Return the digests of device memories to which the kept checkpoints refer."""
     return set().union(*named(folder).values())
 
 
 def named(folder: Path) -> dict[int, set[str]]:
-    """Return for each device the digests of its memories that the kept checkpoints name, if they can be read."""
+    """Return device → digests of its memories to which the readable kept checkpoints refer."""
     digests: dict[int, set[str]] = {}
-    for place in _all(folder)[-KEPT:]:  # a kill may have left some of an older one
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # it is damaged
+    for place in _all(folder)[-KEPT:]:  # a kill may have left files of an older checkpoint
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # the checkpoint is damaged
             for device, digest in json.loads((place / ABOUT).read_bytes())["memory"].items():
                 digests.setdefault(int(device), set()).add(digest)
     return digests
@@ -210,7 +210,7 @@ def _name(number: int) -> str:
 
 
 def _load(place: Path, memory: Path | None = None) -> Checkpoint:
-    """Read a checkpoint; RunError names its missing or damaged file, or a device's memory."""
+    """Return a checkpoint from its folder; a RunError names a missing or damaged file or device memory."""
     path = place / DIGESTS
     try:
         listed = path.read_text(encoding="ascii").splitlines() if path.exists() else []

@@ -37,13 +37,13 @@ from fedfloor.runs import folder
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.orders import Limits
 
-FLOAT_BYTES = 4  # of a number of a sample that is trained on
+FLOAT_BYTES = 4  # bytes of a value of a sample in training
 
 
 def agree(
     team: Team, experiment: Experiment, park: Park, point: Checkpoint | None, start: dict[str, torch.Tensor]
 ) -> None:
-    """Refuse ranks that differ in experiment, versions, checkpoint or first model, as hosts' files may differ."""
+    """Raise an error if ranks differ in experiment, versions, checkpoint or initial model, as hosts' files may."""
     plain = replace(  # the data have a digest, and so has the first model
         experiment,
         provenance={},
@@ -51,7 +51,7 @@ def agree(
         model=replace(experiment.model, init_from=None),
     )
     whole = toml_text(resolved(plain), "the resolved experiment")
-    whole.get("network", {}).pop("profile", None)  # its content is resolved there
+    whole.get("network", {}).pop("profile", None)  # its content is part of the resolved experiment
     mine = {
         "experiment": whole,
         "versions": {k: v for k, v in folder.provenance(park.dataset.digest).items() if k not in folder.FREE},
@@ -64,12 +64,12 @@ def agree(
             if value != theirs[0][name]:
                 raise SettingError(
                     f"rank {rank} differs from rank 0 in its {name}: {_difference(value, theirs[0][name])}. All hosts "
-                    "need the same files, versions and kind of CPU, and must see the same run's folder."
+                    "need the same files, versions and kind of CPU, and access to the same run's folder."
                 )
 
 
 def _difference(mine: object, other: object) -> str:
-    """Describe a difference; of tables only the keys that differ."""
+    """Return a description of a difference; for tables, of the keys that differ."""
     if not isinstance(mine, Mapping) or not isinstance(other, Mapping):
         return f"{mine} instead of {other}"
     mine, theirs = folder.flat(mine), folder.flat(other)
@@ -78,7 +78,7 @@ def _difference(mine: object, other: object) -> str:
 
 
 def budgets_fit(limits: Limits, *, priced: bool) -> None:
-    """Refuse a budget of seconds, bytes or joules for a run without prices, which it could never end."""
+    """Raise SettingError for a budget of seconds, bytes or joules if the run has no prices."""
     if limits.budgets and not priced:
         raise SettingError(
             f"{', '.join(limits.budgets)}: such a budget (--until, --at) needs a network, and the experiment has none, "
@@ -87,7 +87,7 @@ def budgets_fit(limits: Limits, *, priced: bool) -> None:
 
 
 def figures_fit(experiment: Experiment, park: Park, limits: Limits) -> None:
-    """Refuse a headline that the data do not define, and limits on figures that the run does not record."""
+    """Raise SettingError for a headline undefined on the data, or a limit on a metric that is not recorded."""
     headline, data = experiment.evaluate.figure, park.dataset
     fits(headline, data.classes, np.bincount(data.y_test, minlength=len(data.classes)), data.task.kind)
     known = {figure.name for figure in (*ALWAYS, *of_task(data.task.kind, lives=data.task.lives), headline)}
@@ -100,7 +100,7 @@ def figures_fit(experiment: Experiment, park: Park, limits: Limits) -> None:
 
 
 def memory_fits(experiment: Experiment, park: Park) -> None:
-    """Refuse devices with more samples than fit into memory during training: four bytes for each number of a sample."""
+    """Raise SettingError if a device's samples, at four bytes per value, do not fit into memory during training."""
     window, each = getattr(park.stream, "window", None), experiment.data.samples_per_device
     most = int(park.holdings.max())
     held = f"data.stream.window = {window}" if window else f"data.samples_per_device = {each}" if each else ""
@@ -115,7 +115,7 @@ def is_priced(experiment: Experiment) -> bool:
 
 
 def parts_there(engine: Engine, method: ConfiguredMethod) -> None:
-    """Refuse parts of another task, and a network without the parts that a method trains in any of its rounds."""
+    """Raise SettingError for parts of another task, or a network without the parts that a method trains."""
     if method.objective.needs_classes and engine.task.kind != "classification":
         name, given = to_spec(method.objective)
         raise SettingError(
@@ -128,40 +128,40 @@ def parts_there(engine: Engine, method: ConfiguredMethod) -> None:
         if engine.task.kind != "classification":
             raise SettingError(
                 f"method '{method.name}': its devices keep features by class, and data.task is '{engine.task.kind}'. "
-                f"Let them keep none (methods.{method.name}.memory = 0), or choose another method."
+                f"Disable this memory (methods.{method.name}.memory = 0), or choose another method."
             )
         local_update.require_head(engine, f"of method '{method.name}'")
 
 
 def method_fits(experiment: Experiment, method: ConfiguredMethod, park: Park, *, live: bool) -> None:
-    """Refuse a method or an evaluation that cannot be combined with real machines, or with decisions."""
+    """Raise SettingError for a method or evaluation that cannot be combined with real machines or decisions."""
     evaluate, name = experiment.evaluate, experiment.method.name
     if live and evaluate.coverage:
         raise SettingError("evaluate.coverage counts samples by class, and real devices keep theirs. Leave it out.")
     if evaluate.finetune is not None and (live or experiment.decide.asked):
         raise SettingError(
-            "evaluate.finetune trains every device's model before it is evaluated: for simulations without [decide]. "
-            "Leave it out."
+            "evaluate.finetune trains every device's model before it is evaluated: it is for simulations without "
+            "[decide]. Leave it out."
         )
     if live and (method.needs.cohorts or method.needs.separate):
         raise SettingError(
-            f"method '{name}' has several models at once or none that is shared, and real machines send each other "
-            "one. Simulate it, or choose another method, such as 'fedrep'."
+            f"method '{name}' has several models or no shared one, but real machines exchange a single model. "
+            "Simulate it, or choose another method, such as 'fedrep'."
         )
     if live and method.needs.own and park.dataset.task.calibrates:
         raise SettingError(
-            f"method '{name}' with data.task = '{park.dataset.task.kind}' gives each device a threshold of its own "
-            "model, which only simulations find. Choose another method."
+            f"method '{name}' with data.task = '{park.dataset.task.kind}' gives each device's model its own "
+            "threshold, which only simulations compute. Choose another method."
         )
     if method.needs.personal and experiment.decide.asked:
-        raise SettingError(f"method '{name}' has no one model to decide by: leave [decide] out.")
+        raise SettingError(f"method '{name}' has no single model for decisions: leave [decide] out.")
 
 
 def attacking(experiment: Experiment, park: Park, *, live: bool) -> AttackingExecutor:
     """Return the executor of a simulation with attackers.
 
     Raises:
-        SettingError: real machines, a task for which the attack is not defined, or devices that do not exist.
+        SettingError: the machines are real, the attack is undefined for the task, or a device does not exist.
     """
     attackers = cast(Attackers, experiment.faults.acting)
     if live:
@@ -179,39 +179,39 @@ def attacking(experiment: Experiment, park: Park, *, live: bool) -> AttackingExe
 
 
 def doubts(plan: Node) -> list[str]:
-    """Return the mixing rules of a plan for whose guarantee too few models meet, in words."""
+    """Return a message for each mixing rule of a plan that has too few models for its guarantee."""
     sentences = []
     for node in walk.mixes(plan):
         rule = mix.rule(node.mix, node.settings)
         many = len(node.children) if isinstance(node, Parallel) else node.how_many
         if rule.least <= many < rule.sound:
             sentences.append(
-                f"mix '{node.mix}' has {many} models to mix, and its guarantee needs {rule.sound}: models that agree "
-                "with each other can be taken for the honest ones."
+                f"mix '{node.mix}' has {many} models to mix, and its guarantee needs {rule.sound}: otherwise "
+                "colluding attackers can pass for honest devices."
             )
     return list(dict.fromkeys(sentences))
 
 
 def packet_fits(packet: Mapping[str, torch.Tensor], network: Network, objective: Objective) -> None:
-    """Refuse a checkpoint whose packet is another network's, or has no vector that the objective reads."""
+    """Raise an error for a checkpoint of another network, or without a vector that the objective needs."""
     name = to_spec(objective)[0]
     numbers, wanted = packet["w"].numel(), network.flat.numel()
     if numbers != wanted:
         raise SettingError(
-            f"the checkpoint's model has {numbers} numbers, this network {wanted}: it is of another network, or the "
-            f"gamma, head or gates that objective '{name}' adds are missing from it. Resume with the model and method "
-            "it was begun with, or start a new run with --out."
+            f"the checkpoint's model has {numbers} numbers, this network {wanted}: it is of another network, or lacks "
+            f"the gamma, head or gates that objective '{name}' adds. Resume with its model and method, or start a new "
+            "run with --out."
         )
     lacking = [vector for vector in objective.travels if vector not in packet]
     if lacking:
         raise SettingError(
             f"the checkpoint has no '{lacking[0]}', which objective '{name}' reads: another method wrote it. Resume "
-            "with the method it was begun with, or start a new run with --out."
+            "with that method, or start a new run with --out."
         )
 
 
 def batches_fit(experiment: Experiment, park: Park, largest: int) -> None:
-    """Refuse mini-batches that are larger than the data of the smallest device."""
+    """Raise SettingError for mini-batches that are larger than the data of the smallest device."""
     smallest = int(park.holdings.argmin())
     if largest <= park.holdings[smallest]:
         return

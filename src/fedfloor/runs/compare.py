@@ -1,4 +1,4 @@
-"""Several methods and seeds on equal terms: one folder, one run in it for each pair."""
+"""Comparisons of several methods and seeds: a folder with one run for each pair."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One of several runs, before its start.
+    """A planned run of a comparison.
 
     Args:
-        start: runs it and returns why it stopped, or None if it was left out; by default
+        start: carries out the run and returns why it stopped, or None if it was skipped; default:
             :func:`fedfloor.runs.launch.start`.
     """
 
-    label: str  # names it while it runs
-    experiment: Experiment  # the experiment that it runs
+    label: str  # shown while it runs
+    experiment: Experiment  # its experiment
     out: Path  # its folder
-    limits: Limits | None = None  # its own, in place of those of all runs
+    limits: Limits | None = None  # its own limits; None: the common ones
     start: Callable[[Experiment, Orders, int, Follow, Park, Callable[[], bool]], str | None] | None = None
 
 
 def planned_runs(experiment: Experiment, methods: Sequence[str], seeds: Sequence[int], out: Path) -> list[PlannedRun]:
-    """Return the runs of a comparison, seed by seed, so that a stopped comparison is fair to all methods."""
+    """Return the runs of a comparison, seed by seed, so that an interrupted comparison treats methods equally."""
     each_once("methods", methods)
     each_once("seeds", seeds)
     planned = []
@@ -50,9 +50,9 @@ def planned_runs(experiment: Experiment, methods: Sequence[str], seeds: Sequence
 
 
 def each_once(name: str, given: Sequence[object]) -> None:
-    """Refuse a list of the command line, such as ``--seeds``, that is empty or repeats an entry."""
+    """Raise SettingError for an option such as ``--seeds`` whose list is empty or has a duplicate."""
     if not given or len(set(given)) < len(given):
-        raise SettingError(f"--{name} {','.join(map(str, given))}: give each once, and at least one.")
+        raise SettingError(f"--{name} {','.join(map(str, given))}: give at least one entry, and each only once.")
 
 
 def carry_out(
@@ -60,17 +60,17 @@ def carry_out(
     follow: Callable[[PlannedRun], AbstractContextManager[Follow]], *, resume: bool, tolerant: bool = False,
     keep: bool = False, begin: Callable[[Sequence[PlannedRun], Park], None] | None = None,
 ) -> tuple[dict[Path, str], bool]:  # fmt: skip
-    """Carry out runs one after the other until all are done, or Ctrl-C; consecutive runs on the same park share it.
+    """Carry out runs one after the other until Ctrl-C; consecutive runs on the same park share it.
 
     Args:
-        limits: when a run without limits of its own stops early.
-        follow: entered when a run begins; returns the function that takes its ledger lines.
-        tolerant: continue with the next run where training diverges; that run stopped because it ``"diverged"``.
-        keep: keep the folder, with a note, also of a run that diverges in its first round.
-        begin: called with all runs and the first one's park before any of them begins.
+        limits: conditions for an early stop of runs without limits of their own.
+        follow: entered when a run begins; returns a function that is called with its ledger lines.
+        tolerant: whether to continue with the next run after divergence; the reason of the end is then ``"diverged"``.
+        keep: whether to keep the folder, with a note, of a run that diverges in its first round.
+        begin: called with all runs and the first one's park before the first run begins.
 
     Returns:
-        Folder → why its run stopped, in the order of execution; and whether all runs were done.
+        Folder → reason of its run's end, in the order of execution; and whether all runs were completed.
     """
     if launch.under_torchrun():
         raise SettingError("compare and sweep start their own processes: run them without torchrun, with --ranks.")
@@ -78,11 +78,11 @@ def carry_out(
         checks.budgets_fit(run.limits or limits, priced=checks.is_priced(run.experiment))
     existing = next((run.out for run in work if _exists(run)), None)
     if existing is not None and not resume:
-        raise SettingError(f"{existing} already holds a run. Go on with --resume, or give another folder with --out.")
+        raise SettingError(f"{existing} already holds a run. Continue it with --resume, or give another --out.")
     park: Park | None = None
     built_for: tuple[object, ...] = ()
     ends: dict[Path, str] = {}
-    with interrupts() as interrupted:  # also between two runs, and in a run's last round
+    with interrupts() as interrupted:  # Ctrl-C also counts between two runs, and in a run's last round
         for run in work:
             if ends and interrupted():
                 return ends, False

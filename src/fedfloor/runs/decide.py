@@ -1,4 +1,4 @@
-"""The models that a run writes, and the decision for each, chosen on validation data."""
+"""The final models of a run, with their decision thresholds, chosen on validation data."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Decided:
-    """A model that a run writes."""
+    """A final model of a run, with its decision."""
 
-    which: str  # the last round's, or the best one's
-    round: int  # its number
+    which: str  # "last" or "best" round
+    round: int  # number of the round
     model: Tensor  # flat, [P]
-    decision: Decision | None = None  # by its logits; None: the likeliest class
-    chosen: Mapping[str, Any] = field(default_factory=dict)  # figures of the decision on validation data, as JSON
-    figures: Mapping[str, Any] = field(default_factory=dict)  # figures of it where the run is evaluated, as JSON
+    decision: Decision | None = None  # from its logits; None: the likeliest class
+    chosen: Mapping[str, Any] = field(default_factory=dict)  # metrics of the decision on validation data, as JSON
+    figures: Mapping[str, Any] = field(default_factory=dict)  # its metrics on the run's evaluation data, as JSON
 
     @property
     def header(self) -> dict[str, Any]:
-        """The decision in the header of the model's file."""
+        """The fields on the decision in the header of the model's file."""
         return {} if self.decision is None else {**asdict(self.decision), "validation": dict(self.chosen)}
 
 
 def check(experiment: Experiment, park: Park, *, warn: bool) -> None:
-    """Refuse, before the first round, a decision that cannot be chosen on validation data."""
+    """Raise SettingError, before the first round, if a decision cannot be chosen on validation data."""
     if experiment.decide.asked and park.dataset.task != CLASSIFICATION:
-        raise SettingError(f"[decide] is for classes, and data.task is '{park.dataset.task.kind}'. Leave it out.")
+        raise SettingError(f"[decide] is for classes, but data.task is '{park.dataset.task.kind}'. Leave it out.")
     held = held_out(experiment, park)
     warning = decision.check(experiment.decide, park.dataset.classes, None if held is None else held.dataset.y_test)
     if warning and warn:
@@ -51,7 +51,7 @@ def check(experiment: Experiment, park: Park, *, warn: bool) -> None:
 
 
 def models(experiment: Experiment, engine: Engine, method: ConfiguredMethod, point: Checkpoint) -> list[Decided]:
-    """Return the last round's model and, where validation data are held out, the best one's; call it on every rank."""
+    """Return the last round's model and, with validation data, the best round's; to be called on every rank."""
     kept = [_decided("last", point.round, point.state.packet["w"], experiment, engine)]
     if point.best is not None:
         best = point.best
@@ -82,7 +82,7 @@ def _decided(which: str, number: int, model: Tensor, experiment: Experiment, eng
 
 
 def about(made: Sequence[Decided]) -> dict[str, Any]:
-    """Return the entries of ``evaluation.json`` about decisions and the best round's model."""
+    """Return the entries of ``evaluation.json`` on decisions and on the best round's model."""
     last, best = made[0], {model.which: model for model in made}.get("best")
     entries: dict[str, Any] = {} if last.decision is None else {"decide": {**last.header, **last.figures}}
     if best is not None:
@@ -99,7 +99,7 @@ def _note(experiment: Experiment, made: Sequence[Decided]) -> None:
         if decision is None or (model.which == "best" and model.round == made[0].round):
             continue
         if chosen.get("missed_rule"):
-            log.warning("decide: no threshold keeps the rule (%s); the most precise one is kept.", chosen["by"])
+            log.warning("decide: no threshold satisfies the rule (%s); the most precise one is used.", chosen["by"])
         decided, likeliest = model.figures["decided"], model.figures["likeliest"]
         log.info(
             "decide: '%s' where its probability is at least %.4g (%s; chosen on %d validation samples, %d of them "

@@ -1,4 +1,4 @@
-"""A run's folder: its lock, its record of versions and hardware, and the check that a resume fits it."""
+"""The folder of a run: its lock, its record of versions and hardware, and the checks before a resume."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from fedfloor.network.profile import LINKS
 
 @contextmanager
 def owned(folder: Path, keep: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Own a run's folder while the body runs: one process at a time.
+    """Lock a run's folder for this process while the body runs.
 
-    Where the body fails before its first round is on disk, the folder is left as it was found.
+    If the body fails before its first round is on disk, the folder is restored to its earlier state.
 
     Args:
         folder: the run's folder.
-        keep: errors after which it stays as the body left it.
+        keep: errors after which the folder is not restored.
     """
     from filelock import FileLock, Timeout
 
@@ -41,7 +41,7 @@ def owned(folder: Path, keep: tuple[type[Exception], ...] = ()) -> Iterator[None
         lock.acquire(timeout=0)
     except Timeout:
         raise SettingError(
-            f"another process is working in {folder}. Wait for it, stop it, or give another folder with --out."
+            f"another process is using {folder}. Wait for its end, stop it, or give another folder with --out."
         ) from None
     except OSError as error:
         raise SettingError(
@@ -56,7 +56,7 @@ def owned(folder: Path, keep: tuple[type[Exception], ...] = ()) -> Iterator[None
                     shutil.rmtree(path, ignore_errors=True)
                 else:
                     path.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # other files may have been put there
+            with contextlib.suppress(OSError):  # the folder may hold other files
                 for place in made:
                     place.rmdir()
         raise
@@ -70,7 +70,7 @@ def _begun(folder: Path) -> bool:
 
 
 def write(path: Path, data: bytes | str) -> None:
-    """Write a file whole or not at all: under a temporary name, then renamed."""
+    """Write a file atomically, by renaming a temporary file."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with temporary.open("wb") as file:
@@ -84,7 +84,7 @@ def write(path: Path, data: bytes | str) -> None:
 
 
 def flush(path: Path) -> None:
-    """Write a file, or the entries of a folder, through to the disk."""
+    """Flush a file, or the entries of a folder, to the disk."""
     if path.exists():
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -94,7 +94,7 @@ def flush(path: Path) -> None:
 
 
 def provenance(data_digest: str) -> dict[str, Any]:
-    """Return the further facts that determine a run's bits: versions, the kind of CPU, the data."""
+    """Return the facts besides the experiment that determine a run's bits: versions, kind of CPU, data."""
     import numpy
     import torch
 
@@ -110,25 +110,25 @@ def provenance(data_digest: str) -> dict[str, Any]:
     }
 
 
-# differences that do not change results; data and first model have hashes of their own, networks all their numbers
+# differences that do not change results, as data and initial model have hashes and networks all their numbers
 FREE = {"data.root", "data.path", "data.test", "model.init_from", "network.profile", "python", "cores"}
 FREE |= {f"network.{table}.source" for table in (*LINKS, "devices", "radio")}
 
 
 def check_same(folder: Path, document: str, *, force: bool) -> None:
-    """Check that a resume continues the experiment that the folder began.
+    """Check that a resume continues the same experiment as the folder's run.
 
-    Settings that did not exist when it began count as set to their defaults. Another release is a difference.
+    Settings that did not exist when the run began count as defaults. Another release counts as a difference.
     """
     path = folder / "experiment.toml"
     try:
         before = flat(toml(path, "experiment"))
     except SettingError as error:
-        raise SettingError(f"{folder} holds no run that could be resumed: {error}") from error
+        raise SettingError(f"{folder} holds no run to resume: {error}") from error
     now = flat(toml_text(document, "the resolved experiment"))
     try:
         known = flat(toml_text(resolved(read(path), path.parent), str(path)))
-    except SettingError:  # it has a setting that no longer exists: compared as text
+    except SettingError:  # a setting no longer exists: compared as text
         known = {}
     before = {key: value for key, value in before.items() if not known or key in known or key in now}
     before |= {key: value for key, value in known.items() if key in now and key not in before}
@@ -140,13 +140,13 @@ def check_same(folder: Path, document: str, *, force: bool) -> None:
     if changed and not force:
         data = ", with other data" if any(line.startswith("provenance.data_sha256") for line in changed) else ""
         raise SettingError(
-            f"the run in {folder} was begun differently{data}: {'; '.join(changed)}. "
-            "Resume it unchanged, start a new one with --out, or let `fedfloor run` go on all the same with --force."
+            f"the run in {folder} was started differently{data}: {'; '.join(changed)}. Resume it unchanged, start a "
+            "new one with --out, or continue it nevertheless with `fedfloor run --force`."
         )
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a table of tables as one, its keys joined by dots.
+    """Return nested tables as one table, with keys joined by dots.
 
     >>> flat({"a": 1, "b": {"c": {"d": 2}}})
     {'a': 1, 'b.c.d': 2}
@@ -158,5 +158,5 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as JSON, whole or not at all."""
+    """Write a value as a JSON file, atomically."""
     write(path, json.dumps(value, separators=(",", ":")))

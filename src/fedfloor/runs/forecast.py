@@ -1,4 +1,4 @@
-"""A run walked without training: plans, their prices and previews; and a finished run's rounds on another network."""
+"""Simulation of a run without training: plans, previews and prices, also of finished runs on another network."""
 
 from __future__ import annotations
 
@@ -56,31 +56,31 @@ from fedfloor.runs.pricing import Tariff
 
 log = logging.getLogger(__name__)
 
-UNEQUAL = 1.5  # times as many passes as another method
+UNEQUAL = 1.5  # ratio of passes between methods from which a note is logged
 
 
 @dataclass(frozen=True)
 class ForecastRound:
-    """A round without training.
+    """A planned and priced round without training.
 
     Args:
-        normalised: before round 1, of the normalisation's questions, which ``price`` does not contain.
+        normalised: price of the normalisation's surveys before round 1, not contained in ``price``.
     """
 
-    number: int  # 0: the method's first questions
-    plan: Node  # resolved
+    number: int  # 0: the method's initial questions
+    plan: Node  # with all choices made
     price: Price  # of the plan
     normalised: Price | None = None
 
 
 def rounds(experiment: Experiment, park: Park, last: int, state: State | None = None) -> Iterator[ForecastRound]:
-    """Price the rounds of an experiment up to ``last``, for methods whose plans do not depend on training's results.
+    """Yield the priced rounds of an experiment up to ``last``, for methods whose plans do not depend on training.
 
     Args:
-        state: the method's first one. Default: from pretended answers to its first questions.
+        state: the method's initial state; default: from placeholder answers to its initial questions.
 
     Raises:
-        SettingError: the experiment names no network.
+        SettingError: the experiment has no network.
     """
     run = _Planner(experiment, park)
     if run.costs is None:
@@ -104,14 +104,14 @@ def rounds(experiment: Experiment, park: Park, last: int, state: State | None = 
 
 
 def first_round(experiment: Experiment, park: Park) -> Node:
-    """Return the first round's plan, resolved."""
+    """Return the plan of the first round with all choices made."""
     run = _Planner(experiment, park)
     run.begin()
     return run.advance(1, run.plan(1), loss_chance=0.0)
 
 
 def passes(experiment: Experiment, park: Park) -> float:
-    """Return the number of times that the first round goes through the samples of the devices that it visits.
+    """Return the mean number of passes over the samples of a visited device in the first round.
 
     Raises:
         SettingError: the method's plan depends on the results of training.
@@ -127,7 +127,7 @@ def passes(experiment: Experiment, park: Park) -> float:
 
 
 def warn_of_unequal_passes(runs: Sequence[PlannedRun], park: Park) -> None:
-    """Log a note where the runs of a comparison differ in their passes over devices' samples in a round."""
+    """Log a note if the runs of a comparison differ in their passes over devices' samples in a round."""
     found: dict[str, float] = {}
     for run in runs:
         name = run.experiment.method.name
@@ -146,10 +146,10 @@ def warn_of_unequal_passes(runs: Sequence[PlannedRun], park: Park) -> None:
 def plan_of(experiment: Experiment, park: Park, number: int = 1) -> Node:
     """Return the plan of a round, for methods whose plan does not depend on the results of earlier rounds.
 
-    The rounds before it are planned, too, where its clock and the devices trained by then matter.
+    Earlier rounds are planned, too, if the plan depends on the clock or on the devices trained so far.
 
     Raises:
-        SettingError: the round is not one of the experiment's.
+        SettingError: the experiment has no round of this number.
     """
     if not 1 <= number <= experiment.rounds:
         raise SettingError(f"--round {number}: the experiment has rounds 1 to {experiment.rounds}.")
@@ -162,10 +162,10 @@ def plan_of(experiment: Experiment, park: Park, number: int = 1) -> Node:
 
 
 class _Planner:
-    """Plans an experiment's rounds one after the other, without training.
+    """A planner of an experiment's rounds, one after the other, without training.
 
     Args:
-        bare: make the view without the network where the method reads neither it nor the census.
+        bare: whether the view may lack the network if the method reads neither it nor the census.
     """
 
     def __init__(self, experiment: Experiment, park: Park, *, bare: bool = False) -> None:
@@ -189,7 +189,7 @@ class _Planner:
         return self.method.plan(self.state, view, generator(self.experiment.seed, "plan", number))
 
     def advance(self, number: int, plan: Node, *, resolve: bool = True, loss_chance: float | None = None) -> Node:
-        """Return a round's plan, resolved, and go on to the next round."""
+        """Return a round's plan with all choices made, and advance to the next round."""
         chance = self.experiment.faults.visit if loss_chance is None else loss_chance
         ticks = max(1, walk.span(plan))
         if resolve:
@@ -214,7 +214,7 @@ def at(
     view: View, costs: Tariff | None, park: Park, method: ConfiguredMethod, number: int, tick: int,
     trained: Mapping[int, int],
 ) -> View:  # fmt: skip
-    """Return a method's view of a round from that before the first; ``trained``: device → visits so far in the run."""
+    """Return a method's view of a round from its initial view; ``trained``: device → visits so far in the run."""
     every, factory_of, resources = range(park.devices), park.factory_at(tick), view.resources
     census = park.census(every, tick, [trained.get(k, 0) for k in every]) if method.needs.census_now(number) else None
     if resources is not None and costs is not None and not np.array_equal(factory_of, view.factory_of):
@@ -223,9 +223,9 @@ def at(
 
 
 def pretended(questions: Node, trained: int, park: Park) -> dict[int, dict[str, Any]]:
-    """Return placeholder answers to a method's first questions: losses are 1, gradients are 0.
+    """Return placeholder answers to a method's initial questions: losses are 1, gradients are 0.
 
-    Class counts replace features and their hashes: groups differ from those of a run.
+    Class counts replace features and their hashes, so that groups differ from those of a run.
     """
     answers: dict[int, dict[str, Any]] = {}
     for node in walk.probes(questions):
@@ -236,7 +236,7 @@ def pretended(questions: Node, trained: int, park: Park) -> dict[int, dict[str, 
 
 @dataclass(frozen=True)
 class Place:
-    """The key of a round's chance: seed, number and first tick; and the chance that a visit is lost."""
+    """The key of a round's random draws (seed, number, first tick), and the probability that a visit is lost."""
 
     seed: int
     round: int
@@ -245,11 +245,11 @@ class Place:
 
 
 def resolved(plan: Node, park: Park, place: Place, trained: Counter[int]) -> Node:
-    """Return a plan with every ``Select`` replaced by the devices it chooses, as a walk that trains would.
+    """Return a plan with every ``Select`` replaced by its chosen devices, as in a run with training.
 
     Args:
-        trained: device → the number of times it was trained so far in the run; those that this round trains are added.
-            Losses on the air of interfering radio are not known here, and count as trained.
+        trained: device → number of its local updates so far in the run, to which those of this round are added.
+            Visits lost by radio interference are unknown here, and count as trained.
     """
 
     def is_gone(node: Train, concurrent: Concurrent, key: Key) -> bool:  # noqa: ARG001
@@ -260,7 +260,7 @@ def resolved(plan: Node, park: Park, place: Place, trained: Counter[int]) -> Nod
 
 
 class _Forecast(Dry):
-    """Chooses as training would: by the census that devices would report now, and by each visit that is not lost."""
+    """An executor that makes the choices of a run with training, from the current census and the visits not lost."""
 
     def __init__(self, park: Park, place: Place, trained: Counter[int]) -> None:
         self.park, self.place, self.trained = park, place, trained
@@ -279,40 +279,40 @@ class _Forecast(Dry):
         return whole
 
     def branch(self, branch: BranchWalk, request: ParallelRequest) -> NodeResult:
-        # no branch counts the visits of another one
+        # branches do not count each other's visits
         known = {k: self.trained[k] for k in branch.known}
         done = super().branch(branch, request)
         self.trained.update({k: count - self.trained[k] for k, count in known.items()})
         return done
 
 
-LEFT = (".lock", "report.html", "checkpoint", "memory")  # not copied with a run
+LEFT = (".lock", "report.html", "checkpoint", "memory")  # files that are not copied with a run
 
 
 def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: Callable[[Path], None]) -> list[Path]:
     """Write copies of runs' folders whose ledgers have the prices of another network.
 
-    Each round's plan is made again and must be the one that was trained, by its hash. A method's first questions are
-    put again where its plans depend on the answers. A run over interfering radio, or onto it, is refused: which updates
-    are lost there is part of the training. ``follow`` is called with each copy that is done.
+    Each round's plan is made again and compared with the trained one by its hash. A method's initial questions are
+    repeated if its plans depend on the answers. Radio with interference is refused on either network, as the lost
+    updates are part of the training. ``follow`` is called with each finished copy.
 
     Raises:
-        SettingError: ``out`` holds something, a folder is not a run, two have the same name, a network interferes, or a
+        SettingError: ``out`` exists, a folder is not a run, two have the same name, a network has interference, or a
             plan depends on the results of training or on the network. Nothing is written then.
     """
     copies = [out / run.name for run in runs]
     if len(set(copies)) < len(copies):
-        raise SettingError("reprice: two of the runs have folders of the same name. Name fewer at a time.")
+        raise SettingError("reprice: two of the runs have folders of the same name. Give them separately.")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise SettingError(f"{out} exists already. Give another folder with --out.")
     park: Park | None = None
     built_for: tuple[object, ...] = ()
     afters = [_moved(run, network) for run in runs]
     ledgers = list[list[Line]]()
-    for run, after in zip(runs, afters, strict=True):  # nothing is written before all are known to be possible
+    for run, after in zip(runs, afters, strict=True):  # nothing is written before all runs are checked
         if park is None or ground(after) != built_for:
             park, built_for = build_park(after), ground(after)
-        done = run / "ledger.jsonl"  # not there where training diverged in the first round
+        done = run / "ledger.jsonl"  # missing if training diverged in the first round
         ledgers.append(priced(after, park, ledger.read(done) if done.exists() else [], run))
     for run, copy, after, lines in zip(runs, copies, afters, ledgers, strict=True):
         shutil.copytree(run, copy, ignore=shutil.ignore_patterns(*LEFT))
@@ -333,13 +333,13 @@ def _moved(run: Path, network: NetworkSettings) -> Experiment:
         if known is not None and known.uplink.sharing == "sinr":
             raise SettingError(
                 f"{run}: on network '{known.name or settings.profile}' updates are lost to interference, which "
-                "changes the training: run the experiment there."
+                "changes the training: run the experiment on it."
             )
     return after
 
 
 def priced(experiment: Experiment, park: Park, lines: list[Line], run: Path) -> list[Line]:
-    """Return a ledger with the prices of an experiment's network; SettingError where a plan is not the one trained."""
+    """Return a ledger with the prices of an experiment's network; raise SettingError if a plan differs."""
     repriced, other = _priced(rounds(experiment, park, len(lines)), lines)
     if other and (state := _first_state(experiment, park)):
         repriced, other = _priced(rounds(experiment, park, len(lines), state), lines)
@@ -352,7 +352,7 @@ def priced(experiment: Experiment, park: Park, lines: list[Line], run: Path) -> 
 
 
 def _priced(rounds: Iterator[ForecastRound], lines: list[Line]) -> tuple[list[Line], int]:
-    """Return the lines with prices up to the first round whose plan was not the one trained, and its number or 0."""
+    """Return the priced lines up to the first round whose plan differs from the trained one, and its number or 0."""
     repriced, before = list[Line](), list[Price]()
     for planned in rounds:
         before.append(planned.price)
@@ -369,7 +369,7 @@ def _priced(rounds: Iterator[ForecastRound], lines: list[Line]) -> tuple[list[Li
 
 
 def _first_state(experiment: Experiment, park: Park) -> State | None:
-    """Return the method's first state, with its questions before the first round put again; None without any."""
+    """Return the method's initial state after repeating its initial questions; None without questions."""
     method = config.combined(experiment)
     engine, costs = prepare.engine(experiment, method, park, Alone(), DeviceMemory(None))
     view = replace(seen(experiment, park, method)[0], start={"w": engine.network.flat.clone().cpu()})

@@ -1,4 +1,4 @@
-"""Starting a run's processes on this machine: forked or fresh ranks, their end, and the owner of the folder."""
+"""Start and end of a run's processes on this machine, forked or spawned, under the lock of the folder."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from fedfloor.runs.prepare import prepare
 from fedfloor.runs.results import noted
 
 T = TypeVar("T")
-GRACE_S = 1.0  # for the other ranks to raise a failure; they are killed then
+GRACE_S = 1.0  # wait for the other ranks to report a failure, before they are killed
 
 
 def single_threaded() -> bool:
-    """Return whether this process has one thread; False where the system does not state it."""
+    """Return whether this process has a single thread; False if unknown."""
     try:
         return len(os.listdir("/proc/self/task")) == 1
     except OSError:
@@ -47,14 +47,14 @@ def single_threaded() -> bool:
 def copies(ranks: int, size: int, body: Callable[[Team], T]) -> T:
     """Run ``body`` in this process and ``ranks`` − 1 copies of it, as one team; return the first rank's result.
 
-    A copy is ready at once and shares the memory of the data, but it is safe only where no other thread runs.
+    A forked copy is ready at once and shares the memory of the data, but is safe only if no other thread runs.
     """
     parent = os.getpid()
     return team_of(ranks, size, body, lambda path, rank: _fork(lambda: be_child(path, rank, ranks, parent, body)))
 
 
 def team_of(ranks: int, size: int, body: Callable[[Team], T], spawn: Callable[[Path, int], int]) -> T:
-    """Form a team of this process, the first rank, and those started by ``spawn(path, rank)``; run ``body`` in it.
+    """Form a team of this process (rank 0) and those started by ``spawn(path, rank)``; return the result of ``body``.
 
     Args:
         size: bytes of the largest frequent message.
@@ -103,12 +103,12 @@ def be_child(path: Path, rank: int, ranks: int, parent: int, body: Callable[[Tea
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first rank decides when to stop
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if os.getppid() != parent:  # it died before that took effect
+    if os.getppid() != parent:  # the parent died before that took effect
         return 1
     try:
         _as_rank(Shared(path, rank, ranks, parent=parent), body)
     except FedfloorError:
-        return 1  # the first rank prints it
+        return 1  # the first rank prints the error
     return 0
 
 
@@ -141,7 +141,7 @@ def _fresh(arguments: Sequence[object], standard_input: bytes) -> int:
 
 @contextlib.contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """Hold SIGINT back: a process started meanwhile never receives it, so that Ctrl-C reaches the first rank only."""
+    """Block SIGINT in the body, so that processes started there never receive Ctrl-C."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -165,16 +165,16 @@ def start(
 ) -> str:  # fmt: skip
     """Run an experiment with ``ranks`` processes on this machine and return why it stopped.
 
-    Under ``torchrun`` (its environment variables are set) this process joins that job instead, whatever ``ranks`` is.
+    Under ``torchrun`` (detected by its environment variables) this process joins that job, regardless of ``ranks``.
 
     Args:
         report: called with each ledger line, in this process.
         park: the experiment's park, if it is built already.
-        interrupted: whether the user wants to stop; default: after Ctrl-C.
+        interrupted: returns whether the user wants to stop; default: after Ctrl-C.
 
     Raises:
-        SettingError: something typed or written is wrong.
-        RunError: the run failed; the last checkpoint stays.
+    SettingError: a setting or an option is wrong; the message names it.
+    RunError: the run failed; the last checkpoint is kept.
     """
     if not 1 <= ranks <= MOST_RANKS:
         raise SettingError(f"--ranks {ranks}: must be 1 to {MOST_RANKS}.")
@@ -211,21 +211,21 @@ def _named(park: Park) -> Iterator[None]:
 
 
 def ignore(line: Line) -> None:
-    """Report nothing."""
+    """Ignore a ledger line."""
 
 
 def _rank(
     experiment: Experiment, orders: Orders, team: Team, park: Park | None = None,
     report: Follow = ignore, interrupted: Callable[[], bool] = lambda: False,
 ) -> str:  # fmt: skip
-    """Run one rank: the first one reports and may be interrupted."""
+    """Run one rank and return why it stopped; only the first rank reports and can be interrupted."""
     if team.rank:
         report, interrupted = ignore, lambda: False
     return loop.execute(experiment, orders, team, park or build_park(experiment), report, interrupted)
 
 
 if __name__ == "__main__":
-    body = partial(_rank, *pickle.loads(sys.stdin.buffer.read()))  # experiment and orders, from our own parent process
+    body = partial(_rank, *pickle.loads(sys.stdin.buffer.read()))  # experiment and orders, from the parent process
     path, *numbers = sys.argv[1:]
     rank, ranks, parent = map(int, numbers)
     sys.exit(be_child(Path(path), rank, ranks, parent, body))

@@ -1,4 +1,4 @@
-"""The ledger: one JSON line per round, a function of the experiment alone but for ``wall_s``."""
+"""The ledger: one JSON line per round, a function of the experiment alone, except for ``wall_s``."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from fedfloor.plan.outcome import Receipt
 
 @dataclass(frozen=True)
 class Line:
-    """One round.
+    """A line of the ledger: the results of one round.
 
     Attributes:
         accuracy, loss: accuracy and loss of the global model on the test data; None in rounds without evaluation.
         train_loss: mean of the visits' losses in their last pass, weighted by samples; None if every visit was lost.
-        headlines: name → 10th, 50th and 90th percentile over the devices that a headline which is not the accuracy is
-            defined for, and how many these are.
+        headlines: name of a headline other than the accuracy → its 10th, 50th and 90th percentile over the devices for
+            which it is defined, and the number of these devices.
         by_device: 10th, 50th and 90th percentile of the devices' accuracies, measured or expected
             as stated in ``park.json``.
         priced: seconds, joules and bytes on the network, of this round and (``total``) of all rounds up to it; None
             without a network.
         measured: the round's measurements on real machines: seconds, bytes per link, absent and refused machines.
-        backdoor: share of the test samples of other classes that a backdoor's trigger turns into its target; None in
-            rounds without evaluation, and without a backdoor.
-        coverage: ``samples`` and ``devices`` of each class that the round trained on, with ``evaluate.coverage``.
+        backdoor: share of the test samples of other classes that a backdoor's trigger changes to its target class;
+            None in rounds without evaluation, and without a backdoor.
+        coverage: numbers of trained ``samples`` and ``devices`` per class, with ``evaluate.coverage``.
     """
 
     round: int  # from 1
@@ -41,32 +41,32 @@ class Line:
     by_class: list[float | None] | None  # accuracy per class
     by_device: dict[str, float] | None
     priced: dict[str, Any] | None
-    wall_s: float  # seconds the round took here
-    participants: int  # devices that were visited
-    lost: int  # visits whose result was lost
+    wall_s: float  # duration of the round on this machine, s
+    participants: int  # visited devices
+    lost: int  # visits with a lost result
     plan_hash: str  # SHA-256 of the resolved plan
-    info: Mapping[str, Any] = field(default_factory=dict)  # reported by the method
+    info: Mapping[str, Any] = field(default_factory=dict)  # further values from the method
     macro_f1: float | None = None  # mean of F1 over the classes
     measured: dict[str, Any] | None = None
     coverage: dict[str, list[float]] | None = None
-    figures: Mapping[str, float | None] | None = None  # name → value of the headline, where that is not the accuracy
+    figures: Mapping[str, float | None] | None = None  # name → value of a headline other than the accuracy
     headlines: Mapping[str, Mapping[str, float]] | None = None
     backdoor: float | None = None
 
     @property
     def headline(self) -> tuple[str, float | None]:
-        """The name and the value of the metric by which the run is judged."""
+        """Name and value of the headline metric."""
         return next(iter((self.figures or {}).items()), ("accuracy", self.accuracy))
 
 
-Follow = Callable[[Line], None]  # follows one run: called with each new line
+Follow = Callable[[Line], None]  # called with each new line of a run
 
 
 def line(
     number: int, score: Score | None, receipts: tuple[Receipt, ...], plan_hash: str, wall_s: float,
     info: Mapping[str, Any], priced: Mapping[str, Any] | None = None, before: Line | None = None,
 ) -> Line:  # fmt: skip
-    """Return a round's line; ``before`` is the last one, ``priced`` has ``seconds``, ``joules``, ``bytes`` per link."""
+    """Return a round's line; ``before`` is the previous one, ``priced`` has ``seconds``, ``joules``, ``bytes``."""
     kept = [r for r in receipts if not r.lost]
     weight = sum(r.samples for r in kept)
     train_loss = math.fsum(r.loss_last * r.samples for r in kept) / weight if weight else None
@@ -84,12 +84,12 @@ def line(
 
 
 def with_price(line: Line, priced: Mapping[str, Any] | None, before: Line | None) -> Line:
-    """Return a line with another price; ``before`` is the line of the round before."""
+    """Return a line with another price; ``before`` is the previous round's line."""
     return replace(line, priced=_priced(priced, before))
 
 
 def _priced(priced: Mapping[str, Any] | None, before: Line | None) -> dict[str, Any] | None:
-    """Add the price of all rounds so far to a round's; every rank has it, so that all stop alike."""
+    """Return a round's price with the total of all rounds so far; equal on all ranks, so that all stop together."""
     if priced is None:
         return None
     spent = total(before) or {"seconds": 0.0, "joules": 0.0, "bytes": 0}
@@ -103,7 +103,7 @@ def total(last: Line | None) -> dict[str, float] | None:
 
 
 def to_row(line: Line) -> dict[str, Any]:
-    """Return a line as it is written: its own headline first, without fields that the run does not record."""
+    """Return a line's fields for the file, the run's headline first, without fields that are not recorded."""
     row = asdict(line)
     first = {"round": line.round} | ({"figures": row["figures"]} if line.figures else {})
     optional = ("measured", "coverage", "figures", "headlines", "backdoor")
@@ -111,7 +111,7 @@ def to_row(line: Line) -> dict[str, Any]:
 
 
 def append(path: Path, new: Line) -> None:
-    """Add a line; on failure the file stays unchanged."""
+    """Append a line to a ledger; the file is unchanged after a failure."""
     size = path.stat().st_size if path.exists() else 0
     try:
         with path.open("a") as file:
@@ -124,7 +124,7 @@ def append(path: Path, new: Line) -> None:
 
 
 def cut(path: Path, last: Line | None) -> None:
-    """Cut a ledger before the checkpoint's line ``last``, which is written again; None: remove all lines."""
+    """Truncate a ledger before the checkpoint's line ``last``, which is then rewritten; None: remove all lines."""
     kept = check(path, last)
     if path.exists():
         os.truncate(path, kept)
@@ -133,7 +133,7 @@ def cut(path: Path, last: Line | None) -> None:
 
 
 def check(path: Path, last: Line | None) -> int:
-    """Return the bytes of a ledger's lines before the checkpoint's, ``last``; later lines are written again."""
+    """Return the size in bytes of a ledger's lines before the checkpoint's line ``last``, after checking them."""
     kept, before = 0, 0 if last is None else last.round - 1
     texts = path.read_bytes().split(b"\n", before)[:-1] if path.exists() else []
     for number, text in enumerate(texts, start=1):
@@ -151,27 +151,27 @@ def check(path: Path, last: Line | None) -> int:
 
 def _unusable(path: Path, number: int, before: int, why: str) -> RunError:
     return RunError(
-        f"{path}: line {number} {why}, and the checkpoint is of round {before + 1}: the {before} lines before it are "
-        "needed. Nothing was changed. Put the ledger back as it was, or begin again with another --out."
+        f"{path}: line {number} {why}, and the checkpoint is of round {before + 1}: the {before} earlier lines are "
+        "needed. Nothing was changed. Restore the ledger, or start again with another --out."
     )
 
 
 def read(path: Path) -> list[Line]:
-    """Return the lines of a ledger; a half-written last line is left out, a damaged one raises SettingError."""
+    """Return the lines of a ledger without an incomplete last line; a damaged line raises SettingError."""
     lines = []
     for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
         try:
             lines.append(_parsed(text))
         except (ValueError, RecursionError) as error:
-            raise SettingError(f"{path}: line {number} is damaged ({error}). Put the ledger back as it was.") from error
+            raise SettingError(f"{path}: line {number} is damaged ({error}). Restore the ledger.") from error
     return lines
 
 
 def _parsed(text: bytes) -> Line:
-    """Return a line from its JSON; ValueError: it is no line, or a key is missing or unknown."""
+    """Return a line from its JSON; raise ValueError if it is not a table, or a key is missing or unknown."""
     row = json.loads(text)
     if not isinstance(row, dict):
-        raise ValueError("no table of a round")
+        raise ValueError("not a table of a round")
     for key in (f.name for f in fields(Line) if f.default is MISSING and f.default_factory is MISSING):
         if key not in row:
             raise ValueError(f"{key} is missing")

@@ -1,4 +1,4 @@
-"""The loop: plan, run, absorb, evaluate, record. Every rank runs it; the first one writes."""
+"""The loop of a run: plan, carry out, absorb, evaluate, record. Every rank runs it; only the first one writes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from fedfloor.runs.results import Coverage
 
 log = logging.getLogger(__name__)
 
-CHECKPOINT_S = 5.0  # a kill costs at most about this much work; results do not depend on it
+CHECKPOINT_S = 5.0  # interval between checkpoints: the work that a kill may lose; results do not depend on it
 
 
 def execute(
@@ -55,13 +55,13 @@ def execute(
     """Run an experiment with a team of ranks; every rank calls it.
 
     Args:
-        park: the same on every rank.
+        park: the park, equal on every rank.
         report: called with each new ledger line on the first rank.
-        interrupted: called after each round: whether the user wants to stop.
-        live: real machines that train; None: simulation.
+        interrupted: called after each round; returns whether the user wants to stop.
+        live: the executor of real machines; None: simulation.
 
     Returns:
-        Why it stopped: ``"finished"``, ``"stopped"`` (a limit) or ``"interrupted"``.
+    The reason of the end: ``"finished"``, ``"stopped"`` (a limit) or ``"interrupted"``.
     """
     method = combined(experiment)
     checks.method_fits(experiment, method, park, live=live is not None)
@@ -92,10 +92,10 @@ def execute(
     decide.check(experiment, park, warn=team.rank == 0)
     ledger.check(orders.out / "ledger.jsonl", point.line if point else None)
     checks.agree(team, experiment, park, point, start)
-    if team.rank == 0:  # nothing was changed so far
+    if team.rank == 0:  # nothing has been changed so far
         if orders.resume:
             record(experiment, orders.out, park, live=live is not None)
-        # remains of an earlier attempt after the checkpoint; after a power cut other memories may be damaged
+        # files of an earlier attempt after the checkpoint; a power cut may have damaged other memories
         checkpoint.discard_after(orders.out / "checkpoint", point.round if point else 0)
         ledger.cut(orders.out / "ledger.jsonl", point.line if point else None)
         results.forget(orders.out)
@@ -137,7 +137,7 @@ class _Run:
         )  # fmt: skip
 
     def begin(self, start: dict[str, torch.Tensor]) -> Checkpoint:
-        """Put the method's questions before the first round, and return its first state."""
+        """Carry out the method's initial questions, and return its initial state."""
         view = self.view(0, start, None)
         plan, state = prepare.first_state(self.engine, self.method, view)
         reports = {} if plan is None else results.reports(self.experiment, plan)
@@ -166,12 +166,15 @@ class _Run:
         return why
 
     def next(self, start: dict[str, torch.Tensor], point: Checkpoint) -> Checkpoint | None:
-        """Do one round; if it fails, write a checkpoint of the round before. None: it would exceed the budget of ε."""
+        """Carry out one round, and return its checkpoint; None if it would exceed the budget of ε.
+
+        If the round fails, a checkpoint of the previous round is written.
+        """
         try:
             return self.round(start, point)
-        except (RunError, SettingError):  # a plan may be refused in a later round, too
+        except (RunError, SettingError):  # a plan may also be refused in a later round
             if self.first and point.round:
-                with contextlib.suppress(RunError):  # the first error counts
+                with contextlib.suppress(RunError):  # the first error takes precedence
                     self.save(point)
             raise
 
@@ -222,7 +225,7 @@ class _Run:
         return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders, updates, kept)
 
     def plan(self, view: View, point: Checkpoint) -> Node | None:
-        """Return the plan of a round, which then counts as begun in the privacy loss; None beyond the budget of ε."""
+        """Return the plan of a round, and count the round in the privacy loss; None beyond the budget of ε."""
         rng = generator(self.experiment.seed, "plan", view.round)
         if self.engine.secret:
             privacy.begin_round(self.orders.out)
@@ -242,9 +245,9 @@ class _Run:
         return plan
 
     def evaluate(self, state: State, number: int, tick: int, park: Park | None = None) -> Score:
-        """Evaluate a global model, or every device's own, by the experiment's figures.
+        """Return the metrics of a global model, or of all personal models, on the experiment's evaluation data.
 
-        With a ``park``, by the accuracy on its test samples.
+        With a ``park``, the model is evaluated on its test samples.
         """
         headline, tune, engine = self.experiment.evaluate.figure, None, self.engine
         if park is not None:
@@ -253,14 +256,16 @@ class _Run:
             base = getattr(self.method.method, "work", self.experiment.work)
             settings, rounds = self.experiment.evaluate.finetune.over(base), self.experiment.rounds
             works = (settings.at(earlier, rounds) for earlier in range(number, 0, -1))
-            work = next(work for work in works if work.rate > 0)  # a cosine may end at 0, none begins there
+            work = next(
+                work for work in works if work.rate > 0
+            )  # a cosine schedule may end at 0, but none begins there
             tune = separate.Tuning(work, number, tick)
         if tune or self.method.needs.own or several(state.packet):
             return separate.evaluate(engine, state.packet, headline, state.cohorts, tune, self.method.needs.own)
         return evaluate(engine, state.packet["w"], self.method.objective, headline)
 
     def beside(self, state: State) -> dict[str, Any]:
-        """Evaluate the shared model where devices have their own; real machines would need a second pass."""
+        """Return the metrics of the shared model besides personal models, in simulations only."""
         own, headline = self.method.needs.own, self.experiment.evaluate.figure
         others = bool(own) or self.experiment.evaluate.finetune is not None
         if self.live is not None or several(state.packet) or not others:
@@ -268,15 +273,15 @@ class _Run:
         return results.of_shared(self.engine, state.packet["w"], headline, own)
 
     def all_lost(self, number: int) -> None:
-        """Note that every visit of a round was lost; end the run where real devices failed."""
+        """Log that every visit of a round was lost; raise an error if real devices keep failing."""
         if self.live is not None:
             self.live.no_success(number)
         if not self.warned:
             self.warned = True
-            log.warning("round %d: every result was lost on the way, the model stays; logged once.", number)
+            log.warning("round %d: every visit was lost, and the model is unchanged; logged once.", number)
 
     def settle(self, tick: int) -> None:
-        """Move devices that change factory to their place at the beginning of a round."""
+        """Move devices to the factories to which they belong at the beginning of a round."""
         if self.costs is None or self.engine.park.mobility is None:
             return
         moved = self.costs.at(self.engine.park.factory_at(tick))
@@ -285,7 +290,7 @@ class _Run:
             self.engine.stand_on(moved.sites)
 
     def price(self, view: View, outcome: Outcome, start: dict[str, torch.Tensor], point: Checkpoint) -> list[Price]:
-        """Return the prices of the method's first questions (in round 1) and of the round; none without a network."""
+        """Return the prices of the initial questions (in round 1) and of the round; empty without a network."""
         if self.costs is None:
             return []
         setup = self.method.setup(replace(view, round=0)) if view.round == 1 else None
@@ -295,13 +300,13 @@ class _Run:
         return [*before, paid]
 
     def normalised(self, start: dict[str, torch.Tensor], number: int) -> Price | None:
-        """Return the price of the normalisation's questions, which round 1 contains; None if there is none."""
+        """Return the price of the normalisation's surveys, which is part of round 1; None without surveys."""
         if self.costs is None or number != 1:
             return None
         return self.costs.survey(steps(self.engine.park, self.experiment.data.normalise), start)
 
     def look(self, plan: Node, number: int) -> None:
-        """Refuse mini-batches of the first plan that do not fit; log where it cannot keep every rank busy."""
+        """Check that mini-batches of the first plan fit the data; log if the plan cannot keep all ranks busy."""
         self.looked = True
         if number == 1 and not self.method.short_batches:
             checks.batches_fit(self.experiment, self.engine.park, max(walk.batch_sizes(plan), default=0))
@@ -309,7 +314,7 @@ class _Run:
             log.warning("%s", doubt)
         branches, size = walk.widest(plan), self.engine.team.size
         if self.first and branches < size:
-            log.info("%d ranks, but this plan has work for %d at a time: the others wait.", size, branches)
+            log.info("%d ranks, but this plan has parallel work for %d: the others are idle.", size, branches)
 
     def check(self, state: State, number: int) -> None:
         for name, value in state.packet.items():
@@ -320,7 +325,7 @@ class _Run:
                 )
 
     def write(self, point: Checkpoint, *, now: bool) -> None:
-        """Write a checkpoint where one is due, then the ledger line."""
+        """Write a checkpoint if one is due, then the ledger line."""
         if now or time.monotonic() - self.saved > CHECKPOINT_S:
             self.save(point)
         if point.line is not None:
@@ -328,8 +333,8 @@ class _Run:
             self.report(point.line)
 
     def save(self, point: Checkpoint) -> None:
-        """Write a checkpoint, and delete device memories that no checkpoint names any more."""
-        folder.flush(self.orders.out / "ledger.jsonl")  # a checkpoint never outlives the lines before it
+        """Write a checkpoint, and delete device memories to which no checkpoint refers."""
+        folder.flush(self.orders.out / "ledger.jsonl")  # the lines before a checkpoint are on the disk before it
         place = self.orders.out / "checkpoint"
         self.engine.memory.settle(point.memory)
         checkpoint.save_to(place, point)
@@ -342,23 +347,23 @@ class _Run:
         return point.line is not None and self.orders.limits.reached(point.line, ledger.total(point.line))
 
     def asked_to_stop(self) -> bool:
-        """Return on every rank alike whether the user wants to stop."""
+        """Return whether the user wants to stop, equally on every rank."""
         return any(bytes(part) == b"1" for (part,) in self.engine.team.gather([b"1" if self.interrupted() else b"0"]))
 
     def end(self, point: Checkpoint) -> None:
-        """Evaluate the last model, on every rank, unless this was just done; the first rank writes the results."""
+        """Evaluate the last model on every rank, unless this was just done; the first rank writes the results."""
         number, score = self.scored
         if score is None or number != point.round:
             score = self.evaluate(point.state, point.round, point.tick)
         one_model, shared = not self.method.needs.separate, point
         if self.method.needs.own and one_model and self.live is None:
-            # a device that has no own part gets the mean of the others'
+            # a device without a personal part receives the mean of the others'
             mean = separate.mean_part(self.engine, point.state.packet["w"])
             shared = replace(point, state=replace(point.state, packet={**point.state.packet, "w": mean}))
         beside = self.beside(shared.state) if one_model else {}
         models = decide.models(self.experiment, self.engine, self.method, shared) if one_model else []
         packet, cohorts = point.state.packet, dict[int, int]()
-        if several(packet):  # every rank puts the question to its share of the devices without one
+        if several(packet):  # every rank sends the question to its share of the devices without a cohort
             cohorts = separate.cohorts_of(self.engine, packet, point.state.cohorts)
         if not self.first:
             return

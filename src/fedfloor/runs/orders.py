@@ -1,4 +1,4 @@
-"""Orders on the execution of a run; none of them changes its results."""
+"""Options for the execution of a run, which do not change its results."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from fedfloor.figures import Figure, named
 
 @dataclass(frozen=True)
 class Limits:
-    """Conditions to stop before the schedule's last round, whichever holds first; schedules do not change.
+    """Conditions to stop before the last scheduled round, whichever holds first; schedules do not change.
 
-    A budget is used up by the first round with which all rounds so far cost that much or more: that round is done and
-    counted. Budgets need a run with a price.
+    A budget is used up by the first round at which the total cost reaches it; that round is still carried out. Budgets
+    need a run with prices.
 
     Args:
-        stop_after: number of the last round to do.
+        stop_after: number of the last round.
         accuracy: stop once an evaluation reaches it, in (0, 1].
         seconds: budget of time on the network, s.
-        bytes: budget of bytes, over all links together.
+        bytes: budget of bytes, summed over all links.
         joules: budget of energy, J.
-        figures: name of a figure → value at which to stop, such as ``{"recall of fault": 0.8}``; one of the ledger's.
-        epsilon: budget of privacy, ε of the models of all rounds together: no round is begun that would exceed it.
+        figures: name of a metric in the ledger → value at which to stop, such as ``{"recall of fault": 0.8}``.
+        epsilon: privacy budget, ε of the models of all rounds together; a round that would exceed it is not started.
     """
 
     stop_after: int | None = None
@@ -51,21 +51,21 @@ class Limits:
 
     @property
     def budgets(self) -> dict[str, float]:
-        """The budgets that were given, by name."""
+        """Name → value of the given budgets."""
         given = {"seconds": self.seconds, "bytes": self.bytes, "joules": self.joules}
         return {name: budget for name, budget in given.items() if budget is not None}
 
     @property
     def targets(self) -> dict[str, float]:
-        """The values of figures at which to stop, by name."""
+        """Name of a metric → value at which to stop."""
         return ({} if self.accuracy is None else {"accuracy": self.accuracy}) | dict(self.figures)
 
     def target(self, figure: Figure) -> float | None:
-        """Return the value of a figure at which to stop, if there is one."""
+        """Return the value of a metric at which to stop; None if there is none."""
         return {named(name).name: value for name, value in self.targets.items()}.get(figure.name)
 
     def reached(self, line: object, total: Mapping[str, float] | None) -> bool:
-        """Return whether a ledger line's figures, or the ``total`` of seconds, bytes and joules, reach a limit.
+        """Return whether a ledger line's metrics, or the ``total`` of seconds, bytes and joules, reach a limit.
 
         >>> Limits(seconds=3600).reached(None, {"seconds": 3600.0, "bytes": 8e6, "joules": 0.0})
         True
@@ -82,15 +82,15 @@ class Orders:
     """The folder of a run, whether it is resumed, and its stopping conditions."""
 
     out: Path  # the run's folder
-    resume: bool = False  # go on from the last checkpoint
-    force: bool = False  # resume in spite of a changed experiment, version or CPU
-    limits: Limits = Limits()  # when to stop early
-    keep: bool = False  # leave the folder also where training diverges in the first round
+    resume: bool = False  # whether to continue from the last checkpoint
+    force: bool = False  # whether to resume in spite of a changed experiment, version or CPU
+    limits: Limits = Limits()  # conditions for an early stop
+    keep: bool = False  # whether to keep the folder if training diverges in the first round
 
 
 @contextlib.contextmanager
 def interrupts() -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C request a stop after the round; the second one stops at once."""
+    """Handle Ctrl-C in the body: the first one requests a stop after the round, the second one stops at once."""
     requested = threading.Event()
 
     def request(number: int, frame: object) -> None:  # noqa: ARG001

@@ -1,4 +1,4 @@
-"""The park that an experiment describes, built without PyTorch."""
+"""Construction of an experiment's park, without PyTorch."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from fedfloor.models import Network
 
 log = logging.getLogger(__name__)
-NAMED = 10  # classes in a warning
-RARE = 10  # times fewer training samples than the class's share of the test samples
+NAMED = 10  # most classes named in a warning
+RARE = 10  # a class is rare in training if its share there is smaller than in the test data by this factor
 ADVICE = (
-    "If the split is by time, the end of each recording is for testing: split = { kind = 'device' } or "
-    "{ kind = 'run' } keeps whole devices or recordings for it, { kind = 'stratified' } a share of each class."
+    "A split by time tests on the end of each recording: split = { kind = 'device' } or { kind = 'run' } holds out "
+    "whole devices or recordings, { kind = 'stratified' } a share of each class."
 )
 
 
 def load_data(experiment: Experiment) -> Dataset:
-    """Return the data set that an experiment names."""
+    """Return the data set of an experiment."""
     data, seed = experiment.data, experiment.seed
     if data.path is not None:
         return load_own(Path(data.path), data, seed)
@@ -47,17 +47,17 @@ def load_data(experiment: Experiment) -> Dataset:
 
 
 def warn_of_gaps(park: Park) -> None:
-    """Warn of classes and values that a split leaves wholly, or nearly, to the test or the training data."""
+    """Log warnings on classes and values that occur (almost) only in the test data or only in the training data."""
     if park.dataset.task.calibrates:
-        return  # no training sample has anomalies
+        return  # training samples have no anomalies
     beyond = {} if park.remote is not None else values_beyond(park.dataset)
     if beyond:
         log.warning(
-            "%s: many test samples have values that no training sample comes near: %s. No model can have learnt them: "
-            "look at units, and at sensors that only ever rise.", park.dataset.name,
+            "%s: many test samples have values far from all training samples: %s. Predictions for them are "
+            "unreliable: check units, and sensors that only increase.", park.dataset.name,
             excerpt([f"'{name}' ({100 * share:.0f} % of them)" for name, share in beyond.items()], NAMED),
         )  # fmt: skip
-    if not park.dataset.task.labelled:  # its classes judge, and are not learnt
+    if not park.dataset.task.labelled:  # its classes are used for evaluation, not for training
         return
     counts, name = class_counts(park), park.dataset.name
     share = sum(train for train, _ in counts.values()) / max(1, park.test_samples)  # training samples per test sample
@@ -66,20 +66,20 @@ def warn_of_gaps(park: Park) -> None:
     untested = [key for key, (train, test) in counts.items() if train and not test]
     if untrained:
         log.warning(
-            "%s: %s of %s test samples are of classes that no training sample has, and will all be wrong: %s. %s",
+            "%s: %s of %s test samples are of classes without training samples, and cannot be predicted: %s. %s",
             name, f"{sum(untrained.values()):,}", f"{park.test_samples:,}",
             excerpt([f"'{key}' ({test:,})" for key, test in untrained.items()], NAMED), ADVICE,
         )  # fmt: skip
     if rare:
         shown = excerpt([f"'{key}' ({counts[key][0]:,} for {counts[key][1]:,} to test)" for key in rare], NAMED)
-        log.warning("%s: very few training samples of classes that many test samples have: %s. %s", name, shown, ADVICE)
+        log.warning("%s: very few training samples of classes with many test samples: %s. %s", name, shown, ADVICE)
     if untested:
-        log.warning("%s: no test sample is of a class that training samples have, so that nothing shows how well it "
-                    "is learnt: %s.", name, excerpt([f"'{key}'" for key in untested], NAMED))  # fmt: skip
+        log.warning("%s: classes without test samples, whose accuracy cannot be evaluated: "
+                    "%s.", name, excerpt([f"'{key}'" for key in untested], NAMED))  # fmt: skip
 
 
 def build_park(experiment: Experiment) -> Park:
-    """Return the park that an experiment describes."""
+    """Return the park of an experiment."""
     data, park, seed, evaluate = experiment.data, experiment.park, experiment.seed, experiment.evaluate
     samples = load_data(experiment)
     made = build(
@@ -112,5 +112,5 @@ def network_of(experiment: Experiment, method: ConfiguredMethod, park: Park) -> 
 
 
 def packet_bytes(experiment: Experiment, park: Park) -> int:
-    """Return the size of a model, with the additions of its objective."""
+    """Return the size in bytes of a model with the additions of its objective."""
     return 4 * network_of(experiment, combined(experiment), park).flat.numel()

@@ -1,4 +1,4 @@
-"""Preparation of an experiment's first round: weights, engine, state, folder."""
+"""Preparation of the first round of an experiment: weights, engine, state, folder."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from fedfloor.tasks.classification import CLASSIFICATION
 
 log = logging.getLogger(__name__)
 
-NAMED = 3  # so many tensors are named in a message
+NAMED = 3  # most tensors named in a message
 Shapes = Mapping[str, tuple[int, ...]]
 
 
 def digest(model: ModelSettings) -> dict[str, str]:
-    """Return the digest of the model with which a run begins; "" where its weights are drawn."""
+    """Return the digest of the initial model of a run; "" if its weights are random."""
     if model.init_from is None:
         return {}
     with _read(model.init_from) as path:
@@ -55,12 +55,12 @@ def digest(model: ModelSettings) -> dict[str, str]:
 
 
 def begin(network: Network, model: ModelSettings, data: Dataset, *, logged: bool) -> None:
-    """Put a trained model's numbers into a network, in place of those drawn by the seed.
+    """Load a trained model's weights into a network, in place of the random ones.
 
-    Every tensor of the file must find its place, but those of a classifier that the network has replaced; and every
-    tensor of the network must be in the file, but those of its classifier and of additions to ``[model] name``.
-    A tensor's place is the one of its name and shape; that the whole network was wrapped in another is allowed for. A
-    classifier is taken whole or not at all.
+    Every tensor of the file must match one of the network, except those of a classifier that the network has replaced;
+    every tensor of the network must be in the file, except those of its classifier and of additions to
+    ``[model] name``. Tensors match by name and shape, up to a common prefix of a wrapped network. A classifier is
+    loaded as a whole or not at all.
     """
     if model.init_from is None:
         return
@@ -73,9 +73,9 @@ def begin(network: Network, model: ModelSettings, data: Dataset, *, logged: bool
     pairs = matched(file, whole)
     if not (heads[0] <= set(pairs) and heads[1] <= set(pairs.values())):
         pairs = {name: place for name, place in pairs.items() if name not in heads[0] and place not in heads[1]}
-    with torch.random.fork_rng(devices=[]):  # the network that no objective has adapted
+    with torch.random.fork_rng(devices=[]):  # the network without adaptations by an objective
         bare = _shapes(plain(model.name, data.shape, data.outputs).state_dict())
-    wrong = []  # tensors that lack a place, or a number to put there
+    wrong = []  # tensors without a match, or without valid numbers
     for name in (name for name in file if name not in heads[0] | set(pairs)):
         both = f"{file[name]} in the file, {whole.get(name)} in the network"
         wrong.append(f"{name} is {both if name in whole else 'not in the network'}")
@@ -92,14 +92,14 @@ def begin(network: Network, model: ModelSettings, data: Dataset, *, logged: bool
         into[span].copy_(tensors[name])
     if logged:
         taken, fresh = set(pairs.values()), [name for name in into if name not in pairs.values()]
-        rest = f"begun afresh: {excerpt(fresh, NAMED)}" if fresh else "none is begun afresh"
-        log.info("model.init_from: %d of %d tensors are those of %s (round %s); %s.", len(taken), len(into), path,
+        rest = f"random: {excerpt(fresh, NAMED)}" if fresh else "none is random"
+        log.info("model.init_from: %d of %d tensors are from %s (round %s); %s.", len(taken), len(into), path,
                  shown(about.get("round")), rest)  # fmt: skip
 
 
 @contextmanager
 def _read(given: str) -> Iterator[Path]:
-    """Find a model's file; errors name the setting."""
+    """Yield the path of a model's file; errors in the body name the setting."""
     try:
         yield saved.model_file(Path(given))[0]
     except SettingError as error:
@@ -107,12 +107,12 @@ def _read(given: str) -> Iterator[Path]:
 
 
 def _head(names: Iterable[str], classifier: str | None) -> set[str]:
-    """Return the tensors of a model's classifier."""
+    """Return the names of the tensors of a model's classifier."""
     return {name for name in names if classifier and name.startswith(f"{classifier}.")}
 
 
 def matched(names: Shapes, places: Shapes) -> dict[str, str]:
-    """Return {name: place} of the tensors with equal names and shapes, with the prefixes that yield most matches.
+    """Return {name: place} of the tensors with equal names and shapes, after removing the best matching prefixes.
 
     >>> matched({"0.weight": (2, 3), "1.bias": (2,)}, {"body.0.weight": (2, 3), "body.1.bias": (4,), "gamma": ()})
     {'0.weight': 'body.0.weight'}
@@ -129,7 +129,7 @@ def matched(names: Shapes, places: Shapes) -> dict[str, str]:
 
 
 def _prefixes(names: Iterable[str]) -> list[str]:
-    """Return the path prefixes of tensors, each with its dot, shortest first; "" is the first."""
+    """Return the path prefixes of tensors with their trailing dots, shortest first, beginning with ""."""
     paths = [name.split(".") for name in names]
     prefixes = {"".join(f"{part}." for part in path[:depth]) for path in paths for depth in range(len(path))}
     return sorted(prefixes, key=lambda prefix: (prefix.count("."), prefix))
@@ -146,7 +146,7 @@ def _check_samples(path: Path, about: Mapping[str, Any], data: Dataset) -> None:
     if (shape, classes) != (data.shape, len(data.classes)):
         raise SettingError(
             f"model.init_from: {path} was trained on {classes} classes and samples of shape {shown(shape)}, these data "
-            f"have {len(data.classes)} and {data.shape}. Give a model that was trained on such data, or leave "
+            f"have {len(data.classes)} and {data.shape}. Give a model trained on data of this form, or leave "
             "init_from out."
         )
 
@@ -159,7 +159,7 @@ def engine(
     experiment: Experiment, method: ConfiguredMethod, park: Park, team: Team, memory: DeviceMemory, *,
     live: bool = False,
 ) -> tuple[Engine, Tariff | None]:  # fmt: skip
-    """Return an engine that holds the first model, and the price model of its rounds; None without a network."""
+    """Return an engine with the initial model, and the price model of its rounds, None without a network."""
     torch.set_num_threads(1)
     keep_memory()
     data, network = park.dataset, network_of(experiment, method, park)
@@ -176,7 +176,7 @@ def engine(
     if made.cohort is not None and data.task != CLASSIFICATION:
         if experiment.engine.kind == "cohort":
             raise SettingError(
-                f"engine.kind = 'cohort' steps classifiers alone, and data.task is '{data.task.kind}'. Leave it out."
+                f"engine.kind = 'cohort' supports only classifiers, but data.task is '{data.task.kind}'. Leave it out."
             )
         made.cohort = None
     deploy = experiment.deploy
@@ -186,7 +186,7 @@ def engine(
 
 
 def where(experiment: Experiment, *, live: bool = False) -> Placement:
-    """Return the placement of a run: real machines, and runs with a limit on updates, train visit by visit on CPUs."""
+    """Return the placement of a run; real machines and runs with a limit on updates train visit by visit on CPUs."""
     settings, deploy = experiment.engine, experiment.deploy
     if live:
         return Placement("ranks", "cpu")
@@ -196,13 +196,13 @@ def where(experiment: Experiment, *, live: bool = False) -> Placement:
     if settings.kind == "cohort":
         whose = "faults.attackers" if attackers else "deploy.simulate"
         raise SettingError(
-            f"{whose} with engine.kind = 'cohort': every update is looked at by itself. Set engine.kind = 'ranks'."
+            f"{whose} with engine.kind = 'cohort': every update is checked separately. Set engine.kind = 'ranks'."
         )
     return place.placed("ranks", settings.device)
 
 
 def first_state(engine: Engine, method: ConfiguredMethod, view: View) -> tuple[Node | None, State]:
-    """Return a method's questions before the first round, if it has any, and its first state after their answers."""
+    """Return a method's initial questions, None without any, and its initial state after their answers."""
     plan, answers = method.setup(view), {}
     if plan is not None:
         answers = dict(ranks.run(engine, plan, view.start, round_number=0, tick=0).answers)
@@ -213,19 +213,19 @@ def first_state(engine: Engine, method: ConfiguredMethod, view: View) -> tuple[N
         if not silent:
             raise
         text = f"devices {silent} did not answer, and the method needs their answers: {error}"
-        raise RunError(f"{text} See to them, then start again.") from error
+        raise RunError(f"{text} Check these devices, then start again.") from error
 
 
 def prepare(experiment: Experiment, orders: Orders, park: Park, *, live: bool = False) -> None:
-    """Make a run's folder ready, before any rank starts: refuse to overwrite a run, describe a new one.
+    """Prepare a run's folder before any rank starts: describe a new run, and raise SettingError if one exists.
 
-    A resume leaves the folder as it is until nothing can refuse it any more, and then calls :func:`record`.
+    A resume does not change the folder before all checks are done, and then calls :func:`record`.
     """
     checks.figures_fit(experiment, park, orders.limits)
     if not live and where(experiment).device == "cpu":
         checks.memory_fits(experiment, park)
     if ":" not in experiment.model.name:
-        builder(experiment.model.name)  # an unknown name before anything about the folder
+        builder(experiment.model.name)  # an unknown name is reported before errors of the folder
     out = orders.out
     began = (out / "experiment.toml").exists()
     if orders.resume:
@@ -233,7 +233,7 @@ def prepare(experiment: Experiment, orders: Orders, park: Park, *, live: bool = 
             raise SettingError(f"--resume: {out} holds no run. Leave --resume out to start one there.")
         folder.check_same(out, _document(experiment, out, park, live=live), force=orders.force)
     elif began or (out / "ledger.jsonl").exists() or any((out / "checkpoint").glob("round-*")):
-        raise SettingError(f"{out} already holds a run. Go on with --resume, or give another folder with --out.")
+        raise SettingError(f"{out} already holds a run. Continue it with --resume, or give another folder with --out.")
     else:
         record(experiment, out, park, live=live)
         warn(experiment, label_skew(park))
@@ -253,10 +253,10 @@ def _document(experiment: Experiment, out: Path, park: Park, *, live: bool) -> s
 
 
 def warn(experiment: Experiment, skew: LabelSkew | None) -> None:
-    """Warn of a method that chooses devices by labels where these hardly differ; ``skew`` is None where unknown."""
+    """Warn if a method chooses devices by labels although these hardly differ; ``skew`` is None if unknown."""
     if skew is not None and skew.negligible and combined(experiment).needs.labels:
         skewed = ' Skewed labels: data.partition, such as { kind = "dirichlet", alpha = 0.3 }.'
         log.warning(
-            "Method '%s' chooses devices by their labels, and has nothing to choose by here: expect no more than "
-            "from devices chosen at random.%s", experiment.method.name, "" if experiment.data.path else skewed,
+            "Method '%s' chooses devices by their labels, which hardly differ here: it is not expected to be better "
+            "than a random choice.%s", experiment.method.name, "" if experiment.data.path else skewed,
         )  # fmt: skip

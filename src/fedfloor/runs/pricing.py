@@ -1,4 +1,4 @@
-"""A run's rounds on its network: sizes of parcels, places of devices, and the price of each round."""
+"""The cost of a run's rounds on its network: sizes of packets, sites of devices, and the price of each round."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from fedfloor.plan.schedule import single
 if TYPE_CHECKING:
     from torch import Tensor
 
-MOST = 1e20  # s or J of a round; so that a ledger's sums stay in the range of a report
+MOST = 1e20  # largest s or J of a round, so that sums in a ledger stay within the range of a report
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,20 +49,20 @@ class Tariff:
     """The price model of a run's rounds.
 
     Args:
-        parcel: the parcel of the model, by part and codecs: see :func:`fedfloor.engine.travel.coded`.
+        parcel: part of the model and codecs → its parcel, see :func:`fedfloor.engine.travel.coded`.
     """
 
     sites: Sites  # the devices on the network
-    air: RadioUplink | None  # the radio of its uplink, if it is one
-    classes: int  # F, of which a census counts samples
-    trained: int  # how many numbers of the model are trained
-    classifier: int = 0  # how many of them are its classifier's; 0 where that is unknown
-    shape: tuple[int, ...] = ()  # of a sample
+    air: RadioUplink | None  # the radio of its uplink; None for wired links
+    classes: int  # F, number of classes in a census
+    trained: int  # number of trained parameters of the model
+    classifier: int = 0  # number of parameters of its classifier; 0 if unknown
+    shape: tuple[int, ...] = ()  # shape of a sample
     parcel: Callable[..., Parcel] | None = None
-    visit: Work = field(default_factory=Work)  # a visit of the whole model, with the codecs that methods plan by
+    visit: Work = field(default_factory=Work)  # a visit with the whole model, with the codecs that methods assume
 
     def at(self, factory_of: NDArray[np.int32]) -> Tariff:
-        """Return the tariff with devices in these factories; unchanged where they are there."""
+        """Return the tariff with devices in these factories; the same object if nothing changes."""
         if np.array_equal(factory_of, self.sites.factory_of):
             return self
         sites = replace(self.sites, factory_of=factory_of)
@@ -71,17 +71,17 @@ class Tariff:
     def payload(
         self, packet: Mapping[str, Tensor], works: Collection[Work] = (), chains: Collection[tuple[str, str]] = ()
     ) -> Payload:
-        """Return the sizes of parcels: all tensors of the packet, down and up, and answers to questions.
+        """Return the sizes of messages: all tensors of the packet, down and up, and answers to questions.
 
-        A visit, a hop or a handing out whose scope is the classifier carries the classifier's numbers alone. Where the
-        radio fixes the payload, in nats, it takes the place of the packet's size and of a gradient's, and the
-        size of a part of the model is not known; codecs make it as much smaller as they make the packet. Questions
-        state their own prices (:mod:`fedfloor.engine.questions`).
+        A visit, hop or broadcast with the classifier as scope carries only the classifier's parameters. If the radio
+        sets a fixed payload in nats, it replaces the size of the packet and of a gradient, is reduced by codecs by the
+        same factor as the packet, and leaves the size of a part of the model undefined. Questions define their own
+        prices (:mod:`fedfloor.engine.questions`).
 
         Args:
-            chains: (part of the model, codecs) → the codecs of the part as it travels.
+            chains: pairs of a part of the model and codecs, as used by models between nodes and edges.
         """
-        packet = single(packet)  # several models travel one by one
+        packet = single(packet)  # several models are sent one by one
         model = packet["w"]
         radio, size = self.sites.network.radio, Parcel((slice(0, model.numel()),), model.numel()).size(packet)
         number = model.element_size()
@@ -107,7 +107,7 @@ class Tariff:
         return Payload({"all": size, **parts}, costs, coded, staged, across)
 
     def resources(self, packet: Mapping[str, Tensor]) -> Resources:
-        """Return the facts of devices on the network that methods may read."""
+        """Return the properties of devices on the network that methods may read."""
         visit = [self.visit]
         sizes = self.payload(packet, visit, {(work.travels, text) for work in visit for text in walk.coded(work)})
         radio = self.sites.network.radio
@@ -127,32 +127,32 @@ class Tariff:
         """Return the price of a resolved plan.
 
         Raises:
-            SettingError: the plan carries a part of the model whose size is not known, or there is no such part, or the
-                price is out of range.
+            SettingError: the plan carries a part of the model that does not exist or has no known size, or the price is
+                out of range.
         """
         walk.check(plan, len(self.sites.samples))
         visits = None if receipts is None else [receipt.visit for receipt in receipts]
         size = self.payload(packet, walk.works(plan), walk.codings(plan))
         if "classifier" not in size.packet and "classifier" in walk.scopes(plan) | walk.handed(plan):
-            why = "the network's classifier is not known. Name its layer with model.classifier."
+            why = "the network's classifier is unknown. Name its layer with model.classifier."
             if self.classifier:
                 why = (
-                    "radio.payload_nats fixes the size of a whole model on the air, and not that of a part. Leave it "
-                    "out of the network, or train 'all'."
+                    "radio.payload_nats sets the size of a whole model on the radio link, but not of a part. Remove "
+                    "it from the network, or train 'all'."
                 )
-            raise SettingError(f"work.trains = 'classifier': it has no price, as {why}")
+            raise SettingError(f"work.trains = 'classifier' has no price: {why}")
         paid = price(
             plan, self.sites, size, air=self.air, round_number=number, tick=tick, numbered=visits, holders=holders
         )
         if not max(paid.seconds, paid.joules) <= MOST:
             raise SettingError(
                 f"network '{self.sites.network.name}': round {number} takes {paid.seconds:.3g} s and {paid.joules:.3g} "
-                f"J, and at most {MOST:.0e} of either is counted. Check the rates, clocks and powers of the network."
+                f"J, but must take at most {MOST:.0e} of either. Check the rates, clocks and powers of the network."
             )
         return paid
 
     def survey(self, steps: Sequence[Step], packet: Mapping[str, Tensor]) -> Price | None:
-        """Return the price of a normalisation's steps in turn, each to every device; None without steps."""
+        """Return the price of a normalisation's successive steps, each with all devices; None without steps."""
         everyone = tuple(range(len(self.sites.factory_of)))
         probes = [Probe(everyone, SURVEY, settings={"down": step.down, "up": step.up}) for step in steps]
         return self.price(Chain(tuple(probes)), packet, 0, 0) if probes else None
@@ -162,7 +162,7 @@ def tariff(
     experiment: Experiment, park: Park, trained: int, classifier: int = 0,
     parcel: Callable[..., Parcel] | None = None, visit: Work | None = None,
 ) -> Tariff | None:  # fmt: skip
-    """Return the price model of an experiment's rounds, or None where it names no network."""
+    """Return the price model of an experiment's rounds; None without a network."""
     network = profile.build(experiment.network)
     if network is None:
         return None
@@ -174,9 +174,9 @@ def tariff(
 
 
 def effort(work: Work, samples: float) -> float:
-    """Return the number of passes over ``samples`` with the computation of a visit, its objective's included.
+    """Return the computation of a visit, including its objective, as a number of passes over ``samples``.
 
-    On the classifier alone, training and objective are left out: see :func:`fedfloor.network.sites.equivalent_passes`.
+    For a visit to the classifier alone see :func:`fedfloor.network.sites.equivalent_passes`.
     """
     passes = equivalent_passes(work, samples)
     if work.borrows:
@@ -190,7 +190,7 @@ def _objective(name: str, settings: tuple[tuple[str, Scalar], ...]) -> Objective
 
 
 def stamped(outcome: Outcome, paid: Price | None) -> Outcome:
-    """Return an outcome whose receipts have the seconds that each visit took on the network."""
+    """Return an outcome whose receipts have the duration of each visit on the network, s."""
     if paid is None:
         return outcome
     pairs = zip(outcome.receipts, paid.visits, strict=True)
@@ -200,7 +200,7 @@ def stamped(outcome: Outcome, paid: Price | None) -> Outcome:
 def to_row(paid: list[Price], normalised: Price | None = None) -> dict[str, Any] | None:
     """Return the sum of successive prices in the form of a ledger line; None without prices.
 
-    The price of the normalisation's questions is added, and stands apart as ``normalise``, too.
+    The price of the normalisation's surveys is included in the sum, and listed separately as ``normalise``.
     """
     if not paid:
         return None

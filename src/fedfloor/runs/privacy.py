@@ -1,4 +1,4 @@
-"""The privacy loss (ε, δ) of a run's models: the rounds of a subsampled Gaussian mechanism added up."""
+"""The privacy loss (ε, δ) of a run's models: composition of a subsampled Gaussian mechanism over the rounds."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from fedfloor.plan.nodes import Node, Select
 from fedfloor.runs.folder import write
 
 NOT_COVERED = (
-    "the receipts of visits (loss, training accuracy, samples) and evaluations of single devices in this folder: hand "
+    "the receipts of visits (loss, training accuracy, samples) and evaluations of single devices in this folder: pass "
     "on models, not the folder",
-    "answers to questions before round 1 (normalisation, class counts), where there are any",
+    "answers to questions before round 1 (normalisation, class counts), if there are any",
     "the rounding of noise to floating-point numbers",
 )
 UNCOVERED_FIGURES = "the mean loss and training accuracy of a sum's devices, which edges and cloud see without noise"
 
 
 def _accounting() -> tuple[Any, Any, Any]:
-    """Return dp-accounting, its privacy loss distributions and its Rényi divergences."""
+    """Return the modules of dp-accounting: its main one, privacy loss distributions and Rényi divergences."""
     try:
         import dp_accounting
         from dp_accounting import pld, rdp
@@ -40,22 +40,22 @@ def _accounting() -> tuple[Any, Any, Any]:
 
 
 def epsilon(noise: float, share: float, rounds: int, delta: float, devices: int | None = None) -> float:
-    """Return ε, so that the models of all rounds together are (ε, δ)-differentially private for every device.
+    """Return ε such that the models of all rounds together are (ε, δ)-differentially private for every device.
 
     Neighbours are parks with one device more or less. The privacy loss distribution of the Poisson-subsampled Gaussian
     mechanism is composed by Google's dp-accounting (pessimistic estimate). An empty draw is repeated: with
-    P = 1 − (1 − (1 − q)^K)^T, the chance that one of T rounds would have been empty, the mechanism without those rounds
+    P = 1 − (1 − (1 − q)^K)^T, the probability that one of T rounds would be empty, the mechanism without such rounds
     has δ = (δ₀ + e^ε·P)/(1 − P), and ε is that for δ₀ = δ(1 − P) − e^ε·P.
 
     Args:
         noise: z, the noise's standard deviation over the clipping norm.
-        share: q, the chance that a device takes part in a round.
+        share: q, the probability that a device takes part in a round.
         rounds: T ≥ 0.
         delta: δ.
-        devices: K; None where rounds may be empty.
+        devices: K; None if rounds may be empty.
 
     Returns:
-        ε ≥ 0; infinity where there is no noise, or empty rounds alone exceed δ.
+    ε ≥ 0; infinity without noise, or if empty rounds alone exceed δ.
 
     Raises:
         SettingError: dp-accounting is not installed.
@@ -65,7 +65,7 @@ def epsilon(noise: float, share: float, rounds: int, delta: float, devices: int 
 
 @lru_cache(maxsize=256)
 def composed(runs: tuple[tuple[float, float, int], ...], delta: float, devices: int | None = None) -> float:
-    """Return ε of the models of several runs together, (z, q, T) of each, as :func:`epsilon` of one.
+    """Return ε of the models of several runs together, given (z, q, T) of each; see :func:`epsilon`.
 
     Raises:
         SettingError: dp-accounting is not installed.
@@ -85,7 +85,7 @@ def composed(runs: tuple[tuple[float, float, int], ...], delta: float, devices: 
     if not drawn or devices is None:
         return value
     empty = -math.expm1(sum(rounds * math.log1p(-((1 - share) ** devices)) for share, rounds in drawn))
-    for _ in range(20):  # δ₀ falls as ε rises: to the fixed point from below
+    for _ in range(20):  # δ₀ falls as ε rises: approaches the fixed point from below
         left = delta * (1 - empty) - math.exp(min(value, 700.0)) * empty
         if left <= 0:
             return math.inf
@@ -99,10 +99,10 @@ def composed(runs: tuple[tuple[float, float, int], ...], delta: float, devices: 
 def sums_epsilon(noise: float, sums: int, delta: float) -> float:
     """Return ε of a device that took part in ``sums`` secure sums to which devices add the noise themselves.
 
-    Neighbours are parks in which a device sends zeros (with its noise) instead of its updates, as edges, cloud and the
-    size of the noise reveal the participants: drawing devices by chance lowers nothing. Each sum is z⁻²/2-concentrated
-    differentially private (:mod:`fedfloor.parts.discrete`); they are composed, and ε for δ is found, by Rényi
-    divergences in Google's dp-accounting.
+    Neighbours are parks in which a device sends zeros (with its noise) instead of its updates. Random participation
+    does not reduce ε, as edges, cloud and the size of the noise reveal the participants. Each sum is z⁻²/2-concentrated
+    differentially private (:mod:`fedfloor.parts.discrete`); composition and conversion to ε for δ use the Rényi
+    divergences of Google's dp-accounting.
 
     Raises:
         SettingError: dp-accounting is not installed.
@@ -112,7 +112,7 @@ def sums_epsilon(noise: float, sums: int, delta: float) -> float:
 
 @lru_cache(maxsize=256)
 def sums_composed(runs: tuple[tuple[float, int], ...], delta: float) -> float:
-    """Return ε of a device that took part in the secure sums of several runs, (z, sums) of each.
+    """Return ε of a device that took part in the secure sums of several runs, given (z, sums) of each.
 
     Raises:
         SettingError: dp-accounting is not installed.
@@ -130,12 +130,12 @@ def sums_composed(runs: tuple[tuple[float, int], ...], delta: float) -> float:
 
 
 def rounds_within(budget: float, noise: float, share: float, delta: float, devices: int, most: int) -> int:
-    """Return the number of rounds, at most ``most``, that keep ε within a budget: ε grows with the rounds.
+    """Return the largest number of rounds, at most ``most``, with ε within a budget.
 
     Raises:
-        SettingError: not even one does.
+        SettingError: the first round exceeds the budget.
     """
-    low, high = 0, most + 1  # ε(low) ≤ budget < ε(high), if ε(most) is above it
+    low, high = 0, most + 1  # ε(low) ≤ budget < ε(high), unless ε(most) is within the budget
     while high - low > 1:
         middle = (low + high) // 2
         if epsilon(noise, share, middle, delta, devices) <= budget:
@@ -151,17 +151,17 @@ def rounds_within(budget: float, noise: float, share: float, delta: float, devic
 
 
 def last_round(method: ConfiguredMethod, budget: float | None, devices: int, most: int) -> int:
-    """Return the last round that a budget of ε allows, at most ``most``; of samples' privacy :func:`allows` decides.
+    """Return the last round within a budget of ε, at most ``most``; for the privacy of samples see :func:`allows`.
 
     Raises:
-        SettingError: the method's models carry no noise, or the first round exceeds the budget.
+        SettingError: the method's models have no noise, or the first round exceeds the budget.
     """
     private = mechanism(method.parts)
     if budget is None or (private is None and by_visits(method)):
         return most
     if private is None:
         raise SettingError(
-            "until epsilon (--until) needs models that carry noise: set method.mix = "
+            "until epsilon (--until) needs models with noise: set method.mix = "
             '{ kind = "private", clip = 1.0, noise = 1.0 } and method.selection = { kind = "poisson", share = 0.1 }, '
             "or work.sample_clip and work.sample_noise."
         )
@@ -170,7 +170,7 @@ def last_round(method: ConfiguredMethod, budget: float | None, devices: int, mos
 
 
 def mechanism(parts: Parts) -> tuple[Private, Poisson] | None:
-    """Return the mechanism of a method's rounds; None where the cloud adds no noise."""
+    """Return the mechanism of a method's rounds; None if the cloud adds no noise."""
     mix, selection = parts.mix, parts.selection
     noisy = isinstance(mix, Private) and isinstance(selection, Poisson) and not mix.distributed
     return (mix, selection) if noisy else None  # type: ignore[return-value]
@@ -182,12 +182,12 @@ def distributed(parts: Parts) -> Private | None:
 
 
 def protects(method: ConfiguredMethod) -> bool:
-    """Return whether a method hides devices' updates: by noise, or by revealing sums alone."""
+    """Return whether a method protects devices' updates by noise or secure sums."""
     return mechanism(method.parts) is not None or by_visits(method) or codecs.secure(method.parts.travel or "")
 
 
 def by_visits(method: ConfiguredMethod) -> bool:
-    """Return whether the privacy loss of a method grows with each device's visits, instead of the rounds."""
+    """Return whether the privacy loss of a method grows with each device's visits instead of the rounds."""
     return distributed(method.parts) is not None or sample_work(method) is not None
 
 
@@ -200,11 +200,11 @@ def sample_work(method: ConfiguredMethod) -> WorkSettings | None:
 def allows(
     method: ConfiguredMethod, budget: float | None, held: Sequence[int], visits: Mapping[int, int], plan: Node
 ) -> bool:  # fmt: skip
-    """Return whether a round leaves every device, or its samples, within a budget of ε that is spent by visits.
+    """Return whether a round keeps every device, or its samples, within a budget of ε that visits spend.
 
     Args:
-        held: samples that each device holds at a time, [K].
-        visits: device → the number of times it trained before the round.
+        held: number of samples of each device at a time, [K].
+        visits: device → number of its visits before the round.
         plan: the plan of the round; every candidate of a ``Select`` counts as visited.
 
     Raises:
@@ -225,7 +225,7 @@ def allows(
 
 
 def most_visits(plan: Node) -> Counter[int]:
-    """Return each device's greatest number of trainings in a round."""
+    """Return each device's greatest possible number of visits in a round."""
     chosen = Counter[int]()
     for at, times in walk.every(plan):
         chosen.update(dict.fromkeys(at.candidates, times) if isinstance(at, Select) else {})
@@ -233,46 +233,46 @@ def most_visits(plan: Node) -> Counter[int]:
 
 
 SAMPLE_DELTA = 1e-5
-MOST_PAIRS = 20  # of samples and visits, for which ε is computed one by one
-BEGUN = "private-rounds"  # of a run's folder: how many rounds real machines began, those done again included
-STATEMENT = "privacy.json"  # of what it spent, by its end
-VISITS = "private-visits.json"  # and how often each device was to train in them
+MOST_PAIRS = 20  # most pairs of samples and visits for which ε is computed one by one
+BEGUN = "private-rounds"  # file in a run's folder: rounds begun on real machines, including repeated ones
+STATEMENT = "privacy.json"  # file with the privacy loss at the end of a run
+VISITS = "private-visits.json"  # file with the visits to each device in these rounds
 
 
 def begin_round(folder: Path) -> None:
-    """Count a round before its devices are drawn: after a kill it is repeated with other draws, and both count.
+    """Count a round before its devices are drawn, as after a kill it is repeated with other draws, and both count.
 
-    An earlier statement of the run's privacy loss is taken away: it is of fewer rounds.
+    An earlier statement of the run's privacy loss, which is for fewer rounds, is deleted.
     """
     (folder / STATEMENT).unlink(missing_ok=True)
     write(folder / BEGUN, f"{rounds_begun(folder, 0) + 1}\n")
 
 
 def rounds_begun(folder: Path, done: int) -> int:
-    """Return the number of rounds that were begun, at least the number of completed ones.
+    """Return the number of begun rounds, at least the number of completed ones, ``done``.
 
     Raises:
-        SettingError: the file that counts them is damaged.
+        SettingError: the file with the count is damaged.
     """
     path = folder / BEGUN
     try:
         return max(done, int(path.read_text())) if path.exists() else done
     except (OSError, ValueError) as error:
-        raise SettingError(f"{path} cannot be read: it counts the rounds that privacy is spent on.") from error
+        raise SettingError(f"{path} cannot be read: it counts the rounds that spend privacy.") from error
 
 
 def begin_visits(folder: Path, plan: Node) -> None:
-    """Count a round's visits before it begins, as :func:`begin_round` does the round: each training has other noise."""
+    """Count a round's visits before it begins; after a kill they are repeated with other noise, and both count."""
     (folder / STATEMENT).unlink(missing_ok=True)
     known = Counter(visits_begun(folder, {})) + most_visits(plan)
     write(folder / VISITS, json.dumps({str(device): times for device, times in sorted(known.items())}))
 
 
 def visits_begun(folder: Path, done: Mapping[int, int]) -> Mapping[int, int]:
-    """Return device → number of trainings that were begun, at least the number of completed ones.
+    """Return device → number of begun visits, at least the number of completed ones, ``done``.
 
     Raises:
-        SettingError: the file that counts them is damaged.
+        SettingError: the file with the counts is damaged.
     """
     path = folder / VISITS
     try:
@@ -280,21 +280,21 @@ def visits_begun(folder: Path, done: Mapping[int, int]) -> Mapping[int, int]:
         return Counter(done) | Counter({int(device): int(times) for device, times in begun.items()})
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise SettingError(
-            f"{path} cannot be read: it counts the visits from which the privacy loss follows. Put it back from a "
-            "copy, or start a new run."
+            f"{path} cannot be read: it counts the visits, which determine the privacy loss. Restore it from a copy, "
+            "or start a new run."
         ) from error
 
 
 def statement(
     method: ConfiguredMethod, rounds: int, held: Sequence[int], visits: Mapping[int, int]
 ) -> dict[str, dict[str, Any]]:
-    """Return the privacy loss of a run's models for a device and for a sample; empty where no noise is added.
+    """Return the privacy loss of a run's models for a device and for a sample; empty without noise.
 
     Args:
-        method: the method, whose parts and work have the noise.
-        rounds: that were begun.
-        held: samples that each device holds at a time, [K].
-        visits: device → the number of times it trained.
+        method: the method, whose parts and work define the noise.
+        rounds: number of begun rounds.
+        held: number of samples of each device at a time, [K].
+        visits: device → number of its visits.
     """
     stated: dict[str, dict[str, Any]] = {}
     private, work = mechanism(method.parts), sample_work(method)
@@ -302,7 +302,7 @@ def statement(
         mix, selection = private
         value = epsilon(mix.noise, selection.share, rounds, mix.delta, len(held))
         about = {"clip": mix.clip, "noise_multiplier": mix.noise, "share": selection.share, "rounds": rounds}
-        if mix.quantile is not None:  # the count of short updates and the updates are one step with the noise together
+        if mix.quantile is not None:  # the count of short updates and the updates form one step with the joint noise
             count_noise = mix.count_noise or selection.share * len(held) / 20
             about |= {"quantile": mix.quantile, "count_noise": count_noise}
         stated["models"] = {"protects": "a device with all its samples", **about, "delta": mix.delta} | _loss(value)
@@ -328,13 +328,13 @@ def _loss(value: float) -> dict[str, Any]:
 def worst_device(work: WorkSettings, held: Sequence[int], visits: Mapping[int, int]) -> tuple[float, float, int]:
     """Return (ε, q, steps) of visits by differentially private SGD for the device with the largest ε.
 
-    Everything that a device sends is (ε, δ)-differentially private for each of its samples: its steps, over all visits,
-    are a Poisson-subsampled Gaussian mechanism with q = b/n.
+    All values that a device sends are (ε, δ)-differentially private for each of its samples: its steps over all visits
+    form a Poisson-subsampled Gaussian mechanism with q = b/n.
 
     Args:
         work: the work of the method's visits.
-        held: samples that each device holds at a time.
-        visits: device → the number of times it trained.
+        held: number of samples of each device at a time.
+        visits: device → number of its visits.
     """
     visit, noise = work.at(1, 1), work.sample_noise or 0.0
     pairs = {(held[device], times) for device, times in visits.items() if times}

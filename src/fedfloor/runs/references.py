@@ -1,9 +1,9 @@
-"""References beside methods: local training only, training on pooled data, scikit-learn on the pooled table; of
-forecasts also values that repeat.
+"""References for methods: local training, training on pooled data, scikit-learn on the pooled table; for forecasts
+also persistence.
 
-They are runs like others, with the same park, first model and test samples, so that resuming, tables and reports need
-nothing of their own. Their training follows a comparison's first method: its rates, momentum and mini-batches, and as
-many passes as its first round makes.
+They are ordinary runs with the same park, initial model and test samples, so that resuming, tables and reports need no
+special cases. Their training follows a comparison's first method: its rates, momentum and mini-batches, and the number
+of passes in its first round.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def start(
 ) -> str | None:
     """Compute a reference without rounds, unless it is complete; its only ledger line is that of the last round.
 
-    Arguments are those of ``launch.start``. None where the data do not fit the reference: a warning has the reason.
+    Arguments are those of ``launch.start``. Return None if the data do not fit the reference, and log the reason.
     """
-    del ranks, interrupted  # one fit, of which nothing can be kept
+    del ranks, interrupted  # a single fit, which cannot be resumed
     name, out = experiment.method.name, orders.out
     if why := refusal(experiment, park):
         log.warning("There is no %s reference: %s.", name, why)
@@ -83,7 +83,7 @@ def start(
 
 
 def scored(engine: Engine, out: Tensor, headline: Figure) -> Score:
-    """Evaluate outputs for all test samples, [n, outputs] like a network's."""
+    """Return the metrics of outputs for all test samples, [n, outputs] like a network's."""
     task, samples = engine.task, engine.wrap(*engine.park.test())
     out, classes = out.to(samples.y.device), engine.park.dataset.classes
     scores = task.scores(out, samples.y, headline.scored(classes)).float().cpu().numpy()
@@ -93,20 +93,20 @@ def scored(engine: Engine, out: Tensor, headline: Figure) -> Score:
 
 log = logging.getLogger(__name__)
 
-PIECE = 1 << 14  # samples that are turned into a table's rows at a time
+PIECE = 1 << 14  # samples converted into rows of a table at a time
 
 
 def refusal(experiment: Experiment, park: Park) -> str:
-    """Return the reason why a park's data do not fit a reference without rounds; "" where they do."""
+    """Return the reason why a park's data do not fit a reference without rounds; "" if they fit."""
     data = park.dataset
     if experiment.method.name != SCIKIT_LEARN:
         season, length = data.task.repeats[experiment.method.name], data.shape[-1]
         longer = f"a season of {season} rows (data.task.season) is longer than the window of {length} rows"
         return f"{longer} (data.window.length)" if season > length else ""
     if len(data.shape) > 2:
-        return "the data are pictures, and it learns from tables of numbers"
+        return "the data are pictures, but it needs tables of numbers"
     if not isinstance(experiment.data.stream, Static):
-        return "devices hold a stream, and they do not fit one table (data.stream)"
+        return "devices have a stream, which is not a single table (data.stream)"
     return data.task.unboosted(0 if data.target_test is None else data.target_test.shape[1])
 
 
@@ -146,14 +146,14 @@ def fitted(engine: Engine, method: GradientBoosting) -> Boosted:
 
 def _repeated(engine: Engine, experiment: Experiment) -> Score:
     raw = engine.park
-    if raw.normalised is not None:  # devices' own scales have no way back to the sensors' units
+    if raw.normalised is not None:  # devices' own scales cannot be converted to the sensors' units
         raw = build_park(replace(experiment, data=replace(experiment.data, normalise="auto")))
     data = raw.dataset
     before = data.task.repeats[experiment.method.name]
     forecasts = repeated(raw.test()[0], before, data)
     levels = getattr(engine.task, "levels", ()) if getattr(engine.task, "loss", "") == "quantile" else ()
     values = forecasts[:, :, None]
-    if levels:  # an interval: the errors of the same rule in training, to both sides of the value
+    if levels:  # an interval from the errors of the same rule in training, on both sides of the value
         x, y = raw.pooled()
         off = np.quantile(y - repeated(x, before, data), levels, axis=0).T
         middle = len(levels) // 2
@@ -166,12 +166,12 @@ def _repeated(engine: Engine, experiment: Experiment) -> Score:
 
 
 def repeated(x: Values, before: int, data: Dataset) -> NDArray[np.float64]:
-    """Return the forecast x̂_{t+h} = x_{t+h−m·⌈h/m⌉} of every sensor that the task names, [n, S·H].
+    """Return the forecast x̂_{t+h} = x_{t+h−m·⌈h/m⌉} of every sensor in the task, [n, S·H].
 
-    A value that is missing is the last one before it in the window, or the sensor's mean.
+    A missing value is replaced by the last one before it in the window, or by the sensor's mean.
 
     Args:
-        x: windows [n, C, L] as they are stored, L ≥ m.
+        x: windows [n, C, L] as stored, L ≥ m.
         before: m, rows.
         data: the data set of their sensors and task.
     """
@@ -185,28 +185,27 @@ def repeated(x: Values, before: int, data: Dataset) -> NDArray[np.float64]:
     return window[:, :, rows].reshape(len(x), -1)
 
 
-UNTRAINED = (SCIKIT_LEARN, PERSISTENCE, SEASONAL)  # they train in no rounds
+UNTRAINED = (SCIKIT_LEARN, PERSISTENCE, SEASONAL)  # references without rounds
 
 
 def beside(
     work: Sequence[PlannedRun], experiment: Experiment, methods: Sequence[str], seeds: Sequence[int], out: Path,
     limits: Limits,
 ) -> list[PlannedRun]:  # fmt: skip
-    """Return a comparison's runs with the references', seed by seed.
+    """Return a comparison's runs with those of the references, seed by seed.
 
-    They follow the first of the ``methods``, and stop by rounds alone (``--stop-after``): other limits are those of
-    methods that cost something.
+    References follow the first of the ``methods`` and stop only by rounds (``--stop-after``), as they have no costs.
 
     Raises:
-        SettingError: a method has a reference's name.
+        SettingError: a method has the name of a reference, or the first method does not train.
     """
     for name in REFERENCES:
         if name in methods or (name in experiment.methods and name != SCIKIT_LEARN):
-            raise SettingError(f"method '{name}' is one of the --references, too: leave one of the two out.")
+            raise SettingError(f"method '{name}' is also one of the --references: leave out one of the two.")
     if not combined(replace(experiment, method=replace(experiment.method, name=methods[0]))).method.needs.scopes:
         raise SettingError(
-            f"method '{methods[0]}' trains nothing, so that there is nothing for --references to follow. Run it "
-            "without them, or train a network: --set method.name=fedavg --set model.name=ae-dense --set rounds=20."
+            f"method '{methods[0]}' does not train, so --references have no training to follow. Run it without "
+            "them, or train a network: --set method.name=fedavg --set model.name=ae-dense --set rounds=20."
         )
     runs, short = list(work), Limits(stop_after=limits.stop_after)
     for seed in seeds:
@@ -215,21 +214,21 @@ def beside(
             starts = start if name in UNTRAINED else partial(_start, original)
             bare = _bare(original, name, {})
             runs.append(PlannedRun(f"{name} seed {seed}", bare, out / f"{name}-seed{seed}", short, starts))
-    return sorted(runs, key=lambda run: seeds.index(run.experiment.seed))  # those of a seed share a park
+    return sorted(runs, key=lambda run: seeds.index(run.experiment.seed))  # runs of the same seed share a park
 
 
 def of_run(experiment: Experiment, out: Path, stop_after: int | None = None) -> list[PlannedRun]:
-    """Return the references of one run, in its folder ``out``.
+    """Return the runs of the references for one run, in its folder ``out``.
 
     Raises:
-        SettingError: the run is a reference itself.
+        SettingError: the run itself is a reference.
     """
     limits = Limits(stop_after=stop_after)
     return beside([], experiment, [experiment.method.name], [experiment.seed], out / REFERENCES_FOLDER, limits)
 
 
 def _bare(experiment: Experiment, name: str, table: dict[str, Any]) -> Experiment:
-    """Return an experiment with a reference instead of the method: no packet travels, and none is lost."""
+    """Return an experiment with a reference instead of the method, without network and without losses."""
     own = dict(experiment.methods.get(name, {})) | table
     method = MethodSettings(name, objective=None if name in UNTRAINED else _loss(experiment))
     return replace(
@@ -239,7 +238,7 @@ def _bare(experiment: Experiment, name: str, table: dict[str, Any]) -> Experimen
 
 
 def _loss(experiment: Experiment) -> str | Mapping[str, Any] | None:
-    """Return the objective if it is a loss of samples without a federated term, such as class weights."""
+    """Return the objective if it is a loss over samples without a federated term, such as class weights."""
     if not isinstance(combined(experiment).parts.objective, PerSample):
         return None
     own: str | Mapping[str, Any] | None = experiment.methods.get(experiment.method.name, {}).get("objective")
@@ -259,20 +258,20 @@ def _start(
 def work(experiment: Experiment, park: Park) -> tuple[WorkSettings, WorkSettings]:
     """Return the work of a round of local training and of pooled training, for comparison with the experiment's method.
 
-    Locally every device makes the passes (or steps) that the method's first round makes on a device it visits, on
-    average over these. Pooled training sees as many samples in a round as that method: the passes times the share of
-    devices that take part, over all data; as steps where that is not a whole number of passes.
+    In local training every device makes the mean number of passes (or steps) per visited device of the method's first
+    round. Pooled training processes as many samples in a round as that method: the passes times the share of
+    participating devices, over all data; in steps if that is not a whole number of passes.
 
     Raises:
-        SettingError: something in the experiment does not fit.
+        SettingError: the method does not train in its first round, or a setting does not fit.
     """
     base = getattr(combined(experiment).method, "work", experiment.work.over(DEFAULTS))
     visits = list(walk.visited(forecast.first_round(experiment, park)))
     whole, sizes = int(park.holdings.sum()), park.holdings.tolist()
     if not visits:
         raise SettingError(
-            f"method '{experiment.method.name}' trains nothing in its first round, so that there is nothing for "
-            "--references to follow. Name another method first."
+            f"method '{experiment.method.name}' does not train in its first round, so --references have no training "
+            "to follow. Name another method first."
         )
     epochs, steps, seen = Counter[int](), Counter[int](), 0
     for visit, times in visits:

@@ -1,4 +1,4 @@
-"""The files of a run beside its ledger: results, coverage, privacy, divergence."""
+"""The files of a run other than its ledger: results, coverage, privacy, divergence."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from fedfloor.tasks.classification import CLASSIFICATION
 def write_evaluation(
     out: Path, experiment: Experiment, number: int, score: Score, more: Mapping[str, Any] | None = None
 ) -> None:
-    """Write ``evaluation.json``: the figures, the confusion matrix, devices and factories, and ``more``."""
+    """Write ``evaluation.json``: the metrics, the confusion matrix, devices and factories, and ``more``."""
     on = "validation" if experiment.evaluate.on == "validation" else "test"
     body: dict[str, Any] = {"round": number, "on": on} | ({"figures": dict(score.figures)} if score.figures else {})
     body |= {"accuracy": score.accuracy, "loss": score.loss}
@@ -57,10 +57,10 @@ def write_evaluation(
 
 
 def of_shared(engine: Engine, model: Tensor, headline: Figure, own: str) -> dict[str, Any]:
-    """Return the entry ``shared`` of ``evaluation.json``: the one model, where devices are evaluated by their own.
+    """Return the entry ``shared`` of ``evaluation.json``: the metrics of the shared model besides personal models.
 
-    It has the figures of all and of each device, and under ``sends`` the share of the model's numbers that a device
-    sends where it keeps the part ``own``. Call it on every rank.
+    It has the metrics over all devices and of each device, and under ``sends`` the share of the model's parameters that
+    a device sends if it keeps the part ``own``. To be called on every rank.
     """
     score = evaluate(engine, model, headline=headline)
     kept = ("device", "accuracy", "figures")
@@ -71,7 +71,7 @@ def of_shared(engine: Engine, model: Tensor, headline: Figure, own: str) -> dict
 
 
 def write_memory(out: Path, memory: DeviceMemory) -> None:
-    """Write ``memory.json``, the bytes that devices keep between visits; no file where they keep none."""
+    """Write ``memory.json``, the bytes that devices keep between visits; no file if they keep none."""
     own, extractors = memory.sizes()
     if own:
         sizes = {"devices": len(own), "bytes_mean": round(sum(own) / len(own)), "bytes_max": max(own)}
@@ -82,7 +82,7 @@ def write_memory(out: Path, memory: DeviceMemory) -> None:
 def write_devices(
     out: Path, experiment: Experiment, engine: Engine, number: int, packet: Packet, cohorts: Mapping[int, int]
 ) -> None:
-    """Write ``devices.json``, the file of each device's model, and the cohorts' models except the first."""
+    """Write the cohorts' models except the first, and ``devices.json``, which names the file of each device's model."""
     for cohort in sorted(set(range(1, len(packet))) & {*cohorts.values()}):
         made = Decided("last", number, packet[model_name(cohort)])
         write_model(out, experiment, engine, made, cohort_file(cohort))
@@ -104,10 +104,10 @@ def write_devices(
 
 
 def write_model(out: Path, experiment: Experiment, engine: Engine, made: Decided, name: str | None = None) -> None:
-    """Write a model: named tensors, all that is needed to use them, and the digest."""
+    """Write a model's file, with named tensors and all metadata for its use, and the file's digest."""
     data = engine.park.dataset
     own: dict[str, Any] = {}
-    if engine.park.normalised is not None:  # each device has its own mean and deviation, unless it keeps them secret
+    if engine.park.normalised is not None:  # mean and deviation of each device, unless they are private
         own, known = dict(engine.park.normalised.about), engine.park.normalised.statistics()
         devices = {name: {"mean": mean.tolist(), "deviation": std.tolist()} for name, (mean, std) in known.items()}
         if devices:
@@ -130,20 +130,20 @@ def write_model(out: Path, experiment: Experiment, engine: Engine, made: Decided
     if made.decision is not None:
         about["decide"] = made.header
     tensors = engine.network.state(made.model)
-    # one metadata key: several would be written in an order that differs from process to process
+    # a single metadata key, as the order of several would differ between processes
     file, path = save(tensors, metadata={"fedfloor": json.dumps(about)}), out / (name or FILES[made.which])
     beside = path.with_name(path.name + DIGEST)
-    beside.unlink(missing_ok=True)  # first, as a kill may come in between: a model without a digest is not checked
+    beside.unlink(missing_ok=True)  # deleted first, in case of a kill: a model without a digest is not checked
     folder.write(path, file)
     folder.write(beside, f"{hashlib.sha256(file).hexdigest()}  {path.name}\n")
 
 
 class Coverage:
-    """Counts the training samples of a park's rounds; its windows are its own, so that the park's stay cached.
+    """A counter of the training samples per class in a park's rounds, with a stream cache separate from the park's.
 
-    A visit whose work counts epochs trains on every sample it holds, once per epoch. One whose work counts steps trains
-    on steps · min(batch size, n) of the n samples it holds, which are spread over the classes as these n are: exact
-    where mini-batches use all n equally often, the expectation otherwise. Lost visits train on nothing.
+    A visit with work in epochs trains on each of its samples once per epoch. A visit with work in steps trains on
+    steps · min(batch size, n) of its n samples, distributed over the classes in the same proportions: exact if
+    mini-batches use all n equally often, an expectation otherwise. Lost visits count as zero.
     """
 
     def __init__(self, park: Park) -> None:
@@ -152,7 +152,7 @@ class Coverage:
         self._windows = Windows(park.stream, park.seed, labels, park.indices, len(park.dataset.classes))
 
     def of(self, outcome: Outcome, visits: Mapping[int, int]) -> dict[str, list[float]]:
-        """Return ``samples`` and ``devices``, F numbers each, of a round; ``visits`` are those of the rounds before."""
+        """Return a round's ``samples`` and ``devices`` per class, [F] each; ``visits`` are those of earlier rounds."""
         classes, seen = len(self.park.dataset.classes), Counter(visits)
         samples = np.zeros(classes)
         covered: dict[int, NDArray[np.bool_]] = {}
@@ -171,7 +171,7 @@ class Coverage:
         return {"samples": samples.round(3).tolist(), "devices": devices_of.astype(int).tolist()}
 
     def _counts(self, devices: Sequence[int], receipt: Receipt, visits: int) -> NDArray[np.int64]:
-        """Return int64 [len(devices), F], the classes that devices held at a visit, without noise."""
+        """Return int64 [len(devices), F], the class counts of devices at a visit, without noise."""
         if self.park.stream.kind == "static":
             return self.park.counts_of(np.asarray(devices, np.int64))
         now = self._windows.at(devices, receipt.tick, [visits] * len(devices))
@@ -183,17 +183,17 @@ log = logging.getLogger(__name__)
 DELTA = 1e-5
 SECRET, SEEDED = "secret", "seeded"
 SEEDED_NOTE = (
-    "The noise is drawn from the experiment's public seed: it shows the cost of privacy and gives no protection. "
-    "ε holds on real machines, whose noise is secret."
+    "The noise is drawn from the experiment's public seed: it shows the cost of privacy and gives no protection. ε is "
+    "valid on real machines, whose noise is secret."
 )
 
 
 def reports(experiment: Experiment, plan: Node, before: int = 0) -> Counter[int]:
-    """Return the number of census reports of each device in a round; empty where censuses contain no noise.
+    """Return the number of census reports of each device in a round; empty if censuses contain no noise.
 
-    A ``Probe`` for the census or the classes, and a ``Select`` whose policy reads the census, have reports of all
-    devices that they name. A second report in the same tick is the same one, but for recycled streams, where another
-    visit can have brought another window: there every question counts, which is never too few.
+    A ``Probe`` for the census or the classes, and a ``Select`` whose policy reads the census, cause reports of all
+    their devices. Repeated reports in the same tick are identical and count once, except for recycled streams, where
+    a visit may have changed the window: there every question counts, which is an upper bound.
     """
     epsilon = experiment.park.census_epsilon
     if epsilon is None or math.isinf(epsilon):
@@ -206,13 +206,13 @@ def reports(experiment: Experiment, plan: Node, before: int = 0) -> Counter[int]
 
 
 class _CensusReports(Dry):
-    """Records (device, tick) of every report of a census."""
+    """An executor that records (device, tick) of every census report."""
 
     def __init__(self) -> None:
         self.reports: list[tuple[int, int]] = []
 
     def probe(self, request: ProbeRequest) -> Answers:
-        """Record a question for class counts: those of the whole local set are the same at every tick."""
+        """Record a question for class counts; those of the whole local data are the same at every tick."""
         kind = question(request.node)
         self.reports += [
             (device, request.tick if kind.drifts else -1) for device in request.node.devices if kind.counts
@@ -235,9 +235,9 @@ def write_privacy(
     out: Path, experiment: Experiment, counted: Mapping[int, int], park: Park,
     models: Mapping[str, Mapping[str, Any]] | None = None, *, secret: bool = False,
 ) -> None:  # fmt: skip
-    """Write ``privacy.json``: the privacy loss of models and censuses with noise, and the normalisation's answers.
+    """Write ``privacy.json``: the privacy loss of noisy models and censuses, and the normalisation's answers.
 
-    A sample is up to ⌈n/size⌉ times in a window of n, so that a report spends as many ε of it.
+    A window of n contains a sample up to ⌈n/size⌉ times, so that a report multiplies its ε by that number.
     """
     source = {"noise": SECRET} if secret else {"noise": SEEDED, "note": SEEDED_NOTE}
     revealed = asked(park, experiment.data.normalise)
@@ -250,7 +250,7 @@ def write_privacy(
 
 
 def asked(park: Park, normalise: Normalise) -> dict[str, Any]:
-    """Return the answers to the normalisation's questions that leave each device, without noise."""
+    """Return the answers to the normalisation's questions that each device sends without noise."""
     questions = [step for step in steps(park, normalise) if step.up]
     if not questions:
         return {}
@@ -268,7 +268,7 @@ def _censuses(epsilon: float, counted: Mapping[int, int], park: Park, *, secret:
     figures = {"census_epsilon": epsilon, "report_epsilon": each, "reports": most, "epsilon": whole}
     figures |= {"epsilon_advanced": advanced, "delta": DELTA}
     if not most:
-        log.info("census: no device reported its own.")
+        log.info("census: no device reported its class counts.")
         return figures
     log.info(
         "census: at most %d reports of a device with ε = %g each, together ε = %g (or ε = %.4g with δ = %g).",
@@ -278,8 +278,8 @@ def _censuses(epsilon: float, counted: Mapping[int, int], park: Park, *, secret:
         log.info("census: %s", SEEDED_NOTE)
     if each > epsilon:
         log.warning(
-            "census: windows hold samples of device %d up to %d times, and a report has as many times "
-            "park.census_epsilon of them.", worst, int(times[worst]),
+            "census: windows hold samples of device %d up to %d times, which multiplies the park.census_epsilon of a "
+            "report.", worst, int(times[worst]),
         )  # fmt: skip
     return figures
 
@@ -289,11 +289,11 @@ NAME = "diverged.json"
 
 @contextmanager
 def noted(folder: Path) -> Iterator[None]:
-    """If training diverges in the body, record the round: the one after the ledger's last."""
+    """Record the round, which follows the ledger's last one, if training diverges in the body."""
     try:
         yield
     except DivergedError as error:
-        with contextlib.suppress(RunError):  # the first error counts
+        with contextlib.suppress(RunError):  # the first error takes precedence
             path = folder / "ledger.jsonl"
             lines = ledger.read(path) if path.exists() else []
             write_json(folder / NAME, {"round": lines[-1].round + 1 if lines else 1, "why": str(error)})
@@ -301,11 +301,11 @@ def noted(folder: Path) -> Iterator[None]:
 
 
 def forget(folder: Path) -> None:
-    """Delete the record of an earlier attempt."""
+    """Delete the record of an earlier divergence."""
     (folder / NAME).unlink(missing_ok=True)
 
 
 def round_of(folder: Path) -> int | None:
-    """Return the round in which a run diverged, or None where it did not."""
+    """Return the round in which a run diverged, or None if it did not."""
     path = folder / NAME
     return int(json.loads(path.read_text(encoding="utf-8"))["round"]) if path.exists() else None

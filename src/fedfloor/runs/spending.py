@@ -1,4 +1,4 @@
-"""The privacy loss of several runs over the same devices' data: the losses of the runs, added up."""
+"""The total privacy loss of several runs over the same devices' data."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Loss = tuple[float, float]  # ε, δ
 
 @dataclass(frozen=True)
 class Spent:
-    """The privacy loss of one run, of one kind.
+    """The privacy loss of one run by one kind of noise.
 
     Args:
-        kind: ``drawn``: noise of the cloud, on devices that are drawn; ``sums``: noise of the devices on secure sums;
-            ``steps``: noise on the gradients of a device's samples.
-        noise: its standard deviation over the clipping norm.
-        share: chance that a device, or a sample, takes part.
-        rounds: rounds, sums or steps.
-        epsilon: ε of this run alone; of ``steps``, of the device with the largest one.
+        kind: ``drawn``: noise added by the cloud, with randomly chosen devices; ``sums``: noise added by devices to
+            secure sums; ``steps``: noise added to the gradients of a device's samples.
+        noise: standard deviation over the clipping norm.
+        share: probability that a device, or a sample, takes part.
+        rounds: number of rounds, sums or steps.
+        epsilon: ε of this run alone; for ``steps``, that of the device with the largest ε.
     """
 
     kind: Kind
@@ -43,10 +43,10 @@ class Spent:
 def of_run(folder: Path) -> list[Spent]:
     """Return the privacy loss of a run on real machines so far; empty if it adds no noise, or has not begun.
 
-    Steps of a run that ended before its statement, ``privacy.json``, was written have no bound: ε is infinite.
+    Steps of a run without its statement, ``privacy.json``, have no known bound, so that ε is infinite.
 
     Raises:
-        SettingError: the run's folder is damaged.
+        SettingError: a file in the run's folder is damaged.
     """
     try:
         stated = json.loads((folder / privacy.STATEMENT).read_bytes())
@@ -63,8 +63,8 @@ def of_run(folder: Path) -> list[Spent]:
 
 
 def planned(experiment: Experiment, before: Iterable[Spent]) -> list[Spent]:
-    """Return the privacy loss of a further run: a device is in one sum a round, or in as many as in the longest run,
-    and steps cost as much as in the most expensive run so far."""
+    """Return the assumed privacy loss of a further run: one sum per device and round, or as many as in the longest run
+    so far; steps as in the most expensive run so far."""
     before = [*before]
     steps = max((one.epsilon for one in before if one.kind == "steps"), default=0.0)
     sums = max((one.rounds for one in before if one.kind == "sums"), default=0)
@@ -90,15 +90,15 @@ def _of_method(method: ConfiguredMethod, rounds: int, visits: int, steps: float)
 
 
 def together(spent: Sequence[Spent], devices: int | None) -> dict[str, Loss]:
-    """Return (ε, δ) of runs together, for ``a device`` and for ``a sample``, as far as noise protects them.
+    """Return the total (ε, δ) of runs for ``a device`` and ``a sample``, if noise protects them.
 
     Rounds, and secure sums, of several runs are composed as those of one (:func:`~fedfloor.runs.privacy.composed`,
-    :func:`~fedfloor.runs.privacy.sums_composed`), at the largest δ. Steps, whose dearest device may be another in each
-    run, are added up, ε and δ alike: Dwork and Roth, The Algorithmic Foundations of Differential Privacy (2014),
+    :func:`~fedfloor.runs.privacy.sums_composed`), at the largest δ. For steps, whose worst device may differ between
+    runs, both ε and δ are added: Dwork and Roth, The Algorithmic Foundations of Differential Privacy (2014),
     theorem 3.16.
 
     Args:
-        devices: K; None: not known.
+        devices: K; None if unknown.
     """
     of: dict[Kind, list[Spent]] = {"drawn": [], "sums": [], "steps": []}
     for one in spent:

@@ -1,4 +1,4 @@
-"""Search for the best settings of a grid on validation data, method by method with an equal budget."""
+"""Grid search for the best settings of methods on validation data, with the same number of trials for each method."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ EXAMPLE = "write it as KEY=VALUE,VALUE,…, such as work.lr=0.1,0.01"
 
 @dataclass(frozen=True)
 class Axis:
-    """One ``--grid``: the values of one setting."""
+    """A ``--grid`` option: the values of one setting."""
 
-    key: str  # as it was typed
-    method: str | None  # the only method it is for; None for every method that has such a setting
-    setting: tuple[str, ...]  # the way to it inside the method's own table, such as ``("work", "lr")``
-    values: tuple[Any, ...]  # at least one, none twice
+    key: str  # the key as typed
+    method: str | None  # the only method it applies to; None: every method with this setting
+    setting: tuple[str, ...]  # its path in the method's table, such as ``("work", "lr")``
+    values: tuple[Any, ...]  # at least one, without duplicates
 
 
 def axis(typed: str) -> Axis:
-    """Read one ``--grid KEY=VALUE,VALUE,…``.
+    """Return the axis of an option ``--grid KEY=VALUE,VALUE,…``.
 
     >>> axis("work.lr=0.1,0.01").values, axis("methods.fedsr.laps=1,5").setting
     ((0.1, 0.01), ('laps',))
@@ -51,7 +51,7 @@ def axis(typed: str) -> Axis:
         if value == "":
             raise SettingError(f"--grid {typed!r}: a value is missing; {EXAMPLE}.")
         if value in values[:i]:
-            raise SettingError(f"--grid {typed!r}: {shown(value)} is given twice. Give each value once.")
+            raise SettingError(f"--grid {typed!r}: {shown(value)} is given twice. Give each value only once.")
     return Axis(key, method, setting, values)
 
 
@@ -65,13 +65,13 @@ def _place(key: str) -> tuple[str | None, tuple[str, ...]]:
         return names[1], tuple(names[2:])
     raise SettingError(
         f"--grid {key}: a sweep chooses settings of methods: work.KEY, methods.NAME.KEY, or method.KEY for every "
-        "method that has it. Other data, another park, network or number of rounds would be another problem, whose "
-        "accuracies cannot be compared with these: change them with --set, and sweep each by itself."
+        "method that has it. Results with other data or another park, network or number of rounds are not comparable: "
+        "change these with --set, in separate sweeps."
     )
 
 
 def split(text: str) -> list[str]:
-    """Split at the commas that are not inside brackets, braces or quotes.
+    """Return the parts of a text between commas outside brackets, braces and quotes.
 
     >>> split('{ kind = "cosine", start = 0.1 },0.01')
     ['{ kind = "cosine", start = 0.1 }', '0.01']
@@ -88,7 +88,7 @@ def split(text: str) -> list[str]:
             inside.append(sign)
         elif sign in PAIRS:
             if not inside or inside.pop() != PAIRS[sign]:
-                raise SettingError(f"--grid values {text}: '{sign}' closes nothing.")
+                raise SettingError(f"--grid values {text}: '{sign}' has no opening counterpart.")
         elif sign == "," and not inside:
             pieces.append("")
             continue
@@ -100,7 +100,7 @@ def split(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Grid:
-    """The grid points of a method: every combination of its settings' values, the last one varying fastest.
+    """The grid of a method: all combinations of its settings' values, the last setting varying fastest.
 
     >>> grid = Grid({("laps",): (1, 5), ("work", "lr"): (0.1, 0.01)})
     >>> grid.size, grid.point(1)
@@ -111,7 +111,7 @@ class Grid:
 
     @property
     def size(self) -> int:
-        """The number of points."""
+        """The number of grid points."""
         return math.prod(len(values) for values in self.axes.values())
 
     def point(self, number: int) -> dict[tuple[str, ...], Any]:
@@ -146,7 +146,7 @@ def _has(method: type[Method], setting: tuple[str, ...]) -> bool:
 
 
 def shown(value: Any) -> str:
-    """Return a value as it is typed.
+    """Return a value in the notation of an experiment file.
 
     >>> shown({"kind": "cosine", "start": 0.1}), shown([1, True])
     ('{ kind = "cosine", start = 0.1 }', '[1, true]')
@@ -165,7 +165,7 @@ Settings = Mapping[tuple[str, ...], Any]
 
 @dataclass(frozen=True)
 class Trial:
-    """A method at one point of its grid."""
+    """A method with the settings of one point of its grid."""
 
     method: str
     number: int
@@ -174,7 +174,7 @@ class Trial:
 
     @property
     def dotted(self) -> dict[str, Any]:
-        """The settings with dotted names."""
+        """Dotted name → value of its settings."""
         return {".".join(setting): value for setting, value in self.settings.items()}
 
 
@@ -208,21 +208,21 @@ class Result:
     """The result of a trial.
 
     Args:
-        values: per seed, the final model's headline on validation data; None where training diverged.
+        values: headline of the final model on validation data for each seed; None if training diverged.
     """
 
-    trial: Trial  # which
+    trial: Trial
     values: tuple[float | None, ...]
 
     @property
     def score(self) -> float | None:
-        """Mean over the seeds; None where any of them diverged."""
+        """Mean headline over the seeds; None if any of them diverged."""
         known = [value for value in self.values if value is not None]
         return sum(known) / len(known) if len(known) == len(self.values) else None
 
     @property
     def gain(self) -> float:
-        """The score, or minus the score where lower is better; −∞ where training diverged."""
+        """The score, with a negative sign if lower is better; −∞ if training diverged."""
         return -math.inf if self.score is None else self.trial.experiment.evaluate.figure.gain(self.score, 0.0)
 
 
@@ -232,12 +232,12 @@ def plan(
     """Return the sweep of an experiment.
 
     Args:
-        experiment: all but the settings that are swept.
-        methods: names; each gets the same number of trials.
-        axes: the settings, each with its values.
-        seeds: each trial is run with each of them.
-        trials: the number of trials of each method; as many as the smallest grid has points if None. Of larger grids
-            that many points are drawn, without replacement, by the experiment's seed.
+        experiment: the experiment with all other settings.
+        methods: names of the methods, which all have the same number of trials.
+        axes: the settings and their values.
+        seeds: the seeds of each trial.
+        trials: number of trials of each method; None: number of points of the smallest grid. From larger grids this
+            number of points is drawn without replacement, by the experiment's seed.
     """
     each_once("methods", methods)
     each_once("seeds", seeds)
@@ -245,11 +245,11 @@ def plan(
     sizes = {name: grid.size for name, grid in grid_of.items()}
     budget = _budget(sizes, trials)
     for seed in seeds:
-        replace(experiment, seed=seed)  # refuses a wrong seed before the training
+        replace(experiment, seed=seed)  # raises for a wrong seed before training
     every = []
     for name, grid in grid_of.items():
         for setting, values in grid.axes.items():
-            for value in values:  # also those that will not be drawn
+            for value in values:  # also points that are not drawn
                 _tried(experiment, name, 0, {setting: value})
         points = np.arange(grid.size)
         if grid.size > budget:
@@ -266,12 +266,12 @@ def _budget(sizes: Mapping[str, int], trials: int | None) -> int:
     if trials is None and smallest == 1 < max(sizes.values()):
         name = min(sizes, key=lambda name: sizes[name])
         raise SettingError(
-            f"every method gets as many trials as the others, and '{name}' has nothing to choose from (points: "
+            f"all methods have the same number of trials, but '{name}' has only one point (points: "
             f"{listed}). Give it a --grid methods.{name}.KEY=…, leave it out, or set --trials 1."
         )
     if trials is not None and trials > smallest:
         raise SettingError(
-            f"--trials {trials}: every method gets as many trials as the others, but the grids have {listed} points. "
+            f"--trials {trials}: all methods have the same number of trials, but the grids have {listed} points. "
             f"Give more values with --grid, or --trials of at most {smallest}."
         )
     return trials or smallest
@@ -287,11 +287,11 @@ def _tried(experiment: Experiment, method: str, number: int, settings: Settings)
 
 
 def _with(experiment: Experiment, method: str, settings: Settings) -> dict[str, Mapping[str, Any]]:
-    """Return the experiment's method tables with other settings for one method."""
+    """Return the experiment's method tables with one method's settings replaced."""
     table = copy.deepcopy(dict(experiment.methods.get(method, {})))
     for setting, value in settings.items():
         if setting in (("work", "epochs"), ("work", "steps")):
-            for name in ("epochs", "steps"):  # the one takes the place of the other
+            for name in ("epochs", "steps"):  # epochs and steps exclude each other
                 if ("work", name) not in settings:
                     table.get("work", {}).pop(name, None)
         config.put(table, setting, value, f"--grid {'.'.join(setting)}")
@@ -308,9 +308,9 @@ def results(sweep: Sweep, out: Path, diverged: set[Path]) -> list[Result]:
 
 
 def _value(folder: Path, figure: Figure) -> float:
-    """Return the final model's figure; the ledger's last one may be of an earlier round."""
+    """Return the metric of the final model, as the ledger's last value may be of an earlier round."""
     path = folder / "evaluation.json"
-    value, why = None, "it is not there"
+    value, why = None, "it is missing"
     try:
         value = figure.read(json.loads(path.read_text()))
     except (OSError, ValueError, TypeError, AttributeError) as error:
@@ -321,7 +321,7 @@ def _value(folder: Path, figure: Figure) -> float:
 
 
 def winners(results: Sequence[Result]) -> dict[str, Result]:
-    """Return each method's best trial, the earlier one of equals; a method whose trials all diverged has none."""
+    """Return method → best trial, the earlier one in a tie; a method whose trials all diverged is left out."""
     best: dict[str, Result] = {}
     for result in results:
         method = result.trial.method
@@ -331,12 +331,12 @@ def winners(results: Sequence[Result]) -> dict[str, Result]:
 
 
 def winner(best: Mapping[str, Result]) -> Result:
-    """Return the best of the methods' best trials, the earlier one of equals."""
+    """Return the best of the methods' best trials, the earlier one in a tie."""
     return max(best.values(), key=lambda result: result.gain)
 
 
 def tuned(sweep: Sweep, best: Mapping[str, Result]) -> Experiment:
-    """Return the experiment with every method's best settings and the best method; evaluated as before."""
+    """Return the experiment with the best settings of every method and with the best method."""
     tuned = replace(sweep.original, name=f"{sweep.original.name}-best")
     for name, result in best.items():
         tuned = replace(tuned, methods=_with(tuned, name, result.trial.settings))
@@ -348,7 +348,7 @@ def document(sweep: Sweep, best: Mapping[str, Result], rounds: int, out: Path) -
     seeds, evaluate = ",".join(map(str, sweep.seeds)), sweep.original.evaluate
     lines = [
         f"The best settings of a sweep: {sweep.budget} trials of every method, {rounds} rounds each, seeds {seeds}.",
-        f"Compared was the final model's {evaluate.figure.name} on validation data, {evaluate.validation:.3g} of",
+        f"Compared by the final model's {evaluate.figure.name} on validation data, {evaluate.validation:.3g} of",
         "every device's training samples, held out. The test data were not used.",
         *(f"  --grid {axis.key}={','.join(map(shown, axis.values))}" for axis in sweep.axes),
         *(f"  {name}: {score_text(result)} with {chosen(result)}" for name, result in best.items()),
@@ -359,7 +359,7 @@ def document(sweep: Sweep, best: Mapping[str, Result], rounds: int, out: Path) -
 
 
 def score_text(result: Result) -> str:
-    """Return a trial's mean figure as text."""
+    """Return a trial's mean headline as text."""
     return "diverged" if result.score is None else f"{result.score:.4f}"
 
 

@@ -1,8 +1,8 @@
-"""Running as one rank of a ``torchrun`` job, on one machine or many.
+"""Runs as a rank of a ``torchrun`` job, on one machine or many.
 
-``torchrun --max-restarts`` starts all ranks anew where one has died. A job that has begun a run leaves a mark in the
-run's folder, and goes on from the last checkpoint where it is started anew and finds it. No other job does: the first
-start of any job takes the mark away.
+``torchrun --max-restarts`` restarts all ranks when one has died. A job that has begun a run leaves a mark in the run's
+folder, and a restart of the same job that finds its mark resumes from the last checkpoint. The first start of any job
+removes the mark of an earlier job.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from fedfloor.runs.results import noted
 
 log = logging.getLogger(__name__)
 
-JOINING = timedelta(minutes=10)  # that a job waits for its last rank
-MARK = ".torchrun"  # in a run's folder from when the job that works there has begun
+JOINING = timedelta(minutes=10)  # longest wait of a job for its last rank
+MARK = ".torchrun"  # mark of the current job in a run's folder
 
 
 if TYPE_CHECKING:
@@ -47,16 +47,16 @@ if TYPE_CHECKING:
 
 
 class Gloo:
-    """Ranks on several hosts: byte strings through ``torch.distributed``.
+    """A team of ranks on several hosts, which exchange byte strings through ``torch.distributed``.
 
-    A rank that fails ends its process; gloo then fails the others, and ``torchrun`` ends the job or starts it anew.
+    A rank that fails ends its process; gloo then fails the others, and ``torchrun`` ends or restarts the job.
     """
 
     def __init__(self) -> None:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
 
     def gather(self, mine: Sequence[Blob]) -> list[list[memoryview]]:
-        """Exchange lengths, then the bytes padded to the longest message; PeerLostError: a rank has ended."""
+        """Return all ranks' blobs, exchanged with padding to the longest one; raise PeerLostError if a rank ended."""
         message = b"".join(mine)
         lengths: list[list[int]] = [[] for _ in range(self.size)]
         try:
@@ -66,33 +66,33 @@ class Gloo:
             padded[: len(message)] = np.frombuffer(message, np.uint8)
             messages = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
             dist.all_gather(messages, torch.from_numpy(padded))
-        except RuntimeError as error:  # of gloo
+        except RuntimeError as error:  # errors of gloo
             raise PeerLostError(
-                f"a rank on this or another host died, or cannot be reached ({str(error).splitlines()[0]}). The last "
-                "checkpoint is good: go on with --resume, or let torchrun do so with --max-restarts."
+                f"a rank on this or another host died or is not reachable ({str(error).splitlines()[0]}). Continue "
+                "from the last checkpoint with --resume, or use torchrun --max-restarts."
             ) from error
         return [split(received.numpy().data, sizes) for received, sizes in zip(messages, lengths, strict=True)]
 
     def fail(self, error: BaseException) -> None:
-        """Do nothing: the end of this process fails the others."""
+        """Do nothing, as the end of this process makes the others fail."""
 
     def close(self) -> None:
-        """Do nothing: the process group is closed by :func:`join`."""
+        """Do nothing, as :func:`join` closes the process group."""
 
 
 def join(experiment: Experiment, orders: Orders, report: Follow) -> str:
-    """Run an experiment as one rank of the job in which this process was started.
+    """Run an experiment as one rank of the job in which this process was started; return why it stopped.
 
-    All hosts must see the run's folder: checkpoints and device memory are read from it by every rank.
+    All hosts need access to the run's folder, from which every rank reads checkpoints and device memory.
 
     Raises:
-        SettingError: the job's processes do not see one another, or the first rank refuses to start.
+        SettingError: the job's processes cannot connect, or the first rank refuses to start.
     """
     try:
         store, rank, size = next(rendezvous("env://", timeout=JOINING))
         name = _start_name(store, rank, size)
         store = dist.PrefixStore(name, store)  # type: ignore[attr-defined]  # public all the same
-        long = timedelta(days=7)  # a rank may wait long for another one's branch
+        long = timedelta(days=7)  # a rank may wait long for another rank's branch
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=long)
     except (RuntimeError, ValueError) as error:
         raise SettingError(f"torchrun started this process, but its job cannot be joined: {error}") from error
@@ -107,10 +107,10 @@ def join(experiment: Experiment, orders: Orders, report: Follow) -> str:
         with ExitStack() as stack:
             with _sent_to_all() as decision:
                 stack.enter_context(owned(orders.out))
-                # only a run of this job is resumed; the mark of another one is removed
+                # only a run of this job is resumed; the mark of another job is removed
                 mark = orders.out / MARK
                 if max(restarts) and mark.exists() and not orders.resume:
-                    log.info("torchrun started this job again: it goes on from the last checkpoint.")
+                    log.info("torchrun restarted this job: it resumes from the last checkpoint.")
                     orders = replace(orders, resume=True)
                 else:
                     mark.unlink(missing_ok=True)
@@ -127,10 +127,10 @@ def join(experiment: Experiment, orders: Orders, report: Follow) -> str:
 
 
 def _start_name(store: Store, rank: int, size: int) -> str:
-    """Agree on a name unique to this start of the job, whose store may still contain the addresses of dead ranks.
+    """Return a name unique to this start of the job, as its store may contain addresses of dead ranks.
 
-    The first rank draws the name and answers each request for it, until all have it. Keys that are waited for hold
-    random names of this start, so that nothing of an earlier start can be taken for an answer.
+    The first rank draws the name and answers each request for it, until all have it. Awaited keys contain random
+    names of this start, so that entries of an earlier start cannot be mistaken for answers.
     """
     mine = uuid.uuid4().hex
     if rank:
@@ -144,14 +144,14 @@ def _start_name(store: Store, rank: int, size: int) -> str:
             if store.check([f"request {other}"]):
                 store.set(f"answer {store.get(f'request {other}').decode()}", mine)
         if time.monotonic() - began > JOINING.total_seconds():
-            raise RuntimeError(f"not all of its {size} ranks have come within {JOINING}")
+            raise RuntimeError(f"not all of its {size} ranks have joined within {JOINING}")
         time.sleep(0.01)
     return mine
 
 
 @contextmanager
 def _sent_to_all() -> Iterator[list[bool]]:
-    """Send the other ranks whether the run is resumed, which the body appends, or the reason for a refusal."""
+    """Send the other ranks whether the run is resumed (a value appended by the body), or the reason of a refusal."""
     resume: list[bool] = []
     refused: FedfloorError | None = None
     try:
@@ -167,7 +167,7 @@ def _sent_to_all() -> Iterator[list[bool]]:
 
 
 def _received() -> bool:
-    """Wait until the first rank has made the folder ready; return whether the run is resumed."""
+    """Wait until the first rank has prepared the folder; return whether the run is resumed."""
     decision: list[object] = [None, False]
     dist.broadcast_object_list(decision, src=0)
     if isinstance(decision[0], FedfloorError):
@@ -189,12 +189,12 @@ def _execute(
 
 
 def _host() -> str:
-    """Identify the system and its namespace of shared memory, which ranks must have in common to share memory."""
+    """Return an identifier of the system and its namespace of shared memory, equal for ranks that can share memory."""
     return Path("/proc/sys/kernel/random/boot_id").read_text() + os.readlink("/proc/self/ns/mnt")
 
 
 def _team(packet_bytes: int) -> Team:
-    """Return shared memory where all ranks are on one host, gloo otherwise."""
+    """Return a team with shared memory if all ranks are on one host, otherwise with gloo."""
     size, rank = dist.get_world_size(), dist.get_rank()
     if size == 1:
         return Alone()
