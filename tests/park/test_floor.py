@@ -121,8 +121,8 @@ def test_a_park_file_is_refused(tmp_path: Path, text: str, message: str) -> None
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('sharing = "sinr"', "", "has no radio whose channels are shared"),
-        ("payload_nats = 25000", "", "payload_nats is missing"),
+        ('sharing = "sinr"', "", "has no radio with shared channels"),
+        ("payload_nats = 25000", "", "payload_nats, the size of an upload, is missing"),
         ("data_bits = [4e7, 8e7]", "", "device 0 has no data_bits"),
         ("data_bits = [4e7, 8e7]", "seconds_per_sample = 1e-3", "seconds_per_sample needs samples"),
     ],

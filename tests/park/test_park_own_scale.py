@@ -278,9 +278,9 @@ def test_a_device_sends_no_sums(tmp_path: Path) -> None:
 
 def test_what_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
     table = plant(tmp_path / "floor.csv")
-    with pytest.raises(SettingError, match=r"m\d, m\d have test samples and no training rows .* rows = 400"):
+    with pytest.raises(SettingError, match=r"m\d, m\d have test samples, but no training rows .* rows = 400"):
         build_park(experiment(table, "device", NEW))
-    with pytest.raises(SettingError, match=r"the devices of the test samples of floor\.csv are not known"):
+    with pytest.raises(SettingError, match=r"the devices of the test samples of floor\.csv are unknown"):
         prepared(build(load_data(experiment(table, "unit")), devices=3, partition=Iid()), "device")
     with pytest.raises(SettingError, match="'device' is for sensors in tables: labels has pictures"):
         prepared(build("labels", devices=2, samples_per_device=10), "device")

@@ -248,7 +248,7 @@ def test_machines_that_read_the_experiments_data_train_the_simulations_bits(tmp_
 
 def test_what_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
     table = shop(tmp_path / "shop.csv")
-    with pytest.raises(SettingError, match=r"'sped' is no sensor\. Did you mean 'speed'"):
+    with pytest.raises(SettingError, match=r"'sped' is not a sensor\. Did you mean 'speed'"):
         build_park(experiment(table, RegimeNormaliser(("sped",), 2)))
     for kind in ("robust", BY):
         with pytest.raises(SettingError, match="is for sensors in tables: labels has pictures"):

@@ -183,13 +183,13 @@ def test_a_device_whose_windows_all_share_rows_gives_none(tmp_path: Path) -> Non
     assert park.dataset.owner_test is not None
     assert set(park.dataset.owner_test.tolist()) == {1}
     alone = windows(tmp_path / "alone", {"one/a.csv": 30}, times=True, step=1, test=0.5)
-    with pytest.raises(SettingError, match="no device has two training windows that share no row"):
+    with pytest.raises(SettingError, match="no device has two training windows without common rows"):
         parks.build(alone, validation=0.2)
 
 
 def test_windows_of_one_recording_on_too_many_devices(tmp_path: Path) -> None:
     data = windows(tmp_path, {"one/a.csv": 100}, times=False, step=1)
-    with pytest.raises(SettingError, match=r"device \d+ share rows with windows held out of other devices"):
+    with pytest.raises(SettingError, match=r"device \d+ share rows with held-out windows of other devices"):
         parks.build(data, partition=Iid(), devices=35, validation=0.2)
 
 

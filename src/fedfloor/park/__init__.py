@@ -1,1 +1,1 @@
-"""The park: devices, their samples and streams, factories."""
+"""The park: devices with their samples and streams, and factories."""

@@ -1,4 +1,4 @@
-"""Augmented streams: changed samples of the local set at every tick, brighter or darker, cropped and resized."""
+"""Augmented streams: random changes of brightness, crop and size of the local pictures at every tick."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from fedfloor.chance import generator
 from fedfloor.data.dataset import Dataset, Images, Indices, Labels, Values
 from fedfloor.errors import SettingError, require
 
-TRIES = 10  # crops drawn for a picture; if none of them fits in it, it stays whole
-CHUNK = 1 << 16  # pixels processed at once: they stay in the processor's cache
+TRIES = 10  # crops drawn for a picture, which is not cropped if none of them fits
+CHUNK = 1 << 16  # pixels processed at once, so that they fit into the processor's cache
 Range = tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Augmented:
-    """Windows of altered pictures: each is n = ``window`` samples of the local set, number ⌊tick / ``every``⌋ in turn.
+    """Windows of altered pictures: window number ⌊tick / ``every``⌋ has n = ``window`` samples of the local set.
 
-    They are drawn by (seed, device, number), each at most once; of a local set smaller than n all are drawn as often as
-    they fit in whole, each time in another order, and the rest are some of them. Each picture is multiplied by a factor
-    uniform in 1 ± ``brightness`` and clipped to 0 … 255 (:func:`brightened`); then a part of it is cut out, of an area
-    uniform in ``scale`` of the whole (:func:`crops`), and resized to the picture's own size (:func:`resized`). Labels
-    stay. Without brightness, and with a scale of (1, 1), it is the picture itself to the bit.
+    They are drawn by (seed, device, number) without replacement; a local set smaller than n is used several times, each
+    time in another order, and partly for the remainder. Each picture is multiplied by a factor uniform in
+    1 ± ``brightness`` and clipped to 0 … 255 (:func:`brightened`), then cropped to an area uniform in ``scale`` of the
+    whole (:func:`crops`), and resized to its original size (:func:`resized`). Labels are unchanged. Without brightness
+    and with a scale of (1, 1), the picture is unchanged to the bit.
 
     The streaming data of HFedMS: Zeng et al., "HFedMS: Heterogeneous Federated Learning with Memorable Data Semantics
     in Industrial Metaverse", IEEE Transactions on Cloud Computing 2023, arXiv 2211.03300. Its reference code differs
@@ -35,9 +35,9 @@ class Augmented:
     Args:
         window: n, samples held at a time, at least 1.
         brightness: the strength, from 0 (off) to 1.
-        scale: the smallest and the largest area, above 0 and at most 1; (1, 1): nothing is cut off.
+        scale: the smallest and the largest area, above 0 and at most 1; (1, 1): no cropping.
         ratio: the smallest and the largest width : height of the crop, in units of the picture's own.
-        every: ticks for which a window stays, at least 1; 1: it is seen once.
+        every: ticks between two windows, at least 1.
 
     >>> stream = Augmented(window=3)
     >>> stream.held(np.zeros(5, int), seed=0, device=0, position=stream.position(tick=2, visits=0)).shape
@@ -52,7 +52,7 @@ class Augmented:
     kind: Literal["augmented"] = "augmented"
 
     def __post_init__(self) -> None:
-        for name in ("scale", "ratio"):  # lists, where they come from JSON
+        for name in ("scale", "ratio"):  # JSON has lists instead of tuples
             object.__setattr__(self, name, tuple(getattr(self, name)))
         require(self.window >= 1, "data.stream.window", self.window, "a whole number of at least 1")
         require(self.every >= 1, "data.stream.every", self.every, "a whole number of at least 1")
@@ -64,7 +64,7 @@ class Augmented:
         require(shaped, "data.stream.ratio", list(self.ratio), f"{two}, above 0")
         low, high = self.scale[0], 1 / self.scale[0]
         reaches = self.ratio[0] <= high and low <= self.ratio[1]
-        allowed = f"two numbers with some of {low:g} … {high:g} between them: no other crop that large fits"
+        allowed = f"two numbers that enclose some of {low:g} … {high:g}, as no other crops fit"
         require(reaches, "data.stream.ratio", list(self.ratio), allowed)
 
     def position(self, tick: int, visits: int) -> int:  # noqa: ARG002
@@ -76,7 +76,7 @@ class Augmented:
         return self.window
 
     def held(self, labels: Labels, seed: int, device: int, position: int, least: int = 1) -> Indices:
-        """Return the device's windows from number ``position`` on, ``least`` of them: each one costs a draw."""
+        """Return ``least`` windows of a device from number ``position`` on, int64 [least, n]."""
         size = len(labels)
         windows = []
         for number in range(position, position + least):
@@ -86,7 +86,7 @@ class Augmented:
         return np.array(windows)
 
     def altered(self, x: Values, seed: int, device: int, position: int) -> Images:
-        """Return altered pictures, uint8 [n, C, H, W]; an alteration that is off changes no other draw."""
+        """Return altered pictures, uint8 [n, C, H, W]; the draws of an alteration do not depend on the others."""
         rng = generator(seed, "augment", device, position)
         factors = rng.uniform(1 - self.brightness, 1 + self.brightness, len(x))
         images: Images = brightened(x, factors) if self.brightness else x.astype(np.uint8, copy=False)
@@ -96,17 +96,17 @@ class Augmented:
 
 
 def pictures_only(dataset: Dataset) -> None:
-    """Raise a SettingError for samples that are not pictures."""
+    """Raise SettingError if the samples are not pictures."""
     if dataset.inputs.kind != "image" or len(dataset.shape) != 3:
         raise SettingError(
             f"[data] stream = 'augmented' changes the brightness of pictures and crops them; the samples of data set "
-            f"'{dataset.name}' are not pictures. Use {{ kind = \"fifo\", window = … }}, whose windows the clock moves "
-            "on, too."
+            f"'{dataset.name}' are not pictures. Use {{ kind = \"fifo\", window = … }}, whose windows also change "
+            "with the clock."
         )
 
 
 class Crops(NamedTuple):
-    """The parts cut out of n pictures: int64 [n] each, in whole pixels."""
+    """The positions and sizes of crops of n pictures: int64 [n] each, in pixels."""
 
     top: Indices
     height: Indices
@@ -130,11 +130,11 @@ def brightened(x: Values, factors: NDArray[np.float64]) -> Images:
 
 
 def crops(count: int, height: int, width: int, scale: Range, ratio: Range, rng: np.random.Generator) -> Crops:
-    """Draw the parts cut out of pictures: of H × W pixels round(H√(s/r)) × round(W√(s·r)), anywhere in it.
+    """Return random crops of H × W pictures, of round(H√(s/r)) × round(W√(s·r)) pixels at a uniform position.
 
-    The area s is uniform in ``scale``, ln r uniform between those of ``ratio``; ten pairs are drawn, and the first that
-    fits in the picture is taken. Where none does, it stays whole. All this is as in MXNet (``random_size_crop``), whose
-    r is width : height itself: for squares the same.
+    The area s is uniform in ``scale``, ln r uniform between the logarithms of ``ratio``; of ten drawn pairs the first
+    that fits is used, and the whole picture if none fits. This follows MXNet (``random_size_crop``), whose r is
+    width : height itself, which is the same for squares.
     """
     area = rng.uniform(scale[0], scale[1], (TRIES, count))
     shape = np.exp(rng.uniform(math.log(ratio[0]), math.log(ratio[1]), (TRIES, count)))
@@ -149,11 +149,11 @@ def crops(count: int, height: int, width: int, scale: Range, ratio: Range, rng: 
 
 
 def resized(x: Images, cuts: Crops) -> Images:
-    """Return the parts cut out of pictures, resized to their size by bilinear interpolation between pixels' centres.
+    """Return crops of pictures resized to the full size by bilinear interpolation between pixels' centres.
 
-    Pixel i of W shows the place (i + ½)·w/W − ½ of a crop w wide, and no place beyond the centres of its outermost
-    pixels. Weights are multiples of 1/(2W) and 1/(2H), so sums are whole numbers in units of 1/(4WH), without any
-    rounding; the quotient is rounded to a whole number, halves to even ones. All processes agree to the bit.
+    Pixel i of W has the value at (i + ½)·w/W − ½ in a crop of width w, limited to the centres of its outermost pixels.
+    Weights are multiples of 1/(2W) and 1/(2H), so that sums are exact integers in units of 1/(4WH); the quotient is
+    rounded to an integer, halves to even. All processes agree to the bit.
 
     >>> row = np.array([0, 40, 80, 120], np.uint8).reshape(1, 1, 1, 4)
     >>> resized(row, Crops(*(np.array([value]) for value in (0, 1, 1, 2)))).ravel().tolist()
@@ -161,7 +161,7 @@ def resized(x: Images, cuts: Crops) -> Images:
     """
     _, _, height, width = x.shape
     parts = 4 * height * width
-    exact = np.float32 if 255 * parts <= 1 << 24 else np.float64  # whole numbers up to 2²⁴, or 2⁵³
+    exact = np.float32 if 255 * parts <= 1 << 24 else np.float64  # exact for integers up to 2²⁴, or 2⁵³
     result = np.empty_like(x, order="C")
     step = max(1, CHUNK // math.prod(x.shape[1:]))
     for begin in range(0, len(x), step):
@@ -174,7 +174,7 @@ def resized(x: Images, cuts: Crops) -> Images:
 
 
 def _between(x: NDArray[Any], start: Indices, length: Indices) -> NDArray[Any]:
-    """Interpolate [n, C, H, W] along H, times 2H: rows are copied whole, which is fast."""
+    """Return [n, C, H, W] interpolated along H, times 2H, by fast copies of whole rows."""
     count, channels, whole, across = x.shape
     twice = 2 * whole
     place = ((2 * np.arange(whole) + 1) * length[:, None] - whole).clip(0, twice * (length[:, None] - 1))

@@ -1,4 +1,4 @@
-"""From a data set to a park: samples dealt to devices, devices put into factories, validation samples held out."""
+"""Construction of a park from a data set: partition, assignment of devices to factories, validation samples."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ log = logging.getLogger(__name__)
 def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int) -> tuple[Dataset, list[Indices]]:
     """Hold out m_k = min(n_k − 1, max(1, ⌊share·n_k⌉)) of the n_k training samples of every device k.
 
-    So every device with two samples or more gives at least one, and none gives all it has. They are drawn by
-    (seed, device); where samples have times they are the device's last ones, and those that lie last in their
-    recordings where these have no order or windows without times overlap. Where whole recordings are for testing, whole
-    recordings are held out: the same formula with their number for n_k. Training windows that share rows with any
-    held-out one are left out; a device all of whose windows would be gives none. The test data are not used.
+    Every device with two samples or more thus holds out at least one, and none holds out all. They are drawn by
+    (seed, device). Of samples with times they are the device's last ones; without an order of recordings, or for
+    overlapping windows without times, they are the last ones of each recording. If whole recordings are for testing,
+    whole recordings are held out, by the same formula with their number for n_k. Training windows that share rows with
+    a held-out one are left out; a device that would lose all its windows holds out none. The test data are not used.
 
     Args:
-        parts: the training samples of each device, int64 [n_k]; no sample twice.
+        parts: the training samples of each device, int64 [n_k], without duplicates.
         share: the share, in (0, 1).
 
     Returns:
-        A data set whose test samples are those held out, device by device, and for each device the samples it keeps,
-        in their old order.
+        A data set with the held-out samples as test samples, device by device, and the remaining samples of each
+        device in their original order.
 
     Raises:
-        SettingError: a share out of range, or no device that has a sample to give.
+    SettingError: the share is out of range, or no device can hold out a sample.
 
     >>> from fedfloor.data.made.labels import labels
     >>> data, kept = hold_out(labels(2, 20, seed=0), [np.arange(20), np.arange(20, 40)], 0.1, seed=0)
@@ -53,21 +53,21 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
     require(0 < share < 1, "evaluate.validation", share, "a share, above 0 and below 1, such as 0.1")
     held = _held(dataset, parts, share, seed, "validation")
     if not any(len(mine) for mine in held):
-        lacking = "two training samples" if dataset.first is None else "two training windows that share no row"
+        lacking = "two training samples" if dataset.first is None else "two training windows without common rows"
         if dataset.run is not None:
             lacking = "two recordings to train with (split = run keeps recordings whole)"
         why = "the threshold of alarms" if dataset.task.calibrates else "[evaluate] on = 'validation'"
-        raise SettingError(f"{why}: no device has {lacking}, one to hold out. Use fewer devices.")
+        raise SettingError(f"{why}: no device has {lacking}, of which one is held out. Use fewer devices.")
     return _parted(dataset, parts, held, "[evaluate] on = 'validation'")
 
 
 def hold_out_recent(
     dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
 ) -> tuple[Dataset | None, Sequence[Indices]]:
-    """Hold out samples of every device as :func:`hold_out` does, for devices' tests of models before a release.
+    """Hold out samples of every device as :func:`hold_out` does, for evaluations of models before a release.
 
     Returns:
-        A data set whose test samples they are, None where no device has any to give, and the samples that devices keep.
+        A data set with these as test samples, None if no device can hold out any, and the samples that devices keep.
     """
     held = _held(dataset, parts, share, seed, "recent")
     return _parted(dataset, parts, held, "[evaluate] recent") if any(len(mine) for mine in held) else (None, parts)
@@ -76,14 +76,14 @@ def hold_out_recent(
 def _parted(
     dataset: Dataset, parts: Sequence[Indices], held: list[Indices], key: str
 ) -> tuple[Dataset, list[Indices]]:  # fmt: skip
-    """Return a data set whose test samples are those held out, and the samples that each device keeps."""
+    """Return a data set with the held-out samples as test samples, and the samples that each device keeps."""
     samples = np.concatenate(held)
     kept = [_apart(dataset, _rest(part, mine), samples) for part, mine in zip(parts, held, strict=True)]
     bare = [k for k, part in enumerate(kept) if len(parts[k]) and not len(part)]
     if bare:
         raise SettingError(
-            f"{key}: all training windows of device {bare[0]} share rows with windows held out "
-            "of other devices. Use fewer devices, or windows that overlap less: [data] window step."
+            f"{key}: all training windows of device {bare[0]} share rows with held-out windows of other "
+            "devices. Use fewer devices, or windows that overlap less: [data] window step."
         )
     by = np.repeat(np.arange(len(held), dtype=np.int32), [len(part) for part in held])
     return replace(_with_tests(dataset, held), held_by=by), kept
@@ -94,11 +94,11 @@ def hold_out_devices(
 ) -> tuple[Dataset, NDArray[np.int64]]:
     """Hold out min(K − 1, max(1, ⌊share·K⌉)) of the K devices, drawn by the seed, with all their training samples.
 
-    Settings are then chosen on devices that neither train nor test. Returned are a data set whose test samples are
-    those of the held-out devices, and the numbers of the devices that train, ascending.
+    Settings are then chosen on devices that neither train nor test. Return a data set with the held-out devices'
+    samples as test samples, and the numbers of the training devices in ascending order.
 
     Raises:
-        SettingError: a share out of range.
+        SettingError: the share is out of range.
     """
     require(0 < share < 1, "evaluate.validation", share, "a share, above 0 and below 1, such as 0.1")
     many = len(parts)
@@ -107,29 +107,29 @@ def hold_out_devices(
     held = [parts[k] for k in chosen.tolist()]
     train = np.delete(np.arange(many), chosen)
     owners = None if dataset.owner is None else dataset.owner.copy()
-    if owners is not None:  # the held-out samples train no device: their owner is one that does not test
+    if owners is not None:  # the owner of held-out samples neither trains nor tests
         owners[np.concatenate(held)] = owners[parts[int(train[0])][0]]
-    log.info("validation: %d of %d devices are held out whole: they neither train nor test.", count, many)
+    log.info("validation: %d of %d devices are held out and neither train nor test.", count, many)
     return replace(_with_tests(dataset, held), owner=owners), train
 
 
 def of_tests(dataset: Dataset, share: float, seed: int, *, whole_devices: bool) -> tuple[Dataset, Dataset]:
-    """Hold out test samples for validation, where training samples are on other machines.
+    """Hold out test samples for validation if training samples are on other machines.
 
     Args:
         share: the share of each owner's test samples, see :func:`hold_out`; or of their owners, see
             :func:`hold_out_devices`.
-        whole_devices: whether whole owners are held out, where there are two or more.
+        whole_devices: whether whole owners are held out if there are two or more.
 
     Returns:
-        The data set with the test samples that remain, and with those that were held out.
+        The data set with the remaining test samples, and with the held-out ones.
 
     Raises:
-        SettingError: too few test samples.
+        SettingError: there are too few test samples.
     """
     tests, owner = dataset.y_test, dataset.owner_test
     groups = [np.arange(len(tests))] if owner is None else [np.flatnonzero(owner == k) for k in np.unique(owner)]
-    place = None if dataset.first_test is None else dataset.first_test.astype(np.float64)  # windows: each owner's last
+    place = None if dataset.first_test is None else dataset.first_test.astype(np.float64)  # the last windows
     inside = replace(
         dataset, y=tests, target=dataset.target_test, owner=owner, first=dataset.first_test, made=None, rendered=False,
         time=place, through=None, run=None, take=lambda indices, device: dataset.take_test(indices),  # noqa: ARG005
@@ -155,7 +155,7 @@ def of_tests(dataset: Dataset, share: float, seed: int, *, whole_devices: bool) 
 
 
 def _held(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int, purpose: str) -> list[Indices]:
-    """Return the samples that each device holds out; none where no sample without shared rows would remain."""
+    """Return the samples that each device holds out; none if no sample without common rows would remain."""
     place = dataset.time if dataset.through is None else dataset.through
     if dataset.run is None:
         held = [_last(part, share, place, generator(seed, purpose, k)) for k, part in enumerate(parts)]
@@ -168,14 +168,14 @@ def _held(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int, p
 
 
 def _last(part: Indices, share: float, place: Times | None, rng: np.random.Generator) -> Indices:
-    """Return the last share of a device's samples, or a random share where samples have no order."""
+    """Return the last share of a device's samples, or a random share if samples have no order."""
     count = min(len(part) - 1, max(1, round(share * len(part))))
     order = rng.permutation(len(part)) if place is None else np.argsort(place[part], kind="stable")
     return part[np.sort(order[len(part) - count :])]
 
 
 def _runs(part: Indices, run: Owners, share: float, rng: np.random.Generator) -> Indices:
-    """Return the samples of a random share of a device's recordings, none where it has only one."""
+    """Return the samples of a random share of a device's recordings; none if it has only one."""
     every = np.unique(run[part])
     if len(every) < 2:
         return part[:0]
@@ -188,7 +188,7 @@ def _rest(part: Indices, held: Indices) -> Indices:
 
 
 def _apart(dataset: Dataset, part: Indices, held: Indices) -> Indices:
-    """Return the samples of a device that share no row with any held-out one."""
+    """Return the samples of a device without common rows with a held-out sample."""
     if dataset.first is None:
         return part
     mine, theirs = dataset.first[part], np.sort(dataset.first[held])
@@ -200,12 +200,12 @@ def _apart(dataset: Dataset, part: Indices, held: Indices) -> Indices:
 
 
 def _with_tests(dataset: Dataset, parts: Sequence[Indices]) -> Dataset:
-    """Return a data set whose test samples are training samples of devices, part by part, each as on its device."""
+    """Return a data set with training samples of devices as test samples, rendered as on each device."""
     samples, sizes = np.concatenate(parts), [len(part) for part in parts]
     device_of, begin = np.repeat(np.arange(len(parts)), sizes), np.cumsum([0, *sizes])
 
     @cache
-    def rendered(device: int) -> Values:  # needed in every evaluation: made once, then kept
+    def rendered(device: int) -> Values:  # cached, as every evaluation needs them
         return dataset.take(parts[device], device)
 
     def of_device(device: int, indices: Indices) -> Values:
@@ -239,19 +239,19 @@ def build(
     samples_per_device: int = 100, seed: int = 0, validation: float | None = None, whole_devices: bool = False,
     census_epsilon: float | None = None, mobility: Mobility | None = None, recent: float | None = None,
 ) -> Park:  # fmt: skip
-    """Load a data set (or the one named ``data``), deal it to devices, and assign these to factories.
+    """Return the park of a data set, given by itself or its name, with samples dealt to devices in factories.
 
     Args:
-        devices, factories: K, by default all natural owners; M, by default those the data name, or else one.
-        assignment: the assignment of devices to factories that the data do not name; see
+        devices, factories: K, by default all natural owners; M, by default the number in the data, or one.
+        assignment: the assignment of devices to factories, unless it is in the data; see
             :func:`~fedfloor.park.partition.assign`.
-        validation: share of each device's training samples held out as the test samples; the real ones if None.
-        whole_devices: the share is one of natural owners with all their samples; always so where whole recordings are
-            held out and every device has a single one.
+        validation: share of each device's training samples held out as test samples; None: the real test samples.
+        whole_devices: whether ``validation`` is a share of natural owners with all their samples; always so if whole
+            recordings are held out and every device has only one.
         recent: share of each device's training samples that is held out first; see :func:`hold_out_recent`.
 
     Raises:
-        SettingError: an argument out of range, or arguments that do not fit the data or each other.
+        SettingError: an argument is out of range, or arguments do not fit the data or each other.
 
     >>> park = build("labels", devices=4, factories=2, assignment="equal", samples_per_device=30)
     >>> park.devices, park.factories, park.sizes.tolist(), park.counts().shape
@@ -272,7 +272,7 @@ def build(
     if recent is not None:
         newest, parts = hold_out_recent(data, parts, recent, seed)
     if validation is not None:
-        if data.run is not None:  # devices with a single recording cannot give one
+        if data.run is not None:  # devices with a single recording cannot hold it out
             whole_devices = whole_devices or all(len(np.unique(data.run[part])) == 1 for part in parts)
         if whole_devices and len(parts) > 1 and owner_of(data, parts) is not None:
             data, train = hold_out_devices(data, parts, validation, seed)
@@ -294,27 +294,27 @@ def _dealt(data: Dataset, split: Partition, devices: int | None, seed: int) -> S
         return LocalSets.of(split.split(data.y, data.owner, len(data.classes), number, generator(seed, "partition")))
     if not isinstance(split, Natural):
         raise SettingError(
-            f"partition kind = '{split.kind}': the data set '{data.name}' is made device by device, and there is "
+            f"partition kind = '{split.kind}': the data set '{data.name}' is generated device by device, and there is "
             'nothing to deal out. Leave [data] partition out, or set kind = "natural".'
         )
     sets = LocalSets(data.made.first)
     if devices not in (None, len(sets)):
-        raise SettingError(f"[park] devices = {devices}: the data were made for {len(sets)}. Give the same number.")
+        raise SettingError(f"[park] devices = {devices}: the data were generated for {len(sets)}. Set the same number.")
     return sets
 
 
 def _factories(
     data: Dataset, parts: Sequence[Indices], factories: int | None, how: Assignment, seed: int
 ) -> tuple[Owners, tuple[str, ...]]:
-    """Return the factory of each device and the factories' names, () where they have none."""
+    """Return the factory of each device, int32 [K], and the factories' names, () if they have none."""
     owners = owner_of(data, parts)
     if factories is None and owners is not None and data.owned.factory is not None:
-        used, factory_of = np.unique(data.owned.factory[owners], return_inverse=True)  # those that have a device
+        used, factory_of = np.unique(data.owned.factory[owners], return_inverse=True)  # factories with a device
         return factory_of.astype(np.int32), tuple(data.owned.factories[m] for m in used)
     if owners is not None and data.owned.factory is not None and not isinstance(how, tuple):
         log.warning(
-            "[park] factories = %d: the factories that the data name (%d) are not used, and devices are put together "
-            "anew (assignment = '%s'). Leave park.factories out to keep them.",
+            "[park] factories = %d: the %d factories of the data are not used, and devices are assigned by assignment "
+            "= '%s'. Leave park.factories out to keep the data's factories.",
             factories, len(np.unique(data.owned.factory[owners])), how,
         )  # fmt: skip
     return assign(len(parts), factories or 1, how, generator(seed, "factories")), ()
@@ -326,6 +326,6 @@ def _owners(dataset: Dataset, partition: Partition) -> int:
     if not isinstance(partition, Natural) or dataset.owner is None:
         raise SettingError(
             f"[park] devices is not set: partition '{partition.kind}' of data set '{dataset.name}' needs a number of "
-            "devices. Only a natural partition of data with owners has one of its own."
+            "devices. Only a natural partition of data with owners defines one."
         )
     return len(partition.owners(dataset.owner))

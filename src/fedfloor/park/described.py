@@ -1,4 +1,4 @@
-"""A park described: its public facts, its label skew, and the accuracy of a model on each device."""
+"""The description of a park: its public facts, its label skew, and the accuracy of a model on each device."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from fedfloor.data.dataset import Dataset
 from fedfloor.park.local import spread
 from fedfloor.park.park import Park
 
-DIGESTED = 1000  # test samples whose values are in the digest
+DIGESTED = 1000  # most test samples with values in the digest
 
 
 def device_accuracy(park: Park, right: NDArray[Any], by_class: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return float64 [n]: the accuracy of each device of the park's roster, NaN where it has none.
+    """Return float64 [n]: the accuracy of each device of the park's roster, NaN if undefined.
 
     Measured: the share of the device's own test samples that is right; NaN for a device that only trains. Expected:
     Σ_c p_k(c)·accuracy(c), the accuracy on test samples in the device's own class mix p_k. A class without test
     samples has no accuracy: p_k is the mix of the device's training samples of the other classes, and the device's
-    accuracy is NaN only where it holds none of them.
+    accuracy is NaN only if it holds none of them.
 
     Args:
         right: [test samples], whether each was classified correctly, or the share of several models that did so.
-        by_class: float64 [F], accuracy per class, NaN where a class has no test sample.
+        by_class: float64 [F], accuracy per class, NaN for a class without test samples.
     """
     if park.roster.figures == "measured" and park.dataset.owner_test is not None:
         owners, total = park.roster.owners, park.roster.weights
@@ -37,13 +37,13 @@ def device_accuracy(park: Park, right: NDArray[Any], by_class: NDArray[np.float6
     total = held.sum(axis=1, keepdims=True)
     mix = np.divide(held, total, out=np.full(held.shape, np.nan), where=total > 0)
     expected: NDArray[np.float64] = (mix * by_class[tested]).sum(axis=1)
-    return np.where(total[:, 0] > 0, expected, np.nan)  # a sum over no class at all would be 0
+    return np.where(total[:, 0] > 0, expected, np.nan)  # an empty sum would be 0
 
 
 def class_counts(park: Park) -> dict[str, tuple[int, int]]:
-    """Return each class's number of training and of test samples.
+    """Return class → numbers of training and test samples.
 
-    Empty for generated data, which are not split, and for samples that stay on real devices.
+    The result is empty for generated data, which are not split, and for samples that stay on real devices.
     """
     data = park.dataset
     if data.made is not None or data.rendered or park.remote is not None:
@@ -55,7 +55,7 @@ def class_counts(park: Park) -> dict[str, tuple[int, int]]:
 def digest_tests(data: Dataset) -> str:
     """Return the SHA-256 of the test samples' labels and of up to 1,000 of their values, evenly spread.
 
-    Two runs with equal digests were measured on the same data, however these were read and split.
+    Two runs with equal digests were evaluated on the same data, however these were read and split.
     """
     count = len(data.y_test)
     x = np.ascontiguousarray(data.take_test(spread(count, DIGESTED)))
@@ -66,10 +66,10 @@ def digest_tests(data: Dataset) -> str:
 
 
 def describe(park: Park) -> dict[str, Any]:
-    """Return the park's public facts as JSON: no samples, only counts, and names where the data have them.
+    """Return the park's public facts as JSON: counts and, if there are any, names, but no samples.
 
-    Classes that only test samples have are in ``untrained_classes``, with the number of these. Of a park with more than
-    5,000 devices it has those that are ``listed`` with their numbers, and the number of all.
+    ``untrained_classes`` holds the classes that occur only in test samples, with the number of these samples. For a
+    park with more than 5,000 devices only those that are ``listed`` are described.
     """
     data, listed, whole = park.dataset, park.listed, len(park.listed) == park.devices
     columns = listed, park.factory_of[listed], park.sizes[listed], park.listed_counts
@@ -95,12 +95,12 @@ def describe(park: Park) -> dict[str, Any]:
     return facts | ({"untrained_classes": untrained} if untrained else {})
 
 
-NEGLIGIBLE = 1.1  # times the skew by chance; below it devices do not differ
-SLIGHT, MODERATE = 0.1, 0.4  # below; more is strong
+NEGLIGIBLE = 1.1  # ratio to the skew by chance, below which devices do not differ
+SLIGHT, MODERATE = 0.1, 0.4  # below this skew; larger ones are strong
 
 
 class LabelSkew(NamedTuple):
-    """The label skew of a park; of more than 5,000 devices, of those that are listed.
+    """The label skew of a park; for more than 5,000 devices, of the listed ones.
 
     Attributes:
         measured: ½ Σ_c |p_k(c) − P(c)|, the mean over devices k, from 0 to 1; p_k the shares of the bins (classes, or
@@ -113,12 +113,12 @@ class LabelSkew(NamedTuple):
 
     @property
     def negligible(self) -> bool:
-        """Whether the labels of devices differ hardly more than by chance."""
+        """Whether the labels of devices hardly differ more than by chance."""
         return self.measured <= NEGLIGIBLE * self.expected
 
     @property
     def grade(self) -> str:
-        """The judgement in a word or two.
+        """The degree of the skew in a few words.
 
         >>> LabelSkew(0.01, 0.013).grade, LabelSkew(0.05, 0.01).grade, LabelSkew(0.9, 0.2).grade
         ('no more than chance', 'slight', 'strong')
@@ -129,17 +129,17 @@ class LabelSkew(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The figures in a sentence; empty where all samples lie in one bin."""
+        """The values as a sentence; "" if all samples are in one bin."""
         if self.expected == 0:
             return ""
         return (
             f"label skew {self.measured:.3f}, {self.grade} (mean distance of a device's label distribution from that "
-            f"of all devices, 0 to 1); samples dealt by chance alone give {self.expected:.3f}"
+            f"of all devices, 0 to 1); a random partition gives {self.expected:.3f}"
         )
 
 
 def label_skew(park: Park) -> LabelSkew | None:
-    """Return a park's label skew; None where the samples stay on real devices."""
+    """Return a park's label skew; None if the samples stay on real devices."""
     if park.remote is not None:
         return None
     counts = park.listed_counts

@@ -1,4 +1,4 @@
-"""Devices' local sets as two arrays; the roster of devices in metrics; the cache of rendered samples."""
+"""Devices' local data sets as two arrays; the roster of evaluated devices; the cache of rendered samples."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class LocalSets(Sequence[Indices]):
     """The training samples of each device, without a Python object per device.
 
     Args:
-        first: int64 [K + 1], the start of each device's in ``samples``, and the end.
-        samples: int64, the sample numbers of one device after the other; None: 0, 1, 2, …, of which nothing is kept.
+        first: int64 [K + 1], the index in ``samples`` of each device's first sample, and the end.
+        samples: int64, the sample numbers of all devices in turn; None: 0, 1, 2, …, which need no memory.
 
     >>> sets = LocalSets.of([np.array([4, 5]), np.array([0])])
     >>> len(sets), sets[0].tolist(), sets.sizes.tolist()
@@ -46,10 +46,10 @@ class LocalSets(Sequence[Indices]):
     @overload
     def __getitem__(self, device: slice) -> list[Indices]: ...
     def __getitem__(self, device: int | slice) -> Indices | list[Indices]:
-        """Return a device's samples, int64 [n]; do not write into them."""
+        """Return the sample numbers of a device, int64 [n], which must not be modified."""
         if isinstance(device, slice):
             return [self[k] for k in range(len(self))[device]]
-        device = range(len(self))[device]  # an IndexError where there is none, which ends a loop over all
+        device = range(len(self))[device]  # raises IndexError beyond the last device, which ends a loop over all
         low, high = int(self.first[device]), int(self.first[device + 1])
         return np.arange(low, high) if self.samples is None else self.samples[low:high]
 
@@ -78,7 +78,7 @@ class LocalSets(Sequence[Indices]):
 
 
 def owner_of(dataset: Dataset, parts: Sequence[Indices]) -> Owners | None:
-    """Return int32 [K], the natural owner of each device, or None where a device holds samples of several."""
+    """Return int32 [K], the natural owner of each device, or None if a device holds samples of several."""
     if dataset.owner is None:
         return None
     sets = LocalSets.of(parts)
@@ -91,25 +91,25 @@ def owner_of(dataset: Dataset, parts: Sequence[Indices]) -> Owners | None:
     return owners
 
 
-LISTED = 5_000  # devices that figures and files name one by one
+LISTED = 5_000  # most devices listed one by one in metrics and files
 Figures = Literal["measured", "expected"]
 
 
 @dataclass(frozen=True, eq=False)
 class Roster:
-    """The devices of the park that are ``listed``, followed by those that only test a model.
+    """The devices with metrics: those of the park that are ``listed``, then those that only test a model.
 
     Args:
-        figures: ``"measured"`` where test samples have owners, and devices are natural owners or these owners never
+        figures: ``"measured"`` if test samples have owners, and devices are natural owners or these owners never
             train: a device's accuracy is that on its own test samples. ``"expected"`` otherwise: it follows from the
             device's mix of classes.
-        numbers: int64 [n]; devices that only test are counted on from K.
-        owners: int64 [n], their natural owners, −1 for none; empty where figures are expected.
-        names: [n], None where a device has none.
-        factory_of: int64 [n], a place in ``factories``; −1 where the factory is not known.
-        weights: int64 [n], the samples of an accuracy: the device's own test samples where figures are measured, else
-            its training samples.
-        factories: names of the park's factories, None where they have none, then of those where devices only test.
+        numbers: int64 [n], numbers of devices; those of devices that only test begin at K.
+        owners: int64 [n], their natural owners, −1 for none; empty if metrics are expected.
+        names: [n], None for a device without a name.
+        factory_of: int64 [n], an index into ``factories``; −1 if the factory is unknown.
+        weights: int64 [n], number of the device's test samples if metrics are measured, otherwise of its training
+            samples.
+        factories: names of the park's factories, None without a name, then of those with only testing devices.
     """
 
     figures: Figures
@@ -122,7 +122,7 @@ class Roster:
 
 
 def spread(count: int, most: int | None = None) -> NDArray[np.int64]:
-    """Return int64, ascending: 0 … count − 1, or, of more than ``most`` (default: LISTED), that many, evenly spread.
+    """Return int64, ascending: 0 … count − 1, or ``most`` (default: LISTED) evenly spread ones of more numbers.
 
     >>> spread(3), spread(10, most=2)
     (array([0, 1, 2]), array([0, 5]))
@@ -132,17 +132,17 @@ def spread(count: int, most: int | None = None) -> NDArray[np.int64]:
 
 
 def only_test(data: Dataset) -> NDArray[np.int64]:
-    """Return int64, ascending: the natural owners of test samples that have no training sample in the data."""
+    """Return int64, ascending: the natural owners with test samples but without training samples in the data."""
     tested = np.zeros(0, np.int64) if data.owner_test is None else np.unique(data.owner_test).astype(np.int64)
     return tested if data.owner is None else tested[~np.isin(tested, np.unique(data.owner))]
 
 
 class Pictures:
-    """Renders devices' samples on demand, and caches those of the most recently used devices.
+    """A cache that renders devices' samples on demand and keeps those of the most recently used devices.
 
     Args:
         make: device → all its samples.
-        most: bytes kept; a device with more is made anew each time.
+        most: size in bytes; a device with more is rendered each time.
     """
 
     def __init__(self, make: Callable[[int], Values], most: int) -> None:
@@ -151,10 +151,10 @@ class Pictures:
         self._bytes = 0
 
     def of(self, device: int) -> Values:
-        """Return a device's samples; do not write into them."""
+        """Return a device's samples, which must not be modified."""
         x = self._kept.get(device)
         if x is not None:
-            self._kept.move_to_end(device)  # the last one is the most recently used
+            self._kept.move_to_end(device)  # the last entry is the most recently used
             return x
         x = self.make(device)
         if x.nbytes <= self.most:

@@ -1,4 +1,4 @@
-"""``[data] normalise``: scalings of all samples alike, of each device by its own rows, or by questions."""
+"""``[data] normalise``: scalings common to all samples, by each device's own rows, or by surveys of devices."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from fedfloor.data.dataset import Inputs
     from fedfloor.park.park import Park
 
-FILE = "normalisation.json"  # in a run's folder: the statistics of its devices
-NAMED = 5  # devices in a message
-UNMEASURED = float(np.finfo(np.float32).max)  # the deviation that makes 0 of every value
+FILE = "normalisation.json"  # file in a run's folder with the statistics of its devices
+NAMED = 5  # most devices named in a message
+UNMEASURED = float(np.finfo(np.float32).max)  # a deviation that scales every value to 0
 
 
 @dataclass(frozen=True)
 class DeviceNormaliser:
-    """Each device by the mean m and the deviation s of its own training rows: value = (stored − m)/s, per sensor.
+    """Normalisation by the mean m and deviation s of a device's own training rows: value = (stored − m)/s per sensor.
 
-    The columns of categories mean the same on every device, so that their scale is the same, too:
-    :func:`~fedfloor.data.files.encode.scales`. A row counts once, in however many windows it is; a missing value does
-    not count; a sensor that is constant in these rows is centred only, and one without any value in them is 0
-    throughout. A device that has test samples and no training samples is normalised by its own first ``rows``, never by
-    labels. The statistics stay with their device.
+    The columns of categories have the same meaning, and therefore the same scale, on every device:
+    :func:`~fedfloor.data.files.encode.scales`. A row counts once, in however many windows it is; missing values do not
+    count; a sensor that is constant in these rows is only centred, and one without values in them becomes 0.
+    A device with test samples but without training samples is normalised by its first ``rows``, never by labels.
+    The statistics stay on their device.
 
     Args:
-        rows: the number of its first rows that count; all training rows where it is left out.
+        rows: number of a device's first rows that are used; None: all training rows.
     """
 
     kind: Literal["device"] = "device"
@@ -51,8 +51,8 @@ class DeviceNormaliser:
         """Return the park with its samples normalised.
 
         Raises:
-            SettingError: pictures; test samples of a device that is unknown, or that has no training rows where
-                ``rows`` is left out.
+            SettingError: the samples are pictures, the device of a test sample is unknown, or it has no training rows
+                while ``rows`` is None.
         """
         tables_only(park.dataset, self.kind)
         own = _Own(park, self.rows)
@@ -61,7 +61,7 @@ class DeviceNormaliser:
         return replace(park, dataset=data, normalised=done)
 
     def away(self) -> Normalised:
-        """Return the normalisation of samples on other machines, which apply it themselves."""
+        """Return the placeholder for a normalisation that other machines apply to their own samples."""
 
         def refuse(*_: object) -> Any:
             raise SettingError("normalise = 'device': a device's samples are normalised on that device.")
@@ -70,7 +70,7 @@ class DeviceNormaliser:
 
 
 def tables_only(data: Dataset, kind: str) -> None:
-    """Raise a SettingError for pictures."""
+    """Raise SettingError if the samples are pictures."""
     if data.inputs.kind != "table":
         raise SettingError(
             f"[data] normalise = '{kind}' is for sensors in tables: {data.name} has pictures. Set 'unit' or 'standard'."
@@ -78,15 +78,15 @@ def tables_only(data: Dataset, kind: str) -> None:
 
 
 def fixed_scales(coding: Mapping[str, Any]) -> Statistics | None:
-    """Return the scales of categories, a model's last channels, from ``Inputs.coding``; None where it has none."""
+    """Return the scales of categories, which are the last channels, from ``Inputs.coding``; None without categories."""
     categories = described(coding.get("categories", {}))
     return None if categories is None else scales(categories)
 
 
 def statistics(x: Values, first: Indices | None, rows: int | None, fixed: Statistics | None = None) -> Statistics:
-    """Return the mean and the deviation of each channel [C] over the rows of :func:`first_rows`; deviation 1 if 0.
+    """Return mean and deviation of each channel [C] over the rows of :func:`first_rows`; a deviation of 0 becomes 1.
 
-    ``fixed`` are those of the last channels, where these are the same for all devices.
+    ``fixed`` replaces those of the last channels, if these are the same for all devices.
     """
     sums = device_sums(first_rows(x, first, rows))
     mean, deviation = standard([sums])
@@ -107,18 +107,18 @@ def scaled(x: Values, mean: NDArray[np.float32], deviation: NDArray[np.float32])
 
 
 class _Own:
-    """The statistics of devices 0 … K − 1 and then of owners with test samples only; computed once."""
+    """The cached statistics of devices 0 … K − 1, then of owners with only test samples."""
 
     def __init__(self, park: Park, rows: int | None) -> None:
         data = self.data = park.dataset
         self.rows, self.indices, self.fixed = rows, park.indices, fixed_scales(data.inputs.coding)
-        self.group = park.test_devices.copy()  # of each test sample
+        self.group = park.test_devices.copy()  # device of each test sample
         strangers = self.group < 0
         owners = np.zeros(0, np.int64)
         if strangers.any():
             if data.owner_test is None or park.natural_owners is None:
                 raise SettingError(
-                    f"[data] normalise = 'device': the devices of the test samples of {data.name} are not known. "
+                    f"[data] normalise = 'device': the devices of the test samples of {data.name} are unknown. "
                     "Name the column of the device, and leave [data] partition natural; or set normalise = 'standard'."
                 )
             owners, place = np.unique(data.owner_test[strangers], return_inverse=True)
@@ -128,9 +128,9 @@ class _Own:
         self.names += [names[k] if names else str(k) for k in owners.tolist()]
         if len(owners) and rows is None:
             raise SettingError(
-                f"[data] normalise = 'device': {excerpt(self.names[park.devices :], NAMED)} have test samples and no "
-                "training rows to be normalised by. State how many of its first rows a device is normalised by, as a "
-                'new machine is on its first day: normalise = { kind = "device", rows = 400 }.'
+                f"[data] normalise = 'device': {excerpt(self.names[park.devices :], NAMED)} have test samples, but no "
+                "training rows to be normalised by. Set the number of first rows by which such a device is "
+                'normalised: normalise = { kind = "device", rows = 400 }.'
             )
         self.mean = np.zeros((len(self.names), data.shape[0]), np.float32)
         self.deviation = np.ones_like(self.mean)
@@ -168,7 +168,7 @@ class _Own:
             mine = self.indices[k] if trains else np.flatnonzero(self.group == k)
             numbers = self.data.first if trains else self.data.first_test
             first = None if numbers is None else numbers[mine]
-            if self.rows is not None:  # each window has a row of its own: more of them are never needed
+            if self.rows is not None:  # each window adds at least one row, so that more windows are never needed
                 early = np.argsort(mine if first is None else first, kind="stable")[: self.rows]
                 mine, first = mine[early], None if first is None else first[early]
             x = self.data.take(mine, k) if trains else self.data.take_test(mine)
@@ -176,21 +176,21 @@ class _Own:
             self.known[k] = True
 
 
-Alike = Literal["auto", "unit", "standard"]  # value = (scale·stored − mean)/std, with one mean and std for all devices
-Surveyed = RobustNormaliser | RegimeNormaliser  # questions to all devices, see fedfloor.park.survey
+Alike = Literal["auto", "unit", "standard"]  # value = (scale·stored − mean)/std, with common mean and std
+Surveyed = RobustNormaliser | RegimeNormaliser  # surveys of all devices, see fedfloor.park.survey
 Normaliser = DeviceNormaliser | Surveyed
 Normalise = Alike | Literal["device", "robust"] | Normaliser
 KINDS: dict[str, type[DeviceNormaliser | RobustNormaliser]] = {"device": DeviceNormaliser, "robust": RobustNormaliser}
 
 
 def normaliser(normalise: Normalise) -> Normaliser | None:
-    """Return the normaliser of a setting; None where one mean and deviation are enough.
+    """Return the normaliser of a setting; None if a common mean and deviation suffice.
 
     >>> normaliser("device"), normaliser("standard")
     (DeviceNormaliser(kind='device', rows=None), None)
 
     Raises:
-        SettingError: an unknown normalisation.
+        SettingError: the normalisation is unknown.
     """
     if not isinstance(normalise, str):
         return normalise
@@ -202,7 +202,7 @@ def normaliser(normalise: Normalise) -> Normaliser | None:
 
 
 def prepared(park: Park, normalise: Normalise) -> Park:
-    """Return a park whose samples a normaliser has scaled; the same park where the setting has none.
+    """Return a park with samples scaled by the setting's normaliser; the same park without a normaliser.
 
     Raises:
         SettingError: the normaliser does not fit the data.
@@ -217,7 +217,7 @@ def prepared(park: Park, normalise: Normalise) -> Park:
 
 
 def summed(normalise: Normalise, inputs: Inputs) -> bool:
-    """Return whether all samples are scaled by the mean and the deviation from devices' sums."""
+    """Return whether samples are scaled by a common mean and deviation, computed from devices' sums."""
     return normalise == "standard" or (normalise == "auto" and inputs.kind != "image")
 
 
@@ -225,15 +225,15 @@ def mean_and_deviation(park: Park, normalise: Normalise) -> tuple[NDArray[np.flo
     """Return float64 mean [C] and standard deviation [C]: value = (scale·stored − mean) / deviation.
 
     ``unit``: mean 0, deviation 1. ``standard``: those of all devices' training samples, from per-device sums; see
-    :func:`~fedfloor.park.statistics.standard`. ``auto``: unit for bytes, standard for sensors. Of samples that a
-    normaliser has scaled: the scaling that remains.
+    :func:`~fedfloor.park.statistics.standard`. ``auto``: unit for bytes, standard for sensors. For samples
+    scaled by a normaliser: the remaining scaling.
 
     Raises:
-        SettingError: an unknown kind; or ``unit`` where missing values are to become their channel's mean.
+    SettingError: the kind is unknown, or ``unit`` is set although missing values become their channel's mean.
     """
     channels, inputs = park.dataset.shape[0], park.dataset.inputs
     if normaliser(normalise) is not None and park.normalised is None:
-        raise SettingError("this park is not normalised: fedfloor.park.normalise.prepared(park, normalise) does it.")
+        raise SettingError("this park is not normalised: call fedfloor.park.normalise.prepared(park, normalise) first.")
     if park.normalised is not None:
         return park.normalised.alike or (np.zeros(channels), np.ones(channels))
     if normalise == "unit" and inputs.missing == "mean":
@@ -246,7 +246,7 @@ def mean_and_deviation(park: Park, normalise: Normalise) -> tuple[NDArray[np.flo
 def steps(park: Park, normalise: Normalise) -> tuple[Step, ...]:
     """Return the questions to every device before round 1 for the normalisation, and the delivery of its result.
 
-    For ``standard`` that is one question: count, sum and sum of squares of each channel.
+    For ``standard`` there is one question, for count, sum and sum of squares of each channel.
     """
     if park.normalised is not None:
         return park.normalised.steps

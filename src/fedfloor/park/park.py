@@ -23,24 +23,24 @@ CACHE_BYTES = 1 << 28  # 256 MiB, some 340,000 pictures of 28×28
 
 @dataclass(frozen=True, eq=False)
 class Park:
-    """Devices 0..K−1, the samples of each, and its factory.
+    """A park: devices 0 … K − 1 with their samples and factories.
 
     Args:
         dataset: the data set of the devices' samples.
-        indices: the training samples of each device, int64, none empty; kept as :class:`LocalSets`.
+        indices: the training samples of each device, int64, not empty; stored as :class:`LocalSets`.
         factory_of: int32 [K], the factory 0..M−1 of each device.
         stream: the stream of each device's samples.
         seed: the seed of the windows of the stream, of the noise of a census and of mobility.
         cache_bytes: bytes of rendered samples kept in this process.
-        factory_names: the names of factory 0, 1, …, where the data name them.
+        factory_names: the names of factory 0, 1, …; empty if the data have none.
         census_epsilon: ε of a census; None for counts without noise.
-        mobility: the movement of devices between factories; None: all stay at home.
-        remote: statistics of samples that stay with real devices; None: the samples are here.
-        validating: the same park with the samples held out for validation as its test samples; None: none are, beside
-            the test samples.
-        recent: the data set of test samples that devices hold out to judge models before a release; None: no such
-            samples.
-        secret: the secret of a real device: the key of its census's noise, in the seed's place.
+        mobility: the movement of devices between factories; None: no movement.
+        remote: statistics of samples that stay on real devices; None: the samples are in this process.
+        validating: the same park with the samples held out for validation as its test samples; None if there are none
+            besides the test samples.
+        recent: the data set with the samples that devices hold out for evaluations before a release as test samples;
+            None without such samples.
+        secret: the secret key of a real device for the noise of its census, instead of the seed.
         normalised: the normalisation of its samples so far; None: none.
     """
 
@@ -69,7 +69,7 @@ class Park:
 
     @cached_property
     def listed(self) -> NDArray[np.int64]:
-        """int64, ascending: the devices that files list one by one; of more than 5,000 devices, 5,000 evenly spread."""
+        """int64, ascending: the devices listed in files; of more than 5,000 devices, 5,000 evenly spread ones."""
         return spread(self.devices)
 
     @property
@@ -84,7 +84,7 @@ class Park:
 
     @cached_property
     def holdings(self) -> NDArray[np.int64]:
-        """int64 [K], the number of samples that each device holds at a time: its window's, or all of them."""
+        """int64 [K], the number of samples of each device at a time: those of its window, or all."""
         if self.stream.kind == "static":
             return self.sizes
         sizes, which = np.unique(self.sizes, return_inverse=True)
@@ -95,16 +95,16 @@ class Park:
         return self.factory_of if self.mobility is None else self.mobility.factory_of(self.factory_of, self.seed, tick)
 
     def members(self, factory: int) -> tuple[int, ...]:
-        """Return the devices whose home is a factory, in ascending order.
+        """Return the devices that belong to a factory, in ascending order.
 
         Raises:
-            SettingError: an unknown factory.
+            SettingError: the factory is unknown.
         """
         require(0 <= factory < self.factories, "factory", factory, f"from 0 to {self.factories - 1}")
         return tuple(np.flatnonzero(self.factory_of == factory).tolist())
 
     def counts(self) -> NDArray[np.int64]:
-        """Return int64 [K, F]: the number of training samples of each class each device has. Computed once."""
+        """Return int64 [K, F]: the number of training samples of each device in each class, computed once."""
         return self._counts
 
     def counts_of(self, devices: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -112,7 +112,7 @@ class Park:
         return self._counts[devices] if "_counts" in vars(self) else self._counted(devices)
 
     def samples(self, device: int) -> tuple[Values, Labels | Targets]:
-        """Return a device's training samples, uint8 or float32 [n, *shape], and their targets. Do not write into them.
+        """Return a device's training samples, uint8 or float32 [n, *shape], and their targets; do not modify them.
 
         Targets are the task's: classes int64 [n], or float32 [n, T].
         """
@@ -121,12 +121,12 @@ class Park:
         return self._pictures.of(device) if self.dataset.rendered else self.dataset.take(indices, device), y
 
     def held(self, device: int, tick: int, visits: int) -> tuple[Values, Labels | Targets]:
-        """Return the samples that a device holds now, as :meth:`samples` does; −1 is the cloud.
+        """Return a device's current samples, as :meth:`samples` does; device −1 is the cloud.
 
-        The cloud holds the samples of all devices, in device order, each of them visited as often as the cloud was.
+        The cloud has the samples of all devices in their order, each at the position for the cloud's number of visits.
 
         Args:
-            visits: the number of its visits so far in the run.
+            visits: number of visits to the device so far in the run.
         """
         devices = range(self.devices) if device < 0 else (device,)
         return self.together(devices, tick, (visits,) * len(devices))[:2]
@@ -134,32 +134,32 @@ class Park:
     def together(
         self, devices: Sequence[int], tick: int, visits: Sequence[int]
     ) -> tuple[Values, Labels | Targets, NDArray[np.int64]]:
-        """Return the present samples of several devices, one after the other, and int64 [len(devices)], their numbers.
+        """Return the concatenated current samples and targets of devices, and int64 [len(devices)], samples per device.
 
         Args:
-            visits: the number of visits so far in the run, for each of ``devices``.
+            visits: number of visits so far in the run, for each of ``devices``.
 
         Raises:
-            SettingError: no device, or ``visits`` has not one number per device.
+            SettingError: ``devices`` is empty, or ``visits`` has another length.
         """
         require(len(devices) >= 1, "devices together", len(devices), "at least 1")
         x, y = self._joined(devices, self.windows.held(devices, tick, visits))
         return self.windows.altered(x, devices, tick, visits), y, self.holdings[np.asarray(devices)]
 
     def census(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> NDArray[np.int64]:
-        """Return int64 [len(devices), F]: the class counts that devices report of their present samples.
+        """Return int64 [len(devices), F]: the class counts that devices report of their current samples.
 
-        With ``census_epsilon`` they carry noise (:func:`~fedfloor.park.privacy.noise`); counts below 0 are reported as
-        0, and a device left without counts reports 1 of every class. With ``secret`` a static device reports the same
-        counts at all ticks, as the mean of new reports would reveal the counts without noise.
+        With ``census_epsilon`` they have noise (:func:`~fedfloor.park.privacy.noise`); negative counts are reported as
+        0, and a device without positive counts reports 1 of every class. With ``secret`` a static device reports the
+        same counts at all ticks, as the mean of new reports would reveal the counts without noise.
 
         Args:
-            visits: the number of visits so far in the run, for each of ``devices``.
+            visits: number of visits so far in the run, for each of ``devices``.
 
         Raises:
-            SettingError: ``visits`` has not one number per device.
+            SettingError: the length of ``visits`` is not that of ``devices``.
         """
-        if self.stream.kind == "static" and self.census_epsilon is None:  # the table of counts answers for all devices
+        if self.stream.kind == "static" and self.census_epsilon is None:  # the cached counts serve all devices
             self.windows.check(devices, visits)
             everyone = devices == range(self.devices)
             return self._counts.copy() if everyone else self.counts_of(np.asarray(devices, np.int64))
@@ -174,9 +174,9 @@ class Park:
         return np.array(rows, np.int64).reshape(len(rows), len(self.dataset.classes))
 
     def classes(self, device: int) -> NDArray[np.int64]:
-        """Return int64 [F]: the class counts of its whole local set that a device reports once, before tick 0.
+        """Return int64 [F]: the class counts of a device's whole local data, which it reports once, before tick 0.
 
-        With ``census_epsilon`` they carry noise, and may be negative.
+        With ``census_epsilon`` they have noise and may be negative.
         """
         if self.remote is not None and self.remote.counts is not None:
             return np.asarray(self.remote.counts[device])
@@ -216,21 +216,21 @@ class Park:
 
     @cached_property
     def test_devices(self) -> NDArray[np.int64]:
-        """int64 [test samples]: the device that each test sample belongs to, the first of its owner's; −1 for none."""
+        """int64 [test samples]: the device of each test sample, the first one of its owner; −1 for none."""
         owners, natural = self.dataset.owner_test, self.natural_owners
         if owners is None or natural is None:
             return np.full(self.test_samples, -1)
         device_of = np.full(max(int(owners.max(initial=0)), int(natural.max())) + 1, -1)
-        device_of[natural[::-1]] = np.arange(self.devices)[::-1]  # of equal places the last one written stays
+        device_of[natural[::-1]] = np.arange(self.devices)[::-1]  # for equal indices the last assignment counts
         return np.asarray(device_of[owners])
 
     @cached_property
     def roster(self) -> Roster:
-        """The devices that figures name, and whether their figures are measured or expected.
+        """The devices with metrics, and whether their metrics are measured or expected.
 
-        An owner of test samples without any training sample in the data only tests. An owner with some that is not a
-        device of this park, because the park is smaller than the data, is left out. Without natural owners
-        (a partition has mixed these), figures are measured if every owner of test samples only tests, else expected.
+        An owner of test samples without training samples in the data only tests. An owner with training samples that is
+        not a device of this park, because the park is smaller than the data, is left out. If a partition has mixed the
+        owners, metrics are measured if every owner of test samples only tests, otherwise expected.
         """
         listed, owned, data, natural = self.listed, self.dataset.owned, self.dataset, self.natural_owners
         names = tuple(self.names[k] for k in listed.tolist()) if self.names else (None,) * len(listed)
@@ -255,19 +255,19 @@ class Park:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The devices' names; empty where devices are not natural owners, or owners have none."""
+        """The devices' names; empty if devices are not natural owners, or owners have no names."""
         owners, names = self.natural_owners, self.dataset.owned.names
         return () if owners is None or not names else tuple(names[k] for k in owners)
 
     @cached_property
     def display_names(self) -> Names:
-        """The names of its devices and factories in all output."""
+        """The names of devices and factories for all output."""
         return Names(dict(enumerate(self.names)), self.factory_names or ("",) * self.factories)
 
     @cached_property
     def _counts(self) -> NDArray[np.int64]:
         table = self._counted(None)
-        table.flags.writeable = False  # handed out again and again
+        table.flags.writeable = False  # returned repeatedly
         return table
 
     @cached_property
@@ -289,7 +289,7 @@ class Park:
 
     @cached_property
     def natural_owners(self) -> Owners | None:
-        """The natural owner of each device, or None where a device holds samples of several."""
+        """The natural owner of each device, or None if a device holds samples of several."""
         return owner_of(self.dataset, self.indices)
 
     @cached_property
@@ -298,7 +298,7 @@ class Park:
 
     @cached_property
     def standard(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and standard deviation, float64 [C], of all devices' training samples, from sums of each device."""
+        """Mean and standard deviation, float64 [C], of all devices' training samples, from per-device sums."""
         if self.remote is not None and self.remote.standard is not None:
             return self.remote.standard
         sums = (device_sums(self.samples(device)[0]) for device in range(self.devices))
@@ -306,5 +306,5 @@ class Park:
 
     @cached_property
     def windows(self) -> Windows:
-        """The samples that each device holds now, as numbers."""
+        """The windows of the devices' streams, as sample numbers."""
         return Windows(self.stream, self.seed, self.dataset.labels, self.indices, len(self.dataset.classes))

@@ -1,6 +1,6 @@
-"""From samples to devices (partitions) and from devices to factories (assignment, mobility).
+"""Partitions of samples over devices, and assignment and mobility of devices between factories.
 
-A sample goes to at most one device; none is left empty.
+A sample belongs to at most one device, and every device has at least one sample.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from fedfloor.errors import SettingError, require, unknown
 MAX_ALPHA = 1e6
 DIRICHLET_DRAWS = 100
 MAX_SAMPLES = 10**9
-PREFERRED_PERCENT = {1: 100, 2: 50, 3: 80, 4: 50}  # the preferred label's share in FLDG's cases
+PREFERRED_PERCENT = {1: 100, 2: 50, 3: 80, 4: 50}  # share of the preferred label in FLDG's cases
 
 
 @dataclass(frozen=True)
 class Natural:
-    """Each owner is a device; with fewer devices than owners a random subset of them, in the owners' order.
+    """The natural partition: each owner is a device; fewer devices are a random subset of owners, in their order.
 
     Args:
         at_least: owners with fewer training samples are left out (LEAF's ``-k``).
@@ -53,7 +53,7 @@ class Natural:
             K sorted arrays of sample numbers, in the order of the owners.
 
         Raises:
-            SettingError: no owners, or fewer owners than devices.
+            SettingError: there are no owners, or fewer owners than devices.
 
         >>> Natural().split(np.zeros(5, int), np.array([1, 0, 1, 2, 0], np.int32), 1, 3, np.random.default_rng(0))
         [array([1, 4]), array([0, 2]), array([3])]
@@ -76,7 +76,7 @@ class Natural:
 
 @dataclass(frozen=True)
 class Iid:
-    """Samples dealt at random into devices whose sizes differ by at most one."""
+    """The IID partition: samples dealt at random to devices whose sizes differ by at most one."""
 
     kind: Literal["iid"] = "iid"
 
@@ -84,7 +84,7 @@ class Iid:
         """Deal all N samples to ``devices`` devices; see :meth:`Natural.split` for the arguments.
 
         Raises:
-            SettingError: more devices than samples.
+            SettingError: there are more devices than samples.
 
         >>> [len(part) for part in Iid().split(np.zeros(7, int), None, 1, 3, np.random.default_rng(0))]
         [3, 2, 2]
@@ -95,14 +95,14 @@ class Iid:
 
 @dataclass(frozen=True)
 class Dirichlet:
-    """For each class c draw p_c ~ Dir_K(α, …, α) and give device k the share p_{c,k} of its samples.
+    """The Dirichlet partition: for each class c, p_c ~ Dir_K(α, …, α); device k has the share p_{c,k} of its samples.
 
-    Every sample is dealt exactly once (the cumulated shares are rounded). A draw that leaves a device empty is drawn
-    again, up to 100 times. Hsu et al. 2019, arXiv 1909.06335; Li et al. 2021 (MOON).
+    Every sample is dealt exactly once (the cumulated shares are rounded). A draw that leaves a device empty is
+    repeated, up to 100 times. Hsu et al. 2019, arXiv 1909.06335; Li et al. 2021 (MOON).
 
     Args:
-        alpha: α > 0; small = each class on few devices, large = IID.
-        at_least: a draw that leaves a device with fewer samples is drawn again.
+        alpha: α > 0; small: each class on few devices, large: IID.
+        at_least: smallest number of samples of a device; a draw with fewer is repeated.
     """
 
     kind: Literal["dirichlet"] = "dirichlet"
@@ -118,7 +118,7 @@ class Dirichlet:
         """Deal all N samples to ``devices`` devices; see :meth:`Natural.split` for the arguments.
 
         Raises:
-            SettingError: more devices than samples, or every draw left a device empty.
+            SettingError: there are more devices than samples, or every draw left a device empty.
 
         >>> parts = Dirichlet(alpha=0.5).split(np.arange(100) % 4, None, 4, 5, np.random.default_rng(0))
         >>> sorted(np.concatenate(parts).tolist()) == list(range(100))
@@ -129,7 +129,7 @@ class Dirichlet:
         for _ in range(DIRICHLET_DRAWS):
             shares = rng.dirichlet(np.full(devices, self.alpha), size=classes)
             cuts = np.rint(np.cumsum(shares, axis=1) * totals[:, None]).astype(np.int64)
-            cuts[:, -1] = totals  # the shares' sum may be 1 − 1e-16
+            cuts[:, -1] = totals  # the sum of the shares may be 1 − 1e-16
             sizes = np.diff(cuts, axis=1, prepend=0)
             if sizes.sum(axis=0).min() >= self.at_least:
                 return _deal_classes(y, cuts, devices, rng)
@@ -160,7 +160,7 @@ class Shards:
         """Deal all N samples to ``devices`` devices; see :meth:`Natural.split` for the arguments.
 
         Raises:
-            SettingError: more shards than samples.
+            SettingError: there are more shards than samples.
 
         >>> parts = Shards(per_device=1).split(np.array([1, 0, 1, 0]), None, 2, 2, np.random.default_rng(0))
         >>> sorted(part.tolist() for part in parts)
@@ -180,17 +180,17 @@ class Shards:
 
 @dataclass(frozen=True)
 class Dominant:
-    """A preferred label per device: FLDG's four cases, which are FLSim's bias settings (Wang et al. 2020, FAVOR).
+    """The partition by a preferred label per device: FLDG's four cases, FLSim's bias (Wang et al. 2020, FAVOR).
 
-    Device k prefers label p = k mod F, which makes ⌊(s·n + 50)/100⌋ of its n samples, with s = 100, 50, 80, 50 % in
-    cases 1 to 4. The papers state neither the preferred labels nor the draw of the rest: here a random cycle through
-    all labels is drawn for each F devices in a row. In case 2 the rest is of the label after p in the cycle; in cases 3
-    and 4 of all other labels in equal numbers, a remainder going to the first ones after p. So each other label is
-    equally likely, and F devices in a row together take n samples of each label. None is dealt twice.
+    Device k prefers label p = k mod F, with ⌊(s·n + 50)/100⌋ of its n samples, where s = 100, 50, 80, 50 % in cases 1
+    to 4. The papers define neither the preferred labels nor the draw of the rest: here a random cycle through all
+    labels is drawn for each F consecutive devices. In case 2 the rest is of the label after p in the cycle; in cases 3
+    and 4 of all other labels in equal numbers, with a remainder for the first ones after p. Each other label is thus
+    equally likely, and F consecutive devices together have n samples of each label. No sample is dealt twice.
 
     Args:
-        case: 1 one label; 2 two labels evenly; 3 80 % one label and 20 % others; 4 50 % one label and 50 % others.
-        samples: n ≥ 1, of each device (FLDG: 600, 600 and 500 on 100 devices); ⌊N/K⌋ if None.
+        case: 1: one label; 2: two labels evenly; 3: 80 % one label, 20 % others; 4: 50 % one label, 50 % others.
+        samples: n ≥ 1, samples per device (FLDG: 600, 600 and 500 on 100 devices); None: ⌊N/K⌋.
     """
 
     kind: Literal["dominant"] = "dominant"
@@ -206,7 +206,7 @@ class Dominant:
         """Deal n samples to each of ``devices`` devices; see :meth:`Natural.split` for the arguments.
 
         Raises:
-            SettingError: more devices than samples, a label runs out, or nothing but one class in cases 2 to 4.
+            SettingError: there are more devices than samples, too few of a label, or only one class in cases 2 to 4.
 
         >>> y = np.arange(8) % 2
         >>> [y[part].tolist() for part in Dominant(case=1).split(y, None, 2, 2, np.random.default_rng(0))]
@@ -216,13 +216,13 @@ class Dominant:
         require(self.case == 1 or classes >= 2, "partition case", self.case, "1 for data with a single class")
         wanted = len(y) // devices if self.samples is None else self.samples
         have = np.bincount(y, minlength=classes)
-        # how many steps each label comes after label k mod F in the cycle of device k, int64 [K, F]
+        # int64 [K, F], the position of each label after label k mod F in the cycle of device k
         cycles = [rng.permutation(classes) for _ in range(0, devices, classes)]
         after = np.concatenate([(place - place[:, None]) % classes for place in cycles])[:devices].astype(np.int64)
         shares = self._shares(after, wanted)
         short = np.flatnonzero(shares.sum(axis=0) > have)
         if len(short):
-            # n fits if and only if all smaller ones do: each share grows with n
+            # if n fits, all smaller numbers fit, as each share grows with n
             fit = bisect.bisect(
                 range(1, wanted), False, key=lambda n: bool((self._shares(after, n).sum(0) > have).any())
             )
@@ -233,10 +233,10 @@ class Dominant:
                 + (f"Set the partition's samples to at most {fit:,}." if fit else "Use fewer devices.")
             )
         cuts = np.concatenate([np.cumsum(shares.T, axis=1), have[:, None]], axis=1)
-        return _deal_classes(y, cuts, devices + 1, rng)[:-1]  # the last part is the rest, of no device
+        return _deal_classes(y, cuts, devices + 1, rng)[:-1]  # the last part is the unused rest
 
     def _shares(self, after: Indices, samples: int) -> Indices:
-        """Return int64 [K, F]: each device's number of samples of each label, by the labels' places in its cycle."""
+        """Return int64 [K, F]: each device's number of samples of each label, from the labels' places in its cycle."""
         first = (PREFERRED_PERCENT[self.case] * samples + 50) // 100
         others = 1 if self.case == 2 else max(after.shape[1] - 1, 1)
         place = np.arange(1, after.shape[1])
@@ -247,10 +247,10 @@ class Dominant:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Samples in their order, dealt in K blocks of neighbours whose sizes differ by at most one.
+    """The partition into K consecutive blocks of samples whose sizes differ by at most one.
 
-    So one long recording represents several machines. Windows of L rows every S rows share rows with their neighbours:
-    a gap of ⌈L/S⌉ − 1 of them keeps the devices' rows apart.
+    One long recording can thus represent several machines. Windows of L rows every S rows share rows with their
+    neighbours, and a gap of ⌈L/S⌉ − 1 windows separates the devices' rows.
 
     Args:
         gap: samples left out between two blocks.
@@ -263,10 +263,10 @@ class Blocks:
         require(self.gap >= 0, "partition gap", self.gap, "a whole number of at least 0")
 
     def split(self, y: Labels, owner: Owners | None, classes: int, devices: int, rng: Generator) -> list[Indices]:  # noqa: ARG002
-        """Deal all but (K − 1)·gap of the samples; see :meth:`Natural.split` for the arguments.
+        """Deal all except (K − 1)·gap of the samples; see :meth:`Natural.split` for the arguments.
 
         Raises:
-            SettingError: more devices than samples that are left.
+            SettingError: there are more devices than remaining samples.
 
         >>> [part.tolist() for part in Blocks(gap=1).split(np.zeros(8, int), None, 1, 3, np.random.default_rng(0))]
         [[0, 1], [3, 4], [6, 7]]
@@ -300,7 +300,7 @@ def _room(y: Labels, devices: int) -> None:
 
 
 def _deal_classes(y: Labels, cuts: Indices, devices: int, rng: Generator) -> list[Indices]:
-    """Give device k the samples cuts[c, k−1] … cuts[c, k] − 1 of class c, each class in random order."""
+    """Return for device k the samples cuts[c, k−1] … cuts[c, k] − 1 of each class c in random order."""
     parts: list[list[Indices]] = [[] for _ in range(devices)]
     for label, row in enumerate(cuts):
         members = rng.permutation(np.flatnonzero(y == label))
@@ -314,11 +314,11 @@ RANDOM_DRAWS = 1000
 
 
 def assign(devices: int, factories: int, how: Assignment, rng: Generator) -> Owners:
-    """Assign K devices to M factories; every factory gets at least one.
+    """Assign K devices to M factories, with at least one device per factory.
 
-    ``equal``: a random permutation dealt into shares whose sizes differ by at most one. ``random``: each device
-    independently and uniformly (FedGS's reference code), drawn again while a factory is empty, up to 1,000 times.
-    A list of numbers: the factory of each device, as on a real floor.
+    ``equal``: a random permutation in shares whose sizes differ by at most one. ``random``: each device independently
+    and uniformly (FedGS's reference code), repeated while a factory is empty, up to 1,000 times. A list of numbers:
+    the factory of each device, as in a real park.
 
     Args:
         how: ``"random"``, ``"equal"``, or K numbers from 0 to M−1.
@@ -327,7 +327,7 @@ def assign(devices: int, factories: int, how: Assignment, rng: Generator) -> Own
         int32 [K], the factory of each device.
 
     Raises:
-        SettingError: M > K, an unknown way, numbers that do not fit, or every random draw left a factory empty.
+        SettingError: M > K, the assignment is unknown, its numbers do not fit, or every draw left a factory empty.
 
     >>> np.bincount(assign(7, 3, "equal", np.random.default_rng(0)))
     array([3, 2, 2])
@@ -360,15 +360,15 @@ def assign(devices: int, factories: int, how: Assignment, rng: Generator) -> Own
 
 @dataclass(frozen=True)
 class Mobility:
-    """Devices that are guests in other factories for a time.
+    """The temporary movement of devices to other factories.
 
-    Time is cut into turns of ``every`` ticks. In the first all devices are at home; in each other one max(2, share·K)
-    devices, drawn anew, hand their places on in a ring: each goes to the home of the one before it, which may be in its
-    own factory. So factories keep their sizes, and all other devices are at home.
+    Time is divided into turns of ``every`` ticks. In the first turn all devices are in their own factory. In each later
+    turn max(2, share·K) newly drawn devices exchange factories in a ring: each moves to the factory of the previous
+    one, which may be its own. Factories thus keep their sizes, and all other devices are in their own factory.
 
     Args:
-        every: ticks that a turn lasts, at least 1.
-        share: share of the devices that are guests, in (0, 1].
+        every: length of a turn in ticks, at least 1.
+        share: share of the devices that move, in (0, 1].
     """
 
     every: int
@@ -382,7 +382,7 @@ class Mobility:
         """Return int32 [K], the factory of each device at a tick: a function of seed and turn.
 
         Args:
-            home: int32 [K], the factory that each belongs to.
+            home: int32 [K], the factory to which each device belongs.
 
         >>> home = np.array([0, 0, 1, 1], np.int32)
         >>> moving = Mobility(every=10, share=1.0)

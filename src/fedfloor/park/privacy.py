@@ -1,4 +1,4 @@
-"""Censuses with noise: discrete Laplace on every count, and the ε of a run's reports together."""
+"""Noisy censuses: discrete Laplace noise on every count, and the total ε of a run's reports."""
 
 from __future__ import annotations
 
@@ -13,33 +13,29 @@ from numpy.typing import NDArray
 from fedfloor.chance import generator
 from fedfloor.errors import SettingError, require
 
-LEAST_EPSILON = 1e-6  # below, the noise of a count runs to millions
+LEAST_EPSILON = 1e-6  # for a smaller ε the noise of a count is of the order of millions
 SECRET_BYTES = 32
 
 
 def check_epsilon(epsilon: float | None) -> None:
-    """Check a census's ε; None and infinity mean no noise.
-
-    Raises:
-        SettingError: ε is too small, or not a number.
-    """
+    """Raise SettingError if the ε of a census is too small or not a number; None and infinity mean no noise."""
     if epsilon is not None:
         require(epsilon >= LEAST_EPSILON, "park.census_epsilon", epsilon, f"at least {LEAST_EPSILON:g}, or left out")
 
 
 def noise(epsilon: float, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    r"""Draw discrete Laplace noise, P(X = x) = (1 − q)/(1 + q)·q^|x| with q = e^(−ε).
+    r"""Return ``size`` draws of discrete Laplace noise, P(X = x) = (1 − q)/(1 + q)·q^|x| with q = e^(−ε).
 
-    It is the difference of two geometric numbers. Added to each count of a census it makes the census ε-differentially
-    private: one sample more or less changes one count by 1. (One sample in another's place changes two: 2ε.)
+    It is the difference of two geometric variables. Added to each count, it makes a census ε-differentially private:
+    adding or removing a sample changes one count by 1. (Replacing a sample changes two counts: 2ε.)
 
     Ghosh, Roughgarden and Sundararajan, "Universally utility-maximizing privacy mechanisms", SIAM J. Comput. 2012,
-    arXiv 0811.2841, where it is the geometric mechanism. The numbers are drawn by inversion in double precision: their
-    frequencies are exact to about 2^−53. An exact sampler is that of Canonne, Kamath and Steinke, "The discrete
-    Gaussian for differential privacy", NeurIPS 2020, arXiv 2004.00010.
+    arXiv 0811.2841 (geometric mechanism). The numbers are drawn by inversion in double precision, with probabilities
+    exact to about 2^−53. For an exact sampler see Canonne, Kamath and Steinke, "The discrete Gaussian for
+    differential privacy", NeurIPS 2020, arXiv 2004.00010.
 
     Args:
-        epsilon: ε; infinity is no noise.
+        epsilon: ε; infinity means no noise.
 
     >>> noise(float("inf"), 3, np.random.default_rng(0)).tolist()
     [0, 0, 0]
@@ -56,15 +52,15 @@ def noisy(
 ) -> NDArray[np.int64]:  # fmt: skip
     """Return the counts that a device reports, int64 [F]; they may be negative.
 
-    The same samples in one tick give the same report, so that repetition averages nothing out. With the public ``seed``
-    the noise can be computed and subtracted, and protects nothing; a ``secret`` of the device does. The counts
-    are then part of its key: the same noise on the counts of two data sets would reveal their difference.
+    The same samples in the same tick give the same report, so that averaging repeated reports does not reduce the
+    noise. Noise from the public ``seed`` can be recomputed and gives no protection; a device's ``secret`` does. The
+    counts are then part of the key, as the same noise on the counts of two data sets would reveal their difference.
 
     Args:
         counts: int64 [F].
-        epsilon: ε of one report, or None for the counts as they are.
-        seed, tick, device, position: key the noise.
-        secret: the secret of a real device, used instead of the seed; see :func:`secret_key`.
+        epsilon: ε of one report; None: no noise.
+        seed, tick, device, position: the key of the noise.
+        secret: the secret key of a real device, instead of the seed; see :func:`secret_key`.
     """
     if epsilon is None or math.isinf(epsilon):
         return counts
@@ -73,9 +69,9 @@ def noisy(
 
 
 def secret_key(path: Path) -> int:
-    """Return the secret that keys a real device's noise: 256 bits of the operating system's randomness.
+    """Return the secret key of a real device's noise, 256 random bits from the operating system.
 
-    It is drawn once and kept, so that a restarted device gives the same answer to the same question.
+    It is drawn once and stored, so that a restarted device gives the same answer to the same question.
 
     Raises:
         SettingError: the file has other content, or cannot be read or written.
@@ -93,16 +89,16 @@ def secret_key(path: Path) -> int:
                 file.flush()
                 os.fsync(file.fileno())
     except OSError as error:
-        raise SettingError(f"{path}: {error.strerror or error}: the census's noise is keyed by it.") from error
+        raise SettingError(f"{path}: {error.strerror or error}. It holds the key of the census's noise.") from error
     if len(kept) != SECRET_BYTES:
-        raise SettingError(f"{path}: {len(kept)} bytes; must be {SECRET_BYTES}. Delete it: a new one is drawn.")
+        raise SettingError(f"{path}: {len(kept)} bytes; must be {SECRET_BYTES}. Delete it to draw a new one.")
     return int.from_bytes(kept, "big")
 
 
 def shares(reports: Iterable[Sequence[int] | NDArray[np.int64]]) -> NDArray[np.float64]:
     """Return float64 [F]: the class shares of devices' reports [F], P = Σ_k n_k P_k / Σ_k n_k (FedGS, Eq. 2).
 
-    Noise is added up with the counts; sums below 0 count as 0; where nothing is left, all classes are equal.
+    Noise is summed with the counts; negative sums count as 0; if all are 0, the shares are equal.
 
     >>> shares([[3, 0], [3, 2]]).tolist()
     [0.75, 0.25]
@@ -113,9 +109,9 @@ def shares(reports: Iterable[Sequence[int] | NDArray[np.int64]]) -> NDArray[np.f
 
 
 def composed(epsilon: float, reports: int, delta: float | None = None) -> float:
-    """Return the ε of k reports of a device together: k·ε, or, with δ, advanced composition where it is less.
+    """Return the total ε of k reports of a device: k·ε, or, with δ, that of advanced composition if it is smaller.
 
-    ε' = ε·√(2k ln(1/δ)) + kε(e^ε − 1), with which the run is (ε', δ)-differentially private.
+    By advanced composition the run is (ε', δ)-differentially private with ε' = ε·√(2k ln(1/δ)) + kε(e^ε − 1).
 
     Dwork, Rothblum and Vadhan, "Boosting and differential privacy", FOCS 2010, Theorem III.3.
 
@@ -125,7 +121,7 @@ def composed(epsilon: float, reports: int, delta: float | None = None) -> float:
         delta: δ in (0, 1), or None for pure differential privacy.
 
     Raises:
-        SettingError: δ out of range.
+        SettingError: δ is out of range.
 
     >>> composed(0.1, 500), round(composed(0.1, 500, delta=1e-5), 2)
     (50.0, 15.99)
@@ -134,7 +130,7 @@ def composed(epsilon: float, reports: int, delta: float | None = None) -> float:
     if delta is None:
         return plain
     require(0 < delta < 1, "delta", delta, "above 0 and below 1")
-    if epsilon > 1:  # e^ε − 1 > ε: never less, and e^ε may be no number
+    if epsilon > 1:  # e^ε − 1 > ε: never smaller than k·ε, and e^ε may overflow
         return plain
     advanced = epsilon * math.sqrt(2 * reports * math.log(1 / delta)) + reports * epsilon * math.expm1(epsilon)
     return min(plain, advanced)

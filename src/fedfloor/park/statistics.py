@@ -1,4 +1,4 @@
-"""Statistics of devices' samples: counts, sums and sums of squares; and the state of a normalisation."""
+"""Statistics of devices' samples (counts, sums, sums of squares), and the state of a normalisation."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Indices, Values
 
-CHUNK = 1024  # samples summed at once
-SMALLEST = 1e-30  # deviations from here on have a reciprocal in single precision
+CHUNK = 1024  # samples summed at a time
+SMALLEST = 1e-30  # smallest deviation with a finite reciprocal in single precision
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class RemoteStatistics:
-    """Statistics that devices report of samples that stay with them.
+    """Statistics that devices report of samples that stay on them.
 
     Args:
-        counts: int64 [K, F], the reported class counts, noise and all; None: the samples are here.
+        counts: int64 [K, F], the reported class counts, including noise; None: the samples are in this process.
         standard: the mean and the deviation of each channel over all devices, float64 [C] each; None: not reported.
     """
 
@@ -30,12 +30,12 @@ class RemoteStatistics:
 
 
 def device_sums(x: Values) -> tuple[Floats, Floats, Floats]:
-    """Return the sums of one device: per channel the count n of its numbers v, S = Σ v and D = Σ (v − S/n)².
+    """Return the sums of one device per channel: the count n of its values v, S = Σ v and D = Σ (v − S/n)².
 
-    Squares are summed around the device's own mean: Σ v² − S²/n would lose 1e6 ± 0.01 in rounding.
+    Squares are summed around the device's own mean, as Σ v² − S²/n cancels for values such as 1e6 ± 0.01.
 
     Args:
-        x: uint8 or float32 [samples, C, …]; NaN is not a number and not counted.
+        x: uint8 or float32 [samples, C, …]; NaN is not counted.
 
     >>> device_sums(np.array([[[[1, 2]]], [[[3, 4]]]], np.uint8))
     (array([4.]), array([10.]), array([5.]))
@@ -59,10 +59,10 @@ def _chunks(x: Values) -> Iterator[Floats]:
 def standard(sums: Iterable[tuple[Floats, Floats, Floats]], scale: float = 1.0) -> tuple[Floats, Floats]:
     """Return mean m [C] = Σ_k S_k / n and standard deviation [C] = √(Σ_k (D_k + n_k (m_k − m)²) / n), both times scale.
 
-    Here n = Σ_k n_k and m_k = S_k/n_k. A constant channel has deviation 1; one without any number also mean 0.
+    Here n = Σ_k n_k and m_k = S_k/n_k. A constant channel has deviation 1; a channel without values also has mean 0.
 
     Args:
-        sums: (n_k, S_k, D_k) of each device, as of :func:`device_sums`, in the devices' order.
+        sums: (n_k, S_k, D_k) of each device from :func:`device_sums`, in the order of devices.
         scale: factor from a stored number to its value.
 
     Reference: Chan, Golub, LeVeque, The American Statistician 37 (1983) 242, doi:10.1080/00031305.1983.10483115.
@@ -78,7 +78,7 @@ def standard(sums: Iterable[tuple[Floats, Floats, Floats]], scale: float = 1.0) 
         count, total = count + n, total + s
     known = np.maximum(count, 1)
     mean, deviation = total / known, np.sqrt(squares / known)
-    constant = deviation <= np.maximum(1e-14 * np.abs(mean), SMALLEST)  # nothing, or a remainder of rounding
+    constant = deviation <= np.maximum(1e-14 * np.abs(mean), SMALLEST)  # zero, or a rounding error
     return scale * mean, np.where(constant, 1.0, scale * deviation)
 
 
@@ -87,7 +87,7 @@ def first_rows(x: Values, first: Indices | None, rows: int | None) -> Values:
 
     Args:
         x: [n, C], or windows [n, C, L].
-        first: int64 [n], the first row of each window where windows may share rows; else None.
+        first: int64 [n], the first row of each window if windows may share rows; otherwise None.
         rows: R at most; None for all.
 
     >>> first_rows(np.array([[[1.0, 2.0]], [[2.0, 3.0]]], np.float32), np.array([0, 1]), None).ravel().tolist()
@@ -120,14 +120,14 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Normalised:
-    """The normalisation of a park's samples before the network's own scaling, and the scaling that remains.
+    """The normalisation of a park's samples before the network's own scaling, and that remaining scaling.
 
     Args:
         about: the entries for a model's header.
-        apply: (samples as they are stored, device) → the same, normalised as that device's are.
-        statistics: the mean and the deviation of each sensor by the device's name, of all whose samples are here.
-        alike: the centre and the scale [C] that the network's scaling then has; None: 0 and 1.
-        steps: the questions to devices; none where devices keep their statistics.
+        apply: (stored samples, device) → samples normalised as those of the device.
+        statistics: device's name → mean and deviation of each sensor, for all devices with samples in this process.
+        alike: centre and scale [C] of the network's scaling; None: 0 and 1.
+        steps: the questions to devices; empty if devices keep their statistics.
     """
 
     about: Mapping[str, Any]

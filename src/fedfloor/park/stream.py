@@ -1,4 +1,4 @@
-"""Time: streams, the windows that a device holds at a position, and the order of samples in a visit."""
+"""Streams: the windows of samples that a device holds at a position, and the order of samples in a visit."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from fedfloor.errors import SettingError, require
 
 @dataclass(frozen=True)
 class Cycle:
-    """Classes that follow each other in a cycle: a line that changes its product.
+    """Cyclic drift of the class mix, as on a production line that changes its product.
 
-    Take P passes over a device's n samples as one stretch of P·n places, and let σ_j be the place that the sample at
-    place j has once the stretch is put in order of classes (equal ones as they were). The stretch is handed out in
-    order of (1 − s)·j + s·σ_j, so that with s = 1 class follows class, and with s = 0 nothing changes at all. Of two
-    equally frequent classes about the first s/(4 − 2s) of the stretch shows only one, and the last as much the other.
+    Let P passes over a device's n samples form one stretch of P·n places, and let σ_j be the place of the sample at
+    place j after a stable sort of the stretch by class. The samples are then used in the order of (1 − s)·j + s·σ_j, so
+    that with s = 1 class follows class, and with s = 0 the order is unchanged. With two equally frequent classes about
+    the first s/(4 − 2s) of the stretch has only one class, and the last s/(4 − 2s) only the other.
 
-    Every sample still comes P times in P passes. A device's classes stand in ascending order, from one on that is drawn
-    by (seed, device): devices are not all at the same one. It is ours, not from a paper.
+    Every sample still occurs P times in P passes. A device's classes are in ascending order from a start drawn by
+    (seed, device), which differs between devices. This drift is fedfloor's own, not from a paper.
 
     Args:
         strength: s in [0, 1].
-        period: P, passes until the classes come round again, at least 1.
+        period: P, passes per cycle, at least 1.
     """
 
     strength: float = 1.0
@@ -41,7 +41,7 @@ class Cycle:
         require(self.period >= 1, "data.stream.drift.period", self.period, "a whole number of passes, at least 1")
 
     def order(self, classes: Labels, seed: int, device: int) -> Indices:
-        """Return the order of the places of a stretch [P·n], given their classes.
+        """Return the order of the places of a stretch, int64 [P·n], given their classes.
 
         >>> Cycle(strength=0.0).order(np.array([1, 0, 1, 0]), seed=0, device=0).tolist()
         [0, 1, 2, 3]
@@ -55,23 +55,23 @@ class Cycle:
 
 
 def endless(labels: Labels, seed: int, device: int, first: int, count: int, drift: Cycle | None = None) -> Indices:
-    """Return a stretch of a device's endless stream: the local numbers of ``count`` samples from place ``first`` on.
+    """Return a section of a device's endless stream: the local numbers of ``count`` samples from place ``first`` on.
 
     Pass p is the permutation of 0..n−1 drawn by (seed, device, p); place i of the stream is place i mod n of pass i//n.
 
     Args:
         labels: int64 [n], the classes of the device's local set, at least one.
-        seed, device: key the draws.
+        seed, device: the key of the draws.
         first: at least 0.
         count: at least 1.
-        drift: the drift of the class mix, which changes the order.
+        drift: the drift of the class mix, which changes the order; None: no drift.
 
     >>> both = endless(np.zeros(4, int), seed=0, device=1, first=0, count=8)
     >>> sorted(both[:4].tolist()), sorted(both[4:].tolist())
     ([0, 1, 2, 3], [0, 1, 2, 3])
     """
     passes = 1 if drift is None else drift.period
-    length = passes * len(labels)  # of the stretch that is sorted at once
+    length = passes * len(labels)  # passes of the stretch that are sorted together
     low, high = first // length, -(-(first + count) // length)
     numbers = range(low * passes, high * passes)
     whole = np.concatenate([generator(seed, "stream", device, number).permutation(len(labels)) for number in numbers])
@@ -84,10 +84,10 @@ def endless(labels: Labels, seed: int, device: int, first: int, count: int, drif
 def consecutive_windows(
     labels: Labels, seed: int, device: int, numbers: range, window: int, drift: Cycle | None = None
 ) -> Indices:
-    """Return int64 [P, n], windows of a device's endless stream: ``numbers``, and later ones at no cost.
+    """Return int64 [P, n], the windows ``numbers`` of a device's endless stream, and later ones at no further cost.
 
-    Window i is the places i·n … i·n + n − 1, n = ``window``. Later ones are those that end within passes which
-    ``numbers`` need anyway. The other arguments are those of :func:`endless`.
+    Window i has the places i·n … i·n + n − 1, n = ``window``. The later windows are those that end within the passes
+    that ``numbers`` need. The other arguments are those of :func:`endless`.
 
     >>> consecutive_windows(np.zeros(5, int), seed=0, device=0, numbers=range(1), window=2).shape
     (2, 2)
@@ -99,15 +99,15 @@ def consecutive_windows(
 
 
 class Stream(Protocol):
-    """A device's samples are a pure function of (seed, k, position); the clock or the visits set the position."""
+    """A stream: a device's samples as a pure function of (seed, k, position), the position set by clock or visits."""
 
     @property
     def kind(self) -> str:
-        """The stream's name in ``[data] stream``."""
+        """The name of the stream in ``[data] stream``."""
         ...
 
     def position(self, tick: int, visits: int) -> int:
-        """Return a device's position, from the park's clock and the number of its visits so far in the run."""
+        """Return a device's position from the park's clock and its number of visits so far in the run."""
         ...
 
     def holds(self, size: int) -> int:
@@ -115,13 +115,13 @@ class Stream(Protocol):
         ...
 
     def held(self, labels: Labels, seed: int, device: int, position: int, least: int = 1) -> Indices | None:
-        """Return int64 [P, n], the local sample numbers that a device holds at a position, and at the P − 1 next ones.
+        """Return int64 [P, n], the local sample numbers of a device at a position, and at the next P − 1 positions.
 
-        None means that it is always all of them, each once. P is ``least`` or more: windows that cost nothing more.
+        None means all samples, each once. P is at least ``least``, and larger if more windows cost nothing.
 
         Args:
             labels: int64 [size], the classes of the device's local set.
-            seed, device: key the draws.
+            seed, device: the key of the draws.
             position: the position, from :meth:`position`.
             least: at least 1.
         """
@@ -130,16 +130,16 @@ class Stream(Protocol):
 
 @runtime_checkable
 class Altering(Stream, Protocol):
-    """A stream that alters its samples, in a way that is a pure function of (seed, k, position)."""
+    """A stream that also alters its samples, as a pure function of (seed, k, position)."""
 
     def altered(self, x: Values, seed: int, device: int, position: int) -> Values:
-        """Return the altered samples of a device's position, of the shape and type of the stored ones x [n, *shape]."""
+        """Return the altered samples of a device at a position, of shape and type of the stored ones x [n, *shape]."""
         ...
 
 
 @dataclass(frozen=True)
 class Static:
-    """No stream: a device always holds its whole local set.
+    """The absence of a stream: a device always holds its whole local data.
 
     >>> Static().position(tick=7, visits=3), Static().holds(10), Static().held(np.zeros(10, int), 0, 2, position=0)
     (0, 10, None)
@@ -148,7 +148,7 @@ class Static:
     kind: Literal["static"] = "static"
 
     def position(self, tick: int, visits: int) -> int:  # noqa: ARG002
-        """Return 0: neither time nor visits change the samples held."""
+        """Return 0, as neither time nor visits change the samples."""
         return 0
 
     def holds(self, size: int) -> int:
@@ -173,21 +173,21 @@ class _Windowed:
         return self.window
 
     def held(self, labels: Labels, seed: int, device: int, position: int, least: int = 1) -> Indices:
-        """Return the device's windows from number ``position`` on, to the end of the passes of ``least`` windows."""
+        """Return the device's windows from number ``position`` to the end of the passes of ``least`` windows."""
         return consecutive_windows(labels, seed, device, range(position, position + least), self.window, self.drift)
 
 
 @dataclass(frozen=True)
 class Fifo(_Windowed):
-    """One-shot windows: with every tick the next one overwrites the last, used or not.
+    """One-shot windows: every tick replaces the window by the next one, used or not.
 
-    At tick t a device holds the samples t·n … t·n + n − 1 of its endless stream, n = ``window``: passes over its local
-    set, one after the other, each reshuffled (:func:`endless`).
+    At tick t a device holds the samples t·n … t·n + n − 1 of its endless stream, n = ``window``, which consists of
+    reshuffled passes over its local data (:func:`endless`).
 
     Li et al., "Data Heterogeneity-Robust Federated Learning via Group Client Selection in Industrial IoT" (FedGS).
 
     Args:
-        window: n, samples held at a time, at least 1. Where the local set is smaller, some are held several times.
+        window: n, samples held at a time, at least 1. If the local data are fewer, some occur several times.
         drift: the drift of the class mix with time.
 
     >>> Fifo(2).held(np.zeros(5, int), seed=0, device=0, position=Fifo(2).position(tick=2, visits=0))[0].tolist()
@@ -203,14 +203,14 @@ class Fifo(_Windowed):
 
 @dataclass(frozen=True)
 class Recycle(_Windowed):
-    """Windows that wait: a device holds a window until it was trained on it.
+    """Windows that a device keeps until it has trained on them.
 
-    After v visits in the run a device holds the samples v·n … v·n + n − 1 of its endless stream, n = ``window``; a rest
-    of a pass that is less than a window is filled up with the first samples of the next pass. A lost visit does not
-    count. FedGS's reference code does so, where its text has one-shot windows (:class:`Fifo`).
+    After v visits in the run a device holds the samples v·n … v·n + n − 1 of its endless stream, n = ``window``; the
+    rest of a pass is filled up with the first samples of the next pass. Lost visits do not count. This follows FedGS's
+    reference code, while its text has one-shot windows (:class:`Fifo`).
 
     Args:
-        window: n, samples held at a time, at least 1. Where the local set is smaller, some are held several times.
+        window: n, samples held at a time, at least 1. If the local data are fewer, some occur several times.
         drift: the drift of the class mix from window to window.
     """
 
@@ -224,20 +224,20 @@ class Recycle(_Windowed):
 def batch_order(
     size: int, batch_size: int, epochs: int | None, steps: int | None, rng: np.random.Generator
 ) -> Iterator[tuple[Indices, int]]:
-    """Return the passes of one visit: (a permutation of 0..size−1, the number of its mini-batches to use).
+    """Yield the passes of a visit: (a permutation of 0 … size − 1, the number of its mini-batches to use).
 
     Mini-batch i of a pass is ``order[i * batch_size : (i + 1) * batch_size]``; the last one of a pass may be smaller.
     ``epochs`` gives that many whole passes; ``steps`` that many mini-batches over endless reshuffled passes. The
-    permutations are drawn from ``rng`` one pass after the other, so it must not be used for anything else meanwhile.
+    permutations are drawn from ``rng`` pass by pass, so that it must not be used otherwise meanwhile.
 
     Args:
-        size: samples held, at least 1.
-        epochs: passes, or None.
-        steps: mini-batches, or None; exactly one of the two is given.
-        rng: keyed by (seed, round, tick, device, visit).
+        size: number of samples, at least 1.
+        epochs: number of passes, or None.
+        steps: number of mini-batches, or None; exactly one of ``epochs`` and ``steps`` is given.
+        rng: generator with the key (seed, round, tick, device, visit).
 
     Raises:
-        SettingError: a number out of range, or both or neither of ``epochs`` and ``steps``.
+    SettingError: a number is out of range, or both or neither of ``epochs`` and ``steps`` are given.
 
     >>> [(len(order), batches) for order, batches in batch_order(10, 4, None, 5, np.random.default_rng(0))]
     [(10, 3), (10, 2)]
@@ -255,7 +255,7 @@ def batch_order(
 
 BLOCK_BYTES = 1 << 16  # 64 KiB, some 90 windows of 32 samples and 62 classes
 KEPT_BYTES = 1 << 27  # 128 MiB
-OBJECT_BYTES = 1 << 10  # of a block beside its numbers
+OBJECT_BYTES = 1 << 10  # bytes of a block in addition to its numbers
 WHOLE = slice(None)
 
 
@@ -263,9 +263,9 @@ class WindowBlock(NamedTuple):
     """The windows of a device at the positions ``first`` … ``end`` − 1, P of them.
 
     Args:
-        windows: int64 [P, n], the local numbers of the samples; None: all of them, and P = 1.
-        counts: int64 [P, F], of the classes.
-        before: the block that was used up before this one.
+        windows: int64 [P, n], the local numbers of the samples; None: all samples, and P = 1.
+        counts: int64 [P, F], class counts.
+        before: the previous, used-up block.
     """
 
     first: int
@@ -276,13 +276,12 @@ class WindowBlock(NamedTuple):
 
 
 class Windows:
-    """The windows of a park's devices and their class counts, of each device from its last position on.
+    """A cache of the windows of a park's devices and their class counts, from each device's last position on.
 
-    Passes are shuffled whole, so that the other windows in them cost next to nothing. A device that has used up a block
-    gets one of twice as many windows, up to ``BLOCK_BYTES``: little is computed in vain for a device that is visited
-    once, and hardly any pass is shuffled twice for one that is visited at position after position. The used-up block is
-    kept beside it, for choices some ticks ahead of training. When blocks come to more than ``KEPT_BYTES``, the oldest
-    go.
+    Passes are shuffled as a whole, so that all their windows are computed together. A device that has used up a block
+    receives one of twice as many windows, up to ``BLOCK_BYTES``: little is wasted for a device that is visited once,
+    and few passes are shuffled twice for a device that is visited at successive positions. The used-up block is also
+    kept, for choices some ticks ahead of training. If blocks exceed ``KEPT_BYTES``, the oldest ones are dropped.
 
     Args:
         labels: training indices [n] → their classes, int64 [n].
@@ -298,18 +297,18 @@ class Windows:
         self._bytes = 0
 
     def check(self, devices: Sequence[int], visits: Sequence[int]) -> None:
-        """Check that each device has one number of visits."""
+        """Raise SettingError unless there is one number of visits per device."""
         if len(visits) != len(devices):
             raise SettingError(f"{len(visits)} visits for {len(devices)} devices. Give one number per device.")
 
     def at(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> list[tuple[WindowBlock, int]]:
-        """Return for each device the block of its present position, and that position.
+        """Return for each device the block of its current position, and that position.
 
         Args:
-            visits: the number of visits so far in the run, for each of ``devices``.
+            visits: number of visits so far in the run, for each of ``devices``.
 
         Raises:
-            SettingError: ``visits`` has not one number per device.
+            SettingError: the length of ``visits`` is not that of ``devices``.
         """
         self.check(devices, visits)
         position_of, blocks, result = self.stream.position, self._blocks, []
@@ -324,7 +323,7 @@ class Windows:
         return result
 
     def held(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> list[Indices | slice]:
-        """Return for each device the local numbers of its present samples; arguments as of :meth:`at`."""
+        """Return for each device the local numbers of its current samples; arguments as of :meth:`at`."""
         if self.stream.kind == "static":
             self.check(devices, visits)
             return [WHOLE] * len(devices)
@@ -332,7 +331,7 @@ class Windows:
         return [WHOLE if block.windows is None else block.windows[position - block.first] for block, position in now]
 
     def altered(self, x: Values, devices: Sequence[int], tick: int, visits: Sequence[int]) -> Values:
-        """Return the present samples x of devices, one after the other, as the stream alters them."""
+        """Return the concatenated current samples x of devices as altered by the stream."""
         if self._altering is None:
             return x
         parts, end = [], 0
@@ -343,7 +342,7 @@ class Windows:
         return np.concatenate(parts)  # type: ignore[return-value]  # of one type, as the parts are
 
     def _next(self, device: int, position: int) -> WindowBlock:
-        """Compute a device's block from a position on, which replaces its former one."""
+        """Return a new block of a device from a position on, which replaces its previous one."""
         last = self._blocks.pop(device, None)
         used_up = last is not None and position == last.end
         block = self._made(device, position, 2 * (last.end - last.first) if last is not None and used_up else 1)
@@ -362,7 +361,7 @@ class Windows:
         windows = self.stream.held(labels, self.seed, device, first, min(least, most))
         if windows is None:
             return WindowBlock(first, first + 1, None, np.bincount(labels, minlength=classes)[None])
-        windows = windows[:most].copy()  # a view would keep whole passes
+        windows = windows[:most].copy()  # a copy, as a view would keep whole passes in memory
         several = len(windows)
         place = labels[windows] + classes * np.arange(several)[:, None]
         counts = np.bincount(place.ravel(), minlength=several * classes).reshape(several, classes)

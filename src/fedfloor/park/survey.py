@@ -1,7 +1,7 @@
-"""Statistics of all devices' rows by questions to each, whose answers are a few numbers to add up.
+"""Surveys: statistics of all devices' rows by questions to each device, whose answers are a few numbers to sum.
 
-On these stand two normalisations: by medians and quartiles, which a few wild values do not move; and by operating
-regimes, as a machine's settings move its sensors more than wear or faults do.
+Two normalisations use them: by medians and quartiles, which are robust against outliers, and by operating regimes, as
+a machine's settings change its sensors' values more than wear or faults.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Floats = NDArray[np.float64]
-CHUNK = 1 << 16  # rows looked at together
-NUMBER_BYTES = 8  # counts, sums and places travel in double precision
+CHUNK = 1 << 16  # rows processed at a time
+NUMBER_BYTES = 8  # counts, sums and positions are sent in double precision
 REVEALS = {
     "sums": "the number of values of each sensor on a device, and their sum",
     "spread": "the sum of squared distances of each sensor's values from a given mean",
@@ -41,9 +41,9 @@ class RowClusters:
     """Clusters of rows by the values of some columns: a row belongs to the nearest centre.
 
     Args:
-        columns: int [d], places of these columns among the sensors.
-        mean, deviation: [d], which bring them to one scale.
-        centres: [k, d], on that scale.
+        columns: int [d], indices of these columns among the sensors.
+        mean, deviation: [d], for scaling the columns.
+        centres: [k, d], scaled.
     """
 
     columns: NDArray[np.int64]
@@ -52,14 +52,14 @@ class RowClusters:
     centres: Floats
 
     def scaled(self, x: Values) -> NDArray[np.float32]:
-        """Return the columns of rows [n, C, …] on one scale, [n, d, …]; a missing value is at the mean."""
+        """Return the scaled columns of rows [n, C, …], [n, d, …]; a missing value becomes the mean."""
         form = (1, -1, *(1,) * (x.ndim - 2))
         mean, deviation = (values.astype(np.float32).reshape(form) for values in (self.mean, self.deviation))
         s = (x[:, self.columns].astype(np.float32, copy=False) - mean) / deviation
         return np.where(np.isnan(s), np.float32(0), s)
 
     def nearest(self, x: Values) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return the cluster of each row of [n, C, …], and its squared distance from that one's centre, [n, …]."""
+        """Return the cluster of each row of [n, C, …], and its squared distance from the cluster's centre, [n, …]."""
         s, centres = self.scaled(x), self.centres.astype(np.float32)
         best = np.zeros((len(s), *s.shape[2:]), np.int64)
         least = np.full(best.shape, np.inf, np.float32)
@@ -67,7 +67,7 @@ class RowClusters:
             distance = np.zeros(best.shape, np.float32)
             for i, value in enumerate(centre):
                 distance = distance + (s[:, i] - value) ** 2
-            nearer = distance < least  # of equal ones the first
+            nearer = distance < least  # the first one in a tie
             best, least = np.where(nearer, number, best), np.where(nearer, distance, least)
         return best, least
 
@@ -77,11 +77,11 @@ class RowQuestion:
     """A question to every device about its rows [R, C].
 
     Args:
-        kind: ``sums``: per channel the count and the sum of its numbers; ``spread``: Σ (x − mean)² around given means;
-            ``below``: the counts of numbers at most each of given values; ``clusters``: per cluster the number of rows,
-            the sums of the scaled columns and of squared distances.
+        kind: ``sums``: count and sum of the values per channel; ``spread``: Σ (x − mean)² around given means;
+            ``below``: counts of the values up to each given one; ``clusters``: number of rows per cluster, sums of the
+            scaled columns and of squared distances.
         about: means [k, C], or values [C, v].
-        clusters: rows are answered cluster by cluster; None: all together (k = 1).
+        clusters: clusters with separate answers; None: one answer for all rows (k = 1).
     """
 
     kind: Literal["sums", "spread", "below", "clusters"]
@@ -89,7 +89,7 @@ class RowQuestion:
     clusters: RowClusters | None = None
 
     def shape(self, channels: int) -> tuple[int, ...]:
-        """Return the shape of an answer about rows with ``channels`` channels."""
+        """Return the shape of an answer for rows with ``channels`` channels."""
         k = 1 if self.clusters is None else len(self.clusters.centres)
         if self.kind == "clusters" and self.clusters is not None:
             return k, len(self.clusters.columns) + 2
@@ -98,7 +98,7 @@ class RowQuestion:
         return (k, 2, channels) if self.kind == "sums" else (k, channels)
 
     def bounds(self, channels: int, values: int, most: float) -> tuple[Floats, Floats]:
-        """Return the least and the greatest numbers of an answer: counts up to ``values``, sums up to ``most``."""
+        """Return the lower and upper bounds of an answer's numbers: counts up to ``values``, sums up to ``most``."""
         low, high = np.zeros(self.shape(channels)), np.full(self.shape(channels), most)
         if self.kind == "below":
             high[:] = values
@@ -109,7 +109,7 @@ class RowQuestion:
         return low, high
 
     def answer(self, rows: Values) -> Floats:
-        """Return a device's answer about its rows [R, C]."""
+        """Return a device's answer for its rows [R, C], of :meth:`shape`."""
         total = np.zeros(self.shape(rows.shape[1]))
         for start in range(0, len(rows), CHUNK):
             total += self._answer(rows[start : start + CHUNK])
@@ -140,18 +140,18 @@ class RowQuestion:
 
     @property
     def arrays(self) -> list[Floats]:
-        """The arrays of its numbers."""
+        """The arrays of the question's numbers."""
         c = self.clusters
         arrays = (self.about, *(() if c is None else (c.mean, c.deviation, c.centres)))
         return [values for values in arrays if values is not None]
 
     @property
     def numbers(self) -> int:
-        """The number of numbers in the question."""
+        """The count of numbers in the question."""
         return sum(values.size for values in self.arrays)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the object as JSON."""
+        """Return a JSON object, the inverse of :meth:`from_dict`."""
         c = self.clusters
         return {
             "kind": self.kind,
@@ -167,7 +167,7 @@ class RowQuestion:
         """Return a question from :meth:`to_dict`.
 
         Raises:
-            KeyError, TypeError, ValueError: another document.
+            KeyError, TypeError, ValueError: the document has another form.
         """
         if document["kind"] not in ("sums", "spread", "below", "clusters"):
             raise ValueError("an unknown question")
@@ -182,12 +182,12 @@ class RowQuestion:
         return question
 
 
-Ask = Callable[[RowQuestion], Floats]  # to all devices; returns the sum of their answers
+Ask = Callable[[RowQuestion], Floats]  # sends a question to all devices; returns the sum of their answers
 
 
 @dataclass(eq=False)
 class RowSurvey:
-    """Sends questions to all devices, and records their cost; ``everyone`` adds up the answers in device order."""
+    """A survey of all devices that records its cost; ``everyone`` returns the sum of answers in device order."""
 
     everyone: Ask
     steps: list[Step] = field(default_factory=list, init=False)
@@ -199,16 +199,16 @@ class RowSurvey:
         return answer
 
     def finish(self, normaliser: str, numbers: int) -> tuple[Step, ...]:
-        """Log the questions; return the steps, the last of which hands the result's ``numbers`` to each device."""
+        """Log the questions; return the steps, the last of which delivers the result's ``numbers`` to each device."""
         steps = (*self.steps, Step("result", NUMBER_BYTES * numbers, 0))
         down, up = sum(step.down for step in steps), sum(step.up for step in steps)
         log.info("normalise = '%s': %d questions to every device before round 1, %s bytes down and %s bytes up each; "
-                 "answers are sums over a device's rows and carry no noise.",
+                 "answers are sums over a device's rows without noise.",
                  normaliser, len(self.steps), f"{down:,}", f"{up:,}")  # fmt: skip
         return steps
 
     def moments(self, clusters: RowClusters | None = None) -> tuple[Floats, Floats, Floats]:
-        """Return count, mean and deviation [k, C] by two questions; NaN without any number, 0 if constant."""
+        """Return count, mean and deviation [k, C] by two questions; NaN without values, 0 if constant."""
         count, total = np.moveaxis(self.ask(RowQuestion("sums", None, clusters)), 1, 0)
         mean = total / np.where(count > 0, count, np.nan)
         spread = self.ask(RowQuestion("spread", np.nan_to_num(mean), clusters))
@@ -218,7 +218,7 @@ class RowSurvey:
 
 
 def usable(*values: Floats) -> bool:
-    """Return whether numbers are finite in single precision, in which samples are normalised."""
+    """Return whether numbers are finite in single precision, the type of normalised samples."""
     with np.errstate(over="ignore"):
         return all(bool(np.isfinite(v.astype(np.float32)).all()) for v in values)
 
@@ -230,18 +230,18 @@ def rows_of(park: Park, device: int) -> Values:
 
 
 def added(answers: Iterable[Floats]) -> Floats:
-    """Return the sum of answers, in their order: the same bits wherever the devices are."""
+    """Return the sum of answers in their order, equal to the bit in simulations and on real devices."""
     return reduce(np.add, answers)
 
 
 def simulated_survey(park: Park) -> RowSurvey:
-    """Return a survey of the devices of a park whose samples are in this process."""
+    """Return a survey of a park with all samples in this process."""
     held = [rows_of(park, device) for device in range(park.devices)]
     return RowSurvey(lambda question: added(question.answer(rows) for rows in held))
 
 
 BINS = 16
-NORMAL = 1.3489795003921634  # distance of the quartiles of a normal distribution with deviation 1
+NORMAL = 1.3489795003921634  # distance between the quartiles of a normal distribution with deviation 1
 SHARES = (0.25, 0.5, 0.75)
 
 
@@ -258,16 +258,16 @@ class Quartiles:
 
     @property
     def numbers(self) -> int:
-        """The number of numbers."""
+        """The count of numbers in the result."""
         return 2 * len(self.median)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the object as JSON."""
+        """Return a JSON object, the inverse of :meth:`from_dict`."""
         return {"median": self.median.tolist(), "scale": self.scale.tolist()}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], channels: int) -> Quartiles:
-        """Parse quartiles as :meth:`to_dict` serialises them.
+        """Return the inverse of :meth:`to_dict`.
 
         Raises:
             KeyError, TypeError, ValueError: the document has another form or other channels, or its numbers are not
@@ -275,24 +275,24 @@ class Quartiles:
         """
         median, scale = (np.array(document[key], np.float64) for key in ("median", "scale"))
         if not median.shape == scale.shape == (channels,) or not usable(median, scale) or scale.min() < SMALLEST:
-            raise ValueError("quartiles of another shape, or scales that are not above 0")
+            raise ValueError("quartiles of another shape, or scales that are not positive")
         return cls(median, scale)
 
     def prepare(self, park: Park, steps: tuple[Step, ...] = ()) -> Park:
-        """Return a park whose samples the network's own scaling brings to this centre and scale."""
+        """Return a park whose network scales samples by this centre and scale."""
         alike = (self.median, self.scale)
         return replace(park, normalised=Normalised({}, lambda x, device: x, dict, alike, steps))  # noqa: ARG005
 
 
 @dataclass(frozen=True)
 class RobustNormaliser:
-    """All devices by the median and the quartiles of their training rows: value = (x − median)/((Q3 − Q1)/1.349).
+    """Normalisation by the median and quartiles of all devices' training rows: value = (x − median)/((Q3 − Q1)/1.349).
 
-    Quantile q is the smallest value that at least q of all numbers are at or below. By Cantelli's inequality the
-    quartiles lie within mean ± √3·deviation, which two questions find; each round then cuts that range into 16 bins,
-    gets the counts at their edges from every device, and goes on in the bin of the quantile. After R rounds
-    the middle of the bin is off by at most √3·deviation/16^R: 3·10⁻⁵ deviations for R = 4. Where the quartiles are no
-    farther apart than the bin is wide, most values are equal, and the deviation takes their place (1 if that is 0).
+    Quantile q is the smallest value with at least a share q of all values at or below it. By Cantelli's inequality the
+    quartiles are within mean ± √3·deviation, known after two questions; each round divides that range into 16 bins,
+    obtains the counts at their edges from every device, and continues in the bin of the quantile. After R rounds the
+    error of the bin's middle is at most √3·deviation/16^R: 3·10⁻⁵ deviations for R = 4. If the quartiles' distance
+    is at most a bin's width, most values are equal, and the deviation replaces it (1 if that is 0).
 
     Reference: Cantelli, "Sui confini della probabilità", 1928.
 
@@ -307,7 +307,7 @@ class RobustNormaliser:
         require(1 <= self.rounds <= 12, "data.normalise.rounds", self.rounds, "a whole number from 1 to 12")
 
     def learn(self, survey: RowSurvey, sensors: tuple[str, ...], seed: int) -> Quartiles:  # noqa: ARG002
-        """Return the median and the scale of each channel [C]."""
+        """Return the median and the scale of each channel [C], from questions to the survey's devices."""
         count, mean, deviation = (values[0] for values in survey.moments())
         reach = np.sqrt(3) * np.nan_to_num(deviation) * (1 + 1e-9)
         low = np.repeat((np.nan_to_num(mean) - reach)[:, None], len(SHARES), axis=1)  # [C, 3]
@@ -322,30 +322,30 @@ class RobustNormaliser:
         spread = np.where(apart > error, apart / NORMAL, np.nan_to_num(deviation))
         return Quartiles(median, np.where(spread > 0, spread, 1.0))
 
-    asks: ClassVar = ("sums", "spread", "below")  # the kinds of its questions
+    asks: ClassVar = ("sums", "spread", "below")  # kinds of its questions
     from_dict = staticmethod(Quartiles.from_dict)
 
     @property
     def questions(self) -> int:
-        """The greatest number of questions to each device."""
+        """The largest number of questions to each device."""
         return 2 + self.rounds
 
     def largest(self, sensors: int) -> int:
-        """Return the greatest number of numbers in a question about ``channels`` sensors."""
+        """Return the largest count of numbers in a question on so many sensors."""
         return len(SHARES) * (BINS - 1) * sensors
 
 
 SETTLE = 3  # rounds of Lloyd's algorithm after each split
-LEAST = 1e-9  # squared distances of all rows together, per row, below which there is nothing left to split
+LEAST = 1e-9  # mean squared distance of the rows below which clusters are not split further
 
 
 @dataclass(frozen=True, eq=False)
 class Regimes:
-    """Regimes, and the normalisation of the sensors in each.
+    """Operating regimes, and the normalisation of the sensors in each.
 
     Args:
-        clusters: the regimes by their setting columns.
-        mean, deviation: [k, C].
+        clusters: the regimes as clusters of the setting columns.
+        mean, deviation: [k, C], of each sensor in each regime.
     """
 
     clusters: RowClusters
@@ -353,7 +353,7 @@ class Regimes:
     deviation: Floats
 
     def apply(self, x: Values) -> Values:
-        """Return samples [n, C] or windows [n, C, L] normalised, each row by its own regime."""
+        """Return samples [n, C] or windows [n, C, L], with each row normalised by its regime."""
         regime = self.clusters.nearest(x)[0]
         mean, deviation = (values.astype(np.float32)[regime] for values in (self.mean, self.deviation))
         if x.ndim == 3:
@@ -363,7 +363,7 @@ class Regimes:
         return result
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the object as JSON."""
+        """Return a JSON object, the inverse of :meth:`from_dict`."""
         return {
             "columns": self.clusters.columns.tolist(), "centre": self.clusters.mean.tolist(),
             "spread": self.clusters.deviation.tolist(), "regimes": self.clusters.centres.tolist(),
@@ -372,10 +372,10 @@ class Regimes:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any], channels: int) -> Regimes:
-        """Return regimes from :meth:`to_dict`.
+        """Return the inverse of :meth:`to_dict`.
 
         Raises:
-            KeyError, TypeError, ValueError: another document.
+            KeyError, TypeError, ValueError: the document has another form.
         """
         keys = ("centre", "spread", "regimes", "means", "deviations")
         mean, deviation, centres, means, deviations = (np.array(document[key], np.float64) for key in keys)
@@ -385,14 +385,14 @@ class Regimes:
         right &= means.shape == deviations.shape == (k, channels) and min(k, d) > 0
         finite = usable(mean, deviation, centres, means, deviations)
         if not right or not finite or min(deviation.min(), deviations.min()) < SMALLEST:
-            raise ValueError("regimes of another shape, or deviations that are not above 0")
+            raise ValueError("regimes of another shape, or deviations that are not positive")
         if columns.min() < 0 or columns.max() >= channels:
             raise ValueError("setting columns that the samples do not have")
         return cls(RowClusters(columns, mean, deviation, centres), means, deviations)
 
     @property
     def numbers(self) -> int:
-        """The number of numbers."""
+        """The count of numbers in the result."""
         c = self.clusters
         return sum(values.size for values in (c.mean, c.deviation, c.centres, self.mean, self.deviation))
 
@@ -411,22 +411,22 @@ class Regimes:
 
 @dataclass(frozen=True)
 class RegimeNormaliser:
-    """Each row by the mean and the deviation of all devices' rows in its operating regime: (x − m_r)/s_r.
+    """Normalisation by mean and deviation of all devices' rows in a row's operating regime: value = (x − m_r)/s_r.
 
-    Regimes are clusters of rows by the setting columns, on one scale, found by k-means over devices: each answers with
-    counts, sums and squared distances per cluster, never rows. From one cluster on, the one with the largest squared
-    distances is split at a place drawn by the seed, and three rounds of Lloyd's algorithm follow, until there are k;
-    then rounds until no centre moves. Empty clusters are left out. The setting columns themselves are normalised by all
-    rows. A sensor that is constant in a regime is divided by its deviation within regimes, taken over all of them (by 1
-    if that is 0, too); one without a value in a regime is normalised as in all rows.
+    Regimes are clusters of rows by the scaled setting columns, found by k-means over devices, which answer with counts,
+    sums and squared distances per cluster, never with rows. Starting with one cluster, the cluster with the largest
+    squared distances is split at a position drawn by the seed, followed by three rounds of Lloyd's algorithm, until
+    there are k; then rounds follow until no centre moves. Empty clusters are left out. The setting columns themselves
+    are normalised over all rows. A sensor that is constant in a regime is divided by its deviation within all regimes
+    (by 1 if that is also 0); a sensor without values in a regime is normalised over all rows.
 
     Lloyd, IEEE Trans. Inf. Theory 28 (1982) 129, doi:10.1109/TIT.1982.1056489; splitting as Linde, Buzo and Gray, IEEE
     Trans. Commun. 28 (1980) 84, doi:10.1109/TCOM.1980.1094577.
 
     Args:
-        columns: the setting columns, by name.
+        columns: names of the setting columns.
         regimes: k.
-        rounds: the number of rounds of Lloyd's algorithm in the end, at most.
+        rounds: largest number of final rounds of Lloyd's algorithm.
     """
 
     columns: tuple[str, ...]
@@ -441,21 +441,21 @@ class RegimeNormaliser:
         require(1 <= self.rounds <= 1000, "data.normalise.rounds", self.rounds, "a whole number from 1 to 1000")
 
     def places(self, sensors: tuple[str, ...]) -> NDArray[np.int64]:
-        """Return the places of the setting columns among the sensors.
+        """Return the indices of the setting columns among the sensors.
 
         Raises:
-            SettingError: a column that is no sensor.
+            SettingError: a column is not a sensor.
         """
         for name in self.columns:
             if name not in sensors:
                 raise SettingError(
-                    f"[data] normalise columns: '{name}' is no sensor.{nearest(name, sensors)} They are "
+                    f"[data] normalise columns: '{name}' is not a sensor.{nearest(name, sensors)} They are "
                     f"{', '.join(sensors)}."
                 )
         return np.array([sensors.index(name) for name in self.columns], np.int64)
 
     def learn(self, survey: RowSurvey, sensors: tuple[str, ...], seed: int) -> Regimes:
-        """Return the regimes; errors as of :meth:`places`."""
+        """Return the regimes, from questions to the survey's devices; errors as of :meth:`places`."""
         places = self.places(sensors)
         _, mean, deviation = (values[0] for values in survey.moments())
         known = np.where(np.nan_to_num(deviation) > 0, deviation, 1.0)
@@ -493,21 +493,21 @@ class RegimeNormaliser:
                         ", ".join(self.columns), filled.sum(), self.regimes)  # fmt: skip
         return replace(clusters, centres=clusters.centres[filled])
 
-    asks: ClassVar = ("sums", "spread", "clusters")  # the kinds of its questions
+    asks: ClassVar = ("sums", "spread", "clusters")  # kinds of its questions
     from_dict = staticmethod(Regimes.from_dict)
 
     @property
     def questions(self) -> int:
-        """The greatest number of questions to each device."""
+        """The largest number of questions to each device."""
         return 2 + 1 + SETTLE * (self.regimes - 1) + self.rounds + 2
 
     def largest(self, sensors: int) -> int:
-        """Return the greatest number of numbers in a question about ``channels`` sensors."""
+        """Return the largest count of numbers in a question on so many sensors."""
         return (2 + self.regimes) * len(self.columns) + self.regimes * sensors
 
 
 def _moved(survey: RowSurvey, clusters: RowClusters) -> tuple[RowClusters, Floats, bool]:
-    """Return clusters with each centre at the mean of its rows, the answer for these, and whether none moved."""
+    """Return clusters with each centre at the mean of its rows, their answer, and whether no centre moved."""
     answer = survey.ask(RowQuestion("clusters", None, clusters))
     many = answer[:, :1]
     centres = np.where(many > 0, answer[:, 1:-1] / np.maximum(many, 1), clusters.centres)
