@@ -147,7 +147,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"profile": "wify"}, "network.profile: unknown network profile 'wify'. Did you mean 'wifi'? Known: 5g-edge, "),
     ({"profile": 5}, "network.profile = 5: must be a text in quotes."),
     ({"route": "detour"}, "network.route = 'detour': must be 'via_edge' or 'direct'."),
-    ({"route": "direct"}, "network.route = 'direct' needs a [network.device_cloud] with the rates of that link."),
+    ({"route": "direct"}, "network.route = 'direct' needs a [network.device_cloud] table with the rates of that link."),
     ({"device_edge": {"up_bp": 1e6}}, "[network.device_edge] unknown key 'up_bp'. Did you mean 'up_bps'? Known: "),
     ({"device_edge": {"up_bps": -1.0}}, f"network.device_edge.up_bps = -1.0: {RATE}"),
     ({"edge_cloud": {"down_bps": 0}}, f"network.edge_cloud.down_bps = 0.0: {RATE}"),

@@ -1,1 +1,1 @@
-"""The cost of a plan on a park's network: links, radio, compute; seconds, bytes and joules."""
+"""The cost of a plan on a park's network in seconds, bytes and joules: links, radio and computation."""

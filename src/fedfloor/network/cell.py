@@ -1,4 +1,4 @@
-"""Cell files for the allocation of radio: positions, speeds and data of the devices around one base station."""
+"""Cell files for radio allocation: positions, speeds and data of the devices around a base station."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedfloor.solvers.allocation.problem import AllocationProblem
 
 PROFILE = "rafed"
 OWN = ("distance_m", "cycles_per_bit", "clock_hz", "data_bits")  # keys a device may set
-DIGITS = {"x_m": 2, "y_m": 2, "cycles_per_bit": 2, "clock_hz": -6, "data_bits": -3}  # written: cm, MHz, kbit
+DIGITS = {"x_m": 2, "y_m": 2, "cycles_per_bit": 2, "clock_hz": -6, "data_bits": -3}  # decimals in a file: cm, MHz, kbit
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class CellDevice:
 
     Args:
         name: default: its number, from 0.
-        x_m, y_m: the device's position, the base station being at (0, 0).
-        distance_m: the distance instead of x_m and y_m; the direction, only needed for the picture, is then drawn.
+        x_m, y_m: position relative to the base station, m.
+        distance_m: distance in m instead of x_m and y_m; the direction, used only in the drawing, is then random.
         cycles_per_bit, clock_hz, data_bits: see :class:`~fedfloor.network.profile.Devices`.
     """
 
@@ -64,10 +64,10 @@ class CellSettings:
 
     Args:
         name: the name of the cell; default: the file's.
-        devices: their number, where no device is described; their values are drawn from the network's ranges.
+        devices: number of devices if none is described; their values are drawn from the network's ranges.
         seed: the seed of the draws.
-        device: the devices.
-        network: the network, as in experiments; RaFed's without a profile.
+        device: the described devices.
+        network: the network, as in experiments; default profile: RaFed's.
     """
 
     name: str = ""
@@ -90,7 +90,7 @@ class Cell:
 
     Args:
         settings: the ``[network]`` of its file.
-        x_m, y_m: float64 [K].
+        x_m, y_m: float64 [K], positions relative to the base station, m.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Cell:
     def problem(self) -> AllocationProblem:
         """Return the allocation problem of the cell; a visit is one pass over a device's data."""
         problem = allocation_problem(self.sites, 0.0)
-        if problem is None:  # checked when it was made
+        if problem is None:  # checked on construction
             raise SettingError(f"cell '{self.name}': its uplink is not a radio.")
         return problem
 
@@ -112,7 +112,7 @@ def read(path: Path) -> Cell:
     """Read a cell file.
 
     Raises:
-        SettingError: the file does not exist or is not TOML; a key, type or value is wrong; a device is out of reach.
+        SettingError: the file is missing or not TOML, a key, type or value is wrong, or a device is out of reach.
     """
     document = toml(path, "cell file")
     try:
@@ -128,7 +128,7 @@ def read(path: Path) -> Cell:
 def _settings(document: dict[str, Any]) -> CellSettings:
     entries = document.pop("device", [])
     if not isinstance(entries, list):
-        raise SettingError("[device]: each device is a table of a list: write [[device]].")
+        raise SettingError("[device]: devices are a list of tables: write [[device]].")
     devices = []
     for i, entry in enumerate(entries):
         try:
@@ -143,7 +143,7 @@ def place_devices(settings: CellSettings) -> Cell:
     """Return the cell of a file, with left-out values drawn.
 
     Raises:
-        SettingError: names given twice, a network without radio, a missing number, a device out of reach.
+        SettingError: a name is given twice, the network has no radio, a number is missing, or a device is out of reach.
     """
     own = settings.network if settings.network.profile else replace(settings.network, profile=PROFILE)
     entries = settings.device or tuple(CellDevice() for _ in range(settings.devices or 0))
@@ -152,10 +152,10 @@ def place_devices(settings: CellSettings) -> Cell:
     require(not twice, "names of devices", twice, "different")
     network, physics = _radio_network(settings.name, build(own), entries)
     count, zeros = len(entries), np.zeros(len(entries), np.int64)
-    unbounded = replace(network, radio=replace(physics, outage=None))  # reach is checked at the final positions
+    unbounded = replace(network, radio=replace(physics, outage=None))  # the reach is checked at the final positions
     drawn = draw_sites(unbounded, settings.seed, zeros, zeros + 1, 1)
     angle = generator(settings.seed, "floor angle").uniform(0, 2 * math.pi, count)
-    # the devices' own values take the place of the drawn ones
+    # described values replace the drawn ones
     values = {key: getattr(drawn, key).copy() for key in OWN}
     positions = np.zeros((2, count))
     for i, entry in enumerate(entries):
@@ -175,12 +175,12 @@ def place_devices(settings: CellSettings) -> Cell:
 def _radio_network(
     name: str, network: NetworkProfile | None, entries: Sequence[CellDevice]
 ) -> tuple[NetworkProfile, RadioModel]:
-    """Return the network and its radio; refuse a network without the values that an allocation needs."""
+    """Return the network and its radio; raise SettingError if values for an allocation are missing."""
     if network is None or network.radio is None or network.uplink.sharing != "sinr":
-        problem = f"its network has no radio whose channels are shared. Set profile = '{PROFILE}', or a "
+        problem = f"its network has no radio with shared channels. Set profile = '{PROFILE}', or a "
         problem += "[network.radio] and sharing = 'sinr' for its device_edge."
     elif network.radio.payload_nats is None:
-        problem = "[network.radio] payload_nats is missing, the size of an upload: 25000 nats are 4.5 kB."
+        problem = "[network.radio] payload_nats, the size of an upload, is missing: 25000 nats are 4.5 kB."
     elif network.devices.seconds_per_sample is not None:
         problem = "seconds_per_sample needs samples; set cycles_per_bit, clock_hz, data_bits."
     else:
@@ -193,7 +193,7 @@ def _radio_network(
 
 
 def to_toml(cell: Cell) -> str:
-    """Return the cell as a file with every value, in centimetres, MHz and kbit; reading it needs no random draws."""
+    """Return a cell file with all values, rounded to cm, MHz and kbit, which is read without random draws."""
     document = tomlkit.document()
     document["name"] = cell.name
     document["network"] = {"profile": cell.settings.profile, **cell.settings.changes()}
@@ -206,7 +206,7 @@ def to_toml(cell: Cell) -> str:
         for key, values in columns.items():
             value, digits = float(values[i]), DIGITS[key]
             rounded = int(round(value, digits)) if digits < 0 else round(value, digits)
-            entry[key] = value if value and not rounded else rounded  # never rounded to nothing
+            entry[key] = value if value and not rounded else rounded  # never rounded to 0
         listed.append(entry)
     document["device"] = listed
     return tomlkit.dumps(document)

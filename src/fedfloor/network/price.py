@@ -1,7 +1,7 @@
-"""The price of a resolved plan: seconds, bytes per link and direction, joules, and the branch that ends last.
+"""The price of a resolved plan: seconds, bytes per link and direction, joules, and the critical path.
 
-The plan is walked in simulated time, without training: the price keeps its own time, as links make copies wait.
-Visits per node, interfering visits and pulls of the frozen part are known before the walk begins, and computed below.
+The plan is carried out in simulated time without training, as copies of the model wait for shared links. Visits per
+node, interfering visits and pulls of the frozen part are determined beforehand, by the functions below.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class QuestionCost(NamedTuple):
     """The cost of a question to a device.
 
     Attributes:
-        down: bytes that go to the device.
+        down: bytes of the question to the device.
         up: bytes of its answer.
-        passes: over its samples that it takes.
-        model: whether the whole model goes along.
+        passes: computation as a number of passes over its samples.
+        model: whether the whole model is also sent.
     """
 
     down: int
@@ -72,11 +72,11 @@ class Payload:
     """Sizes of packets and questions, in bytes.
 
     Args:
-        packet: scope → size of a packet on its way to a visit of that scope and on from it.
-        coded: (scope, codecs) → its size after the codecs.
-        staged: codecs → devices that meet → (bytes down, bytes up) of each of them in every stage beside the visit: two
-            before it, one with the model, one after.
-        across: codecs whose stages go to the cloud, for the devices of all factories; others end at each edge.
+        packet: scope → size of a packet to and from a visit with that scope.
+        coded: (scope, codecs) → size after the codecs.
+        staged: codecs → number of devices in a sum → (bytes down, bytes up) of each device in every stage: two before
+            the visit, one with the model, one after it.
+        across: codecs whose stages involve the cloud, for the devices of all factories; others end at each edge.
         asked: question → its cost with these settings.
     """
 
@@ -90,7 +90,7 @@ class Payload:
         """Return the cost of a question.
 
         Raises:
-            SettingError: an unknown question.
+            SettingError: the question is unknown.
         """
         if question.what not in self.asked:
             raise unknown("question to price", question.what, self.asked)
@@ -99,11 +99,11 @@ class Payload:
 
 @dataclass(frozen=True)
 class Critical:
-    """The path that ended last.
+    """The critical path, which ended last.
 
     Attributes:
-        visits: the devices on it, in order; −1 is the cloud.
-        compute_s, transfer_s, wait_s: its seconds, by use: training, being sent, waiting for a link.
+        visits: the devices on the path in order; −1 is the cloud.
+        compute_s, transfer_s, wait_s: its seconds of training, transfers, and waiting for links.
     """
 
     visits: tuple[int, ...] = ()
@@ -118,13 +118,13 @@ class Price:
 
     Attributes:
         seconds: the time from the packet's departure from the cloud until its return.
-        joules: the energy of the devices that the plan names, in these seconds.
-        bytes: link class and direction → bytes, repeated transmissions included.
-        joules_by_device: device → joules.
-        visits: seconds of each visit in plan order, from when the model set out until its result was where it went on.
-        critical: the path that ended last.
+        joules: energy of the devices in the plan in this time, J.
+        bytes: link class and direction → bytes, including repeated transmissions.
+        joules_by_device: device → energy, J.
+        visits: duration of each visit in plan order, from the departure of the model to the arrival of its result, s.
+        critical: the critical path.
         moves: every transfer, if traced.
-        holders: the devices that hold the model's frozen part, all but its classifier, as it is at the end.
+        holders: the devices with the final state of the model's frozen part, that is, all except its classifier.
     """
 
     seconds: float
@@ -141,28 +141,28 @@ def price(
     plan: Node, sites: Sites, payload: Payload, *, air: RadioUplink | None = None, round_number: int = 1, tick: int = 0,
     numbered: Sequence[int] | None = None, holders: frozenset[int] = frozenset(), trace: bool = False,
 ) -> Price:  # fmt: skip
-    r"""Price a resolved plan.
+    r"""Return the price of a resolved plan.
 
     The packet starts and ends at the cloud, and every change of site is a transfer over each link of the route. At a
-    ``Parallel`` it first goes to where the copies will meet; they leave together and the node ends with the latest.
-    Links that take turns serve first come first served, ties by device. A device that has just received the
-    model holds it and is not sent it again. A lost result costs as much as if it had arrived.
+    ``Parallel`` it is first sent to the site of the aggregation, where all copies depart together; the node ends with
+    the latest copy. Serial links serve first come first served, ties by device. A device that has just received
+    the model is not sent it again. A lost result costs as much as a received one.
 
-    A visit that trains a part of the model is sent that part. A device that does not hold the rest as it is now (see
-    :func:`_pulls`) pulls it from the cloud over its route, once the part is there and before it trains.
+    For a visit that trains a part of the model only that part is sent. A device without the current state of the rest
+    (see :func:`_pulls`) pulls it from the cloud over its route after receiving the part and before training.
 
-    Joules of a device: training (α/2)·cycles·f², or measured; sending, receiving, and idle power for the rest of the
-    plan's seconds.
+    The energy of a device is that of training, (α/2)·cycles·f² or measured, of sending and receiving, and of idling
+    for the rest of the plan's duration.
 
     Args:
-        round_number, tick: key the chances of the radio.
-        numbered: each visit's number among its device's, in plan order, where it is known from receipts.
-        holders: the devices that hold the model's frozen part as it is: ``holders`` of the price of the plan before.
-        trace: keep every transfer.
+        round_number, tick: part of the key of the radio's random draws.
+        numbered: number of each visit among its device's visits, in plan order, if known from receipts.
+        holders: the devices with the current frozen part of the model: ``holders`` of the previous plan's price.
+        trace: whether to record every transfer.
 
     Raises:
-        SettingError: the plan has a ``Select``, or questions or scopes unknown to the payload; or the uplink
-            is a radio, and ``air`` is None.
+        SettingError: the plan has a ``Select``, the payload lacks a question or scope, or the uplink is a radio and
+            ``air`` is None.
     """
     if air is None and sites.network.uplink.sharing == "sinr":
         raise SettingError("the devices' uplink is a radio (sinr): price the plan with air=radio_uplink(sites, seed).")
@@ -182,7 +182,7 @@ Walking = Generator["float | None", None, PacketState]
 
 
 class PriceWalk:
-    """One walk of a plan in simulated time; see :func:`price`."""
+    """The execution of a plan in simulated time; see :func:`price`."""
 
     def __init__(
         self, plan: Node, sites: Sites, payload: Payload, air: RadioUplink | None,
@@ -202,12 +202,12 @@ class PriceWalk:
         self.sent = {} if air is None else self._sent(air, when)
 
     def run(self) -> float:
-        """Walk the whole plan; return its duration in seconds."""
+        """Carry out the whole plan; return its duration in seconds."""
         self.root.steps = self._branch(self.plan, PacketState(0.0, CLOUD, self.full), self.root, 0, CLOUD)
         return self.clock.run(self.root)
 
     def _node(self, node: Node, state: PacketState, process: PacketProcess, first: int) -> Walking:
-        """Walk a node; ``first`` is the number of its first visit in plan order."""
+        """Carry out a node; ``first`` is the number of its first visit in plan order."""
         if isinstance(node, Train):
             return self._train(node, state, process, first)
         if isinstance(node, Parallel):
@@ -228,7 +228,7 @@ class PriceWalk:
         size, since = self._carried(state, self._size(node.work.travels), process), state.time
         if state.visit < 0 and state.since >= 0:
             since = state.since
-        beside = size - self._size(node.work.travels)  # changes of other scopes go as they are
+        beside = size - self._size(node.work.travels)  # changes of other scopes are not coded
         state = yield from self._move(state, node.site, size, process, beside + self._down(node.work))
         time = state.time
         if number in self.pulls:
@@ -248,7 +248,7 @@ class PriceWalk:
             else:
                 first, site = first + self.inside[id(child)], _first_stop(child, node.at) or node.at
                 work = next((visit.work for visit, _ in walk.visited(child)), Work())
-                (works if site.kind == "device" else kept)[id(work)] = work  # no codec on the way to an edge
+                (works if site.kind == "device" else kept)[id(work)] = work  # no codec towards an edge
             targets.append((i, site))
         whole = [self._size(work.travels) for work in kept.values()]
         size = max([*whole, *(self._size(work.travels) for work in works.values())], default=state.size)
@@ -273,7 +273,7 @@ class PriceWalk:
         return PacketState(state.time, node.at, carried, whole=state.whole if carried < self.full else node.at)
 
     def _stages(self, node: Parallel) -> list[dict[int, Exchange]]:
-        """Return each device's exchange in every stage of a secure sum that the branches take part in."""
+        """Return each device's exchange in every stage of the branches' secure sum."""
         children = [child for child in node.children if isinstance(child, Train) and child.site.kind == "device"]
         works = {child.work.travel for child in children if child.work.travel in self.payload.staged}
         if not works:
@@ -286,7 +286,7 @@ class PriceWalk:
         return [{k: Exchange(at, *costs[at][stage]) for k, at in servers.items()} for stage in stages]
 
     def _stage(self, state: PacketState, exchanges: Mapping[int, Exchange], process: PacketProcess) -> Walking:
-        """Let each device exchange messages with its server, until the last one is done."""
+        """Simulate each device's exchange with its server until the last one ends."""
         targets = list(enumerate(map(device, exchanges)))
 
         def then(i: int, copy: PacketState, own: PacketProcess) -> Steps:
@@ -299,7 +299,7 @@ class PriceWalk:
                     time = self.spent.transfer(hop, time, size, own)
             return time
 
-        alone = state._replace(held=frozenset(exchanges))  # no multicast: each gets messages of its own
+        alone = state._replace(held=frozenset(exchanges))  # no multicast, as messages differ by device
         end = yield from self.copies.fan(alone, targets, 0, process, then)
         return state._replace(time=end)
 
@@ -310,7 +310,7 @@ class PriceWalk:
         return returned.time
 
     def _round_trip(self, node: Train, state: PacketState, own: PacketProcess, number: int, at: Site) -> Steps:
-        """Like ``_branch``, for a single visit: as the most frequent node, in one generator."""
+        """Carry out a branch with a single visit, like ``_branch``, but in one generator, as it is most frequent."""
         site, time, clock = node.site, state.time, self.clock
         down, up = self._down(node.work), self._up(node.work)
         since = state.since if state.since >= 0 else time
@@ -344,7 +344,7 @@ class PriceWalk:
         targets = list(enumerate(map(device, node.devices)))
 
         def then(i: int, copy: PacketState, own: PacketProcess) -> Steps:
-            """Send the question to a device and its answer back, in one generator, as questions can be many."""
+            """Simulate a question to a device and its answer in one generator, as there may be many."""
             site, time, clock = targets[i][1], copy.time, self.clock
             hops = () if site == copy.site or site.index in copy.held else self.routes.route(copy.site, site).hops
             for hop in hops:
@@ -364,7 +364,7 @@ class PriceWalk:
         self, state: PacketState, targets: list[tuple[int, Site]], size: int, process: PacketProcess, then: Continue, *,
         whole: bool,
     ) -> Walking:  # fmt: skip
-        """Send copies while the packet stays; devices that hold the whole model need no copy."""
+        """Simulate copies of a packet that stays; devices with the whole model need no copy."""
         origin = state if whole else state._replace(held=frozenset())
         end = yield from self.copies.fan(origin, targets, size, process, then)
         return state._replace(time=end, held=state.held.union(s.index for _, s in targets) if whole else state.held)
@@ -372,11 +372,11 @@ class PriceWalk:
     def _move(
         self, state: PacketState, to: Site, size: int, process: PacketProcess, down: int | None = None
     ) -> Walking:
-        """Send the packet to a site; from then on it is no longer a visit's result.
+        """Simulate the transfer of the packet to a site, after which it is no longer a visit's result.
 
         Args:
-            size: its bytes.
-            down: bytes on links away from the cloud, where codecs make them others.
+            size: size of the packet in bytes.
+            down: bytes on links away from the cloud, if codecs change them.
         """
         time, sent = state.time, self.sent.get(state.visit)
         if down is None:
@@ -395,7 +395,7 @@ class PriceWalk:
         return PacketState(time, to, state.size, held=state.held, whole=state.whole if size < self.full else to)
 
     def _pull(self, state: PacketState, to: Site, size: int, process: PacketProcess) -> Steps:
-        """Bring a device the part it lacks, if any, from where the model is whole, once the packet has arrived."""
+        """Simulate the pull of a missing part by a device from the whole model's site, after the packet has arrived."""
         time, process.order = state.time, to.index
         for hop in self.routes.route(state.whole, to).hops if size else ():
             if hop.resource >= 0 and time > self.clock.now:
@@ -409,22 +409,22 @@ class PriceWalk:
         return self.packet[scope]
 
     def _up(self, work: Work) -> int:
-        """Return the bytes that leave a visit."""
+        """Return the bytes of a visit's result."""
         return self.payload.coded[work.travels, work.travel] if work.travel else self._size(work.travels)
 
     def _down(self, work: Work) -> int:
-        """Return the bytes of the model that is sent to a visit."""
+        """Return the bytes of the model sent for a visit."""
         return self.payload.coded[work.travels, work.travel_down] if work.travel_down else self._size(work.travels)
 
     def _carried(self, state: PacketState, size: int, process: PacketProcess) -> int:
-        """Return the size sent on to visits of this size: all changes made since the cloud travel along."""
+        """Return the size of a packet sent on to further visits, which includes all changes since the cloud."""
         return size if state.site == CLOUD or process is not self.root else max(size, state.size)
 
     def _visits(self, node: Node) -> int:
         return 1 if isinstance(node, Train) else self.inside[id(node)]
 
     def _sent(self, air: RadioUplink, when: tuple[int, int, Sequence[int] | None]) -> dict[int, Transmission]:
-        """Return the sending of each visit's result, keyed by its number in plan order."""
+        """Return number of a visit in plan order → transmission of its result."""
         return {
             number: air.send(
                 visit, others, place, whole := self._size(visit.work.travels), self._up(visit.work) / whole
@@ -438,25 +438,25 @@ def _upwards(hop: Hop, size: int) -> int:
     """Return the bytes of a coded change on a link.
 
     Raises:
-        SettingError: the next device gets it, which has no model to add it to.
+        SettingError: the receiver is a device, which lacks the model for the addition.
     """
     if hop.counter == "device_device_up":
         raise SettingError(
-            "method.travel: devices hand the model on directly, by network.device_device, and codecs code its change, "
-            "which the next device has nothing to add to. Leave network.device_device out: the base station then "
+            "method.travel: devices hand the model on directly, by network.device_device, but codecs code its change, "
+            "which the next device cannot add to a model. Leave network.device_device out: the base station then "
             "relays the model; or leave method.travel out."
         )
     return size
 
 
 def _survey(plan: Node, payload: Payload) -> tuple[dict[int, int], set[int], bool]:
-    """Return the visits inside each node but visits themselves (by id), the devices named, and whether pulls occur.
+    """Return the number of visits inside each inner node (by id), the devices of the plan, and whether pulls occur.
 
-    Pulls occur where visits train a part of the model, or devices are left with all of it. A node that stands in a plan
-    twice is examined once.
+    Pulls occur if visits train a part of the model, or devices receive all of it. A node that occurs in a plan twice
+    is examined once.
 
     Raises:
-        SettingError: the plan has a ``Select``, or visits that send nothing.
+        SettingError: the plan has a ``Select``, or visits without a result.
     """
     inside: dict[int, int] = {}
     named: set[int] = set()
@@ -466,7 +466,7 @@ def _survey(plan: Node, payload: Payload) -> tuple[dict[int, int], set[int], boo
         nonlocal parts
         if isinstance(node, Train):
             if node.work.sends == "nothing":
-                raise SettingError("visits that send nothing have no price. Leave [network] out.")
+                raise SettingError("visits without a result have no price. Leave [network] out.")
             if node.work.borrows:
                 parts = True
             if node.site.kind == "device":
@@ -488,16 +488,16 @@ def _survey(plan: Node, payload: Payload) -> tuple[dict[int, int], set[int], boo
 
 
 def _pulls(plan: Node, holders: frozenset[int], payload: Payload) -> tuple[frozenset[int], frozenset[int]]:
-    """Return the visits whose device has to pull the frozen part first, and its holders after the plan.
+    """Return the visits whose device must first pull the frozen part, and the holders of that part after the plan.
 
-    The frozen part is the rest of the model in visits that train a part of it. A device holds it in its present state
-    from when it receives the whole model, or has pulled it, until a visit trains the whole model, or such models meet:
-    then no device does. The order is that of the plan, not of simulated time; visits are numbered by it.
+    The frozen part is the rest of the model in visits that train a part of it. A device that receives the whole model
+    or pulls the part holds its current state, until a visit trains the whole model, or such models are aggregated:
+    then no device holds it. The order is that of the plan, not of simulated time; visits are numbered by it.
     """
     pulls, held, visits = list[int](), set(holders), 0
 
     def go(node: Node) -> bool:
-        """Go through a node; return whether it trains the whole model."""
+        """Process a node; return whether it trains the whole model."""
         nonlocal visits
         if isinstance(node, Train):
             if not node.work.borrows:
@@ -510,8 +510,8 @@ def _pulls(plan: Node, holders: frozenset[int], payload: Payload) -> tuple[froze
         if isinstance(node, (Broadcast, Probe)) and _leaves_model(node, payload):
             held.update(node.devices)
         turns = walk.children(node) * getattr(node, "times", 1)
-        changed = sum(map(go, turns)) > 0  # not any(), which would stop at the first
-        if changed and isinstance(node, Parallel):  # the model that a branch handed out is not their mean
+        changed = sum(map(go, turns)) > 0  # any() would stop at the first
+        if changed and isinstance(node, Parallel):  # a model broadcast in a branch is not the mean of the branches
             held.clear()
         return changed
 
@@ -526,13 +526,13 @@ def _leaves_model(node: Broadcast | Probe, payload: Payload) -> bool:
 def placed_visits(
     plan: Node, round_number: int, tick: int, numbered: Sequence[int] | None = None
 ) -> list[tuple[Train, tuple[Train, ...], VisitPlace]]:
-    """Return every visit in plan order with those that interfere with it, and (round, tick, device, visit).
+    """Return every visit in plan order with the interfering visits, and its key (round, tick, device, visit).
 
-    The engine numbers visits the same way, so that both draw the same chance; but where branches of a ``Parallel``
-    chose the same device, none of them counted the others' visits, which the resolved plan does not record.
+    The engine numbers visits in the same way, so that both have the same random draws. An exception are branches of a
+    ``Parallel`` that chose the same device: they did not count each other's visits, which a resolved plan lacks.
 
     Args:
-        numbered: the visits' numbers, from the receipts; counted here where they are left out.
+        numbered: the visits' numbers from the receipts; None: counted here.
     """
     visits = _Visits()
     visits.over(plan, RoundContext(0, round_number, interference=True), tick)
@@ -553,9 +553,9 @@ class _Visits(Dry):
 
 
 def _first_stop(node: Node, at: Site) -> Site | None:
-    """Return the first stop of a packet at ``at``, or None where the node does not concern it.
+    """Return the first site to which a node moves a packet at ``at``, or None if the packet stays.
 
-    Questions and copies are sent from the packet's place: it stays there.
+    Questions and copies do not move the packet.
     """
     if isinstance(node, Train):
         return node.site

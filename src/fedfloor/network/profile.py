@@ -1,4 +1,4 @@
-"""Networks: links, radio and devices; profiles (TOML files), and the ``[network]`` table that overrides them."""
+"""Networks: links, radio and devices; profiles in TOML files, and the ``[network]`` table that overrides them."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import Any, Literal
 from fedfloor.checking import checked, toml
 from fedfloor.errors import SettingError, require, unknown
 
-Number = float | tuple[float, float]  # one number for all, or [low, high] to draw each device's from
+Number = float | tuple[float, float]  # one number for all devices, or [low, high] for random draws
 LINKS = ("device_edge", "edge_cloud", "device_cloud", "device_device")
 
 
 @dataclass(frozen=True)
 class LinkClass:
-    """One class of links; a rate that is left out means no limit: its bytes count, but take no time.
+    """A class of links; without a rate there is no limit: bytes count, but take no time.
 
     Args:
         up_bps, down_bps: bits per second towards the cloud, and away from it.
-        latency_s: seconds added to each transfer, during which nothing is occupied.
+        latency_s: seconds added to each transfer, during which the link is free.
         sharing: ``serial``: one transfer at a time, first come first served; ``dedicated``: each has the whole rate;
-            ``sinr``: uplinks interfere by ``[radio]``, downlinks are dedicated.
+            ``sinr``: uplinks interfere according to ``[radio]``, downlinks are dedicated.
         over: the scope of sharing of a serial link, and of interference of a ``sinr`` link: each factory's ``cell``, or
             the whole ``park``.
-        duplex: whether up and down take turns (``half``) or not (``full``), where the link is serial.
-        downlink: ``unicast``: a transfer per receiver; ``multicast``: one for all receivers of a cell; on the way from
-            the cloud for all of the park, unless each cell has a serial link of its own.
+        duplex: whether uplink and downlink of a serial link take turns (``half``) or not (``full``).
+        downlink: ``unicast``: a transfer per receiver; ``multicast``: one for all receivers of a cell; from the cloud
+            one for the whole park, unless each cell has its own serial link.
         source: the source of the numbers.
     """
 
@@ -44,21 +44,22 @@ class LinkClass:
 
 @dataclass(frozen=True)
 class Devices:
-    """Properties of devices: each entry is one number for all, or [low, high], drawn for each device by the seed.
+    """Properties of devices, each one number for all devices, or [low, high] for a random value per device.
 
     A visit takes cycles_per_bit · bits · passes / clock_hz seconds and (capacitance/2) · cycles · clock_hz² joules.
 
     Args:
         cycles_per_bit: y, processor cycles per bit of training data; 0: training takes no time.
         clock_hz: f, cycles per second.
-        data_bits: bits of a device's data; left out, its samples as they are stored.
+        data_bits: bits of a device's data; default: its samples as stored.
         distance_m: d, metres to the base station, for ``sinr``.
         capacitance: α, effective switched capacitance in farad.
-        transmit_w, receive_w, idle_w: power while it sends, receives, and does neither that nor train. Over ``sinr``
-            links the power sent with is the allocated one.
-        seconds_per_sample: measured, in place of cycles and clock; energy of training is then ``compute_w`` times them.
-        compute_w: power while it trains, with ``seconds_per_sample``.
-        seconds_per_visit: the seconds of a visit beside training and links: waking the agent, packing and checking
+        transmit_w, receive_w, idle_w: power in W while sending, receiving, and otherwise without training. ``sinr``
+            links use the allocated power for sending.
+        seconds_per_sample: measured time instead of cycles and clock; the energy of training is then its product with
+            ``compute_w``.
+        compute_w: power in W while training, with ``seconds_per_sample``.
+        seconds_per_visit: duration of a visit without training and transfers: starting the agent, encoding and checking
             models.
         source: the source of the numbers.
     """
@@ -92,19 +93,19 @@ class RadioModel:
 
     Args:
         channels: C, numbered from 0.
-        powers_dbm: the transmit powers that can be set, ascending.
-        bandwidth_hz: B, of one channel.
+        powers_dbm: the possible transmit powers, ascending.
+        bandwidth_hz: B, bandwidth of a channel.
         noise_dbm_per_mhz: power spectral density of the noise.
         carrier_hz: f_c.
         path_loss_exponent: α.
-        path_loss: the reading of Eq. 11; ``"A"``: a = v/(4π f_c d^α), as printed; ``"B"``: a = (v/(4π f_c d))^α, as in
-            the papers that it cites.
-        threshold: γ, the ratio of signal to interference and noise from which on a packet is received.
+        path_loss: the interpretation of Eq. 11; ``"A"``: a = v/(4π f_c d^α), as printed; ``"B"``: a = (v/(4π f_c d))^α,
+            as in the cited papers.
+        threshold: γ, the smallest ratio of signal to interference and noise at which a packet is received.
         reception: ``"mean"``: Eq. 10, interferers' gains at their mean; ``"exact"``: averaged over their fading.
-        attempts: transmissions of a packet after which it is given up and the update is lost to the round.
-        outage: ζ, the bound of Eq. 9 on the chance that the signal is below γ on a clean channel; levels that break it
-            cannot be used. Left out: no bound.
-        payload_nats: D_up, the size of a packet, whatever the model's; left out, its true size.
+        attempts: largest number of transmissions of a packet, after which the update is lost.
+        outage: ζ, the bound of Eq. 9 on the probability of a signal below γ without interference; other power levels
+            are not usable. Default: no bound.
+        payload_nats: D_up, the size of a packet regardless of the model; default: its true size.
         iterations_scale, iterations_offset: μ and λ of Eq. 12, iterations n(k) = μ(λ + 1/k) with k active devices.
         source: the source of the numbers.
     """
@@ -147,14 +148,14 @@ class NetworkProfile:
     """A network on which plans are priced.
 
     Args:
-        name: the profile's.
-        about: one sentence.
+        name: name of the profile.
+        about: description in one sentence.
         route: the route of devices to the cloud: ``via_edge``, or ``direct`` over ``device_cloud``.
-        device_edge, edge_cloud, device_cloud, device_device: the links; ``device_device`` is left out where devices of
-            a factory do not talk directly, and is then relayed by the base station.
-        devices: their properties.
-        radio: needed where a link's sharing is ``sinr``.
-        cloud_clock_hz: cycles per second of the cloud, where it trains; left out, its training takes no time.
+        device_edge, edge_cloud, device_cloud, device_device: the links; without ``device_device``, the base station
+            relays between devices of a factory.
+        devices: properties of the devices.
+        radio: required if a link's sharing is ``sinr``.
+        cloud_clock_hz: clock rate of the cloud for training; default: its training takes no time.
     """
 
     name: str = ""
@@ -170,7 +171,9 @@ class NetworkProfile:
 
     def __post_init__(self) -> None:
         if self.route == "direct" and self.device_cloud is None:
-            raise SettingError("network.route = 'direct' needs a [network.device_cloud] with the rates of that link.")
+            raise SettingError(
+                "network.route = 'direct' needs a [network.device_cloud] table with the rates of that link."
+            )
         for name, link in self.links().items():
             for key in ("up_bps", "down_bps"):
                 rate = getattr(link, key)
@@ -201,7 +204,7 @@ class NetworkProfile:
 
     @property
     def uplink(self) -> LinkClass:
-        """The link on which devices send."""
+        """The link over which devices send."""
         return self.device_cloud if self.route == "direct" and self.device_cloud else self.device_edge
 
 
@@ -217,9 +220,9 @@ class NetworkSettings:
     """The ``[network]`` table. Without a profile runs are not priced.
 
     Args:
-        profile: a profile by name, or the path of the user's TOML file.
+        profile: name of a profile, or path of a TOML file.
         route, cloud_clock_hz: values that replace the profile's.
-        device_edge, edge_cloud, device_cloud, device_device, devices, radio: keys that differ from the profile's.
+        device_edge, edge_cloud, device_cloud, device_device, devices, radio: keys that replace the profile's.
     """
 
     profile: str | None = None
@@ -233,21 +236,21 @@ class NetworkSettings:
     cloud_clock_hz: float | None = None
 
     def changes(self) -> dict[str, Any]:
-        """Return the entries besides the profile."""
+        """Return the entries other than the profile."""
         own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "profile"}
         return {name: value for name, value in own.items() if value is not None}
 
 
 def profiles() -> dict[str, Path]:
-    """Return the profiles of the package, by name."""
+    """Return name → path of the package's profiles."""
     return {path.stem: path for path in sorted(FOLDER.glob("*.toml"))}
 
 
 def build(settings: NetworkSettings) -> NetworkProfile | None:
-    """Return the network of an experiment, or None where it names none.
+    """Return the network of an experiment, or None without one.
 
     Raises:
-        SettingError: an unknown profile or file, an unknown key, or a value out of range; names the file that has it.
+        SettingError: a profile, file or key is unknown, or a value is out of range; the message names the file.
     """
     changes = settings.changes()
     if settings.profile is None and not changes:
@@ -259,7 +262,7 @@ def build(settings: NetworkSettings) -> NetworkProfile | None:
         if settings.profile in (None, *profiles()):
             raise
         if changes:
-            build(NetworkSettings(settings.profile))  # raises the error of the file where that has one by itself
+            build(NetworkSettings(settings.profile))  # raises the error of the file if that is invalid by itself
             raise
         raise SettingError(f"network.profile: {settings.profile}: {error}") from error
 
@@ -268,7 +271,7 @@ def read_tables(profile: str) -> dict[str, Any]:
     """Return a profile's tables.
 
     Raises:
-        SettingError: an unknown name, or a file that does not exist or is not TOML.
+        SettingError: the name is unknown, or the file is missing or not TOML.
     """
     known = profiles()
     path = known.get(profile, Path(profile))
@@ -278,7 +281,7 @@ def read_tables(profile: str) -> dict[str, Any]:
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Override tables by other ones, key by key.
+    """Return nested tables with the keys of other ones replaced.
 
     >>> merged({"radio": {"channels": 4, "attempts": 8}}, {"radio": {"channels": 1}})
     {'radio': {'channels': 1, 'attempts': 8}}
@@ -294,6 +297,6 @@ def from_table(table: dict[str, Any]) -> NetworkProfile:
     """Return a network from its tables.
 
     Raises:
-        SettingError: an unknown key, a wrong type, or a value out of range.
+        SettingError: a key is unknown, a type is wrong, or a value is out of range.
     """
     return checked(NetworkProfile, table, "network")

@@ -1,4 +1,4 @@
-"""Radio: path loss, rate, reception and outage of RaFed's model, as arrays over devices and power levels."""
+"""The radio model of RaFed: path loss, rate, reception and outage, as arrays over devices and power levels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def noise_w(radio: RadioModel) -> float:
 
 
 def attenuation(radio: RadioModel, distance_m: Floats) -> Floats:
-    """Return a(d) of Eq. 11, d > 0 in metres; reading A: v/(4π f_c d^α); reading B: (v/(4π f_c d))^α."""
+    """Return a(d) of Eq. 11, d > 0 in metres; ``path_loss`` A: v/(4π f_c d^α); B: (v/(4π f_c d))^α."""
     wave = LIGHT_M_PER_S / (4 * math.pi * radio.carrier_hz)
     if radio.path_loss == "A":
         return np.asarray(wave / distance_m**radio.path_loss_exponent)
@@ -52,26 +52,26 @@ def received(radio: RadioModel, distance_m: Floats) -> Floats:
 def airtime_s(radio: RadioModel, signal_w: Floats, payload_bytes: float) -> Floats:
     """Return the seconds of one transmission, D_up / (B·ln(1 + s/N0)), with D_up in nats.
 
-    A packet of b bytes is 8·b·ln 2 nats, so that its seconds are those of 8·b bits at B·log2(1 + s/N0).
+    A packet of b bytes has 8·b·ln 2 nats, which corresponds to 8·b bits at a rate of B·log2(1 + s/N0).
 
     Args:
-        signal_w: s, mean received power, any shape.
-        payload_bytes: size of the packet, where ``payload_nats`` is left out.
+        signal_w: s, mean received power in W, any shape.
+        payload_bytes: size of the packet, unless ``payload_nats`` is set.
     """
     nats = radio.payload_nats if radio.payload_nats is not None else 8 * payload_bytes * math.log(2)
     return np.asarray(nats / (radio.bandwidth_hz * np.log1p(signal_w / noise_w(radio))))
 
 
 def reception(radio: RadioModel, signal_w: float, others_w: Floats) -> float:
-    """Return q, the chance that a packet is received.
+    """Return q, the probability that a packet is received.
 
     ``mean`` (Eq. 10): exp(−γ(Σ_j s_j + N0)/s). ``exact``, averaged over the interferers' fading, h_j ~ Exp(1):
     exp(−γN0/s)·Π_j 1/(1 + γ s_j/s).
 
     Args:
         radio: γ, noise and the model of reception.
-        signal_w: s, mean received power of the sender.
-        others_w: s_j, of the other senders on the same channel.
+        signal_w: s, mean received power of the sender, W.
+        others_w: s_j, mean received powers of the other senders on the same channel, W.
     """
     ratio = radio.threshold / signal_w
     clean = -ratio * noise_w(radio)
@@ -81,9 +81,9 @@ def reception(radio: RadioModel, signal_w: float, others_w: Floats) -> float:
 
 
 def usable(radio: RadioModel, signal_w: Floats) -> NDArray[np.bool_]:
-    """Return the levels that satisfy Eq. 9, P(h·s/N0 < γ) < ζ ⇔ s > −γN0/ln(1 − ζ); all where ζ is left out.
+    """Return which levels satisfy Eq. 9, P(h·s/N0 < γ) < ζ ⇔ s > −γN0/ln(1 − ζ); all without ζ.
 
-    Eq. 9 leaves the path loss out; here the power is the received one, as in Eq. 10.
+    Eq. 9 omits the path loss; here the power is the received one, as in Eq. 10.
     """
     if radio.outage is None:
         return np.ones(signal_w.shape, bool)
@@ -95,7 +95,7 @@ def check_reach(radio: RadioModel, ok: NDArray[np.bool_], distance_m: Floats, na
     """Check that every device has a usable level, ``ok`` [K, levels].
 
     Raises:
-        SettingError: a device is out of reach; names it and possible remedies.
+        SettingError: a device is out of reach; the message names it and possible remedies.
     """
     out = np.flatnonzero(~ok.any(axis=1))
     if len(out):
@@ -103,6 +103,6 @@ def check_reach(radio: RadioModel, ok: NDArray[np.bool_], distance_m: Floats, na
         more = f" and {len(out) - 1} more" if len(out) > 1 else ""
         raise SettingError(
             f"device {names[k] if names else k}{more} out of reach: at {d:.0f} m even {radio.powers_dbm[-1]:g} dBm "
-            f"break the outage bound radio.outage = {radio.outage}. Allow more power, a larger outage, or a smaller "
+            f"violate the outage bound radio.outage = {radio.outage}. Allow more power, a larger outage, or a smaller "
             "radio.threshold."
         )

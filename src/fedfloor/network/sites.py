@@ -27,15 +27,15 @@ class Hop:
 
     Attributes:
         counter: link class and direction, such as ``"device_edge_up"``.
-        resource: number of the resource that it occupies, or −1.
-        s_per_byte: seconds a byte takes; 0 where the link does not limit.
-        latency_s: added after it.
+        resource: number of the occupied resource, or −1.
+        s_per_byte: seconds per byte; 0 without a limit.
+        latency_s: seconds added after the transfer.
         sender, receiver: numbers of devices, or −1.
-        device: the number of its device, the sender if both ends are devices, or −1.
-        radio: whether interference decides how long it takes.
+        device: number of its device, the sender if both ends are devices, or −1.
+        radio: whether its duration depends on interference.
         cast: whether one transmission serves all receivers.
-        to: its end.
-        cell: the factory in which it takes place, or whose base station it leads to or from.
+        to: the receiving site.
+        cell: the factory of the hop, or of the base station at one of its ends.
     """
 
     counter: str
@@ -64,11 +64,11 @@ class Routes:
     def __init__(self, network: NetworkProfile, factory_of: NDArray[np.integer]) -> None:
         self.network = network
         self._cells: list[int] = factory_of.tolist()
-        self._known: dict[tuple[int, int], Route] = {}  # by number: a Site's hash and equality are Python, and slow
+        self._known: dict[tuple[int, int], Route] = {}  # by number, as hash and equality of a Site are slow
         self._resources: dict[tuple[str, str, int], int] = {}
 
     def route(self, start: Site, end: Site) -> Route:
-        """Return the hops from one site to another; none where they are the same."""
+        """Return the hops from one site to another; empty if they are the same."""
         a = start.index if start.kind == "device" else _number(start)
         b = end.index if end.kind == "device" else _number(end)
         route = self._known.get((a, b))
@@ -84,7 +84,7 @@ class Routes:
         return site.index if site.kind == "edge" else -1
 
     def _hops(self, start: Site, end: Site) -> tuple[Hop, ...]:
-        """Return the hops between two sites, on the tree cloud – edges – devices."""
+        """Return the hops between two sites in the tree cloud – edges – devices."""
         first, last = self.cell(start), self.cell(end)
         if first == last:
             both = start.kind == end.kind == "device"
@@ -119,7 +119,7 @@ class Routes:
 
 
 def _number(site: Site) -> int:
-    """Return −1 for the cloud and −2, −3, … for edges: numbers not used for devices."""
+    """Return a site's number: −1 for the cloud, −2, −3, … for edges, and a device's own number."""
     return -1 if site.kind == "cloud" else -2 - site.index
 
 
@@ -128,18 +128,18 @@ DRAWN = ("cycles_per_bit", "clock_hz", "data_bits", "distance_m", "capacitance",
 
 
 def equivalent_passes(work: Work, samples: float) -> float:
-    """Return the number of passes over ``samples`` with the computation of a visit.
+    """Return the computation of a visit as a number of passes over ``samples``.
 
-    The whole model: its epochs, or steps · batch size / samples. The classifier alone: the forward pass through the
-    data of the visit, once, for the features stay as they are; training on features is left out (0.1 % of the
-    parameters of HFedMS's network are its classifier's).
+    For the whole model this is the number of epochs, or steps · batch size / samples. For the classifier alone it is
+    one forward pass through the data of the visit, as the features are fixed; training on features is neglected (the
+    classifier has 0.1 % of the parameters of HFedMS's network).
     """
     passes = work.passes(samples)
     return forward_cost(passes) if work.borrows else passes
 
 
 class Lists(NamedTuple):
-    """Seconds and joules of one pass over each device's data, its powers in watt, and its number of samples."""
+    """Python numbers per device: seconds and joules of a pass over its data, its powers in W, its number of samples."""
 
     pass_s: list[float]
     pass_j: list[float]
@@ -156,13 +156,13 @@ class Sites:
     Args:
         network: the links, and the radio.
         factory_of: int [K], the factory of each device.
-        samples: training samples of each device at any time.
+        samples: number of training samples of each device at a time.
         data_bits: D, bits of a device's data at a time.
         cycles_per_bit, clock_hz, capacitance, transmit_w, receive_w, idle_w, compute_w: see
             :class:`~fedfloor.network.profile.Devices`.
-        distance_m: metres to the base station, where the network gives them.
-        seconds_per_sample: measured, where the network gives them.
-        effort: (work, samples) → passes over the samples whose computation equals that of a visit.
+        distance_m: metres to the base station; None if the network does not define it.
+        seconds_per_sample: measured time; None if the network does not define it.
+        effort: (work, samples) → computation of a visit as a number of passes over the samples.
     """
 
     network: NetworkProfile
@@ -182,42 +182,42 @@ class Sites:
 
     @cached_property
     def pass_s(self) -> Floats:
-        """Seconds of one pass over a device's data: y·D/f, or as measured."""
+        """Seconds of a pass over each device's data: y·D/f, or measured."""
         if self.seconds_per_sample is not None:
             return np.asarray(self.seconds_per_sample * self.samples)
         return np.asarray(self.cycles_per_bit * self.data_bits / self.clock_hz)
 
     @cached_property
     def pass_j(self) -> Floats:
-        """Joules of one pass: (α/2)·y·D·f², or power times the measured seconds."""
+        """Joules of a pass over each device's data: (α/2)·y·D·f², or power times the measured seconds."""
         if self.seconds_per_sample is not None:
             return np.asarray(self.compute_w * self.pass_s)
         return np.asarray(self.capacitance / 2 * self.cycles_per_bit * self.data_bits * self.clock_hz**2)
 
     @cached_property
     def routes(self) -> Routes:
-        """The links between sites; a route is computed once."""
+        """The routes between sites, each computed once."""
         return Routes(self.network, self.factory_of)
 
     @cached_property
     def lists(self) -> Lists:
-        """The numbers that each visit needs, as Python's, which are quicker to read singly."""
+        """The values that each visit needs as Python numbers, which are faster to access one by one."""
         arrays = (self.pass_s, self.pass_j, self.transmit_w, self.receive_w, self.idle_w, self.samples)
         return Lists(*(values.tolist() for values in arrays))
 
     @cached_property
     def received_w(self) -> Floats:
-        """Mean received power, [K, levels]; empty without a radio."""
+        """Mean received power in W, [K, levels]; empty without a radio."""
         if self.network.radio is None or self.distance_m is None:
             return np.zeros((len(self.samples), 0))
         return radio.received(self.network.radio, self.distance_m)
 
     def passes(self, device: int, work: Work) -> float:
-        """Return the passes over a device's data whose computation equals that of a visit."""
+        """Return the computation of a visit as a number of passes over the device's data."""
         return self.effort(work, self.lists.samples[device])
 
     def cloud_s(self, work: Work) -> float:
-        """Return the seconds of a visit to the cloud, which holds all data; 0 where its clock rate is not known."""
+        """Return the seconds of a visit to the cloud, which holds all data; 0 if its clock rate is unknown."""
         if self.network.cloud_clock_hz is None:
             return 0.0
         pass_cycles = float((self.cycles_per_bit * self.data_bits).sum())
@@ -227,11 +227,11 @@ class Sites:
 def draw_sites(
     network: NetworkProfile, seed: int, factory_of: NDArray[np.integer], samples: NDArray[np.int64], sample_bits: int
 ) -> Sites:
-    """Draw the properties of devices from a network's ranges; device k's do not depend on the number of devices.
+    """Return devices with properties drawn from a network's ranges, independently of the number of devices.
 
     Args:
-        seed: keys the draws, together with the quantity.
-        sample_bits: bits of one sample as it is stored.
+        seed: key of the draws, together with the name of the property.
+        sample_bits: bits of a stored sample.
 
     Raises:
         SettingError: a device is out of the radio's reach.
@@ -255,9 +255,9 @@ def draw_sites(
 
 
 def allocation_problem(sites: Sites, payload_bytes: float) -> AllocationProblem | None:
-    """Return the allocation problem of a park's radio uplink, or None where the uplink is not a radio.
+    """Return the allocation problem of a park's radio uplink, or None if the uplink is not a radio.
 
-    A visit is one pass over a device's data; ``payload_bytes`` is a packet's size, where the radio does not fix it.
+    A visit is one pass over a device's data; ``payload_bytes`` is a packet's size, unless the radio sets it.
     """
     physics = sites.network.radio
     if sites.network.uplink.sharing != "sinr" or physics is None:
@@ -271,7 +271,7 @@ def allocation_problem(sites: Sites, payload_bytes: float) -> AllocationProblem 
 
 
 def transfer_s_alone(sites: Sites, payload_bytes: float) -> tuple[Floats, Floats]:
-    """Return the seconds [K] of a packet to each device, and back, on idle links; by radio once, at full power."""
+    """Return the seconds [K] of a packet to each device and back on idle links, by radio at full power."""
     physics = sites.network.radio
     ways = np.zeros((2, len(sites.samples)))
     clear = None if physics is None else radio.airtime_s(physics, sites.received_w, payload_bytes)
@@ -289,7 +289,7 @@ VisitPlace = tuple[int, int, int, int]  # round, tick, device, visit
 
 
 class Transmission(NamedTuple):
-    """The sending of a visit's result: seconds of an attempt, attempts, power, and whether it is lost."""
+    """The transmission of a visit's result: seconds of an attempt, attempts, power, and whether it is lost."""
 
     airtime_s: float
     attempts: int
@@ -298,13 +298,13 @@ class Transmission(NamedTuple):
 
 
 class RadioUplink:
-    """The radio of a park's uplink, which carries the results of visits.
+    """The radio uplink of a park, which transmits the results of visits.
 
-    A visit interferes with those at the same place in the other branches of its ``Parallel``, on the same channel, in
-    the same cell (or anywhere, where the link is shared over the park): all of them count as sending for as long as it
-    does, as in RaFed's Eq. 10. A packet is sent until it is received, with chance q each time, and given up after
-    ``radio.attempts``. Every visit's result counts as sent by radio, even where the packet stays at the device for its
-    next visit or goes on over a link of another class.
+    A visit interferes with the visits at the same place in the other branches of its ``Parallel`` on the same channel
+    and in the same cell (or in the park, if it shares the link): they count as sending for its whole transmission, as
+    in RaFed's Eq. 10. A packet is repeated until it is received, with probability q each time, and given up after
+    ``radio.attempts``. Every visit's result counts as sent by radio, even if the packet stays at the device for its
+    next visit or is forwarded over a link of another class.
     """
 
     def __init__(self, sites: Sites, model: RadioModel, seed: int) -> None:
@@ -316,11 +316,11 @@ class RadioUplink:
         self.cells = [0] * len(sites.samples) if whole_park else sites.factory_of.tolist()
 
     def given(self, visit: Train, round_number: int) -> nodes.Radio:
-        """Return the channel and power of a visit: the plan's; or a channel drawn for the round and full power."""
+        """Return the channel and power of a visit from the plan, or a channel drawn for the round and full power."""
         if visit.radio is not None:
             return visit.radio
         place = (round_number, visit.site.index)
-        if place not in self._drawn:  # every concurrent visit is looked up
+        if place not in self._drawn:  # called for every concurrent visit
             if len(self._drawn) >= len(self.gain):
                 self._drawn.clear()
             channel = int(generator(self.seed, "channel", *place).integers(self.radio.channels))
@@ -328,18 +328,18 @@ class RadioUplink:
         return self._drawn[place]
 
     def signal_w(self, device: int, power_dbm: float) -> float:
-        """Return the mean received power of a device that sends with a given power."""
-        return self.gain[device] * math.pow(10.0, (power_dbm - 30.0) / 10.0)  # arrays of one number are slow
+        """Return the mean received power in W of a device that sends with a given power."""
+        return self.gain[device] * math.pow(10.0, (power_dbm - 30.0) / 10.0)  # arrays of a single number are slow
 
     def send(
         self, visit: Train, concurrent: Sequence[Train], place: VisitPlace, payload_bytes: float, share: float = 1.0
     ) -> Transmission:
-        """Return the sending of a visit's result.
+        """Return the transmission of a visit's result.
 
         Args:
-            concurrent: the visits at its place in the other branches.
-            place: (round, tick, device, visit), which keys the number of attempts.
-            share: the share of the payload that remains after codecs.
+            concurrent: the visits at the same place in the other branches.
+            place: (round, tick, device, visit), the key of the number of attempts.
+            share: ratio of the payload after codecs.
         """
         mine = self.given(visit, place[0])
         cell = self.cells[visit.site.index]
@@ -349,7 +349,7 @@ class RadioUplink:
         noise = [self.signal_w(k, their.power_dbm) for k, their in others if their.channel == mine.channel]
         chance = radio.reception(self.radio, signal, np.array(noise))
         seconds = share * float(radio.airtime_s(self.radio, np.array(signal), payload_bytes))
-        # the number of transmissions n is drawn with P(n) = q(1 − q)^(n−1), cut at the limit
+        # the number of transmissions n has P(n) = q(1 − q)^(n−1), truncated at the limit
         attempts, lost, limit = 1, False, self.radio.attempts
         u = float(generator(self.seed, "air", *place).random())
         if chance <= 0 or (chance < 1 and u >= 1 - (1 - chance) ** limit):  # P(n <= limit) = 1 − (1 − q)^limit
@@ -359,9 +359,9 @@ class RadioUplink:
         return Transmission(seconds, attempts, float(radio.watts(mine.power_dbm)), lost)
 
     def clear(self, device: int, payload_bytes: float) -> Transmission:
-        """Return the sending of anything but a visit's result: once, on a channel of its own, at full power.
+        """Return the single transmission of anything other than a visit's result, without interference at full power.
 
-        Its size is the one given here, whatever ``payload_nats`` is.
+        Its size is ``payload_bytes``, regardless of ``payload_nats``.
         """
         power = self.radio.powers_dbm[-1]
         model = replace(self.radio, payload_nats=None)
@@ -369,12 +369,12 @@ class RadioUplink:
         return Transmission(seconds, 1, float(radio.watts(power)), lost=False)
 
     def lost(self, visit: Train, concurrent: Sequence[Train], place: VisitPlace) -> bool:
-        """Return whether a visit's result is abandoned; this does not depend on the packet's size."""
+        """Return whether a visit's result is lost, which does not depend on the packet's size."""
         return self.send(visit, concurrent, place, 1.0).lost
 
 
 def radio_uplink(sites: Sites | None, seed: int) -> RadioUplink | None:
-    """Return the radio of a park's uplink, or None where the uplink is not a radio."""
+    """Return the radio of a park's uplink, or None if the uplink is not a radio."""
     if sites is None or sites.network.radio is None or sites.network.uplink.sharing != "sinr":
         return None
     return RadioUplink(sites, sites.network.radio, seed)

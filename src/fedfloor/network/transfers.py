@@ -1,4 +1,4 @@
-"""Transfers in simulated time: processes on an event heap, the account of their costs, and copies of a packet."""
+"""Transfers in simulated time: processes on an event heap, the record of their costs, and copies of a packet."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from typing import NamedTuple
 from fedfloor.network.sites import Hop, RadioUplink, Routes, Sites, Transmission
 from fedfloor.plan.nodes import CLOUD, Site, Train
 
-Steps = Generator["float | None", None, float]  # yields when to go on, or None: once its children end; returns its end
-NEVER = -1.0  # the end of a process that only started others
+Steps = Generator[
+    "float | None", None, float
+]  # yields the time to resume, or None to wait for its children; returns its end
+NEVER = -1.0  # the end of a process that only starts others
 
 
 class PacketProcess:
-    """One process: a copy of the packet on its way.
+    """A process of the simulation: a copy of the packet in transit.
 
     Attributes:
-        order: breaks ties in time: the number of the device that requests a link.
-        compute_s, transfer_s, wait_s: its seconds, by use.
-        path: the devices it visited.
+        order: number of the device that requests a link, for ties in time.
+        compute_s, transfer_s, wait_s: its seconds of training, transfers and waiting.
+        path: the visited devices.
     """
 
     __slots__ = ("compute_s", "join", "order", "path", "steps", "transfer_s", "wait_s")
@@ -32,7 +34,7 @@ class PacketProcess:
         self.path: list[int] = []
 
     def add(self, other: PacketProcess) -> None:
-        """Add another process's seconds and path, which led to this one."""
+        """Add the seconds and path of a preceding process."""
         self.compute_s += other.compute_s
         self.transfer_s += other.transfer_s
         self.wait_s += other.wait_s
@@ -40,7 +42,7 @@ class PacketProcess:
 
 
 class Join:
-    """The point where a process waits for its children; it continues with the latest, and adds its seconds."""
+    """A point at which a process waits for its children; it continues with the latest, whose seconds it adds."""
 
     __slots__ = ("end", "last", "left", "waiting")
 
@@ -51,7 +53,7 @@ class Join:
 
 
 class SimulatedClock:
-    """The event heap, and the times at which shared resources are free again."""
+    """The event heap of the simulation, and the times at which shared resources are free."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -60,12 +62,12 @@ class SimulatedClock:
         self._count = 0
 
     def at(self, time: float, process: PacketProcess) -> None:
-        """Resume a process at a time."""
+        """Schedule a process to resume at a time."""
         self._count += 1
         heappush(self._heap, (time, process.order, self._count, process))
 
     def serve(self, resource: int, seconds: float) -> float:
-        """Occupy a resource from now on, or as soon as it is free; return the start."""
+        """Occupy a resource for ``seconds`` as soon as it is free; return the start."""
         free = self.free.get(resource, 0.0)
         start = free if free > self.now else self.now
         self.free[resource] = start + seconds
@@ -99,13 +101,13 @@ class SimulatedClock:
 
 
 class Move(NamedTuple):
-    """One transfer: its link and direction, ends, times, and bytes on that link.
+    """A transfer over a link.
 
     Attributes:
         link: class and direction.
-        cell: the factory in which it takes place, or whose base station it leads to or from.
-        resource: number of the resource that it occupies, or −1.
-        requested_s, start_s, end_s: when it was requested, began, and left the link.
+        cell: the factory of the transfer, or of the base station at one of its ends.
+        resource: number of the occupied resource, or −1.
+        requested_s, start_s, end_s: times of its request, its start and its end on the link.
         bytes: the bytes of all transmissions.
         device: the number of its sender or receiver, or −1.
     """
@@ -121,12 +123,12 @@ class Move(NamedTuple):
 
 
 class Account:
-    """The costs of one walk.
+    """The record of a simulation's costs.
 
     Attributes:
         bytes: link class and direction → bytes.
-        joules, busy: the energy of each device, and the seconds in which it is active.
-        moves: every transfer, if they are kept.
+        joules, busy: energy in J and active seconds of each device.
+        moves: every transfer, if they are recorded.
     """
 
     def __init__(self, sites: Sites, air: RadioUplink | None, clock: SimulatedClock, *, trace: bool) -> None:
@@ -141,10 +143,10 @@ class Account:
     def transfer(
         self, hop: Hop, time: float, size: int, process: PacketProcess, sent: Transmission | None = None
     ) -> float:
-        """Take one hop at ``time``, which is the present where its link is shared; return the packet's arrival."""
+        """Simulate a hop at ``time``, the current time if its link is shared; return the packet's arrival."""
         seconds, start, sender, receiver = size * hop.s_per_byte, time, hop.sender, hop.receiver
         watt = self.transmit_w[sender] if sender >= 0 else 0.0
-        if hop.radio:  # a visit's result, or a packet alone on its channel
+        if hop.radio:  # a visit's result, or a packet without interference
             sent = sent or self.air.clear(hop.sender, size)  # type: ignore[union-attr]
             seconds, size, watt = sent.airtime_s * sent.attempts, size * sent.attempts, sent.watt
         if hop.resource >= 0:
@@ -163,12 +165,12 @@ class Account:
         return start + seconds + hop.latency_s
 
     def receive(self, k: int, seconds: float) -> None:
-        """Add the energy of a device that receives for a time."""
+        """Add the energy of device ``k`` for receiving over ``seconds``."""
         self.joules[k] += seconds * self.receive_w[k]
         self.busy[k] += seconds
 
     def train(self, node: Train, process: PacketProcess) -> float:
-        """Train at a site; return the seconds."""
+        """Simulate training at a site; return its seconds."""
         if node.site.kind == "device":
             beside = self.sites.network.devices.seconds_per_visit
             return beside + self.compute(node.site.index, self.sites.passes(node.site.index, node.work), process)
@@ -187,24 +189,23 @@ class Account:
         return seconds
 
 
-Target = tuple[int, Site]  # number of a child, and the first site it goes to
+Target = tuple[int, Site]  # number of a child, and its first site
 Continue = Callable[[int, "PacketState", PacketProcess], Steps]  # the steps of a child from its first site on
 
 
 class PacketState(NamedTuple):
-    """The place of a packet, and its arrival there.
+    """The site of a packet, and its arrival there.
 
     Attributes:
-        time: seconds.
-        site: its place.
-        size: its bytes, as it is sent on from here.
+        time: time of arrival, s.
+        site: the current site.
+        size: bytes when it is sent on.
         visit: number of the visit whose result it is, or −1.
-        since: when the model set out for that visit, or, before one, when this copy set out; −1: not yet.
-        held: the devices that hold it as it is.
-        whole: the place of the whole model, should it be a part that travels.
-        up: bytes of a visit's or a branch's result on links towards the cloud, as codecs make them; −1: its size, or no
-            result.
-        down: bytes on links away from the cloud up to the next site; −1: its size.
+        since: departure of the model for that visit, or of this copy before its first visit; −1: not yet.
+        held: the devices with its current state.
+        whole: site of the whole model, if the packet is a part.
+        up: coded bytes of a visit's or branch's result on links towards the cloud; −1: ``size``, or no result.
+        down: bytes on links away from the cloud up to the next site; −1: ``size``.
     """
 
     time: float
@@ -219,7 +220,7 @@ class PacketState(NamedTuple):
 
 
 class Copies:
-    """The copies of a packet: sent one by one, or in transmissions that serve several receivers at once."""
+    """The copies of a packet, sent one by one or by multicast."""
 
     def __init__(self, clock: SimulatedClock, routes: Routes, spent: Account) -> None:
         self.clock, self.routes, self.spent = clock, routes, spent
@@ -227,20 +228,20 @@ class Copies:
     def fan(
         self, state: PacketState, targets: Sequence[Target], size: int, process: PacketProcess, then: Continue
     ) -> Steps:
-        """Send copies to the children's first sites, let each continue from there, and wait for the latest."""
+        """Simulate copies to the children's first sites, continue each from there, and wait for the latest."""
         if not targets:
             return state.time
         join = Join(process)
-        copy = state._replace(visit=-1, since=-1.0, up=-1)  # no visit's result: the packet stays
+        copy = state._replace(visit=-1, since=-1.0, up=-1)  # not a visit's result: the packet stays
         self._spread(copy, targets, size, join, then)
-        yield None  # until they have ended
+        yield None  # waits for their end
         return join.end
 
     def _spread(
         self, state: PacketState, targets: Iterable[Target], size: int, join: Join, then: Continue,
         after: PacketProcess | None = None,
     ) -> None:  # fmt: skip
-        """Start a process for each child, or for each transmission that serves several of them."""
+        """Start a process for each child, or for each multicast transmission."""
         shared: dict[tuple[str | int, ...], tuple[Hop, list[Target]]] = {}
         route, held = self.routes.route, state.held
         for i, site in targets:
@@ -249,7 +250,7 @@ class Copies:
                 own = self._new(state.time, site, join, after)
                 own.steps = then(i, state, own)
                 continue
-            hop = way.hops[0]  # one copy goes over it for all that it, or a later transmission, serves
+            hop = way.hops[0]  # a single copy for all receivers of this or a later transmission
             key = (hop.counter, hop.resource) if hop.cast else (hop.counter, hop.to.kind, hop.to.index)
             shared.setdefault(key, (hop, []))[1].append((i, site))
         for hop, group in shared.values():
@@ -260,7 +261,7 @@ class Copies:
         self, state: PacketState, hop: Hop, group: Sequence[Target], size: int, own: PacketProcess, join: Join,
         then: Continue,
     ) -> Steps:  # fmt: skip
-        """Send one transmission to several receivers; the children continue from each place it reaches."""
+        """Simulate a transmission to several receivers; the children continue from each site it reaches."""
         time = state.time
         if hop.resource >= 0 and time > self.clock.now:
             yield time
