@@ -109,7 +109,7 @@ def test_beside_a_run_of_another_folder(park: Kept, tmp_path: Path) -> None:
         watched = Watched(run, alarms=folder)
         watched.poll()
         assert (watched.document["run"]["round"], watched.document["serving"]["total"]) == (1, 3)
-    with pytest.raises(SettingError, match=r"holds no alarms\.toml"):
+    with pytest.raises(SettingError, match=r"has no alarms\.toml"):
         Watched(run, alarms=run)
 
 
@@ -169,7 +169,7 @@ def test_metrics_have_what_is_known(park: Kept) -> None:
 def test_the_command_prints_them(park: Kept, command: Command) -> None:
     said = command("watch", str(park.folder), "--json")
     assert said.document["serving"]["alarming"] == 1
-    command.refused(command("watch", str(park.folder), "--alarms", "nowhere"), "--alarms nowhere: holds no alarms.toml")
+    command.refused(command("watch", str(park.folder), "--alarms", "nowhere"), "--alarms nowhere: has no alarms.toml")
 
 
 # -- in a browser ------------------------------------------------------------------------------------------------------

@@ -234,12 +234,12 @@ def test_the_state_as_json(tmp_path: Path, command: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--host", "0.0.0.0"], "reaches beyond this machine: name a certificate"),
-        (["--host", "192.0.2.1", "--password-file", "p"], "reaches beyond this machine"),
+        (["--host", "0.0.0.0"], "is reachable from elsewhere: give a certificate"),
+        (["--host", "192.0.2.1", "--password-file", "p"], "is reachable from elsewhere"),
         (["--cert", "x"], "--cert and --key belong together"),
         (["--cert", "x", "--key", "x"], "--cert x, --key x: No such file"),
         (["--password-file", "absent"], "--password-file absent: No such file"),
-        (["--password-file", "short"], "holds 5 characters, and at least 12 are needed"),
+        (["--password-file", "short"], "holds 5 characters, but needs at least 12"),
     ],
 )
 def test_what_is_refused_before_anything_listens(tmp_path: Path, command: Command, words: list[str], told: str) -> None:

@@ -1,1 +1,1 @@
-"""A page about a run while it trains; it reads only the run's folder."""
+"""A live web page on a run, which reads only the run's folder."""

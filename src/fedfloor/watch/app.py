@@ -1,4 +1,4 @@
-"""The page's application: its readers, a stream of changes, and the state for programs."""
+"""The web application of the page: access control, a stream of changes, and the state as JSON."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fedfloor.watch.metrics import CONTENT_TYPE, exposition
 from fedfloor.watch.state import Row, Watched
 
-POLL_S = 0.25  # between two looks at the folder
-HEADER_BYTES = 8192  # of a request
-BEAT_S = 15.0  # between two signs of life to a page
-BEHIND = 64  # changes that a slow page may be behind before it gets the whole state instead
-REFUSED_S = 1.0  # before a wrong password is answered
+POLL_S = 0.25  # interval between two checks of the folder
+HEADER_BYTES = 8192  # largest request
+BEAT_S = 15.0  # interval between keep-alive comments to a page
+BEHIND = 64  # changes that a slow page may lag behind before it receives the whole state instead
+REFUSED_S = 1.0  # delay of the answer to a wrong password
 HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(:[0-9]{1,5})?")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
@@ -46,12 +46,11 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Access:
-    """The readers of the page.
+    """The access rules of the page.
 
     Args:
-        names: by which browsers may address it, beside IP addresses: a page elsewhere whose name is made to point here
-            (DNS rebinding) is refused.
-        password: that a client must give; None: none is needed.
+        names: host names of the server besides IP addresses; requests to other names are refused (DNS rebinding).
+        password: the password of clients; None: no password.
     """
 
     names: frozenset[str] = frozenset({"localhost"})
@@ -72,7 +71,7 @@ class Access:
             return match[1].lower() in self.names
 
     def admits(self, authorization: str) -> bool:
-        """Return whether a request's ``Authorization`` holds the password: as a bearer, or of any user."""
+        """Return whether a request's ``Authorization`` holds the password, as bearer token or of any user."""
         if self.password is None:
             return True
         kind, _, given = authorization.partition(" ")
@@ -87,13 +86,13 @@ class Access:
 
 
 class PageGuard:
-    """Passes the requests that :class:`Access` admits to the application, and completes its answers' headers."""
+    """A wrapper of the application that passes admitted requests to it and adds security headers to answers."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self.app, self.access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
+        """Answer a request, or refuse it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -107,16 +106,18 @@ class PageGuard:
         if len(scope["raw_path"]) + sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
             answer = PlainTextResponse("", 431)
         elif not self.access.knows(headers.getlist("host")):
-            answer = PlainTextResponse("This server has another name: see fedfloor watch --name.\n", 421)
+            answer = PlainTextResponse(
+                "This server has another name: allow this name with fedfloor watch --name.\n", 421
+            )
         elif scope["path"] != "/health" and not self.access.admits(headers.get("authorization", "")):
             await asyncio.sleep(REFUSED_S if "authorization" in headers else 0)
             login = {"WWW-Authenticate": 'Basic realm="fedfloor", charset="UTF-8"'}
-            answer = PlainTextResponse("A password is needed; any user name will do.\n", 401, login)
+            answer = PlainTextResponse("A password is required, with any user name.\n", 401, login)
         await answer(scope, receive, complete)
 
 
 class Feed:
-    """The state of a run for any number of readers, which share the last changes; none has a queue of its own."""
+    """The state of a run for any number of readers, which share a list of the last changes."""
 
     def __init__(self, watched: Watched) -> None:
         self.watched, self.document = watched, dict[str, Any]()
@@ -125,7 +126,7 @@ class Feed:
         self._whole: tuple[int, bytes] = (-1, b"")
 
     async def poll(self) -> None:
-        """Check the folder once, and wake the readers where something changed."""
+        """Check the folder once, and wake the readers if the state has changed."""
         changes = await asyncio.to_thread(self.watched.poll)
         if changes:
             async with self._changed:
@@ -135,13 +136,13 @@ class Feed:
                 self._changed.notify_all()
 
     def whole(self) -> bytes:
-        """Return the whole state as an event."""
+        """Return the whole state as an encoded event."""
         if self._whole[0] != self._number:
             self._whole = (self._number, event("state", self.document))
         return self._whole[1]
 
     async def stream(self) -> AsyncIterator[bytes]:
-        """Yield the state, then its changes, and a comment where there are none."""
+        """Yield the state, then its changes, and a comment when there are none."""
         seen = self._number
         yield b"retry: 1000\n\n" + self.whole()
         while True:
@@ -156,16 +157,16 @@ class Feed:
 
 
 def event(kind: str, data: Row) -> bytes:
-    """Return a server-sent event; a line break within JSON is escaped."""
+    """Return an encoded server-sent event with JSON data."""
     text = json.dumps({**data, "at": round(time.time(), 2)}, separators=(",", ":"))
     return f"event: {kind}\ndata: {text}\n\n".encode()
 
 
 def application(watched: Watched, access: Access, over: Callable[[], bool] = lambda: False) -> ASGIApp:
-    """Return the application.
+    """Return the web application of a watched folder.
 
     Args:
-        over: called at every look at the folder: whether the process that started the page is gone.
+        over: called at every check of the folder; returns whether the process that started the page has ended.
     """
     feed = Feed(watched)
     page = {
@@ -211,7 +212,7 @@ def application(watched: Watched, access: Access, over: Callable[[], bool] = lam
 
 
 def style() -> bytes:
-    """Return the style sheet of reports and of drawn plans."""
+    """Return the style sheet of reports and of drawings of plans."""
     from fedfloor.report.plan_svg import STYLE
 
     return files("fedfloor.report").joinpath("page.css").read_bytes() + STYLE.encode()

@@ -1,4 +1,4 @@
-"""HTTP connections that cannot exhaust the server: bounded in number, in time, and in unread bytes."""
+"""Limits on HTTP connections in number, time and unread bytes, so that clients cannot exhaust the server."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-REQUEST_S = 10.0  # for a request and its answer
-STREAM_S = 3600.0  # for a stream of events; browsers connect again
-UNREAD_S = 10.0  # for a client to read an answer
-CLOSING_S = 2.0  # for a client to take the end of an answer
-MOST_REQUESTS = 256  # connections without a stream
+REQUEST_S = 10.0  # longest time for a request and its answer
+STREAM_S = 3600.0  # longest stream of events; browsers reconnect
+UNREAD_S = 10.0  # longest pause of a reading client
+CLOSING_S = 2.0  # longest wait for a client to read the end of an answer
+MOST_REQUESTS = 256  # most connections without a stream
 MOST_STREAMS = 128
 
 
 class BoundedProtocol(H11Protocol):
-    """A connection for one request; where there are too many, the oldest is closed for the newest."""
+    """A connection for a single request; if there are too many, the oldest is closed for the newest."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.app_state = {**self.app_state, "connection": self}  # handed to the application as scope["state"]
+        self.app_state = {**self.app_state, "connection": self}  # passed to the application as scope["state"]
         self.streams, self.since = False, self.loop.time()
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
@@ -31,7 +31,7 @@ class BoundedProtocol(H11Protocol):
         self._make_room(MOST_REQUESTS)
 
     def begin_stream(self) -> None:
-        """Let the answer last: it is a stream of events for an admitted client."""
+        """Extend the time limit for a stream of events to an admitted client."""
         self.streams, self.since = True, self.loop.time()
         self._abort_after("request", STREAM_S)
         self._make_room(MOST_STREAMS)
@@ -51,22 +51,22 @@ class BoundedProtocol(H11Protocol):
             self._timers[name].cancel()
 
     def pause_writing(self) -> None:
-        """Limit the time for which a client may stop reading."""
+        """Start the time limit for a client that has stopped reading."""
         super().pause_writing()
         self._abort_after("unread", UNREAD_S)
 
     def resume_writing(self) -> None:
-        """Continue with a client that reads again."""
+        """End the time limit for a client that reads again."""
         super().resume_writing()
         self._cancel("unread")
 
     def on_response_complete(self) -> None:
-        """Limit the time for which a client may leave the end of an answer unread."""
+        """Start the time limit for the client to read the end of an answer."""
         super().on_response_complete()
         self._abort_after("closing", CLOSING_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Remove the connection from the counts."""
         super().connection_lost(exc)
         for name in self._timers:
             self._cancel(name)

@@ -1,4 +1,4 @@
-"""Files of a run's folder that grow or are replaced while they are read."""
+"""Readers of files in a run's folder that grow or are replaced meanwhile."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 from fedfloor.report.records import Amount, Count, LineRecord
 from fedfloor.terminal import printable
 
-CHUNK = 4_000_000  # bytes that are read at once; a longer line is passed over
+CHUNK = 4_000_000  # bytes read at once; a longer line is skipped
 ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-CHARS = 400  # of a line or a reason that is shown
+CHARS = 400  # characters of a displayed line or reason
 
 
 def short(text: object) -> str:
-    r"""Return a foreign text as one line without control characters, cut to the length that a page shows.
+    r"""Return a received text as one line without control characters, truncated for display.
 
     >>> short("\x1b[31mno\x1b[0m\nway\x07")
     'no way\\x07'
@@ -43,7 +43,7 @@ class MeasuredRecord:
 
 @dataclass(frozen=True)
 class WatchedLine(LineRecord):
-    """A line of the ledger with the measurements and refusals of real machines."""
+    """A ledger line with the measurements and refusals of real machines."""
 
     measured: MeasuredRecord | None = None
     info: dict[str, Any] = field(default_factory=dict)
@@ -51,14 +51,14 @@ class WatchedLine(LineRecord):
 
 
 class Tail:
-    """The new whole lines of a file that grows, from its beginning or its last ``kept`` bytes on."""
+    """A reader of the new complete lines of a growing file, from its beginning or its last ``kept`` bytes on."""
 
     def __init__(self, path: Path, kept: int | None = None) -> None:
         self.path, self._kept = path, kept
-        self._place, self._seen = 0, (0, 0, 0)  # offset; inode, size and time of the last look
+        self._place, self._seen = 0, (0, 0, 0)  # offset; inode, size and time at the last check
 
     def read(self) -> tuple[bool, list[bytes]]:
-        """Return new lines, and whether they are from the file's beginning: at the first call, and after it was cut."""
+        """Return whether the file is read from its beginning (first call or truncated file), and the new lines."""
         try:
             status = os.stat(self.path)
             seen = (status.st_ino, status.st_size, status.st_mtime_ns)
@@ -78,7 +78,7 @@ class Tail:
         if end == 0 and len(data) == CHUNK:
             end = len(data)
         self._place = start + end
-        self._seen = seen if start + len(data) >= seen[1] else (seen[0], 0, 0)  # else the rest is read next time
+        self._seen = seen if start + len(data) >= seen[1] else (seen[0], 0, 0)  # otherwise the rest is read next time
         return anew, data[:end].splitlines()
 
 
@@ -91,7 +91,7 @@ def newest(folder: Path) -> Path | None:
 
 @dataclass
 class Visits:
-    """A device's visits in a round: their number, lost ones, the last one's loss and accuracy, seconds of all."""
+    """A device's visits in a round: their number, the lost ones, the last loss and accuracy, and the total seconds."""
 
     visits: int = 0
     lost: int = 0
@@ -102,7 +102,7 @@ class Visits:
 
 
 def by_device(receipts: Iterable[Any]) -> dict[int, Visits]:
-    """Return the visits of each device from a checkpoint's receipts.
+    """Return device → visits from a checkpoint's receipts.
 
     Raises:
         ValueError, TypeError, IndexError: the receipts are damaged.
@@ -126,7 +126,7 @@ def finite(value: Any) -> float | None:
 
 
 def holder(path: Path) -> int | None:
-    """Return the number of a process of this user that has a file open, such as a run's lock (Linux)."""
+    """Return the id of a process of this user that has a file open, such as a run's lock (Linux)."""
     place = str(path.resolve())
     for folder in Path("/proc").glob("[0-9]*"):
         if holds(int(folder.name), place):

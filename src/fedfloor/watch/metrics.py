@@ -1,4 +1,4 @@
-"""The state of a run as OpenMetrics, for Prometheus."""
+"""The state of a run in OpenMetrics format, for Prometheus."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from fedfloor.watch.state import Row
 
 __all__ = ["CONTENT_TYPE", "exposition"]
-Values = Mapping[Any, float | None]  # by the values of labels
+Values = Mapping[Any, float | None]  # values of labels → number
 
 
 def exposition(document: Row) -> bytes:
-    """Return the metrics as text; names of machines are escaped as OpenMetrics requires."""
+    """Return the metrics of a run's state as encoded text in OpenMetrics format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Document(document))
     return bytes(generate_latest(registry))  # type: ignore[no-untyped-call]
@@ -33,9 +33,9 @@ class _Document(Collector):
         about = {key: str(run.get(key)) for key in ("name", "method", "seed", "data", "state")}
         yield InfoMetricFamily("fedfloor_run", "The run.", about)
         for name, words, value in (
-            ("running", "Whether a process works on the run.", float(run.get("state") == "running")),
-            ("round", "Rounds that are done.", run.get("round")),
-            ("rounds_planned", "Rounds of the schedule.", run.get("rounds")),
+            ("running", "Whether a process is working on the run.", float(run.get("state") == "running")),
+            ("round", "Completed rounds.", run.get("round")),
+            ("rounds_planned", "Scheduled rounds.", run.get("rounds")),
             ("loss", "Loss on the test data after the last round.", run.get("loss")),
             ("train_loss", "Mean loss of the visits of the last round.", run.get("train_loss")),
         ):
@@ -50,7 +50,12 @@ class _Document(Collector):
         reached = {(row["factory"],): float(row["reached"]) for row in brokers}
         gauges: tuple[tuple[str, str, list[str], Values], ...] = (
             ("figure", "The headline after the last round.", ["name"], {(str(run.get("headline")),): run.get("value")}),
-            ("round_seconds", "Seconds of the last round, predicted on its network and taken here.", ["kind"], seconds),
+            (
+                "round_seconds",
+                "Seconds of the last round, predicted on its network and measured here.",
+                ["kind"],
+                seconds,
+            ),
             ("factory_train_loss", "Mean loss of a factory's devices at their last visit.", ["factory"], losses),
             ("process_up", "Whether a process of the park is alive.", ["name", "kind"], up),
             ("alarms", "Drifting sensors of a device, and its model's decision on an alarm.", ["device"], alarms),
@@ -59,7 +64,7 @@ class _Document(Collector):
         )
         for name, words, labels, values in gauges:
             yield _filled(GaugeMetricFamily(f"fedfloor_{name}", words, labels=labels), values)
-        lost = CounterMetricFamily("fedfloor_lost_visits", "Visits whose result was lost.")
+        lost = CounterMetricFamily("fedfloor_lost_visits", "Lost visits.")
         yield _filled(lost, {(): run.get("lost", 0)})
         sent = {
             (row["link"], kind): row[f"{kind}_all"] for row in rows("links", ()) for kind in ("predicted", "measured")

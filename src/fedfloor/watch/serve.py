@@ -1,4 +1,4 @@
-"""Serving the page: its address, its rules of access, and its process beside a run, with which it ends."""
+"""The web server of the page: its address, its TLS and password, and its process during a run."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ HERE = "127.0.0.1"
 PORT = 8700
 HANDSHAKE_S = 5.0
 PASSWORD_CHARS = 12
-NICE = 10  # beside a run: training goes first
+NICE = 10  # low priority during a run
 
 
 @dataclass(frozen=True)
 class PageListener:
-    """The address of the page: host, port, and for other machines its certificate, key and password files."""
+    """The address of the page: host and port and, for other machines, the files of certificate, key and password."""
 
     host: str = HERE
     port: int = PORT
@@ -50,21 +50,21 @@ class PageListener:
         """Check all settings before a port is opened.
 
         Raises:
-            SettingError: the page is reachable from elsewhere and lacks TLS or a password, or a file cannot be read.
+            SettingError: the page is reachable from other machines without TLS or a password, or a file cannot be read.
         """
         if (self.cert is None) != (self.key is None):
-            raise SettingError("--cert and --key belong together: name both, or none.")
+            raise SettingError("--cert and --key belong together: give both, or neither.")
         if not self._is_here and (self.cert is None or self.password is None):
             raise SettingError(
-                f"--host {self.host} reaches beyond this machine: name a certificate (--cert FILE --key FILE) and a "
-                f"password (--password-file FILE), or leave --host out and come by SSH (ssh -L {self.port}:{HERE}:"
+                f"--host {self.host} is reachable from elsewhere: give a certificate (--cert FILE --key FILE) and a "
+                f"password (--password-file FILE), or leave --host out and connect by SSH (ssh -L {self.port}:{HERE}:"
                 f"{self.port} THIS-MACHINE)."
             )
         self.access()
         self.tls()
 
     def access(self) -> Access:
-        """Return the page's names and its password."""
+        """Return the access rules of the page, with its names and its password."""
         own = {"localhost", self.host.lower(), socket.gethostname().lower(), *map(str.lower, self.names)}
         return Access(frozenset(own), None if self.password is None else _password(self.password))
 
@@ -75,10 +75,11 @@ class PageListener:
         return self.host == "localhost"
 
     def listen(self) -> socket.socket:
-        """Return a socket that listens.
+        """Return a listening socket.
 
         Raises:
-            RunError: the port is in use; SettingError: there is no such host, or it is not this machine's.
+            RunError: the port is in use.
+            SettingError: the host is unknown or not this machine.
         """
         try:
             family, kind, proto, _, where = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
@@ -98,7 +99,7 @@ class PageListener:
         """Return the TLS settings; None without a certificate.
 
         Raises:
-            SettingError: certificate or key cannot be read, or do not fit.
+            SettingError: certificate or key cannot be read, or do not match.
         """
         if self.cert is None:
             return None
@@ -117,21 +118,21 @@ def _password(path: Path) -> str:
         raise SettingError(f"--password-file {path}: {getattr(error, 'strerror', None) or error}.") from error
     if len(password) < PASSWORD_CHARS:
         raise SettingError(
-            f"--password-file {path}: holds {len(password)} characters, and at least {PASSWORD_CHARS} are needed. "
+            f"--password-file {path}: holds {len(password)} characters, but needs at least {PASSWORD_CHARS}. "
             "python -c 'import secrets; print(secrets.token_urlsafe())' makes a good one."
         )
     return password
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn, with a limit on the time that a TLS handshake may take."""
+    """A Uvicorn server with a time limit on TLS handshakes."""
 
     def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None) -> None:
         super().__init__(config)
         self._tls = tls
 
     async def startup(self, sockets: Iterable[socket.socket] | None = None) -> None:
-        """Begin to accept connections."""
+        """Start to accept connections."""
         await self.lifespan.startup()
 
         def protocol() -> BoundedProtocol:
@@ -148,7 +149,7 @@ class _Server(uvicorn.Server):
 
 
 def serve(watched: Watched, sock: socket.socket, place: PageListener, parent: int | None = None) -> None:
-    """Serve the page until Ctrl-C, SIGTERM or the end of the parent process, where one is given."""
+    """Serve the page until Ctrl-C, SIGTERM or the end of the process ``parent``, if given."""
     if parent is not None:
         os.nice(NICE)
 
@@ -168,7 +169,7 @@ def serve(watched: Watched, sock: socket.socket, place: PageListener, parent: in
 
 @contextmanager
 def serving(folder: Path) -> Iterator[tuple[str, int]]:
-    """Serve a run's page in a process of its own while the body runs; yields its URL and the process's number.
+    """Serve a run's page in a separate process while the body runs; yield its URL and the process id.
 
     Args:
         folder: the run's folder, which need not exist yet.

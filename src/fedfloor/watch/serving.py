@@ -1,4 +1,4 @@
-"""Models in use and alarms of a park's devices, as in the files of the process that keeps alarms."""
+"""Models in use and alarms of a park's devices, from the files of the process that keeps alarms."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from fedfloor.deploy import kept
 from fedfloor.watch.files import Tail, short
 
 Row = dict[str, Any]
-MOST_SERVED = 1000  # devices that are listed; of more, those in alarm first
-MOST_ALARMS = 100  # lines that are listed
-TAIL_BYTES = 100_000  # of the lines, from their end
-STALE_S = 4 * kept.BEAT_S  # of devices.json, from which on no process keeps alarms
+MOST_SERVED = 1000  # most listed devices, those in alarm first
+MOST_ALARMS = 100  # most listed lines
+TAIL_BYTES = 100_000  # bytes read from the end of the lines
+STALE_S = 4 * kept.BEAT_S  # age of devices.json from which the process counts as stopped
 
 
 class Served:
     """The files of the process that keeps a park's alarms, if the park has one.
 
     Args:
-        folder: the park's; see :func:`fedfloor.deploy.kept.find`.
+        folder: the park's folder; see :func:`fedfloor.deploy.kept.find`.
 
     Raises:
         SettingError: the settings of that process cannot be read.
@@ -42,7 +42,7 @@ class Served:
         return self._state is not None
 
     def sections(self) -> Row:
-        """Return the files' present content: ``serving`` and ``alarms``; empty where no alarms are kept."""
+        """Return the current content of the files, ``serving`` and ``alarms``; empty if no alarms are kept."""
         if self._state is None:
             return {}
         at = self._read(self._state / kept.NOW)
@@ -54,7 +54,7 @@ class Served:
         return {"serving": serving, "alarms": list(reversed(self._lines))}
 
     def _read(self, path: Path) -> float:
-        """Read new reports of the devices; return the time of writing, s since 1970, or 0 before the first."""
+        """Read new reports of the devices; return the time of writing in s since 1970, or 0 without a file."""
         try:
             status = os.stat(path)
             stamp = (status.st_ino, status.st_mtime_ns)
@@ -80,10 +80,10 @@ def _known(body: Row) -> Row:
 
 
 def _device(row: Row, reached: Container[str]) -> Row:
-    """Return a device's row; ``alarms`` counts its drifting sensors, and its model's decision.
+    """Return a device's row; ``alarms`` is the number of its drifting sensors, plus one for its model's alarm.
 
     Args:
-        reached: factories whose brokers are connected; of others the last that is known is shown.
+        reached: factories with a connected broker; for others the last known state is shown.
     """
     drift, decision = [*map(short, row["drift"])], [short(row["decision"])] if row["decision"] else []
     alarm = short("; ".join([*([f"drift: {', '.join(drift)}"] if drift else []), *decision]))

@@ -1,4 +1,4 @@
-"""The state of a run in its folder's files, kept up to date by reading them periodically."""
+"""The state of a run, updated from the files in its folder."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from fedfloor.watch.files import Tail, Visits, WatchedLine, by_device, holder, h
 from fedfloor.watch.serving import Served
 
 Row = dict[str, Any]
-MOST_ROUNDS = 600  # that a page holds; of more, every second one of the older half is left out, again and again
-MOST_DEVICES = 200  # that are listed
-MOST_LINES = 200  # of logs, and of troubles
-MOST_BYTES = 32_000_000  # of a checkpoint's notes that are read
-SLOW_S = 1.0  # between two looks at processes
-LOG_BYTES = 16_000  # of a log, from its end
-FLUENT = ("cloud", "edge", "device")  # kinds of processes whose logs are short enough to be shown
-BUSY = 0.05  # share of a core above which a process counts as at work
+MOST_ROUNDS = 600  # most rounds on a page; if there are more, every second round of the older half is dropped
+MOST_DEVICES = 200  # most listed entries
+MOST_LINES = 200  # most lines of logs and troubles
+MOST_BYTES = 32_000_000  # most bytes of a checkpoint's metadata
+SLOW_S = 1.0  # interval between two checks of processes
+LOG_BYTES = 16_000  # bytes read from the end of a log
+FLUENT = ("cloud", "edge", "device")  # kinds of processes with short logs, which are shown
+BUSY = 0.05  # share of a core above which a process counts as active
 LIST = "live.json"
 
 
 class Watched:
-    """A run's folder, a park's with its run in ``run``, or a provisioned park's.
+    """The watched folder of a run, a trial park or a provisioned park.
 
     Args:
         waiting: whether the run may begin later.
-        alarms: folder of a park whose devices' alarms are shown, where it is another one.
+        alarms: folder of another park whose devices' alarms are shown.
 
     Attributes:
-        document: all that is known, by section; replaced as a whole and never changed.
+        document: section → content of the state; replaced as a whole and never modified.
 
     Raises:
         SettingError: the folder is none of these.
@@ -53,9 +53,7 @@ class Watched:
         self.park = folder if self.folder != folder else folder.parent
         self._served = Served(alarms or folder)
         if alarms is not None and not self._served:
-            raise SettingError(
-                f"--alarms {alarms}: holds no alarms.toml. Name the folder of `fedfloor provision --out`."
-            )
+            raise SettingError(f"--alarms {alarms}: has no alarms.toml. Name the folder of `fedfloor provision --out`.")
         if not (waiting or park or self._served or (self.folder / "experiment.toml").is_file()):
             raise SettingError(
                 f"{folder} is neither a run's folder nor a park's: it has no experiment.toml, no {LIST} and no "
@@ -66,7 +64,7 @@ class Watched:
         self._experiment: ExperimentRecord | None = None
         self._described: ParkRecord | None = None
         self._plan_hash = ""
-        self._stamps: dict[str, Any] = {}  # file → inode, size and time when it was read
+        self._stamps: dict[str, Any] = {}  # file → inode, size and time at the last read
         self._pid: int | None = None
         self._cpu_s: dict[int, tuple[float, float]] = {}
         self._looked = -SLOW_S
@@ -91,7 +89,7 @@ class Watched:
         self._failed: dict[str, str] = {}
 
     def poll(self) -> Row:
-        """Read all files; return the sections that changed, and under ``append`` the new rows of lists."""
+        """Read all files; return the changed sections, and under ``append`` the new rows of lists."""
         self._changed, gained = {}, Counter[str]()
         self._read_about()
         gained["rounds"] = self._read_ledger()
@@ -166,7 +164,7 @@ class Watched:
         self._plan_hash = digest(plan)
         factory_of = {k: device.factory for k, device in zip(park.numbers, park.devices, strict=True)}
         picture = svg(plan, None if park.of_devices else factory_of.__getitem__, park.names)
-        # the page's policy allows no style within a document; its style sheet has this one
+        # the page's policy forbids inline styles; its style sheet contains this one
         self._put("plan", {"method": title, "svg": picture.replace(f"<style>{STYLE}</style>", "")})
 
     def _run(self) -> Row:
@@ -204,7 +202,7 @@ class Watched:
         return "not running"
 
     def _since(self) -> float | None:
-        """Return the start of the present round, from the times of files: s since 1970."""
+        """Return the start of the current round in s since 1970, from the times of files; None if unknown."""
         for name in ("ledger.jsonl", "plan.json", "park.json"):
             with contextlib.suppress(OSError):
                 return round((self.folder / name).stat().st_mtime, 1)
@@ -213,7 +211,7 @@ class Watched:
     # -- rounds -----------------------------------------------------------------------------------------------------
 
     def _read_ledger(self) -> int:
-        """Read new lines; return the number of added rounds, or −1 where the list was started again."""
+        """Read new ledger lines; return the number of added rounds, or −1 if the list was restarted."""
         anew, lines = self._ledger.read()
         if anew:
             self._begin_ledger()
@@ -224,7 +222,7 @@ class Watched:
                 if self._last is not None and line.round <= self._last.round:
                     raise SettingError(f"ledger.jsonl: round {line.round} after round {self._last.round}.")
             except SettingError as error:
-                if not anew:  # earlier lines may have been cut between two looks: the next one reads all of them
+                if not anew:  # earlier lines may have been truncated meanwhile: the next check reads all lines
                     self._ledger = Tail(self._ledger.path)
                     break
                 self._note(None, "ledger.jsonl", "file", str(error))
@@ -283,7 +281,7 @@ class Watched:
         return device if self._described is None or number < 0 else self._described.names.site("device", number)
 
     def _links(self) -> list[Row]:
-        """Return predicted and measured bytes by link: of the last round, and of all rounds."""
+        """Return rows of predicted and measured bytes by link, for the last round and for all rounds."""
         last, totals = self._last, self._totals
         priced = (last and last.priced and last.priced.bytes) or {}
         measured = (last and last.measured and last.measured.bytes) or {}
@@ -305,11 +303,11 @@ class Watched:
             with (place / "state.json").open("rb") as file:
                 data = file.read(MOST_BYTES + 1)
             if len(data) > MOST_BYTES:
-                raise ValueError("it is too large to be shown")
+                raise ValueError("it is too large for display")
             about = json.loads(data)
             self._visits = (int(about["round"]), by_device(about["receipts"]))
         except FileNotFoundError:
-            return  # a newer one has just taken its place
+            return  # a newer checkpoint has just replaced it
         except (OSError, ValueError, TypeError, LookupError, RecursionError, AttributeError) as error:
             self._faults["checkpoint"] = f"{place.name} cannot be read: {error}"
         self._stamps["checkpoint"] = place.name
@@ -385,7 +383,7 @@ class Watched:
         }  # fmt: skip
 
     def _is_busy(self, pid: int) -> bool:
-        """Return whether a process has used much of a core since the last call (Linux)."""
+        """Return whether a process has used more than a share of a core since the last call (Linux)."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
             now, used = time.monotonic(), (int(fields[11]) + int(fields[12])) / 100  # in ticks of 10 ms

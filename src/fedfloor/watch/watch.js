@@ -1,5 +1,5 @@
 "use strict";
-// Shows a run's state and what changes in it. Texts come from files that machines wrote: they are only ever set as text.
+// Shows a run's state and its changes. Texts come from files written by machines and are only inserted as text.
 (() => {
   const $ = (id) => document.getElementById(id);
   const SHOWN = 30;  // rounds in the table
@@ -33,7 +33,7 @@
   const ratio = (measured, predicted) => measured == null || !predicted ? "–" : `${(measured / predicted * 100).toFixed(1)} %`;
   const many = (number, noun, plural) => `${number.toLocaleString("en")} ${number === 1 ? noun : plural ?? noun + "s"}`;
 
-  // rows: lists of cells; a cell is a text, or [text, class]. A column in which no row has anything is left out
+  // rows: lists of cells; a cell is a text, or [text, class]. A column without any content is left out
   const table = (id, names, every, empty) => {
     const text = (cell) => String(Array.isArray(cell) ? cell[0] : cell);
     const used = names.map((_, i) => !i || every.some((row) => text(row[i]) !== "–"));
@@ -179,14 +179,14 @@
       const picture = new DOMParser().parseFromString(state.plan.svg, "image/svg+xml").documentElement;
       $("s-plan").hidden = false;
       $("plan").replaceChildren(document.importNode(picture, true));
-      $("plan").scrollLeft = ($("plan").scrollWidth - $("plan").clientWidth) / 2;  // where the cloud is
+      $("plan").scrollLeft = ($("plan").scrollWidth - $("plan").clientWidth) / 2;  // at the cloud
       mark();
     },
   };
 
   const machine = (text) => [text ?? "–", text === "dead" ? "bad" : text === "at work" ? "fine" : ""];
 
-  // outlines the plan's devices by what the records tell of them
+  // outlines the plan's devices by their records
   const mark = () => {
     const by = new Map(state.devices.map((row) => [row.name, row]));
     for (const group of $("plan").querySelectorAll("g")) {
@@ -200,7 +200,7 @@
     $("legend").textContent = ["The drawing is of the first round.", state.run.same_plan && "The last rounds had the same plan.", ...marks].filter(Boolean).join(" ");
   };
 
-  // once a second: what time changes
+  // updates times once a second
   const tick = () => {
     const run = state.run;
     if (!run.state) return;
