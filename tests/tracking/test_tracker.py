@@ -67,7 +67,7 @@ def test_a_sink_that_fails_is_said_once_and_catches_up(
     for line in lines[:2]:
         follows(line)
     assert [record.getMessage() for record in caplog.records] == [
-        "notes: [Errno 28] No space left on device. The run goes on without it."
+        "notes: [Errno 28] No space left on device. The run continues without it."
     ]
     notes.fails = False
     follows(lines[2])
@@ -86,7 +86,7 @@ def test_a_sink_that_fails_is_left_alone_for_a_while(tmp_path: Path, caplog: pyt
     assert notes.told == ["open a b"]
     follows.close("FINISHED")  # the last chance
     assert notes.told == ["open a b", "open a b"]
-    assert caplog.records[-1].getMessage().endswith(f"Once it can: fedfloor track '{folder}' --to notes")
+    assert caplog.records[-1].getMessage().endswith(f"To send them later: fedfloor track '{folder}' --to notes")
 
 
 def test_a_run_that_fails_is_shown_as_failed_and_one_that_never_began_not_at_all(

@@ -201,7 +201,9 @@ def test_a_missing_library_is_told_before_anything_is_done(
         ("compare", "tiny.toml", "--methods", "fedavg", "--out", "other", "--track", library),
         ("track", "out", "--to", library),
     ):
-        command.refused(command(*words), f"{library} is not installed. pip install 'fedfloor[tracking]' brings it.")
+        command.refused(
+            command(*words), f"{library} is not installed. Install it with pip install 'fedfloor[tracking]'."
+        )
 
 
 REFUSED = {
@@ -238,9 +240,9 @@ def test_a_server_that_is_down(command: Command, monkeypatch: pytest.MonkeyPatch
         said = command.run("--track", "mlflow")
         refused = command("track", "out", "--to", "mlflow")
     assert said.code == 0
-    assert said.err.count("The run goes on without it.") == 1
-    assert "Once it can: fedfloor track out --to mlflow" in said.err
-    assert (refused.code, refused.err[:39]) == (1, "error: mlflow could not take in " + refused.err[32:39])
+    assert said.err.count("The run continues without it.") == 1
+    assert "To send them later: fedfloor track out --to mlflow" in said.err
+    assert (refused.code, refused.err[:39]) == (1, "error: mlflow could not store " + refused.err[30:39])
     assert "secret" not in said.err + refused.err
     store = (tmp_path / "store").as_uri()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)

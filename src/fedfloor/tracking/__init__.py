@@ -1,1 +1,1 @@
-"""Copies of a run's ledger: TensorBoard, MLflow, and CSV."""
+"""Export of a run's ledger to TensorBoard, MLflow, and CSV."""

@@ -1,4 +1,4 @@
-"""A run in other programs: its description, its ledger as named numbers per round, CSV, TensorBoard and MLflow."""
+"""Export of a run: its description, its ledger as named numbers per round, CSV, TensorBoard and MLflow."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ PLAIN = ("accuracy", "loss", "train_loss", "participants", "lost", "wall_s")
 
 @dataclass(frozen=True)
 class About:
-    """A run, as its folder describes it.
+    """The description of a run from its folder.
 
     Args:
-        folder: the run's folder, whose last part names the run.
+        folder: the run's folder, whose name is the run's.
         settings: the resolved experiment, ``table.key`` → value, without provenance.
         provenance: versions, kind of CPU and the data's digest.
         classes: names of the classes, in the ledger's order.
@@ -46,17 +46,17 @@ class About:
 
     @property
     def name(self) -> str:
-        """The run's name: that of its folder, such as ``fedavg-seed0``."""
+        """The name of the run, equal to that of its folder, such as ``fedavg-seed0``."""
         return self.folder.resolve().name
 
 
 @dataclass(frozen=True)
 class Point:
-    """One round's numbers.
+    """The numbers of a round.
 
     Args:
         time_s: the end of the round, in seconds since 1970.
-        figures: name → number; those that were not measured in the round are left out.
+        figures: name → number; numbers that were not measured in the round are left out.
     """
 
     round: int
@@ -65,7 +65,7 @@ class Point:
 
 
 def about(folder: Path) -> About:
-    """Read a run's description from its folder.
+    """Return a run's description from its folder.
 
     Raises:
         SettingError: the experiment is missing or not TOML.
@@ -86,7 +86,7 @@ def about(folder: Path) -> About:
 
 
 def figures(row: Mapping[str, Any], classes: Sequence[str]) -> dict[str, float]:
-    """Return a ledger line's numbers by name.
+    """Return name → number of a ledger line.
 
     >>> line = {"accuracy": 0.5, "loss": None, "by_device": {"p50": 0.4}, "by_class": [0.5, None]}
     >>> figures(line | {"priced": {"seconds": 2.0, "bytes": {"device_edge_up": 8}}}, ["a", "b"])
@@ -106,9 +106,9 @@ def figures(row: Mapping[str, Any], classes: Sequence[str]) -> dict[str, float]:
 
 
 def points(run: About) -> list[Point]:
-    """Return a run's ledger; a half-written last line is left out.
+    """Return the points of a run's ledger, without an incomplete last line.
 
-    The ledger has the durations of rounds, not their ends: these are counted back from its last change.
+    The ledger has the durations of rounds, not their ends, which are computed backwards from its last change.
 
     Raises:
         OSError: the ledger is missing.
@@ -130,7 +130,7 @@ def points(run: About) -> list[Point]:
 
 
 def safe_round(folder: Path) -> int:
-    """Return the newest checkpoint's round, or 0: a resume never makes that round's ledger line anew."""
+    """Return the newest checkpoint's round, or 0; a resume does not repeat rounds up to it."""
     names = [path.name for path in (folder / "checkpoint").glob("round-*")]
     return max((int(name.removeprefix("round-")) for name in names), default=0)
 
@@ -142,8 +142,8 @@ LATER = ("figure:", "class:", "priced:", "info:")
 def csv_table(runs: Sequence[About]) -> str:
     """Return the ledgers of runs as one tidy CSV table, a row per run and round; missing numbers are empty cells.
 
-    Columns: :data:`FIRST`, then ``figure:NAME``, ``class:NAME``, ``priced:NAME`` and ``info:NAME`` as far as the runs
-    have them.
+    The columns are :data:`FIRST`, then ``figure:NAME``, ``class:NAME``, ``priced:NAME`` and ``info:NAME``, if any run
+    has them.
     """
     rows: list[dict[str, object]] = []
     for run, name in zip(runs, run_names([run.folder for run in runs]).values(), strict=True):
@@ -159,7 +159,7 @@ def csv_table(runs: Sequence[About]) -> str:
 
 
 def run_names(folders: Sequence[Path]) -> Mapping[Path, str]:
-    """Return a name for each run: its folder's, with as much of the path as makes it unique.
+    """Return a name for each run: its folder's name with as much of the path as is needed to make it unique.
 
     >>> list(run_names([Path("/r/a/fedavg-seed0"), Path("/r/b/fedavg-seed0")]).values())
     ['a/fedavg-seed0', 'b/fedavg-seed0']
@@ -178,35 +178,37 @@ LIVE = ("tensorboard", "mlflow")
 
 
 class Sink(Protocol):
-    """Shows a ledger elsewhere. Its exceptions never reach the training."""
+    """A target of a ledger's export; its exceptions do not affect training."""
 
     def open(self, run: About) -> str:
-        """Begin, or continue from an earlier start of the run; return the place.
+        """Begin the export, or continue an earlier one of the same run; return its location.
 
-        A sink that failed is opened again; after every opening all rounds are sent from the first one on.
+        A sink that failed is opened again; after every opening all rounds are sent, beginning with the first.
         """
         ...
 
     def send(self, new: Sequence[Point]) -> None:
-        """Take rounds in; rounds already stored must not appear twice."""
+        """Store rounds, without duplicates of rounds already stored."""
         ...
 
     def close(self, status: str, files: Sequence[Path]) -> None:
-        """End with status ``"FINISHED"``, ``"FAILED"`` or ``"KILLED"``; ``files`` are the run's results."""
+        """End the export with status ``"FINISHED"``, ``"FAILED"`` or ``"KILLED"``; ``files`` are the run's results."""
         ...
 
 
 def check(kinds: Iterable[str], option: str = "--track") -> None:
-    """Check that these sinks exist and that their libraries are installed, without importing them.
+    """Check that sinks exist and that their libraries are installed, without importing them.
 
     Raises:
-        SettingError: an unknown sink, or a missing library.
+        SettingError: a sink is unknown, or its library is missing.
     """
     for kind in kinds:
         if kind not in LIVE:
             raise unknown(option, kind, LIVE)
         if importlib.util.find_spec(kind) is None:
-            raise SettingError(f"{option} {kind}: {kind} is not installed. pip install 'fedfloor[tracking]' brings it.")
+            raise SettingError(
+                f"{option} {kind}: {kind} is not installed. Install it with pip install 'fedfloor[tracking]'."
+            )
 
 
 def make(kind: str, place: Path) -> Sink:
@@ -220,10 +222,10 @@ OURS = "events.out.tfevents.*.fedfloor"
 
 
 class TensorBoard:
-    """Writes an event file, a new one at every start; each holds the whole ledger and withdraws older ones' points.
+    """A sink that writes a new event file at every start, which holds the whole ledger and replaces older points.
 
-    Older files are deleted but for the last, which a running TensorBoard may still read. Records are written by this
-    thread: TensorBoard's own writer starts another, and a process with several threads cannot be forked for ranks.
+    Older files except the last, which a running TensorBoard may still read, are deleted. Records are written by this
+    thread, as TensorBoard's own writer starts another, and a process with several threads cannot be forked for ranks.
     """
 
     def __init__(self, place: Path) -> None:
@@ -231,14 +233,14 @@ class TensorBoard:
         self.path = place
 
     def open(self, run: About) -> str:  # noqa: ARG002
-        """Begin a new event file."""
+        """Begin a new event file; return its folder."""
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 
         self.place.mkdir(parents=True, exist_ok=True)
         older = sorted(self.place.glob(OURS))[:-1]
         self.path = self.place / f"events.out.tfevents.{time.time_ns():020d}.fedfloor"
         now = time.time()
-        start = SessionLog(status=SessionLog.START)  # with step 0: forget all points of this run
+        start = SessionLog(status=SessionLog.START)  # with step 0 it discards all points of this run
         _append(
             self.path, [Event(wall_time=now, file_version="brain.Event:2"), Event(wall_time=now, session_log=start)]
         )
@@ -258,7 +260,7 @@ class TensorBoard:
         _append(self.path, events)
 
     def close(self, status: str, files: Sequence[Path]) -> None:
-        """No action: every round is in the file already."""
+        """Do nothing, as every round is in the file already."""
 
 
 def _append(path: Path, events: Sequence[object]) -> None:
@@ -275,8 +277,8 @@ log = logging.getLogger(__name__)
 NOTE = "tracking.json"
 METRICS, PARAMS = 1000, 100  # MLflow's limits for one request
 PARAM_LENGTH = 6000
-# Defaults where the environment sets nothing: a folder may be a store, a server that is down costs seconds and not
-# minutes, nothing is printed between our lines, and no usage is reported.
+# Defaults for unset environment variables: folders are allowed as stores, an unreachable server costs seconds instead
+# of minutes, MLflow prints nothing, and no usage is reported.
 DEFAULTS = {
     "MLFLOW_ALLOW_FILE_STORE": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -287,7 +289,7 @@ DEFAULTS = {
 
 
 class Mlflow:
-    """Logs to the store at ``MLFLOW_TRACKING_URI``, one MLflow run per run; its id is kept in the run's folder."""
+    """A sink that logs to ``MLFLOW_TRACKING_URI``, one MLflow run per run, whose id is stored in the run's folder."""
 
     def __init__(self) -> None:
         self.client: Any = None
@@ -295,11 +297,11 @@ class Mlflow:
         self.held: set[tuple[str, int]] = set()
 
     def open(self, run: About) -> str:
-        """Find the run's MLflow run or make one; read the points it holds."""
+        """Find or create the run's MLflow run, and read its points; return its location."""
         with defaults():
             os.environ.setdefault(
                 "JE_ARROW_MALLOC_CONF", "background_thread:false"
-            )  # its thread would keep ranks from being forked
+            )  # its thread would prevent the forking of ranks
             from mlflow import MlflowClient
             from mlflow.entities import Param
 
@@ -324,7 +326,7 @@ class Mlflow:
         return f"{public(uri)}, run {self.run_id}"
 
     def send(self, new: Sequence[Point]) -> None:
-        """Log the metrics that the MLflow run does not hold yet."""
+        """Log the metrics that are not yet in the MLflow run."""
         from mlflow.entities import Metric
 
         metrics = [
@@ -348,9 +350,9 @@ class Mlflow:
 
 
 def tracking_uri() -> str:
-    """Return the place of MLflow's runs: ``MLFLOW_TRACKING_URI``, otherwise MLflow's own default if that works.
+    """Return the location of MLflow's runs: ``MLFLOW_TRACKING_URI``, or MLflow's own default if it is usable.
 
-    Without SQLAlchemy, which ``mlflow-skinny`` does not bring, that default (a database) does not: then ``./mlruns``.
+    That default, a database, needs SQLAlchemy, which ``mlflow-skinny`` lacks; without it the location is ``./mlruns``.
     """
     given = os.environ.get("MLFLOW_TRACKING_URI", "")
     if not given and importlib.util.find_spec("sqlalchemy") is not None:
@@ -363,14 +365,14 @@ def tracking_uri() -> str:
 
 
 def public(uri: str) -> str:
-    """Leave out a user's name and password: the run's folder may become public."""
+    """Return a URI without user name and password, as the run's folder may become public."""
     parts = urlsplit(uri)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else uri
 
 
 @contextlib.contextmanager
 def defaults() -> Iterator[None]:
-    """Set :data:`DEFAULTS` where the environment does not set them."""
+    """Set the variables of :data:`DEFAULTS` that are unset in the environment."""
     added = {name: value for name, value in DEFAULTS.items() if name not in os.environ}
     os.environ.update(added)
     try:
@@ -387,7 +389,7 @@ def _stored_ids(folder: Path) -> dict[str, str]:
 
 
 def _find(client: Any, run_id: str | None) -> Any:
-    """Return an MLflow run, or None where it does not exist or its owner has deleted it."""
+    """Return an MLflow run, or None if it does not exist or was deleted."""
     from mlflow.exceptions import MlflowException
 
     if run_id is None:
@@ -422,7 +424,7 @@ def _held(client: Any, run: Any) -> set[tuple[str, int]]:
 
 
 def _key(name: str) -> str:
-    """Return a metric's name in MLflow; an invalid name is changed, and kept unique by its hash.
+    """Return a metric's name in MLflow; an invalid name is changed and made unique by a hash.
 
     >>> _key("class/A"), _key("class/a+b"), _key("class/a/b")
     ('class/A', 'class/a_b-300273', 'class/a_b-c14cdd')

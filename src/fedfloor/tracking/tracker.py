@@ -1,4 +1,4 @@
-"""Sinks that follow a running run, and ledgers replayed into them afterwards."""
+"""Export of a run to sinks, during the run or afterwards."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from fedfloor.errors import FedfloorError, RunError
 from fedfloor.runs.folder import owned
 from fedfloor.tracking.sinks import Point, Sink, about, check, figures, make, points, safe_round
 
-if TYPE_CHECKING:  # it brings PyTorch, which takes seconds
+if TYPE_CHECKING:  # it imports PyTorch, which takes seconds
     from fedfloor.runs.ledger import Follow, Line
 
 log = logging.getLogger(__name__)
 
-RETRY_S = 60.0  # until a sink that failed is tried again,
-PATIENCE = 20.0  # and after so many times as long as it took to fail: one that hangs costs a twentieth at most
+RETRY_S = 60.0  # wait before a failed sink is retried,
+PATIENCE = 20.0  # at least this multiple of the duration of the failure, so that a slow sink costs at most a twentieth
 FILES = ("experiment.toml", "model.safetensors", "report.html")
 
 
 class Tracker:
-    """Sends one run's ledger to one sink; a failure of the sink does not stop the run.
+    """A process step that sends a run's ledger to a sink; a failure of the sink does not stop the run.
 
-    A round is sent once a checkpoint covers it: a resume cuts the ledger to the checkpoint and makes later lines anew,
-    so that a sink is never ahead of the ledger. The sink is opened with the first line, when the run's processes have
-    been started: a library that starts threads or takes seconds to import keeps no run from starting.
+    A round is sent when a checkpoint covers it, as a resume truncates the ledger to the checkpoint and repeats later
+    rounds. The sink is opened with the first line, after the start of the run's processes, so that a library that
+    starts threads or takes seconds to import does not interfere with the start.
     """
 
     def __init__(self, kind: str, folder: Path, sink: Sink) -> None:
@@ -44,7 +44,7 @@ class Tracker:
         self.again_at = -math.inf
 
     def __call__(self, line: Line) -> None:
-        """Take a new line in."""
+        """Send the rounds that checkpoints cover, after a new ledger line."""
         self.began = True
         if self.opened:
             self._try(lambda: self._add(line))
@@ -52,7 +52,7 @@ class Tracker:
             self._try(self._send)
 
     def close(self, status: str) -> None:
-        """Send the rest and end; log the command that sends the rounds missed by a failed sink."""
+        """Send the remaining rounds and end; log the command that sends rounds missed because of failures."""
 
         def end() -> None:
             self._send()
@@ -61,7 +61,7 @@ class Tracker:
         self._try(end)
         if self.problem:
             log.warning(
-                "%s did not get all of %s. Once it can: fedfloor track %s --to %s",
+                "%s did not receive all rounds of %s. To send them later: fedfloor track %s --to %s",
                 self.kind, self.folder, shlex.quote(str(self.folder)), self.kind,
             )  # fmt: skip
 
@@ -70,12 +70,12 @@ class Tracker:
         try:
             action()
             self.problem = ""
-        except Exception as error:  # of any kind: the training is worth more
+        except Exception as error:  # no error of a sink may stop the training
             now = time.monotonic()
             self.opened, self.again_at = False, now + max(RETRY_S, PATIENCE * (now - began))
             self.problem = reason(error)
             if not self.warned:
-                log.warning("%s: %s. The run goes on without it.", self.kind, self.problem)
+                log.warning("%s: %s. The run continues without it.", self.kind, self.problem)
             self.warned = True
 
     def _add(self, line: Line) -> None:
@@ -96,7 +96,7 @@ class Tracker:
 
 @contextlib.contextmanager
 def follow(folder: Path | str, kinds: Sequence[str]) -> Iterator[Follow]:
-    """Send the run in ``folder`` to sinks while the body runs; yields the function that takes its ledger lines.
+    """Send the run in ``folder`` to sinks while the body runs; yield a function to be called with its ledger lines.
 
     ``with follow("runs/a", ["tensorboard"]) as record: fedfloor.run(experiment, "runs/a", report=record)``
 
@@ -104,7 +104,7 @@ def follow(folder: Path | str, kinds: Sequence[str]) -> Iterator[Follow]:
         folder: the run's folder; it need not exist yet.
 
     Raises:
-        SettingError: an unknown sink, or its library is not installed.
+        SettingError: a sink is unknown, or its library is not installed.
     """
     check(kinds)
     folder = Path(folder)
@@ -112,7 +112,7 @@ def follow(folder: Path | str, kinds: Sequence[str]) -> Iterator[Follow]:
     if kinds:
         from fedfloor.runs.launch import is_first
 
-        if is_first():  # of several ranks only the first sends
+        if is_first():  # only the first of several ranks sends
             trackers = [Tracker(kind, folder, make(kind, folder)) for kind in dict.fromkeys(kinds)]
 
     def record(line: Line) -> None:
@@ -132,13 +132,13 @@ def follow(folder: Path | str, kinds: Sequence[str]) -> Iterator[Follow]:
 
 
 def replay(folder: Path, kind: str, place: Path | None = None) -> tuple[int, str]:
-    """Send the ledger of a finished or stopped run to a sink; return the number of rounds, and their place.
+    """Send the ledger of a finished or stopped run to a sink; return the number of rounds, and their location.
 
     Args:
-        place: folder for event files; the run's own where it is left out.
+        place: folder for event files; default: in the run's folder.
 
     Raises:
-        SettingError: another process works in the run's folder.
+        SettingError: another process is using the run's folder.
         RunError: the sink fails.
     """
     sink = make(kind, place or folder)
@@ -154,7 +154,7 @@ def replay(folder: Path, kind: str, place: Path | None = None) -> tuple[int, str
         except FedfloorError:
             raise
         except Exception as error:
-            raise RunError(f"{kind} could not take in {folder}: {reason(error)}.") from error
+            raise RunError(f"{kind} could not store {folder}: {reason(error)}.") from error
     return len(ready), where
 
 
