@@ -190,9 +190,9 @@ def test_new_run_predict_and_export(command: Command, caplog: pytest.LogCaptureF
     assert "'material' holds a few texts: a sensor for each (one-hot); in an order: --set" in said.err
     text = (command.folder / "p.toml").read_text()
     assert 'material = "one-hot"' in text
-    ran = command("run", "p.toml", "--ranks", "1", "--out", "out", "--set", "rounds=8", *PLAIN)
+    ran = command("run", "p.toml", "--ranks", "1", "--out", "out", "--set", "rounds=84", *PLAIN)
     assert ran.code == 0, ran.err
-    assert command("run", "p.toml", "--ranks", "1", "--out", "out", "--set", "rounds=8", *PLAIN, "--resume").code == 0
+    assert command("run", "p.toml", "--ranks", "1", "--out", "out", "--set", "rounds=84", *PLAIN, "--resume").code == 0
     answer = command("predict", "out", "p.csv", "--json")
     assert answer.code == 0, answer.err
     right = [one["predicted"] == one["label"] for one in answer.document["rows"]]
