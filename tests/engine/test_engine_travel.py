@@ -24,6 +24,7 @@ CODECS = {"travel": [{"kind": "top-k", "share": 0.05}, "int8"], "travel_down": "
 REFUSED = {
     **dict.fromkeys(("ifca", "flhc"), "may have several models"),
     "local": "no models travel",
+    "boosting": "does not belong to the next",
 }  # fmt: skip
 
 

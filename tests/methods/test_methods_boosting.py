@@ -170,6 +170,21 @@ def test_a_forest_of_any_numbers_gives_outputs_and_sums(number: float) -> None:
     assert torch.autograd.grad(loss, [forest.sums])[0].shape == forest.sums.shape
 
 
+def test_a_message_for_another_forest_is_refused() -> None:
+    forest = adapted(Histograms(trees=2, depth=2, bins=4), 2, 1)
+    for other in (Histograms(trees=9, depth=2, bins=4), Histograms(trees=2, depth=2, bins=8)):
+        with pytest.raises(SettingError, match="has other trees, depth or bins"):
+            other.loss(forest, torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64), Visit(None, {}))
+
+
+def test_sums_that_noise_has_changed_throw_no_output_far(tmp_path: Path) -> None:
+    noise = {"attackers": {"kind": "gaussian", "deviation": 0.02, "share": 0.25}}
+    path = table(tmp_path)
+    done = run(asked(path, data={"task": "regression"}, faults=noise, deploy={"simulate": True}), tmp_path / "out")
+    assert value(done) < 1.8  # the deviation of the label
+    assert all(line.train_loss is None or line.train_loss > 0 for line in done.lines)
+
+
 def test_windows_are_described_by_five_numbers_of_each_sensor() -> None:
     window = torch.tensor([[[1.0, 2.0, 6.0]]])
     assert Forest((1, 3), 2).features(window).tolist() == [[3.0, pytest.approx((14 / 3) ** 0.5), 1.0, 6.0, 6.0]]
@@ -212,12 +227,22 @@ def test_it_learns_classes_numbers_and_quantiles(tmp_path: Path) -> None:
         ({"methods": {"boosting": {"trees": 10, "depth": 9}}}, "depth = 9"),
         ({"methods": {"boosting": {"trees": 10, "rate": 0.0}}}, "rate = 0"),
         ({"method": {"name": "boosting", "objective": "plain"}}, "leave it out"),
+        ({"method": {"name": "boosting", "travel": {"kind": "sign"}}}, "does not belong to the next"),
+        ({"evaluate": {"finetune": {"epochs": 1}}}, "evaluate.finetune with method 'boosting'"),
+        ({"methods": {"boosting": {"trees": 10**9}}}, "memory"),
         ({"data": {"task": {"kind": "reconstruction", "normal": "low"}}}, "it neither forecasts nor reconstructs"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(tmp_path: Path, more: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingError, match=words):
         run(asked(table(tmp_path, "classification"), **more), tmp_path / "out")
+
+
+def test_trees_begin_with_none(tmp_path: Path) -> None:
+    path = table(tmp_path, "classification")
+    run(asked(path, 8), tmp_path / "first")
+    with pytest.raises(SettingError, match=r"model\.init_from with method 'boosting'"):
+        run(asked(path, 8, model={"init_from": str(tmp_path / "first")}), tmp_path / "second")
 
 
 def test_rounds_that_complete_no_tree_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

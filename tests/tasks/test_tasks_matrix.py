@@ -63,6 +63,8 @@ def refused(name: str, kind: str, parts: dict[str, Any], settings: dict[str, Any
         reasons.append(f"method 'hfedms': its devices keep features by class, and data.task is '{kind}'")
     if TRAVEL & parts.keys():
         reasons.append({"local": "no models travel", "ifca": "several models", "flhc": "several models"}.get(name))
+    if name == "boosting" and "travel" in parts:  # both that are tried keep an error
+        reasons.append("the error that a device keeps from one visit does not belong to the next")
     return "|".join(filter(None, reasons)) or None
 
 

@@ -93,12 +93,17 @@ def measure(settings: CloudSettings, repeats: int = 15, say: Callable[[str], Non
 
 
 def check_open(method: ConfiguredMethod) -> None:
-    """Raise SettingError if the experiment protects updates by privacy or secure sums."""
+    """Raise SettingError if the experiment protects updates by privacy or secure sums, or trains no network."""
     protected = privacy.mechanism(method.parts) or privacy.distributed(method.parts) or privacy.by_visits(method)
     if protected or codecs.secure(method.parts.travel or ""):
         raise SettingError(
             "the experiment keeps devices' updates private, which those of measured visits would not be. Provision the "
             "park for an experiment without method.travel = 'secure-sum' and private parts to measure its network."
+        )
+    if method.needs.objective:
+        raise SettingError(
+            f"measured visits train a network and its classifier, and method '{method.name}' has neither. Provision "
+            "the park for an experiment with method 'fedavg' to measure its network."
         )
 
 

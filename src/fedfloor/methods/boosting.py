@@ -11,10 +11,10 @@ import numpy as np
 from fedfloor.errors import SettingError, require
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
 from fedfloor.methods.fedavg import visiting
-from fedfloor.parts.histograms import Histograms
+from fedfloor.parts.histograms import FARTHEST, Histograms
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.work import WorkSettings
-from fedfloor.plan.nodes import Node
+from fedfloor.plan.nodes import WHOLE, Node
 from fedfloor.plan.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 log = logging.getLogger(__name__)
-WHOLE = WorkSettings(epochs=1, batch_size=2**31 - 1, lr=1.0)  # a step with all samples of a device
+STEP = WorkSettings(epochs=1, batch_size=WHOLE, lr=1.0)
 REFINING = 4  # rounds that refine the bins until all hold about the same number of samples
 
 
@@ -59,7 +59,7 @@ class Boosting(Method):
         depth: D, the number of levels of a tree.
         bins: B, the number of bins of each feature.
         rate: η, the learning rate.
-        ridge: λ, in units of h.
+        ridge: λ, in units of h, where all devices answer.
     """
 
     title = "boosted trees"
@@ -95,7 +95,7 @@ class Boosting(Method):
         return State(view.start, {"layout": dict(view.layout), "samples": int(view.sizes.sum()), "last": view.rounds})
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
-        return visiting(self, WHOLE, view, list(view.devices))
+        return visiting(self, STEP, view, list(view.devices))
 
     def absorb(self, state: State, outcome: Outcome) -> State:
         import torch
@@ -106,6 +106,8 @@ class Boosting(Method):
         old = state.packet["w"].double().cpu().numpy().copy()
         model = {name: old[first:last] for name, (first, last) in layout.items()}
         model["sums"][:] = -outcome.packet["w"][slice(*layout["sums"])].double().cpu().numpy()
+        halves = model["sums"].reshape(-1, 2, len(model["base"]))  # noise and codecs break h ≥ |g|/3
+        halves[:, 1] = np.maximum(halves[:, 1], np.abs(halves[:, 0]) / FARTHEST)
         done = int(state.notes.get("rounds", 0))
         if not done and state.notes["last"] < REFINING + self.depth:
             log.warning("rounds = %d: a tree is complete after %d.", state.notes["last"], REFINING + self.depth)

@@ -278,10 +278,12 @@ class ConfiguredMethod(Method):
                 f"method.travel = 'secure-sum' with method '{self.name}', which may have several models: a sum over "
                 "a cohort's few devices reveals more than a sum over all. Choose a method with one model."
             )
-        if self.method.needs.cohorts and any(codec.feedback for codec in codecs.chain(self.parts.travel or "")):
+        needs = self.method.needs
+        if (needs.cohorts or needs.objective) and any(one.feedback for one in codecs.chain(self.parts.travel or "")):
+            why = "may have several models" if needs.cohorts else "sends other sums in each round"
             raise SettingError(
-                f"method.travel with method '{self.name}', which may have several models: the error that a device "
-                "keeps from one model would be added to another's change. Choose 'int8' or a codec without feedback."
+                f"method.travel with method '{self.name}', which {why}: the error that a device keeps from one visit "
+                "does not belong to the next. Choose 'int8' or a codec without feedback."
             )
 
     def _coded(self, node: Node) -> Node:

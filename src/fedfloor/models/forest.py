@@ -36,7 +36,7 @@ class Forest(nn.Module):
         grows: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
-        features = 5 * shape[0] if len(shape) == 2 else prod(shape)
+        features = described(shape)
         self.windows = len(shape) == 2
         self.register_buffer("level", torch.arange(trees * depth).view(trees, depth), persistent=False)
         self.sums = nn.Parameter(torch.zeros(2 ** (depth - 1), features, bins, 2 * outputs), requires_grad=grows)
@@ -70,6 +70,11 @@ class Forest(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs of all trees, [n, K]."""
         return self.outputs(self.features(x))
+
+
+def described(shape: tuple[int, ...]) -> int:
+    """Return the number of features of samples of a shape."""
+    return 5 * shape[0] if len(shape) == 2 else prod(shape)
 
 
 def _fixed(values: Tensor) -> nn.Parameter:

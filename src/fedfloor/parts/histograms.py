@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedfloor.errors import SettingError, require
+from fedfloor.machine import require_memory
 from fedfloor.parts.objective import Objective, Visit, mean_loss
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from fedfloor.models.forest import Forest
 
+NUMBERS = 1 << 22  # in one addition to the sums
 FARTHEST = 3.0  # greatest change of an output in a step, in standard deviations or log-odds
 
 
@@ -37,13 +39,14 @@ class Histograms(Objective):
     def __post_init__(self) -> None:
         require(self.trees >= 1, "trees", self.trees, "a whole number of at least 1")
         require(1 <= self.depth <= 8, "depth", self.depth, "a whole number from 1 to 8")
-        require(2 <= self.bins <= 256, "bins", self.bins, "a whole number from 2 to 256")
+        require(4 <= self.bins <= 256, "bins", self.bins, "a whole number from 4 to 256")
 
     def adapt(
         self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
     ) -> tuple[nn.Module, str | None]:
         """Return the forest, which replaces the experiment's network."""
-        from fedfloor.models.forest import Forest
+        from fedfloor.models.forest import Forest, described
+        from fedfloor.models.network import COPIES
         from fedfloor.tasks.residual import FromLast, Residual
 
         if isinstance(module, (FromLast, Residual)):
@@ -51,40 +54,48 @@ class Histograms(Objective):
                 "method 'boosting' predicts classes and numbers: it neither forecasts nor reconstructs. Choose another "
                 "method, or another task."
             )
+        features = described(shape)
+        numbers = self.trees * 2**self.depth * classes + 2**self.depth * features * self.bins * classes
+        setting = f"methods.boosting with {self.trees} trees of depth {self.depth} and {self.bins} bins"
+        require_memory(setting, COPIES * 4 * numbers, "Take fewer of them.")
         return Forest(shape, classes, self.trees, self.depth, self.bins, grows=True), None
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
-        """Return (the loss linear in the sums [], outputs [n, K])."""
+        """Return (the task's mean loss [] with the gradient of the linear one, outputs [n, K])."""
         import torch
 
         forest: Forest = module  # type: ignore[assignment]
+        if (*forest.threshold.shape, forest.edges.shape[1] + 1) != (self.trees, self.depth, self.bins):
+            raise SettingError("objective histograms: the forest has other trees, depth or bins than the objective.")
         with torch.no_grad():
             features = forest.features(x)
             tree = int(forest.progress.nan_to_num().clamp(0, self.trees * self.depth - 1)) // self.depth
             node = forest.leaves(features, slice(tree, tree + 1))
             out = forest.outputs(features, slice(0, max(1, tree)))
-        derivatives = self._derivatives(out, y, visit)
+        mean, derivatives = self._derivatives(out, y, visit)
         with torch.no_grad():
-            bins = torch.searchsorted(forest.edges, features.T.contiguous()).T  # [n, features]
-            column = torch.arange(features.shape[1], device=x.device)
-            place = (node * features.shape[1] + column) * self.bins + bins
-            each = derivatives[:, None].expand(-1, features.shape[1], -1)
-            sums = torch.zeros_like(forest.sums).flatten(0, 2)
-            sums.index_add_(0, place.flatten(), each.flatten(0, 1))
-        return (forest.sums.flatten(0, 2) * sums).sum(), out
+            sums, column = torch.zeros_like(forest.sums).flatten(0, 2), torch.arange(features.shape[1], device=x.device)
+            at_once = max(1, NUMBERS // (features.shape[1] * derivatives.shape[1]))
+            for rows in zip(*(part.split(at_once) for part in (features, node, derivatives)), strict=True):
+                bins = torch.searchsorted(forest.edges, rows[0].T.contiguous()).T  # [rows, features]
+                place = (rows[1] * len(column) + column) * self.bins + bins
+                sums.index_add_(0, place.flatten(), rows[2].repeat_interleave(len(column), 0))
+        linear = (forest.sums.flatten(0, 2) * sums).sum()
+        return mean + (linear - linear.detach()), out
 
     @staticmethod
-    def _derivatives(out: Tensor, y: Tensor, visit: Visit) -> Tensor:
-        """Return g and h of each sample, divided by the number of samples, [n, 2K]."""
+    def _derivatives(out: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
+        """Return the mean loss [], and g and h of each sample, divided by the number of samples, [n, 2K]."""
         import torch
 
         with torch.enable_grad():
             out = out.detach().requires_grad_()
-            (first,) = torch.autograd.grad(mean_loss(out, y, visit), out, create_graph=True)
+            mean = mean_loss(out, y, visit)
+            (first,) = torch.autograd.grad(mean, out, create_graph=True)
             second = torch.zeros_like(first)
             for k in range(out.shape[1]) if first.requires_grad else ():
                 (row,) = torch.autograd.grad(first[:, k].sum(), out, retain_graph=True, allow_unused=True)
                 if row is not None:
                     second[:, k] = row[:, k]
         first = first.detach()
-        return torch.cat([first, torch.maximum(second.detach(), first.abs() / FARTHEST)], 1)
+        return mean.detach(), torch.cat([first, torch.maximum(second.detach(), first.abs() / FARTHEST)], 1)

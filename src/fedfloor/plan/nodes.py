@@ -19,6 +19,7 @@ KEEP = "keep"  # the rule of a Parallel whose branches keep a model each
 
 TRAVEL = ("travel", "travel_down")  # fields of a work that do not affect training; a Parallel has them, too
 BUT = "all but "
+WHOLE = 2**31 - 1  # batch_size of work that takes all samples of a device at once
 ARRIVED = "arrived"  # value of ``sends`` for a visit that trains a model beside the arrived one
 FORWARD = 1 / 3  # share of a training pass: the backward pass takes about twice the cycles of the forward pass
 

@@ -11,6 +11,7 @@ from fedfloor.plan.nodes import (
     ARRIVED,
     KEEP,
     MODEL,
+    WHOLE,
     Broadcast,
     Node,
     Parallel,
@@ -45,7 +46,8 @@ def work_words(work: Work) -> str:
     '1 epoch, b 32, η 0.01, up coded by sign'
     """
     length = count(work.steps, "step") if work.steps is not None else count(work.epochs or 0, "epoch")
-    parts = [length, f"b {work.batch_size}", f"η {work.rate:.4g}"]
+    batch = "all samples at once" if work.batch_size == WHOLE else f"b {work.batch_size}"
+    parts = [length, batch, f"η {work.rate:.4g}"]
     if work.optimizer != "sgd":
         own = [f"{name} {value:.4g}" for name, value in _adam_numbers(work)]
         parts.append(ADAMS[work.optimizer] + (f" ({', '.join(own)})" if own else ""))

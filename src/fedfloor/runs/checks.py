@@ -138,6 +138,9 @@ def method_fits(experiment: Experiment, method: ConfiguredMethod, park: Park, *,
     evaluate, name = experiment.evaluate, experiment.method.name
     if live and evaluate.coverage:
         raise SettingError("evaluate.coverage counts samples by class, and real devices keep theirs. Leave it out.")
+    if method.needs.objective and (evaluate.finetune is not None or experiment.model.init_from is not None):
+        setting = "model.init_from" if evaluate.finetune is None else "evaluate.finetune"
+        raise SettingError(f"{setting} with method '{name}', which builds a model of its own: leave it out.")
     if evaluate.finetune is not None and (live or experiment.decide.asked):
         raise SettingError(
             "evaluate.finetune trains every device's model before it is evaluated: it is for simulations without "

@@ -280,7 +280,7 @@ def work(experiment: Experiment, park: Park) -> tuple[WorkSettings, WorkSettings
         epochs[at] += times * (visit.work.epochs or 0)
         steps[at] += times * visit.work.batches(held)
         seen += times * round(visit.work.passes(held) * held)
-    batch = visits[0][0].work.batch_size
+    batch = min(visits[0][0].work.batch_size, base.batch_size or DEFAULTS.batch_size or 1)
     if any(visit.work.steps is not None for visit, _ in visits):
         local = replace(base, epochs=None, steps=_at_least_one(steps.total() / len(steps)))
         return local, replace(base, epochs=None, steps=_at_least_one(seen / batch))
