@@ -137,5 +137,5 @@ def test_columns_that_are_none_are_refused_before_any_device_is_asked(tmp_path: 
     text = written(tmp_path, "regime").read_text().replace("'speed'", "'sped'")
     (tmp_path / "wrong.toml").write_text(text)
     what = config.read(tmp_path / "wrong.toml", [])
-    with pytest.raises(SettingError, match="'sped' is no sensor"):
+    with pytest.raises(SettingError, match="'sped' is not a sensor"):
         facts_of.of(what, load_data(what))

@@ -182,7 +182,7 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     table = catalog.find("fedsr-table2")
     with pytest.raises(SettingError, match=r"--only fedrs: no cell of fedsr-table2 .* Did you mean 'fedsr'\?"):
         work.plan(table, "fedrs", 1.0, [0], tmp_path)
-    with pytest.raises(SettingError, match="--seeds 1,1: give each once"):
+    with pytest.raises(SettingError, match="--seeds 1,1: give at least one entry, and each only once"):
         work.plan(table, "", 1.0, [1, 1], tmp_path)
 
 

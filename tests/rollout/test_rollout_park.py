@@ -119,7 +119,7 @@ def test_an_older_release_that_is_sent_again_is_refused(park: Park) -> None:
     assert _delivered(park, first)["d0"] == ("serving", 1, None)
     assert released(park, 2, "d0")["d0"] == ("serving", 2, None)
     delivery.deliver(first, ["d0"], 1.0)
-    assert until(lambda: "replayed: it is entry 4 of the journal; 5 came before." in park.log("d0"), WAIT_S)
+    assert until(lambda: "replayed: it is entry 4 of the journal, not after 5." in park.log("d0"), WAIT_S)
     assert seen(park, "d0", wait_s=1)["d0"]["runs"] == 2
 
 

@@ -183,7 +183,7 @@ def test_a_detector_takes_the_labels_of_its_training_table(tmp_path: Path) -> No
 def test_a_method_that_trains_nothing_has_no_references() -> None:
     what = checked(Experiment, {"data": {"name": "machines", "task": "reconstruction"}, "park": {"devices": 4},
                                 "model": {"name": "monitor"}, "method": {"name": "pca"}}, "")  # fmt: skip
-    with pytest.raises(SettingError, match=r"method .pca. trains nothing, .* --set method.name=fedavg"):
+    with pytest.raises(SettingError, match=r"method .pca. does not train, .* --set method.name=fedavg"):
         of_run(what, Path("run"))
 
 
