@@ -144,7 +144,7 @@ def test_predictions_and_figures_go_by_the_threshold(run: Command) -> None:
     evaluation = json.loads((run.folder / "out/evaluation.json").read_text())["decide"]
     assert evaluation["decided"] == measured(decided == positive, y == positive)
     assert evaluation["likeliest"] == measured(trained.outputs(x)[1].numpy().argmax(1) == positive, y == positive)
-    assert "decision: 'A' where its probability is at least" in run("predict", "out", "test.npz").out
+    assert "decision: 'A' if its probability is at least" in run("predict", "out", "test.npz").out
 
 
 def test_the_closing_note_and_the_report_tell_the_samples_apart(run: Command) -> None:

@@ -78,7 +78,7 @@ def test_the_simulations_figures_and_shared_bits_and_nothing_of_the_devices_own_
             assert np.array_equal(here[name], there[name]), name
     if method != "fedbn":  # whose part is empty on a network without normalisation
         assert_kept(tmp_path, read, [payload for _, payload in park.broker.said])
-        with pytest.raises(SettingError, match="on that machine alone"):
+        with pytest.raises(SettingError, match="only on that machine"):
             model_file(tmp_path / "live", device="2")
         shutil.copytree(tmp_path / "device-2/memory", tmp_path / "live/memory")  # as on the device's machine
         x = np.random.default_rng(0).integers(0, 256, (3, 1, 28, 28), np.uint8)

@@ -143,7 +143,7 @@ def test_an_edge_that_names_other_devices_than_those_that_trained_is_refused(tmp
         blobs = [b"", f'{{"0": {named}}}'.encode(), zeros.tobytes()]
         with pytest.raises(RefusedError, match="not those of the branches"):
             check_sums(twin.made, blobs, wanted)
-    with pytest.raises(RefusedError, match="bytes came"):
+    with pytest.raises(RefusedError, match="bytes arrived"):
         check_sums(one.made, [b"", b'{"0": [4, 5]}', b"\0" * 16], {4, 5})
 
 
