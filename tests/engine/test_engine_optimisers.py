@@ -274,7 +274,7 @@ def test_what_reads_gradients_off_the_way_is_refused(
     Job(method(name, parts, work={"momentum": 0.5}), park(), rounds=1, folder=tmp_path).run()
 
 
-SGD_ONLY = ("scaffold", "qffl", "apfl")
+SGD_ONLY = ("scaffold", "qffl", "apfl", "boosting")
 
 
 @pytest.mark.parametrize("name", [one for one in METHODS if one not in SGD_ONLY])

@@ -81,7 +81,7 @@ def test_groups_are_random_where_nobody_says_what_it_holds() -> None:
 def test_a_park_too_small_for_its_share_is_refused_and_few_that_may_take_part_are_not() -> None:
     rng = np.random.default_rng(0)
     of, three = HFedMS(share=0.3), View(1, 10, np.full(3, 50), np.zeros(3, np.int32), {}, census=np.ones((3, 4)))
-    with pytest.raises(SettingError, match=r"0\.3 of 3 groups is less than one group.*at least 0\.3334 here"):
+    with pytest.raises(SettingError, match=r"0\.3 of 3 groups is less than one group.*Set at least 0\.3334"):
         of.plan(State({}), three, rng)
     asleep = replace(view(1), invited=[4, 9, 17])
     assert [len(one) for one in chains(of.plan(State({}), asleep, rng))] == [1]
@@ -197,7 +197,7 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], match: str)
 
 
 def test_a_share_of_the_groups_that_is_less_than_one_is_refused() -> None:
-    with pytest.raises(SettingError, match=r"0\.05 of 10 groups is less than one group.*Raise it"):
+    with pytest.raises(SettingError, match=r"0\.05 of 10 groups is less than one group.*Set at least 0\.1"):
         planned(HFedMS(share=0.05), 1)
 
 

@@ -129,7 +129,7 @@ def reason_of_parts(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
         return "to travel beside the model"
     own = per_sample or kind.get("objective", "variates") == "variates"
     if name == "scaffold" and own and kind.get("mix") == "by_samples":
-        return "count equally"
+        return "averaged equally"
     return None
 
 

@@ -191,12 +191,12 @@ def test_of_more_than_six_methods_the_pairs_of_the_best_are_shown(command: Comma
     assert len(said.document["paired"]) == 7 * 6 // 2
     shown = command("report", "runs").out
     pairs = " ".join(shown[shown.index("differences in accuracy") :].split())
-    assert "only those of fedsr (n00), which leads" in pairs
+    assert "only those of fedsr (n00), the best method" in pairs
     assert pairs.count("fedsr (n00)") == 6 + 1
     page = (command.folder / "runs" / "report.html").read_text(encoding="utf-8")
     assert page.count('<th scope="row">FedSR (n00) – ') == 6
     assert "FedSR (n01) – " not in page
-    assert "Listed are those of FedSR (n00), which leads; all 21 pairs: --json." in page
+    assert "Only those of FedSR (n00), the best method, are listed; --json lists all 21 pairs." in page
 
 
 def test_of_six_methods_all_pairs_are_shown(tmp_path: Path) -> None:

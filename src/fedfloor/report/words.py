@@ -164,7 +164,7 @@ def fewer(pairs: int, listed: Sequence[Row]) -> str:
     """Return a note if not all pairs are listed, otherwise ""."""
     if len(listed) == pairs:
         return ""
-    return f"Listed are those of {display_name(listed[0]['method'])}, which leads; all {pairs} pairs: --json. "
+    return f"Only those of {display_name(listed[0]['method'])}, the best method, are listed; --json lists all {pairs} pairs. "
 
 
 def paired_cells(row: Row) -> list[str]:
