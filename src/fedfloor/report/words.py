@@ -164,7 +164,8 @@ def fewer(pairs: int, listed: Sequence[Row]) -> str:
     """Return a note if not all pairs are listed, otherwise ""."""
     if len(listed) == pairs:
         return ""
-    return f"Only those of {display_name(listed[0]['method'])}, the best method, are listed; --json lists all {pairs} pairs. "
+    best = display_name(listed[0]["method"])
+    return f"Only those of {best}, the best method, are listed; --json lists all {pairs} pairs. "
 
 
 def paired_cells(row: Row) -> list[str]:
