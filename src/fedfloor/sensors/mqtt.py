@@ -167,7 +167,7 @@ def connected(
         joined: called after each subscription.
         lost: called after each end of a connection.
     """
-    client, warned = _client(broker), set[str]()
+    client = _client(broker)
     name = f"{broker.host}:{broker.port or (8883 if broker.ca else 1883)}"
 
     def on_connect(_client: object, _data: object, flags: Any, reason: Any, _properties: object) -> None:
@@ -189,23 +189,11 @@ def connected(
         else:
             joined(client)
 
-    def heard(topic: str, payload: bytes) -> None:
-        if len(payload) > broker.max_kb * 1024:
-            text = "%s: left out a message of %d bytes (broker.max_kb)."
-            warn_once(warned, f"{topic} size", text, topic, len(payload))
-            return
-        try:
-            for event in take(topic, payload):
-                inbox.put(event)
-        except Exception as error:  # any error of a payload must not end the connection's thread
-            text = "%s: a message cannot be read (%s: %s)."
-            warn_once(warned, topic, text, topic, type(error).__name__, error)
-
     def failed(*_: object) -> None:
         log.warning("broker %s cannot be reached (%s). Attempts continue.", name, sys.exc_info()[1])
 
     client.on_connect, client.on_subscribe, client.on_connect_fail = on_connect, on_subscribe, failed
-    client.listen(heard)
+    client.listen(_reader(broker, inbox, take))
     client.on_disconnect = lambda _client, _data, _flags, _reason, _properties: lost()
     host, _, port = name.rpartition(":")
     limits = client.limits(EXPIRY_S if broker.client else 0)
@@ -217,6 +205,27 @@ def connected(
         inbox.stop.set()
         client.disconnect()
         client.loop_stop()
+
+
+def _reader(
+    broker: Broker, inbox: Inbox, take: Callable[[str, bytes], Iterable[Event]]
+) -> Callable[[str, bytes], None]:
+    """Return the function that puts the events of each message into the inbox, and names once what it leaves out."""
+    warned = set[str]()
+
+    def read(topic: str, payload: bytes) -> None:
+        if len(payload) > broker.max_kb * 1024:
+            text = "%s: left out a message of %d bytes (broker.max_kb)."
+            warn_once(warned, f"{topic} size", text, topic, len(payload))
+            return
+        try:
+            for event in take(topic, payload):
+                inbox.put(event)
+        except Exception as error:  # any error of a payload must not end the connection's thread
+            text = "%s: a message cannot be read (%s: %s)."
+            warn_once(warned, topic, text, topic, type(error).__name__, error)
+
+    return read
 
 
 def _client(broker: Broker) -> BoundedClient:
