@@ -34,20 +34,22 @@ broker:
 demo-live: broker $(READY)  ## A park of real processes: train, release, notice drift, train on, roll back (about a minute)
 	$(BIN)/fedfloor live demo
 
-.PHONY: test
-test: check  ## Run everything but whole parks: make check, then real data, real processes and a browser
-	$(BIN)/pytest -m 'slow and not live' -n $(SLOW_WORKERS) --maxschedchunk 1
+.PHONY: test test-slow
+test: check test-slow  ## Run everything but whole parks: make check, then make test-slow
+
+test-slow: $(READY)  ## Real data, real processes and a browser
+	$(BIN)/pytest -m 'slow and not live' -n $(SLOW_WORKERS) --maxschedchunk 1 --durations 15
 
 .PHONY: test-live
 test-live: $(READY)  ## Whole parks of real processes; needs Mosquitto, and root for the networks (about 3 minutes)
-	$(BIN)/pytest -m live -n $(SLOW_WORKERS) --maxschedchunk 1
+	$(BIN)/pytest -m live -n $(SLOW_WORKERS) --maxschedchunk 1 --durations 15
 
 # The walk of a plan, a visit's training, where models meet, what travels and what it costs, three methods
 QUICK := plan_nodes plan_suite engine_visit engine_walk engine_tree parts_means network_price engine_scopes identity methods_contract
 
 .PHONY: quick
 quick: $(READY)  ## The kernel and three methods, for while you work (below a minute on 2 cores)
-	$(BIN)/pytest $(QUICK:%=tests/*/test_%.py) -m 'not slow' -n 2 --maxschedchunk 8 \
+	$(BIN)/pytest $(QUICK:%=tests/*/test_%.py) -m 'not slow and not live' -n 2 --maxschedchunk 8 \
 		-k '(not test_methods_contract or [fedavg] or [fedsr] or [fedgs]) and not killed'
 
 .PHONY: check
@@ -56,7 +58,7 @@ check: $(READY)  ## Style, types, doctests and quick tests (about a quarter of a
 	$(BIN)/ruff format --check src agent tests benchmarks papers
 	MYPY_NUM_WORKERS=2 $(BIN)/mypy
 	$(BIN)/pytest --doctest-modules src papers -q
-	$(BIN)/pytest -m 'not slow' -n 2 --maxschedchunk 8
+	$(BIN)/pytest -m 'not slow and not live' -n 2 --maxschedchunk 8 --durations 15
 
 .PHONY: twins
 twins: $(READY)  ## FedAvg, FedSR, HierFAVG and ring beside plain loops, 8 rounds, 3 seeds (about 15 minutes; needs MNIST)

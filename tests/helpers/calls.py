@@ -27,6 +27,7 @@ class Graph:
         self.methods: dict[str, list[str]] = {}  # name → methods of that name
         self.classes: dict[str, list[str]] = {}  # class → what naming it may call
         self._home: dict[str, str] = {}  # body → its module
+        self._calls: dict[str, set[str]] = {}  # body → what it may call, once asked
         files = {}
         for file in root.rglob("*.py"):
             parts = [root.name, *file.relative_to(root).with_suffix("").parts]
@@ -65,6 +66,11 @@ class Graph:
 
     def calls(self, name: str) -> set[str]:
         """Return what a function may call: of ours by full name, of others as it is imported."""
+        if name not in self._calls:
+            self._calls[name] = self._find(name)
+        return self._calls[name]
+
+    def _find(self, name: str) -> set[str]:
         nodes = list(ast.walk(self.bodies[name]))
         own = {one.id for one in nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
         known = {key: full for key, full in self.modules[self._home[name]].items() if key not in own}

@@ -50,6 +50,7 @@ MORE = {
     "fedgs": "data.stream = { kind = 'fifo', window = 10 }\n"
     "methods.fedgs = { iterations = 4, devices = 2, random = 1, work.batch_size = 5 }",
     "hfedms": "data.stream = { kind = 'fifo', window = 10 }\nmethods.hfedms = { period = 2, share = 1.0, memory = 5 }",
+    "boosting": "methods.boosting = { depth = 2, bins = 4 }",  # its sums are of 784 features and 62 classes
 }
 
 
@@ -245,6 +246,7 @@ def live(
     park, broker = build_park(read), Broker()
     connect = connect or (lambda name, factory, will: InMemory(broker, will))
     agents: dict[int, Agent] = {}
+    every: list[Agent] = []  # with those in whose place others came
     links: dict[int, Any] = {}
 
     def join(k: int) -> None:
@@ -255,6 +257,7 @@ def live(
         source = data(k) if data else None
         settings = device_settings(folder, what, k, int(park.factory_of[k]), data=source)
         agents[k] = Agent(replace(settings, tls=tls(f"d{k}")), read, None if data else park, link)
+        every.append(agents[k])
         threading.Thread(target=agents[k].run, daemon=True).start()
 
     for k in range(park.devices):
@@ -273,7 +276,7 @@ def live(
     try:
         yield Live(what, folder, broker, agents, links, edges, join, samples, tls=tls)
     finally:
-        for agent in agents.values():
+        for agent in every:
             agent.leave()
         for edge in edges.values():
             edge.stop()
