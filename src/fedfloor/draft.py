@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -49,6 +50,7 @@ from fedfloor.tasks.task import Task
 log = logging.getLogger(__name__)
 
 ROUNDS, ROUNDS_OF_ROWS = 20, 50  # single rows train fast, but networks need many rounds for thresholds
+STEPS, MOST_ROUNDS = 1000, 100  # of a device on windows in all; devices with few windows take few steps in a round
 LEVELS, EVERY = 404, 20  # rounds of boosted trees, 100 of four levels, and between two evaluations
 MOST_SUMS = 500  # features times outputs: beyond, a device's sums are above 1 MB in each round
 BATCH = 32
@@ -253,8 +255,7 @@ def _train(document: dict[str, Any], park: Park, *, detects: bool, paced: bool) 
     """Set network, method, rounds and work, unless given; simple models that networks must beat come first."""
     free = not paced and not {"model", "method", "work"} & {*document}
     model, method = document.setdefault("model", {}), document.setdefault("method", {})
-    rows = park.dataset.inputs.kind == "table" and len(park.dataset.shape) == 1
-    rounds = ROUNDS_OF_ROWS if rows else document["rounds"]
+    rounds = None
     if detects and not model.get("name") and not method.get("name"):
         model["name"], method["name"], rounds = "monitor", "pca", 1
     elif free and _grows(park.dataset, detects=detects):
@@ -264,7 +265,18 @@ def _train(document: dict[str, Any], park: Park, *, detects: bool, paced: bool) 
     _work(document, park)
     method.setdefault("name", "fedavg")
     if not paced:
-        document["rounds"] = rounds
+        document["rounds"] = rounds or _rounds(document, park)
+
+
+def _rounds(document: Mapping[str, Any], park: Park) -> int:
+    """Return the number of rounds of a network: for windows about ``STEPS`` steps of a device, within bounds."""
+    if park.dataset.inputs.kind != "table" or park.dataset.task.ahead:
+        return ROUNDS
+    if len(park.dataset.shape) == 1:
+        return ROUNDS_OF_ROWS
+    work = document["work"]
+    steps = work.get("steps") or work.get("epochs", 1) * math.ceil(park.sizes.mean() / work["batch_size"])
+    return int(min(max(STEPS // steps, ROUNDS), MOST_ROUNDS))
 
 
 def _work(document: dict[str, Any], park: Park) -> None:
@@ -658,7 +670,7 @@ def _network(data: Dataset, *, detects: bool = False) -> str:
     if len(data.shape) == 1:
         heavy = len(proposals.heavy_tailed(data)) >= HEAVY * data.shape[0]
         return "mlp-sensor-asinh" if heavy else "mlp-sensor-soft"
-    return "linear" if data.task.ahead else "cnn-sensor"  # NLinear, the simple model that deeper networks must beat
+    return "linear" if data.task.ahead else "cnn-window"  # NLinear, the simple model that deeper networks must beat
 
 
 def _grows(data: Dataset, *, detects: bool) -> bool:

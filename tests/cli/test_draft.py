@@ -106,7 +106,7 @@ def test_settings_are_carried_over(command: Command, table: Path) -> None:
 
 def test_windows_get_a_convolution(command: Command, table: Path) -> None:
     assert command("new", "plant.csv", "--set", "data.window={length=5,step=1}").code == 0
-    assert config.read(Path("plant.toml")).model.name == "cnn-sensor"
+    assert config.read(Path("plant.toml")).model.name == "cnn-window"
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,10 @@ def pictures(net: Network, shape: Sequence[int], many: int) -> Tensor:
 
 
 # other layers: PyTorch's way back
-SERIES = {"cnn-sensor", "cnn-sensor-gn", "cnn-sensor-bn", "tcn", "lstm", "gru", "transformer", *REPRODUCING[2]}
+SERIES = {
+    "mlp-window", "cnn-window", "cnn-sensor", "cnn-sensor-gn", "cnn-sensor-bn", "tcn", "lstm", "gru", "transformer",
+    *REPRODUCING[2],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("model", [name for name in LISTED_ON if name not in SERIES])

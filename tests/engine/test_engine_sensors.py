@@ -23,6 +23,8 @@ ROW, WINDOW = (4,), (4, 12)
 CASES = [
     ("cnn-sensor", WINDOW),
     ("cnn-sensor-gn", WINDOW),
+    ("mlp-window", WINDOW),
+    ("cnn-window", WINDOW),
     ("tcn", WINDOW),
     ("lstm", WINDOW),
     ("gru", WINDOW),
@@ -57,7 +59,7 @@ def test_any_number_of_ranks_gives_the_same_bits(model: str, shape: tuple[int, .
     assert alone[0] != {"w": engine(here, model).network.flat.numpy().tobytes()}
 
 
-SERIES = ("cnn-sensor-gn", "tcn", "lstm", "gru", "transformer")
+SERIES = ("cnn-sensor-gn", "cnn-window", "tcn", "lstm", "gru", "transformer")
 
 
 @pytest.mark.slow

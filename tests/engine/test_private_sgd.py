@@ -183,7 +183,7 @@ def test_layers_that_mix_samples_or_have_no_gradient_of_one_are_refused(name: st
         private.train_private(one, Samples((3, 30)), WORK, Plain(), visit(one), Key(0, 1, 0, 0, 0), {})
 
 
-@pytest.mark.parametrize("name", ["cnn-sensor-gn", "tcn", "transformer"])
+@pytest.mark.parametrize("name", ["cnn-sensor-gn", "mlp-window", "cnn-window", "tcn", "transformer"])
 def test_other_networks_go_sample_by_sample(name: str) -> None:
     one = models.build(name, (3, 30), 5, 0)
     before = one.flat.clone()

@@ -84,6 +84,9 @@ COUNTS = [
     ("cnn-sensor", WINDOW, 22, 40_630, small_cnn(52, 22)),
     ("cnn-sensor-bn", (18, 30), 1, 34_145, small_cnn(18, 1) + 2 * (32 + 64 + 64)),
     ("cnn-sensor-gn", (18, 30), 1, 34_145, small_cnn(18, 1) + 2 * (32 + 64 + 64)),
+    ("mlp-window", WINDOW, 22, 25_622, linear(6 * 52, 64) + linear(64, 64) + linear(64, 22)),
+    ("cnn-window", WINDOW, 22, 69_238,
+     small_cnn(52, 22) + 2 * (32 + 64 + 64) + linear(6 * 52, 64) + linear(128, 64)),
     ("tcn", (18, 30), 1, 24_641, dilated(18, 32, 3) + 3 * dilated(32, 32, 3) + linear(32, 1)),
     ("lstm", (18, 30), 1, 21_697, gates(4, 18, 64) + linear(64, 1)),
     ("gru", (18, 30), 1, 16_321, gates(3, 18, 64) + linear(64, 1)),
@@ -182,7 +185,7 @@ def test_group_norm_knows_one_sample_at_a_time() -> None:
     assert torch.allclose(module(x), module.eval()(x))
 
 
-SERIES = ("cnn-sensor", "cnn-sensor-gn", "tcn", "lstm", "gru", "transformer")
+SERIES = ("mlp-window", "cnn-window", "cnn-sensor", "cnn-sensor-gn", "tcn", "lstm", "gru", "transformer")
 
 
 @pytest.mark.parametrize("name", SERIES)
@@ -299,8 +302,8 @@ def test_what_is_named_instead_takes_the_samples(name: str, shape: tuple[int, ..
         (
             "cnn-tutorial",
             WINDOW,
-            "Choose 'cnn-sensor', 'mlp-sensor', 'mlp-sensor-soft', 'mlp-sensor-asinh', 'cnn-sensor-gn', "
-            "'cnn-sensor-bn', 'tcn', 'lstm', 'gru', 'transformer', 'mlp-2nn', 'linear' or",
+            "Choose 'cnn-window', 'mlp-window', 'cnn-sensor', 'mlp-sensor', 'mlp-sensor-soft', 'mlp-sensor-asinh', "
+            "'cnn-sensor-gn', 'cnn-sensor-bn', 'tcn', 'lstm', 'gru', 'transformer', 'mlp-2nn', 'linear' or",
         ),
         (
             "cnn-sensor",
@@ -354,7 +357,7 @@ def test_the_card_of_your_own(command: Command) -> None:
     ("words", "message"),
     [
         (["lenett"], "unknown model 'lenett'. Did you mean 'lenet'?"),
-        (["lenet", "--shape", "52,20"], "Choose 'cnn-sensor', 'mlp-sensor'"),
+        (["lenet", "--shape", "52,20"], "Choose 'cnn-window', 'mlp-window', 'cnn-sensor'"),
         (["lenet", "--shape", "1,0,28"], "--shape = '1,0,28': must be whole numbers of at least 1."),
         (["lenet", "--shape", "1x28x28"], "--shape 1x28x28: must be whole numbers separated by commas"),
         (["lenet", "--classes", "0"], "--classes = 0: must be a whole number of at least 1."),

@@ -12,6 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from fedfloor.errors import SettingError
 
 GROUPS = 8  # number of channel groups of group norm
+LEAST_DEVIATION = 0.03  # added before the logarithm, so that constant sensors and rounding do not stand out
 
 
 class Dilated(nn.Module):
@@ -37,6 +38,30 @@ class Dilated(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.relu(self.body(x) + self.straight(x))
+
+
+class Statistics(nn.Module):
+    """Six numbers for each channel of a window, [n, 6·C], whatever its length.
+
+    They are the mean, the minimum, the maximum, the last row, log(σ + 0.03) and log(σ' + 0.03) with the standard
+    deviations σ of the rows and σ' of the differences of successive rows, in units of the channel's deviation.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        steps = x.diff(dim=2, prepend=x[:, :, :1])
+        varies = [torch.log(rows.std(2, correction=0) + LEAST_DEVIATION) for rows in (x, steps)]
+        return torch.cat([x.mean(2), x.amin(2), x.amax(2), x[:, :, -1], *varies], 1)
+
+
+class Concatenated(nn.Module):
+    """The features of several modules beside each other, [n, Σ features]."""
+
+    def __init__(self, *modules: nn.Module) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(modules)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([part(x) for part in self.parts], 1)
 
 
 class LastRow(nn.Module):

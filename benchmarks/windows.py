@@ -1,0 +1,80 @@
+"""Networks for windows of sensors with FedAvg, on the factory benchmark's data and a longer budget of rounds.
+
+    python -m benchmarks.windows [--seeds 0,1,2] [--only SET,…]
+
+Data, partition, normalisation and work are the protocols'; only the network and the number of rounds differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import fedfloor
+from fedfloor import config
+from fedfloor.report.groups import half_width
+from papers import documents
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "results/windows.md"
+NETWORKS = ("mlp-sensor", "cnn-sensor", "cnn-sensor-gn", "mlp-window", "cnn-window")
+SETS = {
+    "process-faults": (45, "macro-F1"),
+    "rare-faults": (36, "macro-F1"),
+    "turbofans": (12, "RMSE"),
+}  # rounds, metric
+
+
+def metric(name: str, network: str, seed: int) -> tuple[float, float]:
+    """Return the metric of a run on the test samples, and the seconds of its rounds."""
+    rounds, headline = SETS[name]
+    changes = [f"model.name={network}", f"seed={seed}", f"rounds={rounds}", f"evaluate.every={rounds}"]
+    experiment = config.read(ROOT / f"experiments/benchmark/{name}.toml", changes)
+    with tempfile.TemporaryDirectory() as folder:
+        out = fedfloor.run(experiment, Path(folder) / "run", ranks=1).folder
+        found = json.loads((out / "evaluation.json").read_text())
+        lines = [json.loads(line) for line in (out / "ledger.jsonl").read_text().splitlines()]
+    value = found["macro_f1"] if headline == "macro-F1" else found["figures"][headline]
+    return float(value), sum(line["wall_s"] for line in lines)
+
+
+def main() -> None:
+    """Run what lacks, and write the page after each run."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--only", default=",".join(SETS))
+    given = parser.parse_args()
+    file = PAGE.with_suffix(".json")
+    runs: dict[str, Any] = json.loads(file.read_text())["runs"] if file.exists() else {}
+    for seed in given.seeds.split(","):
+        for name in given.only.split(","):
+            for network in NETWORKS:
+                key = f"{name} {network} {seed}"
+                if key not in runs:
+                    runs[key] = metric(name, network, int(seed))
+                    print(key, *runs[key], flush=True)
+                    publish(runs)
+
+
+def publish(runs: dict[str, Any]) -> None:
+    """Write the page of the runs so far."""
+    rows = []
+    for name, (rounds, headline) in SETS.items():
+        for network in NETWORKS:
+            got = [value for key, value in runs.items() if key.rpartition(" ")[0] == f"{name} {network}"]
+            if got:
+                values, seconds = zip(*got, strict=True)
+                mean, half = statistics.mean(values), half_width(values)
+                spread = "–" if half is None else f"{half:.3f}"
+                rows.append([name, str(rounds), network, headline, f"{mean:.3f}", spread, str(len(got)),
+                             f"{statistics.median(seconds):.0f}"])  # fmt: skip
+    columns = ["data", "rounds", "network", "metric", "mean", "half width of 95 %", "seeds", "seconds on one core"]
+    documents.publish(PAGE, ["# Networks for windows", __doc__ or "", {"columns": columns, "rows": rows}], runs=runs)
+
+
+if __name__ == "__main__":
+    main()
