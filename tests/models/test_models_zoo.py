@@ -6,6 +6,7 @@ import re
 from math import prod
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -13,6 +14,7 @@ from torch import nn
 from commands import Command
 from fedfloor.errors import SettingError
 from fedfloor.models import build, count
+from fedfloor.models.layers import Statistics
 from fedfloor.models.zoo import FOR_ANY_SHAPE, LISTED_ON, NETWORKS, REPRODUCING, SMALLEST_SIDE
 
 GREY, COLOUR, ROW, WINDOW = (1, 28, 28), (3, 32, 32), (52,), (52, 20)
@@ -84,9 +86,9 @@ COUNTS = [
     ("cnn-sensor", WINDOW, 22, 40_630, small_cnn(52, 22)),
     ("cnn-sensor-bn", (18, 30), 1, 34_145, small_cnn(18, 1) + 2 * (32 + 64 + 64)),
     ("cnn-sensor-gn", (18, 30), 1, 34_145, small_cnn(18, 1) + 2 * (32 + 64 + 64)),
-    ("mlp-window", WINDOW, 22, 25_622, linear(6 * 52, 64) + linear(64, 64) + linear(64, 22)),
-    ("cnn-window", WINDOW, 22, 69_238,
-     small_cnn(52, 22) + 2 * (32 + 64 + 64) + linear(6 * 52, 64) + linear(128, 64)),
+    ("mlp-window", WINDOW, 22, 28_950, linear(7 * 52, 64) + linear(64, 64) + linear(64, 22)),
+    ("cnn-window", WINDOW, 22, 72_566,
+     small_cnn(52, 22) + 2 * (32 + 64 + 64) + linear(7 * 52, 64) + linear(128, 64)),
     ("tcn", (18, 30), 1, 24_641, dilated(18, 32, 3) + 3 * dilated(32, 32, 3) + linear(32, 1)),
     ("lstm", (18, 30), 1, 21_697, gates(4, 18, 64) + linear(64, 1)),
     ("gru", (18, 30), 1, 16_321, gates(3, 18, 64) + linear(64, 1)),
@@ -183,6 +185,19 @@ def test_group_norm_knows_one_sample_at_a_time() -> None:
     alone = torch.cat([module(one[None]) for one in x])
     assert torch.allclose(module(x), alone, atol=1e-6)  # float32 of sums in another order
     assert torch.allclose(module(x), module.eval()(x))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 9])
+def test_the_statistics_of_a_window(rows: int) -> None:
+    x = torch.randn(3, 2, rows, dtype=torch.float64)
+    place = np.arange(rows)
+    line = np.polyfit(place, x.numpy().reshape(-1, rows).T, 1)[0].reshape(3, 2) if rows > 1 else np.zeros((3, 2))
+    steps = np.diff(x, axis=2, prepend=x[:, :, :1])
+    wanted = [
+        x.mean(2), x.numpy().min(2), x.numpy().max(2), x[:, :, -1], line * (rows - 1) / 2,
+        np.log(np.std(x.numpy(), 2) + 0.03), np.log(np.std(steps, 2) + 0.03),
+    ]  # fmt: skip
+    np.testing.assert_allclose(Statistics()(x), np.concatenate(wanted, 1), atol=1e-12)
 
 
 SERIES = ("mlp-window", "cnn-window", "cnn-sensor", "cnn-sensor-gn", "tcn", "lstm", "gru", "transformer")

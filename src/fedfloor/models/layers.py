@@ -41,16 +41,20 @@ class Dilated(nn.Module):
 
 
 class Statistics(nn.Module):
-    """Six numbers for each channel of a window, [n, 6·C], whatever its length.
+    """Seven numbers for each channel of a window, [n, 7·C], whatever its length.
 
-    They are the mean, the minimum, the maximum, the last row, log(σ + 0.03) and log(σ' + 0.03) with the standard
-    deviations σ of the rows and σ' of the differences of successive rows, in units of the channel's deviation.
+    They are the mean, the minimum, the maximum, the last row, the trend over half the window (of the least-squares
+    line), log(σ + 0.03) and log(σ' + 0.03) with the standard deviations σ of the rows and σ' of the differences of
+    successive rows, in units of the channel's deviation.
     """
 
     def forward(self, x: Tensor) -> Tensor:
+        rows = x.shape[2]
+        place = torch.arange(rows, dtype=x.dtype, device=x.device) - (rows - 1) / 2  # from the middle
+        trend = (x * place).sum(2) * (6 / (rows * (rows + 1)))  # half the window times Σ x·p / Σ p²
         steps = x.diff(dim=2, prepend=x[:, :, :1])
-        varies = [torch.log(rows.std(2, correction=0) + LEAST_DEVIATION) for rows in (x, steps)]
-        return torch.cat([x.mean(2), x.amin(2), x.amax(2), x[:, :, -1], *varies], 1)
+        varies = [torch.log(one.std(2, correction=0) + LEAST_DEVIATION) for one in (x, steps)]
+        return torch.cat([x.mean(2), x.amin(2), x.amax(2), x[:, :, -1], trend, *varies], 1)
 
 
 class Concatenated(nn.Module):

@@ -220,12 +220,12 @@ def mlp_sensor_asinh(shape: Shape, classes: int) -> nn.Module:
 
 
 def mlp_window(shape: Shape, classes: int) -> nn.Module:
-    """Return mlp-sensor-soft on six statistics of each sensor of a window: level, range, last value and variation.
+    """Return mlp-sensor-soft on seven statistics of each sensor of a window: level, range, trend, variation.
 
-    25,622 parameters on windows of 52 channels with 22 classes, whatever their length.
+    28,950 parameters on windows of 52 channels with 22 classes, whatever their length.
     """
     _sensors("mlp-window", shape, 2)
-    return nn.Sequential(Statistics(), *mlp_sensor_soft((6 * shape[0],), classes).children())
+    return nn.Sequential(Statistics(), *mlp_sensor_soft((7 * shape[0],), classes).children())
 
 
 def over_time(into: int, out: int, kernel: int, stride: int = 1) -> nn.Conv2d:
@@ -266,11 +266,11 @@ def cnn_sensor_gn(shape: Shape, classes: int) -> nn.Module:
 def cnn_window(shape: Shape, classes: int) -> nn.Module:
     """Return cnn-sensor-gn beside mlp-window's statistics of each sensor, joined by a hidden layer of 64.
 
-    69,238 parameters on windows of 52 channels with 22 classes, whatever their length. Group norm leaves the shape of
+    72,566 parameters on windows of 52 channels with 22 classes, whatever their length. Group norm leaves the shape of
     a window's curves and little of their levels and of how much they vary, which the statistics have.
     """
     curves = [*cnn_sensor_gn(shape, classes).children()][:-1]
-    statistics = [Statistics(), Soft(), nn.Linear(6 * shape[0], 64), nn.ReLU()]
+    statistics = [Statistics(), Soft(), nn.Linear(7 * shape[0], 64), nn.ReLU()]
     return nn.Sequential(
         Concatenated(nn.Sequential(*curves), nn.Sequential(*statistics)),
         nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, classes),
