@@ -36,6 +36,7 @@ from fedfloor.data.sources import SOURCES
 from fedfloor.data.split import ShortRecordingsError, SmallDevicesError
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.models.forest import described
 from fedfloor.names import count, some
 from fedfloor.park.described import LabelSkew, label_skew
 from fedfloor.park.park import Park
@@ -52,6 +53,7 @@ log = logging.getLogger(__name__)
 ROUNDS, ROUNDS_OF_ROWS = 20, 50  # single rows train fast, but networks need many rounds for thresholds
 STEPS, MOST_ROUNDS = 1000, 100  # of a device on windows in all; devices with few windows take few steps in a round
 LEVELS, EVERY = 404, 20  # rounds of boosted trees, 100 of four levels, and between two evaluations
+MOST_WINDOWS = 100_000  # for trees, which compute the statistics of all windows in each of their rounds
 MOST_SUMS = 500  # features times outputs: beyond, a device's sums are above 1 MB in each round
 BATCH = 32
 WINDOW, SHORTEST = 20, 3  # default rows of windows for a forecast or a life; the least, for short recordings
@@ -674,11 +676,13 @@ def _network(data: Dataset, *, detects: bool = False) -> str:
 
 
 def _grows(data: Dataset, *, detects: bool) -> bool:
-    """Return whether boosted trees are drafted: for classes or numbers of single rows."""
-    if detects or data.task.ahead or data.inputs.kind != "table" or len(data.shape) != 1:
+    """Return whether boosted trees are drafted: for classes or numbers of rows or windows, within bounds of cost."""
+    if detects or data.task.ahead or data.inputs.kind != "table":
+        return False
+    if len(data.shape) == 2 and len(data.y) > MOST_WINDOWS:
         return False
     targets = 0 if data.target is None else data.target.shape[1]
-    return data.shape[0] * data.task.outputs(len(data.classes), targets, data.shape) <= MOST_SUMS
+    return described(data.shape) * data.task.outputs(len(data.classes), targets, data.shape) <= MOST_SUMS
 
 
 def _text(document: dict[str, Any], park: Park, missing: str, proposed: str, notes: Sequence[str]) -> str:
@@ -700,7 +704,7 @@ def _text(document: dict[str, Any], park: Park, missing: str, proposed: str, not
     body["model"]["name"].comment("see: fedfloor models")
     if document["method"]["name"] == "boosting":
         body["rounds"].comment("4 for the bins, then 100 trees of 4 levels")
-        body["method"]["name"].comment(f'trees; with a network: "fedavg", and rounds = {ROUNDS_OF_ROWS}')
+        body["method"]["name"].comment(f'trees; with a network: "fedavg", and rounds = {_rounds(document, park)}')
         body["model"]["name"].comment("of methods with a network, and [work] likewise; see: fedfloor models")
     if document["method"]["name"] == "pca":
         deeper = _network(park.dataset, detects=True)

@@ -69,7 +69,7 @@ MAY = {
     "terminal": BASE | {"runs"},  # for type annotations
     "tracking": {"checking", "errors", "figures", "runs"},
     "conformance": TRAINING | {"report", "runs"},
-    "draft": BASE | {"checking", "config", "experiment", "data", "park", "runs"},
+    "draft": BASE | {"checking", "config", "experiment", "data", "models", "park", "runs"},
     "deploy": TRAINING | {"mqtt_client", "runs", "templates"},
     "sensors": {"checking", "data", "errors", "mqtt_client"},
     "rollout": {

@@ -7,6 +7,8 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
+from fedfloor.models.layers import STATISTICS, Statistics
+
 REACH = 10.0  # range of the first bins, in standard deviations from the mean
 
 
@@ -14,8 +16,8 @@ class Forest(nn.Module):
     """T symmetric trees of depth D: f(x) = base + Σ_t leaf_t[Σ_l 2^l·(x_{j(t,l)} > θ_{t,l})].
 
     All nodes of a level of a tree have the same feature and threshold. Trees grow one level at a time: ``progress``
-    counts the grown levels, and later levels send every sample to the left. A window is described by five features of
-    each sensor: mean, standard deviation, minimum, maximum and last value.
+    counts the grown levels, and later levels send every sample to the left. A window is described by
+    :class:`Statistics` of each sensor.
 
     Args:
         shape: (channels,) or (channels, length); other shapes are flattened.
@@ -24,6 +26,7 @@ class Forest(nn.Module):
         grows: whether a device's sums are part of the network, as method ``boosting`` requires.
 
     Attributes:
+        features: samples → features, [n, features].
         sums: [2^(D−1), features, B, 2K]; after a visit the negative sums of derivatives, otherwise 0.
         edges: [features, B − 1], ascending; the number of a value's bin is the number of edges below the value.
     """
@@ -37,7 +40,7 @@ class Forest(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         features = described(shape)
-        self.windows = len(shape) == 2
+        self.features = Statistics() if len(shape) == 2 else nn.Flatten()
         self.register_buffer("level", torch.arange(trees * depth).view(trees, depth), persistent=False)
         self.sums = nn.Parameter(torch.zeros(2 ** (depth - 1), features, bins, 2 * outputs), requires_grad=grows)
         edges = torch.linspace(-1, 1, bins + 1)[1:-1]
@@ -47,12 +50,6 @@ class Forest(nn.Module):
         self.threshold = _fixed(torch.zeros(trees, depth))
         self.leaf = _fixed(torch.zeros(trees, 2**depth, outputs))
         self.progress = _fixed(torch.zeros(1))
-
-    def features(self, x: Tensor) -> Tensor:
-        """Return the features of samples, [n, features]."""
-        if not self.windows:
-            return x.flatten(1)
-        return torch.cat([x.mean(2), x.std(2, correction=0), x.amin(2), x.amax(2), x[:, :, -1]], 1)
 
     def leaves(self, features: Tensor, trees: slice = slice(None)) -> Tensor:
         """Return the number of the leaf reached in each tree, int64 [n, T], for features [n, features]."""
@@ -74,7 +71,7 @@ class Forest(nn.Module):
 
 def described(shape: tuple[int, ...]) -> int:
     """Return the number of features of samples of a shape."""
-    return 5 * shape[0] if len(shape) == 2 else prod(shape)
+    return STATISTICS * shape[0] if len(shape) == 2 else prod(shape)
 
 
 def _fixed(values: Tensor) -> nn.Parameter:

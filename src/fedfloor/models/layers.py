@@ -12,6 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from fedfloor.errors import SettingError
 
 GROUPS = 8  # number of channel groups of group norm
+STATISTICS = 7  # numbers for each channel
 LEAST_DEVIATION = 0.03  # added before the logarithm, so that constant sensors and rounding do not stand out
 
 

@@ -11,6 +11,7 @@ from torch import nn
 from fedfloor.errors import SettingError
 from fedfloor.models.layers import (
     GROUPS,
+    STATISTICS,
     Asinh,
     Attention,
     Concatenated,
@@ -225,7 +226,7 @@ def mlp_window(shape: Shape, classes: int) -> nn.Module:
     28,950 parameters on windows of 52 channels with 22 classes, whatever their length.
     """
     _sensors("mlp-window", shape, 2)
-    return nn.Sequential(Statistics(), *mlp_sensor_soft((7 * shape[0],), classes).children())
+    return nn.Sequential(Statistics(), *mlp_sensor_soft((STATISTICS * shape[0],), classes).children())
 
 
 def over_time(into: int, out: int, kernel: int, stride: int = 1) -> nn.Conv2d:
@@ -270,7 +271,7 @@ def cnn_window(shape: Shape, classes: int) -> nn.Module:
     a window's curves and little of their levels and of how much they vary, which the statistics have.
     """
     curves = [*cnn_sensor_gn(shape, classes).children()][:-1]
-    statistics = [Statistics(), Soft(), nn.Linear(7 * shape[0], 64), nn.ReLU()]
+    statistics = [Statistics(), Soft(), nn.Linear(STATISTICS * shape[0], 64), nn.ReLU()]
     return nn.Sequential(
         Concatenated(nn.Sequential(*curves), nn.Sequential(*statistics)),
         nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, classes),
