@@ -30,7 +30,7 @@ from fedfloor.plan.outcome import Receipt
 from fedfloor.ranges import RefusedError
 from fedfloor.runs import ledger
 from forking import nursery
-from live_park import experiment, figures, live, simulated
+from live_park import MORE, experiment, figures, live, simulated
 from live_processes import Processes, needs_broker, processes
 from parks import until
 
@@ -41,7 +41,7 @@ NETWORK = "network.profile = 'lte-cat-m2'\n"
 @pytest.mark.live
 @pytest.mark.parametrize("method", ["fedavg", "hierfavg", "fedper", "boosting"])
 def test_bits_are_the_simulations(tmp_path: Path, method: str) -> None:
-    what = experiment(tmp_path, method, more=SECURE + NETWORK)
+    what = experiment(tmp_path, method, more=SECURE + NETWORK + MORE.get(method, ""))
     _, wanted = simulated(what, tmp_path / "simulated")
     with live(tmp_path, what) as park:
         lines = park.run()
