@@ -104,9 +104,20 @@ def test_settings_are_carried_over(command: Command, table: Path) -> None:
     assert found.work.batch_size == 20  # 24 training rows a device: windows begin at 0 … 19
 
 
-def test_windows_get_a_convolution(command: Command, table: Path) -> None:
-    assert command("new", "plant.csv", "--set", "data.window={length=5,step=1}").code == 0
-    assert config.read(Path("plant.toml")).model.name == "cnn-window"
+def test_windows_get_trees_or_a_convolution(
+    command: Command, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    words = ("new", "plant.csv", "--set", "data.window={length=5,step=1}", "--force")
+    assert command(*words).code == 0
+    trees = config.read(Path("plant.toml"))
+    assert (trees.method.name, trees.model.name, trees.rounds) == ("boosting", "cnn-window", 404)
+    for name in ("MOST_WINDOWS", "MOST_SUMS"):
+        with monkeypatch.context() as patch:
+            patch.setattr(draft, name, 10)
+            assert command(*words).code == 0
+        network = config.read(Path("plant.toml"))
+        assert (network.method.name, network.model.name) == ("fedavg", "cnn-window")
+        assert network.rounds == 100  # a step or two in each
 
 
 @pytest.mark.parametrize(
