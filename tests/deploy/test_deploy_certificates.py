@@ -16,7 +16,7 @@ from cryptography.x509.verification import PolicyBuilder, Store
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfloor.deploy import authority, inspect, provision
+from fedfloor.deploy import authority, provision
 from fedfloor.deploy.authority import Holder
 from fedfloor.deploy.settings import Tls
 from fedfloor.errors import SettingError
@@ -131,17 +131,17 @@ def test_mixed_up_files_are_told(tls: Tls, tmp_path: Path) -> None:
 
 def test_a_folder_is_looked_over(tls: Tls, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert inspect.faults(out, NOW) == []
+    assert provision.faults(out, NOW) == []
     tls.key.chmod(0o644)
-    assert [one for one in inspect.faults(out, NOW) if "0644" in one and "chmod 600" in one]
+    assert [one for one in provision.faults(out, NOW) if "0644" in one and "chmod 600" in one]
     tls.key.chmod(0o600)
     (out / "factories/north/acl").unlink()
-    assert inspect.faults(out, NOW) == [f"{out}/factories/north/acl is missing"]
-    soon = inspect.faults(out / "devices/n1", NOW + dt.timedelta(days=340))
+    assert provision.faults(out, NOW) == [f"{out}/factories/north/acl is missing"]
+    soon = provision.faults(out / "devices/n1", NOW + dt.timedelta(days=340))
     assert soon == [f"{out}/devices/n1/device.crt is valid only until 2031-05-01: run fedfloor provision again and "
                     "copy the renewed files"]  # fmt: skip
     with pytest.raises(SettingError, match=r"has no ca.crt"):
-        inspect.faults(tmp_path / "nowhere", NOW)
+        provision.faults(tmp_path / "nowhere", NOW)
 
 
 def test_refusals_name_their_reason() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from fedfloor.deploy import door
+from fedfloor.deploy import uplink
 from fedfloor.deploy.live import listens
 from fedfloor.deploy.settings import CloudEdge
 from fedfloor.errors import RunError
@@ -169,22 +169,22 @@ def test_a_second_node_cannot_take_a_factory(
 
 
 def test_the_door_answers_whoever_has_the_key(tmp_path: Path) -> None:
-    with door.opened(tmp_path, lambda message: message[::-1]):
-        place = json.loads((tmp_path / door.NAME).read_text())
-        assert (tmp_path / door.NAME).stat().st_mode & 0o777 == 0o600
+    with uplink.socket_opened(tmp_path, lambda message: message[::-1]):
+        place = json.loads((tmp_path / uplink.SOCKET).read_text())
+        assert (tmp_path / uplink.SOCKET).stat().st_mode & 0o777 == 0o600
         with pytest.raises(AuthenticationError):
-            Client((door.HERE, place["port"]), authkey=b"guessed")
-        assert door.request(tmp_path, b"abc" * 1_000_000, 10.0) == b"cba" * 1_000_000
+            Client((uplink.HERE, place["port"]), authkey=b"guessed")
+        assert uplink.socket_request(tmp_path, b"abc" * 1_000_000, 10.0) == b"cba" * 1_000_000
     with pytest.raises(RunError, match=f"the edge in {tmp_path}"):
-        door.request(tmp_path, b"abc", 1.0)
+        uplink.socket_request(tmp_path, b"abc", 1.0)
 
 
 def test_an_edge_that_does_not_answer_is_late(tmp_path: Path) -> None:
     with (
-        door.opened(tmp_path, lambda message: b"" if until(lambda: False, 2) else message),
+        uplink.socket_opened(tmp_path, lambda message: b"" if until(lambda: False, 2) else message),
         pytest.raises(RunError, match="did not answer in time"),
     ):
-        door.request(tmp_path, b"abc", 0.1)
+        uplink.socket_request(tmp_path, b"abc", 0.1)
 
 
 @pytest.mark.slow
@@ -233,8 +233,10 @@ def test_a_park_behind_flower_is_its_simulation_to_the_bit(tmp_path: Path) -> No
                 FEDFLOOR_EDGE=file,
                 FLWR_HOME=str(tmp_path / f"n{m}"),
             )
-        assert until(lambda: all((tmp_path / f"state-{m}" / door.NAME).exists() for m in park.edges), 120), park.logs()
-        words = [str(FLWR), "run", str(Path(door.__file__).parent / "flower_app"), "park", "--run-config",
+        assert until(lambda: all((tmp_path / f"state-{m}" / uplink.SOCKET).exists() for m in park.edges), 120), (
+            park.logs()
+        )
+        words = [str(FLWR), "run", str(Path(uplink.__file__).parent / "flower_app"), "park", "--run-config",
                  f'settings="{tmp_path / "cloud.toml"}"']  # fmt: skip
         done = subprocess.run(words, env={**os.environ, **quiet}, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stdout + done.stderr

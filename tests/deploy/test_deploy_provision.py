@@ -12,7 +12,7 @@ from cryptography import x509
 
 from commands import Command
 from fedfloor import config
-from fedfloor.deploy import authority, inspect, provision, settings
+from fedfloor.deploy import authority, provision, settings
 from fedfloor.deploy.edge import Edge
 from fedfloor.deploy.park_file import DeviceTable
 from fedfloor.deploy.settings import CloudSettings, DeviceSettings, EdgeSettings
@@ -137,7 +137,7 @@ def test_certificates_are_renewed_in_their_last_month(tmp_path: Path) -> None:
     late = NOW + dt.timedelta(days=365 - 29)
     done = provision.provision(park, tmp_path / "out", at=late)
     assert {row["state"] for row in done.rows} == {"renewed"}
-    assert not inspect.faults(tmp_path / "out", late)
+    assert not provision.faults(tmp_path / "out", late)
     moved = dataclasses.replace(park.factory[0], address="10.9.9.9")
     done = provision.provision(dataclasses.replace(park, factory=(moved, park.factory[1])), tmp_path / "out", at=late)
     assert [row["name"] for row in done.rows if row["state"] == "renewed"] == ["broker-north"]

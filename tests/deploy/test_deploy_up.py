@@ -20,7 +20,7 @@ import pytest
 
 from commands import TINY, Command
 from fedfloor import config
-from fedfloor.deploy import broker, inspect, live, processes
+from fedfloor.deploy import broker, live, processes, provision
 from fedfloor.deploy.processes import Crew, tail
 from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import Experiment
@@ -197,7 +197,7 @@ def test_an_old_mosquitto_is_refused(
     monkeypatch.setattr(shutil, "which", lambda name, path: str(program))
     (tmp_path / "mosquitto.conf").touch()
     (tmp_path / "ca.crt").touch()
-    fault = [one for one in inspect.faults(tmp_path) if str(program) in one]
+    fault = [one for one in provision.faults(tmp_path) if str(program) in one]
     if words is None:
         assert live.mosquitto() == str(program)
         assert broker.main([str(program)]) == 0

@@ -37,7 +37,6 @@ from fedfloor.rollout import gate, registry, schedule
 from fedfloor.rollout import model as models
 from fedfloor.rollout.delivery import Station
 from fedfloor.rollout.gate import Judgement, read
-from fedfloor.rollout.judging import judge, value
 from fedfloor.rollout.model import Model
 from fedfloor.rollout.registry import Registry
 from fedfloor.rollout.serving import Serving
@@ -52,6 +51,7 @@ from fedfloor.rollout.statement import (
     opened,
     sealed,
 )
+from fedfloor.rollout.training import judge, value
 from fedfloor.runs.parks import build_park
 from fedfloor.sensors.buffer import writing
 from fedfloor.sensors.grid import Row

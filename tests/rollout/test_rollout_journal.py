@@ -14,7 +14,7 @@ from fedfloor.cli.app import app
 from fedfloor.deploy import authority, journal, park_file, provision
 from fedfloor.deploy.journal import FOLDER, HEAD
 from fedfloor.errors import SettingError
-from fedfloor.rollout import audit, registry
+from fedfloor.rollout import registry
 from rollouts import model, provisioned, registered
 
 
@@ -37,7 +37,7 @@ def test_a_journal_holds_what_was_done(out: Path) -> None:
     assert [one.action for one in found] == ["provision", "register", "release", "promote"]
     assert set(found[0].about["certificates"]) >= {"d0", "d3", "north", "broker-south", "broker-cloud", "cloud"}
     assert found[3].about == {"version": 1, "devices": ["d2"]}
-    assert audit.check(out) == (tuple(found), [])
+    assert registry.audit(out) == (tuple(found), [])
 
 
 def _edit(out: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_registry_edited_by_hand_is_refused(out: Path, name: str) -> None:
     harm(out)
     with pytest.raises(SettingError, match=words):
         registry.read(out)
-    assert words in audit.check(out)[1][0]
+    assert words in registry.audit(out)[1][0]
 
 
 def test_a_model_that_was_exchanged_is_refused(out: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_model_that_was_exchanged_is_refused(out: Path) -> None:
     path.write_bytes(model(seed=1))
     with pytest.raises(SettingError, match="is missing, or was changed after its registration"):
         registry.read(out).data(path.stem)
-    assert "changed after its registration" in audit.check(out)[1][0]
+    assert "changed after its registration" in registry.audit(out)[1][0]
 
 
 def test_of_two_who_change_a_park_at_once_the_second_is_refused(out: Path) -> None:
@@ -130,14 +130,14 @@ def test_revocations_and_renewals_are_recorded(out: Path, tmp_path: Path) -> Non
     provision.provision(park, out, renew=["d1"])
     assert entries(out)[-1].action == "provision"
     assert [*entries(out)[-1].about["certificates"]] == ["d1"]
-    assert audit.check(out)[1] == []
+    assert registry.audit(out)[1] == []
 
 
 def test_a_certificate_that_the_journal_lacks_is_named(tmp_path: Path) -> None:
     out = provisioned(tmp_path)
     (out / FOLDER / "1.json").unlink()
     (out / HEAD).unlink()
-    assert "provision of 'broker-cloud' is in authority/index.json, but not in the journal." in audit.check(out)[1]
+    assert "provision of 'broker-cloud' is in authority/index.json, but not in the journal." in registry.audit(out)[1]
 
 
 def test_audit_by_the_command_line(out: Path) -> None:

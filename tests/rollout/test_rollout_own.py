@@ -26,7 +26,7 @@ from fedfloor.park.normalise import scaled
 from fedfloor.ranges import RefusedError
 from fedfloor.rollout import delivery, registry
 from fedfloor.rollout import model as models
-from fedfloor.rollout.own import OwnPart
+from fedfloor.rollout.model import OwnPart
 from fedfloor.rollout.serving import Serving
 from fedfloor.rollout.statement import CHUNK_BYTES, Statement, sealed
 from live_park import experiment, live
@@ -160,7 +160,7 @@ def test_a_part_that_changes_is_used_from_the_next_rows_on_and_a_damaged_one_is_
     here.unlink()
     for _ in range(2):
         assert (made.outputs(x)["logits"] == second).all()
-    assert len([one for one in caplog.records if one.name == "fedfloor.rollout.own"]) == 2
+    assert len([one for one in caplog.records if one.name == "fedfloor.rollout.model"]) == 2
 
 
 def _array(values: Any, **more: Any) -> bytes:

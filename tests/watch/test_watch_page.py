@@ -150,7 +150,7 @@ def test_an_event_comes_within_a_second(tmp_path: Path) -> None:
 
 def test_a_thousand_clients_that_never_read(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", [0.25], rounds=5000)
-    bounds = pytest.importorskip("fedfloor.watch.bounds")
+    serve = pytest.importorskip("fedfloor.watch.serve")
     with page(run) as (process, port):
         get(port)
         before = resident_mb(process.pid)
@@ -178,7 +178,7 @@ def test_a_thousand_clients_that_never_read(tmp_path: Path) -> None:
         assert before is not None
         assert after is not None
         assert after - before < 40
-        assert held < bounds.MOST_REQUESTS + bounds.MOST_STREAMS + 40
+        assert held < serve.MOST_REQUESTS + serve.MOST_STREAMS + 40
         for client in clients:
             client.close()
 
@@ -186,7 +186,7 @@ def test_a_thousand_clients_that_never_read(tmp_path: Path) -> None:
 def test_a_client_that_stops_reading_is_dropped(tmp_path: Path) -> None:
     """Its stream's events fill its buffers; it is cut off, and memory does not grow with what it leaves unread."""
     run = make_run(tmp_path / "run", [0.25], rounds=10**6)
-    program = "from fedfloor.watch import bounds; bounds.UNREAD_S = 1.0; from fedfloor.cli import main; main()"
+    program = "from fedfloor.watch import serve; serve.UNREAD_S = 1.0; from fedfloor.cli import main; main()"
     words = [sys.executable, "-c", program, "watch", str(run), "--port", "0"]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None

@@ -18,7 +18,7 @@ from fedfloor.deploy import kept
 from fedfloor.deploy.settings import AlarmSettings, AlarmSource, Endpoint, Tls, to_toml
 from fedfloor.errors import SettingError
 from fedfloor.rollout.alarms import AlarmKeeper
-from fedfloor.watch import serving
+from fedfloor.watch import files
 from fedfloor.watch.files import CHARS
 from fedfloor.watch.state import Watched
 from run_folders import make_run
@@ -141,7 +141,7 @@ def test_files_that_are_old_gone_or_damaged(park: Kept) -> None:
 
 
 def test_of_many_devices_those_in_alarm_are_listed(park: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "MOST_SERVED", 1)
+    monkeypatch.setattr(files, "MOST_SERVED", 1)
     watched = Watched(park.folder)
     watched.poll()
     got = watched.document["serving"]

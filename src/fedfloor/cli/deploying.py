@@ -51,16 +51,15 @@ def provision(
 ) -> None:  # fmt: skip
     """Write certificates, keys and settings for every machine of a park; repeated calls add new machines."""
     with shared.needing("provision", "deploy"):
-        from fedfloor.deploy import inspect, park_file
-        from fedfloor.deploy.provision import misfits
-        from fedfloor.deploy.provision import provision as write
+        from fedfloor.deploy import park_file
+        from fedfloor.deploy import provision as provisioning
     from fedfloor.terminal import show
 
     if check is not None:
-        faults = inspect.faults(check)
+        faults = provisioning.faults(check)
         if park is not None:
             described = park_file.read(park)
-            faults += [*inspect.unprovisioned(check, described), *misfits(described)]
+            faults += [*provisioning.unprovisioned(check, described), *provisioning.misfits(described)]
         if as_json:
             show([{"fault": one} for one in faults], as_json=True)
         else:
@@ -69,7 +68,7 @@ def provision(
     if park is None:
         raise SettingError("provision needs a park file: fedfloor provision PARK.toml --out DIR.")
     there = park_file.read(park)
-    done = write(there, out or Path(there.name), revoke or (), renew or ())
+    done = provisioning.provision(there, out or Path(there.name), revoke or (), renew or ())
     if as_json:
         more: dict[str, Any] = {"folder": str(done.folder), "written": done.written, "notes": done.notes}
         show(list(done.rows), as_json=True, **more)

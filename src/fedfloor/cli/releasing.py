@@ -166,11 +166,11 @@ def audit(
 ) -> None:
     """List and verify the signed log of a park: provisioning, revocations and releases."""
     with shared.needing("audit", "deploy,onnx"):
-        from fedfloor.rollout import audit as audits
+        from fedfloor.rollout import registry
     from fedfloor.terminal import show
 
-    entries, faults = audits.check(park)
-    rows = [{"entry": one.number, "at": one.at, "by": one.by, "action": one.action, "what": audits.words(one)}
+    entries, faults = registry.audit(park)
+    rows = [{"entry": one.number, "at": one.at, "by": one.by, "action": one.action, "what": registry.described(one)}
             for one in entries]  # fmt: skip
     more: dict[str, Any] = {"faults": faults} if as_json else {}
     show(rows, as_json=as_json, **more)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedfloor import ranges
 from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
-from fedfloor.deploy import broker, checks, door, joining, names, subtasks
+from fedfloor.deploy import broker, checks, joining, names, subtasks
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.broker import PID
 from fedfloor.deploy.channel import DeviceChannel, side_by_side
@@ -32,7 +32,7 @@ from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.settings import CLOUD, Deadlines, EdgeSettings
 from fedfloor.deploy.signing import signer_of
 from fedfloor.deploy.summing import STAGES, ServerSum
-from fedfloor.deploy.uplink import Uplink
+from fedfloor.deploy.uplink import Uplink, socket_opened
 from fedfloor.engine import limit, ranks, travel
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine, FrozenExtractor
@@ -534,7 +534,7 @@ def serve(edge: Edge, wait: Callable[[], object]) -> None:
     edge.start()
     flower = edge.settings.cloud is None
     connection: AbstractContextManager[object] = (
-        door.opened(edge.settings.state, edge.answer) if flower else Uplink(edge.settings, edge.answer, edge.session)
+        socket_opened(edge.settings.state, edge.answer) if flower else Uplink(edge.settings, edge.answer, edge.session)
     )
     try:
         with connection:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
-from fedfloor.deploy import door
 from fedfloor.deploy.checks import printable
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, EdgeSettings, read
+from fedfloor.deploy.uplink import socket_request
 from fedfloor.errors import RunError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def pass_on(message: Message, _: Context) -> Message:
     """Forward a message of the cloud to the edge of the settings file in ``FEDFLOOR_EDGE``; return its answer."""
     settings = read(EdgeSettings, os.environ.get("FEDFLOOR_EDGE", ""))
     deadline_s = float(message.content.config_records["about"]["deadline_s"])  # type: ignore[arg-type]
-    return Message(content(door.request(settings.state, frame_of(message), deadline_s)), reply_to=message)
+    return Message(content(socket_request(settings.state, frame_of(message), deadline_s)), reply_to=message)
 
 
 def content(message: bytes) -> RecordDict:

@@ -1,4 +1,7 @@
-"""Provisioning: one folder per machine with keys, certificates and settings; a repetition adds only new files."""
+"""Provisioning: one folder per machine with keys, certificates and settings; a repetition adds only new files.
+
+``--check`` inspects such a folder: certificates, keys and missing files.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import datetime as dt
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,13 +19,19 @@ from typing import Any
 from cryptography import x509
 
 from fedfloor import config
-from fedfloor.deploy import authority, broker, journal
+from fedfloor.deploy import authority, broker, journal, settings
 from fedfloor.deploy.authority import Authority, Holder
 from fedfloor.deploy.device import foreign_requests
 from fedfloor.deploy.machines import EXPERIMENT, Certified, Files, certified, settings_files
 from fedfloor.deploy.park_file import ParkFile
-from fedfloor.deploy.settings import ALARMS
+from fedfloor.deploy.settings import ALARMS, AlarmSettings, CloudSettings, DeviceSettings, EdgeSettings, Tls
 from fedfloor.errors import RunError, SettingError, unknown
+
+KINDS: dict[str, type[DeviceSettings | EdgeSettings | CloudSettings | AlarmSettings]] = {
+    "device": DeviceSettings, "edge": EdgeSettings, "cloud": CloudSettings, "alarms": AlarmSettings,
+}  # fmt: skip
+BROKER_FILES = ("acl", "revoked.crl", "ca.crt", "broker.crt", "broker.key")  # beside mosquitto.conf
+SOON = dt.timedelta(days=30)  # before the end of a certificate
 
 
 @dataclass(frozen=True)
@@ -361,3 +371,97 @@ def next_steps(
             yield f"'{row['name']}' has a new certificate: copy {row['folder']} to its machine, restart its services"
     for name in sorted(set(index.numbers) - names - set(index.out) - set(revoke)):
         yield f"device '{name}' is no longer in the park file, but its certificate is valid: --revoke {name} revokes it"
+
+
+def unprovisioned(folder: Path, park: ParkFile) -> list[str]:
+    """Return a message for each certificate of a park file that is missing in a provisioned folder."""
+    missing = [one for one in certified(park) if not (folder / one.cert).exists()]
+    how = f"fedfloor provision PARK.toml --out {folder}"
+    return [f"{one.what} '{one.holder.name}' was not provisioned, or was revoked: {how} writes it" for one in missing]
+
+
+def faults(folder: Path, at: dt.datetime | None = None) -> list[str]:
+    """Return a message for each fault of a provisioned folder, or of one machine's part of it.
+
+    Args:
+        folder: searched with its subfolders.
+        at: the time; default: this machine's clock.
+
+    Raises:
+        SettingError: the folder was not provisioned.
+    """
+    known = [path for path in sorted(folder.rglob("ca.crt")) if path.is_file()]
+    if not known:
+        raise SettingError(
+            f"--check {folder}: has no ca.crt: name a folder that fedfloor provision wrote, or a part of it."
+        )
+    moment = at or authority.now()
+    return list(dict.fromkeys(wrong for path in known for wrong in folder_faults(path.parent, moment)))
+
+
+def folder_faults(place: Path, at: dt.datetime) -> Iterator[str]:
+    """Yield the faults of one machine's folder."""
+    yield from readable_keys(place)
+    if (place / "mosquitto.conf").exists():
+        yield from (f"{place / name} is missing" for name in BROKER_FILES if not (place / name).exists())
+        yield from broker_faults()
+    yield from missing_files(place)
+    try:
+        root = authority.certificate(place / "ca.crt")
+    except SettingError as error:
+        yield str(error)
+        return
+    for path in sorted(place.glob("*.crt")):
+        yield from certificate_faults(path, place, at)
+    listed = authority.fault(place / "ca.crt", root, root, authority.common_name(root), at)
+    if listed:
+        yield listed
+
+
+def readable_keys(place: Path) -> Iterator[str]:
+    """Yield the private keys that other users can read."""
+    for path in sorted(place.glob("*.key")):
+        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0
+        if mode & 0o077:
+            yield f"{path} is a private key that others can read (mode {mode:04o}): chmod 600 {path}"
+
+
+def broker_faults() -> Iterator[str]:
+    """Yield the fault of this machine's Mosquitto, if it has one."""
+    program = shutil.which("mosquitto", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")))
+    try:
+        if program is not None:  # otherwise the folder is of another machine
+            broker.check_version(program)
+    except SettingError as error:
+        yield str(error)
+
+
+def missing_files(place: Path) -> Iterator[str]:
+    """Yield the faults of settings files, and the missing files to which they refer."""
+    for path in sorted(place.glob("*.toml")):
+        kind = KINDS.get(path.stem.split("-")[0])
+        if kind is None or path.name == EXPERIMENT.name:
+            continue
+        try:
+            read: CloudSettings | DeviceSettings | EdgeSettings | AlarmSettings = settings.read(kind, path)
+        except SettingError as error:
+            yield str(error)
+            continue
+        experiment = () if isinstance(read, AlarmSettings) else (read.experiment,)
+        files = [*experiment, *([] if read.tls is None else vars(read.tls).values())]
+        yield from (f"{one} is missing; {path.name} names it" for one in files if not one.exists())
+
+
+def certificate_faults(path: Path, place: Path, at: dt.datetime) -> Iterator[str]:
+    """Yield the fault of a certificate, or a warning that it expires soon."""
+    if path.name == "ca.crt":
+        return
+    try:
+        cert = authority.certificate(path)
+        authority.check(Tls(place / "ca.crt", path, path.with_suffix(".key")), authority.common_name(cert), at)
+    except SettingError as error:
+        yield str(error)
+        return
+    if cert.not_valid_after_utc - at < min(SOON, (cert.not_valid_after_utc - cert.not_valid_before_utc) / 3):
+        until = f"{cert.not_valid_after_utc:%Y-%m-%d}"
+        yield f"{path} is valid only until {until}: run fedfloor provision again and copy the renewed files"

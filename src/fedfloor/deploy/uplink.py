@@ -1,13 +1,20 @@
-"""The connection between cloud and edges over the cloud's broker: the cloud's end, and the edge's.
+"""The connection between cloud and edges over the cloud's broker, or from Flower's processes to the edge.
 
-Topics and messages are as between an edge and its devices, with the cloud as the edge and edges as devices.
+Topics and messages are as between an edge and its devices, with the cloud as the edge and edges as devices. Flower
+starts a process for each message on an edge's machine, which passes it on through a socket.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from multiprocessing import AuthenticationError
+from multiprocessing import connection as sockets
+from pathlib import Path
 from typing import Protocol
 
 from fedfloor._version import __version__
@@ -23,6 +30,7 @@ from fedfloor.ranges import RefusedError
 
 log = logging.getLogger(__name__)
 
+SOCKET, HERE = "door.json", "127.0.0.1"  # file in an edge's state: the port, and a key that only this user can read
 WAITING = 4  # requests of the cloud, queued or running: a later request ends an earlier one
 
 
@@ -172,3 +180,43 @@ class Uplink:
 
     def _send(self, answer: bytes) -> None:
         self._link.publish(mqtt.outbox_topic(self._settings.park, self._settings.name, CLOUD), answer)
+
+
+@contextmanager
+def socket_opened(state: Path, answer: Callable[[bytes], bytes]) -> Iterator[None]:
+    """Answer messages of processes that have the key from an edge's state folder; nothing is unpickled."""
+    key, file = os.urandom(32), state / SOCKET
+
+    def serve() -> None:
+        while file.exists():
+            with suppress(Exception):  # a client without the key, or one that closed the connection
+                threading.Thread(target=reply, args=(listening.accept(),), daemon=True).start()
+
+    def reply(caller: sockets.Connection) -> None:
+        with caller, suppress(OSError, EOFError):
+            caller.send_bytes(answer(caller.recv_bytes(MOST_BYTES)))
+
+    with sockets.Listener((HERE, 0), authkey=key) as listening:
+        file.unlink(missing_ok=True)
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as written:
+            json.dump({"port": listening.address[1], "key": key.hex()}, written)
+        threading.Thread(target=serve, daemon=True).start()
+        yield
+        file.unlink(missing_ok=True)
+
+
+def socket_request(state: Path, message: bytes, deadline_s: float) -> bytes:
+    """Send a message to the edge of this machine; return its answer.
+
+    Raises:
+        RunError: the edge does not listen, closed the connection, or did not answer within ``deadline_s``.
+    """
+    try:
+        place = json.loads((state / SOCKET).read_text())
+        with sockets.Client((HERE, place["port"]), authkey=bytes.fromhex(place["key"])) as edge:
+            edge.send_bytes(message)
+            if edge.poll(deadline_s):
+                return edge.recv_bytes(MOST_BYTES)
+    except (OSError, EOFError, ValueError, KeyError, AuthenticationError) as error:
+        raise RunError(f"the edge in {state}: {error}.") from error
+    raise RunError(f"the edge in {state} did not answer in time.")

@@ -1,18 +1,34 @@
-"""The connection of a training device that also receives releases."""
+"""A training device that also receives releases: its connection, and its judgement of a model before the release.
+
+A judgement is the headline metric on labelled samples held out of training.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from threading import Thread
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedfloor import config
 from fedfloor.deploy import own
 from fedfloor.deploy.mqtt import Connection, MqttConnection, Receive, topic_parts
 from fedfloor.deploy.own import Labelled
 from fedfloor.deploy.settings import DeviceSettings
-from fedfloor.rollout.judging import judge
+from fedfloor.figures import Figure, Predictions, named, ranking
+from fedfloor.ranges import RefusedError
+from fedfloor.rollout.model import Model
 from fedfloor.rollout.serving import Serving
+
+BATCH = 64
+LEAST = 1e-12  # lower bound of a probability in the loss
+Judge = Callable[[Model, Model | None], dict[str, Any]]
 
 
 class WithReleases:
@@ -58,3 +74,74 @@ def with_releases(
         return WithReleases(made, Serving(settings, made, partial(own.written, settings), judge(labelled, headline)))
 
     return link
+
+
+def judge(labelled: Callable[[], Labelled], headline: str | None) -> Judge:
+    """Return a function with which a device compares a model with the one in use.
+
+    Args:
+        labelled: returns the samples; raises SettingError if the device has none.
+        headline: name of the metric, ``[evaluate] headline``; None: the task's own.
+    """
+
+    def judged(new: Model, used: Model | None) -> dict[str, Any]:
+        try:
+            seen = labelled()
+            figure = named(headline or seen.task.headline)
+            seen = _whole(seen, [model for model in (new, used) if model is not None])
+            old = None if used is None else value(used, seen, figure)
+            first = value(new, seen, figure)
+        except Exception as error:  # errors of files and of ONNX Runtime have no common base
+            return {"why": f"{error}"[:200]}
+        if old is None and (first is None or used is not None):
+            return {"why": f"{figure.name} is not defined on its {len(seen.x)} samples."}
+        return {"figure": figure.name, "samples": len(seen.x), "new": first, "old": old}
+
+    return judged
+
+
+def _whole(seen: Labelled, models: list[Model]) -> Labelled:
+    """Return the samples without those with missing values, unless all models were trained with missing values."""
+    if all(model.about.get("missing") == "mean" for model in models) or seen.x.dtype != np.float32:
+        return seen
+    kept = ~np.isnan(seen.x.reshape(len(seen.x), -1)).any(axis=1)
+    return replace(seen, x=seen.x[kept], y=seen.y[kept], target=None if seen.target is None else seen.target[kept])
+
+
+def value(model: Model, seen: Labelled, figure: Figure) -> float | None:
+    """Return a model's metric on samples; None if it is undefined or not finite.
+
+    Raises:
+        RefusedError: the model has another shape of samples, or other classes.
+    """
+    if seen.x.shape[1:] != model.shape or seen.x.dtype != model.kind:
+        raise RefusedError(
+            "shape", f"version {model.statement.version} requires another form of samples than this device's."
+        )
+    if not len(seen.x):
+        return None
+    batches = [model.outputs(seen.x[first : first + BATCH]) for first in range(0, len(seen.x), BATCH)]
+    parts = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    found = figure.value(_predictions(model, parts, seen, figure), seen.classes)
+    return found if found is not None and math.isfinite(found) else None
+
+
+def _predictions(model: Model, parts: dict[str, NDArray[Any]], seen: Labelled, figure: Figure) -> Predictions:
+    if seen.target is not None:
+        answer: Any = SimpleNamespace(parts=lambda: parts)
+        made = seen.task.judge(answer, seen.target)
+        if made is None:
+            raise RefusedError("task", f"no metrics are defined for task '{seen.task.kind}'.")
+        return made
+    names = list(model.about["classes"])
+    if sorted(names) != sorted(seen.classes):
+        raise RefusedError("classes", f"version {model.statement.version} has other classes than this device.")
+    own = np.array([seen.classes.index(name) for name in names])
+    taken = own[parts["decision"] if "decision" in parts else parts["logits"].argmax(1)]
+    table = np.zeros((len(own), len(own)), np.int64)
+    np.add.at(table, (seen.y, taken), 1)
+    chance = np.empty_like(parts["probabilities"], np.float64)
+    chance[:, own] = parts["probabilities"]
+    loss = -np.log(np.maximum(chance[np.arange(len(seen.y)), seen.y], LEAST)).mean()
+    ranks = {label: ranking(chance[:, label], seen.y == label) for label in figure.scored(seen.classes)}
+    return Predictions(table, float(loss), ranks)

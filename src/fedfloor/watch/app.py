@@ -24,8 +24,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fedfloor.watch.files import Row
 from fedfloor.watch.metrics import CONTENT_TYPE, exposition
-from fedfloor.watch.state import Row, Watched
+from fedfloor.watch.state import Watched
 
 POLL_S = 0.25  # interval between two checks of the folder
 HEADER_BYTES = 8192  # largest request

@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as CONT
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from fedfloor.watch.state import Row
+from fedfloor.watch.files import Row
 
 __all__ = ["CONTENT_TYPE", "exposition"]
 Values = Mapping[Any, float | None]  # values of labels → number

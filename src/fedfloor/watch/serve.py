@@ -1,4 +1,4 @@
-"""The web server of the page: its address, its TLS and password, and its process during a run."""
+"""The web server of the page: its address, its TLS and password, limits on connections, its process during a run."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedfloor.errors import RunError, SettingError
 from fedfloor.watch.app import HEADER_BYTES, Access, application
-from fedfloor.watch.bounds import BoundedProtocol
 from fedfloor.watch.state import Watched
 
 HERE = "127.0.0.1"
@@ -28,6 +29,12 @@ PORT = 8700
 HANDSHAKE_S = 5.0
 PASSWORD_CHARS = 12
 NICE = 10  # low priority during a run
+REQUEST_S = 10.0  # longest time for a request and its answer
+STREAM_S = 3600.0  # longest stream of events; browsers reconnect
+UNREAD_S = 10.0  # longest pause of a reading client
+CLOSING_S = 2.0  # longest wait for a client to read the end of an answer
+MOST_REQUESTS = 256  # most connections without a stream
+MOST_STREAMS = 128
 
 
 @dataclass(frozen=True)
@@ -122,6 +129,66 @@ def _password(path: Path) -> str:
             "python -c 'import secrets; print(secrets.token_urlsafe())' makes a good one."
         )
     return password
+
+
+class BoundedProtocol(H11Protocol):
+    """A connection for a single request, with limits in number, time and unread bytes.
+
+    If there are too many connections, the oldest is closed for the newest.
+    """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.app_state = {**self.app_state, "connection": self}  # passed to the application as scope["state"]
+        self.streams, self.since = False, self.loop.time()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Accept a connection and limit its time."""
+        super().connection_made(transport)
+        self._abort_after("request", REQUEST_S)
+        self._make_room(MOST_REQUESTS)
+
+    def begin_stream(self) -> None:
+        """Extend the time limit for a stream of events to an admitted client."""
+        self.streams, self.since = True, self.loop.time()
+        self._abort_after("request", STREAM_S)
+        self._make_room(MOST_STREAMS)
+
+    def _make_room(self, most: int) -> None:
+        bounded = [other for other in self.connections if isinstance(other, BoundedProtocol)]
+        alike = sorted((other for other in bounded if other.streams == self.streams), key=lambda other: other.since)
+        for other in alike[: max(0, len(alike) - most)]:
+            other.transport.abort()
+
+    def _abort_after(self, name: str, seconds: float) -> None:
+        self._cancel(name)
+        self._timers[name] = self.loop.call_later(seconds, self.transport.abort)
+
+    def _cancel(self, name: str) -> None:
+        if name in self._timers:
+            self._timers[name].cancel()
+
+    def pause_writing(self) -> None:
+        """Start the time limit for a client that has stopped reading."""
+        super().pause_writing()
+        self._abort_after("unread", UNREAD_S)
+
+    def resume_writing(self) -> None:
+        """End the time limit for a client that reads again."""
+        super().resume_writing()
+        self._cancel("unread")
+
+    def on_response_complete(self) -> None:
+        """Start the time limit for the client to read the end of an answer."""
+        super().on_response_complete()
+        self._abort_after("closing", CLOSING_S)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Remove the connection from the counts."""
+        super().connection_lost(exc)
+        for name in self._timers:
+            self._cancel(name)
 
 
 class _Server(uvicorn.Server):

@@ -18,10 +18,8 @@ from fedfloor.plan.text import digest
 from fedfloor.report.ledger import read_plan
 from fedfloor.report.plan_svg import STYLE, svg
 from fedfloor.report.records import ExperimentRecord, ParkRecord, experiment, record
-from fedfloor.watch.files import Tail, Visits, WatchedLine, by_device, holder, holds, newest, short
-from fedfloor.watch.serving import Served
+from fedfloor.watch.files import Row, Served, Tail, Visits, WatchedLine, by_device, holder, holds, newest, short
 
-Row = dict[str, Any]
 MOST_ROUNDS = 600  # most rounds on a page; if there are more, every second round of the older half is dropped
 MOST_DEVICES = 200  # most listed entries
 MOST_LINES = 200  # most lines of logs and troubles
