@@ -20,7 +20,7 @@ from test_deploy_data import DEVICES, pictures, told
 from fedfloor import config
 from fedfloor.deploy import cloud, machines, provision
 from fedfloor.deploy.park_file import CloudTable, DeviceTable, FactoryTable, ParkFile
-from fedfloor.deploy.settings import CloudSettings, Deadlines, read
+from fedfloor.deploy.settings import CloudSettings, DataSource, Deadlines, read
 from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park
 from live_park import experiment, simulated
@@ -86,8 +86,8 @@ def test_folders_and_functions_behind_tls_are_the_simulations_bits(tmp_path: Pat
     _, wanted = simulated(what, tmp_path / "simulated")
     whole, out = build_park(config.read(what, [])), tmp_path / "out"
     sources = [
-        {"kind": "folder", "path": str(pictures / "train" / f"d{k}")} if k % 2 else
-        {"kind": "function", "name": "sensor:see"} for k in range(DEVICES)
+        DataSource("folder", pictures / "train" / f"d{k}") if k % 2 else
+        DataSource("function", name="sensor:see") for k in range(DEVICES)
     ]  # fmt: skip
     park = ParkFile(
         "trial", what, CloudTable(HERE, free_port(), HERE), (FactoryTable("e0", HERE, free_port(), HERE),),

@@ -24,7 +24,7 @@ def test_a_park_file_is_read(tmp_path: Path) -> None:
     assert park.name == "hall"
     assert park.experiment == tmp_path / "tiny.toml"
     assert [(d.name, d.number) for d in park.device] == [("camera", 0), ("robot", 1)]
-    assert park.device[1].source.path == Path("/srv/robot")
+    assert park.device[1].data.path == Path("/srv/robot")
     assert [one.name for one in park.devices_of(park.factory[1])] == ["robot"]
 
 
@@ -49,12 +49,12 @@ TOP = 'experiment = "tiny.toml"'
         ('"cloud.example"', '"10.0.0.2"\nport = 8883', ["the cloud's broker", "factory 'north'", "port 8883"]),
         ('"10.0.0.3"', '"10.42.0.300"', ["address = '10.42.0.300'", "a host name or an IP address"]),
         ('"10.0.0.3"', '"10.0.0.3:8883"', ["address = '10.0.0.3:8883'", "without a port"]),
-        ('"10.0.0.3"', '"10.0.0.3"\nport = 70000', ["port = 70000", "65535"]),
+        ('"10.0.0.3"', '"10.0.0.3"\nport = 70000', ["factory 2 'south': port = 70000", "65535"]),
         ('"10.0.0.3"', '"10.0.0.3"\nprt = 1', ["factory 2 'south'", "unknown key 'prt'", "'port'"]),
-        ('kind = "folder", path = "/srv/robot"', 'kind = "foldr"', ["device 'robot' data", "foldr", "folder"]),
-        ('kind = "folder", path', 'kind = "folder", pth', ["key in device 'robot' data", "'pth'", "'path'"]),
-        ('name = "robot"', 'name = "robot"\nx_m = 1.0', ["device 'robot'", "both given"]),
-        ('name = "robot"', "", ["device 2.name", "missing"]),
+        ('kind = "folder", path = "/srv/robot"', 'kind = "foldr"', ["device 2 'robot': data.kind = 'foldr'", "folder"]),
+        ('kind = "folder", path', 'kind = "folder", pth', ["device 2 'robot': [data] unknown key 'pth'", "'path'"]),
+        ('name = "robot"', 'name = "robot"\nx_m = 1.0', ["device 2 'robot': (x_m, y_m) = ", "both given"]),
+        ('name = "robot"', "", ["device 2: name is missing"]),
         ("[[device]]", "[device]", ["valid TOML"]),
         ('experiment = "tiny.toml"', "", ["experiment", "missing"]),
         *(

@@ -15,7 +15,7 @@ from fedfloor import config
 from fedfloor.deploy import authority, provision, settings
 from fedfloor.deploy.edge import Edge
 from fedfloor.deploy.park_file import DeviceTable
-from fedfloor.deploy.settings import CloudSettings, DeviceSettings, EdgeSettings
+from fedfloor.deploy.settings import CloudSettings, DataSource, DeviceSettings, EdgeSettings
 from fedfloor.errors import RunError, SettingError
 from parks import NOW, PARK, plant, provisioned
 
@@ -209,7 +209,7 @@ def test_every_process_can_read_its_settings(tmp_path: Path) -> None:
 
 def test_sensors_and_an_agent_without_pytorch_have_units_of_their_own(tmp_path: Path) -> None:
     park = plant(tmp_path)
-    buffer = {"kind": "folder", "path": "state/press.sqlite"}
+    buffer = DataSource("folder", Path("state/press.sqlite"))
     first = dataclasses.replace(park.device[0], data=buffer, sense="press.toml")
     second = dataclasses.replace(park.device[1], predict="/srv/rows", agent=True)
     provisioned(dataclasses.replace(park, device=(first, second, *park.device[2:])), tmp_path)

@@ -48,14 +48,14 @@ def test_paths_begin_in_the_files_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "wanted"),
     [
-        ('name = "north"', "", "'name' is missing"),
+        ('name = "north"', "", "name is missing"),
         ("factory = 0", 'factory = "0"', "must be a whole number"),
         ("factory = 0", "factory = -1", "must be a number of at least 0"),
         ("factory = 0", "factorys = 0", "Did you mean 'factory'"),
         ('name = "north"', 'name = "north/+"', "must be 1 to 64 letters"),
-        ("port = 8883", "port = 88830", "must be from 1 to 65535"),
+        ("port = 8883", "port = 88830", "a broker's port = 88830: must be from 1 to 65535"),
         ("device = 1", "device = 0", "is given twice"),
-        ("visit_s = 5.0", "visit_s = 0", "must be a number above 0"),
+        ("visit_s = 5.0", "visit_s = 0", "deadlines.visit_s = 0.0: must be a number above 0"),
         ("[tls]", "[tls", "Expected"),
     ],
 )

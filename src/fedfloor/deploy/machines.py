@@ -93,7 +93,7 @@ def device_services(device: DeviceTable) -> tuple[Service, ...]:
     program = ("fedfloor-agent",) if device.agent else ("fedfloor", "device")
     services = [Service("fedfloor-device", f"device {device.name}", (*program, f"device-{device.name}.toml"), ALONE)]
     if device.sense:
-        words = ("fedfloor", "sense", device.sense, "--into", str(device.data["path"]))
+        words = ("fedfloor", "sense", device.sense, "--into", str(device.data.path))
         services.append(Service("fedfloor-sense", f"sensors of {device.name}", words))
     return tuple(services)
 
@@ -265,7 +265,7 @@ def device_settings(park: ParkFile, device: DeviceTable) -> DeviceSettings:
     return DeviceSettings(
         park=park.name, name=device.name, factory=park.factory.index(factory), device=device.number or 0,
         broker=Endpoint(factory.address, factory.port), experiment=EXPERIMENT, memory=STATE_PATH / "memory",
-        state=STATE_PATH, tls=_tls_files("device"), data=device.source, edge=factory.name,
+        state=STATE_PATH, tls=_tls_files("device"), data=device.data, edge=factory.name,
         predict=Path(device.predict) if device.predict else None,
     )  # fmt: skip
 
@@ -302,4 +302,4 @@ def _cloud_broker(park: ParkFile) -> Endpoint | None:
 
 def samples_source(park: ParkFile) -> str:
     """Return the source of samples: ``"experiment"`` if all devices hold a share of its data, else ``"devices"``."""
-    return "experiment" if all(device.source.kind == "partition" for device in park.device) else "devices"
+    return "experiment" if all(device.data.kind == "partition" for device in park.device) else "devices"

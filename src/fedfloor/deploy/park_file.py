@@ -6,7 +6,7 @@ import dataclasses
 import ipaddress
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,6 @@ PATH = re.compile(r"(/[\w.,:=~+@-]+)+")
 USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 RELEASES = "releases"  # name of the client that releases models at brokers
 LONGEST = 55  # the 64 characters of a common name without the prefix "fedfloor " of a park's
-LISTED = ("factory", "device")
-SOURCE = ("kind", "path", "name")
 
 
 @dataclass(frozen=True)
@@ -43,9 +41,7 @@ class CloudTable:
     broker = f"broker-{CLOUD}"  # the common name of its broker's certificate
 
     def __post_init__(self) -> None:
-        check_address("cloud.address", self.address)
-        check_address("cloud.bind", self.bind)
-        _check_port("cloud.port", self.port)
+        check_listener("cloud.", self)
         require(self.transport in TRANSPORTS, "cloud.transport", self.transport, " or ".join(TRANSPORTS))
 
 
@@ -67,9 +63,7 @@ class FactoryTable:
 
     def __post_init__(self) -> None:
         check_name("factory", self.name)
-        check_address(f"factory '{self.name}' address", self.address)
-        check_address(f"factory '{self.name}' bind", self.bind)
-        _check_port(f"factory '{self.name}' port", self.port)
+        check_listener("", self)
 
     @property
     def broker(self) -> str:
@@ -104,34 +98,20 @@ class DeviceTable:
     x_m: float | None = None
     y_m: float | None = None
     clock_hz: float | None = None
-    data: dict[str, str] = field(default_factory=dict)
+    data: DataSource = DataSource()  # noqa: RUF009, it is frozen
     predict: str | None = None
     agent: bool = False
     sense: str | None = None
 
     def __post_init__(self) -> None:
         check_name("device", self.name)
-        require(not self.agent or bool(self.predict), f"device '{self.name}' agent", True, "beside predict")
-        buffer = str(self.data.get("path", "")).endswith(BUFFERS)
-        require(not self.sense or buffer, f"device '{self.name}' sense", self.sense, "beside data.path, a .sqlite file")
-        require(self.number is None or self.number >= 0, f"device '{self.name}' number", self.number, "at least 0")
+        require(not self.agent or bool(self.predict), "agent", True, "beside predict")
+        buffer = str(self.data.path).endswith(BUFFERS)
+        require(not self.sense or buffer, "sense", self.sense, "beside data.path, a .sqlite file")
+        require(self.number is None or self.number >= 0, "number", self.number, "at least 0")
         both = (self.x_m is None) == (self.y_m is None)
-        require(both, f"device '{self.name}' (x_m, y_m)", (self.x_m, self.y_m), "both given, or neither")
-        require(self.clock_hz is None or self.clock_hz > 0, f"device '{self.name}' clock_hz", self.clock_hz, "above 0")
-        _ = self.source
-
-    @property
-    def source(self) -> DataSource:
-        """The source of its samples."""
-        where = f"device '{self.name}' data"
-        for key in self.data:
-            if key not in SOURCE:
-                raise unknown(f"key in {where}", key, SOURCE)
-        path = self.data.get("path")
-        try:
-            return DataSource(self.data.get("kind", "partition"), Path(path) if path else None, self.data.get("name"))
-        except SettingError as error:
-            raise SettingError(f"{where}: {error}") from None
+        require(both, "(x_m, y_m)", (self.x_m, self.y_m), "both given, or neither")
+        require(self.clock_hz is None or self.clock_hz > 0, "clock_hz", self.clock_hz, "above 0")
 
 
 @dataclass(frozen=True)
@@ -194,18 +174,21 @@ def read(path: Path) -> ParkFile:
 
 def from_document(document: dict[str, Any], path: Path) -> ParkFile:
     """Return the park of a parsed park file; ``path`` is for errors and relative paths. Raises as :func:`read`."""
-    lists: dict[str, list[Any]] = {}
-    for key in LISTED:
-        rows = document.pop(key, [])
-        if not isinstance(rows, list):
-            raise SettingError(f"park file {path}: {key} = {rows!r}: write [[{key}]], with two brackets.")
-        lists[key] = rows
     given = document.get("experiment")
     if isinstance(given, str):
         document["experiment"] = str(path.parent / given)
+    lists: dict[str, list[Any]] = {}
     for key, kind in (("factory", FactoryTable), ("device", DeviceTable)):
-        for i, row in enumerate(lists[key]):
-            checked(kind, row, _row_label(key, i, row))
+        lists[key] = rows = document.pop(key, [])
+        if not isinstance(rows, list):
+            raise SettingError(f"park file {path}: {key} = {rows!r}: write [[{key}]], with two brackets.")
+        for i, row in enumerate(rows, 1):
+            try:
+                checked(kind, row, "")
+            except SettingError as error:
+                name = row.get("name") if isinstance(row, dict) else None
+                label = f"{key} {i} '{name}'" if isinstance(name, str) else f"{key} {i}"
+                raise SettingError(f"{label}: {error}") from None
     park = checked(ParkFile, {"name": path.stem} | document | lists, "")
     check_units(park)
     return park
@@ -217,11 +200,6 @@ def check_units(park: ParkFile) -> None:
         allowed = "an absolute path without blanks, quotes, '%', '$' or control characters"
         require(bool(PATH.fullmatch(str(place))), key, str(place), allowed)
     require(bool(USER.fullmatch(park.user)), "user", park.user, "1 to 32 of a-z, 0-9, '_' and '-', no digit at first")
-
-
-def _row_label(kind: str, i: int, row: Any) -> str:
-    named = row.get("name") if isinstance(row, dict) else None
-    return f"{kind} {i + 1}" + (f" '{named}'" if isinstance(named, str) else "")
 
 
 def check_name(label: str, name: str) -> None:
@@ -241,8 +219,11 @@ def check_address(label: str, given: str) -> None:
         require(host, label, given, "a host name or an IP address, without a port")
 
 
-def _check_port(label: str, port: int) -> None:
-    require(1 <= port <= 65535, label, port, "a port from 1 to 65535")
+def check_listener(label: str, table: CloudTable | FactoryTable) -> None:
+    """Raise SettingError unless addresses and port of a broker are valid."""
+    check_address(f"{label}address", table.address)
+    check_address(f"{label}bind", table.bind)
+    require(1 <= table.port <= 65535, f"{label}port", table.port, "a port from 1 to 65535")
 
 
 def _numbered(devices: Iterable[DeviceTable]) -> Iterator[DeviceTable]:

@@ -8,14 +8,12 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
-import types
-import typing
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedfloor.checking import toml
-from fedfloor.errors import SettingError, nearest, require
+from fedfloor.checking import checked, toml
+from fedfloor.errors import SettingError, require
 
 T = TypeVar("T")
 
@@ -34,8 +32,20 @@ def read(kind: type[T], path: Path | str) -> T:
         body = toml(path, "settings file")
     except SettingError as error:
         raise SettingError(f"{error} `fedfloor provision PARK.toml` writes such files.") from error
-    settings: T = from_table(kind, body, str(path), path.parent)
+    try:
+        settings: T = below(path.parent, checked(kind, body, ""))
+    except SettingError as error:
+        raise SettingError(f"{path}: {error}") from None
     return settings
+
+
+def below(folder: Path, value: Any) -> Any:
+    """Return settings, or a value in them, with relative paths as paths in a folder."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{entry.name: below(folder, getattr(value, entry.name)) for entry in fields(value)})
+    if isinstance(value, tuple):
+        return tuple(below(folder, entry) for entry in value)
+    return folder / value if isinstance(value, Path) else value
 
 
 def to_toml(settings: object) -> str:
@@ -65,58 +75,6 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def from_table(kind: type[Any], body: object, where: str, folder: Path) -> Any:
-    """Return settings of a class from a TOML table.
-
-    Args:
-        where: the file and the key, for errors.
-        folder: base of relative paths.
-
-    Raises:
-        SettingError: a key is unknown or missing, or a value is out of range.
-    """
-    if not isinstance(body, dict):
-        raise SettingError(f"{where} = {body!r}: must be a table.")
-    known: dict[str, Field[Any]] = {entry.name: entry for entry in fields(kind)}
-    for name in body:
-        if name not in known:
-            raise SettingError(f"{where}: unknown key '{name}'.{nearest(name, known)} Known: {', '.join(known)}.")
-    lacking = [n for n, entry in known.items() if n not in body and entry.default is MISSING]
-    if lacking:
-        raise SettingError(f"{where}: '{lacking[0]}' is missing. Needed: {', '.join(lacking)}.")
-    hints = typing.get_type_hints(kind)
-    given = {name: from_value(hints[name], value, f"{where}: {name}", folder) for name, value in body.items()}
-    try:
-        return kind(**given)
-    except SettingError as error:
-        raise SettingError(f"{where}: {error}") from None
-
-
-def from_value(hint: Any, value: object, where: str, folder: Path) -> Any:
-    """Return a TOML value converted to the type of its field, ``hint``; other arguments as :func:`from_table`.
-
-    Raises:
-        SettingError: the value has another type.
-    """
-    if isinstance(hint, types.UnionType):
-        (hint,) = (entry for entry in typing.get_args(hint) if entry is not types.NoneType)
-    if is_dataclass(hint):
-        return from_table(typing.cast("type[Any]", hint), value, where, folder)
-    if typing.get_origin(hint) is tuple:
-        if not isinstance(value, list):
-            raise SettingError(f"{where} = {value!r}: must be a list.")
-        kind = typing.get_args(hint)[0]
-        return tuple(from_value(kind, entry, f"{where}[{i}]", folder) for i, entry in enumerate(value))
-    if hint is Path and isinstance(value, str):
-        return folder / value
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, hint) or isinstance(value, bool):
-        words = {str: "text", int: "a whole number", float: "a number", Path: "a path, as text"}
-        raise SettingError(f"{where} = {value!r}: must be {words[hint]}.")
-    return value
-
-
 CLOUD = "cloud"  # the sender of the cloud's requests
 ALARMS = "alarms"  # name and folder of the process that keeps alarms
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # without '/', '+' and '#', as names are parts of topics
@@ -135,8 +93,8 @@ class Endpoint:
     port: int
 
     def __post_init__(self) -> None:
-        require(bool(self.host), "host", self.host, "a name or an IP address")
-        require(1 <= self.port <= 65535, "port", self.port, "from 1 to 65535")
+        require(bool(self.host), "a broker's host", self.host, "a name or an IP address")
+        require(1 <= self.port <= 65535, "a broker's port", self.port, "from 1 to 65535")
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
@@ -172,9 +130,10 @@ class DataSource:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        require(self.kind in ("partition", "folder", "function"), "kind", self.kind, "partition, folder or function")
-        require(self.kind != "folder" or self.path is not None, "path", self.path, "a folder, for kind = 'folder'")
-        require(self.kind != "function" or bool(self.name), "name", self.name, "module:function, for kind = 'function'")
+        kinds, function = ("partition", "folder", "function"), self.kind == "function"
+        require(self.kind in kinds, "data.kind", self.kind, "partition, folder or function")
+        require(self.kind != "folder" or self.path is not None, "data.path", self.path, "a folder, for kind = 'folder'")
+        require(not function or bool(self.name), "data.name", self.name, "module:function, for kind = 'function'")
 
 
 SAMPLES = ("experiment", "devices")
@@ -200,7 +159,7 @@ class Deadlines:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            require(value > 0, name, value, "a number above 0")
+            require(value > 0, f"deadlines.{name}", value, "a number above 0")
 
 
 CLOCK_TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)")
@@ -289,8 +248,8 @@ class Named:
     edge: str = ""
 
     def __post_init__(self) -> None:
-        check_name(self.name, "name")
-        require(self.device >= 0, "device", self.device, "a number of at least 0")
+        check_names(name=self.name)
+        check_numbers(device=self.device)
 
 
 @dataclass(frozen=True)
@@ -326,11 +285,8 @@ class DeviceSettings:
     edge: str = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        check_name(self.park, "park")
-        check_name(self.name, "name")
-        check_name(self.edge, "edge")
-        require(self.factory >= 0, "factory", self.factory, "a number of at least 0")
-        require(self.device >= 0, "device", self.device, "a number of at least 0")
+        check_names(park=self.park, name=self.name, edge=self.edge)
+        check_numbers(factory=self.factory, device=self.device)
 
     @property
     def models(self) -> Path:
@@ -378,9 +334,8 @@ class EdgeSettings:
     def __post_init__(self) -> None:
         require(self.samples in SAMPLES, "samples", self.samples, " or ".join(SAMPLES))
         require(self.reach in REACH, "reach", self.reach, " or ".join(REACH))
-        check_name(self.park, "park")
-        check_name(self.name, "name")
-        require(self.factory >= 0, "factory", self.factory, "a number of at least 0")
+        check_names(park=self.park, name=self.name)
+        check_numbers(factory=self.factory)
         check_distinct("device", [entry.device for entry in (*self.devices, *self.neighbours)])
         check_distinct("name", [entry.name for entry in (*self.devices, *self.neighbours)])
 
@@ -400,8 +355,8 @@ class CloudEdge:
     devices: tuple[Named, ...] = ()
 
     def __post_init__(self) -> None:
-        check_name(self.name, "name")
-        require(self.factory >= 0, "factory", self.factory, "a number of at least 0")
+        check_names(name=self.name)
+        check_numbers(factory=self.factory)
 
 
 @dataclass(frozen=True)
@@ -435,7 +390,7 @@ class CloudSettings:
 
     def __post_init__(self) -> None:
         require(self.samples in SAMPLES, "samples", self.samples, " or ".join(SAMPLES))
-        check_name(self.park, "park")
+        check_names(park=self.park)
         check_distinct("factory", [entry.factory for entry in self.edges])
         check_distinct("name", [entry.name for entry in self.edges])
         require(self.transport in TRANSPORTS, "transport", self.transport, " or ".join(TRANSPORTS))
@@ -459,7 +414,7 @@ class AlarmSource:
 
     def __post_init__(self) -> None:
         for name in (self.name, *self.devices):
-            check_name(name, "name")
+            check_names(name=name)
 
 
 @dataclass(frozen=True)
@@ -479,15 +434,22 @@ class AlarmSettings:
     factories: tuple[AlarmSource, ...]
 
     def __post_init__(self) -> None:
-        check_name(self.park, "park")
+        check_names(park=self.park)
         check_distinct("name", [entry.name for entry in self.factories])
         check_distinct("device", [device for entry in self.factories for device in entry.devices])
 
 
-def check_name(name: str, key: str) -> None:
-    """Raise SettingError unless a name can be part of a topic."""
+def check_names(**names: str) -> None:
+    """Raise SettingError unless names, given by key, can be parts of a topic."""
     allowed = "1 to 64 letters, digits, '.', '_' or '-', beginning with a letter or a digit"
-    require(bool(NAME.fullmatch(name)), key, name, allowed)
+    for key, name in names.items():
+        require(bool(NAME.fullmatch(name)), key, name, allowed)
+
+
+def check_numbers(**numbers: int) -> None:
+    """Raise SettingError for a negative number, given by key."""
+    for key, number in numbers.items():
+        require(number >= 0, key, number, "a number of at least 0")
 
 
 def check_distinct(key: str, values: list[Any]) -> None:

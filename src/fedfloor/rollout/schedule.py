@@ -394,15 +394,15 @@ class Scheduler:
 
     def _config(self, out: Path) -> Path:
         """Write the settings file of a run, which starts from the released model if the experiment allows it."""
-        what, experiment = config.read(Path(self.settings.experiment), []), self.settings.experiment.absolute()
+        what, experiment = config.read(self.settings.experiment, []), self.settings.experiment
         first = None if self._place is None else _in_use(registry.read(self._place))
         begins = what.model.init == "default" and not config.combined(what).needs.objective
         if first is not None and begins:
             made = config.with_paths(replace(what, model=replace(what.model, init_from=str(first))), Path.absolute)
-            experiment = out.with_name(f"{out.name}-experiment.toml").absolute()
+            experiment = out.with_name(f"{out.name}-experiment.toml")
             write(experiment, config.brief(made))
-        path = self._file(out)
-        write(path, settings.to_toml(_absolute(replace(self.settings, out=out, experiment=experiment, schedule=None))))
+        path, cloud = self._file(out), replace(self.settings, out=out, experiment=experiment, schedule=None)
+        write(path, settings.to_toml(settings.below(Path.cwd(), cloud)))
         return path
 
     def _released(self, out: Path) -> str:
@@ -501,12 +501,6 @@ def _in_use(known: Registry) -> Path | None:
         return path.absolute()
     log.warning("%s: no longer the model of version %d; the run starts as set in its experiment.", path, use.version)
     return None
-
-
-def _absolute(cloud: CloudSettings) -> CloudSettings:
-    """Return settings with absolute paths."""
-    tls = cloud.tls and replace(cloud.tls, **{name: path.absolute() for name, path in vars(cloud.tls).items()})
-    return replace(cloud, out=cloud.out.absolute(), tls=tls)
 
 
 def _record(out: Path) -> Path:
