@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from math import log
 
 import torch
 from torch import Tensor, nn
@@ -42,20 +43,22 @@ class Dilated(nn.Module):
 
 
 class Statistics(nn.Module):
-    """Seven numbers for each channel of a window, [n, 7·C], whatever its length.
+    """Seven numbers for each channel of a window: [n, channels, length] → [n, 7·channels], whatever the length.
 
     They are the mean, the minimum, the maximum, the last row, the trend over half the window (of the least-squares
     line), log(σ + 0.03) and log(σ' + 0.03) with the standard deviations σ of the rows and σ' of the differences of
-    successive rows, in units of the channel's deviation.
+    successive rows, in units of the channel's deviation. The numbers of a constant channel are exact, whatever the
+    order in which a processor or a runtime adds up rows: its σ is 0, and not a rounding error, which log enlarges.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.shape[2]
+        rows, first = x.shape[2], x[:, :, :1]
+        moved = x - first
         place = torch.arange(rows, dtype=x.dtype, device=x.device) - (rows - 1) / 2  # from the middle
-        trend = (x * place).sum(2) * (6 / (rows * (rows + 1)))  # half the window times Σ x·p / Σ p²
-        steps = x.diff(dim=2, prepend=x[:, :, :1])
-        varies = [torch.log(one.std(2, correction=0) + LEAST_DEVIATION) for one in (x, steps)]
-        return torch.cat([x.mean(2), x.amin(2), x.amax(2), x[:, :, -1], trend, *varies], 1)
+        trend = (moved * place).sum(2) * (6 / (rows * (rows + 1)))  # half the window times Σ x·p / Σ p²
+        deviations = [one.std(2, correction=0) for one in (moved, x.diff(dim=2, prepend=first))]
+        varies = [torch.log(1 + one / LEAST_DEVIATION) + log(LEAST_DEVIATION) for one in deviations]
+        return torch.cat([first[:, :, 0] + moved.mean(2), x.amin(2), x.amax(2), x[:, :, -1], trend, *varies], 1)
 
 
 class Concatenated(nn.Module):

@@ -209,6 +209,7 @@ def mlp_sensor_soft(shape: Shape, classes: int) -> nn.Module:
 
     A failing sensor's value at 100 deviations becomes 8.3; 8,982 parameters, as in mlp-sensor.
     """
+    _sensors("mlp-sensor-soft", shape, 1, 2)
     return nn.Sequential(Soft(), *mlp_sensor(shape, classes).children())
 
 
@@ -217,6 +218,7 @@ def mlp_sensor_asinh(shape: Shape, classes: int) -> nn.Module:
 
     A value at 10³ deviations becomes 7.6, and values near the mean hardly change; 8,982 parameters, as in mlp-sensor.
     """
+    _sensors("mlp-sensor-asinh", shape, 1, 2)
     return nn.Sequential(Asinh(), *mlp_sensor(shape, classes).children())
 
 
@@ -270,6 +272,7 @@ def cnn_window(shape: Shape, classes: int) -> nn.Module:
     72,566 parameters on windows of 52 channels with 22 classes, whatever their length. Group norm leaves the shape of
     a window's curves and little of their levels and of how much they vary, which the statistics have.
     """
+    _sensors("cnn-window", shape, 2)
     curves = [*cnn_sensor_gn(shape, classes).children()][:-1]
     statistics = [Statistics(), Soft(), nn.Linear(STATISTICS * shape[0], 64), nn.ReLU()]
     return nn.Sequential(
