@@ -64,12 +64,14 @@ def test_every_network_is_the_same_after_an_epoch_in_float64(name: str) -> None:
     same(*both(Parallel(visits((0, 1, 2), replace(HEAVY, batch_size=8))), here, name))
 
 
-def test_a_network_for_sensors_is_mapped(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("name", ["cnn-sensor", "cnn-sensor-gn", "cnn-window", "tcn", "transformer", "mlp-window"])
+def test_networks_for_windows_are_the_same(name: str, caplog: pytest.LogCaptureFixture) -> None:
     here = park((12, 7), shape=(2, 8, 8))
     flat = replace(here.dataset, shape=(2, 64), take=lambda i, k: here.dataset.take(i, k).reshape(len(i), 2, 64))
     with caplog.at_level(logging.INFO):
-        same(*both(Parallel(visits((0, 1), HEAVY)), replace(here, dataset=flat), "cnn-sensor"))
-    assert "torch.func.vmap stacks it" in caplog.text
+        same(*both(Parallel(visits((0, 1), HEAVY)), replace(here, dataset=flat), name))
+    assert ("torch.func.vmap stacks it" in caplog.text) == (name != "mlp-window")
+    assert "cannot be stacked" not in caplog.text
 
 
 # -- every kind of work, every shape of plan ---------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.functional import conv2d, pad
 
-from fedfloor.models.layers import Asinh, Soft
+from fedfloor.models.layers import Asinh, Soft, Statistics
 from fedfloor.models.network import Network
 
 Numbers = Mapping[str, Tensor]  # name → [K, *shape]
@@ -27,7 +27,7 @@ NEAR = 1e-3  # relative difference of outputs: rounding errors are a hundred tim
 SAMPLEWISE = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Softplus, nn.Tanh, nn.Sigmoid, nn.Hardtanh,
     nn.Identity, nn.Flatten, nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvgPool1d,
-    nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d, nn.ZeroPad2d, Asinh, Soft,
+    nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d, nn.ZeroPad2d, Asinh, Soft, Statistics,
 )  # fmt: skip
 TRIES = 5
 
@@ -87,6 +87,8 @@ def stacked(network: Network, convolve: Convolve, path: str = "") -> tuple[Forwa
 
     def forward(numbers: Numbers, x: Tensor) -> Tensor:
         inside = {name.removeprefix(before): value for name, value in numbers.items() if name.startswith(before)}
+        if len(x) == 1:  # in vmap on a CPU, group norm refuses the memory layout of a single model's convolutions
+            return one({name: value[0] for name, value in inside.items()}, x[0])[None]
         return vmap(one)(inside, x)
 
     return forward, "vmap"
