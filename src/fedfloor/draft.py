@@ -21,13 +21,14 @@ from fedfloor.checking import toml_text
 from fedfloor.data import guess, proposals
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import conversions, expanded, is_there, own
-from fedfloor.data.files.encode import MeasureError
+from fedfloor.data.files.encode import MeasureError, sorted_numbers, thirds
+from fedfloor.data.files.layout import NoColumnError, are_names
 from fedfloor.data.files.preamble import preamble
 from fedfloor.data.files.rows import PACKED, unpacked
-from fedfloor.data.files.sheet import NoColumnError, head, numbers_of
+from fedfloor.data.files.sheet import head
 from fedfloor.data.files.table import EmptySensorsError, MissingValuesError, TimesError
 from fedfloor.data.files.times import EPOCHS
-from fedfloor.data.files.tree import named, tables, walk
+from fedfloor.data.files.tree import files_in, named, tables
 from fedfloor.data.guess import FEW
 from fedfloor.data.proposals import findings
 from fedfloor.data.reading import skipped
@@ -40,7 +41,6 @@ from fedfloor.models.forest import described
 from fedfloor.names import count, some
 from fedfloor.park.described import LabelSkew, label_skew
 from fedfloor.park.park import Park
-from fedfloor.runs.folder import write as write_whole
 from fedfloor.runs.parks import build_park, load_data, warn_of_gaps
 from fedfloor.runs.prepare import warn
 from fedfloor.tasks.classification import CLASSIFICATION
@@ -193,13 +193,12 @@ def _ahead(document: dict[str, Any], park: Park, notes: list[str], *, window: bo
         window: whether a window is given.
     """
     data, columns, before = document["data"], park.dataset.inputs.columns, dict(document["data"])
-    task = dict(data["task"]) if isinstance(data["task"], Mapping) else {"kind": data["task"]}
-    known = {*proposals.of_calendar(columns), *proposals.of_texts(park.dataset)}
+    task = _task_table(data)
+    known = proposals.known_ahead(park.dataset)
     sensors = [name for name in columns if name not in known]
     if "sensors" not in task and known and sensors:
         task["sensors"] = sensors
-        given = named([name for name in columns if name in known])
-        notes.append(f"{given}: from a calendar or a category, therefore inputs of the forecast only")
+        notes.append(f"{named(known)}: from a calendar or a category, therefore inputs of the forecast only")
     data["task"] = task
     if data != before:
         park = build_park(config.from_table(document))
@@ -238,8 +237,8 @@ def _with_candidates(lack: NoColumnError, data: Mapping[str, Any]) -> NoColumnEr
 
 def _without(document: dict[str, Any], left: Sequence[str]) -> Park:
     """Leave columns out of a draft, and return the park without them."""
-    columns = document["data"].setdefault("columns", {})
-    columns["ignore"] = [*columns.get("ignore", ()), *left]
+    _ignore(document["data"], left)
+    columns = document["data"]["columns"]
     categories = {name: how for name, how in columns.pop("categories", {}).items() if name not in left}
     columns |= {"categories": categories} if categories else {}
     return build_park(config.from_table(document))
@@ -320,8 +319,8 @@ def _guess(data: dict[str, Any], path: Path) -> list[str]:
     """Set the probable roles of a table's columns, and return sentences on them."""
     table, folder = path, path.is_dir()
     if folder:
-        files = [file for file in walk(path) if not file.empty]
-        files = [file for file in files if file.path.name.casefold().endswith(tables(files))]
+        every = files_in(path)
+        files = [file for file in every if file.path.name.casefold().endswith(tables(every))]
         if not files:
             return []
         table = files[0].path
@@ -437,11 +436,14 @@ def _resplit(document: dict[str, Any], notes: list[str]) -> bool:
     return False
 
 
+def _task_table(data: Mapping[str, Any]) -> dict[str, Any]:
+    given = data.get("task")
+    return dict(given) if isinstance(given, Mapping) else {"kind": given}
+
+
 def _task(data: Mapping[str, Any]) -> Task:
     """Return the task of the given kind; a classification by default."""
-    given = data.get("task")
-    given = given if isinstance(given, Mapping) else {"kind": given}
-    kind = given.get("kind") or "classification"
+    kind = _task_table(data).get("kind") or "classification"
     return TASKS[kind]() if kind in TASKS else CLASSIFICATION
 
 
@@ -449,8 +451,7 @@ def _asked(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     """Return a sentence on the target and its usual settings; an empty list for classes."""
     if not dataset.task.targets:
         return []
-    names, given = ", ".join(dataset.task.called()[:8]), data.get("task")
-    given = given if isinstance(given, Mapping) else {}
+    names, given = ", ".join(dataset.task.called()[:8]), _task_table(data)
     wishes = {"loss": "data.task.loss=quantile (with intervals)", "unit": "data.task.unit=NAME"}
     if dataset.task.ahead:
         return [f"the forecast is the next {dataset.task.ahead} rows of {names}; others: --set data.task.horizon=N, "
@@ -472,11 +473,11 @@ def _proposed(document: dict[str, Any], path: Path, notes: list[str], *, settled
     def read(split: Mapping[str, Any]) -> Dataset:
         return load_data(config.from_table(document | {"data": data | {"split": dict(split)}}))
 
-    proposal = proposals.propose(load_data(experiment), data, path, read)
-    notes += proposal.words()
-    if proposal.kind:
-        data["split"] = {"kind": proposal.kind}
-    return build_park(config.from_table(document)), proposal.kind
+    kind, sentences = proposals.propose(load_data(experiment), data, path, read)
+    notes += sentences
+    if kind:
+        data["split"] = {"kind": kind}
+    return build_park(config.from_table(document)), kind
 
 
 def _check_published(path: Path, data: Mapping[str, Any]) -> None:
@@ -489,18 +490,13 @@ def _check_published(path: Path, data: Mapping[str, Any]) -> None:
     for published, pattern in FILES.items():
         if any(re.fullmatch(pattern, unpacked(file.name)) for file in inside):
             name = published
-    if name is None or "header" in data or (path.is_file() and _has_names(path)):
+    if name is None or "header" in data or (path.is_file() and are_names(head(path, 1, {}).first)):
         return
     own = f"fedfloor run {name}, or " if name in BUNDLED else ""
     raise SettingError(
         f"{path.name}: '{name}' is a published data set, which experiments read by name: {own}[data] name = "
         f'"{name}". Put its files into the folder {name} in $FEDFLOOR_DATA, or in FOLDER with --set data.root=FOLDER.'
     )
-
-
-def _has_names(path: Path) -> bool:
-    first = head(path, 1, {}).first
-    return 2 * len(numbers_of(first)) < len(first)
 
 
 def _regimes(data: dict[str, Any], dataset: Dataset) -> list[str]:
@@ -520,11 +516,9 @@ def _check_classes(data: Mapping[str, Any], dataset: Dataset, name: str) -> None
     """Refuse labels with many different numbers, unless classes or edges are given."""
     if data.get("classes") or data.get("bins") or len(dataset.classes) <= MOST_NUMBERS:
         return
-    try:
-        numbers = sorted(float(label.replace(",", ".", 1)) for label in dataset.classes)
-    except ValueError:
+    if (numbers := sorted_numbers(dataset.classes)) is None:
         return
-    low, high = (f"{edge:.3g}" for edge in np.quantile(numbers, (1 / 3, 2 / 3)))
+    low, high = thirds(numbers)
     listed = "[" + ", ".join(f'"{label}"' for label in dataset.classes[:2]) + ", …]"
     raise SettingError(
         f"{name}: the label is one of {len(numbers)} different numbers from {numbers[0]:g} to {numbers[-1]:g}: a "
@@ -544,7 +538,7 @@ def _columns(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     present = {
         "device": dataset.owner is not None and not folder, "factory": bool(dataset.owned.factories) and not folder,
         "time": dataset.time is not None, "run": "run" in inputs.names,
-        "label": labelled and not (folder and _last_is_label(dataset, path, data)),
+        "label": labelled and not (folder and "label" in proposals.layout_of(dataset, files_in(path), data)),
     }  # fmt: skip
     sentences = [f"{role} is '{inputs.names[role]}'" for role, is_there in present.items() if is_there]
     if dataset.time is not None:
@@ -564,11 +558,6 @@ def _moment(time: float, form: str | None) -> str:
     return f"{np.datetime64(int(time), 's')}".replace("T", " ") if dated else f"{time:g}"
 
 
-def _last_is_label(dataset: Dataset, path: Path, data: Mapping[str, Any]) -> bool:
-    files = [file for file in walk(path) if not file.empty]
-    return "label" in proposals.layout_of(dataset, files, data)
-
-
 def _suspects(data: Mapping[str, Any], dataset: Dataset, *, free: bool) -> tuple[list[str], list[str]]:
     """Return a sentence for each column that is probably no sensor, and the columns left out for this reason.
 
@@ -578,7 +567,7 @@ def _suspects(data: Mapping[str, Any], dataset: Dataset, *, free: bool) -> tuple
     suspects = findings(dataset)
     columns = data.get("columns", {})
     categories = dataset.inputs.coding.get("categories", {})
-    constant = [finding.sensor for finding in suspects if finding.text.endswith(proposals.CONSTANT)]
+    constant = [finding.sensor for finding in suspects if finding.constant]
     constant = constant if len(constant) > MANY else []
     sentences = [f"{named(constant)} each have one value{proposals.CONSTANT}"] if constant else []
     sentences += [f"'{finding.sensor}' {finding.text}" for finding in suspects if finding.sensor not in constant]
@@ -589,22 +578,19 @@ def _suspects(data: Mapping[str, Any], dataset: Dataset, *, free: bool) -> tuple
         f"'{text}' becomes {count} sensors, one for each of its texts" for text, count in many.items() if count > FEW
     ]
     texts = {f"{text}={value}": text for text, how in categories.items() for value in how.get("values", ())}
-    doubtful = {texts.get(f.sensor, f.sensor): f.counts for f in suspects if f.leave}
-    judged = isinstance(dataset.task, Reconstruction)
-    ahead = {finding.sensor for finding in suspects if finding.text.endswith(proposals.CONSTANT)} | {
-        name for name, counts in doubtful.items() if counts
-    }
+    doubtful = {texts.get(finding.sensor, finding.sensor): finding for finding in suspects if finding.leave}
+    task, judged = dataset.task, isinstance(dataset.task, Reconstruction)
     left = [
-        name
-        for name, counts in doubtful.items()
-        if dataset.task == CLASSIFICATION or (judged and counts) or (dataset.task.ahead and name in ahead)
-    ]
+        name for name, finding in doubtful.items()
+        if task == CLASSIFICATION or (judged and finding.counts)
+        or (task.ahead and (finding.counts or finding.constant))
+    ]  # fmt: skip
     free = free and not columns.get("values") and len(doubtful) < len(dataset.inputs.columns)
     before = columns.get("ignore", [])
     if left and free:
         kept = json.dumps(before, ensure_ascii=False)
         sentences.append(f"left out: {', '.join(map(repr, left))}; to keep them: --set 'data.columns.ignore={kept}'")
-        doubtful = {name: counts for name, counts in doubtful.items() if name not in left}
+        doubtful = {name: finding for name, finding in doubtful.items() if name not in left}
     if doubtful:
         how = f"--set 'data.columns.ignore={json.dumps([*before, *doubtful], ensure_ascii=False)}'"
         if columns.get("values"):
@@ -727,18 +713,14 @@ def summary(park: Park) -> str:
         ahead = f"the next {data.task.ahead} rows of " if data.task.ahead else ""
         low, high, unit = data.target[:, 0].min(), data.target[:, 0].max(), getattr(data.task, "unit", "")
         span = "" if ahead else f" from {low:.4g} to {high:.4g}{f' {unit}' if unit else ''}"
-        return _held(park, f"{holdings}; {ahead}{', '.join(data.task.called()[:8])}{span}")
-    share = np.bincount(data.y, minlength=len(data.classes)) / len(data.y)
-    most = ", ".join(f"{name} {100 * part:.0f} %" for name, part in list(zip(data.classes, share, strict=True))[:8])
-    more = f", … ({len(data.classes)} classes)" if len(data.classes) > 8 else ""
-    return _held(park, f"{holdings}; {most}{more}")
-
-
-def _held(park: Park, holdings: str) -> str:
-    data = park.dataset
+        targets = f"{ahead}{', '.join(data.task.called()[:8])}{span}"
+    else:
+        share = np.bincount(data.y, minlength=len(data.classes)) / len(data.y)
+        parts = [f"{name} {100 * part:.0f} %" for name, part in zip(data.classes, share, strict=True)]
+        targets = ", ".join(parts[:8]) + (f", … ({len(parts)} classes)" if len(parts) > 8 else "")
     return (
         f"{count(park.devices, 'device')} in {count(park.factories, 'factory', 'factories')}, {len(data.y):,} training "
-        f"and {count(len(data.y_test), 'test sample')}: {holdings}"
+        f"and {count(len(data.y_test), 'test sample')}: {holdings}; {targets}"
     )
 
 
@@ -784,14 +766,3 @@ def check_free(out: Path, *, force: bool) -> None:
         raise SettingError(f"{out} exists already. Give another name with --out, or overwrite it with --force.")
     if not out.parent.is_dir() or not os.access(out.parent, os.W_OK):
         raise SettingError(f"{out}: {out.parent} is not a writable folder. Give another path with --out.")
-
-
-def write(text: str, out: Path, *, force: bool) -> None:
-    """Write an experiment file completely or not at all; see :func:`check_free`.
-
-    Raises:
-        SettingError: the file exists, or cannot be written.
-        RunError: the disk is full.
-    """
-    check_free(out, force=force)
-    write_whole(out, text)

@@ -18,6 +18,7 @@ from pyarrow import parquet
 
 from commands import Command
 from fedfloor.data.files import columnar, sheet
+from fedfloor.data.files.layout import TableLayout
 from fedfloor.data.files.own import load
 from fedfloor.data.reading import Reading, Window
 from fedfloor.errors import SettingError
@@ -48,9 +49,9 @@ def outcome(path: Path, reading: Reading, *, quick: bool) -> object:
 
 def is_quick(path: Path, reading: Reading) -> bool:
     """Return whether a table is read by columns to its end."""
-    layout = sheet._Layout.of(path, plant()[0], reading, (), lenient=True)
+    layout = TableLayout.of(path, plant()[0], reading, (), lenient=True)
     try:
-        list(columnar.csv_batches(path, layout.wanted, header=reading.header is None))
+        list(columnar.csv_batches(layout, header=reading.header is None))
     except columnar.UnfitError:
         return False
     return True
@@ -140,8 +141,8 @@ def test_decimal_commas_and_given_delimiters_by_columns(tmp_path: Path, delimite
     assert by_columns == outcome(path, reading, quick=False)
     assert isinstance(by_columns, tuple)
     assert by_columns[1] == np.float32([[1.5, 2.5], [1, -2.5]]).tobytes()
-    layout = sheet._Layout.of(path, names, reading, (), lenient=True)
-    assert sum(map(len, columnar.csv_batches(path, layout.wanted, header=False))) == 2
+    layout = TableLayout.of(path, names, reading, (), lenient=True)
+    assert sum(map(len, columnar.csv_batches(layout, header=False))) == 2
 
 
 def columns(**more: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from fedfloor.data.files import rows as lines
 from fedfloor.data.files import sheet
+from fedfloor.data.files.layout import TableLayout
 from fedfloor.data.reading import Columns, Reading
 from fedfloor.errors import SettingError
 from tables import HEADER, plant, text
@@ -139,7 +140,7 @@ WORDS = ["", " ", "1", "-2.5", "+3", "4,5", "1e3", "1e39", "-inf", "nan", "NA", 
 FIELD = st.sampled_from(WORDS) | st.floats(-1e6, 1e6).map(str) | st.text("0123456789.,e+-", max_size=5)
 
 
-def careful(cells: list[list[str]], layout: sheet._Layout) -> np.ndarray:
+def careful(cells: list[list[str]], layout: TableLayout) -> np.ndarray:
     return np.array([[layout.number(line, row[i], i) for i in layout.values] for line, row in enumerate(cells, 2)])
 
 
@@ -154,7 +155,7 @@ def ended(read: Callable[[], np.ndarray]) -> np.ndarray | str:
 @settings(deadline=None, max_examples=300)
 @given(st.lists(st.tuples(FIELD, FIELD).map(list), min_size=1, max_size=6), st.sampled_from([".", ","]))
 def test_the_quick_way_reads_what_the_careful_way_reads(cells: list[list[str]], decimal: str) -> None:
-    layout = sheet._Layout(Path("t.csv"), Reading(decimal=decimal), ("a", "b"), (0, 1), {}, None, False)
+    layout = TableLayout(Path("t.csv"), Reading(decimal=decimal), ("a", "b"), (0, 1), {}, None, False)
     block = list(enumerate(cells, 2))
     wanted, got = ended(lambda: careful(cells, layout)), ended(lambda: layout.numbers(block))
     assert isinstance(got, str) or np.array_equal(got, wanted, equal_nan=True)

@@ -43,6 +43,7 @@ def new(
 
     from fedfloor import draft
     from fedfloor.data.files import expanded
+    from fedfloor.runs.folder import write
     from fedfloor.terminal import show
 
     file = expanded(out or Path(f"{draft.title(data)}.toml"))
@@ -50,7 +51,7 @@ def new(
     settings = [*([] if task is None else [f'data.task.kind="{task}"']), *(changes or [])]
     drafted = draft.draft(data, file, settings + ([] if layout is None else [f'data.layout="{layout}"']))
     text, park = drafted.text, drafted.park
-    draft.write(text, file, force=force)
+    write(file, text)
     skew = draft.skew(text, park)
     measured = None if skew is None else skew._asdict()
     show(

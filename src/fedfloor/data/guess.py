@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ import numpy as np
 
 from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.joined import JOIN, MIDNIGHT, Joined, parts_of
+from fedfloor.data.files.layout import MISSING, are_names, looks_like_time, numbers_of, other_marks
 from fedfloor.data.files.rows import place
-from fedfloor.data.files.sheet import MISSING, Excerpt, check_header, head, looks_like_time, numbers_of, other_marks
+from fedfloor.data.files.sheet import Excerpt, check_header, head
 from fedfloor.data.files.times import READ, moment
 from fedfloor.data.reading import Columns
 from fedfloor.errors import SettingError
@@ -89,15 +90,17 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
         SettingError: the file cannot be read as a table, its first row holds values, or its time cannot be read because
             dates have an unknown format or are in two columns.
     """
-
     table = head(path, LOOKED_AT, given)
     if not table.first:
         return {}
     check_header(path, table.first, given.get("header"))
     _check_names(path, table.names, given)
-    table, columns, form = table.whole(), dict[str, Any](given.get("columns", {})), given.get("time_format")
+    table, before, form = table.whole(), given.get("columns", {}), given.get("time_format")
+    columns: dict[str, Any] = {**before}
     if "time" not in columns and (pair := _day_and_clock(table, form)):
-        return guess(path, {**given, "columns": columns | {"time": pair}}, needed)
+        columns["time"] = pair
+        given = {**given, "columns": {**columns}}
+        table = head(path, LOOKED_AT, given).whole()
     out = () if "device" in needed else ("device", "factory") if "label" in needed else ("device", "factory", "label")
     roles = {role: name for role, name in roles_of(table, columns, form).items() if role not in out}
     roles |= _places(path, roles, given, device="device" in needed)
@@ -105,17 +108,28 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
     if not {*needed} <= roles.keys() or not set(filter(None, roles.values())) <= set(table.names):
         known = {role: name for role, name in named.items() if name in table.names}
         return {"columns": columns | known} if known else {}
+    columns |= named
     index = [] if columns.get("values") else _indices(table, roles.values())
     if index := [name for name in index if name not in columns.get("ignore", ())]:
-        columns["ignore"] = named["ignore"] = [*columns.get("ignore", ()), *index]
-    return _with_sensors(path, table, given, columns, named, roles)
+        columns["ignore"] = [*columns.get("ignore", ()), *index]
+    marks = _sort_sensors(path, table, given, columns, roles)
+    return ({"columns": columns} if columns != before else {}) | marks
 
 
-def _with_sensors(
-    path: Path, table: Excerpt, given: Mapping[str, Any], columns: dict[str, Any], named: dict[str, Any],
-    roles: Mapping[str, str],
-) -> dict[str, Any]:  # fmt: skip
-    """Return the keys of :func:`guess`: ``named`` columns, those of texts, and the marks in numbers."""
+def _counted(path: Path, given: Mapping[str, Any]) -> Excerpt:
+    """Return the rows in which texts are counted."""
+    return head(path, COUNTED + 1, given).whole()
+
+
+def _filled(cells: Iterable[str]) -> list[str]:
+    """Return the cells that are not missing values."""
+    return [cell for cell in cells if cell.casefold() not in MISSING]
+
+
+def _sort_sensors(
+    path: Path, table: Excerpt, given: Mapping[str, Any], columns: dict[str, Any], roles: Mapping[str, str]
+) -> dict[str, str]:
+    """Add columns of texts to ``columns``, as categories or ignored, and return the guessed marks in numbers."""
     taken = {
         *(name for role, name in Columns().roles().items() if roles.get(role) != ""),
         *roles.values(),
@@ -131,17 +145,19 @@ def _with_sensors(
     mark = given.get("thousands") or _thousands(measured, decimal)
     texts = [name for name in free if _mostly_text([cell.replace(mark, "") for cell in table.cells(name)], decimal)]
     if texts and not columns.get("values"):
-        if "time" not in columns:
+        if "time" not in given.get("columns", {}):
             cells = {name: table.cells(name) for name in texts}
             _check_times(path.name, cells, given.get("time_format"), has_time="time" in roles)
         for name in texts:
             _check_numbers(path.name, name, table.cells(name), decimal)
-        more = head(path, COUNTED + 1, given).whole()
-        few = _categories(more, texts, roles.get("label", "label"))
-        named |= _kept(columns, texts, {name: _coded(more.cells(name)) for name in few})
-    guessed: dict[str, Any] = {"columns": columns | named} if named else {}
-    guessed |= {"thousands": mark} if mark and "thousands" not in given else {}
-    return guessed | ({"decimal": ","} if comma and "decimal" not in given else {})
+        more = _counted(path, given)
+        few = {name: _coded(more.cells(name)) for name in _categories(more, texts, roles.get("label", "label"))}
+        if few:
+            columns["categories"] = {**columns.get("categories", {}), **few}
+        if len(few) < len(texts):
+            columns["ignore"] = [*columns.get("ignore", ()), *(name for name in texts if name not in few)]
+    guessed = {"thousands": mark, "decimal": "," if comma else ""}
+    return {key: text for key, text in guessed.items() if text and key not in given}
 
 
 def _told(columns: Mapping[str, Any]) -> set[str]:
@@ -167,20 +183,10 @@ def _coded(cells: Sequence[str]) -> str | list[str]:
     >>> _coded(["True", "False", "NA"]), _coded(["ja", "nein"]), _coded(["low", "high"])
     (['False', 'True'], ['nein', 'ja'], 'one-hot')
     """
-    known = {cell for cell in cells if cell.casefold() not in MISSING}
+    known = {*_filled(cells)}
     texts = {cell.casefold(): cell for cell in known}
     switch = next((pair for pair in SWITCHES if {*pair} == {*texts}), ())
     return [texts[text] for text in switch] if len(switch) == len(known) else "one-hot"
-
-
-def _kept(columns: Mapping[str, Any], texts: Sequence[str], few: Mapping[str, str | list[str]]) -> dict[str, Any]:
-    """Return the keys that turn columns with few texts into categories and leave other columns of texts out."""
-    kept: dict[str, Any] = {}
-    if few:
-        kept["categories"] = {**columns.get("categories", {}), **few}
-    if len(few) < len(texts):
-        kept["ignore"] = [*columns.get("ignore", ()), *(name for name in texts if name not in few)]
-    return kept
 
 
 def word_of(name: str) -> str:
@@ -208,7 +214,7 @@ def _check_names(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> 
     known = {word for called in CALLED.values() for word in called} | {*ANSWERS, "id"}
     named = any(word_of(name) in known or name in columns.values() or name in _told(columns) for name in names)
     ordered = numbers in (sorted({*numbers}), sorted({*numbers}, reverse=True))
-    if given.get("header") or is_parquet(path) or named or ordered or 2 * len(numbers) < len(names):
+    if given.get("header") or is_parquet(path) or named or ordered or are_names(names):
         return
     header = ", ".join(f'"c{i}"' for i in range(1, len(names) + 1)) if len(names) <= NAMED else '"…", …'
     raise SettingError(
@@ -222,7 +228,7 @@ def _categories(table: Excerpt, texts: Sequence[str], label: str) -> list[str]:
     categories = []
     for name in texts:
         cells = table.cells(name)
-        many = len({cell for cell in cells if cell.casefold() not in MISSING})
+        many = len({*_filled(cells)})
         copy = label in table.names and len({*zip(cells, table.cells(label), strict=True)}) == many
         if 2 <= many <= FEW and many * FEW <= max(len(cells), FEW * 2) and not copy:
             categories.append(name)
@@ -283,7 +289,7 @@ def _places(path: Path, roles: Mapping[str, str], given: Mapping[str, Any], *, d
     The device is the column that distinguishes most machines, and the factory a column with one value for each device;
     no other column with a common name is taken for the factory. Without a device there is no factory.
     """
-    table, columns = head(path, COUNTED + 1, given).whole(), given.get("columns", {})
+    table, columns = _counted(path, given), given.get("columns", {})
     if roles.get("device") not in table.names:
         none = roles.get("device") == "" and "factory" not in columns and "factory" in roles
         return {"factory": ""} if none else {}
@@ -317,7 +323,7 @@ def marks(path: Path, given: Mapping[str, Any], guessed: dict[str, Any], *, judg
     ``normal``. As a sensor it would reveal the anomalies.
     """
     columns: dict[str, Any] = {**given.get("columns", {}), **guessed.get("columns", {})}
-    table = head(path, COUNTED + 1, given).whole()
+    table = _counted(path, given)
     told = {*columns.get("values", ()), *columns.get("ignore", ()), *given.get("columns", {}).get("categories", ())}
     marked = []
     for name in _answers(table.names):
@@ -345,7 +351,7 @@ def marks(path: Path, given: Mapping[str, Any], guessed: dict[str, Any], *, judg
 def _check_times(table: str, texts: Mapping[str, Sequence[str]], form: str | None, *, has_time: bool) -> None:
     """Refuse to ignore columns of texts that are the time, judged by their names and cells."""
     for name, cells in texts.items():
-        known = [cell for cell in cells if cell.casefold() not in MISSING]
+        known = _filled(cells)
         odd = [cell for cell in known if not _is_date(cell, form)]
         shaped = 2 * sum(map(looks_like_time, known)) >= len(known)
         if odd and (shaped or word_of(name) in CALLED["time"]):
@@ -363,7 +369,7 @@ def _check_times(table: str, texts: Mapping[str, Sequence[str]], form: str | Non
 
 def _check_numbers(table: str, name: str, cells: Sequence[str], decimal: str) -> None:
     """Refuse to ignore a column of numbers that are written with a unit or with other marks."""
-    known = [cell for cell in cells if cell.casefold() not in MISSING]
+    known = _filled(cells)
     units = Counter(match[1] for cell in known if (match := UNIT.fullmatch(cell)))
     if not units or 2 * max(units.values()) < len(known) or len({*known}) == 1:
         return
@@ -440,7 +446,7 @@ def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:
     the common name of another role. The last column comes first if it may be the label or is a varying measure; a first
     column that is a varying measure comes last.
     """
-    table, columns, form = head(path, COUNTED + 1, given).whole(), given.get("columns", {}), given.get("time_format")
+    table, columns, form = _counted(path, given), given.get("columns", {}), given.get("time_format")
     known = {name for each in columns.values() for name in ([each] if isinstance(each, str) else each)}
     roles = roles_of(table.top(LOOKED_AT), columns, form).values()
     known |= {part for name in roles for part in parts_of(name)}
@@ -449,7 +455,7 @@ def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:
         cells = table.cells(name)
         many = len({*cells} - MISSING)
         text = is_text(cells, ".")
-        whole = all(cell.casefold() in MISSING or re.fullmatch(r"-?\d+(\.0)?", cell) for cell in cells)
+        whole = all(re.fullmatch(r"-?\d+(\.0)?", cell) for cell in _filled(cells))
         most = FEW if role == "label" else len(cells) // FEW
         state = role == "device" and any(STATE.search(cell) for cell in cells)
         if name in known or state or _is_time(cells[:LOOKED_AT], form, numbers=False):
@@ -471,7 +477,7 @@ def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:
 
 def _is_measure(cells: Sequence[str]) -> bool:
     """Return whether a column holds more than :data:`FEW` different numbers and does not number the rows."""
-    known = [cell for cell in cells if cell.casefold() not in MISSING]
+    known = _filled(cells)
     if len({*known}) <= FEW or not all(map(is_number, known)):
         return False
     return not (np.diff([float(cell) for cell in known]) > 0).all()
@@ -495,7 +501,7 @@ def _flags(table: Excerpt) -> list[str]:
 
 def is_text(cells: Sequence[str], decimal: str) -> bool:
     """Return whether a column has cells and none of them is a number."""
-    filled = [cell for cell in cells if cell.casefold() not in MISSING]
+    filled = _filled(cells)
     return bool(filled) and not any(is_number(cell.replace(decimal, ".")) for cell in filled)
 
 
@@ -506,7 +512,7 @@ def _mostly_text(cells: Sequence[str], decimal: str) -> bool:
     >>> _mostly_text(codes, "."), _mostly_text(["1.5", "n.a.", "1.7"], "."), _mostly_text(["7", "E1", "E2", "E3"], ".")
     (True, False, False)
     """
-    known = Counter(cell for cell in cells if cell.casefold() not in MISSING)
+    known = Counter(_filled(cells))
     texts = [cell for cell in known if not is_number(cell.replace(decimal, "."))]
     again = len(known) <= FEW and min(known.values(), default=0) > 1
     return is_text(cells, decimal) or (again and len(texts) > len(known) / 2)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.encode import natural_order, sources
-from fedfloor.data.files.sheet import looks_like_time
-from fedfloor.data.files.tree import DataFile, named, of_file, stem_of, walk
+from fedfloor.data.files.layout import looks_like_time
+from fedfloor.data.files.tree import DataFile, files_in, named, of_file, stem_of, walk
 from fedfloor.data.guess import word_of
 from fedfloor.data.reading import DEVICE
 from fedfloor.errors import SettingError
@@ -59,12 +59,14 @@ class Finding:
         text: the reason, as the predicate of a sentence with the sensor as subject.
         leave: whether it should be left out.
         counts: whether it is a counter.
+        constant: whether it has a single value.
     """
 
     sensor: str
     text: str
     leave: bool = True
     counts: bool = False
+    constant: bool = False
 
 
 def findings(data: Dataset) -> list[Finding]:
@@ -90,7 +92,7 @@ def findings(data: Dataset) -> list[Finding]:
     reasons |= {i: text for i, text in _copies(x, data.inputs.columns, texts).items() if i not in reasons}
     marks = {i: text for i in range(x.shape[1]) if i not in reasons and (text := _missing_mark(x[:, i]))}
     return [
-        Finding(data.inputs.columns[i], text, leave=i in reasons, counts=i in counted)
+        Finding(data.inputs.columns[i], text, i in reasons, i in counted, text.endswith(CONSTANT))
         for i, text in sorted((reasons | marks).items())
     ]
 
@@ -142,9 +144,10 @@ def heavy_tailed(data: Dataset) -> list[str]:
     return [data.inputs.columns[i] for i in np.flatnonzero((kurtosis > KURTOSIS) & several)]
 
 
-def of_calendar(columns: Sequence[str]) -> list[str]:
-    """Return the columns named for parts of a date, such as ``month``."""
-    return [name for name in columns if word_of(name) in CALENDAR]
+def known_ahead(data: Dataset) -> list[str]:
+    """Return the sensors known for rows ahead: named for parts of a date, such as ``month``, or made from texts."""
+    sensors = zip(data.inputs.columns, _texts(data), strict=True)
+    return [name for name, text in sensors if text or word_of(name) in CALENDAR]
 
 
 def period(data: Dataset) -> int | None:
@@ -313,11 +316,6 @@ def _missing_mark(column: NDArray[np.float64]) -> str:
     return ""
 
 
-def of_texts(data: Dataset) -> list[str]:
-    """Return the sensors made from texts."""
-    return [name for name, text in zip(data.inputs.columns, _texts(data), strict=True) if text]
-
-
 def _texts(data: Dataset) -> list[str]:
     """Return for each sensor the column of texts that it was made from; empty for other sensors."""
     columns = data.inputs.columns
@@ -396,7 +394,7 @@ def check_levels(files: Sequence[DataFile], given: Mapping[str, Any]) -> None:
 
 
 def layout_of(data: Dataset, files: Sequence[DataFile], given: Mapping[str, Any]) -> str:
-    """Return the layout with which a folder was read, None if unknown."""
+    """Return the layout with which a folder was read; empty if a layout has no effect."""
     if given.get("device", "folder") != "folder":
         return ""
     depth, factories = len(files[0].folders), bool(data.owned.factories)
@@ -411,7 +409,7 @@ def layout_of(data: Dataset, files: Sequence[DataFile], given: Mapping[str, Any]
 
 def folder_words(data: Dataset, path: Path, settings: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each level of a folder, and one on other possible layouts."""
-    files = [file for file in walk(path) if not file.empty]
+    files = files_in(path)
     if settings.get("device", "folder") != "folder":
         each = "files with the same device name are a device" if settings.get("file_name") else "each file is a device"
         where = {"file": each, "column": "a column names the devices"}[settings["device"]]
@@ -447,33 +445,19 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True)
-class Proposal:
-    """A split and the reason for it.
-
-    Args:
-        kind: the kind of split; empty where a split was given, or the data have test samples of their own.
-        why: the reason, as a clause.
-    """
-
-    kind: str
-    why: str
-
-    def words(self) -> list[str]:
-        """Return the proposal and the alternatives as sentences."""
-        if not self.kind:
-            return [f"split: {self.why}"]
-        others = [f"{kind} ({text})" for kind, text in KINDS.items() if kind != self.kind]
-        return [
-            f"split: by {self.kind} ({KINDS[self.kind]}), because {self.why}",
-            "split alternatives, --set 'data.split={kind=\"KIND\"}': " + "; ".join(others),
-        ]
+def _proposal(kind: str, why: str) -> tuple[str, list[str]]:
+    """Return a kind of split, and sentences on it and on its alternatives."""
+    others = [f"{other} ({text})" for other, text in KINDS.items() if other != kind]
+    return kind, [
+        f"split: by {kind} ({KINDS[kind]}), because {why}",
+        "split alternatives, --set 'data.split={kind=\"KIND\"}': " + "; ".join(others),
+    ]
 
 
 def propose(
     data: Dataset, given: Mapping[str, Any], path: Path, read: Callable[[Mapping[str, Any]], Dataset]
-) -> Proposal:
-    """Return the most suitable split of the data, and the reason.
+) -> tuple[str, list[str]]:
+    """Return the kind of the most suitable split, "" where it is settled, and sentences on it and the reason.
 
     Whole recordings, if devices have several. Otherwise the default, unless it would leave training or testing without
     a class, or with hardly any samples of it: then whole devices, or rows of every class.
@@ -481,16 +465,16 @@ def propose(
     if given.get("split") is not None:
         split = given["split"]
         named_kind = f"by {split['kind']}" if isinstance(split, Mapping) and "kind" in split else str(split)
-        return Proposal("", f"{named_kind}, as given.")
+        return "", [f"split: {named_kind}, as given."]
     if given.get("test") is not None or _comes_split(path):
-        return Proposal("", "the data have test samples of their own, which are kept.")
+        return "", ["split: the data have test samples of their own, which are kept."]
     if data.inputs.kind == "table" and (several := _recordings(given, path)):
         with_runs = _tried(read, "run")
         if with_runs is not None and not gaps(with_runs):
-            return Proposal("run", f"{several}: rows of the same recording resemble each other.")
+            return _proposal("run", f"{several}: rows of the same recording resemble each other.")
     usual = "time" if data.time is not None or given.get("window") is not None else "random"
     if usual == "random" and data.inputs.kind == "image":
-        return Proposal("random", "pictures have no times.")
+        return _proposal("random", "pictures have no times.")
     why = "rows have times." if data.time is not None else "windows follow each other."
     if usual == "random":
         why = "no column holds the times of rows. If rows are in the order of time, choose by device or last."
@@ -499,12 +483,12 @@ def propose(
     ranked = data.task.labelled or data.target is not None
     lacking = gaps(data) if ranked and not data.task.ahead else []  # other tasks learn no classes or ranges
     if not lacking:
-        return Proposal(usual, why)
+        return _proposal(usual, why)
     for kind in ("device", "stratified"):
         other = _tried(read, kind)
         if other is not None and len(gaps(other)) < len(lacking):
-            return Proposal(kind, f"by {usual} {'; '.join(lacking[:3])}: this is usual where machines run to failure.")
-    return Proposal(usual, f"{why} But {'; '.join(lacking[:3])}, and no other split avoids this.")
+            return _proposal(kind, f"by {usual} {'; '.join(lacking[:3])}: this is usual where machines run to failure.")
+    return _proposal(usual, f"{why} But {'; '.join(lacking[:3])}, and no other split avoids this.")
 
 
 def neighbours_alike(data: Dataset) -> bool:
@@ -571,9 +555,8 @@ def _recordings(given: Mapping[str, Any], path: Path) -> str:
     way, form = given.get("device", "folder"), given.get("file_name")
     if not path.is_dir() or "label" in given.get("layout", "") or way == "column":
         return ""
-    tables = [file for file in walk(path) if not file.empty]
     files = Counter(
-        (*file.folders, of_file(file.path.name, form)) if way == "file" else file.folders for file in tables
+        (*file.folders, of_file(file.path.name, form)) if way == "file" else file.folders for file in files_in(path)
     )
     if () in files:  # tables without a folder: a column names their devices
         return ""

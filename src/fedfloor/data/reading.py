@@ -182,6 +182,7 @@ DIALECT = ("time_format", "header", "thousands", "encoding", "sheet", "delimiter
 # keys that a recipe contains only if they are set
 LATER = ("layout", "test", "bins", "remaining", "device", "factory", "file_name", "task", *DIALECT)
 DEVICE = "DEVICE"  # the placeholder of the device's name in data.file_name
+SKEWED = 'kind="dirichlet",alpha=1.0'  # a partition
 Layout = Literal["label/file", "device/file", "device/label/file", "factory/device/file", "factory/device/label/file"]
 Split = TimeSplit | RandomSplit | DeviceSplit | RunSplit | StratifiedSplit | LastSplit
 
@@ -262,10 +263,11 @@ class Reading:
     whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "classes", tuple(self.classes))
+        for key in ("classes", "header", "bins", "size"):
+            if (given := getattr(self, key)) is not None:
+                object.__setattr__(self, key, tuple(given))
         check_format(self.time_format)
         if self.header is not None:
-            object.__setattr__(self, "header", tuple(self.header))
             require(bool(self.header), "data.header", list(self.header), "the names of all columns")
         if self.skip is not None:
             rows = skipped(self.skip)
@@ -287,11 +289,9 @@ class Reading:
             wanted = f'a pattern with {DEVICE} once, such as "{DEVICE}_*", together with data.device = "file"'
             require(fits, "data.file_name", self.file_name, wanted)
         if self.bins is not None:
-            object.__setattr__(self, "bins", tuple(self.bins))
             check_bins(self.bins, self.classes)
         self._check_task()
         if self.size is not None:
-            object.__setattr__(self, "size", tuple(self.size))
             fits = len(self.size) == 2 and min(self.size) >= 1
             require(fits, "data.size", self.size, "[height, width], each at least 1")
         if self.layout is not None and self.device in ("column", "file"):
@@ -347,6 +347,11 @@ class Reading:
         for (key, got), usual in zip(self.settings().items(), Reading().settings().values(), strict=True):
             if key not in (*keys, "format") and got != usual:
                 raise SettingError(f"[data] {key} has no effect on {noun}. Leave it out.")
+
+
+def dealt(setting: str, partition: str = SKEWED) -> str:
+    """Return the options that deal samples to made-up devices."""
+    return f"--set {setting} --set park.devices=10 --set 'data.partition={{{partition}}}'"
 
 
 def skipped(rows: int | Sequence[int] | None) -> tuple[int, ...]:

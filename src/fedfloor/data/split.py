@@ -21,6 +21,7 @@ from fedfloor.data.reading import (
     Split,
     StratifiedSplit,
     TimeSplit,
+    dealt,
 )
 from fedfloor.errors import SettingError
 from fedfloor.names import count, some
@@ -35,7 +36,9 @@ class SmallDevicesError(SettingError):
 class ShortRecordingsError(SettingError):
     """An error: no recording is as long as a window; ``longest`` is the longest possible window in rows."""
 
-    longest = 0
+    def __init__(self, message: str, longest: int) -> None:
+        super().__init__(message)
+        self.longest = longest
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,9 +246,8 @@ def _divide(rows: Rows, cut: Cut, split: Split | None, stride: int, seed: int) -
         chosen = generator(seed, "test devices").choice(devices, many, replace=False)
         return replace(cut, test=np.isin(owner, chosen))
     by_owner = np.argsort(owner, kind="stable")
-    first, end = (np.searchsorted(owner[by_owner], devices, side) for side in ("left", "right"))
-    for row, device in enumerate(devices.tolist()):
-        mine = by_owner[first[row] : end[row]]
+    shares = np.split(by_owner, np.flatnonzero(np.diff(owner[by_owner])) + 1)
+    for device, mine in zip(devices.tolist(), shares, strict=False):
         rng = generator(seed, "test samples", device)
         if isinstance(split, StratifiedSplit):
             test[_of_each_class(mine, rows.y[cut.last[mine]], split.test, rng)] = True
@@ -336,8 +338,7 @@ def _too_small(
     if rows.noun == "rows" and len(owner) == len(np.unique(owner)) and reading.columns.device:
         parts = (
             f" Each row is a separate device: if '{reading.columns.device}' names parts and not machines, deal the "
-            "rows to made-up ones (--set data.columns.device= --set park.devices=10 --set "
-            "'data.partition={kind=\"dirichlet\",alpha=1.0}')."
+            f"rows to made-up ones ({dealt('data.columns.device=')})."
         )
     return SmallDevicesError(
         f"{where}: device '{names[0]}' has {count(many, rows.noun.removesuffix('s'))}{made}{others}: too few to be "
@@ -347,19 +348,16 @@ def _too_small(
 
 
 def _check_not_empty(name: str, rows: Rows, cut: Cut, part: NDArray[np.int8] | None, *, whole: bool) -> None:
-    for part_name, many in (("training", int((~cut.test).sum())), ("test", int(cut.test.sum()))):
-        if not many and not (whole and part_name == "test"):
-            made = f"windows of {cut.length} rows" if cut.length > 1 else rows.noun
-            longest = _longest(rows, part, None) if cut.length > 1 else 0
-            fits = (
-                f" A window may have at most {longest} rows: set [data] window length."
-                if 0 < longest < cut.length
-                else ""
-            )
-            refusal = (ShortRecordingsError if fits else SettingError)(
-                f"{name}: no {part_name} samples are left ({made}).{fits} Check [data] window, split, missing and "
-                "small."
-            )
-            if isinstance(refusal, ShortRecordingsError):
-                refusal.longest = longest
-            raise refusal
+    for part_name, test in (("training", False), ("test", True)):
+        if (cut.test == test).any() or (whole and test):
+            continue
+        made = f"windows of {cut.length} rows" if cut.length > 1 else rows.noun
+        problem, advice = (
+            f"{name}: no {part_name} samples are left ({made}).",
+            "[data] window, split, missing and small.",
+        )
+        longest = _longest(rows, part, None) if cut.length > 1 else 0
+        if not 0 < longest < cut.length:
+            raise SettingError(f"{problem} Check {advice}")
+        fits = f"A window may have at most {longest} rows: set [data] window length."
+        raise ShortRecordingsError(f"{problem} {fits} Check {advice}", longest)

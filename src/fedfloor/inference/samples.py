@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.files.encode import numbers
-from fedfloor.data.files.sheet import NO_LABEL, Sheet
+from fedfloor.data.files.layout import NO_LABEL
+from fedfloor.data.files.sheet import Sheet
 from fedfloor.data.files.tree import Naming
 from fedfloor.errors import SettingError, nearest
 from fedfloor.names import some

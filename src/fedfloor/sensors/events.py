@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from fedfloor.data.files.columnar import LARGEST
+from fedfloor.data.files.layout import LARGEST
 from fedfloor.data.files.times import EPOCHS, moment
 from fedfloor.errors import SettingError
 

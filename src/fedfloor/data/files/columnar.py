@@ -6,7 +6,7 @@ import codecs
 import lzma
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.files import unreadable
+from fedfloor.data.files.layout import LARGEST, TableLayout
 from fedfloor.data.files.rows import delimiter_of, place, unpacked_bytes
 from fedfloor.data.files.times import ISO, NUMBERS, Form
 from fedfloor.errors import SettingError
@@ -26,43 +27,16 @@ PIECE = 1 << 22  # bytes of a batch of CSV
 ROWS = 1 << 16  # rows of a batch of Parquet
 TEXTS = 1 << 11  # rows converted to texts at once: usually only the first rows are needed
 LONGEST = 1 << 20  # bytes of a header
-LARGEST = float(np.finfo(np.float32).max)
-EXACT = 2.0**53  # microseconds that float64 represents exactly
 NULLS = [
     "", "NA", "na", "N/A", "n/a", "NaN", "nan", "NAN", "NULL", "null", "Null", "NONE", "none", "None", "-", "?",
 ]  # fmt: skip
 FAILURES = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
-ISO_LENGTHS = (10, 19, 23, 26)  # days, seconds, milliseconds, microseconds
 
 Floats = NDArray[np.float64]
-Parse = Callable[[list[str], int, int], Floats]
 
 
 class UnfitError(ValueError):
     """A table that must be read by rows: with quotes, blank lines, or a mistake to report."""
-
-
-@dataclass(frozen=True)
-class ColumnSelection:
-    """The columns of a table to read, by their numbers.
-
-    Args:
-        names: the names of all columns.
-        values: the sensors.
-        text: the columns of roles.
-        time: the times, or None.
-        decimal: the decimal mark.
-        worded: whether times are left as texts, because their format was given.
-        delimiter: the delimiter of CSV, where it was given.
-    """
-
-    names: tuple[str, ...]
-    values: tuple[int, ...]
-    text: Mapping[str, int]
-    time: int | None
-    decimal: str
-    worded: bool = False
-    delimiter: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +46,7 @@ class ColumnBatch:
     Args:
         x: float64 [n, C], NaN where a value is missing.
         text: the texts by role, without surrounding blanks; empty where a cell is empty.
-        time: the format and values [n, 1] of times; or texts; or None.
+        time: the times as texts without surrounding blanks; of a typed column format and values [n, 1]; or None.
     """
 
     x: Floats
@@ -91,7 +65,7 @@ def is_parquet(path: Path) -> bool:
 # -- CSV ---------------------------------------------------------------------------------------------------------------
 
 
-def csv_batches(path: Path, wanted: ColumnSelection, *, header: bool) -> Iterator[ColumnBatch]:
+def csv_batches(layout: TableLayout, *, header: bool) -> Iterator[ColumnBatch]:
     """Yield the rows of a CSV file in UTF-8 in batches, with the same values as when read by rows.
 
     Raises:
@@ -100,26 +74,25 @@ def csv_batches(path: Path, wanted: ColumnSelection, *, header: bool) -> Iterato
     import pyarrow as pa
     from pyarrow import csv
 
-    kinds = dict.fromkeys(map(str, wanted.values), pa.float64())
-    others = [*wanted.text.values(), *(() if wanted.time is None else (wanted.time,))]
-    kinds |= dict.fromkeys(map(str, others), pa.string())
+    kinds = dict.fromkeys(map(str, layout.values), pa.float64())
+    kinds |= dict.fromkeys(map(str, layout.texts), pa.string())
     try:
-        with unpacked_bytes(path) as stream:
-            body = _Body(stream, wanted, header=header)
+        with unpacked_bytes(layout.path) as stream:
+            body = _Body(stream, layout, header=header)
             reader = csv.open_csv(
                 pa.PythonFile(body, mode="r"),
-                csv.ReadOptions(block_size=PIECE, column_names=[str(i) for i in range(len(wanted.names))]),
+                csv.ReadOptions(block_size=PIECE, column_names=[str(i) for i in range(len(layout.header))]),
                 csv.ParseOptions(delimiter=body.delimiter, quote_char=False),
                 csv.ConvertOptions(
                     check_utf8=False, column_types=kinds, null_values=NULLS, include_columns=list(kinds),
-                    decimal_point=wanted.decimal,
+                    decimal_point=layout.reading.decimal,
                 ),
             )  # fmt: skip
             rows = 0
             for batch in reader:
                 rows += batch.num_rows
                 if batch.num_rows:
-                    yield _of_csv({int(name): batch.column(name) for name in kinds}, wanted)
+                    yield _of_csv({int(name): batch.column(name) for name in kinds}, layout)
     except FAILURES as error:
         raise UnfitError(str(error)) from error
     finally:
@@ -131,9 +104,9 @@ def csv_batches(path: Path, wanted: ColumnSelection, *, header: bool) -> Iterato
 class _Body:
     """A file object of the rows below a CSV file's header; raises UnfitError where pyarrow and csv differ."""
 
-    def __init__(self, stream: BinaryIO, wanted: ColumnSelection, *, header: bool) -> None:
+    def __init__(self, stream: BinaryIO, layout: TableLayout, *, header: bool) -> None:
         first = stream.readline(LONGEST).removeprefix(codecs.BOM_UTF8)
-        self.delimiter = delimiter_of(first.decode(), wanted.decimal, wanted.delimiter)
+        self.delimiter = delimiter_of(first.decode(), layout.reading.decimal, layout.reading.delimiter)
         if (
             self.delimiter == " "
             or b"\r" in first.rstrip(b"\r\n")
@@ -166,15 +139,19 @@ class _Body:
         self.closed = True
 
 
-def _of_csv(columns: Mapping[int, Any], wanted: ColumnSelection) -> ColumnBatch:
-    x = np.empty((len(next(iter(columns.values()))), len(wanted.values)))
-    for place_, number in enumerate(wanted.values):
+def _of_csv(columns: Mapping[int, Any], layout: TableLayout) -> ColumnBatch:
+    x = np.empty((len(next(iter(columns.values()))), len(layout.values)))
+    for place_, number in enumerate(layout.values):
         values = columns[number].to_numpy(zero_copy_only=False)
         if (np.abs(values) > LARGEST).any() or int(np.isnan(values).sum()) != columns[number].null_count:
             raise UnfitError("numbers that are not finite")
         x[:, place_] = values
-    text = {role: _words(columns[number]) for role, number in wanted.text.items()}
-    return ColumnBatch(x, text, None if wanted.time is None else _times(columns[wanted.time], wanted))
+    text = {role: _words(columns[number]) for role, number in layout.text.items()}
+    return ColumnBatch(x, text, None if layout.time is None else _stripped(columns[layout.time]))
+
+
+def _stripped(column: Any) -> list[str]:
+    return [text.strip() for text in column.to_pylist()]
 
 
 def _words(column: Any) -> list[str]:
@@ -184,53 +161,6 @@ def _words(column: Any) -> list[str]:
     if coded.null_count:
         return ["" if code is None else known[code] for code in coded.indices.to_pylist()]
     return [known[code] for code in coded.indices.to_numpy().tolist()]
-
-
-def _times(column: Any, wanted: ColumnSelection) -> tuple[Form, Floats] | list[str]:
-    """Return format and values of plain numbers and dates, otherwise texts."""
-    import pyarrow as pa
-
-    if wanted.worded:
-        return [text.strip() for text in column.to_pylist()]
-    if wanted.decimal == "." and (values := _cast(column, pa.float64())) is not None:
-        numbers = values.to_numpy(zero_copy_only=False)
-        if np.isfinite(numbers).all():
-            return NUMBERS, numbers[:, None]
-    if (dates := _dates(column)) is not None:
-        return dates
-    return [text.strip() for text in column.to_pylist()]
-
-
-def _dates(column: Any) -> tuple[Form, Floats] | None:
-    """Return format and values of ISO 8601 dates of equal length, without a zone or with Z; None for others."""
-    import pyarrow as pa
-    from pyarrow import compute
-
-    first = column[0].as_py()
-    zone = first[-1:] == "Z"
-    if len(first) - zone not in ISO_LENGTHS or (zone and len(first) == 11):
-        return None
-    if not compute.all(compute.equal(compute.binary_length(column), len(first))).as_py():
-        return None
-    if zone:
-        if not compute.all(compute.ends_with(column, "Z")).as_py():
-            return None
-        column = compute.utf8_slice_codeunits(column, 0, len(first) - 1)
-    values = _cast(column, pa.timestamp("us"))
-    if values is None:
-        return None
-    microseconds = values.cast(pa.int64()).to_numpy(zero_copy_only=False)
-    exact = np.abs(microseconds) < EXACT
-    return (ISO[zone], (microseconds / 1e6)[:, None]) if exact.all() else None
-
-
-def _cast(column: Any, kind: Any) -> Any:
-    import pyarrow as pa
-
-    try:
-        return column.cast(kind)
-    except pa.ArrowInvalid:
-        return None
 
 
 # -- Parquet -----------------------------------------------------------------------------------------------------------
@@ -244,11 +174,7 @@ def _parquet(path: Path) -> Iterator[Any]:
     try:
         with parquet.ParquetFile(path) as file:
             yield file
-    except pa.ArrowException as error:
-        raise SettingError(
-            f"{path.name}: not a complete Parquet file ({str(error).splitlines()[0]}). Write it again."
-        ) from error
-    except OSError as error:
+    except (pa.ArrowException, OSError) as error:
         if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
             raise unreadable(path, error) from error
         raise SettingError(
@@ -273,28 +199,27 @@ def parquet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
                 yield number, ["" if cell is None else str(cell) for cell in row]
 
 
-def parquet_batches(path: Path, wanted: ColumnSelection, parse: Parse) -> Iterator[ColumnBatch]:
+def parquet_batches(layout: TableLayout) -> Iterator[ColumnBatch]:
     """Yield the rows of a Parquet file in batches; errors name row and column."""
-    with _parquet(path) as file:
-        others = [*wanted.text.values(), *(() if wanted.time is None else (wanted.time,))]
-        names = [wanted.names[i] for i in (*wanted.values, *others)]
+    with _parquet(layout.path) as file:
         before = 0
-        for batch in file.iter_batches(ROWS, columns=names):
+        for batch in file.iter_batches(ROWS, columns=[layout.header[i] for i in (*layout.values, *layout.texts)]):
             if batch.num_rows:
-                yield _of_parquet(path, batch, wanted, before, parse)
+                yield _of_parquet(batch, layout, before)
             before += batch.num_rows
 
 
-def _of_parquet(path: Path, batch: Any, wanted: ColumnSelection, before: int, parse: Parse) -> ColumnBatch:
+def _of_parquet(batch: Any, layout: TableLayout, before: int) -> ColumnBatch:
     import pyarrow as pa
 
-    x = np.empty((batch.num_rows, len(wanted.values)))
-    for place_, number in enumerate(wanted.values):
-        name = wanted.names[number]
+    path, x = layout.path, np.empty((batch.num_rows, len(layout.values)))
+    for place_, number in enumerate(layout.values):
+        name = layout.header[number]
         column = batch.column(name)
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            x[:, place_] = parse(["" if text is None else text for text in column.to_pylist()], before + 1, number)
+            texts = ["" if text is None else text for text in column.to_pylist()]
+            x[:, place_] = layout.column(texts, before + 1, number)
             continue
         x[:, place_] = _numbers(column, f"{path.name}, column '{name}'")
         wrong = np.abs(x[:, place_]) > LARGEST
@@ -304,16 +229,15 @@ def _of_parquet(path: Path, batch: Any, wanted: ColumnSelection, before: int, pa
                 f"{place(path, before + row + 1, name)}: '{x[row, place_]}' is not a finite number. "
                 "Correct it, or empty the cell."
             )
-    text = {role: _words(_plain(batch.column(wanted.names[i])).cast(pa.string())) for role, i in wanted.text.items()}
+    text = {role: _words(_plain(batch.column(layout.header[i])).cast(pa.string())) for role, i in layout.text.items()}
     time = None
-    if wanted.time is not None:
-        column = _plain(batch.column(wanted.names[wanted.time]))
+    if layout.time is not None:
+        name = layout.header[layout.time]
+        column = _plain(batch.column(name))
         if column.null_count:
             row = next(i for i, cell in enumerate(column) if not cell.is_valid)
-            raise SettingError(
-                f"{place(path, before + row + 1, wanted.names[wanted.time])}: no time. Every row needs a time."
-            )
-        time = _moments(column, worded=wanted.worded)
+            raise SettingError(f"{place(path, before + row + 1, name)}: no time. Every row needs a time.")
+        time = _moments(column, worded="%" in (layout.reading.time_format or ""))
     return ColumnBatch(x, text, time)
 
 
@@ -357,5 +281,4 @@ def _moments(column: Any, *, worded: bool) -> tuple[Form, Floats] | list[str]:
         values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         if np.isfinite(values).all():
             return NUMBERS, values[:, None]
-    texts: Sequence[str] = column.cast(pa.string()).to_pylist()
-    return [text.strip() for text in texts]
+    return _stripped(column.cast(pa.string()))

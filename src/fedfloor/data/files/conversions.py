@@ -18,14 +18,15 @@ from typing import Any
 
 from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.joined import parts_of
+from fedfloor.data.files.layout import NO_LABEL, UnlabelledError, looks_like_time
 from fedfloor.data.files.pictures import SUFFIXES
 from fedfloor.data.files.preamble import preamble
-from fedfloor.data.files.rows import LEGACY, MARKS, SheetsError, delimiter_of, is_workbook, unpacked, unpacked_bytes
-from fedfloor.data.files.sheet import NO_LABEL, Excerpt, UnlabelledError, head, looks_like_time
+from fedfloor.data.files.rows import LEGACY, SheetsError, delimiter_of, is_workbook, marked, unpacked, unpacked_bytes
+from fedfloor.data.files.sheet import Excerpt, head
 from fedfloor.data.files.times import moment
 from fedfloor.data.files.tree import IGNORED, PARTS, TABLES, TEXTS, named, stem_of
 from fedfloor.data.guess import is_number, is_text, roles_of, word_of
-from fedfloor.data.reading import skipped
+from fedfloor.data.reading import SKEWED, skipped
 from fedfloor.errors import SettingError
 from fedfloor.names import count
 
@@ -235,7 +236,7 @@ def _as_text(path: Path, given: Mapping[str, Any]) -> list[str]:
     """Return the pandas arguments for an unusual delimiter or encoding of a text table."""
     with unpacked_bytes(path) as stream:
         start = stream.read(PEEKED)
-    encoding = given.get("encoding") or next((name for mark, name in MARKS if start.startswith(mark)), None)
+    encoding = given.get("encoding") or marked(start)
     if encoding is None:
         try:
             getincrementaldecoder("utf-8")().decode(start)  # the last character may be incomplete
@@ -299,7 +300,12 @@ def _check_long(path: Path, table: Excerpt, given: Mapping[str, Any]) -> None:
     for name in free:  # other columns that distinguish rows
         if name not in (*index, key, value) and different(*index, key) < different(*index, key, name):
             index.append(name)
-    _refuse_long(path, given, [part for name in index for part in _columns_of(name, names)], key, value)
+    index = [part for name in index for part in _columns_of(name, names)]
+    read, write, out = _converted(path, given, "wide")
+    raise ConversionError(
+        "long", name=path.name, key=key, value=value, read=read, write=_pivoted(index, key, value, write),
+        setting=shlex.quote(f"data.columns.device={key}"), then=_then(out, SORTED),
+    )  # fmt: skip
 
 
 def _columns_of(name: str, names: Sequence[str]) -> list[str]:
@@ -326,14 +332,6 @@ def _sensors(free: Sequence[str], cells: Mapping[str, Sequence[str]]) -> tuple[s
     return texts[0], numbers[0], False
 
 
-def _refuse_long(path: Path, given: Mapping[str, Any], index: list[str], key: str, value: str) -> None:
-    read, write, out = _converted(path, given, "wide")
-    raise ConversionError(
-        "long", name=path.name, key=key, value=value, read=read, write=_pivoted(index, key, value, write),
-        setting=shlex.quote(f"data.columns.device={key}"), then=_then(out, SORTED),
-    )  # fmt: skip
-
-
 # -- folders -----------------------------------------------------------------------------------------------------------
 
 PARTITION = re.compile(r"([A-Za-z_][\w-]*)=.+")  # the name of a folder, such as year=2026
@@ -343,7 +341,7 @@ TESTING = ("test", "testing", "val", "valid", "validation")
 MOMENT = re.compile(  # a date, or a date and a time of day
     r"(?:19|20)\d\d(\D?)(?:0[1-9]|1[0-2])\1(?:0[1-9]|[12]\d|3[01])(?:\D?[0-2]\d(\D?)[0-5]\d(?:\2[0-5]\d)?)?"
 )
-DEALT = ("data.layout=label/file", "park.devices=10", 'data.partition={kind="dirichlet",alpha=1.0}')
+DEALT = ("data.layout=label/file", "park.devices=10", f"data.partition={{{SKEWED}}}")
 FEWEST = 3  # files named by moments, at least
 
 
@@ -443,11 +441,7 @@ def _check_moments(folder: Path, files: Sequence[Path], given: Mapping[str, Any]
     named_device = way is None and (not alone or "device" in roles_of(table, known))
     if tables[0] and (way in ("folder", "column") or named_device):
         return
-    _refuse_moments(folder, files, table, stems[0])
-
-
-def _refuse_moments(folder: Path, files: Sequence[Path], table: Excerpt, name: str) -> None:
-    codes = iter("mdHMS")
+    name, codes = stems[0], iter("mdHMS")
     form = "%Y" + re.sub(r"\d\d", lambda _: f"%{next(codes)}", name[4:])
     settings = [] if moment(name, None) is not None else [f"data.time_format={form}"]
     out = _beside(folder, ".csv")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data.files.sheet import CATEGORY, NO_LABEL, Sheet
+from fedfloor.data.files.layout import CATEGORY, NO_LABEL
+from fedfloor.data.files.sheet import Sheet
 from fedfloor.data.reading import Categories, OneHot, Reading
 from fedfloor.errors import SettingError, nearest
 from fedfloor.names import count
@@ -71,21 +72,36 @@ class MeasureError(SettingError):
 def check_no_measure(labels: Sequence[str], where: str, most: int = MOST_NUMBERS) -> None:
     """Refuse labels that are measured values: numbers with fractions, or more than ``most`` different numbers."""
     values = natural_order(labels)
-    try:
-        numbers = [float(value.replace(",", ".", 1)) for value in values]
-    except ValueError:
+    if (numbers := sorted_numbers(values)) is None:
         return
-    fraction = next((value for value, number in zip(values, numbers, strict=True) if number % 1), None)
+    fraction = next((value for value in values if _number(value) % 1), None)
     if fraction is None and len(values) <= most:
         return
-    edges = ", ".join(f"{edge:.3g}" for edge in np.quantile(sorted(numbers), (1 / 3, 2 / 3)))
+    edges = ", ".join(thirds(numbers))
     which = f"such as {values[0]}" if fraction is None else f"with fractions such as {fraction}"
     raise MeasureError(
         f"{where}: {len(values)} different numbers, {which}: measured values and no classes. To predict the number "
         f"itself: --set data.task=regression. To make classes of its ranges: --set 'data.bins=[{edges}]'. Or name the "
-        "column "
-        "that holds classes (--set data.columns.label=NAME); if each number is a class, list them all: [data] classes."
+        "column that holds classes (--set data.columns.label=NAME); if each number is a class, list them all: [data] "
+        "classes."
     )
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", ".", 1))
+
+
+def sorted_numbers(texts: Iterable[str]) -> list[float] | None:
+    """Return the numbers in texts, ascending; None if a text is no number."""
+    try:
+        return sorted(map(_number, texts))
+    except ValueError:
+        return None
+
+
+def thirds(numbers: Sequence[float]) -> list[str]:
+    """Return the edges that divide numbers into thirds, for a message."""
+    return [f"{edge:.3g}" for edge in np.quantile(numbers, (1 / 3, 2 / 3))]
 
 
 def normal_label(labels: Sequence[str], task: Task) -> str:
@@ -161,7 +177,7 @@ def _parsed(texts: Sequence[str], place: Callable[[int], str], kind: type[T], pr
     for row, text in enumerate(texts):
         if text not in known:
             try:
-                known[text] = kind(float(text.replace(",", ".", 1)))
+                known[text] = kind(_number(text))
             except ValueError:
                 known[text] = kind("nan")
             if not np.isfinite(known[text]):
@@ -171,14 +187,13 @@ def _parsed(texts: Sequence[str], place: Callable[[int], str], kind: type[T], pr
 
 def labelled(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], Reading]:
     """Return tables with ``[data] bins`` applied to their labels, and the reading with the classes listed."""
-    if reading.number is not None and reading.remaining:
-        return [replace(sheet, text=sheet.text | {"label": list(map(str, _left(sheet)))}) for sheet in sheets], reading
+    if reading.remaining:
+        sheets = [replace(sheet, text=sheet.text | {"label": list(map(str, _left(sheet)))}) for sheet in sheets]
     if reading.bins is None or reading.number is not None:
         return list(sheets), reading
-    names = names_of(reading.bins, reading.classes)
-    binned_sheets = []
+    names, binned_sheets = names_of(reading.bins, reading.classes), []
     for sheet in sheets:
-        texts = list(map(str, _left(sheet))) if reading.remaining else sheet.text.get("label", [])
+        texts = sheet.text.get("label", [])
         label = binned(texts, reading.bins, names, lambda row: sheet.place(row, reading.columns.label))  # noqa: B023
         binned_sheets.append(replace(sheet, text=sheet.text | ({"label": label} if texts else {})))
     return binned_sheets, replace(reading, classes=names)

@@ -14,11 +14,12 @@ from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import conversions, expanded, pictures
 from fedfloor.data.files.encode import describe, encoded, labelled, listed, natural_order, normal_label, qualified
+from fedfloor.data.files.layout import UnlabelledError
 from fedfloor.data.files.pictures import SUFFIXES
-from fedfloor.data.files.sheet import Sheet, UnlabelledError, head, scan, settled
+from fedfloor.data.files.sheet import Sheet, head, scan, settled
 from fedfloor.data.files.table import MEANT, check_labels, of_entry, write
 from fedfloor.data.files.tree import DataFile, Naming, are_labels, check_layout, of_file, tables, walk
-from fedfloor.data.reading import DEVICE, Reading
+from fedfloor.data.reading import DEVICE, Reading, dealt
 from fedfloor.errors import SettingError
 from fedfloor.tasks.reconstruction import Reconstruction
 
@@ -134,9 +135,8 @@ def _depth(files: Sequence[DataFile], allowed: range, noun: str, own: bool) -> i
             if depth == 1 and noun == "pictures" and not own:
                 hint = (
                     f" If '{file.folders[0]}' is a device, it needs a folder per label; if it is a label, put it into "
-                    "a folder named for the device. Or if no folder is a device, deal the pictures to made-up "
-                    "ones: --set data.layout=label/file --set park.devices=10 --set "
-                    "'data.partition={kind=\"dirichlet\",alpha=1.0}'."
+                    "a folder named for the device. Or if no folder is a device, deal the pictures to made-up ones: "
+                    f"{dealt('data.layout=label/file')}."
                 )
             raise SettingError(f"{file.name}: in the wrong place. {noun.capitalize()} must be in {wanted}.{hint}")
         if depth != len(files[0].folders):
@@ -270,18 +270,20 @@ def _read(file: DataFile, reading: Reading, required: Sequence[str]) -> Sheet:
 
 def _are_labels(files: Sequence[DataFile], sheets: Sequence[Sheet], reading: Reading, *, own: bool) -> bool:
     """Return whether the lower of two folders is a label."""
-    column = reading.columns.label
-    has_column = ["label" in sheet.text for sheet in sheets]
-    if any(has_column) and not all(has_column):
-        raise SettingError(
-            f"{sheets[has_column.index(True)].title} has a column '{column}', but "
-            f"{sheets[has_column.index(False)].title} has none. Give all tables one (in FACTORY/DEVICE/), "
-            "or none (in DEVICE/LABEL/)."
-        )
-    if not any(has_column):
+    advice = "Give all tables one (in FACTORY/DEVICE/), or none (in DEVICE/LABEL/)."
+    if not _in_all(sheets, "label", reading, advice):
         return own or are_labels(files, reading, sheets[0].columns)
     same = all({*sheet.text["label"]} == {file.folders[-1]} for file, sheet in zip(files, sheets, strict=True))
     return same or "label" in (reading.layout or "")
+
+
+def _in_all(sheets: Sequence[Sheet], role: str, reading: Reading, advice: str) -> bool:
+    """Return whether all tables have a column for a role; refuse tables with and without it."""
+    has_column = [role in sheet.text for sheet in sheets]
+    if any(has_column) and not all(has_column):
+        has, lacks = (sheets[has_column.index(each)].title for each in (True, False))
+        raise SettingError(f"{has} has a column '{reading.columns.roles()[role]}', but {lacks} has none. {advice}")
+    return all(has_column)
 
 
 def _places(files: Sequence[DataFile], depth: int, naming: Naming) -> list[dict[str, str]]:
@@ -310,13 +312,8 @@ def _texts(sheets: Sequence[Sheet], places: Sequence[Mapping[str, str]], role: s
 def _factories(sheets: Sequence[Sheet], places: Sequence[Mapping[str, str]], reading: Reading) -> list[str] | None:
     """Return the factory of each row of all tables; None without factories."""
     if "factory" not in places[0]:
-        has_column = ["factory" in sheet.text for sheet in sheets]
-        if not all(has_column) or reading.device not in ("column", "file"):
-            if any(has_column) and reading.device in ("column", "file"):
-                raise SettingError(
-                    f"{sheets[has_column.index(True)].title} has a column '{reading.columns.factory}', but "
-                    f"{sheets[has_column.index(False)].title} has none. Give all tables one, or none."
-                )
+        advice = "Give all tables one, or none."
+        if reading.device not in ("column", "file") or not _in_all(sheets, "factory", reading, advice):
             return None
     return _texts(sheets, places, "factory")
 

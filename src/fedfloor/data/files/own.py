@@ -8,8 +8,8 @@ from pathlib import Path
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import buffer, conversions, expanded, folder, is_there, npz, table
 from fedfloor.data.files.columnar import PARQUET
+from fedfloor.data.files.layout import UnlabelledError
 from fedfloor.data.files.rows import PACKED, WORKBOOKS, unpacked
-from fedfloor.data.files.sheet import UnlabelledError
 from fedfloor.data.reading import Reading
 from fedfloor.errors import SettingError, nearest
 

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor.data.files.columnar import is_parquet
+from fedfloor.data.files.layout import MISSING
 from fedfloor.data.files.rows import (
     DAMAGED,
-    MARKS,
     STATED,
     delimiter_of,
     is_workbook,
+    marked,
     opened_workbook,
     unpacked_bytes,
 )  # fmt: skip
-from fedfloor.data.files.sheet import MISSING
 
 SEARCHED = 60  # rows searched for the header
 BELOW = 3  # rows below a header, if present, that must have as many cells
@@ -49,7 +49,7 @@ def preamble(path: Path, given: Mapping[str, Any]) -> list[int]:
             start = b"".join(stream.readline(LONGEST_LINE) for _ in range(SEARCHED))
     except (OSError, *DAMAGED):
         return []
-    encoding = given.get("encoding") or next((name for mark, name in MARKS if start.startswith(mark)), "utf-8-sig")
+    encoding = given.get("encoding") or marked(start) or "utf-8-sig"
     lines = list(enumerate(start.decode(encoding, "replace").splitlines(), start=1))
     lines = [(number, line) for number, line in lines if line.strip() and not (number == 1 and STATED.fullmatch(line))]
     decimal, delimiter = given.get("decimal", "."), given.get("delimiter")

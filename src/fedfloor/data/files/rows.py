@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import csv
 import gzip
 import io
@@ -33,7 +34,6 @@ LONGEST_HEADER = 100  # lines, because quoted names may contain line breaks
 
 LEGACY = "cp1252"  # Windows-1252, a superset of Latin-1's letters, for tables that are not UTF-8
 CONTROLS = bytes({*range(32)} - {*b"\t\n\f\r"})  # bytes that do not occur in text
-MARKS = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))  # byte-order marks
 
 Row = tuple[int, list[str]]
 Result = TypeVar("Result")
@@ -107,7 +107,7 @@ def opened(
     try:
         with unpacked_bytes(path) as stream:
             start = stream.read(2)
-        encoding = encoding or next((name for mark, name in MARKS if start == mark), "utf-8-sig")
+        encoding = encoding or marked(start) or "utf-8-sig"
         with unpacked_bytes(path) as stream, io.TextIOWrapper(stream, encoding=encoding, newline="") as text:
             yield _parsed(path, text, decimal, delimiter, skip)
     except UnicodeError as error:
@@ -116,6 +116,11 @@ def opened(
         raise SettingError(f"{path.name}: not a complete table ({error}). Copy or export it again.") from error
     except OSError as error:
         raise unreadable(path, error) from error
+
+
+def marked(start: bytes) -> str | None:
+    """Return the encoding that a byte-order mark at the start of a file stands for; None without a mark."""
+    return "utf-16" if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else None
 
 
 def in_blocks(rows: Iterator[Row]) -> Iterator[list[Row]]:
@@ -267,37 +272,32 @@ def opened_workbook(
     """
     import openpyxl
 
-    try:
+    with _complete(path):
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-    except OSError as error:
-        raise unreadable(path, error) from error
-    except Exception as error:
-        raise _damaged_workbook(path, error) from error
     try:
-        yield _whole(path, _sheet_rows(_chosen(path, book, sheet), decimal, skip))
+        yield _sheet_rows(path, _chosen(path, book, sheet), decimal, skip)
     finally:
         book.close()
 
 
-def _whole(path: Path, rows: Iterator[Row]) -> Iterator[Row]:
+@contextmanager
+def _complete(path: Path) -> Iterator[None]:
+    """Convert the errors of openpyxl, which range from KeyError to zlib.error."""
     try:
-        yield from rows
+        yield
+    except OSError as error:
+        raise unreadable(path, error) from error
     except Exception as error:
-        raise _damaged_workbook(path, error) from error
-
-
-def _damaged_workbook(path: Path, error: Exception) -> SettingError:
-    """Return the error for a workbook that openpyxl cannot read; its errors range from KeyError to zlib.error."""
-    return SettingError(
-        f"{path.name}: not a complete workbook ({error or type(error).__name__}). Save it as .xlsx again."
-    )
+        raise SettingError(
+            f"{path.name}: not a complete workbook ({error or type(error).__name__}). Save it as .xlsx again."
+        ) from error
 
 
 def _chosen(path: Path, book: Any, wanted: str | None) -> Any:
     sheets = {sheet.title: sheet for sheet in book.worksheets}
     if wanted in sheets:
         return sheets[wanted]
-    filled = [name for name, sheet in sheets.items() if next(_whole(path, _sheet_rows(sheet, ".")), None) is not None]
+    filled = [name for name, sheet in sheets.items() if next(_sheet_rows(path, sheet, "."), None) is not None]
     if wanted is not None:
         near = nearest(wanted, sheets)
         raise SettingError(
@@ -312,15 +312,16 @@ def _chosen(path: Path, book: Any, wanted: str | None) -> Any:
     return sheets[filled[0]] if filled else book.worksheets[0]
 
 
-def _sheet_rows(sheet: Any, decimal: str, skip: Collection[int] = ()) -> Iterator[Row]:
+def _sheet_rows(path: Path, sheet: Any, decimal: str, skip: Collection[int] = ()) -> Iterator[Row]:
     width = 0
-    for number, cells in enumerate(sheet.iter_rows(values_only=True), start=1):
-        texts = [_text(cell, decimal) for cell in cells]
-        while texts and not texts[-1]:
-            texts.pop()
-        if texts and number not in skip:
-            width = width or len(texts)
-            yield number, texts + [""] * (width - len(texts))
+    with _complete(path):
+        for number, cells in enumerate(sheet.iter_rows(values_only=True), start=1):
+            texts = [_text(cell, decimal) for cell in cells]
+            while texts and not texts[-1]:
+                texts.pop()
+            if texts and number not in skip:
+                width = width or len(texts)
+                yield number, texts + [""] * (width - len(texts))
 
 
 def _text(cell: object, decimal: str) -> str:

@@ -51,6 +51,8 @@ CELL = re.compile(
     r"(?:\s*(?P<half>[ap])\.?m\.?)?(?:\s*Uhr)?(?:\s*(?P<z>Z|UTC|GMT|[+-]\d{2}:?\d{2}|[+-]\d{2}))?)?",
     re.IGNORECASE | re.ASCII,
 )
+PLAIN = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d:\d\d(?:\.\d{3}|\.\d{6})?Z?)?", re.ASCII)
+EXACT = 1 << 53  # microseconds that float64 represents exactly
 
 
 class Form(NamedTuple):
@@ -143,8 +145,8 @@ def moment(text: str, given: str | None = None) -> tuple[Form, tuple[float, ...]
 
 def read(cells: Sequence[str], form: Form | None, given: str | None, decimal: str) -> tuple[Form, Moments]:
     """Return the format of times and their values, float64 [rows, orders or 1]."""
-    if form is not None and form.kind == "ISO" and (quick := _iso(cells, zone=form.zone)) is not None:
-        return form, quick
+    if "%" not in (given or "") and (quick := _iso(cells)) is not None and form in (None, quick[0]):
+        return quick
     values: list[tuple[float, ...]] = []
     for row, text in enumerate(cells):
         each = _moment(text, given, decimal)
@@ -264,17 +266,15 @@ def _moment(text: str, given: str | None, decimal: str) -> tuple[Form, tuple[flo
     return moment(text, given)
 
 
-def _iso(cells: Sequence[str], *, zone: bool) -> Moments | None:
-    """Return the values of cells in ISO 8601, as :func:`read`; None if cells must be parsed one by one."""
-    if any(len(cell) == 8 for cell in cells):  # 20260301 is a number
+def _iso(cells: Sequence[str]) -> tuple[Form, Moments] | None:
+    """Return format and values of plain dates in ISO 8601, all with a Z or all without a zone; None for others."""
+    if not all(map(PLAIN.fullmatch, cells)) or len({cell[-1] == "Z" for cell in cells}) != 1:
         return None
     try:
-        values = [datetime.fromisoformat(cell) for cell in cells]
-    except ValueError:
+        moments = np.array([cell.removesuffix("Z") for cell in cells], "M8[us]").astype(np.int64)
+    except ValueError:  # no such day or time of day
         return None
-    if any((when.tzinfo is not None) != zone for when in values):
-        return None
-    return np.array([[(when if zone else when.replace(tzinfo=UTC)).timestamp()] for when in values])
+    return (ISO[cells[0][-1] == "Z"], moments[:, None] / 1e6) if (np.abs(moments) < EXACT).all() else None
 
 
 def _same(form: Form, other: Form) -> Form | None:

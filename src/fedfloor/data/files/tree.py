@@ -65,6 +65,11 @@ def walk(root: Path) -> list[DataFile]:
     return files
 
 
+def files_in(root: Path) -> list[DataFile]:
+    """Return the files of a folder, as :func:`walk` does, without its empty folders."""
+    return [file for file in walk(root) if not file.empty]
+
+
 def _walk(folder: Path, root: Path, above: tuple[str, ...]) -> Iterator[tuple[Path, tuple[str, ...], bool]]:
     entries = _entries(folder, "/".join(above))
     if not entries:

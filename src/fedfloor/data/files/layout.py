@@ -1,0 +1,340 @@
+"""The roles of a table's columns, the conversion of its cells, and their errors, which name row and column."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.data.files.joined import Joined, joined
+from fedfloor.data.files.rows import CALLED, Row, place
+from fedfloor.data.files.times import NUMBERS, READ, Form, TimeError
+from fedfloor.data.files.times import read as read_times
+from fedfloor.data.reading import SKEWED, Columns, Reading, dealt
+from fedfloor.errors import SettingError, nearest
+from fedfloor.tasks.kinds import TASKS
+
+MISSING = {"", "na", "n/a", "nan", "null", "none", "-", "?"}
+NO_LABEL = MISSING - {"none", "-", "?"}
+TIME_LIKE = re.compile(
+    r"(?<![\d.])(\d{4}([./-])\d{1,2}\2\d{1,2}|\d{1,2}([./-])\d{1,2}\3(\d{4}|\d{2}))(?![\d.])|\b\d{1,2}:\d{2}\b"
+    r"|\d.*\b(jan|feb|mar|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz])[a-z]*\b.*\d",
+    re.IGNORECASE,
+)
+NUMBER = re.compile(r"[+-]?\d+([.,]\d*)?(e[+-]?\d+)?", re.IGNORECASE)
+WORDS = {mark: word for word, mark in CALLED.items()}
+MARKS = {"'": "'’", " ": " \xa0\u202f"}  # equivalent characters of a mark between thousands
+LISTED = 40  # names of columns in a message, at most
+CATEGORY = "category "  # prefix of the role of a column of texts that is a sensor
+LARGEST = float(np.finfo(np.float32).max)
+
+
+def looks_like_time(text: str) -> bool:
+    """Return whether a text looks like a date or a time of day, readable or not.
+
+    >>> [looks_like_time(text) for text in ("05.10.2026 06:00", "3/1/26", "1 Mar 2026 6h", "06:00 Uhr", "1.2.3", "M3")]
+    [True, True, True, True, False, False]
+    """
+    return TIME_LIKE.search(text) is not None
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """The roles of a table's columns."""
+
+    path: Path
+    reading: Reading
+    header: tuple[str, ...]
+    values: tuple[int, ...]
+    text: dict[str, int]
+    time: int | None
+    lenient: bool
+    joined: tuple[Joined, ...] = ()
+
+    @classmethod
+    def of(
+        cls, path: Path, header: Sequence[str], reading: Reading, required: Sequence[str], *, lenient: bool
+    ) -> TableLayout:
+        """Return the roles of the columns in a table's header; refuse missing and repeated names."""
+        names = [name.strip() for name in header]
+        if not any(names):
+            raise SettingError(f"{place(path, 1)}: empty. A table must begin with a row of its columns' names.")
+        often = Counter(names)
+        for number, name in enumerate(names, start=1):
+            if not name or often[name] > 1:
+                problem = f"the name '{name}' is given twice" if name else "has no name, as most columns"
+                raise SettingError(
+                    f"{place(path, 1)} (the header): column {number}: {problem}. Give each column a unique name."
+                    f"{_no_header(names)}"
+                )
+        more = joined(names, reading.columns.roles())
+        names += [each.name for each in more]
+        where = {name: number for number, name in enumerate(names)}
+        roles = {role: where[name] for role, name in reading.columns.roles().items() if name in where}
+        default = Columns().roles()
+        for role, name in reading.columns.roles().items():
+            if role not in roles and not lenient and (role in required or name not in ("", default.get(role))):
+                raise NoColumnError(path, name, role, names)
+        categories = tuple(reading.columns.categories or ())
+        for name in (*reading.columns.values, *reading.columns.ignore, *categories):
+            if name not in where:
+                role = "values" if name in reading.columns.values else "ignore"
+                role = "categories" if name in categories else role
+                raise NoColumnError(path, name, "" if lenient else role, names, reading.delimiter)
+        roles |= {CATEGORY + name: where[name] for name in categories}
+        taken = {*(names[i] for i in roles.values()), *reading.columns.ignore}
+        taken |= {names[i] for each in more for i in each.parts}
+        sensors = reading.columns.values or tuple(name for name in names if name not in taken)
+        if not sensors and not categories:
+            raise SettingError(
+                f"{place(path, 1)} (the header): no sensors, only {', '.join(names)}. Add columns with numbers."
+            )
+        time = roles.pop("time", None)
+        values = tuple(where[name] for name in sensors)
+        return cls(path, reading, tuple(names), values, roles, time, lenient, more)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the sensors."""
+        return tuple(self.header[i] for i in self.values)
+
+    @property
+    def texts(self) -> list[int]:
+        """The columns of roles, including the time."""
+        return [*self.text.values(), *(() if self.time is None else (self.time,))]
+
+    def check_widths(self, block: list[Row]) -> None:
+        """Refuse rows with another number of cells than the header, and a repeated header."""
+        width = len(self.header) - len(self.joined)
+        for line, cells in block:
+            if cells and cells[0].strip() == self.header[0] and tuple(map(str.strip, cells)) == self.header[:width]:
+                raise SettingError(f"{place(self.path, line)}: the header again. Remove this row.")
+            if len(cells) != width:
+                many = len(cells) > width
+                where = place(self.path, line, None if many else self.header[len(cells)])
+                hint = "Put cells that contain the delimiter in quotes." if many else "Fill the row up, or remove it."
+                if many and not any(cells[width:]):
+                    hint = "Remove the delimiter at the row's end, or give the column a name."
+                raise SettingError(f"{where}: {len(cells)} cells, but the header has {width}. {hint}")
+
+    def numbers(self, block: list[Row]) -> NDArray[np.float64]:
+        """Return the values [rows, C], converted by columns or, if this fails, by cells to locate the error."""
+        columns = [self.quick([cells[i] for _, cells in block]) for i in self.values]
+        values = [column for column in columns if column is not None]
+        if len(values) == len(columns):
+            return np.stack(values, axis=1) if values else np.empty((len(block), 0))
+        return np.array([[self.number(line, cells[i], i) for i in self.values] for line, cells in block])
+
+    def column(self, cells: list[str], first: int, column: int) -> NDArray[np.float64]:
+        """Return the numbers [rows] in a column of texts, whose first row is ``first``."""
+        values = self.quick(cells)
+        return np.array([self.number(*cell, column) for cell in enumerate(cells, first)]) if values is None else values
+
+    def quick(self, cells: Sequence[str]) -> NDArray[np.float64] | None:
+        """Return the numbers of all cells; None if one of them must be parsed by :meth:`number`."""
+        if self.reading.thousands is not None:
+            cells = [self.ungrouped(cell) for cell in cells]
+        joined = "\0".join(cells)
+        if "_" in joined or (self.reading.decimal == "," and "." in joined):
+            return None
+        if self.reading.decimal == ",":
+            many, cells = len(cells), joined.replace(",", ".").split("\0")
+            if len(cells) != many:  # a cell contains a NUL
+                return None
+        try:
+            values = np.array([float(cell) if cell else np.nan for cell in cells])
+        except ValueError:
+            try:
+                values = np.array([np.nan if cell.strip().casefold() in MISSING else float(cell) for cell in cells])
+            except ValueError:
+                return None
+        return None if (np.abs(values) > LARGEST).any() else values
+
+    def number(self, line: int, cell: str, column: int) -> float:
+        """Return the number in a cell, NaN if it is missing; refuse other texts."""
+        text = self.ungrouped(cell.strip())
+        value: float | None
+        try:
+            value = float(text if self.reading.decimal == "." else text.replace(",", ".", 1))
+        except ValueError:
+            value = np.nan if text.casefold() in MISSING else None
+        if value is None or "_" in text or (self.reading.decimal == "," and "." in text):
+            raise self.not_a_number(line, cell, column)
+        if abs(value) > LARGEST:
+            raise SettingError(f"{place(self.path, line, self.header[column])}: '{cell}' is not a finite number.")
+        return value
+
+    def ungrouped(self, cell: str) -> str:
+        """Return a number without the marks between groups of three digits; other texts unchanged."""
+        marks = MARKS.get(self.reading.thousands or "", self.reading.thousands or "")
+        if not any(mark in cell for mark in marks):
+            return cell
+        whole, mark, fraction = cell.strip().partition(self.reading.decimal)
+        fits = re.fullmatch(rf"[+-]?\d{{1,3}}([{re.escape(marks)}])\d{{3}}(\1\d{{3}})*", whole, re.ASCII)
+        return re.sub(rf"[{re.escape(marks)}]", "", whole) + mark + fraction if fits else cell
+
+    def not_a_number(self, line: int, cell: str, column: int) -> SettingError:
+        """Return the error for a cell that holds another text."""
+        name, decimal = self.header[column], self.reading.decimal
+        marks = other_marks(cell.strip(), decimal)
+        if self.lenient:
+            hint = f"The model was trained on tables with the decimal mark '{decimal}'."
+        elif marks:
+            hint = f"{marks}. Numbers are read with the decimal mark '{decimal}': write all numbers with it."
+        elif self.time is None and looks_like_time(cell):
+            hint = f"If this is the time: --set data.columns.time={name}. {READ}"
+        else:
+            hint = (
+                f'If its texts are categories: [data] columns.categories = {{ {name} = "one-hot" }}. If it is no '
+                f'sensor, leave the column out: [data] columns = {{ ignore = ["{name}"] }}.'
+            )
+        return SettingError(f"{place(self.path, line, name)}: '{cell}' is not a number. {hint}")
+
+    def check_words(self, lines: Sequence[int] | NDArray[np.int64], values: Sequence[str], role: str) -> None:
+        """Refuse rows without a text for a role, except in predictions."""
+        bad = {text for text in {*values} if not text or (role == "label" and text.casefold() in NO_LABEL)}
+        if self.lenient or role.startswith(CATEGORY) or not bad:
+            return
+        row = next(row for row, text in enumerate(values) if text in bad)
+        problem = f"'{values[row]}' is no label" if values[row] else "empty"
+        where = place(self.path, int(lines[row]), self.header[self.text[role]])
+        problem = f"{where}: {problem}. Every row needs a {role}."
+        if role != "label" or self.joined:
+            raise SettingError(problem)
+        raise UnlabelledError(problem, self.path, self.header[self.text[role]], self.reading.dialect())
+
+    def moments(
+        self, lines: Sequence[int] | NDArray[np.int64], cells: Sequence[str], form: Form | None
+    ) -> tuple[Form, NDArray[np.float64]]:
+        """Return the format of times, which all rows must share, and the possible times of each row."""
+        if form == NUMBERS and (values := self.quick(cells)) is not None and np.isfinite(values).all():
+            return form, values[:, None]
+        try:
+            return read_times(cells, form, self.reading.time_format, self.reading.decimal)
+        except TimeError as error:
+            where = place(self.path, int(lines[error.row]), self.header[self.time or 0])
+            hint = "Write times in the format of the training." if self.lenient else READ
+            raise SettingError(f"{where}: {error.message.replace(READ, hint)}") from error
+
+
+def other_marks(cell: str, decimal: str) -> str:
+    """Return advice on settings with which a number with other marks can be read; empty if there are none.
+
+    >>> other_marks("1,234", ".")
+    "If ',' is the decimal mark: --set data.decimal=,; if it stands between thousands: --set data.thousands=,"
+    >>> print(other_marks("1 234.5", "."))
+    If ' ' stands between thousands: --set "data.thousands= "
+    """
+    other = "." if decimal == "," else ","
+    fraction = re.fullmatch(rf"[+-]?\d*[{other}]\d+(e[+-]?\d+)?", cell, re.IGNORECASE | re.ASCII)
+    hint = f"If '{other}' is the decimal mark: --set data.decimal={other}" if fraction else ""
+    groups = re.fullmatch(rf"[+-]?\d{{1,3}}([{other}' ])\d{{3}}(\1\d{{3}})*([{decimal}]\d+)?", cell, re.ASCII)
+    if groups:
+        setting = f"data.thousands={groups[1]}"
+        hint += ("; if it" if hint else f"If '{groups[1]}'") + " stands between thousands: --set "
+        hint += f'"{setting}"' if groups[1] in "' " else setting
+    if re.fullmatch(rf"[+-]?\d{{1,3}}(\{decimal}\d{{3}})+{other}\d+", cell, re.ASCII):
+        hint = f"If '{decimal}' stands between thousands and '{other}' is the decimal mark: "
+        hint += f"--set data.thousands={decimal} --set data.decimal={other}"
+    return hint
+
+
+class NoColumnError(SettingError):
+    """An error: a table lacks a column.
+
+    Args:
+        path: the path of the table.
+        name: the name of the column.
+        role: the use of the column: a role, ``values``, ``ignore`` or ``categories``; "" if a model needs it.
+        names: the names of the table's columns.
+        delimiter: the delimiter of the training's tables, in predictions.
+        candidates: descriptions of columns that may have the role.
+        labels: descriptions of columns that may be the label, if both the device and the label are missing.
+        ahead: whether the task is a forecast, so that devices need parts of a series.
+    """
+
+    def __init__(
+        self, path: Path, name: str, role: str, names: Sequence[str], delimiter: str | None = None,
+        candidates: Sequence[str] = (), labels: Sequence[str] = (), ahead: bool = False,
+    ) -> None:  # fmt: skip
+        self.path, self.name, self.role, self.names = path, name, role, names
+        same = [other for other in names if other.casefold() == name.casefold()]
+        near = nearest(name, names, cutoff=0.8 if name == Columns().roles().get(role) else 0.55)  # the default name
+        near = f" Did you mean '{same[0]}'?" if same else near
+        advice = f"If it has another name: --set data.columns.{role}=NAME." if role else "The model needs it."
+        if candidates:
+            first = candidates[0].partition("' (")[0][1:]
+            advice = f"It may be {' or '.join(candidates)}: --set 'data.columns.{role}={first}'. {advice}"
+        if not role and delimiter is not None:
+            advice += f" The tables of the training have the delimiter '{delimiter}'."
+        if role == "label":
+            offers = [f"--set data.task={kind} {task.offers}" for kind, task in TASKS.items() if task.offers]
+            offers.append(
+                "--set data.task=regression --set data.remaining=true predicts the remaining rows of recordings to "
+                "failure"
+            )
+            advice += f" Or without labels: {'; '.join(offers)}."
+        if role == "device":
+            blocks = 'kind="blocks"'
+            how = "parts of the series, one after the other" if ahead else f"or in blocks of their order: {{{blocks}}}"
+            advice = (
+                f"{advice.removesuffix('.')}, and likewise label, factory and time. If no column names machines, deal "
+                f"the rows to made-up ones: {dealt('data.columns.device=', blocks if ahead else SKEWED)} ({how})."
+            )
+            if labels:
+                first = labels[0].partition("' (")[0][1:]
+                advice += f" No label either; candidates: {' or '.join(labels)}: --set 'data.columns.label={first}'."
+        if role in ("values", "ignore", "categories"):
+            advice = f"Correct [data] columns.{role}." if are_names(names) else ""
+        more = f", … ({len(names) - LISTED} more)" if len(names) > LISTED else ""
+        super().__init__(
+            f"{place(path, 1)} (the header): no column '{name}'.{near} Available: {', '.join(names[:LISTED])}{more}."
+            f"{advice and ' '}{advice}{_no_header(names)}"
+        )
+
+
+class UnlabelledError(SettingError):
+    """An error: rows of a table have no label.
+
+    Args:
+        message: the place and the content of the first such cell.
+        path: the path of the table.
+        column: the column of the labels.
+        dialect: the format of the table, as keys of ``[data]``.
+    """
+
+    def __init__(self, message: str, path: Path, column: str, dialect: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.path, self.column, self.dialect = path, column, dialect
+
+
+def _no_header(names: Sequence[str]) -> str:
+    """Return a hint if a header contains values or a title instead of names."""
+    if names[0].startswith("#") or 2 * sum(map(bool, names)) < len(names) or len(names) == 1:
+        return " If row 1 is a title or a comment, remove the rows above the header."
+    mark = next((mark for mark in ";|\t" if any(mark in name for name in names)), None)
+    if mark is not None:
+        return f" If '{WORDS.get(mark, mark)}' is the delimiter: [data] delimiter = \"{WORDS.get(mark, mark)}\"."
+    if are_names(names):
+        return ""
+    return f' If row 1 holds values, name the {len(names)} columns: [data] header = ["…", …].'
+
+
+def are_names(row: Sequence[str]) -> bool:
+    """Return whether less than half of a row's cells are numbers, so that they may be names of columns."""
+    return 2 * len(numbers_of(row)) < len(row)
+
+
+def numbers_of(names: Sequence[str]) -> list[float]:
+    """Return the numbers among names of columns.
+
+    >>> numbers_of(["1,5", "2", "3 bar"])
+    [1.5, 2.0]
+    """
+    return [float(name.replace(",", ".")) for name in names if NUMBER.fullmatch(name)]
