@@ -238,12 +238,17 @@ def _converted(value: Any, hint: Any, path: str, *, listed: bool = False) -> Any
     raise SettingError(f"{path} = {shown(value)}: must be {words}.{example}")
 
 
+def _by_kind(choices: list[type[Any]]) -> dict[str, type[Any]]:
+    """Return dataclasses by their ``kind``; none whose table is for several kinds, such as [engine]."""
+    tags = [typing.get_args(hints(typing.cast(Hashable, choice)).get("kind")) for choice in choices]
+    return {str(tag[0]): choice for tag, choice in zip(tags, choices, strict=True) if len(tag) == 1}
+
+
 def _chosen(choices: list[type[Any]], value: Mapping[str, Any], path: str) -> type[Any]:
     """Return the dataclass selected by the ``kind`` of a table."""
-    tag = hints(typing.cast(Hashable, choices[0])).get("kind")
-    if len(typing.get_args(tag)) != 1:  # a table for several kinds, such as [engine], is no choice of a dataclass
+    kinds = _by_kind(choices)
+    if not kinds:
         return choices[0]
-    kinds: dict[str, type[Any]] = {c.kind: c for c in choices}
     if len(kinds) > 1 and "kind" not in value:
         raise SettingError(f"{path} = {shown(value)}: needs kind = one of {', '.join(sorted(kinds))}.")
     kind = value.get("kind", next(iter(kinds)))
@@ -256,11 +261,7 @@ def _chosen(choices: list[type[Any]], value: Mapping[str, Any], path: str) -> ty
 
 def _example(path: str, choices: list[type[Any]], got: object) -> str:
     """Return an example of a table for one of these dataclasses."""
-    tags = {}
-    for choice in choices:
-        tag = typing.get_args(hints(typing.cast(Hashable, choice)).get("kind"))
-        if len(tag) == 1:
-            tags[str(tag[0])] = choice
+    tags = _by_kind(choices)
     chosen = tags.get(str(got)) or next(iter(tags.values()), choices[0])
     names = [field.name for field in dataclasses.fields(chosen)]
     needed = [field.name for field in dataclasses.fields(chosen) if _is_required(field)]

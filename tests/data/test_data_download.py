@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedfloor.data.download import get
-from fedfloor.data.sources import PUBLISHED, SOURCES
+from fedfloor.data.sources import CATALOG, PUBLISHED, SOURCES
 from fedfloor.errors import RunError, SettingError
 from web import CLOSED, ONE, TWO, Server, names, published, refuse, states
 
@@ -163,7 +163,7 @@ def test_every_data_set_can_be_had_or_says_how() -> None:
             digits = {"md5": 32, "sha256": 64}[file.checksum.partition(":")[0]]
             assert re.fullmatch(rf"\w+:[0-9a-f]{{{digits}}}", file.checksum)
     for name in ("mnist", "fashion-mnist", "cifar-10", "cifar-100"):
-        assert tuple(file.name for file in PUBLISHED[name].files) == SOURCES[name].files
+        assert tuple(file.name for file in PUBLISHED[name].files) == tuple(CATALOG[name]["files"])
     assert [file.name for file in PUBLISHED["tep"].files] == [
         f"d{number:02}{part}.dat" for number in range(22) for part in ("", "_te")
     ]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfloor.data.sources import SOURCES, data_root, load, looked_in
+from fedfloor.data.sources import CATALOG, SOURCES, data_root, load, looked_in
 from fedfloor.errors import SettingError
 
 
@@ -26,7 +26,13 @@ def test_missing_data_say_where_which_and_how(tmp_path: Path, name: str) -> None
     with pytest.raises(SettingError) as caught:
         load(name, root=tmp_path)
     message = str(caught.value)
-    for words in (str(tmp_path / name), SOURCES[name].files[0], SOURCES[name].authors, "FEDFLOOR_DATA", "'labels'"):
+    for words in (
+        str(tmp_path / name),
+        CATALOG[name]["files"][0],
+        CATALOG[name]["authors"],
+        "FEDFLOOR_DATA",
+        "'labels'",
+    ):
         assert words in message
 
 

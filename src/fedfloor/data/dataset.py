@@ -62,12 +62,10 @@ class Inputs:
         if self.kind == "image":
             return {"kind": "image", "scaled": self.scaled}
         window = None if self.length is None else {"length": self.length, "step": self.step}
+        others = {"dialect": self.dialect, "coding": self.coding, "device_of": self.device_of}
         return {
             "kind": "table", "columns": list(self.columns), "window": window, "missing": self.missing,
-            "names": self.names, "decimal": self.decimal,
-            **({"dialect": self.dialect} if self.dialect else {}),
-            **({"coding": self.coding} if self.coding else {}),
-            **({"device_of": self.device_of} if self.device_of else {}),
+            "names": self.names, "decimal": self.decimal, **{key: table for key, table in others.items() if table},
         }  # fmt: skip
 
 

@@ -295,11 +295,8 @@ def _write(records: Iterator[Record], path: Path) -> tuple[int, dict[str, str]]:
             rows += len(block)
         with parquet.ParquetWriter(path, schema) as writer:
             for block_path in blocks:
-                table = parquet.read_table(block_path)
-                for column in schema:
-                    if column.name not in table.column_names:
-                        table = table.append_column(pa.field(column.name, pa.null()), pa.nulls(len(table)))
-                writer.write_table(table.select(schema.names).cast(schema))
+                tables = [schema.empty_table(), parquet.read_table(block_path)]
+                writer.write_table(pa.concat_tables(tables, promote_options="permissive"))
                 block_path.unlink()
     return rows, {column.name: str(column.type) for column in schema}
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from fedfloor.data.dataset import LETTERS_AND_DIGITS, Dataset
 from fedfloor.data.files import expanded
@@ -74,79 +73,52 @@ PUBLISHED = {name: _published(name) for name in CATALOG}
 
 
 @dataclass(frozen=True)
-class LoadRequest:
-    """The settings with which a data set is loaded.
-
-    Args:
-        name: its name.
-        folder: the folder of its files.
-        devices: the number of devices of a generated data set.
-        samples_per_device: training samples of each of these devices.
-        seed: the seed of a generated data set.
-        reading: the settings of task, windows and missing values.
-        like: settings specific to the data set; None for their defaults.
-    """
-
-    name: str
-    folder: Path
-    devices: int
-    samples_per_device: int
-    seed: int
-    reading: Reading
-    like: Any
-
-
-@dataclass(frozen=True)
 class Source:
     """A data set's contents, its source, and the function that loads it.
 
     Args:
         classes: number of classes; 0 where labels are numbers.
-        load: reads or generates the data set.
+        load: reads or generates the data set; its keyword arguments are those of :func:`load`, and ``folder``.
         counted: folder → published numbers of training and test samples, if all files are present; None where they
             depend on settings. Raises a SettingError if a file is missing.
         sensors: whether it holds rows over time, from which windows are cut.
         natural: whether its devices are natural owners by default.
         task: the default task of a model, if the experiment sets neither a task nor ``bins``; None: classification.
-        kind, files, authors, get: as in ``published/catalog.toml``.
     """
 
     classes: int
-    load: Callable[[LoadRequest], Dataset]
+    load: Callable[..., Dataset]
     counted: Callable[[Path], tuple[int, int] | None] = lambda _: None
     sensors: bool = False
     natural: bool = False
     task: Task | None = None
-    kind: str = ""
-    files: tuple[str, ...] = ()
-    authors: str = ""
-    get: str = "downloads it"
 
 
 def _idx(classes: tuple[str, ...]) -> Source:
-    return Source(len(classes), lambda wanted: idx.load(wanted.name, wanted.folder, classes), idx.samples)
+    return Source(len(classes), lambda name, folder, **_: idx.load(name, folder, classes), idx.samples)
 
 
 def _cifar(layout: cifar.Layout) -> Source:
     return Source(
         len(layout.names),
-        lambda wanted: cifar.load(wanted.name, wanted.folder, layout),
+        lambda name, folder, **_: cifar.load(name, folder, layout),
         lambda folder: cifar.samples(folder, layout),
     )
 
 
-READERS = {
+SOURCES = {
     "labels": Source(
-        len(LETTERS_AND_DIGITS), lambda wanted: labels(wanted.devices, wanted.samples_per_device, wanted.seed)
+        len(LETTERS_AND_DIGITS),
+        lambda devices, samples_per_device, seed, **_: labels(devices, samples_per_device, seed),
     ),
     "procedural": Source(
         Procedural().classes,
-        lambda wanted: procedural(wanted.devices, wanted.samples_per_device, wanted.seed, wanted.like),
+        lambda devices, samples_per_device, seed, like, **_: procedural(devices, samples_per_device, seed, like),
         natural=True,
     ),
     "machines": Source(
         len(machines.CLASSES),
-        lambda wanted: machines.load(wanted.devices, wanted.seed, wanted.reading, wanted.like),
+        lambda devices, seed, reading, like, **_: machines.load(devices, seed, reading, like),
         sensors=True,
         natural=True,
     ),
@@ -154,13 +126,13 @@ READERS = {
     "fashion-mnist": _idx(idx.CLOTHES),
     "cifar-10": _cifar(cifar.TEN),
     "cifar-100": _cifar(cifar.HUNDRED),
-    "femnist": Source(len(LETTERS_AND_DIGITS), lambda wanted: leaf.load(wanted.name, wanted.folder), leaf.samples),
+    "femnist": Source(len(LETTERS_AND_DIGITS), lambda name, folder, **_: leaf.load(name, folder), leaf.samples),
     "tep": Source(
-        len(tep.CLASSES), lambda wanted: tep.load(wanted.name, wanted.folder, wanted.reading), tep.samples, sensors=True
+        len(tep.CLASSES), lambda name, folder, reading, **_: tep.load(name, folder, reading), tep.samples, sensors=True
     ),
     "cmapss": Source(
         0,
-        lambda wanted: cmapss.load(wanted.name, wanted.folder, wanted.reading, wanted.like),
+        lambda name, folder, reading, like, **_: cmapss.load(name, folder, reading, like),
         cmapss.counted,
         sensors=True,
         natural=True,
@@ -168,20 +140,12 @@ READERS = {
     ),
     "skab": Source(
         len(reconstruction.CLASSES),
-        lambda wanted: skab.load(wanted.name, wanted.folder, wanted.reading, wanted.like),
+        lambda name, folder, reading, like, **_: skab.load(name, folder, reading, like),
         skab.counted,
         sensors=True,
         natural=True,
         task=skab.TASK,
     ),
-}
-SOURCES = {
-    name: replace(
-        source,
-        files=tuple(CATALOG[name].get("files", ())),
-        **{key: CATALOG[name][key] for key in ("kind", "authors", "get") if key in CATALOG[name]},
-    )
-    for name, source in READERS.items()
 }
 
 
@@ -239,7 +203,10 @@ def load(
             f"data set '{name}': looked in {folder}, which does not exist. {_how(name, folder)}, or set FEDFLOOR_DATA "
             "to the folder that holds it. The data set 'labels' needs no download."
         )
-    return source.load(LoadRequest(name, folder, devices or 0, samples_per_device, seed, reading, like))
+    return source.load(
+        name=name, folder=folder, devices=devices, samples_per_device=samples_per_device, seed=seed, reading=reading,
+        like=like,
+    )  # fmt: skip
 
 
 def looked_in(
@@ -278,7 +245,7 @@ def _row(name: str, root: Path | str | None) -> dict[str, str | int | bool | Non
             available, how = False, f"{error} Or: {_how(name, folder)}"
     train, test = counts or (None, None)
     return {
-        "name": name, "kind": source.kind, "classes": source.classes or None, "samples": train,
+        "name": name, "kind": CATALOG[name]["kind"], "classes": source.classes or None, "samples": train,
         "test_samples": test, "found": available, "where": where, "how": how,
     }  # fmt: skip
 
@@ -288,6 +255,6 @@ def _folder(name: str, root: Path | str | None) -> Path:
 
 
 def _how(name: str, folder: Path) -> str:
-    source = SOURCES[name]
-    by_hand = f"get {', '.join(source.files)} from {source.authors} and put them into {folder}"
-    return f"`fedfloor datasets get {name}` {source.get}. By hand: {by_hand}"
+    about = CATALOG[name]
+    by_hand = f"get {', '.join(about['files'])} from {about['authors']} and put them into {folder}"
+    return f"`fedfloor datasets get {name}` {about.get('get', 'downloads it')}. By hand: {by_hand}"
