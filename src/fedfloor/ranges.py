@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -80,6 +81,17 @@ def table(value: object, most: int, noun: str) -> dict[str, Any]:
     if isinstance(value, dict) and len(value) <= most:
         return value
     raise RefusedError("range", f"{noun} is not a table of at most {most}.")
+
+
+def matching(value: object, pattern: re.Pattern[str], problem: str) -> str:
+    """Return a text that matches a pattern.
+
+    Raises:
+        RefusedError: another value; with ``problem`` as its text.
+    """
+    if isinstance(value, str) and pattern.fullmatch(value):
+        return value
+    raise RefusedError("range", problem)
 
 
 def vector(values: NDArray[Any], noun: str) -> None:

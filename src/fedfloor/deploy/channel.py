@@ -120,7 +120,6 @@ class DeviceChannel:
         name: the sender of the requests: an edge, or the cloud.
         link: its connection.
         devices: the receivers: number → device.
-        session: start time of the sender, ns.
         flow: the limit on messages of each device.
         cut: called with the name of a device that is cut off.
         joined: called with the number of a device that was (re)started.
@@ -130,7 +129,7 @@ class DeviceChannel:
     """
 
     def __init__(
-        self, park: str, name: str, link: Connection, devices: Mapping[int, Named], session: int | None = None,
+        self, park: str, name: str, link: Connection, devices: Mapping[int, Named],
         flow: Flow | None = None, cut: Callable[[str], None] = lambda _: None,
         joined: Callable[[int], None] = lambda _: None, peer: str = "device", header: int = SHORT_HEADER,
         signer: Signer | None = None,
@@ -140,7 +139,7 @@ class DeviceChannel:
         self.devices, self._numbers = dict(devices), {named.name: k for k, named in devices.items()}
         self.connected: dict[int, Mapping[str, Any]] = {}  # device → the ``about`` of its hello message
         self.moved: Counter[str] = Counter()  # bytes sent up and down
-        self._link, self._session, self._number = link, session or time.time_ns(), 0
+        self._link, self._session, self._number = link, time.time_ns(), 0
         self._sessions: dict[int, int] = {}
         self._open: dict[str, OpenRequest] = {}
         self.flow = flow or Flow()

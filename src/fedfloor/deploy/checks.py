@@ -12,20 +12,20 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from fedfloor.deploy.message import MOST_ARRAYS, MOST_BYTES, MOST_HEADER, Message, MessageParts, decode, split
+from fedfloor.deploy.message import MOST_ARRAYS, MOST_BYTES, MOST_HEADER, Message, MessageParts, Reply, decode, split
 from fedfloor.deploy.settings import NAME
 from fedfloor.engine.limit import MOST as LONGEST
 from fedfloor.engine.limit import effort
-from fedfloor.errors import SettingError
+from fedfloor.errors import DivergedError, FedfloorError, SettingError
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
-from fedfloor.ranges import COUNT, LOSS, SECONDS, RefusedError, number, rows, table, whole
+from fedfloor.ranges import COUNT, LOSS, SECONDS, RefusedError, matching, number, rows, table, whole
 
 if TYPE_CHECKING:
     from fedfloor.deploy.signing import Signer
@@ -68,7 +68,6 @@ class MessageFilter:
 
     Args:
         signer: this process's signer; messages must be signed for this process. None: no check, for tests only.
-        run: the run that messages must belong to; "" admits any.
         most: the most bytes of a message.
         header: the most bytes of a message's header.
         arrays: the most arrays of a message.
@@ -76,11 +75,11 @@ class MessageFilter:
     """
 
     def __init__(
-        self, run: str = "", most: int = MOST_BYTES, seen: Path | None = None, header: int = MOST_HEADER,
+        self, most: int = MOST_BYTES, seen: Path | None = None, header: int = MOST_HEADER,
         arrays: int = MOST_ARRAYS, signer: Signer | None = None,
     ) -> None:  # fmt: skip
         self.signer = signer
-        self.run, self.most, self.header, self.arrays, self._seen = run, most, header, arrays, seen
+        self.most, self.header, self.arrays, self._seen = most, header, arrays, seen
         self.refused: Counter[tuple[str, str]] = Counter()  # by sender and reason
         self._last: dict[str, tuple[int, int]] = read_seen(seen)
         self._lock = Lock()
@@ -103,11 +102,9 @@ class MessageFilter:
         """Return a message's header if it is signed, new and in order; arrays are not read.
 
         Raises:
-            RefusedError: the message is malformed, unsigned, old, or of another run.
+            RefusedError: the message is malformed, unsigned, or old.
         """
         header = self.signed(data, sender).header
-        if self.run and header["run"] != self.run:
-            raise RefusedError("run", f"it belongs to run '{header['run']}'; this is '{self.run}'.")
         timely(header["session"])
         place = (header["session"], header["number"])
         with self._lock:
@@ -139,6 +136,21 @@ class MessageFilter:
         count = self.refused[sender, error.reason]
         if count <= TOLD or count.bit_count() == 1:  # so that a flood does not fill the disk
             log.warning("refused a message of %s: %s (%d so far)", sender, printable(str(error)), count)
+
+    def reply(self, sender: str, serve: Callable[[], Reply]) -> Reply:
+        """Return the reply to a sender's request; errors become answers, so that this process keeps running."""
+        try:
+            return serve()
+        except FedfloorError as error:
+            log.error("%s", printable(str(error)))
+            return "failed", {"error": type(error).__name__, "text": str(error)}, {}
+        except RefusedError as error:
+            refused = error
+        except Exception as error:  # any error of a malformed request or of PyTorch
+            refused = RefusedError("header", f"{type(error).__name__}: {error}")
+            log.debug("a request failed", exc_info=True)
+        self.refuse(sender, refused)
+        return "refused", {"reason": refused.reason, "text": str(refused)}, {}
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return the numbers of refused messages: sender → reason → number."""
@@ -184,37 +196,34 @@ def short_line(value: object) -> str:
     return printable(value if isinstance(value, str) else type(value).__name__)
 
 
-def word(value: object, what: str) -> str:
-    """Return a value if it is a short word, such as a reason.
+ERRORS: dict[str, type[FedfloorError]] = {kind.__name__: kind for kind in (DivergedError, SettingError)}
 
-    Raises:
-        RefusedError: the value is anything else.
+
+@dataclass(frozen=True)
+class Failure:
+    """A failure that a device reports.
+
+    Args:
+        kind: of the request: ``visit``, ``probe``, …
+        error: the name of the error's class.
+        text: the error's message.
     """
-    if isinstance(value, str) and WORD.fullmatch(value):
-        return value
-    raise RefusedError("range", f"{what} is not a short word.")
+
+    kind: str
+    error: str
+    text: str
 
 
-def name(value: object, what: str) -> str:
-    """Return a value if it is a valid name of a park file.
-
-    Raises:
-        RefusedError: the value is anything else.
-    """
-    if isinstance(value, str) and NAME.fullmatch(value):
-        return value
-    raise RefusedError("range", f"{what} is not a name.")
+def failure(kind: str, answer: Message) -> Failure:
+    """Return the failure that the answer to a request of this kind reports."""
+    error = str(answer.about.get("error"))
+    return Failure(kind, error if error in ERRORS else "RunError", short_line(answer.about.get("text")))
 
 
-def digest(value: object) -> str | None:
-    """Return a value if it is None or the digest of a device's memory.
-
-    Raises:
-        RefusedError: the value is anything else.
-    """
-    if value is None or (isinstance(value, str) and DIGEST.fullmatch(value)):
-        return value
-    raise RefusedError("range", "its digest is not 64 hexadecimal digits.")
+def note_failure(known: dict[str, Failure], device: str, failure: Failure) -> None:
+    """Record a failure of a device; a failed visit takes precedence, as it decides whether a round succeeded."""
+    if device not in known or known[device].kind != "visit":
+        known[device] = failure
 
 
 @dataclass(frozen=True)
@@ -280,7 +289,8 @@ def receipt(row: object, known: Known) -> Receipt:
         number(last, -LOSS * (not lost), LOSS * (not lost), "its last loss"),
         number(accuracy, 0, float(not lost), "its accuracy"),
         whole(size, known.bytes or 0, known.bytes or 0, "its number of bytes"), lost,
-        digest(memory), number(seconds, 0, 0, "its seconds on the network"),
+        None if memory is None else matching(memory, DIGEST, "its digest is not 64 hexadecimal digits."),
+        number(seconds, 0, 0, "its seconds on the network"),
     )  # fmt: skip
     return Receipt(*claimed, *update_claims(more, effort(known.work, known.samples), lost=lost))
 
@@ -309,7 +319,7 @@ class Measured:
         moved: bytes between the edge and its devices, by direction (``down`` and ``up``).
         present: the connected devices.
         refused: sender → reason → number of refused messages.
-        failed: device → (kind of request, kind of error, text).
+        failed: device → its failure.
     """
 
     seconds: float
@@ -317,7 +327,7 @@ class Measured:
     moved: Mapping[str, int]
     present: frozenset[int]
     refused: Mapping[str, Mapping[str, int]]
-    failed: Mapping[str, tuple[str, str, str]]
+    failed: Mapping[str, Failure]
 
 
 def measured(about: Mapping[str, Any], devices: Collection[int], most: int) -> Measured:
@@ -353,15 +363,21 @@ def read_refusals(about: Mapping[str, Any], most: int) -> dict[str, dict[str, in
     refusals = {}
     for sender, reasons in table(about.get("refused", {}), most + 2, "its refusals").items():
         counts = table(reasons, REASONS, "its refusals of a sender")
-        counted = {word(why, "a reason"): whole(n, 1, COUNT, "a number of refusals") for why, n in counts.items()}
-        refusals[name(sender, "a sender")] = counted
+        refusals[matching(sender, NAME, "a sender is not a name.")] = {
+            matching(why, WORD, "a reason is not a short word."): whole(n, 1, COUNT, "a number of refusals")
+            for why, n in counts.items()
+        }
     return refusals
 
 
-def read_failures(about: Mapping[str, Any], most: int) -> dict[str, tuple[str, str, str]]:
-    """Return the failures in an edge's answer, checked: device → (kind of request, kind of error, text)."""
+def read_failures(about: Mapping[str, Any], most: int) -> dict[str, Failure]:
+    """Return the failures in an edge's answer, checked: device → failure."""
     failures = {}
     for device, parts in table(about.get("failed", {}), most, "its failures").items():
         kind, error, why = rows(parts, 3, "a failure")
-        failures[name(device, "a device")] = word(kind, "a request"), word(error, "an error"), short_line(why)
+        failures[matching(device, NAME, "a device is not a name.")] = Failure(
+            matching(kind, WORD, "a request is not a short word."),
+            matching(error, WORD, "an error is not a short word."),
+            short_line(why),
+        )
     return failures

@@ -21,9 +21,8 @@ from fedfloor.config import read as read_experiment
 from fedfloor.deploy import checks, joining, subtasks
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.channel import ENVELOPE, VECTOR_BYTES
-from fedfloor.deploy.checks import Measured, MessageFilter
+from fedfloor.deploy.checks import ERRORS, Failure, Measured, MessageFilter, note_failure
 from fedfloor.deploy.device import foreign_requests
-from fedfloor.deploy.edge import ERRORS, Failure, note_failure
 from fedfloor.deploy.facts import Facts
 from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode
 from fedfloor.deploy.names import PartNames, table
@@ -86,9 +85,9 @@ class RoundMeasurements:
         self.trained_s += stated.training
         self.moved.update({f"device_edge_{way}": n for way, n in stated.moved.items()})
         self.moved.update(edge_cloud_down=down, edge_cloud_up=up)
-        for device, parts in stated.failed.items():
-            note_failure(self.failed, device, Failure(*parts))
-            if parts[0] == "visit":
+        for device, failure in stated.failed.items():
+            note_failure(self.failed, device, failure)
+            if failure.kind == "visit":
                 self.failing_edges.add(edge)
         if stated.refused:
             self.refused[edge] = stated.refused
@@ -466,14 +465,10 @@ class CloudExecutor:
 
     def _failure(self, factory: int, request: str, answer: Message) -> FedfloorError:
         """Record the failure of an edge; return the error that ends the run if all edges fail."""
-        name, text, error = (
-            self._names[factory],
-            checks.short_line(answer.about.get("text")),
-            str(answer.about.get("error")),
-        )
-        log.error("%s could not serve a request: %s", name, text)
-        self._note_failure(factory, request, error if error in ERRORS else "RunError", text)
-        return ERRORS.get(error, RunError)(f"{name}: {text}")
+        name, failure = self._names[factory], checks.failure(request, answer)
+        log.error("%s could not serve a request: %s", name, failure.text)
+        self._note_failure(factory, request, failure.error, failure.text)
+        return ERRORS.get(failure.error, RunError)(f"{name}: {failure.text}")
 
 
 def _answer_limits(

@@ -30,7 +30,7 @@ from fedfloor.deploy.own import Labelled
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.deploy.signing import signer_of
 from fedfloor.engine.place import give_back
-from fedfloor.errors import FedfloorError, SettingError
+from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.normalise import normaliser
 from fedfloor.park.park import Park
@@ -176,27 +176,20 @@ class Agent:
 
     def reply(self, edge: str, message: Message) -> Reply:
         """Serve a request; errors are returned as answers, so that the agent keeps running."""
-        try:
-            if edge != self.settings.edge and message.kind not in foreign_requests(self.experiment, self._method):
-                own = self.settings.edge
+
+        def dispatch() -> Reply:
+            own = self.settings.edge
+            if edge != own and message.kind not in foreign_requests(self.experiment, self._method):
                 raise RefusedError("edge", f"'{printable(message.kind)}' is accepted only from edge {own}.")
             if message.kind == "facts":
-                return "answer", {"answer": self.holding(message, at_home=edge == self.settings.edge)}, {}
+                return "answer", {"answer": self.holding(message, at_home=edge == own)}, {}
             if message.kind == "census":
                 return "answer", {"answer": self.census(message)}, {}
             if message.kind not in ("visit", "probe", "keep", "sum-keys", "sum-shares", "sum-unmask"):
                 raise RefusedError("kind", f"'{message.kind}' is not a request that a device serves.")
             return self.worker().reply(message)
-        except RefusedError as error:
-            self.filter.refuse(edge, error)
-            return "refused", {"reason": error.reason, "text": str(error)}, {}
-        except FedfloorError as error:
-            log.error("%s", printable(str(error)))
-            return "failed", {"error": type(error).__name__, "text": str(error)}, {}
-        except Exception as error:  # any error of a malformed request or of PyTorch must not end the agent
-            self.filter.refuse(edge, RefusedError("header", f"{type(error).__name__}: {error}"))
-            log.debug("a request failed", exc_info=True)
-            return "refused", {"reason": "header", "text": f"{type(error).__name__}: {error}"}, {}
+
+        return self.filter.reply(edge, dispatch)
 
     def worker(self) -> Worker:
         """Return the device's engine, made with the first request for it.

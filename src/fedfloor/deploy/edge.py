@@ -22,7 +22,7 @@ from fedfloor.deploy import broker, checks, joining, names, subtasks
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.broker import PID
 from fedfloor.deploy.channel import DeviceChannel, side_by_side
-from fedfloor.deploy.checks import MessageFilter, printable
+from fedfloor.deploy.checks import Failure, MessageFilter, note_failure, printable
 from fedfloor.deploy.device import foreign_requests
 from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.joining import Joining
@@ -39,7 +39,7 @@ from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.summing import SecureAggregation
 from fedfloor.engine.team import Alone
-from fedfloor.errors import DivergedError, FedfloorError, SettingError
+from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet, Parcel
@@ -51,30 +51,6 @@ from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
 from fedfloor.runs import prepare
 from fedfloor.runs.parks import build_park
-
-ERRORS: dict[str, type[FedfloorError]] = {kind.__name__: kind for kind in (DivergedError, SettingError)}
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A failure that a device reports.
-
-    Args:
-        kind: of the request: ``visit``, ``probe``, …
-        error: the name of the error's class.
-        text: the error's message.
-    """
-
-    kind: str
-    error: str
-    text: str
-
-
-def note_failure(known: dict[str, Failure], device: str, failure: Failure) -> None:
-    """Record a failure of a device; a failed visit takes precedence, as it decides whether a round succeeded."""
-    if device not in known or known[device].kind != "visit":
-        known[device] = failure
-
 
 log = logging.getLogger(__name__)
 
@@ -293,10 +269,9 @@ class FactoryExecutor:
             back=back,
         )  # fmt: skip
         if answer is not None and answer.kind in ("failed", "refused"):  # the other devices continue
-            text, error = checks.short_line(answer.about.get("text")), str(answer.about.get("error"))
-            log.error("device %s failed in its %s: %s", answer.sender, kind, text)
-            name = self.channel.devices[device].name
-            note_failure(self.failed, name, Failure(kind, error if error in ERRORS else "RunError", text))
+            failure = checks.failure(kind, answer)
+            log.error("device %s failed in its %s: %s", answer.sender, kind, failure.text)
+            note_failure(self.failed, self.channel.devices[device].name, failure)
             return None
         if answer is not None and answer.kind not in ("update", "answer", "lacks", "kept"):
             why = f"received '{printable(answer.kind)}', which does not answer '{kind}'."
@@ -402,15 +377,13 @@ class Edge:
 
     def reply(self, message: Message) -> Reply:
         """Serve a request; errors are returned as answers, so that the edge keeps running."""
-        try:
+
+        def dispatch() -> Reply:
             if message.kind in ("gather", "park"):
                 return {"gather": self.gather, "park": self.build_park}[message.kind](message)
             if not self.ready:
                 return "lacks", {}, {}
-            states = subtasks.read_device_states(message.about)
-            self.engine.memory.held, self.factory.kept = dict(states.held), states.kept
-            self.engine.memory.visits.clear()
-            self.engine.memory.visits.update(states.trained)
+            self.factory.kept = subtasks.restore_device_states(message.about, self.engine)
             self.factory.run, self.factory.round = message.run, message.round
             self.channel.resume()
             handlers = {
@@ -418,16 +391,8 @@ class Edge:
                 "sum": self.secure_sum,
             }  # fmt: skip
             return handlers[message.kind](message)
-        except RefusedError as error:
-            self.filter.refuse(CLOUD, error)
-            return "refused", {"text": str(error)}, {}
-        except FedfloorError as error:
-            log.error("%s", printable(str(error)))
-            return "failed", {"error": type(error).__name__, "text": str(error)}, {}
-        except Exception as error:  # no message may end the edge
-            self.filter.refuse(CLOUD, RefusedError("header", f"{type(error).__name__}: {error}"))
-            log.debug("the cloud's request failed", exc_info=True)
-            return "refused", {"text": f"{type(error).__name__}: {error}"}, {}
+
+        return self.filter.reply(CLOUD, dispatch)
 
     def gather(self, message: Message) -> Reply:
         """Return the holdings of this factory's devices."""

@@ -192,8 +192,7 @@ def read_holding(value: object, facts: Facts) -> Holding:
         counts = [ranges.whole(n, -ranges.COUNT, ranges.COUNT, "a count of its classes") for n in counts]
         rows = [ranges.rows(row, facts.shape[0], "its sums") for row in ranges.rows(sums, 3 * facts.sums, "its sums")]
         known = read_sums(rows, samples, facts)
-        if not isinstance(digest, str) or not checks.DIGEST.fullmatch(digest):
-            raise RefusedError("header", "its digest is not 64 hexadecimal digits.")
+        digest = ranges.matching(digest, checks.DIGEST, "its digest is not 64 hexadecimal digits.")
         known_answer = read_answer(body.get("answer", []), samples, facts)
     return Holding(samples, tuple(counts), known, digest, known_answer)
 

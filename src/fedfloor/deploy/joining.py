@@ -13,7 +13,7 @@ from fedfloor.deploy import checks
 from fedfloor.deploy.channel import DeviceChannel, side_by_side
 from fedfloor.deploy.facts import Facts, Holding, holdings_to_dict, read_holding
 from fedfloor.deploy.message import Message
-from fedfloor.deploy.settings import CloudEdge, Named
+from fedfloor.deploy.settings import NAME, CloudEdge, Named
 from fedfloor.errors import RunError, SettingError
 from fedfloor.ranges import RefusedError
 
@@ -167,7 +167,7 @@ def take_answer(
         names = ranges.rows(about.get("lacking"), None, "the devices that are missing")
         if len(names) + len(about["held"]) != len(known):
             raise RefusedError("device", "it does not list each device as either holding or missing.")
-        lacking += [checks.name(name, "a device") for name in names]
+        lacking += [ranges.matching(name, NAME, "a device is not a name.") for name in names]
     except RefusedError as error:
         raise RunError(f"edge {edge.name}: {error}") from error
 

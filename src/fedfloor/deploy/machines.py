@@ -203,36 +203,27 @@ def settings_files(park: ParkFile, shut_out: Sequence[str], *, crosses: bool = T
         raise SettingError(
             f"experiment {park.experiment}: {error.strerror or error}. Name it in the park file."
         ) from error
+    machines: list[tuple[str, str, object, Sequence[Service]]] = []
+    machines.append(("cloud", "cloud.toml", cloud_settings(park, shut_out), cloud_services(park)))
+    machines += [
+        (f"factories/{one.name}", f"edge-{one.name}.toml", edge_settings(park, one, shut_out, crosses=crosses),
+         factory_services(one))
+        for one in park.factory
+    ]  # fmt: skip
+    machines += [
+        (f"devices/{one.name}", f"device-{one.name}.toml", device_settings(park, one), device_services(one))
+        for one in park.device if one.name not in shut_out
+    ]  # fmt: skip
+    machines.append((ALARMS, f"{ALARMS}.toml", alarm_settings(park, shut_out), alarm_services()))
     files: Files = {}
-    add_machine(
-        files, park, PurePosixPath("cloud"), "cloud.toml", to_toml(cloud_settings(park, shut_out)), cloud_services(park)
-    )
-    for factory in park.factory:
-        place, text = (
-            PurePosixPath("factories", factory.name),
-            to_toml(edge_settings(park, factory, shut_out, crosses=crosses)),
-        )
-        add_machine(files, park, place, f"edge-{factory.name}.toml", text, factory_services(factory))
-    for device in park.device:
-        if device.name not in shut_out:
-            place, text = PurePosixPath("devices", device.name), to_toml(device_settings(park, device))
-            add_machine(files, park, place, f"device-{device.name}.toml", text, device_services(device))
-    text = to_toml(alarm_settings(park, shut_out))
-    add_machine(files, park, PurePosixPath(ALARMS), f"{ALARMS}.toml", text, alarm_services())
-    for place in {path.parent for path in files}:
-        files[place / EXPERIMENT.name] = experiment
+    for folder, name, settings, services in machines:
+        place = PurePosixPath(folder)
+        files[place / name], files[place / EXPERIMENT.name] = to_toml(settings).encode(), experiment
+        if services:
+            files[place / "compose.yaml"] = compose(services, park).encode()
+        for service in services:
+            files[place / f"{service.name}.service"] = unit(service, park).encode()
     return files
-
-
-def add_machine(
-    files: Files, park: ParkFile, place: PurePosixPath, name: str, text: str, services: Sequence[Service]
-) -> None:
-    """Add the settings of a machine's process, its units and its compose file to ``files``."""
-    files[place / name] = text.encode()
-    if services:
-        files[place / "compose.yaml"] = compose(services, park).encode()
-    for service in services:
-        files[place / f"{service.name}.service"] = unit(service, park).encode()
 
 
 def _tls_files(stem: str) -> Tls:

@@ -191,7 +191,6 @@ class MqttConnection:
         tls: certificates; None: the connection is not encrypted.
         will: topic and payload that the broker publishes, retained, if this process ends without :meth:`stop`.
         wait: sleeps for a time in s, but returns early after :meth:`stop`.
-        clock: returns the time in s; only differences are used.
 
     Attributes:
         unacknowledged: messages that the broker has not acknowledged yet.
@@ -200,11 +199,10 @@ class MqttConnection:
 
     def __init__(
         self, name: str, broker: Endpoint, tls: Tls | None = None, will: tuple[str, bytes] | None = None,
-        wait: Callable[[float], object] | None = None, clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], object] | None = None,
     ) -> None:  # fmt: skip
         self._broker, self._stopped = broker, threading.Event()
         self._wait = wait or self._stopped.wait
-        self._clock = clock
         self._client, self._tls = _make_client(name, tls, will), tls
         self._alert, self._name = "", name  # the cause of the last failure
         self._thread = threading.Thread(target=self.stay_connected, name=f"link of {name}", daemon=True)
@@ -301,14 +299,14 @@ class MqttConnection:
         client, limits = self._client, self._client.limits()
         attempt, pause, told, short = 0, waits(), "", 0
         while not self._stopped.is_set():
-            before, began, self._alert = self.connections, self._clock(), "it closed the connection"
+            before, began, self._alert = self.connections, time.monotonic(), "it closed the connection"
             try:
                 client.connect(self._broker.host, self._broker.port, KEEP_ALIVE_S, clean_start=True, properties=limits)
                 while client.loop(1.0) == 0:  # unlike loop_forever, loop wakes up for an outgoing message
                     pass
             except Exception as error:  # malformed packets must not end this thread
                 self._alert = str(error)
-            if self.connections > before and self._clock() - began >= STEADY_S:
+            if self.connections > before and time.monotonic() - began >= STEADY_S:
                 attempt, told, short = 0, "", 0
             elif self.connections > before and not client.violation:
                 short += 1

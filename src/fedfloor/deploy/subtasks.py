@@ -111,23 +111,12 @@ SLACK = 4.0  # tolerated ratio between the median of an edge or of the devices s
 ROUNDING = 1e-3  # relative error of float32 sums
 
 
-@dataclass(frozen=True)
-class DeviceStates:
-    """The cloud's record of the devices' state.
-
-    Args:
-        held: device → digest of its memory.
-        trained: device → number of its local updates so far in the run.
-        kept: device → digests of its memories to which checkpoints refer.
-    """
-
-    held: Mapping[int, str]
-    trained: Mapping[int, int]
-    kept: Mapping[int, Sequence[str]]
-
-
 def device_states(engine: Engine, devices: set[int], kept: Mapping[int, set[str]]) -> About:
-    """Return the state of devices as JSON for a message to an edge; see :class:`DeviceStates`."""
+    """Return the cloud's record of the devices' state as JSON for a message to an edge.
+
+    It has the digest of a device's memory, the number of its local updates so far in the run, and the digests of its
+    memories to which checkpoints refer, each by device.
+    """
     memory = engine.memory
     return {
         "held": {str(k): memory.held[k] for k in devices if k in memory.held},
@@ -136,8 +125,8 @@ def device_states(engine: Engine, devices: set[int], kept: Mapping[int, set[str]
     }
 
 
-def read_device_states(about: Mapping[str, Any]) -> DeviceStates:
-    """Return the inverse of :func:`device_states`.
+def restore_device_states(about: Mapping[str, Any], engine: Engine) -> Mapping[int, Sequence[str]]:
+    """Set an engine's memory to the state of :func:`device_states`; return the digests to which checkpoints refer.
 
     Raises:
         RefusedError: the state is missing or malformed.
@@ -146,9 +135,12 @@ def read_device_states(about: Mapping[str, Any]) -> DeviceStates:
         held = {int(k): str(value) for k, value in about["held"].items()}
         trained = {int(k): int(value) for k, value in about["trained"].items()}
         kept = {int(k): [str(value) for value in digests] for k, digests in about["kept"].items()}
-        return DeviceStates(held, trained, kept)
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise RefusedError("header", f"its state of devices is malformed: {error}") from error
+    engine.memory.held = held
+    engine.memory.visits.clear()
+    engine.memory.visits.update(trained)
+    return kept
 
 
 def subtask_message(
