@@ -3,6 +3,8 @@
     python -m benchmarks.windows [--seeds 0,1,2] [--only SET,…]
 
 Data, partition, normalisation and work are the protocols'; only the network or method and the number of rounds differ.
+Boosting draws nothing: with the turbofans' fixed split, seeds differ in rounding only. On process-faults it is left
+out: 7·52 features and 22 classes make sums of 16 MB per device and round.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "results/windows.md"
 NETWORKS = ("mlp-sensor", "cnn-sensor", "cnn-sensor-gn", "mlp-window", "cnn-window", "boosting")  # the last is a method
 LEVELS = 404  # rounds of boosting: 4, and 100 trees of depth 4
+LEFT_OUT = ("process-faults", "boosting")
 SETS = {
     "process-faults": (45, "macro-F1"),
     "rare-faults": (36, "macro-F1"),
@@ -47,7 +50,7 @@ def metric(name: str, network: str, seed: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Run what lacks, and write the page after each run."""
+    """Run each combination that is not on the page yet, and write the page after each run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--only", default=",".join(SETS))
@@ -58,7 +61,7 @@ def main() -> None:
         for name in given.only.split(","):
             for network in NETWORKS:
                 key = f"{name} {network} {seed}"
-                if key not in runs:
+                if key not in runs and (name, network) != LEFT_OUT:
                     runs[key] = metric(name, network, int(seed))
                     print(key, *runs[key], flush=True)
                     publish(runs)

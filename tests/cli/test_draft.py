@@ -118,6 +118,8 @@ def test_windows_get_trees_or_a_convolution(
         network = config.read(Path("plant.toml"))
         assert (network.method.name, network.model.name) == ("fedavg", "cnn-window")
         assert network.rounds == 100  # a step or two in each
+    assert command(*words, "--set", "work.epochs=30").code == 0
+    assert config.read(Path("plant.toml")).rounds == 33  # 30 steps in each
 
 
 @pytest.mark.parametrize(
