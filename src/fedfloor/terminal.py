@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -158,8 +158,16 @@ def seconds(value: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
-def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str = "", **more: Any) -> None:
-    """Print rows as a table, or as a JSON document ``{"rows": […], …}``; rows may have different columns."""
+def show(
+    rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str = "", after: Iterable[str] = (), **more: Any
+) -> None:
+    """Print rows as a table, or as a JSON document ``{"rows": […], …}``; rows may have different columns.
+
+    Args:
+        title: the heading of the table, not of the document.
+        after: lines to print after the table, not after the document.
+        more: further entries of the document.
+    """
     if as_json:
         print(json.dumps({"rows": [dict(row) for row in rows], **more}, indent=2))
         return
@@ -184,6 +192,8 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str = "", *
     for row in rows:
         table.add_row(*(Text(_cell(row.get(name))) for name in columns))  # verbatim, as [park] is not markup
     console.print(table)
+    for line in after:
+        print(line)
 
 
 def printable(text: str) -> str:

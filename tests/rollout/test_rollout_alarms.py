@@ -16,7 +16,7 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from commands import Command
-from fedfloor.cli import alarming
+from fedfloor.cli import releasing
 from fedfloor.deploy import kept
 from fedfloor.deploy.mqtt import Connection
 from fedfloor.deploy.settings import AlarmSettings, AlarmSource, Endpoint, Tls
@@ -339,7 +339,7 @@ def test_what_reads_the_output_ends_nothing(trial: Trial, monkeypatch: pytest.Mo
 
     trial.send("d0", DECISION)
     monkeypatch.setattr("sys.stdout", Closed())
-    alarming._print(trial.lines[0], {"d0"}, as_json=False)
+    releasing._print(trial.lines[0], {"d0"}, as_json=False)
     assert len(tried) == 1
     assert "d0" in tried[0]
 

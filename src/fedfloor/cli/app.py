@@ -10,19 +10,7 @@ import typer
 import typer.core
 
 from fedfloor import __version__
-from fedfloor.cli import (
-    alarming,
-    benchmarking,
-    catalog,
-    costs,
-    deploying,
-    look,
-    releasing,
-    scheduling,
-    sensing,
-    train,
-    watching,
-)
+from fedfloor.cli import benchmarking, catalog, costs, deploying, look, predicting, releasing, train
 from fedfloor.errors import FedfloorError
 from fedfloor.outside import blamed
 
@@ -43,10 +31,10 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 for _command in (
     train.new, train.run, train.compare, train.sweep, train.demo, benchmarking.benchmark, costs.price, costs.reprice,
-    costs.allocate, look.draw, look.report, look.track, look.predict, look.export, catalog.methods, catalog.parts,
-    catalog.models, costs.networks, deploying.provision, deploying.cloud, deploying.edge, deploying.device,
-    sensing.sense, watching.watch, releasing.release, releasing.promote, releasing.rollback, releasing.releases,
-    releasing.audit, alarming.alarms, scheduling.schedule,
+    costs.allocate, look.draw, look.report, look.track, predicting.predict, predicting.export, catalog.methods,
+    catalog.parts, catalog.models, costs.networks, deploying.provision, deploying.cloud, deploying.edge,
+    deploying.device, deploying.sense, look.watch, releasing.release, releasing.promote, releasing.rollback,
+    releasing.releases, releasing.audit, releasing.alarms, releasing.schedule,
 ):  # fmt: skip
     app.command()(_command)
 app.add_typer(catalog.datasets, name="datasets")

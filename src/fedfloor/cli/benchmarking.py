@@ -13,6 +13,7 @@ import typer
 from fedfloor.cli import shared
 from fedfloor.cli.options import Json, Ranks
 from fedfloor.errors import SettingError
+from fedfloor.terminal import show
 
 if TYPE_CHECKING:
     from fedfloor.experiment import Experiment
@@ -50,7 +51,9 @@ def benchmark(
     from fedfloor import benchmark as bench
 
     if listed:
-        _list(as_json=as_json)
+        rows = [{"protocol": name, "rounds": each.rounds, "model": each.model.name,
+                 "judged by": each.evaluate.figure.name} for name, each in bench.read([]).items()]  # fmt: skip
+        show(rows, as_json=as_json)
         return
     given, file, size = bench.read(chosen or [], data or []), out / bench.RESULTS, shared.ranks(ranks)
     if check is not None:
@@ -72,32 +75,17 @@ def _show(
 ) -> None:
     from fedfloor import benchmark as bench
     from fedfloor.runs.folder import write
-    from fedfloor.terminal import show
 
     if page is not None:
         write(page, bench.page(document))
     shown = [name for name in document["protocols"] if name in given]
     rows = [{"protocol": name, **row} for name in shown for row in bench.table(document, name)]
-    show(rows, as_json=as_json, results=str(file))
-    if not as_json:
-        print(f"results: {file}")
-
-
-def _list(*, as_json: bool) -> None:
-    from fedfloor import benchmark as bench
-    from fedfloor.terminal import show
-
-    rows = [
-        {"protocol": name, "rounds": each.rounds, "model": each.model.name, "judged by": each.evaluate.figure.name}
-        for name, each in bench.read([]).items()
-    ]
-    show(rows, as_json=as_json)
+    show(rows, as_json=as_json, after=[f"results: {file}"], results=str(file))
 
 
 def _check(file: Path, given: Mapping[str, Experiment], many: int, ranks: int, *, as_json: bool) -> None:
     """Run ``many`` recorded results again; exit with 1 if one differs. The choice depends only on ``many``."""
     from fedfloor import benchmark as bench
-    from fedfloor.terminal import show
 
     if many < 1:
         raise SettingError(f"--check {many}: must be the number of results to run again, at least 1.")

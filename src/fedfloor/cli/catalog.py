@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,8 @@ import typer
 from fedfloor.cli import shared
 from fedfloor.cli.options import Json, Overwrite
 from fedfloor.errors import SettingError, unknown
+from fedfloor.names import count
+from fedfloor.terminal import downloads, show
 
 
 def methods(
@@ -22,7 +25,6 @@ def methods(
 
     from fedfloor.methods.catalog import METHODS, card
     from fedfloor.parts.named import written
-    from fedfloor.terminal import show
 
     if name is None:
         rows = [{"method": key, "what": (inspect.getdoc(kind) or "").split("\n")[0]} for key, kind in METHODS.items()]
@@ -50,7 +52,6 @@ def parts(
     from fedfloor.parts.codecs import CODECS
     from fedfloor.parts.extractors import EXTRACTORS
     from fedfloor.parts.named import rows
-    from fedfloor.terminal import show
 
     every = {**PARTS, "travel": CODECS, "extractor": EXTRACTORS, "attack": ATTACKS}
     if kind is not None and kind not in every:
@@ -69,7 +70,6 @@ def models(
 ) -> None:
     """List the networks, or show and check one of them."""
     from fedfloor.models import listing
-    from fedfloor.terminal import show
 
     if name is None:
         if shape is not None or classes is not None:
@@ -92,7 +92,6 @@ datasets = typer.Typer(help="List the data sets and their folders; download, que
 @datasets.callback(invoke_without_command=True)
 def _datasets(context: typer.Context, as_json: Json = False) -> None:
     from fedfloor.data.sources import looked_in
-    from fedfloor.terminal import show
 
     if context.invoked_subcommand is None:
         rows = looked_in()
@@ -114,7 +113,6 @@ def get(
 ) -> None:
     """Download a published data set and verify its checksums."""
     from fedfloor.data import download
-    from fedfloor.terminal import downloads, show
 
     try:
         with downloads() as follow:
@@ -122,11 +120,8 @@ def get(
     except KeyboardInterrupt:
         print("stopped: complete files are kept; the same command downloads the rest.", file=sys.stderr)
         raise typer.Exit(130) from None
-    if as_json:
-        show(rows, as_json=True)
-    else:
-        show([{key: row[key] for key in ("file", "bytes", "state")} for row in rows], as_json=False)
-        print(f"folder: {Path(str(rows[0]['where'])).parent}")
+    short = [{key: row[key] for key in ("file", "bytes", "state")} for row in rows]
+    show(rows if as_json else short, as_json=as_json, after=[f"folder: {Path(str(rows[0]['where'])).parent}"])
 
 
 @datasets.command()
@@ -142,17 +137,15 @@ def query(
     as_json: Json = False,
 ) -> None:
     """Write the result of a database query to a Parquet file, with its SHA-256."""
-    import shlex
-
     from fedfloor.data.query import fetch
-    from fedfloor.names import count
-    from fedfloor.terminal import show
 
     facts = fetch(url, text, out, force=force)
-    show([{"column": name, "type": kind} for name, kind in facts["columns"].items()], as_json=as_json, facts=facts)
-    if not as_json:
-        print(f"{count(facts['rows'], 'row')}, SHA-256 {facts['sha256']}")
-        print(f"table: {out} (now: fedfloor new {shlex.quote(str(out))}); facts: {out}.json")
+    rows = [{"column": name, "type": kind} for name, kind in facts["columns"].items()]
+    after = (
+        f"{count(facts['rows'], 'row')}, SHA-256 {facts['sha256']}",
+        f"table: {out} (now: fedfloor new {shlex.quote(str(out))}); facts: {out}.json",
+    )
+    show(rows, as_json=as_json, after=after, facts=facts)
 
 
 @datasets.command()
@@ -175,22 +168,19 @@ def label(
     as_json: Json = False,
 ) -> None:
     """Label a table of measurements with a table of events, such as failures of a maintenance system."""
-    import shlex
-
     from fedfloor.data.events import label_rows
-    from fedfloor.names import count
-    from fedfloor.terminal import show
 
     columns = {"device": device, "time": time}
     facts = label_rows(data, events, out, within=within, remaining=remaining, kind=kind, columns=columns, force=force)
     rows = [{"label": name, "rows": number} for name, number in facts.get("labels", {}).items()]
-    show(rows, as_json=as_json, facts=facts)
-    if not as_json:
-        left = f", {count(facts['left out'], 'row')} without a later event left out" if remaining else ""
-        how = " --task regression --set data.columns.label=remaining" if remaining else ""
-        how += " --set 'data.window={length=20,step=1}'"
-        print(f"{count(facts['rows'], 'row')}, {count(facts['events'], 'event')}{left}")
-        print(f"table: {out} (now: fedfloor new {shlex.quote(str(out))}{how})")
+    left = f", {count(facts['left out'], 'row')} without a later event left out" if remaining else ""
+    how = " --task regression --set data.columns.label=remaining" if remaining else ""
+    how += " --set 'data.window={length=20,step=1}'"
+    after = (
+        f"{count(facts['rows'], 'row')}, {count(facts['events'], 'event')}{left}",
+        f"table: {out} (now: fedfloor new {shlex.quote(str(out))}{how})",
+    )
+    show(rows, as_json=as_json, after=after, facts=facts)
 
 
 @datasets.command()
@@ -214,19 +204,14 @@ def matrices(
     as_json: Json = False,
 ) -> None:
     """Combine matrices, one file per sensor with samples as rows, into arrays."""
-    import shlex
-
     from fedfloor.data.matrices import convert
-    from fedfloor.names import count
-    from fedfloor.terminal import show
 
     facts = convert(sensors, out, label=label, device=device, length=length, force=force)
     rows = [{"sensor": name, "values in a row": many} for name, many in facts["sensors"].items()]
-    show(rows, as_json=as_json, facts=facts)
-    if not as_json:
-        dealt = "" if device else " --set park.devices=10 --set 'data.partition={kind=\"iid\"}'"
-        print(f"{count(facts['samples'], 'sample')} of {facts['length']} values of each sensor")
-        now = (
-            f"fedfloor new {shlex.quote(str(out))}{dealt}" if label else f"fedfloor predict RUN {shlex.quote(str(out))}"
-        )
-        print(f"arrays: {out} (now: {now})")
+    dealt = "" if device else " --set park.devices=10 --set 'data.partition={kind=\"iid\"}'"
+    file = shlex.quote(str(out))
+    after = (
+        f"{count(facts['samples'], 'sample')} of {facts['length']} values of each sensor",
+        f"arrays: {out} (now: {f'fedfloor new {file}{dealt}' if label else f'fedfloor predict RUN {file}'})",
+    )
+    show(rows, as_json=as_json, after=after, facts=facts)

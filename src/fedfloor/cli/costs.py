@@ -13,36 +13,36 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedfloor.cli import options, shared
-from fedfloor.cli.options import At, File, Json, Set
+from fedfloor.cli.options import At, File, Folders, Json, Methods, Set
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.names import NUMBERED, Names
+from fedfloor.terminal import counted, show
 
 if TYPE_CHECKING:
     from fedfloor.experiment import Experiment
     from fedfloor.network.cell import Cell
-    from fedfloor.network.price import Critical
+    from fedfloor.network.price import Critical, Price
     from fedfloor.network.profile import LinkClass, NetworkProfile
     from fedfloor.park.park import Park
     from fedfloor.report.floor import Drawing
-    from fedfloor.runs.forecast import ForecastRound
     from fedfloor.solvers.allocation.problem import Allocation, AllocationProblem
     from fedfloor.solvers.solution import Solution
 
 
 Row = dict[str, Any]
 WIDTH = 110  # characters of a line of printed sources
+BEFORE = {"setup": "the method's set-up", "normalise": "the normalisation"}  # costs before round 1
 Rounds = Annotated[int | None, typer.Option("--rounds", metavar="N", help="Price only the first N rounds.")]
 
 
 def price(
     experiment: File,
-    methods: Annotated[str | None, typer.Option("--methods", metavar="A,B", help="Comma-separated methods.")] = None,
+    methods: Methods = None,
     rounds: Rounds = None, changes: Set = None, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Price rounds in seconds, bytes and joules, without training."""
     from fedfloor.runs.compare import each_once
     from fedfloor.runs.parks import build_park
-    from fedfloor.terminal import show
 
     setup = shared.experiment(experiment, changes)
     last = setup.rounds if rounds is None else rounds
@@ -59,50 +59,44 @@ def price(
         show(rows, as_json=True, links=links, network=setup.network.profile, names=park.display_names.table())
         return
     title = f"{setup.name}: rounds 1 to {last} on {setup.network.profile or 'its network'}"
-    costs = [{k: v for k, v in row.items() if not k.startswith(("setup", "normalise"))} for row in rows]
+    costs = [{k: v for k, v in row.items() if not k.startswith(tuple(BEFORE))} for row in rows]
     show(costs, as_json=False, title=title)
-    questions, survey = (
-        [{k: v for k, v in row.items() if k == "method" or k.startswith(prefix)} for row in rows]
-        for prefix in ("setup", "normalise")
-    )
-    if any(row["setup_seconds"] or row["setup_MB"] for row in rows):
-        show(questions, as_json=False, title="of this, the method's set-up before round 1")
-    if rows[0]["normalise_MB"]:
-        show(survey, as_json=False, title="of this, the normalisation before round 1")
+    for part, words in BEFORE.items():
+        if any(row[f"{part}_seconds"] or row[f"{part}_MB"] for row in rows):
+            shown = [{k: v for k, v in row.items() if k == "method" or k.startswith(part)} for row in rows]
+            show(shown, as_json=False, title=f"of this, {words} before round 1")
     show(links, as_json=False, title="bytes on each link")
 
 
 def _priced(setup: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
     """Return the row of a method, and a row for each link and direction that it uses; both include set-up."""
     from fedfloor.runs import forecast
-    from fedfloor.terminal import counted
 
-    sums: Counter[str] = Counter()
-    seconds = joules = setup_s = setup_bytes = asked_s = asked_bytes = 0.0
-    longest: ForecastRound | None = None
+    sums, seconds, joules = Counter[str](), 0.0, 0.0
+    before: dict[str, Price | None] = dict.fromkeys(BEFORE)
+    longest: Price | None = None
     with counted(setup.method.name, last) as step:
-        for forecast_round in forecast.rounds(setup, park, last):
-            for price in (forecast_round.price, forecast_round.normalised):
+        for planned in forecast.rounds(setup, park, last):
+            for price in (planned.price, planned.normalised):
                 if price is not None:
                     seconds, joules = seconds + price.seconds, joules + price.joules
                     sums.update(price.bytes)
-            if forecast_round.normalised is not None:
-                asked_s, asked_bytes = forecast_round.normalised.seconds, sum(forecast_round.normalised.bytes.values())
-            if forecast_round.number == 0:
-                setup_s, setup_bytes = forecast_round.price.seconds, sum(forecast_round.price.bytes.values())
-            elif longest is None or forecast_round.price.seconds > longest.price.seconds:
-                longest = forecast_round
-            step(forecast_round.number)
+            before["normalise"] = before["normalise"] or planned.normalised
+            if planned.number == 0:
+                before["setup"] = planned.price
+            elif longest is None or planned.price.seconds > longest.seconds:
+                longest = planned.price
+            step(planned.number)
     name, total = setup.method.name, sum(sums.values())
     row = {
         "method": name, "rounds": last, "seconds_per_round": seconds / last, "hours": seconds / 3600,
         "MB_per_round": total / last / 1e6, "GB": total / 1e9, "joules_per_round": joules / last, "joules": joules,
-        "waits_for": None if longest is None else waits_for(longest.price.critical, park.display_names),
-        "setup_seconds": setup_s, "setup_MB": setup_bytes / 1e6,
-        "setup_share_of_seconds": share(setup_s, seconds), "setup_share_of_bytes": share(setup_bytes, total),
-        "normalise_seconds": asked_s, "normalise_MB": asked_bytes / 1e6,
-        "normalise_share_of_seconds": share(asked_s, seconds), "normalise_share_of_bytes": share(asked_bytes, total),
+        "waits_for": None if longest is None else waits_for(longest.critical, park.display_names),
     }  # fmt: skip
+    for part, paid in before.items():
+        own_s, own_bytes = (paid.seconds, sum(paid.bytes.values())) if paid else (0.0, 0)
+        row |= {f"{part}_seconds": own_s, f"{part}_MB": own_bytes / 1e6}
+        row |= {f"{part}_share_of_seconds": share(own_s, seconds), f"{part}_share_of_bytes": share(own_bytes, total)}
     links = [
         {"method": name, "link": link, "MB_per_round": sent / last / 1e6, "GB": sent / 1e9}
         for link, sent in sorted(sums.items())
@@ -143,7 +137,7 @@ def waits_for(critical: Critical, names: Names = NUMBERED) -> str:
 
 
 def reprice(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders of runs.")],
+    folders: Folders,
     network: Annotated[str, typer.Option("--network", metavar="NAME", help="A profile's name, or a TOML file.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the copies of the runs.")],
     target: Annotated[float | None, typer.Option("--target", help="Accuracy for time and bytes to a target.")] = None,
@@ -165,7 +159,6 @@ def networks(
 ) -> None:
     """List the network profiles, or show one."""
     from fedfloor.network import profile
-    from fedfloor.terminal import show
 
     if name is None:
         built = {key: profile.from_table(profile.read_tables(key)) for key in profile.profiles()}
@@ -250,7 +243,6 @@ def allocate(
     from fedfloor.network import cell as cells
     from fedfloor.report import floor as pictures
     from fedfloor.solvers.allocation.problem import verify
-    from fedfloor.terminal import show
 
     require(seed >= 0, "--seed", seed, "a whole number of at least 0")
     place = cells.read(shared.cell_file(cell))
@@ -262,14 +254,9 @@ def allocate(
         shared.save("--svg", svg, pictures.svg(drawing(place, rows, facts)))
     if write is not None:
         shared.save("--write", write, cells.to_toml(place))
-    if as_json:
-        show(rows, as_json=True, **facts)
-        return
-    show([{key: row[key] for key in row if key not in ("x_m", "y_m")} for row in rows], as_json=False, title=place.name)
-    print(summary(facts))
-    for words, where in (("picture", svg), ("cell", write)):
-        if where is not None:
-            print(f"{words}: {where}")
+    shown = [{key: row[key] for key in row if key not in ("x_m", "y_m")} for row in rows]
+    files = [f"{words}: {where}" for words, where in (("picture", svg), ("cell", write)) if where is not None]
+    show(rows if as_json else shown, as_json=as_json, title=place.name, after=[summary(facts), *files], **facts)
 
 
 def _solved(

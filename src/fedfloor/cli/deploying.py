@@ -1,4 +1,4 @@
-"""Commands for real machines: provisioning, the processes of a park, and a whole park on one machine."""
+"""Commands for real machines: provisioning, the processes of a park, sensors, a whole park on one machine."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedfloor.cli import shared
+from fedfloor.cli.look import watched
 from fedfloor.cli.options import File, Json, Resume, Set, Stop
 from fedfloor.cli.shared import note, termination
-from fedfloor.cli.watching import watched
 from fedfloor.errors import RunError, SettingError
+from fedfloor.terminal import progress, show
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -53,7 +55,6 @@ def provision(
     with shared.needing("provision", "deploy"):
         from fedfloor.deploy import park_file
         from fedfloor.deploy import provision as provisioning
-    from fedfloor.terminal import show
 
     if check is not None:
         faults = provisioning.faults(check)
@@ -69,15 +70,12 @@ def provision(
         raise SettingError("provision needs a park file: fedfloor provision PARK.toml --out DIR.")
     there = park_file.read(park)
     done = provisioning.provision(there, out or Path(there.name), revoke or (), renew or ())
-    if as_json:
-        more: dict[str, Any] = {"folder": str(done.folder), "written": done.written, "notes": done.notes}
-        show(list(done.rows), as_json=True, **more)
-    else:
-        show([{key: value for key, value in row.items() if key != "folder"} for row in done.rows], as_json=False)
+    shown = [{key: value for key, value in row.items() if key != "folder"} for row in done.rows]
+    after = [f"written: {len(done.written)} files in {done.folder}; keep authority/ca.key secret"]
+    about: dict[str, Any] = {"folder": str(done.folder), "written": done.written, "notes": done.notes}
+    show(list(done.rows) if as_json else shown, as_json=as_json, after=after, **about)
     for text in done.notes:
         note(text)
-    if not as_json:
-        print(f"written: {len(done.written)} files in {done.folder}; keep authority/ca.key secret")
 
 
 Config = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The settings that fedfloor provision wrote.")]
@@ -133,7 +131,6 @@ def cloud(config: Config, resume: Resume = False, stop_after: Stop = None) -> No
     from fedfloor.config import read as read_experiment
     from fedfloor.deploy import cloud as clouds
     from fedfloor.deploy.settings import CloudSettings, read
-    from fedfloor.terminal import progress
 
     settings = read(CloudSettings, config)
     what, limits = read_experiment(settings.experiment, []), options.limits(stop_after, None)
@@ -142,6 +139,50 @@ def cloud(config: Config, resume: Resume = False, stop_after: Stop = None) -> No
     print(f"{why}. Report: fedfloor report {settings.out}", file=sys.stderr)
     if why == "interrupted":
         raise typer.Exit(130)
+
+
+def sense(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE.toml", help="Description of the source and its sensors.")],
+    into: Annotated[
+        Path | None, typer.Option("--into", metavar="FILE.sqlite", help="The ring buffer for the rows.")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Connect once, and list the sensors and their values.")]
+        = False,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", min=0.1, help="Seconds until the end; --check waits 10 s by default."),
+    ] = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Read a device's sensors into a ring buffer on disk, the agent's training data, until Ctrl-C."""
+    from fedfloor.data.files.buffer import BUFFERS
+    from fedfloor.sensors import sense as agent
+    from fedfloor.sensors.settings import read
+
+    settings = read(source)
+    if check:
+        rows = agent.check(settings, seconds or 10.0)
+        show(rows, as_json=as_json)
+        raise typer.Exit(0 if rows and all(row["kind"] != "no value" for row in rows) else 1)
+    if into is None or not into.name.endswith(BUFFERS):
+        raise SettingError(f"--into {into or ''}: give the buffer's file, with the ending {' or '.join(BUFFERS)}.")
+    stop = shared.termination()
+    if seconds is not None:
+        timer = threading.Timer(seconds, stop.set)
+        timer.daemon = True
+        timer.start()
+    status = agent.run(settings, into, stop, _report)
+    _report(status)
+    if as_json:
+        show([status], as_json=True)
+
+
+def _report(status: dict[str, Any]) -> None:
+    newest = status["newest"]
+    at = "none" if newest is None else datetime.fromtimestamp(newest, UTC).isoformat(" ", "seconds")
+    known = ("rows", "columns", "newest", "read", "alive")
+    more = "".join(f", {key}: {count:,}" for key, count in status.items() if key not in known and count)
+    shared.note(f"{status['rows']:,} rows of {status['columns']} sensors, newest {at}{more}")
 
 
 LIVE = Path("runs/live")
@@ -202,13 +243,12 @@ def up(
 def demo(out: Folder = LIVE, changes: Set = None, as_json: Json = False) -> None:
     """Train in a park of real processes, release to a canary and to all, detect drift, train again, roll back."""
     from fedfloor.cli import demonstration as module
-    from fedfloor.terminal import show
 
     experiment = shared.experiment("demo-live", [*TRAINED, *(changes or [])])
     with module.park(experiment, out) as trial, watched(trial.folder, watch=True, stay=False), _interruptible():
         tour = module.Demonstration(trial, note)
         came_out = tour.run(_module().up(trial, note), _show_round)
-    show(tour.rows, as_json=as_json, **({} if as_json else {"title": "demonstration"}))
+    show(tour.rows, as_json=as_json, title="demonstration")
     if not came_out:
         raise typer.Exit(1)
 
@@ -255,24 +295,17 @@ def _headline(line: dict[str, Any]) -> tuple[str, float | None]:
 @live.command()
 def status(out: Folder = LIVE, as_json: Json = False) -> None:
     """Show the processes of a park and the progress of its run."""
-    from fedfloor.terminal import show
-
     module = _module()
     rows, lines = module.status(out), module.ledger(out)
-    reached: dict[str, Any] = {"round": lines[-1]["round"] if lines else 0}
+    number = lines[-1]["round"] if lines else 0
     name, value = next((pair for pair in map(_headline, reversed(lines)) if pair[1] is not None), ("accuracy", None))
-    reached[name] = value
-    if as_json:
-        show(rows, as_json=True, **reached)
-        return
     shown = []
     for row in rows:
-        state = (
-            "alive" if row["alive"] else "ended" if row["kind"] == "cloud" else "dead"
-        )  # the cloud ends with the run
-        shown.append({key: cell for key, cell in row.items() if key not in ("log", "alive")} | {"state": state})
-    show(shown, as_json=False)
-    print(f"round {reached['round']}" + ("" if value is None else f", {name} {value:.4f}"))
+        dead = "ended" if row["kind"] == "cloud" else "dead"  # the cloud ends with the run
+        state = {"state": "alive" if row["alive"] else dead}
+        shown.append({key: cell for key, cell in row.items() if key not in ("log", "alive")} | state)
+    after = f"round {number}" + ("" if value is None else f", {name} {value:.4f}")
+    show(rows if as_json else shown, as_json=as_json, after=[after], **{"round": number, name: value})
 
 
 @live.command()
@@ -288,7 +321,6 @@ def measure(
     _module()
     from fedfloor.deploy import measure as measuring
     from fedfloor.deploy.settings import CloudSettings, read
-    from fedfloor.terminal import show
 
     inside = place / "park" / "cloud" / "cloud.toml"
     settings = read(CloudSettings, inside if inside.is_file() else place)
@@ -296,9 +328,7 @@ def measure(
     measuring.written(table, out)
     rows = [{"of": name, **{key: one for key, one in part.items() if key != "source"}}
             for name, part in table.items() if isinstance(part, dict)]  # fmt: skip
-    show(rows, as_json=as_json, **({"profile": str(out)} if as_json else {}))
-    if not as_json:
-        print(f"profile: {out}")
+    show(rows, as_json=as_json, after=[f"profile: {out}"], profile=str(out))
 
 
 @live.command()

@@ -1,15 +1,24 @@
-"""Commands that show plans and runs, use a trained model, or check a method."""
+"""Commands that show plans and runs, or check a method."""
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedfloor.cli import options, shared
-from fedfloor.cli.options import At, File, Json, Set
-from fedfloor.errors import SettingError
+from fedfloor.cli.options import At, File, Folders, Json, Set
+from fedfloor.errors import SettingError, unknown
+from fedfloor.terminal import printable, show
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
 def draw(
@@ -27,7 +36,6 @@ def draw(
     from fedfloor.report.plan_text import tree
     from fedfloor.runs.forecast import plan_of
     from fedfloor.runs.parks import build_park
-    from fedfloor.terminal import show
 
     setup = shared.experiment(experiment, changes)
     park = build_park(setup)
@@ -37,14 +45,14 @@ def draw(
     server = combined(setup).server
     if as_json:
         show([], as_json=True, plan=text.to_json(plan), plan_hash=text.digest(plan), names=park.display_names.table())
-    else:
-        print(tree(plan, names=park.display_names) if svg is None else f"picture: {svg}")
-        if server != Sgd():
-            print(f"then the cloud steps: {server_words(server)}")
+        return
+    print(tree(plan, names=park.display_names) if svg is None else f"picture: {svg}")
+    if server != Sgd():
+        print(f"then the cloud steps: {server_words(server)}")
 
 
 def report(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders of runs.")],
+    folders: Folders,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: DIR/report.html.")] = None,
     target: Annotated[
         float | None,
@@ -60,15 +68,22 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write an HTML report on runs and print its table."""
+    from fedfloor.report import ledger
+    from fedfloor.report.groups import groups
+    from fedfloor.report.words import markdown as table
+
     budget = options.budget(at)
-    shared.check_target(folders, target)
+    if target is not None:
+        headline = groups(ledger.collect(folders)).headline
+        headline.check_target(target, f"target {headline.name} (--target)")
     if markdown is not None:
-        shared.markdown(folders, markdown, target, budget)
+        runs = ledger.collect(ledger.with_references(folders))
+        shared.save("--markdown", markdown, table(runs, target, budget))
     shared.summary(folders, out or folders[0] / "report.html", target, as_json=as_json, at=budget)
 
 
 def track(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders of runs.")],
+    folders: Folders,
     to: Annotated[str, typer.Option("--to", metavar="WHERE", help="tensorboard, mlflow or csv.")],
     out: Annotated[
         str | None,
@@ -77,69 +92,94 @@ def track(
     as_json: Json = False,
 ) -> None:
     """Export the ledgers of existing runs to TensorBoard, MLflow or CSV."""
-    shared.track(folders, to, out, as_json=as_json)
+    from fedfloor.report import ledger
+    from fedfloor.tracking import sinks
+    from fedfloor.tracking.tracker import replay
+
+    if to not in ("csv", *sinks.LIVE):
+        raise unknown("--to", to, ["csv", *sinks.LIVE])
+    if to == "mlflow" and out is not None:
+        raise SettingError(f"--out {out}: MLflow stores runs at MLFLOW_TRACKING_URI. Leave --out out.")
+    if out == "-" and (to != "csv" or as_json):
+        raise SettingError("--out - prints CSV on standard output: use it with --to csv and without --json.")
+    sinks.check([to] if to != "csv" else [], "--to")
+    runs = [run.folder for run in ledger.collect(folders) if run.rounds]
+    if to == "csv":
+        text = sinks.csv_table([sinks.about(folder) for folder in runs])
+        if out == "-":
+            print(text, end="")
+            return
+        where = out or str(folders[0] / "ledger.csv")
+        shared.save("--out", where, text)
+        show([{"runs": len(runs), "where": where}], as_json=as_json)
+        return
+    rows = []
+    for folder, name in sinks.run_names(runs).items():
+        rounds, where = replay(folder, to, None if out is None else Path(out) / name)
+        rows.append({"run": name, "rounds": rounds, "where": where})
+    show(rows, as_json=as_json)
 
 
-Model = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or its model.safetensors.")]
-OwnCode = Annotated[
-    bool,
-    typer.Option("--own-code", help="Import code named in the file (module:Name); only for trusted files."),
-]
-
-Which = Annotated[
-    str,
-    typer.Option(
-        "--which",
-        metavar="last|best",
-        help="The model of the last round, or of the round that is best on validation data.",
-    ),
-]
-
-
-def predict(
-    run: Model,
-    files: Annotated[list[Path], typer.Argument(metavar="FILES…", help="Pictures, tables, .npz, or folders of them.")],
-    top: Annotated[int, typer.Option("--top", metavar="K", help="List the K most likely classes.")] = 1,
-    resize: Annotated[bool, typer.Option("--resize", help="Scale pictures of other sizes.")] = False,
-    invert: Annotated[bool, typer.Option("--invert", help="Invert the brightness of pictures.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Print every sample, not only the first 20.")] = False,
-    table: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE", help="Write every sample to this file.")
+def watch(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder, or a park's.")],
+    alarms: Annotated[
+        Path | None, typer.Option("--alarms", metavar="DIR", help="The park's folder, whose devices' alarms are shown.")
     ] = None,
-    device: Annotated[
-        str, typer.Option("--device", metavar="NAME", help="The device of the files, whose own model is used.")
-    ] = "",
-    own: OwnCode = False,
-    which: Which = "last",
-    as_json: Json = False,
-) -> None:
-    """Predict pictures or sensor data with a trained model."""
-    from fedfloor.inference import shown
+    host: Annotated[str, typer.Option("--host", help="Address to listen on; beyond 127.0.0.1, with TLS and password.")]
+        = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0: any free port.")] = 8700,
+    cert: Annotated[Path | None, typer.Option("--cert", metavar="FILE", help="TLS certificate (PEM).")] = None,
+    key: Annotated[Path | None, typer.Option("--key", metavar="FILE", help="The certificate's key (PEM).")] = None,
+    password: Annotated[
+        Path | None, typer.Option("--password-file", metavar="FILE", help="File with the password of the page.")
+    ] = None,
+    names: Annotated[
+        list[str] | None, typer.Option("--name", metavar="NAME", help="A host name used by browsers; repeatable.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the state as one JSON document instead.")]
+        = False,
+    handed: Annotated[int | None, typer.Option("--socket", hidden=True)] = None,
+    parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,
+) -> None:  # fmt: skip
+    """Serve a page that shows a run while it trains: metrics, plan, devices, costs, losses, logs and alarms."""
+    from fedfloor.watch.state import Watched
 
-    shown.predict(
-        run, files, top=top, resize=resize, invert=invert, every=every, table=table, own=own, which=which,
-        device=device, as_json=as_json,
-    )  # fmt: skip
+    watched = Watched(folder, waiting=handed is not None, alarms=alarms)
+    if as_json:
+        watched.poll()
+        document = dict(watched.document)
+        show(document.pop("rounds"), as_json=True, **document)
+        return
+    module = _module()
+    place = module.PageListener(host, port, cert, key, password, tuple(names or ()))
+    place.check()
+    sock = place.listen() if handed is None else socket.socket(fileno=handed)
+    if handed is None:
+        shared.note(f"{place.address(sock)} shows {folder} until Ctrl-C")
+    module.serve(watched, sock, place, parent)
 
 
-def export(
-    run: Model,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: RUN/model.onnx.")] = None,
-    device: Annotated[str, typer.Option("--device", metavar="NAME", help="The device whose model is exported.")] = "",
-    every: Annotated[bool, typer.Option("--all", help="Export every device's model; --out is a folder.")] = False,
-    own: OwnCode = False,
-    which: Which = "last",
-    as_json: Json = False,
-) -> None:
-    """Export a trained model as ONNX, for devices without PyTorch."""
-    from fedfloor.inference import shown
+def _module() -> ModuleType:
+    with shared.needing("watch", "watch", "its packages"):
+        from fedfloor.watch import serve as module
+    return module
 
-    if every and (device or which != "last"):
-        raise SettingError("--all exports every device's last model. Leave --device and --which out.")
-    if every:
-        shown.export_all(run, out, as_json=as_json, own=own)
-    else:
-        shown.export(run, out, as_json=as_json, own=own, which=which, device=device)
+
+@contextmanager
+def watched(folder: Path, *, watch: bool, stay: bool) -> Iterator[None]:
+    """Serve a run's page while the body runs, if ``watch``; with ``stay`` also afterwards, until Ctrl-C."""
+    if stay and not watch:
+        raise SettingError("--stay requires --watch. Give both, or leave --stay out.")
+    if not watch:
+        yield
+        return
+    with _module().serving(folder) as (url, _):
+        shared.note(f"watch: {url}")
+        yield
+        if stay:
+            shared.note(f"the run is over; {url} is served until Ctrl-C")
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.pause()
 
 
 check = typer.Typer(help="Check your own method.", no_args_is_help=True)
@@ -158,7 +198,6 @@ def method(
 ) -> None:
     """Check a method's contract on small parks: plans, prices, ranks, resuming, lost visits (about a minute)."""
     from fedfloor.conformance import CHECKS, check_method
-    from fedfloor.terminal import printable, show
 
     done = []
     for check in check_method(name, changes or ()):

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 
 File = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="An experiment file, or the name of a bundled one.")]
+Folders = Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders of runs.")]
+Methods = Annotated[
+    str | None, typer.Option("--methods", metavar="A,B", help="Comma-separated methods; default: the experiment's.")
+]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, such as work.lr=0.05; repeatable."),

@@ -1,7 +1,10 @@
-"""Commands that release models to the devices of a park, and check the log of releases."""
+"""Commands that release models to the devices of a park, show alarms of devices, and start training automatically."""
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,11 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedfloor.cli import shared
-from fedfloor.cli.look import OwnCode
 from fedfloor.cli.options import Json
-from fedfloor.errors import SettingError
+from fedfloor.cli.predicting import OwnCode
+from fedfloor.errors import SettingError, unknown
+from fedfloor.terminal import printable, show
 
 if TYPE_CHECKING:
+    from fedfloor.deploy.settings import AlarmSettings
     from fedfloor.rollout.registry import Registry
 
 Park = Annotated[Path, typer.Option("--park", metavar="DIR", help="The folder that fedfloor provision wrote.")]
@@ -52,7 +57,7 @@ def release(
         if not anyway:
             rows = _passed(known, number, to or (), wait, as_json=as_json)
     made = registry.release(known, number, to or (), canary or ())
-    _deliver(made, before, wait, as_json=as_json, **({"judged": rows} if as_json else {}))
+    _deliver(made, before, wait, as_json=as_json, judged=rows)
 
 
 def _passed(known: Registry, number: int, to: Sequence[str], wait_s: float, *, as_json: bool) -> list[dict[str, Any]]:
@@ -62,7 +67,6 @@ def _passed(known: Registry, number: int, to: Sequence[str], wait_s: float, *, a
         SettingError: the version is not better than the version in use, or not approved.
     """
     from fedfloor.rollout import gate
-    from fedfloor.terminal import show
 
     verdict = gate.verdict(known, number, to, wait_s)
     if verdict.rows and not as_json:
@@ -108,7 +112,6 @@ def _show(
     send: bool = True, **more: Any,
 ) -> None:  # fmt: skip
     from fedfloor.rollout.delivery import deliver
-    from fedfloor.terminal import show
 
     rows = deliver(now, devices, wait_s, before, send=send)
     show(rows, as_json=as_json, **more)
@@ -131,8 +134,6 @@ def releases(
     wait: Wait = WAIT_S, as_json: Json = False,
 ) -> None:  # fmt: skip
     """List the versions of a park, and the version of each device."""
-    from fedfloor.terminal import show
-
     known = _read(park)
     if mlflow:
         from fedfloor.rollout.mirror import mirror
@@ -140,7 +141,7 @@ def releases(
         place, new = mirror(known)
         print(f"{len(new)} of {len(known.versions)} versions written to {place}, model {known.park}", file=sys.stderr)
     versions = [_version(known, number) for number in known.versions]
-    more: dict[str, Any] = {"versions": versions} if as_json else {"title": "devices"}
+    more: dict[str, Any] = {"title": "devices", "versions": versions}
     if not as_json:
         show(versions, as_json=False, title="versions")
     if live or send:
@@ -167,14 +168,108 @@ def audit(
     """List and verify the signed log of a park: provisioning, revocations and releases."""
     with shared.needing("audit", "deploy,onnx"):
         from fedfloor.rollout import registry
-    from fedfloor.terminal import show
 
     entries, faults = registry.audit(park)
     rows = [{"entry": one.number, "at": one.at, "by": one.by, "action": one.action, "what": registry.described(one)}
             for one in entries]  # fmt: skip
-    more: dict[str, Any] = {"faults": faults} if as_json else {}
-    show(rows, as_json=as_json, **more)
-    if not as_json:
-        print("\n".join(faults) or f"{park}: {len(rows)} entries, all signed by the authority and in order")
+    sound = f"{park}: {len(rows)} entries, all signed by the authority and in order"
+    show(rows, as_json=as_json, after=faults or [sound], faults=faults)
     if faults:
         raise typer.Exit(1)
+
+
+def alarms(
+    park: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder that fedfloor provision wrote, or its part 'alarms'.")
+    ],
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Record and print the devices' alarms until Ctrl-C or SIGTERM.")
+    ] = False,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Only alarms since 30m, 12h or 7d ago, or a date.")
+    ] = None,
+    device: Annotated[
+        list[str] | None, typer.Option("--device", metavar="NAME", help="Only alarms of this device; repeatable.")
+    ] = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """List or record alarms of predicting devices: drift, and alarms by the models' decisions."""
+    with shared.needing("alarms", "deploy"):
+        from fedfloor.deploy import authority, kept
+        from fedfloor.rollout import alarms as module
+    settings = kept.read(park)
+    wanted = _devices(settings, device or [])
+    if follow:
+        if since is not None:
+            raise SettingError("--since lists recorded alarms: leave it out with --follow.")
+        shared.note(f"recording alarms in {settings.state} until Ctrl-C")
+        module.follow(settings, shared.termination(), lambda line: _print(line, wanted, as_json=as_json))
+        return
+    start = None if since is None else kept.moment(since, authority.now())
+    lines = [one for one in kept.lines(settings.state, start) if one["device"] in wanted]
+    show(lines if as_json else [_row(one) for one in lines], as_json=as_json)
+    if not (settings.state / kept.NOW).exists():
+        shared.note(f"no alarms were recorded here. To record them: fedfloor alarms {park} --follow")
+
+
+def _devices(settings: AlarmSettings, names: list[str]) -> set[str]:
+    """Return the chosen devices: those of ``--device``, otherwise all."""
+    known = {device for one in settings.factories for device in one.devices}
+    for name in names:
+        if name not in known:
+            raise unknown("device of --device", name, known)
+    return set(names) or known
+
+
+def _row(line: dict[str, Any]) -> dict[str, Any]:
+    """Return a recorded line as a row of a table."""
+    from fedfloor.deploy.kept import words
+
+    at = dt.datetime.fromisoformat(line["at"]).astimezone()
+    rows = "–".join(map(str, dict.fromkeys(line["rows"] or ()))) or None
+    return {"at": f"{at:%Y-%m-%d %H:%M:%S}", "device": line["device"], "factory": line["factory"],
+            "version": line["version"], "alarm": words(line), "file": line["file"], "rows": rows,
+            "messages": line["messages"]}  # fmt: skip
+
+
+def _print(line: dict[str, Any], wanted: set[str], *, as_json: bool) -> None:
+    """Print a recorded line, as one line of JSON or of text."""
+    if line["device"] not in wanted:
+        return
+    row = _row(line)
+    where = "" if row["file"] is None else f" ({row['file']}, row {row['rows']})"
+    text = f"{row['at']}  {row['device']}, version {row['version']}: {row['alarm']}{where}"
+    with contextlib.suppress(BrokenPipeError):  # alarms are recorded even if the output is closed
+        print(json.dumps(line) if as_json else printable(text), flush=True)
+
+
+def schedule(
+    config: Annotated[Path, typer.Argument(metavar="CLOUD.toml", help="The cloud's settings, with a [schedule].")],
+    park: Annotated[
+        Path | None,
+        typer.Option("--park", metavar="DIR", help="The folder that fedfloor provision wrote, with the authority."),
+    ] = None,
+    alarms: Annotated[
+        Path | None, typer.Option("--alarms", metavar="DIR", help="Folder of recorded alarms; default: that of --park.")
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Check the reasons once, carry out a run if one holds, and end.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the state of each reason, without a run.")
+    ] = False,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Start a run whenever a reason in [schedule] holds, until Ctrl-C."""
+    with shared.needing("a schedule", "deploy,onnx"):
+        from fedfloor.rollout.schedule import Scheduler
+
+    made = Scheduler(config, park, alarms, shared.note)
+    if dry_run:
+        show(made.look(), as_json=as_json)
+        return
+    code = made.run(shared.termination(), once=once)
+    if as_json:
+        show(made.lines, as_json=True)
+    if code:
+        raise typer.Exit(code)

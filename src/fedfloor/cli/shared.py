@@ -15,6 +15,7 @@ from fedfloor.cli.options import within
 from fedfloor.data.files.rows import unpacked
 from fedfloor.errors import DivergedError, RunError, SettingError, unknown
 from fedfloor.runs.orders import Limits
+from fedfloor.terminal import both, printable, progress, show
 
 if TYPE_CHECKING:
     from fedfloor.experiment import Experiment
@@ -141,7 +142,6 @@ def summary(
     from fedfloor.report import ledger, page, table
     from fedfloor.report.groups import groups
     from fedfloor.report.story import remarks
-    from fedfloor.terminal import printable, show
 
     folders = ledger.with_references(folders)
     try:
@@ -172,20 +172,6 @@ def summary(
     print(f"report: {where}")
 
 
-def check_target(folders: Sequence[Path], target: float | None) -> None:
-    """Refuse a ``--target`` that the headline metric of the runs cannot reach.
-
-    Raises:
-        SettingError: the target is out of range.
-    """
-    from fedfloor.report import ledger
-    from fedfloor.report.groups import groups
-
-    if target is not None:
-        headline = groups(ledger.collect(folders)).headline
-        headline.check_target(target, f"target {headline.name} (--target)")
-
-
 def _at(runs: Sequence[RecordedRun], budget: Budget) -> Row:
     from fedfloor.report.table import at, paired_at
 
@@ -202,7 +188,6 @@ def _shown(row: Row, target: float | None) -> Row:
 def _show_costs(rows: Sequence[Row]) -> None:
     """Print the cost up to the target and of all rounds, if rounds have a price."""
     from fedfloor.report.numbers import COSTS, NAMES, amount
-    from fedfloor.terminal import show
 
     kinds = [kind for kind in COSTS if any(row[kind] for row in rows)]
     keys = [(kind, rest) for rest in ("_to_target", "") for kind in kinds]
@@ -215,7 +200,6 @@ def _show_costs(rows: Sequence[Row]) -> None:
 
 def _show_pairs(runs: Sequence[RecordedRun], pairs: Sequence[Row], title: str) -> None:
     from fedfloor.report.table import shown
-    from fedfloor.terminal import show
 
     listed = shown(runs, pairs)
     if listed:
@@ -227,17 +211,8 @@ def _show_pairs(runs: Sequence[RecordedRun], pairs: Sequence[Row], title: str) -
         show([row | {"left_out": row["left_out"] or None} for row in listed], as_json=False, title=title + few)
 
 
-def markdown(folders: Sequence[Path], out: Path, target: float | None, at: Budget | None) -> None:
-    """Write the table of runs as Markdown; the arguments are those of :func:`summary`."""
-    from fedfloor.report import ledger
-    from fedfloor.report.words import markdown as table
-
-    save("--markdown", out, table(ledger.collect(ledger.with_references(folders)), target, at))
-
-
 def followed(stop: Limits, track: Sequence[str] = ()) -> Callable[[PlannedRun], AbstractContextManager[Follow]]:
     """Return the function that shows the progress of one of several runs and sends its lines to sinks."""
-    from fedfloor.terminal import both, progress
     from fedfloor.tracking import sinks, tracker
 
     sinks.check(track)
@@ -303,34 +278,3 @@ def references(setup: Experiment, out: Path, last: int, size: int | None) -> boo
     stop = Limits(stop_after=last)
     work = of_run(setup, out, last)
     return carry_out(work, stop, ranks(size, setup), followed(stop), resume=True, tolerant=True, keep=True)[1]
-
-
-def track(folders: Sequence[Path], to: str, out: str | None, *, as_json: bool) -> None:
-    """Export the ledgers of runs, as ``fedfloor track`` does."""
-    from fedfloor.report import ledger
-    from fedfloor.terminal import show
-    from fedfloor.tracking import sinks
-    from fedfloor.tracking.tracker import replay
-
-    if to not in ("csv", *sinks.LIVE):
-        raise unknown("--to", to, ["csv", *sinks.LIVE])
-    if to == "mlflow" and out is not None:
-        raise SettingError(f"--out {out}: MLflow stores runs at MLFLOW_TRACKING_URI. Leave --out out.")
-    if out == "-" and (to != "csv" or as_json):
-        raise SettingError("--out - prints CSV on standard output: use it with --to csv and without --json.")
-    sinks.check([to] if to != "csv" else [], "--to")
-    runs = [run.folder for run in ledger.collect(folders) if run.rounds]
-    if to == "csv":
-        text = sinks.csv_table([sinks.about(folder) for folder in runs])
-        if out == "-":
-            print(text, end="")
-            return
-        where = out or str(folders[0] / "ledger.csv")
-        save("--out", where, text)
-        show([{"runs": len(runs), "where": where}], as_json=as_json)
-        return
-    rows = []
-    for folder, name in sinks.run_names(runs).items():
-        rounds, where = replay(folder, to, None if out is None else Path(out) / name)
-        rows.append({"run": name, "rounds": rounds, "where": where})
-    show(rows, as_json=as_json)

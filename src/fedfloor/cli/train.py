@@ -11,6 +11,7 @@ import typer
 from fedfloor.cli import options, shared
 from fedfloor.cli.options import At, File, Force, Json, Out, Ranks, References, Resume, Set, Stop, Track, Until
 from fedfloor.errors import unknown
+from fedfloor.terminal import both, progress, seconds, show
 
 DEMOS = ("anomaly", "life", "forecast", "faults")  # each an experiment demo-TASK with data of the generated plant
 
@@ -44,7 +45,6 @@ def new(
     from fedfloor import draft
     from fedfloor.data.files import expanded
     from fedfloor.runs.folder import write
-    from fedfloor.terminal import show
 
     file = expanded(out or Path(f"{draft.title(data)}.toml"))
     draft.check_free(file, force=force)
@@ -54,15 +54,12 @@ def new(
     write(file, text)
     skew = draft.skew(text, park)
     measured = None if skew is None else skew._asdict()
+    summary, now = draft.summary(park), f"fedfloor run {shlex.quote(str(file))}"
+    after = [summary, skew.words if skew is not None else "", f"experiment: {file} (now: {now})"]
     show(
-        draft.rows(park), as_json=as_json, experiment=str(file), summary=draft.summary(park), label_skew=measured,
-        notes=list(drafted.notes),
+        draft.rows(park), as_json=as_json, after=filter(None, after), experiment=str(file), summary=summary,
+        label_skew=measured, notes=list(drafted.notes),
     )  # fmt: skip
-    if not as_json:
-        print(draft.summary(park))
-        if skew is not None and skew.words:
-            print(skew.words)
-        print(f"experiment: {file} (now: fedfloor run {shlex.quote(str(file))})")
 
 
 def run(
@@ -73,11 +70,10 @@ def run(
     """Train one model as described by an experiment file."""
     import json
 
-    from fedfloor.cli.watching import watched
+    from fedfloor.cli.look import watched
     from fedfloor.park.described import LabelSkew
     from fedfloor.runs.api import run as carry_out
     from fedfloor.runs.launch import is_first
-    from fedfloor.terminal import both, progress, seconds
     from fedfloor.tracking.tracker import follow as tracked
 
     setup = shared.experiment(experiment, changes)
@@ -117,10 +113,7 @@ def _interrupted(state: str) -> None:
 
 def compare(
     experiment: File,
-    methods: Annotated[
-        str | None, typer.Option("--methods", metavar="A,B", help="Comma-separated methods; default: the experiment's.")
-    ] = None,
-    seeds: options.Seeds = "0",
+    methods: options.Methods = None, seeds: options.Seeds = "0",
     changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None, until: Until = None,
     at: At = None, resume: Resume = False, track: Track = None,
     references: References = False, as_json: Json = False,

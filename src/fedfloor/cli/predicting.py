@@ -1,4 +1,4 @@
-"""The output of the commands ``predict`` and ``export``."""
+"""Commands that use a trained model: predictions for files, and the export to ONNX."""
 
 from __future__ import annotations
 
@@ -11,38 +11,66 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
-import numpy as np
+import typer
 
+from fedfloor.cli.options import Json
 from fedfloor.errors import RunError, SettingError
-from fedfloor.inference import inputs, onnx
-from fedfloor.inference.answers import Results, Row, answers_of, check_top, odd_sensors, results
-from fedfloor.inference.samples import FileSamples
-from fedfloor.inference.trained import Trained, load_model
-from fedfloor.models.saved import devices
 from fedfloor.names import count
-from fedfloor.runs.folder import write
 from fedfloor.terminal import show
+
+if TYPE_CHECKING:
+    from fedfloor.inference.answers import Results
+    from fedfloor.inference.samples import FileSamples
+    from fedfloor.inference.trained import Trained
 
 log = logging.getLogger(__name__)
 
+Row = dict[str, Any]
 LONGEST = 150  # characters of a file's name without its ending: systems allow 255 bytes
 FIRST = 20  # rows printed, at most
 LISTED = 10  # files listed in an error, if no file has an answer
+Model = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or its model.safetensors.")]
+OwnCode = Annotated[
+    bool,
+    typer.Option("--own-code", help="Import code named in the file (module:Name); only for trusted files."),
+]
+Which = Annotated[
+    str,
+    typer.Option(
+        "--which",
+        metavar="last|best",
+        help="The model of the last round, or of the round that is best on validation data.",
+    ),
+]
 
 
 def predict(
-    run: Path, given: Sequence[Path], *, top: int, resize: bool, invert: bool, every: bool, table: Path | None,
-    own: bool, which: str, device: str, as_json: bool,
-) -> None:  # fmt: skip
-    """Predict files with a run's model, and print the answers; ``--help`` describes the options.
+    run: Model,
+    files: Annotated[list[Path], typer.Argument(metavar="FILES…", help="Pictures, tables, .npz, or folders of them.")],
+    top: Annotated[int, typer.Option("--top", metavar="K", help="List the K most likely classes.")] = 1,
+    resize: Annotated[bool, typer.Option("--resize", help="Scale pictures of other sizes.")] = False,
+    invert: Annotated[bool, typer.Option("--invert", help="Invert the brightness of pictures.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Print every sample, not only the first 20.")] = False,
+    table: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="Write every sample to this file.")
+    ] = None,
+    device: Annotated[
+        str, typer.Option("--device", metavar="NAME", help="The device of the files, whose own model is used.")
+    ] = "",
+    own: OwnCode = False,
+    which: Which = "last",
+    as_json: Json = False,
+) -> None:
+    """Predict pictures or sensor data with a trained model."""
+    from fedfloor.inference import inputs
+    from fedfloor.inference.answers import answers_of, check_top, odd_sensors, results
+    from fedfloor.inference.trained import load_model
+    from fedfloor.runs.folder import write
 
-    Raises:
-        SettingError: an invalid option, or no file is a sample of this model.
-        RunError: some files do not fit the model; the others are answered.
-    """
-    trained, paths = load_model(run, own, which, device), inputs.files(given)
+    trained, paths = load_model(run, own, which, device), inputs.files(files)
     check_top(trained, top)
     if table is not None:
         _check_writable("--csv", table)
@@ -110,7 +138,7 @@ def _csv(rows: Sequence[Row]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(rows[0] if rows else ())
-    writer.writerows(["" if cell is None else cell for cell in row.values()] for row in rows)
+    writer.writerows(row.values() for row in rows)
     return text.getvalue()
 
 
@@ -122,12 +150,33 @@ def _check_writable(option: str, path: Path) -> None:
 
 
 def export(
-    run: Path, out: Path | None, *, as_json: bool, own: bool = False, which: str = "last", device: str = ""
+    run: Model,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Default: RUN/model.onnx.")] = None,
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="The device whose model is exported.")] = "",
+    every: Annotated[bool, typer.Option("--all", help="Export every device's model; --out is a folder.")] = False,
+    own: OwnCode = False,
+    which: Which = "last",
+    as_json: Json = False,
 ) -> None:
-    """Export the model of a run or of one of its devices, and print the result."""
+    """Export a trained model as ONNX, for devices without PyTorch."""
+    from fedfloor.inference.trained import load_model
+    from fedfloor.models.saved import devices
+
+    if every and (device or which != "last"):
+        raise SettingError("--all exports every device's last model. Leave --device and --which out.")
+    if every:
+        _export_all(run, out, as_json=as_json, own=own)
+        return
     if device:
         devices(run)
-    trained = load_model(run, own, which, device)
+    _export(load_model(run, own, which, device), run, out, as_json=as_json)
+
+
+def _export(trained: Trained, run: Path, out: Path | None, *, as_json: bool) -> None:
+    import numpy as np
+
+    from fedfloor.inference import onnx
+
     where = out or (run if run.is_dir() else run.parent) / "model.onnx"
     _check_writable("--out", where)
     done = onnx.export(trained, where)
@@ -162,8 +211,12 @@ def file_name(name: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:100]}-{sha256(name.encode()).hexdigest()[:12]}"
 
 
-def export_all(run: Path, out: Path | None, *, as_json: bool, own: bool = False) -> None:
+def _export_all(run: Path, out: Path | None, *, as_json: bool, own: bool) -> None:
     """Export the model of every device of a run with different models."""
+    from fedfloor.inference import onnx
+    from fedfloor.inference.trained import load_model
+    from fedfloor.models.saved import devices
+
     known, folder = devices(run), out or run / "onnx"
     try:
         folder.mkdir(exist_ok=True)
