@@ -1,4 +1,4 @@
-"""Templates in a package's folder ``templates``; values are escaped in HTML files only."""
+"""Templates in a package's folder ``templates``; values are escaped in HTML and SVG files only."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def _environment(room: str, *, html: bool) -> Environment:
 
 
 def template(room: str, name: str) -> Template:
-    """Return a template of a package, such as ``"fedfloor.report"``; templates named ``*.html`` escape values."""
-    return _environment(room, html=name.endswith(".html")).get_template(name)
+    """Return a template of a package, such as ``"fedfloor.report"``; those of HTML and SVG escape values."""
+    return _environment(room, html=name.endswith((".html", ".svg"))).get_template(name)
 
 
 def render(room: str, name: str, /, **values: Any) -> str:

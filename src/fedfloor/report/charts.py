@@ -13,6 +13,7 @@ from fedfloor.report.ledger import Matrix, RecordedRound, RecordedRun, by_place,
 from fedfloor.report.numbers import NAMES, unit
 from fedfloor.report.records import ErrorsRecord, ParkRecord
 from fedfloor.report.table import cost
+from fedfloor.templates import render
 
 # After Okabe and Ito's palette (jfly.uni-koeln.de/color), adjusted for contrast on white and on near-black.
 COLOURS = ("#2b7bd1", "#d55e00", "#0b9b74", "#b06ac4", "#b58500", "#39a5dc", "#d4467f", "#75808c")
@@ -431,55 +432,19 @@ def heat_map(matrix: Matrix, classes: Sequence[str]) -> str:
     3
     """
     few = len(classes) <= FEW
-    cell = 34.0 if few else 12.0
+    cell, letter = (34.0, 7.2) if few else (12.0, 6.2)
     names = [name if len(name) <= 14 else name[:13] + "…" for name in classes]
     letters = max(len(name) for name in names)
-    left = 26 + (7.2 if few else 6.2) * letters
+    left = 26 + letter * letters
     upright = letters > (4 if few else 1)  # names too wide for their column are rotated
-    top = 26 + ((7.2 if few else 6.2) * letters if upright else 14)
+    top = 26 + (letter * letters if upright else 14)
     side = cell * len(classes)
-    body = _heat_axes(names, cell, left, top, upright=upright)
-    body += f'<rect class="frame" x="{left:g}" y="{top:g}" width="{side:g}" height="{side:g}"/>'
-    for i, row in enumerate(matrix):
-        body += _heat_row(row, i, classes, cell, left, top, numbers=few)
-    width, height = left + max(side + 4, 168), top + max(side + 4, 116)  # or the space for the axes' titles
-    kind = "few" if few else "many"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="ff-confusion {kind}" role="img" '
-        f'style="min-width:{min(width, 330):g}px" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
-        f'height="{height:g}" aria-label="Confusion matrix">{body}</svg>'
-    )
-
-
-def _heat_row(
-    row: Sequence[int], i: int, classes: Sequence[str], cell: float, left: float, top: float, *, numbers: bool
-) -> str:
-    total, body = sum(row), ""
-    for j, count in enumerate(row):
-        if not count:
-            continue
-        share = count / total
-        x, y = left + j * cell, top + i * cell
-        title = f"{classes[i]} predicted as {classes[j]}: {count:,} of {total:,}"
-        body += (
-            f'<rect class="cell" x="{x:g}" y="{y:g}" width="{cell:g}" height="{cell:g}" '
-            f'fill-opacity="{share**0.5:.2f}">'
-            f"<title>{escape(title)}</title></rect>"
-        )
-        if numbers:
-            strong = " class='strong'" if share > 0.3 else ""
-            percent = f"{100 * share:.0f}" if share >= 0.005 else "<1"
-            body += f'<text x="{x + cell / 2:g}" y="{y + cell / 2 + 4:g}"{strong}>{escape(percent)}</text>'
-    return body
-
-
-def _heat_axes(names: Sequence[str], cell: float, left: float, top: float, *, upright: bool) -> str:
-    body = f'<text class="title start" x="{left:g}" y="13">predicted class (columns)</text>'
-    body += f'<text class="title end" transform="translate(13 {top:g}) rotate(-90)">true class (rows)</text>'
-    for i, name in enumerate(names):
-        middle = (i + 0.5) * cell
-        body += f'<text class="end" x="{left - 5:g}" y="{top + middle + 3.5:g}">{escape(name)}</text>'
-        turn = f'class="start" transform="translate({left + middle + 3.5:g} {top - 5:g}) rotate(-90)"'
-        flat = f'x="{left + middle:g}" y="{top - 5:g}"'
-        body += f"<text {turn if upright else flat}>{escape(name)}</text>"
-    return body
+    cells = [
+        (left + j * cell, top + i * cell, count / total,
+         f"{classes[i]} predicted as {classes[j]}: {count:,} of {total:,}")
+        for i, total in enumerate(map(sum, matrix)) for j, count in enumerate(matrix[i]) if count
+    ]  # fmt: skip
+    return render(
+        "fedfloor.report", "confusion.svg", few=few, cell=cell, names=names, left=left, top=top, side=side, cells=cells,
+        upright=upright, width=left + max(side + 4, 168), height=top + max(side + 4, 116),  # or for the axes' titles
+    )  # fmt: skip
