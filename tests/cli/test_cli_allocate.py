@@ -9,7 +9,8 @@ import pytest
 
 from allocation_parks import RAFED
 from commands import Command
-from fedfloor.report.floor import COLOURS, Drawing, Spot, colour, radius, svg
+from fedfloor.report.charts import COLOURS, colour
+from fedfloor.report.floor import Drawing, Spot, radius, svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 PARK = "devices = 12\nseed = 2\n" + RAFED

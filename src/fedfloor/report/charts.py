@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from statistics import fmean as mean
 from typing import Any
 
 from fedfloor.figures import ACCURACY, LOSS, Figure
 from fedfloor.report.groups import CLASSES, Against, Compared, Group, curve, half_width, values
-from fedfloor.report.ledger import Matrix, RecordedRound, RecordedRun, by_place, spent
+from fedfloor.report.ledger import Matrix, RecordedRound, by_place, spent
 from fedfloor.report.numbers import NAMES, unit
-from fedfloor.report.records import ErrorsRecord, ParkRecord
+from fedfloor.report.records import ErrorsRecord, HeadlineRecord, ParkRecord
 from fedfloor.report.table import cost
 from fedfloor.templates import render
 
@@ -39,6 +40,25 @@ def layout(height: int = 380) -> dict[str, Any]:
         "xaxis": {"automargin": True, "zeroline": False, "title": {"font": {"size": 14}}},
         "yaxis": {"automargin": True, "zeroline": False, "title": {"font": {"size": 14}, "standoff": 12}},
     }
+
+
+def _figure(traces: Sequence[Mapping[str, Any]], height: int = 380, **settings: Any) -> Any:
+    """Return a Plotly figure of traces, scatter plots by default, in the common layout changed by ``settings``."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure(traces)
+    figure.update_layout(**layout(height))
+    figure.update_layout(**settings)
+    return figure
+
+
+def colour(number: int) -> str:
+    """Return the colour of a method or a channel, which repeats after eight."""
+    return COLOURS[number % len(COLOURS)]
+
+
+def _symbol(i: int, **settings: Any) -> dict[str, Any]:
+    return {"color": colour(i), "symbol": SYMBOLS[i % len(SYMBOLS)], **settings}
 
 
 def faint(colour: str, share: float = 0.16) -> str:
@@ -95,16 +115,13 @@ def _curves(
     compared: Compared, read: Against, axis: str, *, share: bool, against: Against | None = None,
     target: float | None = None,
 ) -> Any | None:  # fmt: skip
-    import plotly.graph_objects as go
-
-    traces: list[Any] = []
+    traces = []
     for i, group in enumerate(compared):
-        traces += _group_traces(go, group, read, i, share=share, against=against)
+        traces += _group_traces(group, read, i, share=share, against=against)
     if not traces:
         return None
-    figure = go.Figure(traces)
-    figure.update_layout(**layout() | {"showlegend": len(compared) > 1}, hovermode="x unified")
-    figure.update_layout(xaxis_title_text="round", yaxis_title_text=axis)
+    shown = {"showlegend": len(compared) > 1, "hovermode": "x unified"}
+    figure = _figure(traces, **shown, xaxis_title_text="round", yaxis_title_text=axis)
     longest = max(run.last for run in compared.runs)
     figure.update_xaxes(tickformat="d", **({"dtick": 1} if longest <= 10 else {}))
     if share:
@@ -114,38 +131,31 @@ def _curves(
     return figure
 
 
-def _group_traces(go: Any, group: Group, read: Against, i: int, *, share: bool, against: Against | None) -> list[Any]:
-    mean = curve(group, read, against)
-    colour = COLOURS[i % len(COLOURS)]
-    traces = []
-    if mean.half_width is not None and mean.rounds:
-        low, high = (0.0, 1.0) if share else (0.0, float("inf"))
-        up = [min(m + h, high) for m, h in zip(mean.mean, mean.half_width, strict=True)]
-        down = [max(m - h, low) for m, h in zip(mean.mean, mean.half_width, strict=True)]
-        around, back = [*mean.rounds, *reversed(mean.rounds)], [*up, *reversed(down)]
-        band = {"fill": "toself", "fillcolor": faint(colour), "line": {"width": 0}, "mode": "lines"}
-        quiet = {"hoverinfo": "skip", "legendgroup": group.label, "showlegend": False}
-        traces.append(go.Scatter(x=around, y=back, **band, **quiet))
-    if len(group.runs) > 1 and mean.rounds:
-        traces += [_seed_trace(go, group, run, read, against, colour) for run in group.runs]
-    if mean.rounds:
-        line = {"color": colour, "width": 2.6, "dash": DASHES[i % len(DASHES)]}
-        marker = {"symbol": SYMBOLS[i % len(SYMBOLS)], "size": 8, "color": colour, "maxdisplayed": MARKED}
-        own = {"name": group.label.shown, "legendgroup": group.label, "line": line, "marker": marker}
-        tip = "%{y:.4f}" if against is None else "%{y:.4f} at %{x:.4g}"
-        traces.append(
-            go.Scatter(x=list(mean.rounds), y=list(mean.mean), mode="lines+markers", hovertemplate=tip, **own)
-        )
-    return traces
-
-
-def _seed_trace(go: Any, group: Group, run: RecordedRun, read: Against, against: Against | None, colour: str) -> Any:
-    series = values(run, read)
-    places = values(run, against) if against else dict(zip(series, series, strict=True))
-    points = [(places[number], value) for number, value in series.items() if number in places]
-    line = {"color": colour, "width": 0.8}
-    quiet = {"showlegend": False, "hoverinfo": "skip", "opacity": 0.55, "mode": "lines", "legendgroup": group.label}
-    return go.Scatter(x=[x for x, _ in points], y=[y for _, y in points], line=line, **quiet)
+def _group_traces(
+    group: Group, read: Against, i: int, *, share: bool, against: Against | None
+) -> list[dict[str, Any]]:  # fmt: skip
+    curved = curve(group, read, against)
+    if not curved.rounds:
+        return []
+    traces, of_group = [], {"legendgroup": group.label}
+    quiet = {"mode": "lines", "hoverinfo": "skip", "showlegend": False, **of_group}
+    if curved.half_width is not None:
+        low, high = 0.0, 1.0 if share else math.inf
+        up = [min(m + h, high) for m, h in zip(curved.mean, curved.half_width, strict=True)]
+        down = [max(m - h, low) for m, h in zip(curved.mean, curved.half_width, strict=True)]
+        around = {"x": [*curved.rounds, *reversed(curved.rounds)], "y": [*up, *reversed(down)]}
+        traces.append({**around, "fill": "toself", "fillcolor": faint(colour(i)), "line": {"width": 0}, **quiet})
+    for run in group.runs if len(group.runs) > 1 else ():
+        series = values(run, read)
+        places = values(run, against) if against else dict(zip(series, series, strict=True))
+        known = [number for number in series if number in places]
+        points = {"x": [places[number] for number in known], "y": [series[number] for number in known]}
+        traces.append({**points, "line": {"color": colour(i), "width": 0.8}, "opacity": 0.55, **quiet})
+    line = {"color": colour(i), "width": 2.6, "dash": DASHES[i % len(DASHES)]}
+    own = {"name": group.label.shown, "mode": "lines+markers", "line": line, **of_group}
+    own["marker"] = _symbol(i, size=8, maxdisplayed=MARKED)
+    own["hovertemplate"] = "%{y:.4f}" if against is None else "%{y:.4f} at %{x:.4g}"
+    return [*traces, {"x": list(curved.rounds), "y": list(curved.mean), **own}]
 
 
 Samples = list[list[float]]  # name → values of the seeds
@@ -153,28 +163,20 @@ Samples = list[list[float]]  # name → values of the seeds
 
 def class_figure(compared: Compared) -> Any | None:
     """Return a chart of the accuracy per class in the last evaluated round, a mark per experiment; None without it."""
-    import plotly.graph_objects as go
-
     measured = [(i, group, samples) for i, group in enumerate(compared) if (samples := class_samples(group))]
     if not measured:
         return None
     names = max((group.runs[0].park.classes for _, group, _ in measured), key=len)
     traces = []
     for place, (i, group, samples) in enumerate(measured):
-        colour = COLOURS[i % len(COLOURS)]
         shift = (place - (len(measured) - 1) / 2) * 0.62 / len(measured)
         known = [(row, sample) for row, sample in enumerate(samples) if sample]
-        means = [sum(sample) / len(sample) for _, sample in known]
-        marker = {"color": colour, "symbol": SYMBOLS[i % len(SYMBOLS)], "size": 9}
-        own = {"mode": "markers", "name": group.label.shown, "marker": marker}
-        own |= {"error_x": _whiskers([sample for _, sample in known], colour)}
-        tips = {"text": [names[row] for row, _ in known], "hovertemplate": "%{text}: %{x:.4f}"}
-        traces.append(go.Scatter(x=means, y=[row + shift for row, _ in known], **own, **tips))
-    figure = go.Figure(traces)
-    height = 110 + len(names) * max(22, 11 * len(measured))
-    figure.update_layout(**layout(height) | _legend(height, shown=len(compared) > 1))
-    figure.update_layout(xaxis_title_text="accuracy (share right)")
-    figure.update_xaxes(range=[-0.02, 1.03], side="bottom")
+        own = {"mode": "markers", "name": group.label.shown, "marker": _symbol(i, size=9)}
+        own |= {"x": [mean(sample) for _, sample in known], "y": [row + shift for row, _ in known]}
+        own |= {"error_x": _whiskers([sample for _, sample in known], colour(i))}
+        traces.append({**own, "text": [names[row] for row, _ in known], "hovertemplate": "%{text}: %{x:.4f}"})
+    figure = _figure(traces, height := 110 + len(names) * max(22, 11 * len(measured)), **_legend(compared, height))
+    figure.update_xaxes(title_text="accuracy (share right)", range=[-0.02, 1.03], side="bottom")
     figure.update_yaxes(tickvals=list(range(len(names))), ticktext=list(names), range=[len(names) - 0.4, -0.6])
     return figure
 
@@ -187,8 +189,6 @@ def class_samples(group: Group) -> Samples:
 
 def factory_figure(compared: Compared) -> Any | None:
     """Return a chart of the final models' headline per factory, a bar per experiment; None if no run has it."""
-    import plotly.graph_objects as go
-
     measure = compared.placed
     measured = [(i, group, by_place(group.finals, "factories", measure))
                 for i, group in enumerate(compared) if group.finals]  # fmt: skip
@@ -202,15 +202,13 @@ def factory_figure(compared: Compared) -> Any | None:
     bars = []
     for i, group, places in measured:
         samples = {place[0]: values for place, values in places.items() if values}
-        colour = COLOURS[i % len(COLOURS)]
-        own = {"name": group.label.shown, "orientation": "h", "marker": _hatched(colour, i)}
-        own |= {"error_x": _whiskers(list(samples.values()), GREY, measure), "hovertemplate": "%{y}: %{x:.4f}"}
-        means = [sum(values) / len(values) for values in samples.values()]
-        bars.append(go.Bar(x=means, y=[names[number] for number in samples], **own))
-    figure = go.Figure(bars)
+        own = {"type": "bar", "name": group.label.shown, "orientation": "h", "marker": _hatched(i)}
+        own |= {"x": list(map(mean, samples.values())), "y": [names[number] for number in samples]}
+        whiskers = _whiskers(list(samples.values()), GREY, measure)
+        bars.append({**own, "error_x": whiskers, "hovertemplate": "%{y}: %{x:.4f}"})
     height = 110 + len(names) * (12 + 15 * len(bars))
-    figure.update_layout(**layout(height) | _legend(height, shown=len(compared) > 1), barmode="group", bargap=0.25)
-    figure.update_layout(xaxis_title_text=_axis(compared, measure))
+    figure = _figure(bars, height, **_legend(compared, height), barmode="group", bargap=0.25)
+    figure.update_xaxes(title_text=_axis(compared, measure))
     order = [names[number] for number in sorted(names)]
     figure.update_xaxes(**{"range": [0, 1.03]} if measure.share else {"rangemode": "tozero"})
     figure.update_yaxes(
@@ -221,19 +219,16 @@ def factory_figure(compared: Compared) -> Any | None:
 
 def device_figure(compared: Compared) -> Any | None:
     """Return a chart of the 10, 50 and 90 % device's headline per experiment in the last evaluated round, or None."""
-    import plotly.graph_objects as go
-
     traces, rows = [], 0
     measure = compared.placed
     for i, group in enumerate(compared):
         if spreads := group.last_spreads(measure):
-            traces += [*_dots(go, group, i, rows, measure), _spread(go, group, spreads, i, rows)]
+            traces += [*_dots(group, i, rows, measure), _spread(group, spreads, i, rows)]
             rows += 1
     if not traces:
         return None
-    figure = go.Figure(traces)
-    figure.update_layout(**layout(110 + 54 * rows), xaxis_title_text=_axis(compared, measure))
-    labels = {trace.y[0]: trace.name for trace in traces if trace.mode == "lines+markers"}
+    figure = _figure(traces, 110 + 54 * rows, xaxis_title_text=_axis(compared, measure))
+    labels = {trace["y"][0]: trace["name"] for trace in traces if "name" in trace}
     figure.update_yaxes(tickvals=list(labels), ticktext=list(labels.values()), range=[rows - 0.45, -0.6])
     return figure
 
@@ -243,33 +238,31 @@ def _axis(compared: Compared, headline: Figure) -> str:
     return f"{'expected ' if expected else ''}{headline.axis}"
 
 
-def _spread(go: Any, group: Group, spreads: Sequence[Any], i: int, row: int) -> Any:
-    picked = ([s.p10 for s in spreads], [s.p50 for s in spreads], [s.p90 for s in spreads])
-    ends = [sum(column) / len(column) for column in picked]
-    colour = COLOURS[i % len(COLOURS)]
-    marker = {"symbol": ["line-ns", "diamond", "line-ns"], "size": [16, 12, 16], "color": colour, "opacity": 1}
-    marker["line"] = {"width": [3, 0, 3], "color": colour}
-    own = {"mode": "lines+markers", "line": {"color": colour, "width": 5}, "marker": marker}
+def _spread(group: Group, spreads: Sequence[HeadlineRecord], i: int, row: int) -> dict[str, Any]:
+    ends = [mean(column) for column in zip(*((s.p10, s.p50, s.p90) for s in spreads), strict=True)]
+    marker = {"symbol": ["line-ns", "diamond", "line-ns"], "size": [16, 12, 16], "color": colour(i), "opacity": 1}
+    marker["line"] = {"width": [3, 0, 3], "color": colour(i)}
+    own = {"mode": "lines+markers", "line": {"color": colour(i), "width": 5}, "marker": marker, "showlegend": False}
     words = [f"{name} % of devices are below" for name in (10, 50, 90)]
-    tips = {"text": words, "hovertemplate": "%{x:.4f}: %{text}<extra>%{fullData.name}</extra>"}
-    return go.Scatter(x=ends, y=[row] * 3, name=group.label.shown, showlegend=False, **own, **tips)
+    tips = {"text": words, "hovertemplate": f"%{{x:.4f}}: %{{text}}{NAMED}"}
+    return {"x": ends, "y": [row] * 3, "name": group.label.shown, **own, **tips}
 
 
-def _dots(go: Any, group: Group, i: int, row: int, headline: Figure) -> list[Any]:
+def _dots(group: Group, i: int, row: int, headline: Figure) -> list[dict[str, Any]]:
     """Return the devices as dots below their bar, if the final models were evaluated per device."""
     places = {place: values for place, values in by_place(group.finals, "devices", headline).items() if values}
     if not places:
         return []
-    means = [sum(values) / len(values) for values in places.values()]
     site_names = group.runs[0].park.names
     names = [name or site_names.site("device", number) for number, name, _ in places]
-    marker = {"size": 7, "color": faint(COLOURS[i % len(COLOURS)], 0.55), "symbol": "circle", "line": {"width": 0}}
+    marker = {"size": 7, "color": faint(colour(i), 0.55), "symbol": "circle", "line": {"width": 0}}
     tips = {"text": names, "hovertemplate": "%{text}: %{x:.4f}<extra></extra>"}
-    return [go.Scatter(x=means, y=[row + 0.24] * len(means), mode="markers", marker=marker, showlegend=False, **tips)]
+    where = {"x": list(map(mean, places.values())), "y": [row + 0.24] * len(places)}
+    return [{**where, "mode": "markers", "marker": marker, "showlegend": False, **tips}]
 
 
 def _whiskers(samples: Samples, colour: str, headline: Figure = ACCURACY) -> dict[str, Any]:
-    means = [sum(sample) / len(sample) for sample in samples]
+    means = list(map(mean, samples))
     widths = [half_width(sample) or 0.0 for sample in samples]
     most = 1.0 if headline.share else math.inf
     up = [min(width, most - mean) for mean, width in zip(means, widths, strict=True)]
@@ -278,15 +271,17 @@ def _whiskers(samples: Samples, colour: str, headline: Figure = ACCURACY) -> dic
     return {"type": "data", "symmetric": False, "array": up, "arrayminus": down, **shown}
 
 
-def _hatched(colour: str, i: int) -> dict[str, Any]:
-    pattern = {"shape": HATCHES[i % len(HATCHES)], "fgcolor": colour, "bgcolor": faint(colour, 0.3), "size": 6}
-    flat = colour if pattern["shape"] else faint(colour, 0.5)
-    return {"color": flat, "line": {"color": colour, "width": 1}, "pattern": pattern if pattern["shape"] else {}}
+def _hatched(i: int) -> dict[str, Any]:
+    outline, shape = {"color": colour(i), "width": 1}, HATCHES[i % len(HATCHES)]
+    if not shape:
+        return {"color": faint(colour(i), 0.5), "line": outline, "pattern": {}}
+    pattern = {"shape": shape, "fgcolor": colour(i), "bgcolor": faint(colour(i), 0.3), "size": 6}
+    return {"color": colour(i), "line": outline, "pattern": pattern}
 
 
-def _legend(height: int, *, shown: bool) -> dict[str, Any]:
+def _legend(compared: Compared, height: int) -> dict[str, Any]:
     """Return a legend at a fixed distance above a drawing of ``height`` px."""
-    return {"showlegend": shown, "legend": layout()["legend"] | {"y": 1 + 8 / (height - 74)}}
+    return {"showlegend": len(compared) > 1, "legend_y": 1 + 8 / (height - 74)}
 
 
 FEW_POINTS = 300  # most points drawn with their intervals
@@ -307,7 +302,7 @@ def scatter(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]]) -> Any:
             up = [high - value for high, value in zip(points.high, points.predicted, strict=True)]
             down = [value - low for low, value in zip(points.low, points.predicted, strict=True)]
             bars = {"type": "data", "symmetric": False, "array": up, "arrayminus": down}
-            own["error_y"] = bars | {"thickness": 1, "width": 0, "color": faint(COLOURS[i % len(COLOURS)], 0.35)}
+            own["error_y"] = bars | {"thickness": 1, "width": 0, "color": faint(colour(i), 0.35)}
         clouds.append((group, own))
     first = known[0][1][0]
     target = first.targets[0].name + (f" ({first.unit})" if first.unit else "")
@@ -320,18 +315,14 @@ def diagonal(
     height: int, size: int,
 ) -> Any:  # fmt: skip
     """Return a chart of each group's points (a Plotly trace) and the diagonal; height and point size in px."""
-    import plotly.graph_objects as go
-
-    traces = [go.Scatter(x=ends, y=ends, mode="lines", line=DOTTED, showlegend=False, hoverinfo="skip")]
+    line: dict[str, Any] = {"x": ends, "y": ends, "mode": "lines", "line": DOTTED}
+    traces = [{**line, "showlegend": False, "hoverinfo": "skip"}]
     for i, (group, points) in enumerate(clouds):
-        colour, symbol = faint(COLOURS[i % len(COLOURS)], 0.7), SYMBOLS[i % len(SYMBOLS)]
         own = {"name": group.label.shown, "mode": "markers", "hovertemplate": f"{tip}{NAMED}", **points}
-        own["marker"] = {"size": size, "color": colour, "symbol": symbol, "line": {"width": 0}}
-        traces.append(go.Scatter(**own, visible=None if i < AT_ONCE else "legendonly"))
-    figure = go.Figure(traces)
-    figure.update_layout(**layout(height) | {"showlegend": len(clouds) > 1}, hovermode="closest")
-    figure.update_layout(xaxis_title_text=axes[0], yaxis_title_text=axes[1])
-    return figure
+        own["marker"] = _symbol(i, size=size, line={"width": 0}) | {"color": faint(colour(i), 0.7)}
+        traces.append({**own, "visible": None if i < AT_ONCE else "legendonly"})
+    shown = {"showlegend": len(clouds) > 1, "hovermode": "closest"}
+    return _figure(traces, height, **shown, xaxis_title_text=axes[0], yaxis_title_text=axes[1])
 
 
 MOST_DEVICES = 120
@@ -339,8 +330,6 @@ MOST_DEVICES = 120
 
 def holdings_figure(park: ParkRecord, noun: str = "class") -> Any:
     """Return a chart of the classes on each device: a bubble per device and class, its area the number of samples."""
-    import plotly.graph_objects as go
-
     order = sorted(range(len(park.devices)), key=lambda k: (park.devices[k].factory, k))[:MOST_DEVICES]
     cells = [
         (place, label, count, k)
@@ -355,7 +344,7 @@ def holdings_figure(park: ParkRecord, noun: str = "class") -> Any:
         "sizemode": "area",
         "sizeref": 2 * largest / bubble_px(park) ** 2,
         "sizemin": 1.5,
-        "color": [COLOURS[factories[place] % len(COLOURS)] for place, _, _, _ in cells],
+        "color": [colour(factories[place]) for place, _, _, _ in cells],
         "line": {"width": 0},
         "opacity": 0.85,
     }
@@ -364,20 +353,17 @@ def holdings_figure(park: ParkRecord, noun: str = "class") -> Any:
         f"{names.site('device', park.numbers[k])}, {noun} {park.classes[label]}: {count:,} samples"
         for _, label, count, k in cells
     ]
-    xy = {"x": [place for place, *_ in cells], "y": [label for _, label, *_ in cells]}
-    figure = go.Figure(
-        go.Scatter(**xy, mode="markers", marker=marker, text=words, hovertemplate="%{text}<extra></extra>")
-    )
+    bubbles = {"x": [place for place, *_ in cells], "y": [label for _, label, *_ in cells], "mode": "markers"}
+    tips = {"text": words, "hovertemplate": "%{text}<extra></extra>"}
+    height = int(min(1500, max(300, 130 + len(park.classes) * (30 if len(park.classes) <= 20 else 15))))
+    figure = _figure([{**bubbles, "marker": marker, **tips}], height, margin_l=50, margin_t=40, showlegend=False)
     _holdings_axes(figure, park, order)
     _mark_factories(figure, park, factories)
     return figure
 
 
 def _holdings_axes(figure: Any, park: ParkRecord, order: Sequence[int]) -> None:
-    height = int(min(1500, max(300, 130 + len(park.classes) * (30 if len(park.classes) <= 20 else 15))))
     names = park.names
-    margin = {"l": 50, "r": 16, "t": 40, "b": 50}
-    figure.update_layout(**layout(height) | {"margin": margin, "showlegend": False})
     every = max(1, -(-len(order) // 40))
     ticks = list(range(0, len(order), every))
     axis = {

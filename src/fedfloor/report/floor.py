@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedfloor.report.charts import COLOURS, GREY
+from fedfloor.report.charts import GREY, colour
 from fedfloor.templates import render
 
 WIDTH, MARGIN, TOP = 400, 22, 70
@@ -106,8 +106,3 @@ def radius(power_dbm: float, powers_dbm: Sequence[float]) -> float:
     least, most = powers_dbm[0], powers_dbm[-1]
     share = 1.0 if most == least else (power_dbm - least) / (most - least)
     return math.sqrt(SMALL**2 + share * (LARGE**2 - SMALL**2))
-
-
-def colour(channel: int) -> str:
-    """Return a channel's colour, which repeats after eight channels."""
-    return COLOURS[channel % len(COLOURS)]
