@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from xml.sax.saxutils import escape, quoteattr
 
+import numpy as np
+
 from fedfloor.names import NUMBERED, Names, count
 from fedfloor.plan.nodes import CLOUD, Broadcast, Node, Parallel, Probe, Repeat, Select, Sequence, Site, Train, edge
 from fedfloor.plan.walk import children, devices, fold, with_children
@@ -50,6 +52,12 @@ class Shape:
     out: Point
     body: str
 
+    def at(self, x: float, y: float) -> Shape:
+        """Return the block shifted by (x, y), with its size unchanged."""
+        into, out = ((a + x, b + y) for a, b in (self.into, self.out))
+        body = f'<g transform="translate({number(x)} {number(y)})">{self.body}</g>'
+        return Shape(self.width, self.height, into, out, body)
+
 
 def centred(width: float, height: float, body: str, apart: float = 8) -> Shape:
     """Return a block that the model enters and leaves at its top, ``apart`` px to each side of the middle."""
@@ -63,11 +71,6 @@ def number(value: float) -> str:
     ('12', '0.2')
     """
     return f"{value:.1f}".removesuffix(".0")
-
-
-def moved(block: Shape, x: float, y: float) -> str:
-    """Return a block's SVG, shifted by (x, y)."""
-    return f'<g transform="translate({number(x)} {number(y)})">{block.body}</g>'
 
 
 def write(x: float, y: float, words: str, kind: str = "", anchor: str = "middle") -> str:
@@ -296,17 +299,16 @@ def _repeat(node: Repeat, pen: Pen, room: float, here: Site) -> Shape:
 
 def _framed(inner: Shape, words: str) -> Shape:
     width = max(inner.width + 28, wide(words, 6.0) + 24)
-    left, top = (width - inner.width) / 2, 12.0
-    height = inner.height + top + 30
-    body = box(0.6, 0.6, width - 1.2, height - 1.2, "frame", 12) + moved(inner, left, top)
+    inner = inner.at((width - inner.width) / 2, 12.0)
+    height = inner.height + 42
+    body = box(0.6, 0.6, width - 1.2, height - 1.2, "frame", 12) + inner.body
     body += write(width / 2, height - 11, words, "soft")
-    into, out = (inner.into[0] + left, inner.into[1] + top), (inner.out[0] + left, inner.out[1] + top)
-    return Shape(width, height, into, out, body)
+    return Shape(width, height, inner.into, inner.out, body)
 
 
 def _steps(steps: tuple[Node, ...], pen: Pen, room: float, here: Site) -> Shape:
     """Return the block of steps that are not all visits, side by side, joined at the top."""
-    blocks, x, top = [], 0.0, 30.0
+    blocks = []
     shown = steps[: pen.limit]
     share = max(300.0, room / max(1, len(shown)) - 2 * GAP)
     for child in shown:
@@ -316,19 +318,13 @@ def _steps(steps: tuple[Node, ...], pen: Pen, room: float, here: Site) -> Shape:
         blocks.append(_more(len(steps) - len(shown)))
     if not blocks:
         return centred(60, 26, write(30, 17, "nothing", "soft"), 7)
-    body, starts = "", []
-    for block in blocks:
-        starts.append(x)
-        body += moved(block, x, top)
-        x += block.width + 2 * GAP
-    for (a, x0), (b, x1) in pairwise(zip(blocks, starts, strict=True)):
-        leave, arrive = x0 + a.out[0], x1 + b.into[0]
-        track = ((leave, top + a.out[1]), (leave, 12), (arrive, 12), (arrive, top + b.into[1]))
-        body += polyline(track, "hand") + write((leave + arrive) / 2, 8, "then", "soft")
-    first, last = blocks[0], blocks[-1]
-    out = (starts[-1] + last.out[0], top + last.out[1])
-    height = top + max(block.height for block in blocks)
-    return Shape(x - 2 * GAP, height, (first.into[0], top + first.into[1]), out, body)
+    placed = _placed(blocks, 30.0, 2 * GAP)
+    body = "".join(block.body for block in placed)
+    for a, b in pairwise(placed):
+        track = (a.out, (a.out[0], 12), (b.into[0], 12), b.into)
+        body += polyline(track, "hand") + write((a.out[0] + b.into[0]) / 2, 8, "then", "soft")
+    width, height = sum(block.width + 2 * GAP for block in blocks), max(block.height for block in blocks)
+    return Shape(width - 2 * GAP, 30 + height, placed[0].into, placed[-1].out, body)
 
 
 def _crowd(pen: Pen, top: Shape, lines: list[str], devices: tuple[int, ...], edge: str, answer: str) -> Shape:
@@ -357,10 +353,8 @@ def _crowd(pen: Pen, top: Shape, lines: list[str], devices: tuple[int, ...], edg
 def _rows(blocks: list[Shape], room: float) -> list[list[Shape]]:
     total = sum(block.width + _gap(block) for block in blocks)
     most = max(1, math.ceil(total / max(room, 1.0)))
-    short, longer = divmod(len(blocks), most)
-    sizes = [short + 1] * longer + [short] * (most - longer)
-    ends = list(accumulate(size for size in sizes if size))
-    return [blocks[a:b] for a, b in zip([0, *ends], ends, strict=False)] or [[]]
+    parts = np.array_split(range(len(blocks)), min(most, max(1, len(blocks))))
+    return [[blocks[i] for i in part] for part in parts]
 
 
 def _gap(block: Shape) -> float:
@@ -371,45 +365,39 @@ def _row_width(row: list[Shape]) -> float:
     return sum(block.width + _gap(block) for block in row) - (_gap(row[-1]) if row else 0)
 
 
+def _placed(row: list[Shape], y: float, gap: float | None = None, x: float = 0.0) -> list[Shape]:
+    """Return blocks side by side from (x, y) on, by default with their own gaps."""
+    starts = accumulate((block.width + (_gap(block) if gap is None else gap) for block in row), initial=x)
+    return [block.at(start, y) for block, start in zip(row, starts, strict=False)]
+
+
 def _swings(top: Shape, row: list[Shape], out: str = "out", back: str = "back") -> Shape:
     """Return the block of a site above one row, joined by curves."""
     width = max(top.width, _row_width(row))
-    left = (width - top.width) / 2
+    top = top.at((width - top.width) / 2, 0)
     y = top.height + 34 + min(50.0, _row_width(row) / 14)
-    x = (width - _row_width(row)) / 2
     pitch = min(14.0, (top.width - 40) / max(1, len(row)))
-    body = moved(top, left, 0)
-    for i, block in enumerate(row):
+    slant = min(4.0, pitch / 3) if len(row) > 1 else 7.5
+    body, placed = top.body, _placed(row, y, x=(width - _row_width(row)) / 2)
+    for i, block in enumerate(placed):
         foot = width / 2 + (i - (len(row) - 1) / 2) * pitch
-        slant = min(4.0, pitch / 3) if len(row) > 1 else 7.5
-        body += swing((foot - slant, top.height + 1), (x + block.into[0], y + block.into[1] - 1), out)
+        body += swing((foot - slant, top.height + 1), (block.into[0], block.into[1] - 1), out)
         if back:
-            body += swing((x + block.out[0], y + block.out[1] - 1), (foot + slant, top.height + 1), back)
-        x += block.width + _gap(block)
-    x = (width - _row_width(row)) / 2
-    for block in row:
-        body += moved(block, x, y)
-        x += block.width + _gap(block)
-    height = y + max((block.height for block in row), default=0)
-    into, exit_ = (left + top.into[0], top.into[1]), (left + top.out[0], top.out[1])
-    return Shape(width, height, into, exit_, body)
+            body += swing((block.out[0], block.out[1] - 1), (foot + slant, top.height + 1), back)
+    body += "".join(block.body for block in placed)
+    return Shape(width, y + max((block.height for block in row), default=0), top.into, top.out, body)
 
 
 def _lanes(top: Shape, rows: list[list[Shape]]) -> Shape:
     """Return the block of a site above several rows, with lanes outwards at the left and back at the right margin."""
-    inner = max(top.width, *(_row_width(row) for row in rows))
-    margin, y = 20.0, top.height + 44
-    width = inner + 2 * margin
-    centre = width / 2
-    body, lanes = "", []
+    width = max(top.width, *(_row_width(row) for row in rows)) + 40
+    top = top.at((width - top.width) / 2, 0)
+    centre, y = width / 2, top.height + 44
+    body, lanes = top.body, []
     for row in rows:
-        x = (width - _row_width(row)) / 2
-        ins, outs = [], []
-        for block in row:
-            ins.append((x + block.into[0], y + block.into[1]))
-            outs.append((x + block.out[0], y + block.out[1]))
-            body += moved(block, x, y)
-            x += block.width + _gap(block)
+        placed = _placed(row, y, x=(width - _row_width(row)) / 2)
+        ins, outs = [block.into for block in placed], [block.out for block in placed]
+        body += "".join(block.body for block in placed)
         lanes.append(y)
         body += "".join(polyline(((x, y - 28), (x, end - 1)), "out") for x, end in ins)
         body += "".join(polyline(((x, start - 1), (x, y - 19)), "back", tipped=False) for x, start in outs)
@@ -420,9 +408,7 @@ def _lanes(top: Shape, rows: list[list[Shape]]) -> Shape:
     body += polyline(((centre - 8, top.height), (centre - 8, lanes[0] - 28)), "out", tipped=False)
     body += polyline(((width - 6, lanes[-1] - 19), (width - 6, lanes[0] - 19)), "back", tipped=False)
     body += polyline(((centre + 8, lanes[0] - 19), (centre + 8, top.height + 1)), "back")
-    left = (width - top.width) / 2
-    into, out = (left + top.into[0], top.into[1]), (left + top.out[0], top.out[1])
-    return Shape(width, y - 46, into, out, moved(top, left, 0) + body)
+    return Shape(width, y - 46, top.into, top.out, body)
 
 
 # -- chains and rings -------------------------------------------------------------------------------------------------
@@ -570,7 +556,7 @@ def _sheet(block: Shape, title: str, works: list[str], tags: dict[str, str]) -> 
         f'<svg xmlns="http://www.w3.org/2000/svg" class="ff-plan" role="img" aria-label={quoteattr(title)} {size}>'
         f"<title>{escape(title)}</title><style>{STYLE}</style>"
         f'<rect class="paper" width="100%" height="100%" rx="10"/>'
-        f"{moved(block, (width - block.width) / 2, 16)}{legend}</svg>"
+        f"{block.at((width - block.width) / 2, 16).body}{legend}</svg>"
     )
 
 
