@@ -34,9 +34,9 @@ from fedfloor.rollout.drift import BLOCK, LEARN
 from fedfloor.rollout.schedule import Clock, Past, Scheduler, Sight, reasons
 from fedfloor.rollout.serving import report
 from fedfloor.rollout.statement import topic
-from fedfloor.runs import privacy, spending
+from fedfloor.runs import privacy
 from fedfloor.runs.folder import owned
-from fedfloor.runs.spending import Spent
+from fedfloor.runs.privacy import Spent
 from fedfloor.sensors.buffer import writing
 from fedfloor.sensors.grid import Row
 from parks import PARK, needs_mosquitto, until
@@ -439,29 +439,29 @@ def test_losses_of_runs_are_added_by_what_they_protect(tmp_path: Path) -> None:
     """Two runs with noise on samples: ε and δ add up; secure sums compose as those of one run."""
     steps = [Spent("steps", 1.0, 0.1, 40, 1e-5, epsilon) for epsilon in (0.5, 0.75)]
     sums = [Spent("sums", 2.0, 1.0, n, 1e-3) for n in (3, 4)]
-    found = spending.together([*steps, *sums], 20)
+    found = privacy.together([*steps, *sums], 20)
     assert found["a sample"] == pytest.approx((1.25, 2e-5))
     assert found["a device"] == (privacy.sums_epsilon(2.0, 7, 1e-3), 1e-3)
     drawn = [Spent("drawn", noise, 0.4, 5, 1e-2) for noise in (1.0, 2.0)]
-    (value, _) = spending.together(drawn, 50)["a device"]
+    (value, _) = privacy.together(drawn, 50)["a device"]
     assert privacy.epsilon(2.0, 0.4, 10, 1e-2, 50) < value < privacy.epsilon(1.0, 0.4, 10, 1e-2, 50)
-    assert spending.of_run(tmp_path) == []
+    assert privacy.of_run(tmp_path) == []
     (tmp_path / "privacy.json").write_text("{")
     with pytest.raises(SettingError, match=r"privacy\.json cannot be read"):
-        spending.of_run(tmp_path)
+        privacy.of_run(tmp_path)
 
 
 def test_a_run_with_noise_on_samples_that_stated_nothing_has_no_bound(tmp_path: Path) -> None:
     (tmp_path / "experiment.toml").write_text('name = "e"\nwork = { sample_clip = 1.0, sample_noise = 1.0 }\n')
-    assert spending.of_run(tmp_path)[0].epsilon == 0.0
+    assert privacy.of_run(tmp_path)[0].epsilon == 0.0
     (tmp_path / privacy.VISITS).write_text('{"0": 2}')
-    (one,) = spending.of_run(tmp_path)
+    (one,) = privacy.of_run(tmp_path)
     assert (one.kind, one.rounds, one.epsilon) == ("steps", 2, math.inf)
     about = {"epsilon": 0.25, "noise_multiplier": 1.0, "share": 0.1, "rounds": 40, "delta": 1e-5}
     (tmp_path / "privacy.json").write_text(json.dumps({"samples": about}))
-    assert spending.of_run(tmp_path) == [Spent("steps", 1.0, 0.1, 40, 1e-5, 0.25)]
+    assert privacy.of_run(tmp_path) == [Spent("steps", 1.0, 0.1, 40, 1e-5, 0.25)]
     privacy.begin_visits(tmp_path, Train(Site("device"), Work()))  # it goes on: what it stated is no longer so
-    assert spending.of_run(tmp_path)[0].epsilon == math.inf
+    assert privacy.of_run(tmp_path)[0].epsilon == math.inf
 
 
 def test_a_run_that_went_on_after_its_statement_counts_whole(tmp_path: Path) -> None:
@@ -469,18 +469,18 @@ def test_a_run_that_went_on_after_its_statement_counts_whole(tmp_path: Path) -> 
     about = {"epsilon": 0.25, "noise_multiplier": 1.0, "share": 0.4, "rounds": 1, "delta": 1e-2}
     privacy.begin_round(tmp_path)
     (tmp_path / "privacy.json").write_text(json.dumps({"models": about}))
-    assert spending.of_run(tmp_path)[0].rounds == 1
+    assert privacy.of_run(tmp_path)[0].rounds == 1
     privacy.begin_round(tmp_path)  # and was killed before it stated anything again
-    assert spending.of_run(tmp_path) == [Spent("drawn", 1.0, 0.4, 2, 1e-2)]
+    assert privacy.of_run(tmp_path) == [Spent("drawn", 1.0, 0.4, 2, 1e-2)]
 
 
 def test_a_further_run_is_taken_to_have_as_many_sums_as_the_longest_so_far() -> None:
     text = 'name = "e"\nrounds = 5\n[method]\nname = "fedavg"\ntravel = "secure-sum"\n'
     mix = 'mix = { kind = "private", clip = 1.0, noise = 1.0, distributed = true }\n'
     what = config.from_table(tomllib.loads(text + mix))
-    assert [one.rounds for one in spending.planned(what, ())] == [5]
+    assert [one.rounds for one in privacy.planned(what, ())] == [5]
     before = [Spent("sums", 1.0, 1.0, n, 1e-5) for n in (4, 10)]  # two sums of a device in each round
-    assert [one.rounds for one in spending.planned(what, before)] == [10]
+    assert [one.rounds for one in privacy.planned(what, before)] == [10]
 
 
 @pytest.mark.parametrize("torn", ["", '{"at": "2026', "x" * 10_000, "{\n\n"[:1]])

@@ -305,7 +305,8 @@ def status(out: Folder = LIVE, as_json: Json = False) -> None:
         state = {"state": "alive" if row["alive"] else dead}
         shown.append({key: cell for key, cell in row.items() if key not in ("log", "alive")} | state)
     after = f"round {number}" + ("" if value is None else f", {name} {value:.4f}")
-    show(rows if as_json else shown, as_json=as_json, after=[after], **{"round": number, name: value})
+    reached: dict[str, Any] = {"round": number, name: value}
+    show(rows if as_json else shown, as_json=as_json, after=[after], **reached)
 
 
 @live.command()

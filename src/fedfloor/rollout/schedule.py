@@ -44,7 +44,7 @@ from fedfloor.deploy.settings import CloudSettings, Schedule, span_s
 from fedfloor.errors import FedfloorError, RunError, SettingError, disk_error, unknown
 from fedfloor.rollout import delivery, gate, registry
 from fedfloor.rollout.registry import Registry
-from fedfloor.runs import spending
+from fedfloor.runs import privacy
 from fedfloor.runs.folder import owned, write
 
 log = logging.getLogger(__name__)
@@ -209,7 +209,7 @@ class Scheduler:
         self._stride = 1 if window is None else window.stride
         self.path = self.settings.out.with_name(f"{self.settings.out.name}-schedule.jsonl")
         self.lines = list[Line]()  # lines written by this process
-        if given.epsilon is not None and not spending.planned(self._experiment, ()):
+        if given.epsilon is not None and not privacy.planned(self._experiment, ()):
             raise SettingError("[schedule] epsilon limits the privacy loss, but this experiment is not private.")
         self._loss()  # raises now, not after a run, if a requirement is missing
         self._seen = self._clock.wall().timestamp(), self._clock.steady()
@@ -231,15 +231,15 @@ class Scheduler:
 
     def _loss(self, more: int = 0) -> dict[str, float]:
         """Return ε of all runs so far and ``more`` further runs, by protected unit; empty without noise."""
-        plan = spending.planned(self._experiment, ())
+        plan = privacy.planned(self._experiment, ())
         if not plan:
             return {}
         out = self.settings.out
         folders = [out, *out.parent.glob(f"{glob.escape(out.name)}-[0-9]*")]
-        spent = [one for folder in folders if folder.is_dir() for one in spending.of_run(folder)]
-        spent += spending.planned(self._experiment, spent) * more
+        spent = [one for folder in folders if folder.is_dir() for one in privacy.of_run(folder)]
+        spent += privacy.planned(self._experiment, spent) * more
         devices = sum(len(edge.devices) for edge in self.settings.edges) or self._experiment.park.devices
-        return {name: epsilon for name, (epsilon, _) in spending.together(spent, devices).items()}
+        return {name: epsilon for name, (epsilon, _) in privacy.together(spent, devices).items()}
 
     def _beyond(self, loss: Mapping[str, float]) -> bool:
         most = self.schedule.epsilon
