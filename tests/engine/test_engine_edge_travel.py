@@ -13,7 +13,7 @@ from test_engine_travel import FACTORIES, SIZES, experiment, result
 
 import fedfloor
 from fedfloor.engine import travel
-from fedfloor.engine.coding import CodedAggregation
+from fedfloor.engine.aggregation import CodedAggregation
 from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS
 from fedfloor.parts.codecs import chain

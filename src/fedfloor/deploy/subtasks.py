@@ -19,8 +19,7 @@ from fedfloor.deploy.message import Arrays, Message
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.summing import check_sums
 from fedfloor.engine import limit, travel
-from fedfloor.engine.aggregation import Aggregation, TreeSum
-from fedfloor.engine.coding import CodedAggregation
+from fedfloor.engine.aggregation import Aggregation, CodedAggregation, TreeSum
 from fedfloor.engine.engine import Engine, Subtask
 from fedfloor.engine.limit import HARMLESS, Limit
 from fedfloor.engine.questions import Question, question

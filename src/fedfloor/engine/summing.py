@@ -18,8 +18,7 @@ import torch
 
 from fedfloor.chance import generator
 from fedfloor.engine import travel
-from fedfloor.engine.aggregation import Aggregation
-from fedfloor.engine.coding import CodedAggregation
+from fedfloor.engine.aggregation import Aggregation, CodedAggregation
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.visit import mixed_part
 from fedfloor.errors import SettingError
