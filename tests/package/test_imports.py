@@ -62,7 +62,7 @@ MAY = {
     "experiment": BASE | {"data", "park", "parts", "network"},
     "checking": {"errors"},
     "config": BASE | {"checking", "experiment", "methods", "data", "park", "parts", "network"},
-    "runs": TRAINING,
+    "runs": TRAINING | {"templates"},
     "report": {"_version", "checking", "errors", "figures", "names", "plan", "templates"},
     "comparison": BASE | {"experiment", "report", "runs"},
     "benchmark": BASE | {"config", "experiment", "network", "report", "runs"},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -13,73 +12,53 @@ from fedfloor.config import check_methods
 from fedfloor.engine import place
 from fedfloor.engine.team import MOST_RANKS
 from fedfloor.experiment import EngineSettings, Experiment
-from fedfloor.figures import ACCURACY, LOSS, Figure, named
+from fedfloor.figures import ACCURACY, LOSS, named
 from fedfloor.machine import cores
 from fedfloor.runs import launch, ledger
 from fedfloor.runs.ledger import Follow, Line
 from fedfloor.runs.orders import Limits, Orders
 
-WIDTH, HEIGHT = 460.0, 210.0
-LEFT, RIGHT, TOP, BOTTOM = 46.0, 14.0, 12.0, 40.0
+WIDTH, HEIGHT = 460, 210
+LEFT, RIGHT, TOP, BOTTOM = 46, 14, 12, 40  # margins of the curve
 CURVE = "#2b7bd1"  # visible on white and on near-black
 
 
 def html(folder: Path, stopped: str, lines: Sequence[Line]) -> str:
-    """Return a run as HTML: its last metrics, its headline against rounds, and its folder."""
+    """Return a run as HTML: its last metrics, its headline against rounds, and its folder.
+
+    >>> html(Path("a"), "finished", []).replace("\n", "")
+    '<div><p><b>a</b>: finished</p><p>folder: <code>a</code></p></div>'
+    """
+    from fedfloor.templates import render
+
+    about: dict[str, Any] = {"folder": folder, "stopped": stopped, "lines": lines, "points": []}
     figure = named(lines[-1].headline[0]) if lines else ACCURACY
     scored = [(line, value) for line in lines if (value := figure.read(line)) is not None]
-    head = f"<p><b>{escape(folder.name)}</b>: {escape(stopped)}"
-    head += f" after round {lines[-1].round}, {sum(line.wall_s for line in lines):.1f} s of rounds" if lines else ""
     if scored:
         (last, value), (best, top) = scored[-1], max(scored, key=lambda entry: figure.gain(entry[1], 0.0))
-        head += f"<br/>{escape(figure.name)} <b>{value:.4f}</b> (best {top:.4f}, round {best.round})"
-        head += "" if last.loss is None or figure == LOSS else f", loss {last.loss:.3f}"
-    points = [(line.round, value) for line, value in scored]
-    where = f"<p>folder: <code>{escape(str(folder))}</code></p>"
-    return f"<div>{head}</p>{curve(points, figure) if points else ''}{where}</div>"
+        about |= {"name": figure.name, "last": value, "best": best.round, "top": top, "colour": CURVE}
+        about |= {"loss": None if figure == LOSS else last.loss, **_curve(scored, share=figure.share)}
+    return render("fedfloor.runs", "run.html", **about)
 
 
-def curve(points: Sequence[tuple[int, float]], figure: Figure = ACCURACY) -> str:
-    """Return a metric against rounds as SVG; text and grid have the colour of the surrounding text.
+def _curve(scored: Sequence[tuple[Line, float]], *, share: bool) -> dict[str, Any]:
+    """Return the coordinates of a metric against rounds in px, for the template."""
+    rounds = [line.round for line, _ in scored]
+    most = 1.0 if share else max(value for _, value in scored) or 1.0
+    right, floor = WIDTH - RIGHT, HEIGHT - BOTTOM
 
-    >>> curve([(1, 0.5), (2, 0.75)]).count("<circle")
-    2
-    """
-    first, last = points[0][0], max(points[-1][0], points[0][0] + 1)
-    top = 1.0 if figure.share else max(value for _, value in points) or 1.0
-    name = escape(figure.name)
-
-    def x(number: float) -> float:
-        return LEFT + (number - first) / (last - first) * (WIDTH - LEFT - RIGHT)
+    def x(number: int) -> float:
+        return LEFT + (number - rounds[0]) / max(rounds[-1] - rounds[0], 1) * (right - LEFT)
 
     def y(value: float) -> float:
-        share = value / top
-        return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
+        return floor - value / most * (floor - TOP)
 
-    places = [f"{x(number):.1f},{y(share):.1f}" for number, share in points]
-    marks = "".join(
-        f'<circle cx="{place.split(",")[0]}" cy="{place.split(",")[1]}" r="3" fill="{CURVE}"/>' for place in places
-    )
-    line = f'<polyline points="{" ".join(places)}" fill="none" stroke="{CURVE}" stroke-width="2.4"/>'
-    grid = "".join(
-        f'<path d="M{LEFT:g} {y(share * top):.1f}H{WIDTH - RIGHT:g}" stroke="currentColor" stroke-opacity=".18"/>'
-        f'<text x="{LEFT - 6:g}" y="{y(share * top) + 4:.1f}" text-anchor="end">{share * top:.3g}</text>'
-        for share in (0, 0.25, 0.5, 0.75, 1)
-    )
-    ticks = "".join(
-        f'<text x="{x(number):.1f}" y="{HEIGHT - BOTTOM + 16:g}" text-anchor="middle">{number}</text>'
-        for number in dict.fromkeys((points[0][0], points[len(points) // 2][0], points[-1][0]))
-    )
-    middle = (HEIGHT - BOTTOM + TOP) / 2
-    title = f"{name} {points[-1][1]:.4f} in round {points[-1][0]}"
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{title}" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" '
-        f'style="width:100%;max-width:{WIDTH:g}px;height:auto;font:12px system-ui,sans-serif;color:inherit">'
-        f'<g fill="currentColor">{grid}{ticks}'
-        f'<text x="{(LEFT + WIDTH) / 2:g}" y="{HEIGHT - 5:g}" text-anchor="middle">round</text>'
-        f'<text transform="translate(12 {middle:g}) rotate(-90)" text-anchor="middle">{name}</text>'
-        f"</g>{line}{marks if len(points) <= 40 else ''}</svg>"
-    )
+    return {
+        "points": [(x(line.round), y(value)) for line, value in scored],
+        "grid": [(y(part * most), part * most) for part in (0, 0.25, 0.5, 0.75, 1)],
+        "ticks": [(x(n), n) for n in dict.fromkeys((rounds[0], rounds[len(rounds) // 2], rounds[-1]))],
+        "width": WIDTH, "height": HEIGHT, "left": LEFT, "right": right, "ceiling": TOP, "floor": floor,
+    }  # fmt: skip
 
 
 @dataclass(frozen=True)
