@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from itertools import accumulate, pairwise
 from xml.sax.saxutils import escape, quoteattr
 
@@ -25,21 +26,7 @@ NAME_MOST = 16  # letters of a name that fit into a device's box; the title has 
 Point = tuple[float, float]
 
 # A page that embeds the SVG may set --plan-paper; other colours follow the reader's light or dark scheme.
-STYLE = """
-.ff-plan{--ff-ink:#1d2733;--ff-soft:#5b6673;--ff-paper:#fff;--ff-card:#eaf1fb;--ff-line:#9aabc0;
---ff-out:#2563eb;--ff-back:#c2410c;--ff-hand:#15803d;color:var(--ff-ink);font:12px system-ui,sans-serif}
-@media (prefers-color-scheme:dark){.ff-plan{--ff-ink:#e6edf3;--ff-soft:#a3b0bd;--ff-paper:#12171e;--ff-card:#1f2b3a;
---ff-line:#5a6b80;--ff-out:#6ea8fe;--ff-back:#fb923c;--ff-hand:#4ade80}}
-.ff-plan .paper{fill:var(--plan-paper,var(--ff-paper))}
-.ff-plan text{fill:currentColor}.ff-plan .soft{fill:var(--ff-soft);font-size:11px}.ff-plan .tiny{font-size:8.5px}
-.ff-plan .name{font-weight:600}.ff-plan .box{fill:var(--ff-card);stroke:var(--ff-line);stroke-width:1.2}
-.ff-plan .frame{fill:none;stroke:var(--ff-line);stroke-width:1.2}.ff-plan .dashed{stroke-dasharray:6 4}
-.ff-plan .dotted{stroke-dasharray:1.5 4;stroke-linecap:round}.ff-plan .dot{fill:var(--ff-card);stroke:var(--ff-line)}
-.ff-plan path.out,.ff-plan path.back,.ff-plan path.hand{fill:none;stroke-width:1.5;stroke-linejoin:round}
-.ff-plan .out{stroke:var(--ff-out)}.ff-plan .back{stroke:var(--ff-back)}.ff-plan .hand{stroke:var(--ff-hand)}
-.ff-plan path.tip{stroke:none}.ff-plan .tip.out{fill:var(--ff-out)}
-.ff-plan .tip.back{fill:var(--ff-back)}.ff-plan .tip.hand{fill:var(--ff-hand)}
-"""
+STYLE = files("fedfloor.report").joinpath("plan.css").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
