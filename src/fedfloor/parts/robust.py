@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfloor.errors import DivergedError, SettingError, require
+from fedfloor.errors import DivergedError, SettingError
 from fedfloor.parts.means import Models, mean, neighbour_scores, rows, spans, squared_distances
 
 
@@ -47,8 +47,6 @@ def centred_clipping(start: Tensor, models: Models, radius: float | None = None,
     >>> centred_clipping(torch.zeros(1), torch.tensor([[1.0], [1.0], [9.0]]), radius=1.0, iterations=1)
     tensor([1.])
     """
-    require(radius is None or radius > 0, "radius", radius, "a number above 0")
-    require(iterations >= 1, "iterations", iterations, "a whole number of at least 1")
     models, centre = finite(models), start.double()
     for _ in range(iterations):
         far = distances(models, centre)
@@ -75,8 +73,6 @@ def geometric_median(models: Models, smoothing: float = 1e-6, iterations: int = 
     >>> geometric_median(torch.tensor([[0.0], [1.0], [1.0], [1.0], [900.0]])).round(decimals=4)
     tensor([1.])
     """
-    require(smoothing > 0, "smoothing", smoothing, "a number above 0")
-    require(iterations >= 1, "iterations", iterations, "a whole number of at least 1")
     models = finite(models)
     centre = mean(models)
     for _ in range(iterations):
@@ -100,7 +96,6 @@ def bulyan(models: Models, outliers: int) -> Tensor:
     """
     models = rows(models)
     n, f = len(models), outliers
-    require(f >= 0, "bulyan outliers", f, "a whole number of at least 0")
     if n < 4 * f + 3:
         raise SettingError(f"bulyan with {n} models and outliers = {f}: 4·{f} + 3 = {4 * f + 3} models are needed.")
     apart, left, chosen = squared_distances(models), list(range(n)), list[int]()
@@ -166,7 +161,6 @@ def norm_bound(start: Tensor, models: Models, weights: Sequence[float], bound: f
     >>> norm_bound(torch.zeros(1), torch.tensor([[1.0], [2.0], [90.0]]), [1.0, 1.0, 1.0])
     tensor([1.6667])
     """
-    require(bound is None or bound > 0, "bound", bound, "a number above 0")
     every = rows(models)
     far = distances(finite(every), start.double())
     pairs = [(model, a) for model, a in zip(every, weights, strict=True) if bool(torch.isfinite(model).all())]

@@ -116,11 +116,8 @@ class Grid:
 
     def point(self, number: int) -> dict[tuple[str, ...], Any]:
         """Return the values of point ``number``, counted from 0."""
-        chosen = {}
-        for setting, values in reversed(list(self.axes.items())):
-            number, place = divmod(number, len(values))
-            chosen[setting] = values[place]
-        return {setting: chosen[setting] for setting in self.axes}
+        places = np.unravel_index(number, [len(values) for values in self.axes.values()])
+        return {setting: values[i] for (setting, values), i in zip(self.axes.items(), places, strict=True)}
 
 
 def grids(methods: Mapping[str, type[Method]], axes: Sequence[Axis]) -> dict[str, Grid]:
