@@ -6,7 +6,6 @@ import csv
 import io
 import logging
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from hashlib import sha256
@@ -17,6 +16,7 @@ from urllib.parse import quote
 import typer
 
 from fedfloor.cli.options import Json
+from fedfloor.cli.shared import note
 from fedfloor.errors import RunError, SettingError
 from fedfloor.names import count
 from fedfloor.terminal import show
@@ -79,13 +79,7 @@ def predict(
             f"--device {device}: requires a single file, but {len(paths)} are given. Predict device by device."
         )
 
-    def follow(done: int) -> None:
-        if len(paths) > 1:
-            print(f"{done} of {len(paths)} files", file=sys.stderr, flush=True)
-
-    failed: dict[Path, str] = {}
-    left: list[str] = []
-    warnings: list[str] = []
+    failed, left, warnings = dict[Path, str](), list[str](), list[str]()
 
     def watched(parts: Iterator[FileSamples]) -> Iterator[FileSamples]:
         for part in parts:
@@ -94,6 +88,7 @@ def predict(
             yield part
 
     parts = inputs.read(paths, trained, resize=resize, invert=invert, failed=failed, device=device)
+    follow = (lambda done: note(f"{done} of {len(paths)} files")) if len(paths) > 1 else None
     answers = results(trained, answers_of(trained, watched(parts), follow, failed), top)
     if len(failed) == len(paths):
         more = [f"… and {len(failed) - LISTED} more files"] if len(failed) > LISTED else []
@@ -112,9 +107,9 @@ def predict(
             print(f"table: {table}")
     for text in warnings:
         log.warning("%s", text)
-    if failed or left:
-        lines = [f"{len(failed)} of {len(paths)} files have no answer:", *failed.values()] if failed else []
-        lines += ["rows without an answer in files that have some:", *left] if left else []
+    lines = [f"{len(failed)} of {len(paths)} files have no answer:", *failed.values()] if failed else []
+    lines += ["rows without an answer in files that have some:", *left] if left else []
+    if lines:
         raise RunError("\n".join(lines))
 
 
