@@ -120,8 +120,8 @@ def _curves(
         traces += _group_traces(group, read, i, share=share, against=against)
     if not traces:
         return None
-    shown = {"showlegend": len(compared) > 1, "hovermode": "x unified"}
-    figure = _figure(traces, **shown, xaxis_title_text="round", yaxis_title_text=axis)
+    settings: dict[str, Any] = {"showlegend": len(compared) > 1, "hovermode": "x unified"}
+    figure = _figure(traces, **settings, xaxis_title_text="round", yaxis_title_text=axis)
     longest = max(run.last for run in compared.runs)
     figure.update_xaxes(tickformat="d", **({"dtick": 1} if longest <= 10 else {}))
     if share:
@@ -131,9 +131,7 @@ def _curves(
     return figure
 
 
-def _group_traces(
-    group: Group, read: Against, i: int, *, share: bool, against: Against | None
-) -> list[dict[str, Any]]:  # fmt: skip
+def _group_traces(group: Group, read: Against, i: int, *, share: bool, against: Against | None) -> list[dict[str, Any]]:
     curved = curve(group, read, against)
     if not curved.rounds:
         return []
@@ -171,11 +169,12 @@ def class_figure(compared: Compared) -> Any | None:
     for place, (i, group, samples) in enumerate(measured):
         shift = (place - (len(measured) - 1) / 2) * 0.62 / len(measured)
         known = [(row, sample) for row, sample in enumerate(samples) if sample]
-        own = {"mode": "markers", "name": group.label.shown, "marker": _symbol(i, size=9)}
+        own: dict[str, Any] = {"mode": "markers", "name": group.label.shown, "marker": _symbol(i, size=9)}
         own |= {"x": [mean(sample) for _, sample in known], "y": [row + shift for row, _ in known]}
         own |= {"error_x": _whiskers([sample for _, sample in known], colour(i))}
         traces.append({**own, "text": [names[row] for row, _ in known], "hovertemplate": "%{text}: %{x:.4f}"})
-    figure = _figure(traces, height := 110 + len(names) * max(22, 11 * len(measured)), **_legend(compared, height))
+    height = 110 + len(names) * max(22, 11 * len(measured))
+    figure = _figure(traces, height, **_legend(compared, height))
     figure.update_xaxes(title_text="accuracy (share right)", range=[-0.02, 1.03], side="bottom")
     figure.update_yaxes(tickvals=list(range(len(names))), ticktext=list(names), range=[len(names) - 0.4, -0.6])
     return figure
@@ -202,7 +201,7 @@ def factory_figure(compared: Compared) -> Any | None:
     bars = []
     for i, group, places in measured:
         samples = {place[0]: values for place, values in places.items() if values}
-        own = {"type": "bar", "name": group.label.shown, "orientation": "h", "marker": _hatched(i)}
+        own: dict[str, Any] = {"type": "bar", "name": group.label.shown, "orientation": "h", "marker": _hatched(i)}
         own |= {"x": list(map(mean, samples.values())), "y": [names[number] for number in samples]}
         whiskers = _whiskers(list(samples.values()), GREY, measure)
         bars.append({**own, "error_x": whiskers, "hovertemplate": "%{y}: %{x:.4f}"})
@@ -321,8 +320,8 @@ def diagonal(
         own = {"name": group.label.shown, "mode": "markers", "hovertemplate": f"{tip}{NAMED}", **points}
         own["marker"] = _symbol(i, size=size, line={"width": 0}) | {"color": faint(colour(i), 0.7)}
         traces.append({**own, "visible": None if i < AT_ONCE else "legendonly"})
-    shown = {"showlegend": len(clouds) > 1, "hovermode": "closest"}
-    return _figure(traces, height, **shown, xaxis_title_text=axes[0], yaxis_title_text=axes[1])
+    settings: dict[str, Any] = {"showlegend": len(clouds) > 1, "hovermode": "closest"}
+    return _figure(traces, height, **settings, xaxis_title_text=axes[0], yaxis_title_text=axes[1])
 
 
 MOST_DEVICES = 120
