@@ -38,7 +38,7 @@ TOP = 'experiment = "tiny.toml"'
         ('name = "robot"', 'name = "broker-north"', ["the name of both", "the broker of factory 'north'"]),
         ('name = "robot"', 'name = "South"', ["the name of both", "the edge of factory 'south'"]),
         ('name = "robot"', 'name = "cloud"', ["the name of both", "the cloud"]),
-        ('"cloud.example"', '"cloud.example"\ntransport = "http"', ["cloud.transport = 'http'", "mqtt or flower"]),
+        ('"cloud.example"', '"cloud.example"\ntransport = "http"', ["cloud.transport = 'http'", "'mqtt' or 'flower'"]),
         ('factory = "south"', 'factory = "soth"', ["device 'robot'", "unknown factory 'soth'", "Did you mean 'south'"]),
         ('name = "robot"', 'name = "a/+"', ["device name = 'a/+'", "letters"]),
         ('name = "robot"', f'name = "{56 * "r"}"', ["device name", "1 to 55"]),

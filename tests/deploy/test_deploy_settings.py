@@ -77,7 +77,10 @@ def test_data_come_from_one_of_three_places() -> None:
 
 def test_a_cloud_needs_a_broker_unless_flower_carries_its_messages(tmp_path: Path) -> None:
     text = 'park = "p"\nexperiment = "e"\nout = "o"\ntransport = "{}"\n[[edges]]\nname = "n"\nfactory = 0\n'
-    for transport, wanted in (("mqtt", "broker = None: must be a host and a port"), ("http", "must be mqtt or flower")):
+    for transport, wanted in (
+        ("mqtt", "broker = None: must be a host and a port"),
+        ("http", "must be 'mqtt' or 'flower'"),
+    ):
         (tmp_path / "c.toml").write_text(text.format(transport))
         with pytest.raises(SettingError, match=wanted):
             read(CloudSettings, tmp_path / "c.toml")

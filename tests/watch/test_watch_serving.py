@@ -150,7 +150,7 @@ def test_of_many_devices_those_in_alarm_are_listed(park: Kept, monkeypatch: pyte
 
 def test_metrics_have_what_is_known(park: Kept) -> None:
     parser = pytest.importorskip("prometheus_client.openmetrics.parser")
-    from fedfloor.watch.metrics import exposition
+    from fedfloor.watch.app import exposition
 
     def samples(watched: Watched) -> dict[str, dict[str, float]]:
         watched.poll()

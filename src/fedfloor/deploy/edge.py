@@ -44,7 +44,6 @@ from fedfloor.experiment import Experiment
 from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet, Parcel
 from fedfloor.park.park import Park
-from fedfloor.parts import objectives
 from fedfloor.plan.nodes import Broadcast, Probe, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
@@ -138,16 +137,13 @@ class FactoryExecutor:
 
     def stage(self, engine: Engine, kind: str, abouts: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
         """Request a stage of a secure sum from devices; return their unchecked answers."""
-        answers: dict[int, Any] = {}
 
-        def send(device: int) -> None:
+        def send(device: int) -> Message | None:
             about = {**self.about(engine, device), "sum": abouts[device]}
-            answer = self.request(device, kind, self.deadlines.probe_s, about)
-            if answer is not None:
-                answers[device] = answer.about.get("answer")
+            return self.request(device, kind, self.deadlines.probe_s, about)
 
-        side_by_side(send, list(abouts))
-        return answers
+        answers = zip(abouts, side_by_side(send, list(abouts)), strict=True)
+        return {device: answer.about.get("answer") for device, answer in answers if answer is not None}
 
     def received(
         self, engine: Engine, work: Work, answer: Message, packet: Packet, cut: Parcel, key: Key
@@ -186,25 +182,33 @@ class FactoryExecutor:
     def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
         """Return devices' answers to a probe, checked; silent devices are left out."""
         sent, shared = parcel.pack(packet) if "w" in packet else {}, subtasks.question_of(node, "kind").shared
-        settings, answers = self.names.reference(dict(node.settings)), dict[int, Any]()
-
-        def question(device: int) -> None:
-            about = self.about(engine, device) | {"tick": tick, "what": node.what, "settings": settings}
-            answer = self.request(device, "probe", self.deadlines.probe_s, about, sent)
-            try:
-                if answer is not None and answer.kind != "answer":
-                    raise RefusedError("kind", f"received '{answer.kind}', expected an answer.")
-                if answer is not None:
-                    words = answer.about.get("answer")
-                    answers[device] = subtasks.read_answer(node, device, words, answer.arrays, engine)
-            except RefusedError as error:
-                self.reject(device, "probe", error)
-
-        side_by_side(question, devices)
+        about = {"tick": tick, "what": node.what, "settings": self.names.reference(dict(node.settings))}
+        answers = self.answered(engine, node, devices, "probe", about, sent)
         for device, error in subtasks.length_refusals({} if shared else answers, some=True).items():
             self.reject(device, "probe", error)
             del answers[device]
-        return {k: answers[k] for k in devices if k in answers}
+        return answers
+
+    def answered(
+        self, engine: Engine, node: Probe, devices: Sequence[int], kind: str, about: Mapping[str, Any],
+        arrays: Mapping[str, NDArray[Any]] | None = None,
+    ) -> dict[int, Any]:  # fmt: skip
+        """Return devices' checked answers to requests of a kind; silent devices are left out."""
+
+        def question(device: int) -> Any:
+            answer = self.request(device, kind, self.deadlines.probe_s, {**self.about(engine, device), **about}, arrays)
+            if answer is None:
+                return None
+            try:
+                if answer.kind != "answer":
+                    raise RefusedError("kind", f"received '{answer.kind}', expected an answer.")
+                return subtasks.read_answer(node, device, answer.about.get("answer"), answer.arrays, engine)
+            except RefusedError as error:
+                self.reject(device, kind, error)
+                return None
+
+        answers = zip(devices, side_by_side(question, devices), strict=True)
+        return {device: answer for device, answer in answers if answer is not None}
 
     def reject(self, device: int, kind: str, error: RefusedError) -> None:
         """Log and count a refused update or answer, and record it as the device's failure.
@@ -218,18 +222,9 @@ class FactoryExecutor:
 
     def census(self, engine: Engine, devices: Sequence[int], tick: int) -> NDArray[np.int64]:
         """Return the class counts of each device's current samples, (devices, classes); zeros if it does not answer."""
-        node, classes = Probe(tuple(devices), "census"), len(engine.park.dataset.classes)
-
-        def count(device: int) -> list[int]:
-            answer = self.request(device, "census", self.deadlines.probe_s, self.about(engine, device) | {"tick": tick})
-            try:
-                if answer is not None:
-                    return list(subtasks.read_answer(node, device, answer.about.get("answer"), answer.arrays, engine))
-            except RefusedError as error:
-                self.reject(device, "census", error)
-            return [0] * classes
-
-        return np.array(side_by_side(count, devices), np.int64).reshape(len(devices), classes)
+        counts = self.answered(engine, Probe(tuple(devices), "census"), devices, "census", {"tick": tick})
+        none = [0] * len(engine.park.dataset.classes)
+        return np.array([counts.get(k, none) for k in devices], np.int64).reshape(len(devices), len(none))
 
     def refuse(self, device: int, kind: str, why: str) -> None:
         """Reject an update or an answer that exceeds the engine's limit on lengths.
@@ -423,7 +418,7 @@ class Edge:
         subtask, branches = subtasks.read_subtask(message, self.engine, self.names)
         self.factory.relayed = ranges.table(message.about.get("sums", {}), self.engine.park.devices, "its sums")
         parts = ranks.share(self.engine, subtask, branches)
-        return "walked", *subtasks.results_message(parts, subtasks.sums_type(subtask, self.engine))
+        return "walked", *subtasks.results_message(parts, subtask, self.engine)
 
     def secure_sum(self, message: Message) -> Reply:
         """Pass a stage of a sum across factories on to this factory's devices."""
@@ -438,7 +433,7 @@ class Edge:
         node = Broadcast(tuple(int(k) for k in message.about["devices"]), message.scope)
         network = self.engine.network
         model, cut = network.flat.clone(), network.parcel(message.scope)
-        check_visit(message.arrays, network, cut, objectives.objective("plain", {}))
+        check_visit(message.arrays, network, cut)
         self.factory.hand(self.engine, node, cut.unpack(message.arrays, {"w": model}))
         return "kept", {}, {}
 

@@ -384,8 +384,3 @@ def remote_dataset(
     if tests_here.owner_test is None or not np.isin(tests_here.owner_test, only_test(tests_here)).all():
         return dataset  # the device of a training owner is unknown at the cloud
     return replace(dataset, owner_test=tests_here.owner_test, owned=tests_here.owned)
-
-
-def holdings_to_dict(held: Mapping[int, Holding]) -> dict[str, Any]:
-    """Return holdings as a JSON object: device → holding."""
-    return {str(k): asdict(entry) for k, entry in held.items()}

@@ -11,7 +11,7 @@ from typing import Any
 from fedfloor import ranges
 from fedfloor.deploy import checks
 from fedfloor.deploy.channel import DeviceChannel, side_by_side
-from fedfloor.deploy.facts import Facts, Holding, holdings_to_dict, read_holding
+from fedfloor.deploy.facts import Facts, Holding, read_holding
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.settings import NAME, CloudEdge, Named
 from fedfloor.errors import RunError, SettingError
@@ -85,21 +85,20 @@ class Joining:
 
 def gather(joining: Joining, own: Mapping[int, Named], facts: Facts, run: str) -> dict[str, Any]:
     """Return the holdings of an edge's own devices, the absent devices, and the errors, as JSON."""
-    held, lacking, wrong = dict[int, Holding](), list[str](), dict[str, str]()
 
-    def request_holding(device: int) -> None:
+    def request_holding(device: int) -> Holding | SettingError | None:
         try:
-            holding = joining.holding(device, facts, run)
+            return joining.holding(device, facts, run)
         except SettingError as error:
-            wrong[own[device].name] = str(error)
-            return
-        if holding is None:
-            lacking.append(own[device].name)
-        else:
-            held[device] = holding
+            return error
 
-    side_by_side(request_holding, list(own))
-    return {"held": holdings_to_dict(held), "devices": sorted(own), "lacking": lacking, "wrong": wrong}
+    found = dict(zip(own, side_by_side(request_holding, list(own)), strict=True))
+    return {
+        "held": {str(k): asdict(holding) for k, holding in found.items() if isinstance(holding, Holding)},
+        "devices": sorted(own),
+        "lacking": [own[k].name for k, holding in found.items() if holding is None],
+        "wrong": {own[k].name: str(error) for k, error in found.items() if isinstance(error, SettingError)},
+    }
 
 
 def wait_for_holdings(
@@ -121,12 +120,8 @@ def wait_for_holdings(
                 take_answer(answers[edge.factory], edge, facts, factory_of, held, lacking)
         if len(held) != seen:
             seen = len(held)
-            log.log(
-                logging.INFO if facts.question is None else logging.DEBUG,
-                "%d of %d devices have reported their holdings.",
-                seen,
-                len(factory_of),
-            )
+            level = logging.INFO if facts.question is None else logging.DEBUG
+            log.log(level, "%d of %d devices have reported their holdings.", seen, len(factory_of))
         if not lacking:
             return in_order(factory_of, held)
         if time.monotonic() > until:

@@ -22,6 +22,7 @@ from fedfloor.deploy.settings import (
     EdgeSettings,
     Endpoint,
     Named,
+    Samples,
     Tls,
     to_toml,
 )
@@ -291,6 +292,6 @@ def _cloud_broker(park: ParkFile) -> Endpoint | None:
     return Endpoint(park.cloud.address, park.cloud.port) if park.cloud.transport == "mqtt" else None
 
 
-def samples_source(park: ParkFile) -> str:
+def samples_source(park: ParkFile) -> Samples:
     """Return the source of samples: ``"experiment"`` if all devices hold a share of its data, else ``"devices"``."""
     return "experiment" if all(device.data.kind == "partition" for device in park.device) else "devices"

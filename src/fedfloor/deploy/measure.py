@@ -185,9 +185,9 @@ class Job:
         floor, cloud = ({name: median(getattr(one, tier) for one in some) for name, some in found.items()}
                         for tier in ("floor", "cloud"))  # fmt: skip
         down = floor["model"] - floor["empty"]
-        up = (
-            (floor["visit"] - floor["smaller"]) * full / saved - down if saved else 0.0
-        )  # a single layer is all classifier
+        up = 0.0  # of a single layer, which is all classifier
+        if saved:
+            up = (floor["visit"] - floor["smaller"]) * full / saved - down
         visit_s = floor["visit"] - floor["model"] - max(0.0, up)
         cloud_down, cloud_up = cloud["model"] - cloud["empty"], cloud["visit"] - cloud["model"]
         per_sample = median(one.per_sample for one in found["visit"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from fedfloor.deploy.signing import Signer
     from fedfloor.models.network import Network
     from fedfloor.models.parcel import Parcel
-    from fedfloor.parts.objective import Objective
 
 VERSION = 2
 MAGIC = b"FEDF"
@@ -239,14 +238,14 @@ def fits(arrays: Arrays, wanted: Mapping[str, tuple[tuple[int, ...], np.dtype[An
             )
 
 
-def check_visit(got: Arrays, network: Network, cut: Parcel, goal: Objective) -> None:
-    """Check that the arrays of a visit are the network's model and the objective's own tensors.
+def check_visit(got: Arrays, network: Network, cut: Parcel, travels: Collection[str] = ()) -> None:
+    """Check that the arrays of a visit are the network's model and the objective's own tensors ``travels``.
 
     Raises:
         RefusedError: an array is missing, unexpected, or of another shape or type.
     """
-    if "w" not in got or not set(goal.travels) <= set(got):
-        raise RefusedError("names", f"received {sorted(got)}, expected w and {sorted(goal.travels)}.")
+    if not {"w", *travels} <= set(got):
+        raise RefusedError("names", f"received {sorted(got)}, expected w and {sorted(travels)}.")
     fits({"w": got["w"]}, cut.like({"w": network.flat}))
 
 

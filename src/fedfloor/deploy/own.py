@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -77,15 +77,13 @@ class Sensed(Park):
         renewed: returns the current ``recent`` samples; None: they do not change.
     """
 
-    sense: Callable[[int], Seen] | None = None
+    sense: Callable[[int], Seen] = field(kw_only=True)
     renewed: Callable[[], Dataset | None] | None = None
 
     def together(
         self, devices: Sequence[int], tick: int, visits: Sequence[int]  # noqa: ARG002
     ) -> tuple[Values, Labels | Targets, NDArray[np.int64]]:  # fmt: skip
         """Return the device's current samples, as :meth:`Park.together` does."""
-        if self.sense is None:
-            raise SettingError("the park has no 'sense', which yields the samples of its device.")
         return *self.sense(tick), self.holdings[np.asarray(devices)]
 
     def census(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> NDArray[np.int64]:
@@ -320,7 +318,7 @@ def park_of_one(
 def normalised(park: Park, experiment: Experiment, facts: Facts, device: int) -> Park:
     """Return a device's park, as :func:`park` made it, normalised by the statistics of all devices."""
     applied = apply_found(replace(park, remote=facts.known), experiment, facts)
-    if applied.normalised is park.normalised or not isinstance(applied, Sensed) or applied.sense is None:
+    if applied.normalised is park.normalised or not isinstance(applied, Sensed):
         return applied
     return replace(applied, sense=normalised_sense(applied.sense, applied.normalised, device))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from fedfloor.checking import checked, toml
 from fedfloor.data.files.buffer import BUFFERS
-from fedfloor.deploy.settings import ALARMS, CLOUD, NAME, TRANSPORTS, DataSource, Schedule
+from fedfloor.deploy.settings import ALARMS, CLOUD, NAME, DataSource, Schedule, Transport
 from fedfloor.errors import SettingError, require, unknown
 
 HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,62})(\.[A-Za-z0-9]([A-Za-z0-9-]{0,62}))*\.?")
@@ -36,13 +36,12 @@ class CloudTable:
     address: str
     port: int = 8883
     bind: str = "0.0.0.0"
-    transport: str = "mqtt"
+    transport: Transport = "mqtt"
     name = CLOUD
     broker = f"broker-{CLOUD}"  # the common name of its broker's certificate
 
     def __post_init__(self) -> None:
         check_listener("cloud.", self)
-        require(self.transport in TRANSPORTS, "cloud.transport", self.transport, " or ".join(TRANSPORTS))
 
 
 @dataclass(frozen=True)

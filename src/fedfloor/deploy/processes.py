@@ -61,11 +61,23 @@ def need(port: int, host: str = "127.0.0.1") -> None:
 def holder(port: int) -> str | None:
     """Return the name and id of the process that listens on a port; None if unknown to this user or not on Linux."""
     sockets = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
-    for folder in Path("/proc").glob("[0-9]*") if sockets else ():
-        with contextlib.suppress(OSError):
-            if any(os.readlink(link) in sockets for link in (folder / "fd").iterdir()):
-                return f"'{(folder / 'comm').read_text().strip()}' (process {folder.name})"
+    pid = opener(sockets) if sockets else None
+    with contextlib.suppress(OSError):
+        return None if pid is None else f"'{Path(f'/proc/{pid}/comm').read_text().strip()}' (process {pid})"
     return None
+
+
+def opener(files: Collection[str]) -> int | None:
+    """Return the id of a process of this user that has one of these files or sockets open (Linux)."""
+    pids = (int(place.name) for place in Path("/proc").glob("[0-9]*"))
+    return next((pid for pid in pids if has_open(pid, files)), None)
+
+
+def has_open(pid: int, files: Collection[str]) -> bool:
+    """Return whether a process has one of these files or sockets open, as far as this user may inspect it."""
+    with contextlib.suppress(OSError):
+        return any(os.readlink(link) in files for link in Path(f"/proc/{pid}/fd").iterdir())
+    return False
 
 
 def _listening_inodes(port: int) -> Sequence[str]:

@@ -10,7 +10,7 @@ import math
 import re
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from fedfloor.checking import checked, toml
 from fedfloor.errors import SettingError, require
@@ -136,9 +136,8 @@ class DataSource:
         require(not function or bool(self.name), "data.name", self.name, "module:function, for kind = 'function'")
 
 
-SAMPLES = ("experiment", "devices")
-TRANSPORTS = ("mqtt", "flower")
-REACH = ("park", "factory")
+Samples = Literal["experiment", "devices"]
+Transport = Literal["mqtt", "flower"]
 
 
 @dataclass(frozen=True)
@@ -326,14 +325,12 @@ class EdgeSettings:
     neighbours: tuple[Named, ...] = ()
     tls: Tls | None = None
     deadlines: Deadlines = Deadlines()
-    samples: str = "experiment"
+    samples: Samples = "experiment"
     acl: Path | None = None
-    reach: str = "park"
+    reach: Literal["park", "factory"] = "park"
     cloud: Endpoint | None = None
 
     def __post_init__(self) -> None:
-        require(self.samples in SAMPLES, "samples", self.samples, " or ".join(SAMPLES))
-        require(self.reach in REACH, "reach", self.reach, " or ".join(REACH))
         check_names(park=self.park, name=self.name)
         check_numbers(factory=self.factory)
         check_distinct("device", [entry.device for entry in (*self.devices, *self.neighbours)])
@@ -383,17 +380,15 @@ class CloudSettings:
     edges: tuple[CloudEdge, ...]
     broker: Endpoint | None = None
     tls: Tls | None = None
-    transport: str = "mqtt"
+    transport: Transport = "mqtt"
     deadlines: Deadlines = Deadlines()
-    samples: str = "experiment"
+    samples: Samples = "experiment"
     schedule: Schedule | None = None
 
     def __post_init__(self) -> None:
-        require(self.samples in SAMPLES, "samples", self.samples, " or ".join(SAMPLES))
         check_names(park=self.park)
         check_distinct("factory", [entry.factory for entry in self.edges])
         check_distinct("name", [entry.name for entry in self.edges])
-        require(self.transport in TRANSPORTS, "transport", self.transport, " or ".join(TRANSPORTS))
         needs = self.transport == "mqtt" and self.broker is None
         require(not needs, "broker", None, "a host and a port, for transport = 'mqtt'")
 

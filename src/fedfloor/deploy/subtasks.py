@@ -195,16 +195,17 @@ def read_subtask(message: Message, engine: Engine, names: PartNames) -> tuple[Su
     return Subtask(node, start, message.round, tick, visits, heard, frozen, updates), mine
 
 
-def results_message(parts: Sequence[Blob], dtype: np.dtype[Any]) -> tuple[About, dict[str, NDArray[Any]]]:
-    """Return the result of :func:`fedfloor.engine.ranks.share` as a message: ``about``, and the sums as arrays."""
+def results_message(
+    parts: Sequence[Blob], subtask: Subtask, engine: Engine
+) -> tuple[About, dict[str, NDArray[Any]]]:  # fmt: skip
+    """Return the result of :func:`fedfloor.engine.ranks.share` as a message: ``about``, and the sums as arrays.
+
+    Sums have the type of the model, of masked integers, or of a codec's payloads.
+    """
+    dtype = subtask_aggregation(subtask, engine).wire or engine.network.flat.numpy().dtype
     words = [json.loads(bytes(part)) if isinstance(part, bytes) else None for part in parts]
     sums = {str(i): np.frombuffer(part, dtype) for i, part in enumerate(parts) if not isinstance(part, bytes)}
     return {"shown": words}, sums
-
-
-def sums_type(subtask: Subtask, engine: Engine) -> np.dtype[Any]:
-    """Return the dtype of a message's sums: that of the model, of masked integers, or of a codec's payloads."""
-    return subtask_aggregation(subtask, engine).wire or engine.network.flat.numpy().dtype
 
 
 def subtask_aggregation(subtask: Subtask, engine: Engine) -> Aggregation:
@@ -358,7 +359,10 @@ def branch_ends(
 ) -> list[MergedResult]:
     """Return the models of the branches, after comparing their weights with those computed at the cloud."""
     node, start = subtask.node, subtask.start
-    devices = {i: trained_devices(branch) for i, branch in zip(indices, branches, strict=True)}
+    devices = {
+        i: {receipt.device for receipt in branch.receipts if not receipt.lost}
+        for i, branch in zip(indices, branches, strict=True)
+    }
     aggregation = subtask_aggregation(subtask, engine)
     if isinstance(aggregation, SecureAggregation):
         check_sums(aggregation, blobs, {i for i, some in devices.items() if some})
@@ -392,11 +396,6 @@ def branch_ends(
     if next(arrays, None) is not None:
         raise RefusedError("shape", "it holds more arrays than its branches have.")
     return results
-
-
-def trained_devices(branch: NodeResult) -> set[int]:
-    """Return the devices whose visits in a branch were not lost."""
-    return {receipt.device for receipt in branch.receipts if not receipt.lost}
 
 
 def check_lengths(result: BranchResults, subtask: Subtask, known: Limit, engine: Engine) -> None:

@@ -122,7 +122,7 @@ class Worker:
         cut = network.parcel(message.scope)
         goal = objectives.objective(work.objective, work.settings)
         coded = message.scope == work.travels  # otherwise the whole model was sent
-        check_visit(message.arrays, network, travel.down(network, work) if coded else cut, goal)
+        check_visit(message.arrays, network, travel.down(network, work) if coded else cut, goal.travels)
         rest = about.get("rest", "")
         if rest and (self._held is None or cut.rest(self._held) != rest):
             return "lacks", {}, {}
@@ -211,7 +211,7 @@ class Worker:
         """Store a broadcast model, or a part of it, so that later visits need not include it."""
         network = self.engine.network
         cut = network.parcel(message.scope)
-        check_visit(message.arrays, network, cut, objectives.objective("plain", {}))
+        check_visit(message.arrays, network, cut)
         if self._held is not None or message.scope == "all":
             around = {"w": self._held if self._held is not None else network.flat}
             self._held = cut.unpack(message.arrays, around)["w"]
@@ -256,7 +256,7 @@ class Worker:
         packet = parcel.unpack(message.arrays)
         if packet or asked.shared:
             cut = network.parcel(keeping(self._own) if asked.shared else "all")
-            check_visit(message.arrays, network, cut, objectives.objective("plain", {}))
+            check_visit(message.arrays, network, cut)
             packet = cut.unpack(message.arrays, {"w": network.flat})
         answer = asked.answer(self.engine, self.device, packet, int(about["tick"]))
         if isinstance(answer, torch.Tensor):

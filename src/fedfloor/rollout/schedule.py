@@ -35,7 +35,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
-from typing import Any, BinaryIO
+from typing import Any
 
 from fedfloor import config
 from fedfloor.deploy import kept, machines, processes, settings
@@ -53,7 +53,6 @@ STALE_S = 60.0  # age of a file of devices' reports that is out of date; it is w
 RELEASED_S = 30.0  # wait for devices' reports on a release
 STEP_S = 0.2
 LATE_S = 3600.0  # longest delay of a run after the time of day in ``at``
-TAIL = 4096  # bytes read at once from the end of a log
 JUMP_S = 60.0  # difference to a monotonic clock that counts as a set clock; a time server makes smaller ones
 INTERRUPTED = 130
 
@@ -432,24 +431,13 @@ def append(path: Path, line: str) -> None:
     """
     try:
         with path.open("a+b") as file:
-            file.truncate(_whole(file))
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
             file.write(line.encode())
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
         raise disk_error(path, error) from error
-
-
-def _whole(file: BinaryIO) -> int:
-    """Return the number of bytes in a file's complete lines."""
-    at = file.seek(0, os.SEEK_END)
-    while at:
-        first = max(0, at - TAIL)
-        file.seek(first)
-        if (end := file.read(at - first).rfind(b"\n")) >= 0:
-            return first + end + 1
-        at = first
-    return 0
 
 
 def _why(due: Sequence[Line]) -> list[dict[str, Any]]:

@@ -288,11 +288,9 @@ class Serving:
             self._report("serving")
 
     def _drifted(self) -> list[str]:
-        return (
-            []
-            if self._watch is None or self._model is None
-            else self._watch.words(self._model.about.get("columns", ()))
-        )
+        if self._watch is None or self._model is None:
+            return []
+        return self._watch.words(self._model.about.get("columns", ()))
 
 
 def report(

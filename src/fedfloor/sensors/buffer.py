@@ -183,6 +183,6 @@ def held(path: Path) -> tuple[tuple[str, ...] | None, str | None]:
         newest = base.execute("SELECT max(time) FROM rows").fetchone()[0] if "rows" in tables else None
     if tables and about.get("format") != FORMAT:
         raise SettingError(f"{path}: a database with other content, left unchanged. Give another file with --into.")
-    return (
-        (tuple(json.loads(about["columns"])), about.get("position", newest and str(newest))) if tables else (None, None)
-    )
+    if not tables:
+        return None, None
+    return tuple(json.loads(about["columns"])), about.get("position", newest and str(newest))

@@ -134,22 +134,6 @@ def finite(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
-def holder(path: Path) -> int | None:
-    """Return the id of a process of this user that has a file open, such as a run's lock (Linux)."""
-    place = str(path.resolve())
-    for folder in Path("/proc").glob("[0-9]*"):
-        if holds(int(folder.name), place):
-            return int(folder.name)
-    return None
-
-
-def holds(pid: int, place: str) -> bool:
-    """Return whether a process has a file open, as far as this user may inspect it."""
-    with contextlib.suppress(OSError):
-        return any(os.readlink(link) == place for link in Path(f"/proc/{pid}/fd").iterdir())
-    return False
-
-
 class Served:
     """The files of the process that keeps a park's alarms, if the park has one.
 

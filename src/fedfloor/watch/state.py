@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor.checking import parsed
-from fedfloor.deploy.processes import Crew, ParkProcess, resident_mb
+from fedfloor.deploy.processes import LIST, Crew, ParkProcess, has_open, opener, resident_mb
 from fedfloor.errors import SettingError
 from fedfloor.names import count
 from fedfloor.plan.text import digest
 from fedfloor.report.ledger import read_plan
 from fedfloor.report.plan_svg import STYLE, svg
 from fedfloor.report.records import ExperimentRecord, ParkRecord, experiment, record
-from fedfloor.watch.files import Row, Served, Tail, Visits, WatchedLine, by_device, holder, holds, newest, short
+from fedfloor.watch.files import Row, Served, Tail, Visits, WatchedLine, by_device, newest, short
 
 MOST_ROUNDS = 600  # most rounds on a page; if there are more, every second round of the older half is dropped
 MOST_DEVICES = 200  # most listed entries
@@ -28,7 +28,6 @@ SLOW_S = 1.0  # interval between two checks of processes
 LOG_BYTES = 16_000  # bytes read from the end of a log
 FLUENT = ("cloud", "edge", "device")  # kinds of processes with short logs, which are shown
 BUSY = 0.05  # share of a core above which a process counts as active
-LIST = "live.json"
 
 
 class Watched:
@@ -361,8 +360,8 @@ class Watched:
 
     def _look_at_processes(self) -> None:
         lock = self.folder / ".lock"
-        if self._pid is None or not holds(self._pid, str(lock.resolve())):
-            self._pid = holder(lock) if lock.exists() else None
+        if self._pid is None or not has_open(self._pid, {str(lock.resolve())}):
+            self._pid = opener({str(lock.resolve())}) if lock.exists() else None
         try:
             crew = Crew.of(self.park)
             rows = [self._process(crew, process) for process in crew.members[:MOST_DEVICES]]
