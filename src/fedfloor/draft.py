@@ -31,7 +31,7 @@ from fedfloor.data.files.times import EPOCHS
 from fedfloor.data.files.tree import files_in, named, tables
 from fedfloor.data.guess import FEW
 from fedfloor.data.proposals import findings
-from fedfloor.data.reading import skipped
+from fedfloor.data.reading import ignoring, skipped
 from fedfloor.data.series import OneClassError
 from fedfloor.data.sources import SOURCES
 from fedfloor.data.split import ShortRecordingsError, SmallDevicesError
@@ -229,7 +229,7 @@ def _with_candidates(lack: NoColumnError, data: Mapping[str, Any]) -> NoColumnEr
     known = {*lack.names, *data.get("columns", {})}
     unlabelled = lack.role == "device" and "label" not in known and task == CLASSIFICATION
     unlabelled = unlabelled and not data.get("remaining")
-    labels = guess.candidates(lack.path, data, "label") if unlabelled else ()
+    labels = guess.candidates(lack.path, data, "label") if unlabelled else None
     return NoColumnError(
         lack.path, lack.name, lack.role, lack.names, candidates=able, labels=labels, ahead=bool(task.ahead)
     )
@@ -588,13 +588,10 @@ def _suspects(data: Mapping[str, Any], dataset: Dataset, *, free: bool) -> tuple
     free = free and not columns.get("values") and len(doubtful) < len(dataset.inputs.columns)
     before = columns.get("ignore", [])
     if left and free:
-        kept = json.dumps(before, ensure_ascii=False)
-        sentences.append(f"left out: {', '.join(map(repr, left))}; to keep them: --set 'data.columns.ignore={kept}'")
+        sentences.append(f"left out: {', '.join(map(repr, left))}; to keep them: {ignoring(*before)}")
         doubtful = {name: finding for name, finding in doubtful.items() if name not in left}
     if doubtful:
-        how = f"--set 'data.columns.ignore={json.dumps([*before, *doubtful], ensure_ascii=False)}'"
-        if columns.get("values"):
-            how = "out of data.columns.values"
+        how = "out of data.columns.values" if columns.get("values") else ignoring(*before, *doubtful)
         sentences.append(f"proposed: leave {'them' if len(doubtful) > 1 else 'it'} out, {how}")
     return sentences, left if free else []
 
@@ -741,16 +738,12 @@ def rows(park: Park) -> list[dict[str, Any]]:
         order = np.argsort(-counts, kind="stable")
         excerpt = ", ".join(f"{park.dataset.classes[c]} {counts[c]:,}" for c in order[:6] if counts[c])
         factories.append({
-            "factory": _factory(park, factory), "devices": len(members),
+            "factory": park.display_names.own("factory", factory) or (str(factory) if park.factories > 1 else None),
+            "devices": len(members),
             "samples": int(sizes.sum()), "smallest": int(sizes.min()), "largest": int(sizes.max()),
             "classes" if park.dataset.target is None else "ranges": excerpt + (", …" if (counts > 0).sum() > 6 else ""),
         })  # fmt: skip
     return factories
-
-
-def _factory(park: Park, number: int) -> str | None:
-    """Return a factory's name or number; None for a single factory without a name."""
-    return park.display_names.own("factory", number) or (None if park.factories == 1 else str(number))
 
 
 def check_free(out: Path, *, force: bool) -> None:

@@ -287,7 +287,7 @@ def test_recordings_of_a_device_follow_their_times(tmp_path: Path) -> None:
         return dict(table.write(writer, sheets, device, None, label, Reading()))
 
     entry = cache.remember("test of two files", paths, both)
-    data = table.of_entry("both", entry.arrays, entry.facts, Reading(), 0)
+    data = table.of_entry("both", entry, Reading(), 0)
     assert data.time is not None
     assert data.owner is not None
     mine = data.time[data.owner == 1]

@@ -19,7 +19,7 @@ from fedfloor.data.files.layout import MISSING, are_names, looks_like_time, numb
 from fedfloor.data.files.rows import place
 from fedfloor.data.files.sheet import Excerpt, check_header, head
 from fedfloor.data.files.times import READ, moment
-from fedfloor.data.reading import Columns
+from fedfloor.data.reading import Columns, ignoring
 from fedfloor.errors import SettingError
 
 # names of columns that hold the label of failures and faults
@@ -357,13 +357,13 @@ def _check_times(table: str, texts: Mapping[str, Sequence[str]], form: str | Non
         if odd and (shaped or word_of(name) in CALLED["time"]):
             raise SettingError(
                 f"{table}, column '{name}': '{odd[0]}' looks like a date or time, but cannot be read. {READ} "
-                f"Or leave the column out: --set 'data.columns.ignore=[\"{name}\"]'."
+                f"Or leave the column out: {ignoring(name)}."
             )
     dates = [name for name, cells in texts.items() if _is_time(cells, form, numbers=False)]
     if dates and not has_time:
         raise SettingError(
             f"{table}: columns {', '.join(map(repr, dates))} hold dates. Choose the time: --set "
-            f"data.columns.time={dates[0]}. Or leave them out: --set 'data.columns.ignore={json.dumps(dates)}'."
+            f"data.columns.time={dates[0]}. Or leave them out: {ignoring(*dates)}."
         )
 
 
@@ -380,8 +380,8 @@ def _check_numbers(table: str, name: str, cells: Sequence[str], decimal: str) ->
     hint = f"{marks}." if not unit else f"Write the numbers without '{unit}'."
     raise SettingError(
         f"{table}, column '{name}': '{odd}' looks like a number, but cannot be read as one. {hint} Or leave the column "
-        f"out: --set 'data.columns.ignore={json.dumps([name], ensure_ascii=False)}'; if its texts are classes: --set "
-        f"'data.columns.categories.{json.dumps(name, ensure_ascii=False)}=\"one-hot\"'."
+        f"out: {ignoring(name)}; if its texts are classes: --set 'data.columns.categories."
+        f'{json.dumps(name, ensure_ascii=False)}="one-hot"\'.'
     )
 
 
@@ -438,8 +438,8 @@ def is_called_time(name: str) -> bool:
     return any(word_of(part) in CALLED["time"] for part in parts_of(name))
 
 
-def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:
-    """Return descriptions of columns with few values that may be the device or the label, the most likely first.
+def candidates(path: Path, given: Mapping[str, Any], role: str) -> dict[str, str]:
+    """Return columns with few values that may be the device or the label, with descriptions, the most likely first.
 
     Texts come before numbers, and names with a word of the role's common names before others. The rows of a device are
     adjacent, or the column has texts, none of them a state such as ``normal``. A label is no date, and no candidate has
@@ -462,17 +462,16 @@ def candidates(path: Path, given: Mapping[str, Any], role: str) -> list[str]:
             continue
         last = role == "label" and i == len(table.names) - 1
         if role == "label" and (last or i == 0) and _is_measure(cells):
-            words = f"'{name}' (the {'last' if last else 'first'} column, numbers)"
-            ranked.append((not last, True, True, i if last else len(table.names), words))
+            words = f"the {'last' if last else 'first'} column, numbers"
+            ranked.append((not last, True, True, i if last else len(table.names), name, words))
         if not 2 <= many <= most or not (text or whole):
             continue
         changes = sum(a != b for a, b in pairwise(cells))
         if role == "label" or text or changes < 2 * many:
             called = {*CALLED[role], *(ANSWERS if role == "label" else MACHINES)} & {*word_of(name).split("_")}
-            words = f"'{name}' ({many} {'texts' if text else 'numbers'})"
-            ranked.append((not last, not text, not called, i, words))
-    flags = _flags(table) if role == "label" else []
-    return [*flags, *(words for *_, words in sorted(ranked)[:CANDIDATES])]
+            ranked.append((not last, not text, not called, i, name, f"{many} {'texts' if text else 'numbers'}"))
+    flags = _flags(table) if role == "label" else {}
+    return flags | {name: words for *_, name, words in sorted(ranked)[:CANDIDATES]}
 
 
 def _is_measure(cells: Sequence[str]) -> bool:
@@ -483,12 +482,12 @@ def _is_measure(cells: Sequence[str]) -> bool:
     return not (np.diff([float(cell) for cell in known]) > 0).all()
 
 
-def _flags(table: Excerpt) -> list[str]:
-    """Return descriptions of fault flags: joined adjacent columns, at most one of which is 1 in a row.
+def _flags(table: Excerpt) -> dict[str, str]:
+    """Return fault flags, with descriptions: joined adjacent columns, at most one of which is 1 in a row.
 
     >>> rows = [["3", "1", "0", "0"], ["4", "0", "0", "0"], ["5", "0", "1", "0"], ["6", "0", "0", "1"]]
     >>> _flags(Excerpt(["x", "bent", "cut", "bump"], rows))
-    ["'bent + cut + bump' (3 flags)"]
+    {'bent + cut + bump': '3 flags'}
     """
     marked = [name if {*table.cells(name)} == {"0", "1"} else "" for name in table.names]
     runs = [list(run) for is_flag, run in groupby(marked, bool) if is_flag]
@@ -496,7 +495,7 @@ def _flags(table: Excerpt) -> list[str]:
         run for run in runs if len(run) >= FLAGS
         and all(row.count("1") <= 1 for row in zip(*map(table.cells, run), strict=True))
     ]  # fmt: skip
-    return [f"'{JOIN.join(run)}' ({len(run)} flags)" for run in reversed(single)]
+    return {JOIN.join(run): f"{len(run)} flags" for run in reversed(single)}
 
 
 def is_text(cells: Sequence[str], decimal: str) -> bool:
@@ -540,7 +539,7 @@ def doubtful(sensors: Sequence[str]) -> list[str]:
             if word_of(name) in called:
                 sentences.append(
                     f"'{name}' is read as a sensor. If it is the {role}: --set data.columns.{role}={name}; or leave it "
-                    f"out: --set 'data.columns.ignore=[\"{name}\"]'"
+                    f"out: {ignoring(name)}"
                 )
     return sentences
 
@@ -557,8 +556,8 @@ def words(guessed: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
         order = f'--set \'data.columns.categories.{json.dumps(name, ensure_ascii=False)}=["low", "high"]\''
         each = f"a sensor for each (one-hot); in an order: {order}"
         each = each if how == "one-hot" else f"0 for '{how[0]}', 1 for '{how[-1]}'"
-        out = json.dumps([*columns.get("ignore", ()), name], ensure_ascii=False)
-        sentences.append(f"'{name}' holds a few texts: {each}. Or leave it out: --set 'data.columns.ignore={out}'")
+        out = ignoring(*columns.get("ignore", ()), name)
+        sentences.append(f"'{name}' holds a few texts: {each}. Or leave it out: {out}")
     new = [name for name in columns.get("ignore", ()) if name not in before.get("ignore", ())]
     sentences += [
         f"'{name}' {'counts the rows' if INDEX.fullmatch(name) else 'holds no numbers'} and is ignored" for name in new

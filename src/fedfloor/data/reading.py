@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
@@ -352,6 +353,11 @@ class Reading:
 def dealt(setting: str, partition: str = SKEWED) -> str:
     """Return the options that deal samples to made-up devices."""
     return f"--set {setting} --set park.devices=10 --set 'data.partition={{{partition}}}'"
+
+
+def ignoring(*names: str) -> str:
+    """Return the option that leaves columns out."""
+    return f"--set 'data.columns.ignore={json.dumps(names, ensure_ascii=False)}'"
 
 
 def skipped(rows: int | Sequence[int] | None) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from typing import Literal
 
 from fedfloor.data.files import unreadable
 from fedfloor.data.files.columnar import PARQUET, parquet_names, parquet_rows
+from fedfloor.data.files.layout import MISSING
 from fedfloor.data.files.rows import delimiter_of
 from fedfloor.errors import SettingError, nearest, require
 from fedfloor.sensors.events import POLL_S, Event, Signal, Update, seconds
@@ -23,7 +24,6 @@ log = logging.getLogger(__name__)
 
 BLOCK = 1 << 20  # bytes of CSV read at a time
 LONGEST = 1 << 16  # bytes of a line
-MISSING = ("", "na", "n/a", "nan", "null", "none", "-", "?")
 
 
 @dataclass(frozen=True)

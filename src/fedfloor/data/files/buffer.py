@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fedfloor.data.cache import Writer
+from fedfloor.data.cache import CacheEntry, Writer
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.encode import labelled, normal_label
 from fedfloor.data.files.sheet import Sheet
@@ -148,7 +148,7 @@ def load(path: Path, reading: Reading, seed: int, newest: int | None = None) -> 
         label = _normal_without_label(label or [], reading)
     writer = _Arrays()
     facts = write(writer, sheets, None, None, label, reading)
-    return of_entry(recorded.name, writer.arrays(), facts, reading, seed)
+    return of_entry(recorded.name, CacheEntry(writer.arrays(), facts), reading, seed)
 
 
 def newest(path: Path, reading: Reading, seed: int, samples: int) -> Dataset:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.files import unreadable
-from fedfloor.data.files.layout import LARGEST, TableLayout
+from fedfloor.data.files.layout import LARGEST, MISSING, TableLayout
 from fedfloor.data.files.rows import delimiter_of, place, unpacked_bytes
 from fedfloor.data.files.times import ISO, NUMBERS, Form
 from fedfloor.errors import SettingError
@@ -27,9 +27,7 @@ PIECE = 1 << 22  # bytes of a batch of CSV
 ROWS = 1 << 16  # rows of a batch of Parquet
 TEXTS = 1 << 11  # rows converted to texts at once: usually only the first rows are needed
 LONGEST = 1 << 20  # bytes of a header
-NULLS = [
-    "", "NA", "na", "N/A", "n/a", "NaN", "nan", "NAN", "NULL", "null", "Null", "NONE", "none", "None", "-", "?",
-]  # fmt: skip
+NULLS = ["NaN", *{form(word) for word in MISSING for form in (str, str.upper, str.capitalize)}]  # in usual capitals
 FAILURES = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
 Floats = NDArray[np.float64]
@@ -44,17 +42,16 @@ class ColumnBatch:
     """A batch of a table's rows.
 
     Args:
+        lines: int64 [n], the number of each row.
         x: float64 [n, C], NaN where a value is missing.
         text: the texts by role, without surrounding blanks; empty where a cell is empty.
         time: the times as texts without surrounding blanks; of a typed column format and values [n, 1]; or None.
     """
 
+    lines: NDArray[np.int64]
     x: Floats
     text: Mapping[str, list[str]]
     time: tuple[Form, Floats] | list[str] | None
-
-    def __len__(self) -> int:
-        return len(self.x)
 
 
 def is_parquet(path: Path) -> bool:
@@ -90,9 +87,10 @@ def csv_batches(layout: TableLayout, *, header: bool) -> Iterator[ColumnBatch]:
             )  # fmt: skip
             rows = 0
             for batch in reader:
-                rows += batch.num_rows
                 if batch.num_rows:
-                    yield _of_csv({int(name): batch.column(name) for name in kinds}, layout)
+                    lines = np.arange(batch.num_rows) + rows + 1 + header
+                    yield _of_csv(lines, {int(name): batch.column(name) for name in kinds}, layout)
+                rows += batch.num_rows
     except FAILURES as error:
         raise UnfitError(str(error)) from error
     finally:
@@ -139,15 +137,15 @@ class _Body:
         self.closed = True
 
 
-def _of_csv(columns: Mapping[int, Any], layout: TableLayout) -> ColumnBatch:
-    x = np.empty((len(next(iter(columns.values()))), len(layout.values)))
+def _of_csv(lines: NDArray[np.int64], columns: Mapping[int, Any], layout: TableLayout) -> ColumnBatch:
+    x = np.empty((len(lines), len(layout.values)))
     for place_, number in enumerate(layout.values):
         values = columns[number].to_numpy(zero_copy_only=False)
         if (np.abs(values) > LARGEST).any() or int(np.isnan(values).sum()) != columns[number].null_count:
             raise UnfitError("numbers that are not finite")
         x[:, place_] = values
     text = {role: _words(columns[number]) for role, number in layout.text.items()}
-    return ColumnBatch(x, text, None if layout.time is None else _stripped(columns[layout.time]))
+    return ColumnBatch(lines, x, text, None if layout.time is None else _stripped(columns[layout.time]))
 
 
 def _stripped(column: Any) -> list[str]:
@@ -238,7 +236,7 @@ def _of_parquet(batch: Any, layout: TableLayout, before: int) -> ColumnBatch:
             row = next(i for i, cell in enumerate(column) if not cell.is_valid)
             raise SettingError(f"{place(path, before + row + 1, name)}: no time. Every row needs a time.")
         time = _moments(column, worded="%" in (layout.reading.time_format or ""))
-    return ColumnBatch(x, text, time)
+    return ColumnBatch(np.arange(batch.num_rows) + before + 1, x, text, time)
 
 
 def _numbers(column: Any, where: str) -> Floats:
@@ -246,18 +244,23 @@ def _numbers(column: Any, where: str) -> Floats:
     import pyarrow as pa
 
     column = _plain(column)
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
     kind = column.type
-    known = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    if known or pa.types.is_null(kind):
+    if _is_numeric(kind) or pa.types.is_null(kind):
         return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
-    if pa.types.is_boolean(kind):
-        return np.asarray(column.cast(pa.int8()).cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
     dates = pa.types.is_temporal(kind)
     name = where.split("'")[1]
     hint = f"If this is the time: --set data.columns.time={name}. Otherwise leave it out" if dates else "Leave it out"
     raise SettingError(
         f'{where}: holds {kind} and no numbers. {hint}: [data] columns = {{ ignore = ["{name}"] }}; or write numbers.'
     )
+
+
+def _is_numeric(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def _plain(column: Any) -> Any:
@@ -276,8 +279,7 @@ def _moments(column: Any, *, worded: bool) -> tuple[Form, Floats] | list[str]:
         if kind.unit == "ns":  # reduced to microseconds, as for dates in texts
             return ISO[kind.tz is not None], (count // 1000 / 1e6)[:, None]
         return ISO[kind.tz is not None], (count / {"s": 1.0, "ms": 1e3, "us": 1e6}[kind.unit])[:, None]
-    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    if numbers and not worded:
+    if _is_numeric(kind) and not worded:
         values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         if np.isfinite(values).all():
             return NUMBERS, values[:, None]

@@ -168,9 +168,7 @@ def _load_tables(root: Path, files: Sequence[DataFile], reading: Reading, seed: 
     reading.only((*MEANT, "layout", "device", "factory", "file_name"), "tables")
     paths, recipe = [file.path for file in files], f"{RECIPE} {reading.recipe()}"
     entry = remember(recipe, paths, lambda writer: _parse_tables(files, reading, writer, own=own), root)
-    return of_entry(
-        root.name or root.resolve().name, entry.arrays, entry.facts, reading, seed, apart=entry.facts["apart"]
-    )
+    return of_entry(root.name or root.resolve().name, entry, reading, seed, apart=entry.facts["apart"])
 
 
 def _parse_tables(files: Sequence[DataFile], reading: Reading, writer: Writer, *, own: bool) -> Mapping[str, Any]:

@@ -254,14 +254,14 @@ class NoColumnError(SettingError):
         role: the use of the column: a role, ``values``, ``ignore`` or ``categories``; "" if a model needs it.
         names: the names of the table's columns.
         delimiter: the delimiter of the training's tables, in predictions.
-        candidates: descriptions of columns that may have the role.
-        labels: descriptions of columns that may be the label, if both the device and the label are missing.
+        candidates: the columns that may have the role, with descriptions.
+        labels: the columns that may be the label, with descriptions, if both the device and the label are missing.
         ahead: whether the task is a forecast, so that devices need parts of a series.
     """
 
     def __init__(
         self, path: Path, name: str, role: str, names: Sequence[str], delimiter: str | None = None,
-        candidates: Sequence[str] = (), labels: Sequence[str] = (), ahead: bool = False,
+        candidates: Mapping[str, str] | None = None, labels: Mapping[str, str] | None = None, ahead: bool = False,
     ) -> None:  # fmt: skip
         self.path, self.name, self.role, self.names = path, name, role, names
         same = [other for other in names if other.casefold() == name.casefold()]
@@ -269,8 +269,7 @@ class NoColumnError(SettingError):
         near = f" Did you mean '{same[0]}'?" if same else near
         advice = f"If it has another name: --set data.columns.{role}=NAME." if role else "The model needs it."
         if candidates:
-            first = candidates[0].partition("' (")[0][1:]
-            advice = f"It may be {' or '.join(candidates)}: --set 'data.columns.{role}={first}'. {advice}"
+            advice = f"It may be {_either(candidates, role)}. {advice}"
         if not role and delimiter is not None:
             advice += f" The tables of the training have the delimiter '{delimiter}'."
         if role == "label":
@@ -288,8 +287,7 @@ class NoColumnError(SettingError):
                 f"the rows to made-up ones: {dealt('data.columns.device=', blocks if ahead else SKEWED)} ({how})."
             )
             if labels:
-                first = labels[0].partition("' (")[0][1:]
-                advice += f" No label either; candidates: {' or '.join(labels)}: --set 'data.columns.label={first}'."
+                advice += f" No label either; candidates: {_either(labels, 'label')}."
         if role in ("values", "ignore", "categories"):
             advice = f"Correct [data] columns.{role}." if are_names(names) else ""
         more = f", … ({len(names) - LISTED} more)" if len(names) > LISTED else ""
@@ -297,6 +295,12 @@ class NoColumnError(SettingError):
             f"{place(path, 1)} (the header): no column '{name}'.{near} Available: {', '.join(names[:LISTED])}{more}."
             f"{advice and ' '}{advice}{_no_header(names)}"
         )
+
+
+def _either(candidates: Mapping[str, str], role: str) -> str:
+    """Return the columns that may have a role, and the option that chooses the first one."""
+    names = " or ".join(f"'{name}' ({words})" for name, words in candidates.items())
+    return f"{names}: --set 'data.columns.{role}={next(iter(candidates))}'"
 
 
 class UnlabelledError(SettingError):

@@ -165,7 +165,7 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
     """
     recipe = f"{RECIPE} {reading.recipe()}"
     entry = remember(recipe, [path], lambda writer: _parse(path, reading, writer))
-    x, facts = entry.arrays["x"], entry.facts
+    x = entry.arrays["x"]
     image, ready = x.dtype == np.uint8, x.ndim == 3
     kind = IMAGES if image else WINDOWS if ready else ROWS
     reading.only(kind, f"{path.name}, whose x are {'images' if image else 'windows' if ready else 'rows'}")
@@ -178,9 +178,9 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
                 "2, 1).",
                 path.name, count(x.shape[1], "sensor"), count(x.shape[2], "time"),
             )  # fmt: skip
-        inputs = Inputs("table", tuple(facts["columns"]), length, length, reading.missing, COLUMNS.roles())
+        inputs = Inputs("table", tuple(entry.facts["columns"]), length, length, reading.missing, COLUMNS.roles())
     return of_entry(
-        path.name, entry.arrays, facts, replace(reading, columns=COLUMNS), seed, inputs,
+        path.name, entry, replace(reading, columns=COLUMNS), seed, inputs,
         noun="samples", ordered=not image and not ready and reading.window is not None,
     )  # fmt: skip
 

@@ -114,16 +114,8 @@ def load(root: Path, files: Sequence[DataFile], reading: Reading, seed: int) -> 
         )
     paths, recipe = [file.path for file in files], f"{RECIPE} {reading.recipe()}"
     entry = remember(recipe, paths, lambda writer: _parse(files, reading, writer), root)
-    return of_entry(
-        root.name or root.resolve().name,
-        entry.arrays,
-        entry.facts,
-        reading,
-        seed,
-        Inputs("image", scaled=reading.size is not None),
-        noun="pictures",
-        ordered=False,
-    )
+    inputs = Inputs("image", scaled=reading.size is not None)
+    return of_entry(root.name or root.resolve().name, entry, reading, seed, inputs, noun="pictures", ordered=False)
 
 
 def _parse(files: Sequence[DataFile], reading: Reading, writer: Writer) -> Mapping[str, Any]:

@@ -123,9 +123,8 @@ def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: boo
     layout_of = partial(TableLayout.of, path, reading=reading, required=required, lenient=lenient)
     if columnar.is_parquet(path):
         layout = layout_of(columnar.parquet_names(path))
-        if layout.joined:
-            return _by_rows(layout, columnar.parquet_rows(path))
-        return _collected(layout, columnar.parquet_batches(layout), first=1)
+        by_rows = _by_rows(layout, columnar.parquet_rows(path))
+        return _Gathered(layout, by_rows if layout.joined else columnar.parquet_batches(layout)).sheet()
     with _rows(path, reading.dialect() | {"decimal": reading.decimal}) as rows:
         line, first = next(rows, (1, []))
         named = lenient and {*reading.columns.values} <= {*map(str.strip, first)}
@@ -136,27 +135,24 @@ def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: boo
         plain = not is_workbook(path) and reading.encoding is None and reading.thousands is None
         if plain and not layout.joined and not reading.skip and line == 1 and path.stat().st_size >= columnar.QUICK:
             try:
-                return _collected(layout, columnar.csv_batches(layout, header=named), first=1 + named)
-            except columnar.UnfitError:
+                return _Gathered(layout, columnar.csv_batches(layout, header=named)).sheet()
+            except (columnar.UnfitError, SettingError):
                 pass  # reading by rows locates the mistake, if any
-        return _by_rows(layout, rows if named or not first else chain([(line, first)], rows))
+        return _Gathered(layout, _by_rows(layout, rows if named or not first else chain([(line, first)], rows))).sheet()
 
 
-def _by_rows(layout: TableLayout, rows: Iterator[Row]) -> Sheet:
-    """Return a table read row by row."""
-    gathered = _Gathered(layout)
+def _by_rows(layout: TableLayout, rows: Iterator[Row]) -> Iterator[columnar.ColumnBatch]:
+    """Yield the rows of a table in batches, read row by row."""
     for block in in_blocks(rows):
         layout.check_widths(block)
         if layout.joined:
             block = [(line, [*cells, *(each.cell(cells) for each in layout.joined)]) for line, cells in block]
         lines = np.array([line for line, _ in block], np.int64)
         texts = {column: [cells[column].strip() for _, cells in block] for column in layout.texts}
-        time = None if layout.time is None else layout.moments(lines, texts[layout.time], gathered.form)
         words = {role: texts[column] for role, column in layout.text.items()}
-        for role in words:
-            layout.check_words(lines, words[role], role)
-        gathered.add(lines, layout.numbers(block), words, time)
-    return gathered.sheet()
+        yield columnar.ColumnBatch(
+            lines, layout.numbers(block), words, None if layout.time is None else texts[layout.time]
+        )
 
 
 @dataclass(frozen=True)
@@ -239,45 +235,33 @@ def _rows(path: Path, given: Mapping[str, Any]) -> AbstractContextManager[Iterat
     return opened(path, given.get("encoding"), decimal, given.get("delimiter"), skip)
 
 
-def _collected(layout: TableLayout, batches: Iterable[columnar.ColumnBatch], first: int) -> Sheet:
-    """Return a table read by columns, with rows numbered from ``first``."""
-    gathered = _Gathered(layout)
-    for batch in batches:
-        lines = np.arange(first, first + len(batch), dtype=np.int64)
-        first += len(batch)
-        time = batch.time
-        if isinstance(time, list):
-            time = layout.moments(lines, time, gathered.form)
-        for role in layout.text:
-            layout.check_words(lines, batch.text[role], role)
-        gathered.add(lines, batch.x, batch.text, time)
-    return gathered.sheet()
-
-
 class _Gathered:
-    """The part of a table read so far."""
+    """A table read in batches."""
 
-    def __init__(self, layout: TableLayout) -> None:
+    def __init__(self, layout: TableLayout, batches: Iterable[columnar.ColumnBatch]) -> None:
         self.layout = layout
         self._same: dict[str, str] = {}  # one object for equal texts: names recur in every row
         self._low, self._high = np.array(np.inf), np.array(-np.inf)
         self._x, self._lines, self._times = _Pile(), _Pile(), _Pile()
         self._text: dict[str, list[str]] = {role: [] for role in layout.text}
-        self.form: Form | None = None
+        self._form: Form | None = None
+        for batch in batches:
+            self._add(batch)
 
-    def add(
-        self, lines: NDArray[np.int64], x: NDArray[np.float64], text: Mapping[str, list[str]],
-        time: tuple[Form, NDArray[np.float64]] | None,
-    ) -> None:  # fmt: skip
-        self._lines.add(lines)
+    def _add(self, batch: columnar.ColumnBatch) -> None:
+        time, x = batch.time, batch.x
+        if isinstance(time, list):
+            time = self.layout.moments(batch.lines, time, self._form)
+        if time is not None:
+            self._form = time[0]
+            self._times.add(time[1])
+        self._lines.add(batch.lines)
         self._low, self._high = np.fmin(self._low, np.fmin.reduce(x)), np.fmax(self._high, np.fmax.reduce(x))
         self._x.add(x.astype(np.float32))
         same = self._same
-        for role, words in text.items():
+        for role, words in batch.text.items():
+            self.layout.check_words(batch.lines, words, role)
             self._text[role] += words if role == "id" else [same.setdefault(word, word) for word in words]
-        if time is not None:
-            self.form = time[0]
-            self._times.add(time[1])
 
     def sheet(self) -> Sheet:
         path, layout = self.layout.path, self.layout
@@ -293,7 +277,7 @@ class _Gathered:
                 "from this column to keep its variation.",
                 path.name, layout.names[i], float(low[i]), float(high[i]), step[i],
             )  # fmt: skip
-        clock = None if self.form is None else TimeColumn(self.form, self._times.whole())
+        clock = None if self._form is None else TimeColumn(self._form, self._times.whole())
         return Sheet(path, layout.names, self._x.whole(), self._lines.whole(), self._text, None, clock=clock)
 
     def _warn_delimiters(self) -> None:

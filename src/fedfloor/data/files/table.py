@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data.cache import Writer, remember
+from fedfloor.data.cache import CacheEntry, Writer, remember
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Owned, Values
 from fedfloor.data.files import expanded
 from fedfloor.data.files.encode import (
@@ -268,14 +268,14 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
             )
         paths.append(test)
     entry = remember(f"{RECIPE} {reading.recipe()}", paths, lambda writer: _parse(paths, reading, writer))
-    return of_entry(path.name, entry.arrays, entry.facts, reading, seed)
+    return of_entry(path.name, entry, reading, seed)
 
 
 def of_entry(
-    name: str, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any], reading: Reading, seed: int,
-    inputs: Inputs | None = None, **more: Any,
-) -> Dataset:  # fmt: skip
+    name: str, entry: CacheEntry, reading: Reading, seed: int, inputs: Inputs | None = None, **more: Any
+) -> Dataset:
     """Return a data set made from the output of :func:`write`."""
+    arrays, facts = entry.arrays, entry.facts
     rows = Rows(
         arrays["x"], arrays["y"], arrays["segment"], arrays.get("owner"), arrays.get("part"),
         arrays.get("time"), arrays.get("line"), arrays["file"], tuple(facts["files"]), run=arrays.get("run"),
