@@ -319,7 +319,7 @@ def _agent(folder: Path) -> device.Agent:
 
 def _say(agent: device.Agent, edge: str, number: int, size: int = 10) -> None:
     said = Message("visit", edge, session=1, number=number, about={"to": 7, "filling": "x" * size})
-    agent.receive(mqtt.inbox_topic("trial", edge, "d0"), encode(said))
+    agent.receive(mqtt.topic("trial", "in", edge, "d0"), encode(said))
 
 
 def _queue(folder: Path) -> str:
@@ -792,11 +792,13 @@ class Said:
         self.asked = self.channel._open["1-1"] = OpenRequest("d1", b"", 1 << 20)
 
     def status(self, name: str, message: Message | bytes) -> None:
-        self.channel.receive(mqtt.status_topic("p", name), message if isinstance(message, bytes) else encode(message))
+        self.channel.receive(
+            mqtt.topic("p", "status", name), message if isinstance(message, bytes) else encode(message)
+        )
 
     def out(self, name: str, message: Message | bytes) -> None:
         self.channel.receive(
-            mqtt.outbox_topic("p", name, "e0"), message if isinstance(message, bytes) else encode(message)
+            mqtt.topic("p", "out", name, "e0"), message if isinstance(message, bytes) else encode(message)
         )
 
 

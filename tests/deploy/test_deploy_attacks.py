@@ -150,8 +150,8 @@ def test_a_thief_who_sends_rubbish_in_a_devices_name_harms_that_device_only(
             with caller(park, park.out / "devices" / name) as thief:
                 for seed in range(1, 1 << 30):
                     for of in (name, "d0"):  # what he says as d0 the broker keeps to itself
-                        thief.publish(mqtt.outbox_topic("trial", of, edge), rubbish(seed, name))
-                        thief.publish(mqtt.status_topic("trial", of), rubbish(seed, name))
+                        thief.publish(mqtt.topic("trial", "out", of, edge), rubbish(seed, name))
+                        thief.publish(mqtt.topic("trial", "status", of), rubbish(seed, name))
                     if over.wait(0.05):
                         return
 

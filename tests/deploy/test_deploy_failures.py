@@ -338,7 +338,7 @@ def test_the_length_of_features_is_that_of_more_than_half_of_an_edges_devices_or
 def test_the_second_answer_to_a_request_that_was_said_twice_is_no_attack(tmp_path: Path) -> None:
     what = experiment(tmp_path, "fedavg", rounds=2)
     simulated(what, tmp_path / "simulated")
-    topic = mqtt.status_topic("trial", f"d{WHO}")
+    topic = mqtt.topic("trial", "status", f"d{WHO}")
     with live(tmp_path, what) as park:
         work = park.agents[WHO].worker()
         usual, asked = work.reply, []

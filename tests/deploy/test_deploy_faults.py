@@ -53,7 +53,7 @@ def failing(park: Live, answer: Callable[[Any], Any]) -> None:
         if (message.kind, message.round) != ("visit", WHEN):
             usual(edge, payload)
         elif (said := answer(message)) is not None:
-            park.broker.deliver(mqtt.outbox_topic("trial", agent.settings.name, edge), said, False)
+            park.broker.deliver(mqtt.topic("trial", "out", agent.settings.name, edge), said, False)
 
     agent.serve = attend  # type: ignore[method-assign]
 
@@ -129,7 +129,7 @@ def test_replayed_reordered_and_foreign_updates_harm_nobody(tmp_path: Path) -> N
                 park.broker.deliver(topic, payload, False)
             stolen = next(payload for topic, payload in park.broker.said if f"/out/d{WHO}/" in topic)
             for m in park.edges:
-                park.broker.deliver(mqtt.outbox_topic("trial", "d0", f"e{m}"), stolen, False)
+                park.broker.deliver(mqtt.topic("trial", "out", "d0", f"e{m}"), stolen, False)
 
         got = park.run(report=again)
         counts = [park.edges[m].channel.filter.counts() for m in sorted(park.edges)]
@@ -172,7 +172,7 @@ def test_a_device_of_another_release_or_number_is_not_visited(
         until(lambda: all(WHO not in edge.channel.connected for edge in park.edges.values()))
         told = {"device": WHO, "version": __version__} | about
         hello = encode(Message("hello", f"d{WHO}", session=agent._session + 1, number=1, about=told))
-        park.broker.deliver(mqtt.status_topic("trial", f"d{WHO}"), hello, True)
+        park.broker.deliver(mqtt.topic("trial", "status", f"d{WHO}"), hello, True)
         got = park.run()
         counts = [edge.channel.filter.counts() for edge in park.edges.values()]
     assert counts == [{f"d{WHO}": {reason: 1}}] * 2

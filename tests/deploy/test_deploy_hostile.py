@@ -27,7 +27,7 @@ from fedfloor.deploy.channel import BURST, CHUNK, RATE_HZ, REPEATS, DeviceChanne
 from fedfloor.deploy.checks import MessageFilter
 from fedfloor.deploy.device import Agent, foreign_requests
 from fedfloor.deploy.message import SHORT_HEADER, STATUS_BYTES, Message, decode, encode
-from fedfloor.deploy.mqtt import MqttConnection
+from fedfloor.deploy.mqtt import MqttConnection, topic
 from fedfloor.deploy.processes import LIST
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, Deadlines, Named
 from fedfloor.deploy.worker import NEWEST, most_batches
@@ -39,7 +39,6 @@ from fedfloor.methods.fedgs import FedGS
 from fedfloor.methods.hfedms import HFedMS
 from fedfloor.plan.nodes import Work
 from fedfloor.ranges import RefusedError
-from fedfloor.rollout.statement import topic
 from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park
 from live_park import NOWHERE, Broker, InMemory, Live, device_settings, experiment
@@ -182,14 +181,14 @@ def test_requests_that_wait_are_bounded_by_bytes_and_looked_at_before(
     def sent(number: int, to: int) -> None:
         about = {"to": to, "filling": "x" * 40_000}
         payload = encode(Message("census", "e0", session=1, number=number, about=about))
-        agent.receive(mqtt.inbox_topic("trial", "e0", "d0"), payload)
+        agent.receive(mqtt.topic("trial", "in", "e0", "d0"), payload)
 
     for number in range(1, 6):
         sent(number, to=7)
     assert agent._requests.qsize() == 2
     assert agent.filter.refused["e0", "busy"] == 3
     sent(9, to=6)
-    agent.receive(mqtt.inbox_topic("trial", "e0", "d0"), b"rubbish" * 1000)
+    agent.receive(mqtt.topic("trial", "in", "e0", "d0"), b"rubbish" * 1000)
     assert agent._requests.qsize() == 2
     assert (agent.filter.refused["e0", "stale"], agent.filter.refused["e0", "foreign"]) == (1, 1)
     agent.leave()
@@ -261,7 +260,7 @@ def test_a_flood_of_refusals_is_counted_whole_and_logged_in_few_short_lines(capl
 def test_a_device_that_is_gone_again_and_again_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     link = SimpleNamespace(start=lambda *_: None, unsubscribe=lambda _: None)
     line: Any = DeviceChannel("p", "e", link, {0: Named("d0", 0)}, flow=Flow(count().__next__))  # type: ignore[arg-type]
-    session, topic = time.time_ns(), mqtt.status_topic("p", "d0")
+    session, topic = time.time_ns(), mqtt.topic("p", "status", "d0")
     about = {"device": 0, "version": __version__}
     line.receive(topic, encode(Message("hello", "d0", session=session, number=1, about=about)))
     assert list(line.connected) == [0]
@@ -318,8 +317,8 @@ def test_a_device_writes_to_a_finite_number_of_topics(tmp_path: Path) -> None:
     rules = broker.acl(park, park.factory[0]).split("\nuser n0\n")[1].split("\nuser ")[0].splitlines()
     wrote = {one.split()[2] for one in rules if one.startswith("topic write")}
     assert wrote == {
-        mqtt.status_topic("plant", "n0"),
-        *(mqtt.outbox_topic("plant", "n0", f) for f in ("north", "south")),
+        mqtt.topic("plant", "status", "n0"),
+        *(mqtt.topic("plant", "out", "n0", f) for f in ("north", "south")),
         *(topic("plant", kind, "n0") for kind in ("serving", "predictions", "alarms")),
     }
 
@@ -349,9 +348,9 @@ def test_a_thief_cannot_use_up_all_sessions_to_come(tmp_path: Path, ahead_ns: in
         about = {"device": 0, "version": __version__}
         for number, kind in enumerate(("hello", "update"), 1):
             said = encode(Message(kind, "d0", session=time.time_ns() + ahead_ns, number=number, about=about))
-            park.broker.deliver(mqtt.status_topic("trial", "d0"), said, False)
+            park.broker.deliver(mqtt.topic("trial", "status", "d0"), said, False)
             for m in park.edges:
-                park.broker.deliver(mqtt.outbox_topic("trial", "d0", f"e{m}"), said, False)
+                park.broker.deliver(mqtt.topic("trial", "out", "d0", f"e{m}"), said, False)
         assert until(lambda: all(edge.channel.filter.refused["d0", "future"] == 3 for edge in park.edges.values()))
         park.links[0].die()
         assert until(lambda: all(0 not in edge.channel.connected for edge in park.edges.values()))
@@ -383,7 +382,7 @@ def test_a_status_is_small_and_has_no_arrays(
 ) -> None:
     with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=1)) as park:
         monkeypatch.setattr(messages, "load", None)  # no array is made
-        park.broker.deliver(mqtt.status_topic("trial", "d0"), encode(said), False)
+        park.broker.deliver(mqtt.topic("trial", "status", "d0"), encode(said), False)
         assert until(lambda: all(edge.channel.filter.counts() == {"d0": {reason: 1}} for edge in park.edges.values()))
         monkeypatch.undo()
         assert park.run()[0].lost == 0
@@ -433,7 +432,7 @@ def test_a_device_that_floods_is_cut_off_and_named_and_the_others_train_on(
     with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=3)) as park:
         said = encode(Message("hello", "d3", session=1, number=1, about={"device": 3, "version": __version__}))
         for _ in range(BURST + 2):
-            park.broker.deliver(mqtt.status_topic("trial", "d3"), said, False)
+            park.broker.deliver(mqtt.topic("trial", "status", "d3"), said, False)
         assert until(lambda: all(3 not in edge.channel.connected for edge in park.edges.values()))
         for edge in park.edges.values():  # nothing of it is listened to any more
             assert not any("d3" in topic for topic in edge.channel._link.topics)  # type: ignore[attr-defined]
@@ -486,7 +485,7 @@ def test_a_hello_again_and_again_does_not_bring_the_model_each_time(tmp_path: Pa
 
         park.agents[0].reply = done  # type: ignore[method-assign]
         assert park.run()[0].lost == 0
-        sent = [one for one in park.broker.said if one[0] == mqtt.inbox_topic("trial", home.settings.name, "d0")]
+        sent = [one for one in park.broker.said if one[0] == mqtt.topic("trial", "in", home.settings.name, "d0")]
     assert begun.is_set()
     assert 1 < len(sent) <= 1 + REPEATS
 
@@ -498,8 +497,8 @@ def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path) -> None:
         now = time.time_ns()
         asked = encode(Message("visit", edge.settings.name, session=now, number=1, about=long))
         said = encode(Message("update", "d0", session=now, number=1 << 30, about=long))
-        park.broker.deliver(mqtt.inbox_topic("trial", edge.settings.name, "d0"), asked, False)
-        park.broker.deliver(mqtt.outbox_topic("trial", "d0", edge.settings.name), said, False)
+        park.broker.deliver(mqtt.topic("trial", "in", edge.settings.name, "d0"), asked, False)
+        park.broker.deliver(mqtt.topic("trial", "out", "d0", edge.settings.name), said, False)
         assert until(lambda: agent.filter.counts() == {edge.settings.name: {"oversized": 1}})
         assert until(lambda: edge.channel.filter.counts() == {"d0": {"oversized": 1}})
         assert park.run()[0].lost == 0

@@ -137,7 +137,7 @@ def test_a_device_that_floods_is_named_and_cut_off_and_the_others_train_on(tmp_p
         flooder = MqttConnection("flooder", Endpoint("127.0.0.1", park.port))
         flooder.start([], lambda *_: None, lambda: None)
         for _ in range(FLOOD):
-            flooder.publish(mqtt.status_topic("trial", "d3"), said)
+            flooder.publish(mqtt.topic("trial", "status", "d3"), said)
         lines = rounds(park, last(lambda line: line.lost == 1, len(before)))
         lines = rounds(park, last(lambda line: line.lost == 1, len(lines) + 50))
         flooder.stop()

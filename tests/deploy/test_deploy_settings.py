@@ -94,9 +94,9 @@ def test_no_file_says_where_files_come_from(tmp_path: Path) -> None:
 
 
 def test_a_device_reads_and_writes_below_its_own_name() -> None:
-    assert mqtt.topic_parts(mqtt.inbox_topic("p", "north", "a")) == ("in", ("north", "a"))
-    assert mqtt.topic_parts(mqtt.outbox_topic("p", "a", "north")) == ("out", ("a", "north"))
-    assert mqtt.topic_parts(mqtt.status_topic("p", "a")) == ("status", ("a",))
+    assert mqtt.topic_parts(mqtt.topic("p", "in", "north", "a")) == ("in", ("north", "a"))
+    assert mqtt.topic_parts(mqtt.topic("p", "out", "a", "north")) == ("out", ("a", "north"))
+    assert mqtt.topic_parts(mqtt.topic("p", "status", "a")) == ("status", ("a",))
     assert mqtt.topic_parts("else/p/status/a") == ("", ())
 
 

@@ -234,7 +234,7 @@ def test_a_hello_of_the_brokers_own_making_introduces_nobody(tmp_path: Path) -> 
         known = edge.channel.session(number)
         said = Message("hello", name, session=known + 1, about={"device": number, "version": __version__})
         for signed in (None, broker, signer(tmp_path, name, OTHERS)):
-            edge.channel.receive(mqtt.status_topic("trial", name), encode(said, signed))
+            edge.channel.receive(mqtt.topic("trial", "status", name), encode(said, signed))
         assert edge.channel.session(number) == known
         assert edge.channel.filter.counts() == {name: {"signature": 3}}
 
@@ -260,21 +260,21 @@ def test_a_stolen_device_key_speaks_for_that_device_alone(tmp_path: Path) -> Non
         home = next(edge for edge in park.edges.values() if 0 in edge.own)
         stolen, station, other = signer(tmp_path, "d0"), home.settings.name, park.agents[1]
         assert until(lambda: all(edge.channel.session(k) is not None for edge in park.edges.values() for k in (0, 1)))
-        outbox = mqtt.outbox_topic("trial", "d0", station)
+        outbox = mqtt.topic("trial", "out", "d0", station)
         update = Message("update", "d0", "live", 1, session, 1, answers=f"{station}-1", receiver=station,
                          arrays={"w": np.zeros(4, np.float32)})  # fmt: skip
         home.channel.receive(outbox, encode(update, stolen))
         home.channel.receive(outbox, encode(replace(update, number=2, receiver="e9"), stolen))
         foreign = encode(replace(update, sender="d1"), stolen)
         home.channel.receive(outbox, foreign)
-        home.channel.receive(mqtt.outbox_topic("trial", "d1", station), foreign)
+        home.channel.receive(mqtt.topic("trial", "out", "d1", station), foreign)
         gone = Message("gone", "d1", session=home.channel.session(1) or 0, about={"why": "the thief wants it so"})
-        home.channel.receive(mqtt.status_topic("trial", "d1"), encode(gone, stolen))
+        home.channel.receive(mqtt.topic("trial", "status", "d1"), encode(gone, stolen))
         assert home.channel.filter.counts() == {
             "d0": {"receiver": 1, "sender": 1, "unasked": 1}, "d1": {"signature": 2}
         }  # fmt: skip
         request = Message("visit", station, "live", 1, session, 1, receiver="d1", about={"to": other._session})
-        other.receive(mqtt.inbox_topic("trial", station, "d1"), encode(request, stolen))
+        other.receive(mqtt.topic("trial", "in", station, "d1"), encode(request, stolen))
         assert other.filter.counts() == {station: {"signature": 1}}
         order = Message("census", CLOUD, "live", 1, session, 1, about={"devices": [0], "tick": 0}, receiver=station)
         assert decode(home.answer(encode(order, stolen))).kind == "refused"

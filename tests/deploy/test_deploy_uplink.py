@@ -88,7 +88,7 @@ def answering(answer: Callable[[bytes], bytes]) -> Iterator[tuple[Broker, Uplink
     """An edge's uplink, and what it says to the cloud."""
     broker, heard = Broker(), list[bytes]()
     listener = InMemory(broker)
-    topic = mqtt.outbox_topic("trial", "e0", CLOUD)
+    topic = mqtt.topic("trial", "out", "e0", CLOUD)
     listener.start([topic], lambda _topic, payload: heard.append(payload), lambda: None)
     with Uplink(EDGE, answer, 1, lambda will: InMemory(broker, will)) as link:
         yield broker, link, heard
@@ -109,7 +109,7 @@ def test_a_repeated_request_is_done_once_and_gets_the_same_answer() -> None:
         return b"answer %d" % len(done)
 
     with answering(answer) as (broker, _, heard):
-        topic = mqtt.inbox_topic("trial", CLOUD, "e0")
+        topic = mqtt.topic("trial", "in", CLOUD, "e0")
         broker.deliver(topic, request(1), False)
         assert begun.wait(10)
         broker.deliver(topic, request(1), False)  # while it is done, or just after on a busy machine
@@ -128,8 +128,8 @@ def test_requests_without_end_start_no_threads_without_end_and_what_is_no_messag
     free = threading.Event()
     with answering(lambda frame: b"x" if free.wait(10) else b"") as (broker, link, _):
         for number in range(1, 100):
-            broker.deliver(mqtt.inbox_topic("trial", CLOUD, "e0"), request(number), False)
-        broker.deliver(mqtt.inbox_topic("trial", CLOUD, "e0"), b"this is no message", False)
+            broker.deliver(mqtt.topic("trial", "in", CLOUD, "e0"), request(number), False)
+        broker.deliver(mqtt.topic("trial", "in", CLOUD, "e0"), b"this is no message", False)
         assert until(lambda: link._filter.counts() == {CLOUD: {"busy": 95, "foreign": 1}})
         free.set()
 

@@ -25,6 +25,7 @@ from fedfloor import config
 from fedfloor.data.files import buffer
 from fedfloor.deploy import kept, live, machines, park_file, settings
 from fedfloor.deploy.live import TrialPark
+from fedfloor.deploy.mqtt import topic
 from fedfloor.deploy.settings import CloudSettings, Endpoint, Schedule
 from fedfloor.errors import RunError, SettingError
 from fedfloor.plan.nodes import Site, Train, Work
@@ -33,7 +34,6 @@ from fedfloor.rollout.alarms import AlarmKeeper
 from fedfloor.rollout.drift import BLOCK, LEARN
 from fedfloor.rollout.schedule import Clock, Past, Scheduler, Sight, reasons
 from fedfloor.rollout.serving import report
-from fedfloor.rollout.statement import topic
 from fedfloor.runs import privacy
 from fedfloor.runs.folder import owned
 from fedfloor.runs.privacy import Spent

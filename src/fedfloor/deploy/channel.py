@@ -157,7 +157,7 @@ class DeviceChannel:
 
     def topics(self, name: str) -> list[str]:
         """Return the topics that a device writes to."""
-        return [mqtt.outbox_topic(self.park, name, self.name), mqtt.status_topic(self.park, name)]
+        return [mqtt.topic(self.park, "out", name, self.name), mqtt.topic(self.park, "status", name)]
 
     def stop(self) -> None:
         """Disconnect from the broker."""
@@ -234,7 +234,7 @@ class DeviceChannel:
             if self._abandoned or device not in self.connected:  # it disconnected before the request was registered
                 self.log_absent(name, kind)
                 return None
-            self._link.publish(mqtt.inbox_topic(self.park, self.name, name), payload)
+            self._link.publish(mqtt.topic(self.park, "in", self.name, name), payload)
             answer = request.answer.get(timeout=max(0.0, deadline_s))
         except queue.Empty:
             log.warning("%s %s did not answer in time: its %s is lost.", self._peer, name, kind)
@@ -275,7 +275,7 @@ class DeviceChannel:
             self._repeated.pop(next(iter(self._repeated)))
         self._repeated[request.device, identity] += 1
         self.flow.expect(request.device, request.most)
-        self._link.publish(mqtt.inbox_topic(self.park, self.name, request.device), request.payload)
+        self._link.publish(mqtt.topic(self.park, "in", self.name, request.device), request.payload)
 
     def receive(self, topic: str, payload: bytes) -> None:
         """Pass an incoming message to the handler of its topic, if its sender is known and within its rate limit."""

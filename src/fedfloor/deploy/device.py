@@ -76,7 +76,7 @@ class Agent:
         self._method, self._names = combined(experiment), names.table(experiment)
         own.check(settings)
         self._session, self._number = session or time.time_ns(), 0
-        self._status = mqtt.status_topic(settings.park, settings.name)
+        self._status = mqtt.topic(settings.park, "status", settings.name)
         will = self._status, self.next_message("gone", about={"why": "lost"})
         self._link = link(will) if link else MqttConnection(settings.name, settings.broker, settings.tls, will)
         self._requests: queue.PriorityQueue[tuple[int, int, QueuedRequest | None]] = queue.PriorityQueue()
@@ -92,7 +92,7 @@ class Agent:
 
     def run(self) -> None:
         """Serve requests until :meth:`leave` is called."""
-        self._link.start([mqtt.inbox_topic(self.settings.park, "+", self.settings.name)], self.receive, self.announce)
+        self._link.start([mqtt.topic(self.settings.park, "in", "+", self.settings.name)], self.receive, self.announce)
         while (request := self.next_request()) is not None:
             try:
                 self.serve(*request)
@@ -161,7 +161,7 @@ class Agent:
             return
         kind, about, arrays = self.reply(edge, message)
         self._last = f"{edge} {message.identity}", self.next_message(kind, message, about, arrays)
-        self._link.publish(mqtt.outbox_topic(self.settings.park, self.settings.name, edge), self._last[1])
+        self._link.publish(mqtt.topic(self.settings.park, "out", self.settings.name, edge), self._last[1])
 
     def repeat_answer(self, edge: str, payload: bytes) -> bool:
         """Send the last answer again if it belongs to this request; return whether it does."""
@@ -171,7 +171,7 @@ class Agent:
             return False
         if f"{edge} {request}" != self._last[0]:
             return False
-        self._link.publish(mqtt.outbox_topic(self.settings.park, self.settings.name, edge), self._last[1])
+        self._link.publish(mqtt.topic(self.settings.park, "out", self.settings.name, edge), self._last[1])
         return True
 
     def reply(self, edge: str, message: Message) -> Reply:

@@ -27,23 +27,20 @@ ROOT = "fedfloor"
 RETAINED = ("status", "release", "model", "serving")  # topics whose retained message a new subscriber receives
 
 
-def inbox_topic(park: str, edge: str, device: str) -> str:
-    """Return the topic of an edge's requests to a device; with ``edge`` "+" those of all edges.
+def topic(park: str, kind: str, *names: str | int) -> str:
+    """Return a topic of a park, of one of these kinds, with the names in it:
 
-    >>> inbox_topic("trial", "north", "press-1")
+    - ``in/EDGE/DEVICE`` and ``out/DEVICE/EDGE``: an edge's requests to a device, and its answers;
+    - ``status/DEVICE``: a device's retained status, and its last will;
+    - ``release/DEVICE`` and ``model/SHA256/PIECE``: releases of models;
+    - ``serving``, ``predictions`` and ``alarms/DEVICE``: reports, answers and alarms of a released model.
+
+    A name "+" stands for all names.
+
+    >>> topic("trial", "in", "north", "press-1")
     'fedfloor/trial/in/north/press-1'
     """
-    return f"{ROOT}/{park}/in/{edge}/{device}"
-
-
-def outbox_topic(park: str, device: str, edge: str) -> str:
-    """Return the topic of a device's answers to an edge; with ``device`` "+" those of all devices."""
-    return f"{ROOT}/{park}/out/{device}/{edge}"
-
-
-def status_topic(park: str, device: str) -> str:
-    """Return the topic of a device's retained status and last will."""
-    return f"{ROOT}/{park}/status/{device}"
+    return "/".join((ROOT, park, kind, *map(str, names)))
 
 
 def topic_parts(topic: str) -> tuple[str, tuple[str, ...]]:

@@ -121,8 +121,8 @@ class Uplink:
         self._settings, self._answer, self._session = settings, answer, session
         self._filter = MessageFilter(signer=signer_of(settings.tls, settings.name))
         self._assembler, self._lock = Assembler(), threading.Lock()
-        self._status = mqtt.status_topic(settings.park, settings.name)
-        self._inbox = mqtt.inbox_topic(settings.park, CLOUD, settings.name)
+        self._status = mqtt.topic(settings.park, "status", settings.name)
+        self._inbox = mqtt.topic(settings.park, "in", CLOUD, settings.name)
         will = self._status, self._state("gone", why="lost")
         self._link = link(will) if link else MqttConnection(settings.name, settings.cloud, settings.tls, will)
         self._under_way = set[str]()  # identities of requests
@@ -179,7 +179,7 @@ class Uplink:
         self._send(answer)
 
     def _send(self, answer: bytes) -> None:
-        self._link.publish(mqtt.outbox_topic(self._settings.park, self._settings.name, CLOUD), answer)
+        self._link.publish(mqtt.topic(self._settings.park, "out", self._settings.name, CLOUD), answer)
 
 
 @contextmanager

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedfloor.deploy import authority, settings
-from fedfloor.deploy.mqtt import MqttConnection
+from fedfloor.deploy.mqtt import MqttConnection, topic
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.errors import FedfloorError, SettingError
 from fedfloor.rollout.serving import Serving, report
-from fedfloor.rollout.statement import topic
 
 USAGE = "usage: fedfloor-agent CONFIG.toml, the settings of a device that fedfloor provision wrote"
 

@@ -18,14 +18,14 @@ from filelock import FileLock, Timeout
 from fedfloor.deploy import authority
 from fedfloor.deploy.authority import Authority, Holder
 from fedfloor.deploy.checks import printable
-from fedfloor.deploy.mqtt import MqttConnection, topic_parts
+from fedfloor.deploy.mqtt import MqttConnection, topic, topic_parts
 from fedfloor.deploy.park_file import RELEASES
 from fedfloor.deploy.settings import EdgeSettings, Tls
 from fedfloor.deploy.signing import REVOKED, Signer
 from fedfloor.errors import RunError, shown
 from fedfloor.ranges import COUNT, RefusedError
 from fedfloor.rollout.registry import Registry
-from fedfloor.rollout.statement import CHUNK_BYTES, judgement, sealed, topic
+from fedfloor.rollout.statement import CHUNK_BYTES, judgement, sealed
 
 LOCK = Path("registry/.lock")
 TURN_S = 60.0  # longest wait for another command's release

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedfloor.checking import toml
 from fedfloor.deploy.authority import certificate
-from fedfloor.deploy.mqtt import MqttConnection, topic_parts
+from fedfloor.deploy.mqtt import MqttConnection, topic, topic_parts
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.deploy.signing import Signer
 from fedfloor.errors import SettingError, shown
@@ -26,7 +26,7 @@ from fedfloor.rollout.drift import Watch
 from fedfloor.rollout.model import Model
 from fedfloor.rollout.rows import Batch, InputRows
 from fedfloor.rollout.slots import Download, Slots
-from fedfloor.rollout.statement import TRIAL, Statement, attested, is_trial, topic
+from fedfloor.rollout.statement import TRIAL, Statement, attested, is_trial
 
 log = logging.getLogger(__name__)
 WAITING = 256  # messages in the queue of the thread for releases; a full queue blocks the connection

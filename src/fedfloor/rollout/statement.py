@@ -1,4 +1,4 @@
-"""Release statements, which assign a model to a device and are signed by the park's authority, and their topics.
+"""Release statements, which assign a model to a device and are signed by the park's authority.
 
 A device signs its judgement of a model, so that the relaying broker cannot forge one.
 """
@@ -16,7 +16,6 @@ from cryptography import x509
 
 from fedfloor.deploy import authority
 from fedfloor.deploy.authority import Authority
-from fedfloor.deploy.mqtt import ROOT
 from fedfloor.deploy.settings import NAME
 from fedfloor.deploy.signing import Signer
 from fedfloor.ranges import COUNT, RefusedError, number, rows, table, whole
@@ -30,11 +29,6 @@ CHUNK_BYTES = 1 << 17  # size of a piece of a model, as brokers limit the size o
 STATEMENT_BYTES = 1 << 18
 CHANNELS = 1 << 13  # most channels whose mean and deviation a statement may hold
 NETWORK_CHARS = 200
-
-
-def topic(park: str, kind: str, *names: str | int) -> str:
-    """Return a topic: ``release/DEVICE``, ``model/SHA256/PIECE``; ``serving``, ``predictions`` or ``alarms/DEVICE``."""
-    return "/".join((ROOT, park, kind, *map(str, names)))
 
 
 @dataclass(frozen=True)
