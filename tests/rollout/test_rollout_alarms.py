@@ -411,5 +411,5 @@ def test_alarms_of_real_devices_on_several_brokers_are_kept(tmp_path: Path) -> N
 
 def test_settings_of_others_are_refused(tmp_path: Path) -> None:
     (tmp_path / "alarms.toml").write_text('park = "trial"\nstate = "state"\n')
-    with pytest.raises(SettingError, match="alarms.toml: tls is missing"):
+    with pytest.raises(SettingError, match=r"alarms\.toml: tls is missing"):
         kept.read(tmp_path)
