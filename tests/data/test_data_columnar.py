@@ -125,6 +125,14 @@ def test_what_only_rows_show_is_read_row_by_row(tmp_path: Path, spoil: Any) -> N
     assert outcome(path, Reading(), quick=True) == outcome(path, Reading(), quick=False)
 
 
+def test_a_mistake_below_blank_lines_has_its_row(tmp_path: Path) -> None:
+    path = tmp_path / "plant.csv"
+    path.write_text("device,time,x,label\n\n\nd,2026-03-01,1,ok\nd,noon,1,ok\n")
+    by_columns = outcome(path, Reading(), quick=True)
+    assert by_columns == outcome(path, Reading(), quick=False)
+    assert str(by_columns).startswith("plant.csv, row 5, column 'time': 'noon' is no time.")
+
+
 # -- Parquet -----------------------------------------------------------------------------------------------------------
 
 START = dt.datetime(2026, 3, 1, 6, 30)
