@@ -313,12 +313,11 @@ def _agent(folder: Path) -> device.Agent:
         config.read(what, []),
         None,
         lambda will: InMemory(Broker(), will),
-        session=7,
     )
 
 
 def _say(agent: device.Agent, edge: str, number: int, size: int = 10) -> None:
-    said = Message("visit", edge, session=1, number=number, about={"to": 7, "filling": "x" * size})
+    said = Message("visit", edge, session=1, number=number, about={"to": agent._session, "filling": "x" * size})
     agent.receive(mqtt.topic("trial", "in", edge, "d0"), encode(said))
 
 

@@ -176,7 +176,7 @@ def test_requests_that_wait_are_bounded_by_bytes_and_looked_at_before(
     monkeypatch.setattr(device_of, "WAITING_BYTES", 100_000)
     what = experiment(tmp_path, "fedavg", rounds=1, devices=4)
     settings = device_settings(tmp_path, what, 0, 0)
-    agent = Agent(settings, config.read(what, []), None, lambda will: InMemory(Broker(), will), session=7)
+    agent = Agent(settings, config.read(what, []), None, lambda will: InMemory(Broker(), will))
 
     def sent(number: int, to: int) -> None:
         about = {"to": to, "filling": "x" * 40_000}
@@ -184,10 +184,10 @@ def test_requests_that_wait_are_bounded_by_bytes_and_looked_at_before(
         agent.receive(mqtt.topic("trial", "in", "e0", "d0"), payload)
 
     for number in range(1, 6):
-        sent(number, to=7)
+        sent(number, to=agent._session)
     assert agent._requests.qsize() == 2
     assert agent.filter.refused["e0", "busy"] == 3
-    sent(9, to=6)
+    sent(9, to=agent._session - 1)
     agent.receive(mqtt.topic("trial", "in", "e0", "d0"), b"rubbish" * 1000)
     assert agent._requests.qsize() == 2
     assert (agent.filter.refused["e0", "stale"], agent.filter.refused["e0", "foreign"]) == (1, 1)

@@ -61,12 +61,11 @@ class Agent:
         experiment: the experiment that the park trains.
         park: the park with the device's samples; None until an edge sends the facts of a sample.
         link: the connection to the broker; default: made from the settings.
-        session: start time, ns.
     """
 
     def __init__(
         self, settings: DeviceSettings, experiment: Experiment, park: Park | None,
-        link: Callable[[tuple[str, bytes]], Connection] | None = None, session: int | None = None,
+        link: Callable[[tuple[str, bytes]], Connection] | None = None,
     ) -> None:  # fmt: skip
         self.settings, self.experiment = settings, experiment
         self.park = None if park is None else own.guarded(park, settings)
@@ -75,7 +74,7 @@ class Agent:
         self._assembler = Assembler(REQUEST_BYTES)
         self._method, self._names = combined(experiment), names.table(experiment)
         own.check(settings)
-        self._session, self._number = session or time.time_ns(), 0
+        self._session, self._number = time.time_ns(), 0
         self._status = mqtt.topic(settings.park, "status", settings.name)
         will = self._status, self.next_message("gone", about={"why": "lost"})
         self._link = link(will) if link else MqttConnection(settings.name, settings.broker, settings.tls, will)

@@ -267,8 +267,7 @@ def check_numbers(devices: Iterable[DeviceTable]) -> None:
         if device.number in seen:
             raise SettingError(
                 f"devices '{seen[device.number]}' and '{device.name}' both have number {device.number}: "
-                "give each its own. "
-                "The default is the position in the file, from 0."
+                "give each its own. The default is the position in the file, from 0."
             )
         seen[device.number] = device.name
 

@@ -15,7 +15,6 @@ from fedfloor.checking import toml
 from fedfloor.deploy import authority, journal, settings
 from fedfloor.deploy.authority import Authority
 from fedfloor.deploy.journal import Entry
-from fedfloor.deploy.provision import INDEX, read_index
 from fedfloor.deploy.settings import EdgeSettings
 from fedfloor.errors import SettingError, unknown
 from fedfloor.figures import named as figure_named
@@ -314,6 +313,8 @@ def audit(place: Path) -> tuple[tuple[Entry, ...], list[str]]:
     Args:
         place: the provisioned folder, or one with a copy of its ``registry`` and ``ca.crt``.
     """
+    from fedfloor.deploy.provision import INDEX, read_index  # takes a second, which other commands save
+
     certificates = [path for path in (place / "authority/ca.crt", place / "ca.crt") if path.is_file()]
     if not certificates:
         raise SettingError(f"{place}: has no ca.crt: name a folder that fedfloor provision wrote.")

@@ -193,7 +193,7 @@ class RowGrid:
         yield from self.rows(now, end=True)
         log.warning(
             "the source's clock was set back by %.0f s: a new recording begins. If this happens often, set "
-            "" 'clock = "arrival".', self.last - back[0][0],
+            'clock = "arrival".', self.last - back[0][0],
         )  # fmt: skip
         self.counts["clock went back"] += 1
         self._begin(len(self._values))

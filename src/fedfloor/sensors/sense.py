@@ -153,8 +153,7 @@ class Recorder:
             self.counts["refused times"] += 1
             text = (
                 "left out a value without a time, before 1970 or in the future (%.0f s ahead of this machine), and "
-                "will leave out others. Correct the clock of the source, or "
-                'set clock = "arrival".'
+                'will leave out others. Correct the clock of the source, or set clock = "arrival".'
             )
             warn_once(self.alerts, "clock", text, moment - own)
             return
