@@ -222,6 +222,29 @@ def test_scikit_learn_of_a_regression_is_a_fit_by_hand(command: Command) -> None
     assert figures["coverage"] == pytest.approx(inside, abs=0.01)
 
 
+TREES = 'name = "boosting"\n[methods.boosting]\ntrees = 5'
+
+
+def test_of_boosted_trees_local_training_is_trees_on_each_device_alone(command: Command) -> None:
+    """Its figure is the mean of boosting on parks of one device each, and there is no pooled reference."""
+    file = plant(command.folder, rounds="24", normalise='"unit"')
+    file.write_text(file.read_text() + f"[method]\n{TREES}\n")
+    header, *rows = (command.folder / "plant.csv").read_text().split()
+    said = command("run", "plant.toml", "--ranks", "1", "--references", "--out", "all", "--json")
+    assert said.code == 0, said.err
+    assert [row["method"] for row in said.document["rows"]] == ["boosting", "local-only", "scikit-learn"]
+    assert "There is no pooled reference: the method makes the same model of pooled data" in said.err
+    got = json.loads((command.folder / "all/references/local-only-seed0/evaluation.json").read_text())
+    alone = []
+    for k in range(3):
+        (command.folder / "plant.csv").write_text("\n".join([header, *rows[60 * k : 60 * k + 60]]) + "\n")
+        assert command("run", "plant.toml", "--ranks", "1", "--out", f"{k}", "--json").code == 0
+        alone.append(last(command.folder / f"{k}")["accuracy"])
+    assert [one["accuracy"] for one in got["devices"]] == pytest.approx(alone)
+    assert got["accuracy"] == pytest.approx(np.mean(alone))
+    assert len(set(alone)) > 1
+
+
 def test_windows_become_statistics_of_each_sensor() -> None:
     x = np.array([[[1.0, 2.0, 6.0], [0.0, 0.0, 3.0]]])
     assert references.columns(x)[0].tolist() == pytest.approx(

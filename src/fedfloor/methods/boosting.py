@@ -82,7 +82,7 @@ class Boosting(Method):
 
     @property
     def needs(self) -> Needs:
-        return Needs(scopes=frozenset({"sums"}), objective=True)
+        return Needs(scopes=frozenset({"sums"}), objective=True, pooled=True)
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
         """Return the first state, with the places of the network's tensors, and the number of samples."""

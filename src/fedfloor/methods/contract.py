@@ -153,6 +153,7 @@ class Needs:
         objective: the method's rounds depend on its own objective, which no setting may exchange.
         cohorts: the packet may have several models, and :attr:`State.cohorts` gives each device's model, with which
             the device is evaluated.
+        pooled: the model is that of pooled training up to rounding, however samples are divided among devices.
 
     >>> Needs(census=True, census_in=lambda number: number % 2 == 1).census_now(2)
     False
@@ -169,6 +170,7 @@ class Needs:
     separate: bool = False
     objective: bool = False
     cohorts: bool = False
+    pooled: bool = False
 
     @property
     def personal(self) -> bool:

@@ -438,7 +438,7 @@ def risen_from(run: RecordedRun) -> tuple[int, float, float] | None:
 
 ABOUT = {
     POOLED: "pooled training (the same network, all data in one place)",
-    LOCAL_ONLY: "local training only (the same network, each device by itself)",
+    LOCAL_ONLY: "local training only (each device by itself)",
     SCIKIT_LEARN: "gradient boosting (scikit-learn, on the pooled table)",
     PERSISTENCE: "persistence (the last value repeated)",
     SEASONAL: "the seasonal forecast (the value one season before)",

@@ -3,7 +3,8 @@ also persistence.
 
 They are ordinary runs with the same park, initial model and test samples, so that resuming, tables and reports need no
 special cases. Their training follows a comparison's first method: its rates, momentum and mini-batches, and the number
-of passes in its first round.
+of passes in its first round. Of a method whose model is that of pooled data (``Needs.pooled``), such as boosted trees,
+local training is the method itself on each device's samples, and there is no pooled reference.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfloor.config import combined
+from fedfloor.chance import generator
+from fedfloor.config import EXCHANGED, combined
 from fedfloor.data.dataset import Dataset, Values
+from fedfloor.engine import ranks as ranked
+from fedfloor.engine import separate
 from fedfloor.engine.engine import Engine, Samples
 from fedfloor.engine.evaluate import Score, score_one
 from fedfloor.engine.memory import DeviceMemory
@@ -31,7 +35,9 @@ from fedfloor.engine.team import Alone
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment, FaultSettings, MethodSettings
 from fedfloor.figures import Figure
+from fedfloor.methods.contract import View
 from fedfloor.methods.references import GradientBoosting
+from fedfloor.models.saved import OWN
 from fedfloor.names import LOCAL_ONLY, PERSISTENCE, POOLED, REFERENCES, REFERENCES_FOLDER, SCIKIT_LEARN, SEASONAL
 from fedfloor.network.profile import NetworkSettings
 from fedfloor.park.park import Park
@@ -46,20 +52,21 @@ from fedfloor.runs.ledger import Follow
 from fedfloor.runs.orders import Limits, Orders
 from fedfloor.runs.parks import build_park
 from fedfloor.runs.prepare import engine as engine_of
-from fedfloor.runs.prepare import prepare
+from fedfloor.runs.prepare import first_state, prepare
 
 if TYPE_CHECKING:
     from fedfloor.tasks.task import Boosted
 
 
 def start(
-    experiment: Experiment, orders: Orders, ranks: int, report: Follow, park: Park, interrupted: Callable[[], bool]
-) -> str | None:
-    """Compute a reference without rounds, unless it is complete; its only ledger line is that of the last round.
+    experiment: Experiment, orders: Orders, _ranks: int, report: Follow, park: Park, interrupted: Callable[[], bool],
+    original: Experiment | None = None,
+) -> str | None:  # fmt: skip
+    """Compute a reference in one go, unless it is complete; its only ledger line is that of the last round.
 
-    Arguments are those of ``launch.start``. Return None if the data do not fit the reference, and log the reason.
+    Arguments are those of ``launch.start``, and the experiment that the reference is compared with. Return None if the
+    reference does not apply, and log the reason.
     """
-    del ranks, interrupted  # a single fit, which cannot be resumed
     name, out = experiment.method.name, orders.out
     if why := refusal(experiment, park):
         log.warning("There is no %s reference: %s.", name, why)
@@ -73,8 +80,14 @@ def start(
             return "finished"
         ledger.cut(out / "ledger.jsonl", None)
         began = time.perf_counter()
-        engine, _ = engine_of(experiment, combined(experiment), park, Alone(), DeviceMemory(None))
-        result = (_boosted if name == SCIKIT_LEARN else _repeated)(engine, experiment)
+        result: Score | None
+        if original is not None and name == LOCAL_ONLY:
+            result = _alone(original, number, out / "memory", park, interrupted)
+        else:
+            engine, _ = engine_of(experiment, combined(experiment), park, Alone(), DeviceMemory(None))
+            result = (_boosted if name == SCIKIT_LEARN else _repeated)(engine, experiment)
+        if result is None:
+            return "interrupted"
         line = ledger.line(number, result, (), "", time.perf_counter() - began, {})
         results.write_evaluation(out, experiment, number, result)
         ledger.append(out / "ledger.jsonl", line)
@@ -97,8 +110,12 @@ PIECE = 1 << 14  # samples converted into rows of a table at a time
 
 
 def refusal(experiment: Experiment, park: Park) -> str:
-    """Return the reason why a park's data do not fit a reference without rounds; "" if they fit."""
+    """Return the reason why there is no reference that is computed in one go; "" if there is one."""
     data = park.dataset
+    if experiment.method.name == LOCAL_ONLY:
+        return ""
+    if experiment.method.name == POOLED:
+        return "the method makes the same model of pooled data, up to rounding"
     if experiment.method.name != SCIKIT_LEARN:
         season, length = data.task.repeats[experiment.method.name], data.shape[-1]
         longer = f"a season of {season} rows (data.task.season) is longer than the window of {length} rows"
@@ -142,6 +159,28 @@ def fitted(engine: Engine, method: GradientBoosting) -> Boosted:
         "random_state": engine.seed,
     }  # fmt: skip
     return engine.task.boosted(table(samples), samples.y.cpu().numpy(), len(dataset.classes), settings)
+
+
+def _alone(original: Experiment, rounds: int, kept: Path, park: Park, interrupted: Callable[[], bool]) -> Score | None:
+    """Return the score of a method's own models of each device's samples alone; None if interrupted."""
+    setup = _bare(original, original.method.name, dict.fromkeys(EXCHANGED))
+    method, memory = combined(setup), DeviceMemory(kept)
+    engine, _ = engine_of(setup, method, park, Alone(), memory)
+    network, numbers = engine.network, np.arange(park.devices)
+    start = {"w": network.flat.clone().cpu()}
+    for k in range(park.devices):
+        sizes = np.where(numbers == k, park.sizes, 0)
+        view = View(
+            0, setup.rounds, sizes, park.factory_of, start, trained=network.trained, layout=network.layout, invited=(k,)
+        )
+        _, state = first_state(engine, method, view)
+        for number in range(1, rounds + 1):
+            if interrupted():
+                return None
+            plan = method.plan(state, replace(view, round=number), generator(engine.seed, "plan", number))
+            state = method.absorb(state, ranked.run(engine, plan, state.packet, round_number=number, tick=0))
+        memory.commit(k, {f"{OWN} all": state.packet["w"]})
+    return separate.evaluate(engine, start, setup.evaluate.figure)
 
 
 def _repeated(engine: Engine, experiment: Experiment) -> Score:
@@ -202,7 +241,8 @@ def beside(
     for name in REFERENCES:
         if name in methods or (name in experiment.methods and name != SCIKIT_LEARN):
             raise SettingError(f"method '{name}' is also one of the --references: leave out one of the two.")
-    if not combined(replace(experiment, method=replace(experiment.method, name=methods[0]))).method.needs.scopes:
+    needs = combined(replace(experiment, method=replace(experiment.method, name=methods[0]))).method.needs
+    if not needs.scopes:
         raise SettingError(
             f"method '{methods[0]}' does not train, so --references have no training to follow. Run it without "
             "them, or train a network: --set method.name=fedavg --set model.name=ae-dense --set rounds=20."
@@ -211,7 +251,7 @@ def beside(
     for seed in seeds:
         original = replace(experiment, seed=seed, method=replace(experiment.method, name=methods[0]))
         for name in (LOCAL_ONLY, POOLED, SCIKIT_LEARN, *experiment.data.asked.repeats):
-            starts = start if name in UNTRAINED else partial(_start, original)
+            starts = partial(start if name in UNTRAINED or needs.pooled else _start, original=original)
             bare = _bare(original, name, {})
             runs.append(PlannedRun(f"{name} seed {seed}", bare, out / f"{name}-seed{seed}", short, starts))
     return sorted(runs, key=lambda run: seeds.index(run.experiment.seed))  # runs of the same seed share a park
@@ -246,8 +286,8 @@ def _loss(experiment: Experiment) -> str | Mapping[str, Any] | None:
 
 
 def _start(
-    original: Experiment, bare: Experiment, orders: Orders, ranks: int, report: Follow, park: Park,
-    interrupted: Callable[[], bool],
+    bare: Experiment, orders: Orders, ranks: int, report: Follow, park: Park, interrupted: Callable[[], bool],
+    original: Experiment,
 ) -> str:  # fmt: skip
     local, pooled = work(original, park)
     wanted, base = (local, {}) if bare.method.name == LOCAL_ONLY else (pooled, {"method": "centralized"})
