@@ -119,8 +119,9 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
         SettingError: a mistake or an ambiguity in the data; the message names file, row and column, and the settings to
             add.
     """
-    document = _given(path, out, changes)
+    document = given_settings(path, out, changes)
     data, source = document["data"], expanded(path)
+    _check_published(source, data)
     given, chosen, window = "split" in data, "ignore" in data.get("columns", {}), "window" in data
     timed = "time" in data.get("columns", {})
     conversions.check(source, data)
@@ -157,8 +158,12 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     return Draft(_text(document, park, note, split, notes), park, tuple(notes))
 
 
-def _given(path: Path, out: Path, changes: Sequence[str]) -> dict[str, Any]:
-    """Return the given settings of the experiment, checked before any guess."""
+def given_settings(path: Path, out: Path, changes: Sequence[str]) -> dict[str, Any]:
+    """Return the given settings of the experiment, checked before any guess.
+
+    Raises:
+        SettingError: a wrong setting.
+    """
     document: dict[str, Any] = {
         "name": _folder_name(out.stem) or title(path),
         "rounds": ROUNDS,
@@ -166,7 +171,6 @@ def _given(path: Path, out: Path, changes: Sequence[str]) -> dict[str, Any]:
     }
     for change in changes:
         config.apply(document, change)
-    _check_published(expanded(path), document["data"])
     match document["data"]:
         case {"remaining": True, **others} if not {"bins", "task"} & others.keys():
             document["data"]["task"] = {"kind": "regression"}
@@ -459,8 +463,11 @@ def _asked(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     if dataset.task.lives or data.get("remaining"):
         wishes |= {"cap": "data.task.cap=125 (if sensors show no longer life)"}
     left = [f"--set {text}" for key, text in wishes.items() if key not in given]
+    targets = () if dataset.target is None else dataset.target.T
+    marks = [proposals.missing_mark(target, "remove these rows: training counts it as measured") for target in targets]
     return [
-        f"the target is {names}" + (f"; useful settings, with --task regression: {', '.join(left)}" if left else "")
+        f"the target is {names}" + (f"; useful settings, with --task regression: {', '.join(left)}" if left else ""),
+        *(f"the target '{name}' {mark}" for name, mark in zip(dataset.task.called(), marks, strict=False) if mark),
     ]
 
 

@@ -129,7 +129,7 @@ def test_times(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert times(tmp_path, "1", "1.5", "-3e2") == [1, 1.5, -300]
     with pytest.raises(
-        SettingError, match="row 3, column 'time': '2026-03-01T06:30Z' belongs to dates with a time zone"
+        SettingError, match="row 3, column 'time': '2026-03-01T06:30Z' belongs to dates such as 2026-01-20 with a time"
     ):
         times(tmp_path, "2026-03-01T06:29", "2026-03-01T06:30Z")
     with pytest.raises(SettingError, match="row 3, column 'time': '1_0' is no time"):

@@ -47,9 +47,11 @@ def new(
     from fedfloor.runs.folder import write
 
     file = expanded(out or Path(f"{draft.title(data)}.toml"))
-    draft.check_free(file, force=force)
     settings = [*([] if task is None else [f'data.task.kind="{task}"']), *(changes or [])]
-    drafted = draft.draft(data, file, settings + ([] if layout is None else [f'data.layout="{layout}"']))
+    settings += [] if layout is None else [f'data.layout="{layout}"']
+    draft.given_settings(data, file, settings)
+    draft.check_free(file, force=force)
+    drafted = draft.draft(data, file, settings)
     text, park = drafted.text, drafted.park
     write(file, text)
     skew = draft.skew(text, park)

@@ -90,7 +90,8 @@ def findings(data: Dataset) -> list[Finding]:
                 reasons[i] = text
     reasons = _beside(x, texts, [i for i, text in reasons.items() if text.endswith("label?")]) | reasons
     reasons |= {i: text for i, text in _copies(x, data.inputs.columns, texts).items() if i not in reasons}
-    marks = {i: text for i in range(x.shape[1]) if i not in reasons and (text := _missing_mark(x[:, i]))}
+    empty = "empty these cells"
+    marks = {i: text for i in range(x.shape[1]) if i not in reasons and (text := missing_mark(x[:, i], empty))}
     return [
         Finding(data.inputs.columns[i], text, i in reasons, i in counted, text.endswith(CONSTANT))
         for i, text in sorted((reasons | marks).items())
@@ -303,7 +304,7 @@ def _beside(x: NDArray[np.float64], texts: Sequence[str], away: Collection[int])
     return beside
 
 
-def _missing_mark(column: NDArray[np.float64]) -> str:
+def missing_mark(column: NDArray[np.floating[Any]], advice: str) -> str:
     """Return a finding on a value, such as -999, that seems to denote missing values: far from all others."""
     for value in MARKS:
         count = int((column == value).sum())
@@ -311,7 +312,7 @@ def _missing_mark(column: NDArray[np.float64]) -> str:
         if count >= OFTEN and len(others) and np.abs(others - value).min() > np.ptp(others) > 0:
             return (
                 f"is {value:g} in {count:,} of the rows examined, far from all its other values: if this value denotes "
-                "a missing one, empty these cells"
+                f"a missing one, {advice}"
             )
     return ""
 

@@ -123,10 +123,13 @@ def unlabelled(error: UnlabelledError) -> ConversionError:
     """Return the error for rows without a label, with lines of code that leave them out."""
     path = error.path
     read, write, out = _converted(path, error.dialect, "labelled")
-    missing = "isna()" if is_parquet(path) else f"str.strip().str.lower().isin({_code(sorted(NO_LABEL))})"
+    column, among = _code(error.column), f"str.strip().str.lower().isin({_code(error.texts)})"
+    missing = "isna()" if is_parquet(path) and {*error.texts} == NO_LABEL else among
     return ConversionError(
-        "unlabelled", error=error, read=read, column=_code(error.column), missing=missing, write=write, then=_then(out)
-    )
+        "unlabelled", error=error, read=read, column=column, missing=missing, write=write, then=_then(out),
+        or_class=", or make them a separate class" if error.classes else "",
+        comment=f'  # or as a class: table.loc[missing, {column}] = "none"' if error.classes else "",
+    )  # fmt: skip
 
 
 def _check_archive(path: Path, given: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from fedfloor.data.files.layout import CATEGORY, NO_LABEL
 from fedfloor.data.files.sheet import Sheet
 from fedfloor.data.reading import Categories, OneHot, Reading
 from fedfloor.errors import SettingError, nearest
-from fedfloor.names import count
+from fedfloor.names import count, some
 from fedfloor.tasks.reconstruction import CLASSES
 from fedfloor.tasks.task import Task
 
@@ -25,6 +25,7 @@ T = TypeVar("T", np.float32, np.float64)
 
 log = logging.getLogger(__name__)
 
+FEW = 20  # different numbers to one text in a column of measured values, at least
 MOST_NUMBERS = 100  # numeric classes that need not be listed, at most
 ONE_CLASS = (
     "Training a classifier needs labelled samples of two classes or more, such as normal operation and a fault; add "
@@ -69,14 +70,35 @@ class MeasureError(SettingError):
     """An error: labels are measured values, but the task needs classes."""
 
 
+class OddLabelsError(SettingError):
+    """An error: labels are measured values except for the few different texts ``texts``."""
+
+    def __init__(self, message: str, texts: Sequence[str]) -> None:
+        super().__init__(message)
+        self.texts = tuple(texts)
+
+
 def check_no_measure(labels: Sequence[str], where: str, most: int = MOST_NUMBERS) -> None:
-    """Refuse labels that are measured values: numbers with fractions, or more than ``most`` different numbers."""
+    """Refuse labels that are measured values: numbers with fractions, or more than ``most`` different numbers.
+
+    One in :data:`FEW` different labels may be another text, such as ``<5``.
+    """
     values = natural_order(labels)
-    if (numbers := sorted_numbers(values)) is None:
+    odd = [value for value in values if sorted_numbers([value]) is None]
+    values = [value for value in values if value not in odd] if FEW * len(odd) <= len(values) else []
+    if (numbers := sorted_numbers(values)) is None or not numbers:
         return
     fraction = next((value for value in values if _number(value) % 1), None)
     if fraction is None and len(values) <= most:
         return
+    if odd:
+        raise OddLabelsError(
+            f"{where}: '{odd[0]}' is not a number, but {len(values):,} of the label's {len(values) + len(odd):,} "
+            f"different values are, such as {fraction or values[0]}; the others: {some([*map(repr, odd)], 10)}. A "
+            "measured value needs a number in each row: correct these cells; if each value is a class, list all: "
+            "[data] classes.",
+            odd,
+        )
     edges = ", ".join(thirds(numbers))
     which = f"such as {values[0]}" if fraction is None else f"with fractions such as {fraction}"
     raise MeasureError(

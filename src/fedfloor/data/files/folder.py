@@ -259,7 +259,7 @@ def _read(file: DataFile, reading: Reading, required: Sequence[str]) -> Sheet:
     try:
         return replace(scan(file.path, reading, required), name=file.name)
     except UnlabelledError as error:
-        raise UnlabelledError(f"{above}{error}", error.path, error.column, error.dialect) from error
+        raise error.within(above) from error
     except SettingError as error:  # its message names the file, but not its folder
         alone = reading.device == "column" and f"no column '{reading.columns.device}'" in str(error)
         hint = " If each file is a device: --set data.device=file." if alone else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ TIME_LIKE = re.compile(
 NUMBER = re.compile(r"[+-]?\d+([.,]\d*)?(e[+-]?\d+)?", re.IGNORECASE)
 WORDS = {mark: word for word, mark in CALLED.items()}
 MARKS = {"'": "'’", " ": " \xa0\u202f"}  # equivalent characters of a mark between thousands
+MOST_CODES = 20  # different numbers among labels that are probably classes, at most
 LISTED = 40  # names of columns in a message, at most
 CATEGORY = "category "  # prefix of the role of a column of texts that is a sensor
 LARGEST = float(np.finfo(np.float32).max)
@@ -207,7 +208,11 @@ class TableLayout:
         problem = f"{where}: {problem}. Every row needs a {role}."
         if role != "label" or self.joined:
             raise SettingError(problem)
-        raise UnlabelledError(problem, self.path, self.header[self.text[role]], self.reading.dialect())
+        known = [text for text in {*values} if text not in bad]
+        measured = len(numbers_of(known)) == len(known) > MOST_CODES or self.reading.number is not None
+        raise UnlabelledError(
+            problem, self.path, self.header[self.text[role]], self.reading.dialect(), classes=not measured
+        )
 
     def moments(
         self, lines: Sequence[int] | NDArray[np.int64], cells: Sequence[str], form: Form | None
@@ -311,11 +316,22 @@ class UnlabelledError(SettingError):
         path: the path of the table.
         column: the column of the labels.
         dialect: the format of the table, as keys of ``[data]``.
+        texts: the texts that are no labels, in lower case.
+        classes: whether rows without a label may be a class.
     """
 
-    def __init__(self, message: str, path: Path, column: str, dialect: Mapping[str, Any]) -> None:
+    def __init__(
+        self, message: str, path: Path, column: str, dialect: Mapping[str, Any], texts: Collection[str] = NO_LABEL, *,
+        classes: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(message)
         self.path, self.column, self.dialect = path, column, dialect
+        self.texts, self.classes = sorted(texts), classes
+
+    def within(self, folder: str) -> UnlabelledError:
+        """Return the error with the table's folder in its message."""
+        message = f"{folder}{self}"
+        return UnlabelledError(message, self.path, self.column, self.dialect, self.texts, classes=self.classes)
 
 
 def _no_header(names: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from fedfloor.data.dataset import Dataset, Indices, Inputs, Owned, Values
 from fedfloor.data.files import expanded
 from fedfloor.data.files.encode import (
     MOST_NUMBERS,
+    OddLabelsError,
     check_no_measure,
     classes_of,
     codes,
@@ -28,6 +29,7 @@ from fedfloor.data.files.encode import (
     sources,
 )
 from fedfloor.data.files.joined import JOIN
+from fedfloor.data.files.layout import UnlabelledError
 from fedfloor.data.files.sheet import Sheet, scan, settled
 from fedfloor.data.reading import DIALECT, Reading
 from fedfloor.data.series import assemble, fill, say_missing
@@ -331,7 +333,14 @@ def check_labels(sheets: Sequence[Sheet], reading: Reading) -> None:
     if not reading.whole and not reading.classes and reading.asked.kind == "classification":
         where = f"{sheets[0].title}, {sheets[0].cell.format(reading.columns.label)}"
         most = 2 if LIVES.fullmatch(reading.columns.label) else MOST_NUMBERS
-        check_no_measure([text for sheet in sheets for text in sheet.text["label"]], where, most)
+        try:
+            check_no_measure([text for sheet in sheets for text in sheet.text["label"]], where, most)
+        except OddLabelsError as error:
+            sheet = next(sheet for sheet in sheets if error.texts[0] in sheet.text["label"])
+            place = sheet.place(sheet.text["label"].index(error.texts[0]), reading.columns.label)
+            odd = [text.casefold() for text in error.texts]
+            message = place + str(error).removeprefix(where)
+            raise UnlabelledError(message, sheet.path, reading.columns.label, reading.dialect(), odd) from error
 
 
 def write(

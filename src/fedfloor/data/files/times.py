@@ -73,7 +73,7 @@ class Form(NamedTuple):
     def __str__(self) -> str:
         if self.kind == "numbers":
             return self.kind
-        such = "" if self.kind == "ISO" else f"such as {self.kind} "
+        such = f"such as {'2026-01-20' if self.kind == 'ISO' else self.kind} "
         clock = ", AM or PM" if self.half else ""
         return f"dates {such}with{'' if self.zone else 'out'} a time zone{clock}"
 
