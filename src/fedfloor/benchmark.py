@@ -45,6 +45,7 @@ OTHER_NETWORK = "5g-edge"  # in addition to the protocols' network, LTE Cat-M2
 DEVICE = "median device"  # headline metric for its own test samples or class mix, by its own model if any
 TOLERANCE = 0.02  # relative, of a metric repeated on another kind of processor
 RESULTS = "benchmark.json"
+BESIDE = ("local-only", "pooled", "scikit-learn")  # references on the page
 
 log = logging.getLogger(__name__)
 Record = dict[str, Any]
@@ -244,87 +245,49 @@ def table(document: Mapping[str, Any], protocol: str) -> list[Record]:
 
 
 def page(document: Mapping[str, Any]) -> str:
-    """Return the results as Markdown: a table per protocol, and the reasons for refused methods."""
-    known = protocols()
-    kinds = dict.fromkeys(each.get("processor", document["processor"]) for each in document["records"])
-    lines = [
-        "# The factory benchmark",
-        "",
-        f"Made by `fedfloor benchmark`: fedfloor {document['fedfloor']}, PyTorch {document['torch']}, "
-        f"{', '.join(kinds)}. Mean over seeds ± half of the 95 % t-interval; differences from FedAvg are paired "
-        f"by seed. Bytes, seconds and joules are of all rounds on LTE Cat-M2, seconds also on {OTHER_NETWORK}; what "
-        "does not travel has none. The median device's figure is that on its own test samples or mix of classes, by "
-        "its own model where a method has one per device. Every method trains by the protocol's settings: none is "
-        "tuned.",
-    ]  # fmt: skip
+    """Return the results as Markdown: the best methods, a table per protocol, and the reasons for refused methods."""
+    from fedfloor.templates import render
+
     names = dict.fromkeys(each["protocol"] for each in document["records"])
-    lines += ["", "## Which method", "", *best(document)]
-    for name in names:
-        about = [_about(known[name]), ""] if name in known else []
-        lines += ["", f"## {name}", "", *about, *_markdown(document, name)]
-    return "\n".join(lines) + "\n"
+    processors = dict.fromkeys(each.get("processor", document["processor"]) for each in document["records"])
+    return render(
+        "fedfloor.report", "benchmark.md", document=document, processors=processors, network=OTHER_NETWORK,
+        protocols=[_shown(document, name) for name in names], beside=BESIDE, device=DEVICE, amount=amount,
+    )  # fmt: skip
 
 
-def best(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of a table of each protocol's best method, the best for the median device, and references."""
-    names = dict.fromkeys(each["protocol"] for each in document["records"])
-    beside = ("local-only", "pooled", "scikit-learn")
-    yield f"| protocol | figure | best method | less FedAvg | best, median device | {' | '.join(beside)}, or PCA |"
-    yield "|---|---|---|---:|---|" + "---:|" * len(beside)
-    for name in names:
-        figure = next(each["figure"] for each in document["records"] if each["protocol"] == name and "figure" in each)
-        better, share = figure_named(figure).gain, figure_named(figure).share
-        rows = {row["method"]: row for row in table(document, name) if row["value"] is not None}
-        methods = [row for method, row in rows.items() if method not in (*REFERENCES, COMPONENTS)]
-        first = max(methods, key=lambda row: better(row["value"], 0.0))
-        cells = [f"`{first['method']}` {_interval(first['value'], first['half_width'], share)}"]
-        cells += [_interval(first["difference"], first["difference_half_width"], share)]
-        judged = [row for row in methods if row[DEVICE] is not None]
-        own = max(judged, key=lambda row: better(row[DEVICE], 0.0), default=None)
-        cells += ["–" if own is None else f"`{own['method']}` {_interval(own[DEVICE], None, share)}"]
-        known = [rows.get(method) for method in beside]
-        known[-1] = known[-1] or rows.get(COMPONENTS)
-        cells += ["–" if row is None else _interval(row["value"], row["half_width"], share) for row in known]
-        yield f"| [{name}](#{name}) | {figure} | {' | '.join(cells)} |"
-
-
-def _markdown(document: Mapping[str, Any], protocol: str) -> Iterator[str]:
-    """Yield the lines of a protocol's table, the best method first, and the reasons for refused methods."""
+def _shown(document: Mapping[str, Any], protocol: str) -> dict[str, Any]:
+    """Return the values of a protocol on the page: its rows, the best method first, and the rows to name above all."""
     records = [each for each in document["records"] if each["protocol"] == protocol]
-    figure = next((each["figure"] for each in records if "figure" in each), "accuracy")
-    devices = [DEVICE] * any(DEVICE in each for each in records)
-    heads = [figure, "less FedAvg", *devices, "sent", "LTE", OTHER_NETWORK, "energy"]
-    yield f"| method | seeds | {' | '.join(heads)} |"
-    yield "|---|---" + "|---:" * len(heads) + "|"
-    better = figure_named(figure).gain
+    figure = figure_named(next((each["figure"] for each in records if "figure" in each), "accuracy"))
     rows = table(document, protocol)
-    for row in sorted(rows, key=lambda row: math.inf if row["value"] is None else -better(row["value"], 0.0)):
-        if row["value"] is None:
-            yield f"| {row['method']} | {row['seeds']} | {row['note']} |{' |' * (5 + len(devices))}"
-            continue
-        share = figure_named(figure).share
-        cells = [_interval(row["value"], row["half_width"], share)]
-        cells += [_interval(row["difference"], row["difference_half_width"], share)]
-        cells += [_interval(row[DEVICE], None, share) for _ in devices]
-        cells += [amount("bytes", row["bytes"])]
-        cells += [amount("seconds", row[kind]) for kind in ("seconds", f"seconds {OTHER_NETWORK}")]
-        yield f"| {row['method']} | {row['seeds']} | {' | '.join(cells)} | {amount('joules', row['joules'])} |"
-    refused = {each["method"]: each["refused"] for each in records if "refused" in each}
-    if refused:
-        yield ""
-        yield from (f"- `{method}` is refused: {why}" for method, why in refused.items())
+    known = {row["method"]: row for row in rows if row["value"] is not None}
+    methods = [row for method, row in known.items() if method not in (*REFERENCES, COMPONENTS)]
+
+    def best(rows: Sequence[Record], key: str) -> Record | None:
+        return max(rows, key=lambda row: figure.gain(row[key], 0.0), default=None)
+
+    def mean(row: Record, key: str = "value") -> str:
+        if row[key] is None:
+            return "–"
+        half = row.get({"value": "half_width", "difference": "difference_half_width"}.get(key, ""))
+        scale, digits = (100.0, 1) if figure.share else (1.0, 2)
+        return f"{scale * row[key]:.{digits}f}" + (f" ± {scale * half:.{digits}f}" if half is not None else "")
+
+    about, beside = protocols().get(protocol), [known.get(method) for method in BESIDE]
+    return {
+        "name": protocol, "about": _about(about) if about else "", "figure": figure.name, "mean": mean,
+        "best": best(methods, "value"), "own": best([row for row in methods if row[DEVICE] is not None], DEVICE),
+        "beside": [*beside[:-1], beside[-1] or known.get(COMPONENTS)],
+        "devices": any(DEVICE in each for each in records),
+        "rows": sorted(rows, key=lambda row: math.inf if row["value"] is None else -figure.gain(row["value"], 0.0)),
+        "refused": {each["method"]: each["refused"] for each in records if "refused" in each},
+    }  # fmt: skip
 
 
 def _about(path: Path) -> str:
     lines = path.read_text().splitlines()
     return " ".join(line.lstrip("# ") for line in lines[: next(i for i, line in enumerate(lines) if line[:1] != "#")])
-
-
-def _interval(value: float | None, half: float | None, share: bool) -> str:
-    if value is None:
-        return "–"
-    scale, digits = (100.0, 1) if share else (1.0, 2)
-    return f"{scale * value:.{digits}f}" + (f" ± {scale * half:.{digits}f}" if half is not None else "")
 
 
 def check(

@@ -65,7 +65,7 @@ MAY = {
     "runs": TRAINING | {"templates"},
     "report": {"_version", "checking", "errors", "figures", "names", "plan", "templates"},
     "comparison": BASE | {"experiment", "report", "runs"},
-    "benchmark": BASE | {"config", "experiment", "network", "report", "runs"},
+    "benchmark": BASE | {"config", "experiment", "network", "report", "runs", "templates"},
     "terminal": BASE | {"runs"},  # for type annotations
     "tracking": {"checking", "errors", "figures", "runs"},
     "conformance": TRAINING | {"report", "runs"},
