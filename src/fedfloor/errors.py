@@ -54,6 +54,16 @@ def shown(got: object, most: int = SHOWN) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text for a message, cut to 300 characters, with a full stop.
+
+    >>> first_line(ValueError("no such layer\\nat line 3")), first_line(KeyError())
+    ('no such layer.', 'KeyError.')
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines or [type(error).__name__])[0][:300].rstrip(".") + "."
+
+
 def unknown(noun: str, got: str, allowed: Iterable[str]) -> SettingError:
     """Return the error for an unknown name, with the nearest known name."""
     names = sorted(allowed)

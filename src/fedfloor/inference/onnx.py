@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedfloor._version import __version__
-from fedfloor.errors import SettingError
+from fedfloor.errors import SettingError, first_line
 from fedfloor.inference.normalisation import AtDevice
 from fedfloor.inference.trained import Trained
 from fedfloor.models.staying import TakesOwn
@@ -144,7 +144,7 @@ def _torch(trained: Trained, given: Inputs) -> Answer:
         answer = trained.answered(x)
     except Exception as error:  # the network may be the user's code
         raise SettingError(
-            f"network '{trained.name}' does not take a batch of {len(x)} samples: {_first(error)} "
+            f"network '{trained.name}' does not take a batch of {len(x)} samples: {first_line(error)} "
             "An exported network must take any number of samples."
         ) from error
     return answer.changed(lambda _, part: part.numpy())
@@ -222,13 +222,8 @@ def _reason(error: BaseException) -> str:
     if lacking:
         return f"ONNX has no operator for '{lacking[1].replace('aten.', 'torch.', 1)}' ({lacking[1]}). Use another."
     if "data-dependent" in text or "DataDependent" in text:
-        return f"its control flow depends on computed numbers ({_first(chain[-1])}). Use torch.where instead of if."
-    return f"{type(chain[-1]).__name__}: {_first(chain[-1])}"
-
-
-def _first(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines or [type(error).__name__])[0][:300].rstrip(".") + "."
+        return f"its control flow depends on computed numbers ({first_line(chain[-1])}). Use torch.where instead of if."
+    return f"{type(chain[-1]).__name__}: {first_line(chain[-1])}"
 
 
 def _describe(model: onnx.ModelProto, trained: Trained) -> None:
@@ -282,7 +277,7 @@ def _compare(trained: Trained, data: bytes, batches: list[Inputs], expected: lis
         got = [session.run(None, given) for given in batches]
     except Exception as error:  # their errors have no common base
         raise SettingError(
-            f"network '{trained.name}' was exported, but ONNX Runtime cannot run it: {_first(error)} No file was "
+            f"network '{trained.name}' was exported, but ONNX Runtime cannot run it: {first_line(error)} No file was "
             "written."
         ) from error
     decision = trained.decision

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedfloor.chance import generator
 from fedfloor.data.dataset import Values
-from fedfloor.errors import RunError, SettingError, require
+from fedfloor.errors import RunError, SettingError, first_line, require
 from fedfloor.machine import one_thread
 from fedfloor.parts import named
 from fedfloor.plan.nodes import Scalar
@@ -352,7 +352,7 @@ class Onnx(FeatureExtractor):
         try:
             parts = [session.run([output], {name: values[i : i + rows]})[0] for i in range(0, len(x), rows)]
         except Exception as error:  # its errors have no common base
-            raise SettingError(f"{label} does not take samples of shape {x.shape[1:]}: {_first(error)}") from error
+            raise SettingError(f"{label} does not take samples of shape {x.shape[1:]}: {first_line(error)}") from error
         sizes = {np.asarray(part).shape[1:] for part in parts}
         made = sum(len(part) if np.ndim(part) > 1 else 0 for part in parts)
         if made != len(x) or len(sizes) != 1 or set(next(iter(sizes))[1:]) - {1}:
@@ -398,7 +398,9 @@ def _mobilenet(weights: str) -> Any:
             weights, local_files_only=Path(weights).is_dir(), output_loading_info=True
         )
     except Exception as error:  # missing or broken file, no network, other architecture: no common base
-        raise SettingError(f"extractor 'mobilenet': no weights in '{weights}': {_first(error)} {INSTEAD}") from error
+        raise SettingError(
+            f"extractor 'mobilenet': no weights in '{weights}': {first_line(error)} {INSTEAD}"
+        ) from error
     finally:
         talk.set_verbosity(before)
         if bars:
@@ -430,7 +432,7 @@ def _session(weights: str) -> Any:
     try:
         return onnxruntime.InferenceSession(weights, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its errors have no common base
-        raise SettingError(f"extractor 'onnx': {weights} cannot be run by ONNX Runtime: {_first(error)}") from error
+        raise SettingError(f"extractor 'onnx': {weights} cannot be run by ONNX Runtime: {first_line(error)}") from error
 
 
 def _input(label: str, session: Any, shape: Shape) -> tuple[str, list[int | None]]:
@@ -453,11 +455,6 @@ def _input(label: str, session: Any, shape: Shape) -> tuple[str, list[int | None
                 f"{label} takes {given}: samples come as [n, {', '.join(map(str, shape[1:]))}], channels first."
             )
     return inputs[0].name, dims
-
-
-def _first(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines or [type(error).__name__])[0][:300].rstrip(".") + "."
 
 
 EXTRACTORS: dict[str, Callable[..., FeatureExtractor]] = {

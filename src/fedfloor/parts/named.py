@@ -134,12 +134,14 @@ def rows(known: Makers) -> list[dict[str, str]]:
 def written(value: object) -> str:
     """Return a setting's value in the notation of an experiment file.
 
-    >>> written(True), written("none"), written({"alpha": 0.1})
-    ('true', '"none"', '{ alpha = 0.1 }')
+    >>> written(True), written({"kind": "cosine", "start": 0.1}), written([1, True])
+    ('true', '{ kind = "cosine", start = 0.1 }', '[1, true]')
     """
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return f"{{ {', '.join(f'{key} = {written(item)}' for key, item in value.items())} }}"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, (str, int, float)) else str(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(written, value))}]"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (str, bool)) else str(value)
 
 
 def _usual(default: object) -> str:

@@ -186,25 +186,10 @@ def _the(site: Site, names: Names) -> str:
 
 def shape(node: Node) -> Hashable:
     """Return the properties by which nodes count as alike: all except the numbers of sites and candidates."""
-    match node:
-        case Train():
-            return ("train", node.site.kind, work_words(node.work), node.radio is not None)
-        case Sequence():
-            return ("sequence", tuple(map(shape, node.children)))
-        case Parallel():
-            ways = tuple(coded_words(node))
-            return ("parallel", node.at.kind, mix_words(node), ways, tuple(map(shape, node.children)))
-        case Repeat():
-            return ("repeat", node.times, node.tick, shape(node.child))
-        case Select():
-            wanted = (node.policy, node.how_many, node.random, node.share)
-            return ("select", wanted, work_words(node.work), node.at.kind, mix_words(node))
-        case Broadcast():
-            return ("broadcast", node.scope)
-        case Probe():
-            return ("probe", node.what, tuple(node.settings.items()), node.at.kind)
-        case _:
-            return (type(node), str(_own(node)), tuple(map(shape, children(node))))
+    own = {name: value for name, value in _own(node).items() if name not in ("candidates", "devices")}
+    own |= {name: value.kind for name, value in own.items() if isinstance(value, Site)}
+    own |= {name: "radio" for name, value in own.items() if isinstance(value, Radio)}
+    return type(node), str(own), tuple(map(shape, children(node)))
 
 
 ALIKE = 4  # most alike neighbours that are all drawn

@@ -71,15 +71,11 @@ def line(
     weight = sum(r.samples for r in kept)
     train_loss = math.fsum(r.loss_last * r.samples for r in kept) / weight if weight else None
     participants, lost = len({r.device for r in receipts if r.device >= 0}), sum(r.lost for r in receipts)
-    new = Line(
-        number, None, None, train_loss, None, None, _priced(priced, before), round(wall_s, 4), participants, lost,
-        plan_hash, info,
-    )  # fmt: skip
-    if score is None:
-        return new
-    return replace(
-        new, accuracy=score.accuracy, loss=score.loss, by_class=score.by_class, by_device=score.by_device,
-        macro_f1=score.macro_f1, figures=dict(score.figures) or None, headlines=dict(score.headlines) or None,
+    measured = {name: getattr(score, name, None) for name in ("accuracy", "loss", "by_class", "by_device", "macro_f1")}
+    tables = {name: dict(getattr(score, name, ())) or None for name in ("figures", "headlines")}
+    return Line(
+        round=number, train_loss=train_loss, priced=_priced(priced, before), wall_s=round(wall_s, 4),
+        participants=participants, lost=lost, plan_hash=plan_hash, info=info, **measured, **tables,
     )  # fmt: skip
 
 

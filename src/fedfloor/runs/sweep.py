@@ -19,6 +19,7 @@ from fedfloor.errors import RunError, SettingError, require
 from fedfloor.experiment import Experiment
 from fedfloor.figures import Figure
 from fedfloor.methods.contract import Method
+from fedfloor.parts.named import written as shown
 from fedfloor.runs.compare import PlannedRun, each_once
 
 PAIRS = {"]": "[", "}": "{"}
@@ -140,21 +141,6 @@ def grids(methods: Mapping[str, type[Method]], axes: Sequence[Axis]) -> dict[str
 
 def _has(method: type[Method], setting: tuple[str, ...]) -> bool:
     return setting[0] in EXCHANGED or setting[0] in {field.name for field in fields(method)}  # type: ignore[arg-type]
-
-
-def shown(value: Any) -> str:
-    """Return a value in the notation of an experiment file.
-
-    >>> shown({"kind": "cosine", "start": 0.1}), shown([1, True])
-    ('{ kind = "cosine", start = 0.1 }', '[1, true]')
-    """
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {shown(entry)}" for key, entry in value.items()) + " }"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(shown, value)) + "]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
 
 
 Settings = Mapping[tuple[str, ...], Any]
