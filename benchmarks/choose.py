@@ -81,8 +81,9 @@ def tables(results: Path) -> dict[str, str]:
     found = {
         one.removeprefix("## "): documents.table(**table) for one, table in pairwise(blocks) if isinstance(table, dict)
     }
-    document = benchmark.results(results / "benchmark" / benchmark.RESULTS)
-    found[FACTORY] = "\n".join(benchmark.best(document)).replace("](#", "](../results/benchmark.md#")
+    page = benchmark.page(benchmark.results(results / "benchmark" / benchmark.RESULTS))
+    table = page.partition("## Which method\n\n")[2].partition("\n\n")[0]
+    found[FACTORY] = table.replace("](#", "](../results/benchmark.md#")
     return found
 
 
