@@ -17,6 +17,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -28,8 +29,8 @@ import fedfloor
 from fedfloor import config, detection
 from fedfloor.data.sources import data_root
 from fedfloor.detection import Detection
-from fedfloor.engine import evaluate
 from fedfloor.engine.calibrate import quantile
+from fedfloor.engine.evaluate import SampleAnswers
 from fedfloor.figures import Predictions, ranking
 from fedfloor.methods.pca import monitor, pooled
 from fedfloor.report.groups import half_width
@@ -153,19 +154,16 @@ def trained(runs: Runs, network: str, method: str, seed: int, out: Path) -> Tabl
     """Return the figures and the price of a run of the product, which is carried out unless its file is there."""
     file = out / f"{network}-{method}-{seed}.json"
     if not file.exists():
-        kept, original = [], evaluate.predictions
+        kept, original = [], SampleAnswers.predictions
 
-        def keep(*given: Any) -> Predictions:
+        def keep(*given: Any, **named: Any) -> Predictions:
             """Keep scores and alarms of all test samples, which the run's folder has no place for."""
-            found = original(*given)
+            found = original(*given, **named)
             kept.append(found.detection)
             return found
 
-        evaluate.predictions = keep
-        try:
+        with patch.object(SampleAnswers, "predictions", keep):
             done = fedfloor.run(experiment(network, method, seed), out=out / file.stem, ranks=1)
-        finally:
-            evaluate.predictions = original
         test = sum(len(one) - FIT - (WINDOW - 1) * (network != "monitor") for one in runs.x)
         found = next(one for one in reversed(kept) if one is not None and len(one.odd) == test)
         told = {}
