@@ -72,7 +72,7 @@ def line(
     train_loss = math.fsum(r.loss_last * r.samples for r in kept) / weight if weight else None
     participants, lost = len({r.device for r in receipts if r.device >= 0}), sum(r.lost for r in receipts)
     measured = {name: getattr(score, name, None) for name in ("accuracy", "loss", "by_class", "by_device", "macro_f1")}
-    tables = {name: dict(getattr(score, name, ())) or None for name in ("figures", "headlines")}
+    tables: dict[str, Any] = {name: dict(getattr(score, name, ())) or None for name in ("figures", "headlines")}
     return Line(
         round=number, train_loss=train_loss, priced=_priced(priced, before), wall_s=round(wall_s, 4),
         participants=participants, lost=lost, plan_hash=plan_hash, info=info, **measured, **tables,
