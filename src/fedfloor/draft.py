@@ -346,7 +346,8 @@ def _guess(data: dict[str, Any], path: Path) -> list[str]:
         place = next(file.name.removesuffix(table.name) for file in files if file.path == table) if folder else ""
         raise SettingError(f"{place}{error}") from error
     sentences = [f"rows {', '.join(map(str, above))} are no data (titles or units) and are skipped"] if above else []
-    sentences += guess.words(guessed, data)
+    endings = guess.endings(table, data, guessed) if data.get("remaining") and "ended" not in data else []
+    sentences += guess.words(guessed, data) + endings
     if (task := _task(data)).kind == "reconstruction" or task.ahead:
         sentences += guess.marks(table, data, guessed, judged=not task.ahead)
     data.update(guessed)

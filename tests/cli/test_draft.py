@@ -432,3 +432,24 @@ def test_short_recordings_to_failure_are_tested_on_whole_devices(command: Comman
     assert tomllib.loads((command.folder / "engines.toml").read_text())["data"]["split"] == {"kind": "device"}
     assert "split: by device (whole devices, excluded from training), because by time the ends" in made.err
     assert "as given" not in made.err
+
+
+@pytest.mark.parametrize(("running", "failed"), [("in service", "failed"), ("censored", "worn")])
+def test_runs_that_have_not_failed_are_left_out_of_remaining_life(command: Command, running: str, failed: str) -> None:
+    rows = "".join(
+        f"e{k},{run},{n},{n * 0.5 + k},{running if run == k % 3 else failed}\n"
+        for k in range(6) for run in range(3) for n in range(40)
+    )  # fmt: skip
+    (command.folder / "engines.csv").write_text(f"device,run,time,heat,state\n{rows}")
+    words = ("new", "engines.csv", "--set", "data.remaining=true")
+    made = command(*words, "--json")
+    assert made.code == 0, made
+    data = tomllib.loads((command.folder / "engines.toml").read_text())["data"]
+    assert (data["ended"], data["columns"]["label"]) == (failed, "state")
+    assert f"recordings whose 'state' is not '{failed}' still run and are left out" in made.err
+    assert "6 of 18 recordings do not end with" in made.err
+    assert "taken for the label" not in made.err
+    (command.folder / "engines.csv").write_text(
+        f"device,run,time,heat\n{rows}".replace(f",{running}", "").replace(f",{failed}", "")
+    )
+    assert "each recording is taken to end in failure" in command(*words, "--force").err

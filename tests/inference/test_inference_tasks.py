@@ -16,8 +16,11 @@ from fedfloor import Experiment, run
 from fedfloor.checking import checked
 from fedfloor.data.made.machines import Machines, columns, recordings
 from fedfloor.errors import SettingError
+from fedfloor.inference import inputs
+from fedfloor.inference.samples import Sensors
 from fedfloor.inference.trained import load_model
 from fedfloor.runs.parks import load_data
+from fedfloor.tasks.regression import Regression
 
 TASKS: dict[str, dict[str, Any]] = {
     "life": {"kind": "regression", "cap": 40, "unit": "rows", "loss": "quantile"},
@@ -86,6 +89,14 @@ def test_a_life_with_its_interval(plant: Path, command: Command) -> None:
     rows = [*csv.DictReader((command.folder / "life.csv").open())]
     assert [float(row["predicted life"]) for row in rows] == [one["predicted"]["life"] for one in document["rows"]]
     assert list(rows[0])[:5] == ["file", "device", "time", "first", "last"]
+
+
+def test_single_rows_keep_their_times(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("machine,at,id,heat\na,09.03. 02:19,x,1\nb,,y,2\n")
+    names = {"device": "machine", "time": "at", "label": "", "id": "id"}
+    task = Regression().fitted(np.array([[1.0], [2.0]], np.float32))
+    samples = inputs.table(tmp_path / "rows.csv", Sensors(("heat",), None, "mean", names), (), task)
+    assert samples.times == ["09.03. 02:19", ""]
 
 
 def test_the_next_rows_and_what_came(plant: Path, command: Command) -> None:

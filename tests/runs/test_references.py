@@ -235,6 +235,7 @@ def test_of_boosted_trees_local_training_is_trees_on_each_device_alone(command: 
     assert [row["method"] for row in said.document["rows"]] == ["boosting", "local-only", "scikit-learn"]
     assert "There is no pooled reference: the method makes the same model of pooled data" in said.err
     got = json.loads((command.folder / "all/references/local-only-seed0/evaluation.json").read_text())
+    assert "boosted trees, trained for 24 rounds" in command("predict", "all", "plant.csv").out
     alone = []
     for k in range(3):
         (command.folder / "plant.csv").write_text("\n".join([header, *rows[60 * k : 60 * k + 60]]) + "\n")

@@ -14,7 +14,7 @@ import torch
 from fedfloor import Experiment, run
 from fedfloor.checking import checked
 from fedfloor.data.files.own import load
-from fedfloor.data.reading import Reading
+from fedfloor.data.reading import Columns, Reading
 from fedfloor.errors import SettingError
 from fedfloor.figures import Errors, coverage, nasa_score, r_squared, rmse
 from fedfloor.tasks.kinds import made
@@ -142,6 +142,38 @@ def test_life_is_counted_from_the_end_of_recordings(table: Path, tmp_path: Path)
     columns = replace(counted.columns, label="label")
     own = load(tmp_path / "runs.csv", replace(counted, remaining=True, columns=columns), 0)
     assert np.array_equal(own.target, load(table, given, 0).target)  # type: ignore[arg-type]
+
+
+def test_recordings_that_still_run_have_no_targets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of two recordings of each device the first fails; rows for testing may be in a table of their own."""
+
+    def write(name: str, ends: dict[str, tuple[str, str]], rows: int = 12) -> Path:
+        cells = [
+            f"{device},{run},{t},{t * 0.5},{status}"
+            for device, states in ends.items() for run, status in enumerate(states) for t in range(rows)
+        ]  # fmt: skip
+        (tmp_path / name).write_text("\n".join(["device,run,time,heat,status", *cells]) + "\n")
+        return tmp_path / name
+
+    path = write("runs.csv", {"a": ("failed", "running"), "b": ("failed", "running")})
+    test = write("test.csv", {"a": ("failed", "running"), "c": ("running", "running")}, rows=5)
+    reading = Reading(
+        columns=Columns(run="run", label="status"), remaining=True, ended="failed", test=str(test), task="regression"
+    )
+    with caplog.at_level("INFO"):
+        data = load(path, reading, 0)
+    assert "5 of 8 recordings do not end with 'failed' (data.ended), and are left out" in caplog.text
+    assert data.target is not None
+    assert data.target_test is not None
+    assert data.target[:, 0].tolist() == [*range(11, -1, -1)] * 2
+    assert data.target_test[:, 0].tolist() == [4, 3, 2, 1, 0]
+    assert data.owned.names == ("a", "b")  # type: ignore[union-attr]
+    assert data.inputs.columns == ("heat",)
+    assert data.inputs.names["label"] == ""  # so that tables for predictions may have the column
+    with pytest.raises(SettingError, match=r"no recording ends with 'broken' \(data\.ended\)\. Last rows have: failed"):
+        load(path, replace(reading, ended="broken"), 0)
+    with pytest.raises(SettingError, match=r"data\.ended = 'failed' needs data\.remaining = true"):
+        replace(reading, remaining=None)
 
 
 def test_arrays_may_have_several_targets(tmp_path: Path) -> None:

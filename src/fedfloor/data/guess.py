@@ -53,6 +53,12 @@ MATRIX = (
 )
 SWITCHES = (("false", "true"), ("no", "yes"), ("n", "y"), ("off", "on"), ("nein", "ja"), ("aus", "an"), ("aus", "ein"))
 STATE = re.compile(r"^(ab)?normal$|^n?ok$|^(healthy|good|bad|faulty|anomaly)$", re.IGNORECASE)  # no name
+FAILED = re.compile(r"fail(ed|ure)?|broken|dead|event|eol|end.of.life|ausgefallen|ausfall|defekt", re.IGNORECASE)
+RUNNING = re.compile(
+    r"running|censored|suspended|active|alive|surviv(ed|ing)|ok|operat(ing|ional)|in.(service|operation|betrieb|use)"
+    r"|läuft|aktiv|not.failed",
+    re.IGNORECASE,
+)  # of a recording that does not end in failure
 CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[ap]\.?m\.?)?", re.IGNORECASE)
 CALLED = {
     "device": (
@@ -348,6 +354,35 @@ def marks(path: Path, given: Mapping[str, Any], guessed: dict[str, Any], *, judg
     return sentences
 
 
+def endings(path: Path, given: Mapping[str, Any], guessed: dict[str, Any]) -> list[str]:
+    """Take the column that separates recordings to failure from those that still run for the label; return a sentence.
+
+    Such a column has two texts, one for each recording, and one of them matches :data:`FAILED` or :data:`RUNNING`.
+    """
+    columns: dict[str, Any] = {**given.get("columns", {}), **guessed.get("columns", {})}
+    table = _counted(path, given)
+    places = {role: columns.get(role, role) for role in ("device", "factory", "time", "run")}
+    whose = [table.cells(name) for role, name in places.items() if role in ("device", "run") and name in table.names]
+    recording = [*zip(*whose, strict=True)] or [()] * len(table.rows)
+    label = given.get("columns", {}).get("label")
+    for name in table.names:
+        if name in places.values() or label not in (None, name):
+            continue
+        cells = table.cells(name)
+        failed = [text for text in {*cells} if FAILED.fullmatch(text)]
+        failed = failed or [text for text in {*cells} if not RUNNING.fullmatch(text)]
+        if len({*cells}) == 2 and len(failed) == 1 and len({*zip(recording, cells, strict=True)}) == len({*recording}):
+            ignore = [other for other in columns.pop("ignore", ()) if other != name]
+            few = {other: how for other, how in columns.pop("categories", {}).items() if other != name}
+            columns |= ({"ignore": ignore} if ignore else {}) | ({"categories": few} if few else {})
+            guessed |= {"columns": columns | {"label": name}, "ended": failed[0]}
+            return [f"recordings whose '{name}' is not '{failed[0]}' still run and are left out"]
+    return [
+        "each recording is taken to end in failure; where some still run, name the column that distinguishes them, and "
+        "its text for a failure: --set data.columns.label=NAME --set data.ended=TEXT"
+    ]
+
+
 def _check_times(table: str, texts: Mapping[str, Sequence[str]], form: str | None, *, has_time: bool) -> None:
     """Refuse to ignore columns of texts that are the time, judged by their names and cells."""
     for name, cells in texts.items():
@@ -548,7 +583,9 @@ def words(guessed: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each guess."""
     before, columns = given.get("columns", {}), guessed.get("columns", {})
     sentences = [
-        f"'{columns[role]}' is taken for the {role}" for role in CALLED if columns.get(role) and role not in before
+        f"'{columns[role]}' is taken for the {role}"
+        for role in CALLED
+        if columns.get(role) and role not in before and not (role == "label" and given.get("remaining"))
     ]
     for name, how in columns.get("categories", {}).items():
         if name in before.get("categories", ()):

@@ -181,7 +181,7 @@ class LastSplit:
 # the format of tables, recorded in a model's file
 DIALECT = ("time_format", "header", "thousands", "encoding", "sheet", "delimiter", "skip")
 # keys that a recipe contains only if they are set
-LATER = ("layout", "test", "bins", "remaining", "device", "factory", "file_name", "task", *DIALECT)
+LATER = ("layout", "test", "bins", "remaining", "ended", "device", "factory", "file_name", "task", *DIALECT)
 DEVICE = "DEVICE"  # the placeholder of the device's name in data.file_name
 SKEWED = 'kind="dirichlet",alpha=1.0'  # a partition
 Layout = Literal["label/file", "device/file", "device/label/file", "factory/device/file", "factory/device/label/file"]
@@ -224,6 +224,8 @@ class Reading:
             ``classes`` names them.
         remaining: whether the label is the number of rows left in the recording, for recordings that run to failure;
             needs ``bins`` or ``task = "regression"``.
+        ended: the label of a failure, for ``remaining``: recordings whose last row has another label still run, and
+            give no samples; by default all recordings end in failure, and there are no labels.
         sheet: the sheet of a workbook with several non-empty sheets.
         delimiter: the character between the cells of CSV; by default recognised from the first row.
         skip: rows that are no data, such as titles above the header and units below it: their numbers, counted from 1,
@@ -254,6 +256,7 @@ class Reading:
     encoding: str | None = None
     bins: tuple[float, ...] | None = None
     remaining: Literal[True] | None = None
+    ended: str | None = None
     sheet: str | None = None
     delimiter: Literal[",", ";", "|", "tab", "blanks"] | None = None
     skip: int | tuple[int, ...] | None = None
@@ -304,10 +307,10 @@ class Reading:
     def _check_task(self) -> None:
         """Refuse keys that the task cannot use."""
         has_ranges = self.bins is not None or self.number is not None
-        if self.remaining and (not has_ranges or self.test is not None):
-            advice = "set data.bins, too, or data.task = 'regression'"
-            advice = "the rows for testing would have to run to failure, too" if has_ranges else advice
-            raise SettingError(f"data.remaining = true: {advice}.")
+        if self.remaining and not has_ranges:
+            raise SettingError("data.remaining = true: set data.bins, too, or data.task = 'regression'.")
+        if self.ended is not None and not self.remaining:
+            raise SettingError(f"data.ended = '{self.ended}' needs data.remaining = true. Leave one out.")
         for key in ("classes", "bins"):
             idle = self.asked.ahead or (self.number is not None and self.bins is None)
             if getattr(self, key) and idle:
@@ -329,6 +332,11 @@ class Reading:
     def asked(self) -> Task:
         """The task of a model, classification by default."""
         return self.task if isinstance(self.task, Task) else TASKS[self.task or "classification"]()
+
+    @property
+    def labelled(self) -> bool:
+        """Whether tables need a column of labels."""
+        return self.asked.labelled and (not self.remaining or self.ended is not None)
 
     @property
     def number(self) -> Regression | None:

@@ -97,17 +97,24 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = C
     return FileSamples(
         path, taken, list(zip(sheet.line[rows[:, 0]].tolist(), sheet.line[last].tolist(), strict=True)), y,
         None if devices is None else [devices[row] for row in last], first, tuple(left), target,
-        None if sheet.time is None else [written(sheet.time[row], dated=sheet.dated) for row in last],
+        _times(sheet, last),
     )  # fmt: skip
+
+
+def _times(sheet: Sheet, rows: Numbers) -> list[str] | None:
+    """Return the times of rows, or the texts of times that were not read; None without times."""
+    if sheet.time is not None:
+        return [written(sheet.time[row], dated=sheet.dated) for row in rows]
+    return [sheet.text["id"][row] for row in rows] if "id" in sheet.text else None
 
 
 def _sheet(path: Path, sensors: Sensors) -> tuple[Sheet, Columns]:
     """Return a table read as in training, and the names of its columns."""
     categories = described(sensors.coding.get("categories", {}))
     numbers = sensors.columns[: len(sensors.columns) - len(columns_of(categories or {}))]
-    names: dict[str, Any] = {**sensors.names, "values": numbers, "categories": categories}
-    if sensors.window is None and sensors.missing != "previous":
-        names["time"] = ""  # single rows need no times
+    names: dict[str, Any] = {**sensors.names, "values": numbers, "categories": categories, "id": ""}
+    if sensors.window is None and sensors.missing != "previous":  # single rows need no times, which stay texts
+        names |= {"id": names.get("time", ""), "time": ""}
     columns = Columns(**names)
     if path.name.lower().removesuffix(".gz").endswith(MATRIX):
         return _matrix(path, sensors.columns), columns

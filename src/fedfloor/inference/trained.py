@@ -43,7 +43,7 @@ class Trained:
     """A trained model that predicts samples.
 
     Attributes:
-        name: the name of the network, as in ``[model] name``.
+        name: the name of the network, as in ``[model] name``, or of the trees that replace it.
         round: the number of training rounds.
         classes: the names of the task's F bins; for a classification in the order of the outputs.
         shape: the shape of one sample: (C, H, W) of a picture, (C,) of a row of sensors, (C, L) of a window of L rows.
@@ -251,7 +251,8 @@ def load_model(
     left = staying(Path(folder)) if stays else None
     given, fixed = header.normalise, None if sensors is None else fixed_scales(sensors.coding)
     return Trained(
-        header.model, header.round, header.classes, shape, sensors, _raw(header, network, sensors, task, path),
+        getattr(network.module, "title", header.model), header.round, header.classes, shape, sensors,
+        _raw(header, network, sensors, task, path),
         network.channels_last, scaled=header.inputs is not None and bool(header.inputs.scaled),
         own=OwnScale.read(given.rows, path.parent, shape[0], fixed) if given.kind == "device" else None,
         decision=header.decide, task=task,

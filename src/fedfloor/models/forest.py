@@ -32,6 +32,7 @@ class Forest(nn.Module):
     """
 
     set_by = "boosting"
+    title = "boosted trees"
     level: Tensor
 
     def __init__(

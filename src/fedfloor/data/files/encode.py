@@ -210,7 +210,7 @@ def _parsed(texts: Sequence[str], place: Callable[[int], str], kind: type[T], pr
 def labelled(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], Reading]:
     """Return tables with ``[data] bins`` applied to their labels, and the reading with the classes listed."""
     if reading.remaining:
-        sheets = [replace(sheet, text=sheet.text | {"label": list(map(str, _left(sheet)))}) for sheet in sheets]
+        sheets = [replace(sheet, text=sheet.text | {"label": list(map(str, _left(sheet)[0]))}) for sheet in sheets]
     if reading.bins is None or reading.number is not None:
         return list(sheets), reading
     names, binned_sheets = names_of(reading.bins, reading.classes), []
@@ -221,8 +221,29 @@ def labelled(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], Re
     return binned_sheets, replace(reading, classes=names)
 
 
-def _left(sheet: Sheet) -> list[int]:
-    """Return the number of rows left in the recording after each row, by time or in the table's order."""
+def finished(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], tuple[int, int]]:
+    """Return tables without the recordings that still run, by ``[data] ended``, and the numbers of these and of all.
+
+    Raises:
+        SettingError: all recordings still run.
+    """
+    kept, running, seen, total = [], 0, set[str](), 0
+    for sheet in sheets if reading.ended is not None else ():
+        labels, last = np.array(sheet.text["label"]), _left(sheet)[1]
+        ends = np.unique(last)
+        seen |= {*labels[ends].tolist()}
+        running, total = running + int((labels[ends] != reading.ended).sum()), total + len(ends)
+        kept.append(sheet.take(np.flatnonzero(labels[last] == reading.ended)))
+    if total and running == total:
+        raise SettingError(
+            f"{sheets[0].title}, {sheets[0].cell.format(reading.columns.label)}: no recording ends with "
+            f"'{reading.ended}' (data.ended). Last rows have: {some(sorted(seen), SHOWN)}."
+        )
+    return kept or list(sheets), (running, total)
+
+
+def _left(sheet: Sheet) -> tuple[list[int], NDArray[np.int64]]:
+    """Return the rows left in the recording after each row, by time or in the table's order, and its last row."""
     none = [""] * len(sheet.line)
     whose = zip(sheet.text.get("device", none), sheet.text.get("run", none), strict=True)
     group = np.unique(["\0".join(both) for both in whose], return_inverse=True)[1]
@@ -231,9 +252,12 @@ def _left(sheet: Sheet) -> list[int]:
     end = np.searchsorted(group[order], group[order], "right")
     left = np.empty(len(group), np.int64)
     left[order] = end - 1 - np.arange(len(group))
-    return left.tolist()
+    last = np.empty(len(group), np.int64)
+    last[order] = order[end - 1]
+    return left.tolist(), last
 
 
+SHOWN = 5  # labels in a message, at most
 MOST = 100  # values of a one-hot column that need not be listed, at most
 
 

@@ -13,7 +13,16 @@ import numpy as np
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import conversions, expanded, pictures
-from fedfloor.data.files.encode import describe, encoded, labelled, listed, natural_order, normal_label, qualified
+from fedfloor.data.files.encode import (
+    describe,
+    encoded,
+    finished,
+    labelled,
+    listed,
+    natural_order,
+    normal_label,
+    qualified,
+)
 from fedfloor.data.files.layout import UnlabelledError
 from fedfloor.data.files.pictures import SUFFIXES
 from fedfloor.data.files.sheet import Sheet, head, scan, settled
@@ -179,7 +188,8 @@ def _parse_tables(files: Sequence[DataFile], reading: Reading, writer: Writer, *
     scanned = [_read(file, own_columns, required) for file, own_columns in _readings(files, reading)]
     if isinstance(reading.asked, Reconstruction):
         scanned = _normal_without_label(scanned, reading)
-    sheets, reading = labelled(settled(scanned, reading), reading)
+    sheets, running = finished(settled(scanned, reading), reading)
+    sheets, reading = labelled(sheets, reading)
     categories = listed(sheets, reading.columns.categories)
     sheets = encoded(sheets, categories, known=reading.whole)
     by_folder = reading.device is None and (depth == 3 or (depth == 2 and _are_labels(files, sheets, reading, own=own)))
@@ -208,6 +218,7 @@ def _parse_tables(files: Sequence[DataFile], reading: Reading, writer: Writer, *
         **write(writer, sheets, device, factory, label, reading, part),
         "apart": by_folder or any(sheet.time is None for sheet in sheets),
         "categories": describe(categories),
+        "running": running,
         "device_of": {} if own or (columns and not naming.factory) else asdict(naming),
     }
 
@@ -218,8 +229,7 @@ def _required(depth: int, reading: Reading) -> tuple[str, ...]:
     if reading.device in ("column", "file"):
         named = ("device",) if reading.device == "column" and reading.columns.device else ()
         roles = ("label", *named, *(("factory",) if reading.factory == "column" else ()))
-    labels = reading.asked.labelled and not reading.remaining
-    return tuple(role for role in roles if role != "label" or labels)
+    return tuple(role for role in roles if role != "label" or reading.labelled)
 
 
 def _readings(files: Sequence[DataFile], reading: Reading) -> list[tuple[DataFile, Reading]]:

@@ -68,6 +68,12 @@ class Sheet:
         """Return the place of a cell in messages."""
         return f"{self.title}, row {self.line[row]}, {self.cell.format(column)}"
 
+    def take(self, rows: Indices) -> Sheet:
+        """Return some of the rows."""
+        text = {role: [words[row] for row in rows.tolist()] for role, words in self.text.items()}
+        time = None if self.time is None else self.time[rows]
+        return replace(self, x=self.x[rows], line=self.line[rows], text=text, time=time)
+
 
 def read(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool = False) -> Sheet:
     """Return a single table, read by :func:`scan` and :func:`settled`."""

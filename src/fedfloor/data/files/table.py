@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -22,6 +23,7 @@ from fedfloor.data.files.encode import (
     codes,
     describe,
     encoded,
+    finished,
     labelled,
     listed,
     natural_order,
@@ -36,6 +38,8 @@ from fedfloor.data.series import assemble, fill, say_missing
 from fedfloor.data.split import Rows
 from fedfloor.errors import SettingError
 from fedfloor.tasks.regression import LIVES
+
+log = logging.getLogger(__name__)
 
 PIECE = 1 << 16  # texts added to a digest at a time
 BLOCK = 1 << 26  # bytes of samples sorted at a time
@@ -244,8 +248,8 @@ class JoinedTables:
 
 RECIPE = "table 7"
 MEANT = (
-    "columns", "classes", "window", "missing", "split", "sort", "small", "decimal", "test", "bins", "remaining", "task",
-    *DIALECT,
+    "columns", "classes", "window", "missing", "split", "sort", "small", "decimal", "test", "bins", "remaining",
+    "ended", "task", *DIALECT,
 )  # fmt: skip
 
 
@@ -286,11 +290,17 @@ def of_entry(
     each = rows.x.size // max(1, rows.x.shape[1])  # number of values of a sensor
     sensors = len({*sources(facts["columns"], facts.get("categories") or ())})
     say_missing(name, facts["missing"], each, sensors or rows.x.shape[1], reading.missing)
+    if reading.ended is not None:
+        log.info(
+            "%s: %d of %d recordings do not end with '%s' (data.ended), and are left out.", name, *facts["running"],
+            reading.ended,
+        )  # fmt: skip
     # a model needs the coding of labels and sensors; tables do not contain labels of ``remaining``
     coding: dict[str, Any] = {"bins": list(reading.bins)} if reading.bins and not reading.remaining else {}
     coding |= {"categories": facts["categories"]} if facts.get("categories") else {}
     inputs = inputs or Inputs(
-        "table", tuple(facts["columns"]), missing=reading.missing, names=reading.columns.roles(),
+        "table", tuple(facts["columns"]), missing=reading.missing,
+        names=reading.columns.roles() | ({"label": ""} if reading.ended is not None else {}),
         decimal=reading.decimal, dialect=reading.dialect() | facts.get("order", {}), coding=coding,
         device_of=facts.get("device_of", {}),
     )  # fmt: skip
@@ -300,9 +310,11 @@ def of_entry(
 
 
 def _parse(paths: Sequence[Path], reading: Reading, writer: Writer) -> Mapping[str, Any]:
-    label = () if reading.remaining or not reading.asked.labelled else ("label",)
+    label = ("label",) if reading.labelled else ()
     required = label if reading.whole or not reading.columns.device else ("device", *label)
-    sheets, reading = labelled(settled([scan(path, reading, required=required) for path in paths], reading), reading)
+    sheets = settled([scan(path, reading, required=required) for path in paths], reading)
+    sheets, running = finished(sheets, reading)
+    sheets, reading = labelled(sheets, reading)
     check_labels(sheets, reading)
     categories = listed(sheets, reading.columns.categories)
     sheets = encoded(sheets, categories, known=reading.whole)
@@ -321,7 +333,7 @@ def _parse(paths: Sequence[Path], reading: Reading, writer: Writer) -> Mapping[s
                 "Give both one, or none."
             )
     facts = write(writer, sheets, texts.get("device"), texts.get("factory"), texts.get("label"), reading, part)
-    return {**facts, "categories": describe(categories)}
+    return {**facts, "categories": describe(categories), "running": running}
 
 
 def check_labels(sheets: Sequence[Sheet], reading: Reading) -> None:
