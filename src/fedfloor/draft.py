@@ -128,11 +128,13 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     notes = _guess(data, source)
     try:
         note = _mend(document, notes, timed=timed)
-    except NoColumnError as lack:
-        if lack.role not in ("device", "label"):
+    except SettingError as error:
+        lack = error if isinstance(error, NoColumnError) else error.__cause__  # in a folder with more on its place
+        if not isinstance(lack, NoColumnError) or lack.role not in ("device", "label"):
             raise
-        raise _with_candidates(lack, data) from None
+        raise SettingError(str(error).replace(str(lack), str(_with_candidates(lack, data)))) from None
     park, split = _proposed(document, source, notes, settled="split" in data and not given)
+    park = _recorded(document, park, notes)
     if park.dataset.task == CLASSIFICATION:
         _check_classes(data, park.dataset, path.name)
     if source.is_dir():
@@ -229,11 +231,13 @@ def _windows(length: int) -> str:
 
 def _with_candidates(lack: NoColumnError, data: Mapping[str, Any]) -> NoColumnError:
     """Return the error for a missing column of devices or labels, with candidates for it."""
-    task, able = _task(data), guess.candidates(lack.path, data, lack.role)
+    task, source = _task(data), expanded(data["path"])
+    files = [file.path for file in files_in(source)] if source.is_dir() else [lack.path]
+    able = guess.candidates(files, data, lack.role)
     known = {*lack.names, *data.get("columns", {})}
     unlabelled = lack.role == "device" and "label" not in known and task == CLASSIFICATION
     unlabelled = unlabelled and not data.get("remaining")
-    labels = guess.candidates(lack.path, data, "label") if unlabelled else None
+    labels = guess.candidates(files, data, "label") if unlabelled else None
     return NoColumnError(
         lack.path, lack.name, lack.role, lack.names, candidates=able, labels=labels, ahead=bool(task.ahead)
     )
@@ -367,9 +371,11 @@ def _mend(document: dict[str, Any], notes: list[str], *, timed: bool) -> str:
             if free and not _task(data).ahead:
                 notes.append(_windows(data["window"]["length"]))
             return note
-        except TimesError:
+        except TimesError as error:
             if timed or not _untimed(data, notes):
-                raise
+                if (run := guess.separating(expanded(data["path"]), data)) is None:
+                    raise
+                raise SettingError(f"{error} '{run}' does: --set 'data.columns.run={run}'.") from error
         except ShortRecordingsError as short:
             if not free or short.longest <= SHORTEST:
                 raise
@@ -421,7 +427,7 @@ def _untimed(data: dict[str, Any], notes: list[str]) -> bool:
     data["columns"]["time"] = ""
     notes[:] = [note for note in notes if note != f"'{name}' is taken for the time"]
     notes.append(
-        f"'{name}' holds dates, but rows are not in their order, therefore it is left out; if it is the time: --set "
+        f"'{name}' holds times, but rows are not in their order, therefore it is left out; if it is the time: --set "
         f"'data.columns.time={name}' --set data.sort=true"
     )
     return True
@@ -486,6 +492,29 @@ def _proposed(document: dict[str, Any], path: Path, notes: list[str], *, settled
     if kind:
         data["split"] = {"kind": kind}
     return build_park(config.from_table(document)), kind
+
+
+def _recorded(document: dict[str, Any], park: Park, notes: list[str]) -> Park:
+    """Set windows, unless set, if each recording has a single class; return the park."""
+    data, dataset = document["data"], park.dataset
+    if "window" in data or dataset.run is None or dataset.task != CLASSIFICATION or dataset.inputs.kind != "table":
+        return park
+    rows = np.unique(dataset.run, return_counts=True)[1]
+    several = len(np.unique(np.stack([dataset.run, dataset.y]), axis=1).T) > len(rows)
+    if several or rows.min() < 2 * WINDOW:
+        return park
+    window = {"length": WINDOW, "step": math.ceil(len(dataset.y) / MOST_WINDOWS)}
+    try:
+        park = build_park(config.from_table(document | {"data": data | {"window": window}}))
+    except SettingError:  # too few rows for windows
+        return park
+    data["window"] = window
+    order = "" if dataset.time is not None else ", whose order is taken for the time"
+    notes.append(
+        f"each recording has a single class, therefore samples are windows of {WINDOW} rows{order}; longer ones may be "
+        "better: --set data.window.length=N (1 for single rows)"
+    )
+    return park
 
 
 def _check_published(path: Path, data: Mapping[str, Any]) -> None:
@@ -626,7 +655,7 @@ def _lasting(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     """Return a sentence on windows if samples are rows over time with labels that last for many rows."""
     if dataset.task != CLASSIFICATION or "window" in data or dataset.inputs.kind != "table":
         return []
-    if dataset.time is None and "label" not in data.get("layout", ""):  # a file with a single label is a recording
+    if dataset.time is None and not expanded(data["path"]).is_dir():  # the rows of a file in a folder are in order
         return []
     owner = np.zeros(len(dataset.y), np.int64) if dataset.owner is None else dataset.owner
     change = np.flatnonzero((np.diff(dataset.y) != 0) | (np.diff(owner) != 0))

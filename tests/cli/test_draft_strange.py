@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from commands import Command
+from fedfloor.data.files import own
+from fedfloor.data.reading import Columns, Reading
+from model_files import sensors_of
 
 
 def quality(path: Path, **cells: str) -> Path:
@@ -58,3 +61,80 @@ def test_settings_are_checked_before_the_file(command: Command) -> None:
     quality(command.folder / "q.csv")
     command.refused(command("new", "q.csv", "--task", "regresion"), "Did you mean 'regression'?")
     command.refused(command("new", "q.csv"), "q.toml exists already")
+
+
+def recordings(root: Path, head: str = "acc,wear", *, flat: bool = False, rows: int = 60) -> Path:
+    """Write four recordings of each of four machines, with a state for each, and rows in the order of time."""
+    rng = random.Random(1)
+    for m in range(4):
+        for k in range(4):
+            state = "worn" if (m + k) % 2 else "good"
+            folder = root if flat else root / f"hall {m // 2}"
+            folder.mkdir(parents=True, exist_ok=True)
+            lines = [head]
+            for n in range(rows):
+                cells = {"t [s]": n / 100, "acc": f"{rng.gauss(0, 2 if state == 'worn' else 1):.3f}", "wear": state}
+                lines.append(",".join(str(cells[name]) for name in head.split(",")))
+            (folder / f"M{m}_2026010{k + 1}.csv").write_text("\n".join(lines) + "\n")
+    return root
+
+
+FILES = ("--set", "data.device=file", "--set", "data.file_name=DEVICE_*.csv", "--set", "data.factory=folder")
+
+
+@pytest.mark.parametrize("head", ["acc,wear", "t [s],acc,wear"])
+def test_recordings_with_one_label_each_become_windows(command: Command, head: str) -> None:
+    recordings(command.folder / "vib", head)
+    said = command("new", "vib", *FILES, "--set", "data.columns.label=wear")
+    assert said.code == 0, said.err
+    assert "each recording has a single class, therefore samples are windows of 20 rows" in said.err
+    assert ("'t [s]' is taken for the time" in said.err) == ("t [s]" in head)
+    assert "windows of 20 rows; good" in said.out
+    assert command("new", "vib", *FILES, "--set", "data.columns.label=wear", "--set", "data.window.length=1",
+                   "--force").code == 0  # fmt: skip
+
+
+def test_a_temperature_t_is_no_time(command: Command) -> None:
+    lines = [f"m{n % 2},{n // 2 + n % 3},{'a' if n % 3 else 'b'}\n" for n in range(60)]
+    (command.folder / "t.csv").write_text("machine,T,label\n" + "".join(lines))
+    said = command("new", "t.csv")
+    assert said.code == 0, said.err
+    assert "taken for the time" not in said.err
+
+
+def test_labels_of_files_and_devices_of_names_are_proposed(command: Command) -> None:
+    recordings(command.folder / "vib")
+    said = command("new", "vib", *FILES)
+    command.refused(said, "hall 0/M0_20260101.csv", "It may be 'wear' (2 texts)")
+    recordings(command.folder / "flat", flat=True)
+    command.refused(command("new", "flat"), "('M0', 'M1', 'M2', … (4)): --set data.device=file --set "
+                    "'data.file_name=DEVICE_*'")  # fmt: skip
+    lines = [f"line {n // 20 % 3},°{'CF'[n // 60 % 2]},{n % 7},{n % 2}\n" for n in range(120)]
+    (command.folder / "q.csv").write_text("line,temp_unit,heat,label\n" + "".join(lines))
+    command.refused(command("new", "q.csv"), "It may be 'line' (3 texts) or 'temp_unit' (2 texts)")
+
+
+def test_the_column_that_separates_equal_times_is_proposed(command: Command) -> None:
+    lines = [f"m{n // 80},{n // 40 % 2},{n % 40},{n % 7},{n // 3 % 2}\n" for n in range(160)]
+    (command.folder / "c.csv").write_text("unit,campaign,cycle,heat,label\n" + "".join(lines))
+    command.refused(command("new", "c.csv"), "'m0' has this time in row 2 already", "--set 'data.columns.run=campaign'")
+    assert command("new", "c.csv", "--set", "data.columns.run=campaign").code == 0
+
+
+def test_texts_for_missing_values(command: Command) -> None:
+    path = quality(command.folder / "q.csv")
+    rows = path.read_text().splitlines()
+    for row, text in ((30, "Bad Input"), (150, "I/O Timeout")):
+        cells = rows[row].split(",")
+        rows[row] = ",".join([*cells[:2], text, cells[3]])
+    path.write_text("\n".join(rows) + "\n")
+    setting = """data.missing_texts=["Bad Input", "I/O Timeout"]"""
+    command.refused(command("new", "q.csv", *GRADE), "row 31, column 'heat'", f"--set '{setting}'")
+    said = command("new", "q.csv", *GRADE, "--set", setting)
+    assert said.code == 0, said.err
+    assert 'missing = "previous" # 2 missing' in (command.folder / "q.toml").read_text()
+    reading = Reading(columns=Columns("machine", time="time", label="grade"), task="regression", missing="mean",
+                      missing_texts=("bad input", "I/O Timeout"))  # fmt: skip
+    sensors = sensors_of(own.load(path, reading, 0).inputs.describe())
+    assert sensors is not None
+    assert sensors.dialect["missing_texts"] == ["bad input", "I/O Timeout"]

@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ COUNTERS = ("second", "seconds", "sekunde", "minute", "minutes", "hour", "stunde
 STEPS = ("sample", "step", "takt")  # a time if they only rise within recordings
 LOOKED_AT = 200  # rows
 NAMED = 40  # columns for which an error lists names to copy
+MOST_FILES = 40  # files of a folder in which texts are counted
 COUNTED = 20_000  # rows in which texts are counted
 UNIT = re.compile(r"[+-]?\d[\d.,' ]*?\s*((?:[^\W\d_]|[°%])[^\W_]{0,3}(?:/[^\W_]{1,3})?|)")  # the unit after a number
 CANDIDATES = 4  # columns named for a role in an error
@@ -59,6 +61,7 @@ RUNNING = re.compile(
     r"|läuft|aktiv|not.failed",
     re.IGNORECASE,
 )  # of a recording that does not end in failure
+TICKS = re.compile(r"t|[tT] ?[\[(](s|sec|ms|us|µs|μs|ns|min|h)[\])]")  # names of a time if it only rises
 CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[ap]\.?m\.?)?", re.IGNORECASE)
 CALLED = {
     "device": (
@@ -273,6 +276,11 @@ def roles_of(table: Excerpt, given: Mapping[str, Any], form: str | None = None) 
         dates = [name for name in names if name not in known and _is_time(table.cells(name), form, numbers=False)]
         if len(dates) == 1:
             roles["time"] = dates[0]
+        parts = [table.cells(roles[role]) for role in ("device", "run") if roles.get(role) in names]
+        whose = ["\0".join(both) for both in zip(*parts, strict=True)] or [""] * len(table.rows)
+        ticks = [name for name in names if name not in known and TICKS.fullmatch(name)]
+        ticks = [name for name in ticks if _rises([cell.replace(",", ".") for cell in table.cells(name)], whose)]
+        roles |= {"time": ticks[0]} if ticks and not dates else {}
     return roles
 
 
@@ -473,7 +481,23 @@ def is_called_time(name: str) -> bool:
     return any(word_of(part) in CALLED["time"] for part in parts_of(name))
 
 
-def candidates(path: Path, given: Mapping[str, Any], role: str) -> dict[str, str]:
+def separating(path: Path, given: Mapping[str, Any]) -> str | None:
+    """Return the first column with which no two rows of a device have the same time, such as the number of a run."""
+    columns = given.get("columns", {})
+    if not path.is_file() or columns.get("run"):
+        return None
+    table = _counted(path, given)
+    roles = Columns().roles() | {role: name for role, name in columns.items() if isinstance(name, str)}
+    device, time = (table.cells(roles[role]) if roles[role] in table.names else [] for role in ("device", "time"))
+    free = [name for name in table.names if name not in roles.values()]
+    for name in sorted(free, key=lambda name: word_of(name) not in CALLED["run"]):
+        group = [*zip(device or time, table.cells(name), strict=True)] if device else [*table.cells(name)]
+        if FEW * len({*group}) <= len(group) == len({*zip(group, time, strict=False)}):
+            return name
+    return None
+
+
+def candidates(paths: Sequence[Path], given: Mapping[str, Any], role: str) -> dict[str, str]:
     """Return columns with few values that may be the device or the label, with descriptions, the most likely first.
 
     Texts come before numbers, and names with a word of the role's common names before others. The rows of a device are
@@ -481,7 +505,10 @@ def candidates(path: Path, given: Mapping[str, Any], role: str) -> dict[str, str
     the common name of another role. The last column comes first if it may be the label or is a varying measure; a first
     column that is a varying measure comes last.
     """
-    table, columns, form = _counted(path, given), given.get("columns", {}), given.get("time_format")
+    chosen = paths[:: math.ceil(len(paths) / MOST_FILES)]
+    tables = [head(path, COUNTED // len(chosen) + 1, given).whole() for path in chosen]
+    table = replace(tables[0], rows=[row for each in tables if each.names == tables[0].names for row in each.rows])
+    columns, form = given.get("columns", {}), given.get("time_format")
     known = {name for each in columns.values() for name in ([each] if isinstance(each, str) else each)}
     roles = roles_of(table.top(LOOKED_AT), columns, form).values()
     known |= {part for name in roles for part in parts_of(name)}
@@ -504,6 +531,7 @@ def candidates(path: Path, given: Mapping[str, Any], role: str) -> dict[str, str
         changes = sum(a != b for a, b in pairwise(cells))
         if role == "label" or text or changes < 2 * many:
             called = {*CALLED[role], *(ANSWERS if role == "label" else MACHINES)} & {*word_of(name).split("_")}
+            called -= {"unit"} if not word_of(name).startswith("unit") else set()  # of a measurement
             ranked.append((not last, not text, not called, i, name, f"{many} {'texts' if text else 'numbers'}"))
     flags = _flags(table) if role == "label" else {}
     return flags | {name: words for *_, name, words in sorted(ranked)[:CANDIDATES]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +15,8 @@ from numpy.typing import NDArray
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.encode import natural_order, sources
 from fedfloor.data.files.layout import looks_like_time
-from fedfloor.data.files.tree import DataFile, files_in, named, of_file, stem_of, walk
+from fedfloor.data.files.tree import DataFile, dated, files_in, named, of_file, walk
 from fedfloor.data.guess import word_of
-from fedfloor.data.reading import DEVICE
 from fedfloor.errors import SettingError
 
 MOST = 50_000  # training samples examined at most, evenly spread
@@ -350,24 +348,6 @@ OTHERS = {
     "factory/device/file": "the folders may be devices and labels, days or parts of them",
     "factory/device/label/file": "",
 }
-
-
-def dated(names: Sequence[str]) -> tuple[str, list[str]] | None:
-    """Return the pattern of file names made of a device's name and a date, and the devices; None for other names.
-
-    >>> dated(["P-1_2026-01.csv", "P-1_2026-02.csv", "P-2_2026-01.csv"])
-    ('DEVICE_*', ['P-1', 'P-2'])
-    >>> dated(["pump_1_2026-01.csv", "pump_1_2026-02.csv"]), dated(["a.csv", "b.csv"])
-    (('DEVICE_20*', ['pump_1']), None)
-    """
-    matches = [re.fullmatch(r"(.+?)([_ .-]+)(?:19|20)\d\d(?:\D?\d\d?){0,2}(?:\D.*)?", stem_of(name)) for name in names]
-    known = [match for match in matches if match]
-    devices = natural_order([match[1] for match in known])
-    signs = {match[2] for match in known}
-    if len(known) < len(names) or len(signs) != 1 or len(devices) == len(names):
-        return None
-    sign = signs.pop()
-    return f"{DEVICE}{sign}{'20' if any(sign in name for name in devices) else ''}*", devices
 
 
 def check_levels(files: Sequence[DataFile], given: Mapping[str, Any]) -> None:

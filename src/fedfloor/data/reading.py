@@ -179,7 +179,7 @@ class LastSplit:
 
 
 # the format of tables, recorded in a model's file
-DIALECT = ("time_format", "header", "thousands", "encoding", "sheet", "delimiter", "skip")
+DIALECT = ("time_format", "header", "thousands", "encoding", "sheet", "delimiter", "skip", "missing_texts")
 # keys that a recipe contains only if they are set
 LATER = ("layout", "test", "bins", "remaining", "ended", "device", "factory", "file_name", "task", *DIALECT)
 DEVICE = "DEVICE"  # the placeholder of the device's name in data.file_name
@@ -230,6 +230,7 @@ class Reading:
         delimiter: the character between the cells of CSV; by default recognised from the first row.
         skip: rows that are no data, such as titles above the header and units below it: their numbers, counted from 1,
             or the number of first rows.
+        missing_texts: texts that stand for missing values in all columns, such as ``Bad Input``, in any case.
         task: the task of a model: ``classification`` by default; ``regression`` of a numeric label; ``reconstruction``,
             which finds anomalies after training on normal operation without labels; ``forecasting`` of the next rows of
             sensors. A table with its ``kind`` and settings, see :mod:`fedfloor.tasks`.
@@ -260,6 +261,7 @@ class Reading:
     sheet: str | None = None
     delimiter: Literal[",", ";", "|", "tab", "blanks"] | None = None
     skip: int | tuple[int, ...] | None = None
+    missing_texts: tuple[str, ...] | None = None
     task: (
         Literal["classification", "regression", "reconstruction", "forecasting"]
         | Classification | Regression | Reconstruction | Forecasting | None
@@ -267,7 +269,7 @@ class Reading:
     whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for key in ("classes", "header", "bins", "size"):
+        for key in ("classes", "header", "bins", "size", "missing_texts"):
             if (given := getattr(self, key)) is not None:
                 object.__setattr__(self, key, tuple(given))
         check_format(self.time_format)

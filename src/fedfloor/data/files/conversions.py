@@ -10,6 +10,7 @@ import textwrap
 import tomllib
 import zipfile
 from codecs import getincrementaldecoder
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -305,8 +306,13 @@ def _check_long(path: Path, table: Excerpt, given: Mapping[str, Any]) -> None:
             index.append(name)
     index = [part for name in index for part in _columns_of(name, names)]
     read, write, out = _converted(path, given, "wide")
+    wide = _pivoted(index, key, value, write)
+    machines = Counter(tag.partition(".")[0] for tag in {*cells[key]} if "." in tag)
+    if "device" not in roles and machines.total() == different(key) > len(machines) > 1:  # tags such as P101.temp
+        wide = f'table[["device", "sensor"]] = table[{_code(key)}].str.split(".", n=1, expand=True)\n'
+        wide += _pivoted(["device", *index], "sensor", value, write)
     raise ConversionError(
-        "long", name=path.name, key=key, value=value, read=read, write=_pivoted(index, key, value, write),
+        "long", name=path.name, key=key, value=value, read=read, write=wide,
         setting=shlex.quote(f"data.columns.device={key}"), then=_then(out, SORTED),
     )  # fmt: skip
 

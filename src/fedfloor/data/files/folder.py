@@ -27,7 +27,7 @@ from fedfloor.data.files.layout import UnlabelledError
 from fedfloor.data.files.pictures import SUFFIXES
 from fedfloor.data.files.sheet import Sheet, head, scan, settled
 from fedfloor.data.files.table import MEANT, check_labels, of_entry, write
-from fedfloor.data.files.tree import DataFile, Naming, are_labels, check_layout, of_file, tables, walk
+from fedfloor.data.files.tree import DataFile, Naming, are_labels, check_layout, dated, named, of_file, tables, walk
 from fedfloor.data.reading import DEVICE, Reading, dealt
 from fedfloor.errors import SettingError
 from fedfloor.tasks.reconstruction import Reconstruction
@@ -273,6 +273,11 @@ def _read(file: DataFile, reading: Reading, required: Sequence[str]) -> Sheet:
     except SettingError as error:  # its message names the file, but not its folder
         alone = reading.device == "column" and f"no column '{reading.columns.device}'" in str(error)
         hint = " If each file is a device: --set data.device=file." if alone else ""
+        if alone and (several := dated([each.name for each in file.path.parent.iterdir() if each.name[0] != "."])):
+            hint += (
+                f" Devices with a file per date ({named(several[1])}): --set data.device=file "
+                f"--set 'data.file_name={several[0]}'."
+            )
         raise SettingError(f"{above}{error}{hint}") from error
 
 

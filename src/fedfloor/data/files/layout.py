@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ TIME_LIKE = re.compile(
 NUMBER = re.compile(r"[+-]?\d+([.,]\d*)?(e[+-]?\d+)?", re.IGNORECASE)
 WORDS = {mark: word for word, mark in CALLED.items()}
 MARKS = {"'": "'’", " ": " \xa0\u202f"}  # equivalent characters of a mark between thousands
+MOST_TEXTS = 10  # different texts of a sensor that probably denote missing values, at most
 MOST_CODES = 20  # different numbers among labels that are probably classes, at most
 LISTED = 40  # names of columns in a message, at most
 CATEGORY = "category "  # prefix of the role of a column of texts that is a sensor
@@ -186,16 +188,30 @@ class TableLayout:
         marks = other_marks(cell.strip(), decimal)
         if self.lenient:
             hint = f"The model was trained on tables with the decimal mark '{decimal}'."
+            if not any(map(str.isdecimal, cell)):
+                known = ", ".join(["empty cells, NA", *(self.reading.missing_texts or ())])
+                hint = f"Missing values of this model are {known}: empty the cell, or train with data.missing_texts."
         elif marks:
             hint = f"{marks}. Numbers are read with the decimal mark '{decimal}': write all numbers with it."
         elif self.time is None and looks_like_time(cell):
             hint = f"If this is the time: --set data.columns.time={name}. {READ}"
         else:
-            hint = (
-                f'If its texts are categories: [data] columns.categories = {{ {name} = "one-hot" }}. If it is no '
-                f'sensor, leave the column out: [data] columns = {{ ignore = ["{name}"] }}.'
-            )
+            return OddTextError(place(self.path, line, name), cell, name, column)
         return SettingError(f"{place(self.path, line, name)}: '{cell}' is not a number. {hint}")
+
+    def listed(self, error: OddTextError, rows: Iterable[Row]) -> OddTextError:
+        """Return the error for a sensor's text with all such texts, if most of the different cells are numbers."""
+        cells = {cells[error.column].strip() for _, cells in rows if len(cells) > error.column}
+        texts = sorted(text for text in cells - {""} if not self._is_number(text, error.column))
+        few = len(texts) <= MOST_TEXTS and 2 * len(texts) < len(cells)
+        return OddTextError(error.place, error.cell, error.name, error.column, texts if few else ())
+
+    def _is_number(self, cell: str, column: int) -> bool:
+        try:
+            self.number(0, cell, column)
+        except SettingError:
+            return False
+        return True
 
     def check_words(self, lines: Sequence[int] | NDArray[np.int64], values: Sequence[str], role: str) -> None:
         """Refuse rows without a text for a role, except in predictions."""
@@ -306,6 +322,28 @@ def _either(candidates: Mapping[str, str], role: str) -> str:
     """Return the columns that may have a role, and the option that chooses the first one."""
     names = " or ".join(f"'{name}' ({words})" for name, words in candidates.items())
     return f"{names}: --set 'data.columns.{role}={next(iter(candidates))}'"
+
+
+class OddTextError(SettingError):
+    """An error: a sensor's cell holds a text.
+
+    Args:
+        place: the file, row and column of the cell.
+        cell: the text.
+        name: the name of the column.
+        column: its index.
+        texts: all such texts of a column that otherwise holds numbers.
+    """
+
+    def __init__(self, place: str, cell: str, name: str, column: int, texts: Sequence[str] = ()) -> None:
+        self.place, self.cell, self.name, self.column = place, cell, name, column
+        missing = json.dumps([*texts], ensure_ascii=False)
+        hint = f"If its texts denote missing values: --set 'data.missing_texts={missing}'. " if texts else ""
+        super().__init__(
+            f"{place}: '{cell}' is not a number. {hint}If its texts are categories: [data] columns.categories = "
+            f'{{ {name} = "one-hot" }}. If it is no sensor, leave the column out: [data] columns = '
+            f'{{ ignore = ["{name}"] }}.'
+        )
 
 
 class UnlabelledError(SettingError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedfloor.data.dataset import Indices, Times, Values
 from fedfloor.data.files import columnar
 from fedfloor.data.files.joined import joined
-from fedfloor.data.files.layout import NUMBER, WORDS, TableLayout
+from fedfloor.data.files.layout import NUMBER, WORDS, OddTextError, TableLayout
 from fedfloor.data.files.rows import Row, decoded, in_blocks, is_workbook, opened, opened_workbook, place
 from fedfloor.data.files.times import NUMBERS, Form, TimeColumn, TimeError, day, decide, shared
 from fedfloor.data.reading import Reading, skipped
@@ -26,6 +26,7 @@ from fedfloor.errors import SettingError
 
 log = logging.getLogger(__name__)
 
+SEARCHED = 100_000  # rows searched for more texts among a sensor's numbers
 STEPS = 100  # float32 steps between a sensor's least and largest value, below which most information is lost
 
 
@@ -129,8 +130,9 @@ def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: boo
     layout_of = partial(TableLayout.of, path, reading=reading, required=required, lenient=lenient)
     if columnar.is_parquet(path):
         layout = layout_of(columnar.parquet_names(path))
-        by_rows = _by_rows(layout, columnar.parquet_rows(path))
-        return _Gathered(layout, by_rows if layout.joined else columnar.parquet_batches(layout)).sheet()
+        by_rows = _by_rows(layout, _blanked(columnar.parquet_rows(path), reading.missing_texts or ()))
+        whole = layout.joined or reading.missing_texts
+        return _Gathered(layout, by_rows if whole else columnar.parquet_batches(layout)).sheet()
     with _rows(path, reading.dialect() | {"decimal": reading.decimal}) as rows:
         line, first = next(rows, (1, []))
         named = lenient and {*reading.columns.values} <= {*map(str.strip, first)}
@@ -138,7 +140,7 @@ def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: boo
         if not named:
             check_header(path, first, reading.header)
         layout = layout_of(named_columns(first) if named else reading.header or ())
-        plain = not is_workbook(path) and reading.encoding is None and reading.thousands is None
+        plain = not (is_workbook(path) or reading.encoding or reading.thousands or reading.missing_texts)
         if plain and not layout.joined and not reading.skip and line == 1 and path.stat().st_size >= columnar.QUICK:
             try:
                 return _Gathered(layout, columnar.csv_batches(layout, header=named)).sheet()
@@ -156,9 +158,17 @@ def _by_rows(layout: TableLayout, rows: Iterator[Row]) -> Iterator[columnar.Colu
         lines = np.array([line for line, _ in block], np.int64)
         texts = {column: [cells[column].strip() for _, cells in block] for column in layout.texts}
         words = {role: texts[column] for role, column in layout.text.items()}
-        yield columnar.ColumnBatch(
-            lines, layout.numbers(block), words, None if layout.time is None else texts[layout.time]
-        )
+        try:
+            numbers = layout.numbers(block)
+        except OddTextError as error:
+            raise layout.listed(error, chain(block, islice(rows, SEARCHED))) from error
+        yield columnar.ColumnBatch(lines, numbers, words, None if layout.time is None else texts[layout.time])
+
+
+def _blanked(rows: Iterator[Row], texts: Sequence[str]) -> Iterator[Row]:
+    """Return rows with empty cells in place of ``[data] missing_texts``."""
+    among = {text.casefold() for text in texts}
+    return ((line, ["" if cell.strip().casefold() in among else cell for cell in cells]) for line, cells in rows)
 
 
 @dataclass(frozen=True)
@@ -231,7 +241,14 @@ def check_header(path: Path, first: Sequence[str], header: Sequence[str] | None)
         )
 
 
-def _rows(path: Path, given: Mapping[str, Any]) -> AbstractContextManager[Iterator[Row]]:
+@contextmanager
+def _rows(path: Path, given: Mapping[str, Any]) -> Iterator[Iterator[Row]]:
+    """Yield the rows of a table, with the texts for missing values left out."""
+    with _opened(path, given) as rows:
+        yield _blanked(rows, given["missing_texts"]) if given.get("missing_texts") else rows
+
+
+def _opened(path: Path, given: Mapping[str, Any]) -> AbstractContextManager[Iterator[Row]]:
     """Open a table to read row by row: CSV, a sheet of a workbook, or Parquet with its names as row 0."""
     if columnar.is_parquet(path):
         return nullcontext(chain([(0, columnar.parquet_names(path))], columnar.parquet_rows(path)))

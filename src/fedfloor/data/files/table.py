@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.cache import CacheEntry, Writer, remember
-from fedfloor.data.dataset import Dataset, Indices, Inputs, Owned, Values
+from fedfloor.data.dataset import Dataset, Indices, Inputs, Owned, Times, Values
 from fedfloor.data.files import expanded
 from fedfloor.data.files.encode import (
     MOST_NUMBERS,
@@ -192,9 +192,13 @@ class JoinedTables:
             return order
         if reading.sort:
             order = np.lexsort((self.time, self.run, owner))
-        same = (np.diff(owner[order]) == 0) & (np.diff(self.run[order]) == 0)
-        step = np.diff(self.time[order])
-        wrong = np.flatnonzero(same & (step <= 0))
+        step = self._steps(order, owner, self.time)
+        wrong = np.flatnonzero(step <= 0)
+        if len(wrong) and not reading.sort:
+            ordered = np.lexsort((self.time, self.run, owner))
+            sorted_step = self._steps(ordered, owner, self.time)
+            if (sorted_step == 0).any():  # sorting would be of no help
+                order, step, wrong = ordered, sorted_step, np.flatnonzero(sorted_step == 0)
         if len(wrong):
             row, before = int(order[wrong[0] + 1]), int(order[wrong[0]])
             device = f"device '{devices[owner[row]]}'" if devices else "the recording"
@@ -219,6 +223,11 @@ class JoinedTables:
         _, first = np.unique(segment, return_index=True)
         begin = self.time[order[first]][segment]
         return order[np.lexsort((begin, owner[order]))]  # stable, so that recordings are not divided
+
+    def _steps(self, order: Indices, owner: NDArray[np.int32], time: Times) -> Times:
+        """Return the time from each row to the next, [rows − 1], infinite between recordings."""
+        same = (np.diff(owner[order]) == 0) & (np.diff(self.run[order]) == 0)
+        return np.where(same, np.diff(time[order]), np.inf)
 
     def hole(self, count: int, *, carried: bool) -> MissingValuesError:
         """Return the error for missing values; ``carried``: each has a value before or after it."""

@@ -175,15 +175,33 @@ def _at(folders: Sequence[str], place: int) -> str:
 def of_file(name: str, form: str | None) -> str | None:
     """Return the device in the name of a table; None if the name does not match the pattern ``form``.
 
-    >>> of_file("lathe-1_june.csv.gz", "DEVICE_*")
-    'lathe-1'
+    >>> of_file("lathe-1_june.csv.gz", "DEVICE_*"), of_file("lathe-1_june.csv", "DEVICE_*.csv")
+    ('lathe-1', 'lathe-1')
     """
     stem = normal(stem_of(name))
     if form is None:
         return stem
-    pattern = re.escape(normal(form)).replace(r"\*", ".*").replace(DEVICE, "(.+?)")
+    pattern = re.escape(normal(stem_of(form))).replace(r"\*", ".*").replace(DEVICE, "(.+?)")
     match = re.fullmatch(pattern, stem)
     return None if match is None else match[1]
+
+
+def dated(names: Sequence[str]) -> tuple[str, list[str]] | None:
+    """Return the pattern of file names made of a device's name and a date, and the devices; None for other names.
+
+    >>> dated(["P-1_2026-01.csv", "P-1_2026-02.csv", "P-2_2026-01.csv"])
+    ('DEVICE_*', ['P-1', 'P-2'])
+    >>> dated(["pump_1_2026-01.csv", "pump_1_2026-02.csv"]), dated(["a.csv", "b.csv"])
+    (('DEVICE_20*', ['pump_1']), None)
+    """
+    matches = [re.fullmatch(r"(.+?)([_ .-]+)(?:19|20)\d\d(?:\D?\d\d?){0,2}(?:\D.*)?", stem_of(name)) for name in names]
+    known = [match for match in matches if match]
+    devices = natural_order([match[1] for match in known])
+    signs = {match[2] for match in known}
+    if len(known) < len(names) or len(signs) != 1 or len(devices) == len(names):
+        return None
+    sign = signs.pop()
+    return f"{DEVICE}{sign}{'20' if any(sign in name for name in devices) else ''}*", devices
 
 
 def stem_of(name: str) -> str:
