@@ -439,7 +439,7 @@ def risen_from(run: RecordedRun) -> tuple[int, float, float] | None:
 ABOUT = {
     POOLED: "pooled training (the same network, all data in one place)",
     LOCAL_ONLY: "local training only (each device by itself)",
-    SCIKIT_LEARN: "gradient boosting (scikit-learn, on the pooled table)",
+    SCIKIT_LEARN: "gradient boosting (scikit-learn, on the pooled table; of a window five statistics of each sensor)",
     PERSISTENCE: "persistence (the last value repeated)",
     SEASONAL: "the seasonal forecast (the value one season before)",
 }
