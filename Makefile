@@ -34,10 +34,12 @@ broker:
 demo-live: broker $(READY)  ## A park of real processes: train, release, notice drift, train on, roll back (about a minute)
 	$(BIN)/fedfloor live demo
 
-.PHONY: test test-slow
-test: check test-slow  ## Run everything but whole parks: make check, then make test-slow
+.PHONY: test
+test: $(READY)  ## All tests but the slow ones below (about TIME minutes on 2 cores)
+	$(BIN)/pytest -m 'not slow and not live' -n 2 --maxschedchunk 8 --durations 15
 
-test-slow: $(READY)  ## Real data, real processes and a browser
+.PHONY: test-slow
+test-slow: $(READY)  ## Whole runs on real data, processes that are killed, and a browser (about 18 minutes on 2 cores)
 	$(BIN)/pytest -m 'slow and not live' -n $(SLOW_WORKERS) --maxschedchunk 1 --durations 15
 
 .PHONY: test-live
@@ -53,12 +55,12 @@ quick: $(READY)  ## The kernel and three methods, for while you work (below a mi
 		-k '(not test_methods_contract or [fedavg] or [fedsr] or [fedgs]) and not killed'
 
 .PHONY: check
-check: $(READY)  ## Style, types, doctests and quick tests (about a quarter of an hour on 2 cores)
+check: $(READY)  ## Style, types and doctests, then make test
 	$(BIN)/ruff check src agent tests benchmarks papers
 	$(BIN)/ruff format --check src agent tests benchmarks papers
 	MYPY_NUM_WORKERS=2 $(BIN)/mypy
 	$(BIN)/pytest --doctest-modules src papers -q
-	$(BIN)/pytest -m 'not slow and not live' -n 2 --maxschedchunk 8 --durations 15
+	$(MAKE) test
 
 .PHONY: twins
 twins: $(READY)  ## FedAvg, FedSR, HierFAVG and ring beside plain loops, 8 rounds, 3 seeds (about 15 minutes; needs MNIST)
