@@ -112,8 +112,8 @@ def tables() -> tuple[Table, ...]:
         "computing takes no time. The paper's are those of 368 devices and 6,687,834 parameters, and grow with both",
     )
     chains = (
-        "chains of the paper's length: β = 7 and κ = 3/7, so that at first three of seven groups of ⌊272/7⌋ = 38 devices "
-        "train, where the paper has three of ten of ⌊368/10⌋ = 36, and as many rounds have as many chains as there"
+        "chains of the paper's length: β = 7 and κ = 3/7, so that at first three of seven groups of ⌊272/7⌋ = 38 "
+        "devices train, where the paper has three of ten of ⌊368/10⌋ = 36; as many chains train in a round"
     )
     grid = (
         "f, α, β: HFedMS-S on static data, where LOG with α = 2, β = 10 was the paper's best, loss 0.453; T: HFedMS-D "

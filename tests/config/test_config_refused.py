@@ -60,7 +60,8 @@ TYPES = {
     "data.split = 'last'": 'must be a table. Such as data.split = { kind = "last", rows = … }.',
     "data.partition = 'iid'": "data.partition = 'iid': must be a table. Such as data.partition = { kind = \"iid\" }.",
     "data.partition = { per_device = 2 }": "needs kind = one of blocks, dirichlet, dominant, iid, natural, shards.",
-    "data.normalise = 'zscore'": "data.normalise = 'zscore': must be 'auto', 'unit', 'standard', 'device' or 'robust'",
+    "data.normalise = 'zscore'": "data.normalise = 'zscore': must be 'auto', 'unit', 'symmetric', "
+    "'standard', 'device' or 'robust'",
     "park.devices = [1]": "park.devices = [1]: must be a whole number.",
     "method = 'fedsr'": "method = 'fedsr': must be a table.",
     "methods = 3": "methods = 3: must be a table.",

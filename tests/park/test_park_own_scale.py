@@ -288,6 +288,8 @@ def test_what_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
         prepared(build_park(experiment(table, "unit")), "devise")  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="this park is not normalised"):
         mean_and_deviation(build_park(experiment(table, "unit")), "device")
+    with pytest.raises(SettingError, match="normalise = 'symmetric' is for pictures: set 'standard'"):
+        mean_and_deviation(build_park(experiment(table, "unit")), "symmetric")
     with pytest.raises(SettingError, match=r"data.normalise.rows = 1: must be a whole number of at least 2"):
         config.from_table({"data": {"normalise": {"kind": "device", "rows": 1}}})
     with pytest.raises(SettingError, match=r"unknown key 'row'\. Did you mean 'rows'"):

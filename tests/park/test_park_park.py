@@ -89,6 +89,8 @@ def test_sums_per_device_give_the_pooled_statistics() -> None:
     np.testing.assert_allclose(std, pool.std(axis=(0, 2, 3)), rtol=1e-12)
     mean, std = mean_and_deviation(park, "unit")
     assert (mean.tolist(), std.tolist()) == ([0, 0], [1, 1])
+    mean, std = mean_and_deviation(park, "symmetric")
+    assert [((value - mean) / std).tolist() for value in (0.0, 1.0)] == [[-1, -1], [1, 1]]
     with pytest.raises(SettingError, match="Did you mean 'standard'"):
         mean_and_deviation(park, "standart")  # type: ignore[arg-type]
 

@@ -176,7 +176,7 @@ class _Own:
             self.known[k] = True
 
 
-Alike = Literal["auto", "unit", "standard"]  # value = (scale·stored − mean)/std, with common mean and std
+Alike = Literal["auto", "unit", "symmetric", "standard"]  # value = (scale·stored − mean)/std, with common mean and std
 Surveyed = RobustNormaliser | RegimeNormaliser  # surveys of all devices, see fedfloor.park.survey
 Normaliser = DeviceNormaliser | Surveyed
 Normalise = Alike | Literal["device", "robust"] | Normaliser
@@ -224,12 +224,13 @@ def summed(normalise: Normalise, inputs: Inputs) -> bool:
 def mean_and_deviation(park: Park, normalise: Normalise) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return float64 mean [C] and standard deviation [C]: value = (scale·stored − mean) / deviation.
 
-    ``unit``: mean 0, deviation 1. ``standard``: those of all devices' training samples, from per-device sums; see
-    :func:`~fedfloor.park.statistics.standard`. ``auto``: unit for bytes, standard for sensors. For samples
-    scaled by a normaliser: the remaining scaling.
+    ``unit``: mean 0, deviation 1. ``symmetric``: 0.5 and 0.5, so that bytes are in [−1, 1]. ``standard``: those of
+    all devices' training samples, from per-device sums; see :func:`~fedfloor.park.statistics.standard`. ``auto``:
+    unit for bytes, standard for sensors. For samples scaled by a normaliser: the remaining scaling.
 
     Raises:
-    SettingError: the kind is unknown, or ``unit`` is set although missing values become their channel's mean.
+        SettingError: the kind is unknown, ``unit`` is set although missing values become their channel's mean, or
+            ``symmetric`` although the samples are no pictures.
     """
     channels, inputs = park.dataset.shape[0], park.dataset.inputs
     if normaliser(normalise) is not None and park.normalised is None:
@@ -240,6 +241,10 @@ def mean_and_deviation(park: Park, normalise: Normalise) -> tuple[NDArray[np.flo
         raise SettingError(
             "[data] missing = 'mean' needs the channels' means: set [data] normalise = 'standard', or leave it out."
         )
+    if normalise == "symmetric":
+        if inputs.kind != "image":
+            raise SettingError("[data] normalise = 'symmetric' is for pictures: set 'standard', or leave it out.")
+        return np.full(channels, 0.5), np.full(channels, 0.5)
     return park.standard if summed(normalise, inputs) else (np.zeros(channels), np.ones(channels))
 
 
