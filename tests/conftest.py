@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 import typer.main
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"  # as the command line does, and before NumPy and PyTorch start: ranks can then be copies
+hypothesis.settings.register_profile(
+    "busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)  # a busy machine is no failure
+hypothesis.settings.load_profile("busy")
 os.environ.pop("FEDFLOOR_MIRROR", None)  # downloads ask whom the test names
 
 
