@@ -35,7 +35,7 @@ demo-live: broker $(READY)  ## A park of real processes: train, release, notice 
 	$(BIN)/fedfloor live demo
 
 .PHONY: test
-test: $(READY)  ## All tests but the slow ones below (about a quarter of an hour on 2 cores)
+test: $(READY)  ## All tests but the slow ones below (about 12 minutes on 2 cores)
 	$(BIN)/pytest -m 'not slow and not live' -n 2 --maxschedchunk 8 --durations 15
 
 .PHONY: test-slow

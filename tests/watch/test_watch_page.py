@@ -148,6 +148,7 @@ def test_an_event_comes_within_a_second(tmp_path: Path) -> None:
     assert max(waited) < 1.0
 
 
+@pytest.mark.slow
 def test_a_thousand_clients_that_never_read(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", [0.25], rounds=5000)
     serve = pytest.importorskip("fedfloor.watch.serve")
