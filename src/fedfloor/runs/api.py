@@ -26,8 +26,9 @@ CURVE = "#2b7bd1"  # visible on white and on near-black
 def html(folder: Path, stopped: str, lines: Sequence[Line]) -> str:
     """Return a run as HTML: its last metrics, its headline against rounds, and its folder.
 
-    >>> html(Path("a"), "finished", []).replace("\n", "")
-    '<div><p><b>a</b>: finished</p><p>folder: <code>a</code></p></div>'
+    >>> print(html(Path("a"), "finished", []), end="")
+    <div><p><b>a</b>: finished</p>
+    <p>folder: <code>a</code></p></div>
     """
     from fedfloor.templates import render
 
