@@ -158,7 +158,7 @@ class Naming:
         >>> Naming("file", file_name="DEVICE_*", factory=True).devices(Path("north/lathe-1_june.csv"), None, 1)
         ['north/lathe-1']
         """
-        folders = [normal(part) for part in Path(os.path.abspath(path)).parts[1:-1]]  # noqa: PTH100: links stay
+        folders = [normal(part) for part in Path(os.path.abspath(path)).parts[1:-1]]  # links stay
         if self.device == "file":
             folders.append(of_file(path.name, self.file_name) or "")
         if column is None:
