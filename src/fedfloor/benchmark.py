@@ -252,11 +252,11 @@ def page(document: Mapping[str, Any]) -> str:
     processors = dict.fromkeys(each.get("processor", document["processor"]) for each in document["records"])
     return render(
         "fedfloor.report", "benchmark.md", document=document, processors=processors, network=OTHER_NETWORK,
-        protocols=[_shown(document, name) for name in names], beside=BESIDE, device=DEVICE, amount=amount,
+        protocols=[_protocol_values(document, name) for name in names], beside=BESIDE, device=DEVICE, amount=amount,
     )  # fmt: skip
 
 
-def _shown(document: Mapping[str, Any], protocol: str) -> dict[str, Any]:
+def _protocol_values(document: Mapping[str, Any], protocol: str) -> dict[str, Any]:
     """Return the values of a protocol on the page: its rows, the best method first, and the rows to name above all."""
     records = [each for each in document["records"] if each["protocol"] == protocol]
     figure = figure_named(next((each["figure"] for each in records if "figure" in each), "accuracy"))

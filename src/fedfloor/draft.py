@@ -390,11 +390,7 @@ def _mend(document: dict[str, Any], notes: list[str], *, timed: bool) -> str:
             if "task" in data:
                 raise
             data["task"] = {"kind": "regression"}
-            several = str(measure).partition("'data.bins=")[2].partition("'")[0] or "[EDGE, …]"
-            notes.append(
-                "the label is a number and is predicted as a number; for classes of its ranges: "
-                f"--set 'data.bins={several}'"
-            )
+            notes.append(_number_note(measure))
         except SmallDevicesError:
             if "split" in data or "test" in data or not data.get("remaining"):
                 raise
@@ -410,6 +406,12 @@ def _mend(document: dict[str, Any], notes: list[str], *, timed: bool) -> str:
             data["missing"] = "previous" if holes.has_time else "mean"
             note = f"{holes.count:,} missing; or " + ('"mean", "drop"' if holes.has_time else '"drop"')
     return note
+
+
+def _number_note(measure: MeasureError) -> str:
+    """Return the note on a label that is drafted as a number, with the setting for classes of its ranges."""
+    several = str(measure).partition("'data.bins=")[2].partition("'")[0] or "[EDGE, …]"
+    return f"the label is a number and is predicted as a number; for classes of its ranges: --set 'data.bins={several}'"
 
 
 def _ignore(data: dict[str, Any], names: Sequence[str]) -> None:

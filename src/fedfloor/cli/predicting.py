@@ -6,7 +6,7 @@ import csv
 import io
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -74,10 +74,7 @@ def predict(
     check_top(trained, top)
     if table is not None:
         _check_writable("--csv", table)
-    if device and len(paths) > 1:
-        raise SettingError(
-            f"--device {device}: requires a single file, but {len(paths)} are given. Predict device by device."
-        )
+    _check_single(device, len(paths))
 
     failed, left, warnings = dict[Path, str](), list[str](), list[str]()
 
@@ -97,17 +94,34 @@ def predict(
         write(table, _csv(answers.table()))
     warnings += answers.warnings(run if run.is_dir() else run.parent)
     if as_json:
-        about: Row = {"model": trained.name, "round": trained.round, "samples": len(answers)}
-        about |= answers.summary() | answers.groups(people=False)
         errors = [{"file": str(path), "error": error} for path, error in failed.items()]
-        show(answers.documents(), as_json=True, **about, failed=errors, left_out=left, warnings=warnings)
+        about = _about(trained, answers) | {"failed": errors, "left_out": left, "warnings": warnings}
+        show(answers.documents(), as_json=True, **about)
     else:
         _print(trained, answers, every=every)
         if table is not None:
             print(f"table: {table}")
     for text in warnings:
         log.warning("%s", text)
-    lines = [f"{len(failed)} of {len(paths)} files have no answer:", *failed.values()] if failed else []
+    _check_complete(len(paths), failed, left)
+
+
+def _check_single(device: str, files: int) -> None:
+    if device and files > 1:
+        raise SettingError(
+            f"--device {device}: requires a single file, but {files} are given. Predict device by device."
+        )
+
+
+def _about(trained: Trained, answers: Results) -> Row:
+    """Return the model and the summaries of its answers, as in the JSON document."""
+    about: Row = {"model": trained.name, "round": trained.round, "samples": len(answers)}
+    return about | answers.summary() | answers.groups(people=False)
+
+
+def _check_complete(files: int, failed: Mapping[Path, str], left: Sequence[str]) -> None:
+    """Raise RunError if files, or rows of the other files, have no answer."""
+    lines = [f"{len(failed)} of {files} files have no answer:", *failed.values()] if failed else []
     lines += ["rows without an answer in files that have some:", *left] if left else []
     if lines:
         raise RunError("\n".join(lines))

@@ -65,7 +65,7 @@ def svg(drawing: Drawing) -> str:
     scale = (MIDDLE - MARGIN) / (rings * step)
     x, y = MIDDLE, TOP + MIDDLE - MARGIN + 14
     devices = [
-        (spot, x + spot.x_m * scale, y - spot.y_m * scale, *_shown(spot, drawing.powers_dbm))
+        (spot, x + spot.x_m * scale, y - spot.y_m * scale, *_marker(spot, drawing.powers_dbm))
         for spot in sorted(drawing.spots, key=lambda spot: spot.channel is not None)  # silent ones cover no others
     ]
     channels = Counter(spot.channel for spot in drawing.spots if spot.channel is not None)
@@ -78,7 +78,7 @@ def svg(drawing: Drawing) -> str:
     )  # fmt: skip
 
 
-def _shown(spot: Spot, powers_dbm: Sequence[float]) -> tuple[float, str]:
+def _marker(spot: Spot, powers_dbm: Sequence[float]) -> tuple[float, str]:
     """Return the radius in px and the title of a device."""
     place = f"device {spot.name}, {math.hypot(spot.x_m, spot.y_m):.1f} m: "
     if spot.channel is None or spot.power_dbm is None or spot.latency_s is None:
