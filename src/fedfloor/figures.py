@@ -221,11 +221,16 @@ def rmse(errors: Errors) -> float:
     return float(np.sqrt(np.square(errors.away).mean(axis=0)).mean())
 
 
-def r_squared(errors: Errors) -> float:
-    """Return the mean over the targets of 1 − Σd²/Σ(y − ȳ)²; −∞ for a constant target with errors."""
-    spread = np.square(errors.wanted - errors.wanted.mean(axis=0)).sum(axis=0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return float(np.nan_to_num(1 - np.square(errors.away).sum(axis=0) / spread, nan=1.0, neginf=-np.inf).mean())
+def r_squared(errors: Errors) -> float | None:
+    """Return the mean of 1 − Σd²/Σ(y − ȳ)² over the targets that vary; None if all are constant.
+
+    >>> r_squared(Errors(np.array([[1.0, 5.0], [3.0, 5.0]]), np.array([[[1.0], [6.0]], [[2.0], [6.0]]])))
+    0.5
+    """
+    varies = np.ptp(errors.wanted, axis=0) > 0
+    wanted, away = errors.wanted[:, varies], errors.away[:, varies]
+    spread = np.square(wanted - wanted.mean(axis=0)).sum(axis=0)
+    return float((1 - np.square(away).sum(axis=0) / spread).mean()) if varies.any() else None
 
 
 def nasa_score(errors: Errors) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -10,6 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
+
+from fedfloor.strict import json_text
 
 if TYPE_CHECKING:  # it imports PyTorch, which takes seconds
     from rich.progress import TaskID
@@ -169,7 +170,7 @@ def show(
         more: further entries of the document.
     """
     if as_json:
-        print(json.dumps({"rows": [dict(row) for row in rows], **more}, indent=2))
+        print(json_text({"rows": [dict(row) for row in rows], **more}, indent=2))
         return
     from rich import box
     from rich.console import Console

@@ -23,7 +23,7 @@ OPTIONAL = (
 
 # A room (a folder or a file of the package) → what it may import of ours, beside itself. Only cli sees everything.
 BASE = {"_version", "errors", "chance", "figures", "ranges", "names", "outside", "machine"}
-BASE |= {"detection", "tasks"}
+BASE |= {"detection", "strict", "tasks"}
 TRAINING = BASE | {
     "checking",
     "config",
@@ -49,6 +49,7 @@ MAY = {
     "names": set(),
     "outside": {"errors"},
     "ranges": set(),
+    "strict": set(),
     "templates": set(),
     "solvers": {"chance", "errors"},
     "plan": {"chance", "errors", "names"},
@@ -71,7 +72,7 @@ MAY = {
     "conformance": TRAINING | {"report", "runs"},
     "draft": BASE | {"checking", "config", "experiment", "data", "models", "park", "runs"},
     "deploy": TRAINING | {"mqtt_client", "runs", "templates"},
-    "sensors": {"checking", "data", "errors", "mqtt_client"},
+    "sensors": {"checking", "data", "errors", "mqtt_client", "strict"},
     "rollout": {
         "checking",
         "config",
@@ -82,9 +83,10 @@ MAY = {
         "models",
         "ranges",
         "runs",
+        "strict",
         "tracking",
     },
-    "watch": {"checking", "deploy", "errors", "names", "plan", "report", "terminal"},
+    "watch": {"checking", "deploy", "errors", "names", "plan", "report", "strict", "terminal"},
     "inference": BASE | {"checking", "models", "data", "park", "parts", "runs", "terminal"},
 }
 OUTSIDERS = {"__init__", "__main__", "cli"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from fedfloor.cli import shared
 from fedfloor.cli.options import Json
 from fedfloor.cli.predicting import OwnCode
 from fedfloor.errors import SettingError, unknown
+from fedfloor.strict import json_text
 from fedfloor.terminal import printable, show
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ def _print(line: dict[str, Any], wanted: set[str], *, as_json: bool) -> None:
     where = "" if row["file"] is None else f" ({row['file']}, row {row['rows']})"
     text = f"{row['at']}  {row['device']}, version {row['version']}: {row['alarm']}{where}"
     with contextlib.suppress(BrokenPipeError):  # alarms are recorded even if the output is closed
-        print(json.dumps(line) if as_json else printable(text), flush=True)
+        print(json_text(line) if as_json else printable(text), flush=True)
 
 
 def schedule(

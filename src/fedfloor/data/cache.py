@@ -23,6 +23,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from fedfloor.data.files import expanded, unreadable
 from fedfloor.errors import RunError, SettingError
+from fedfloor.strict import json_text
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -163,7 +164,7 @@ class Writer:
                 file.write(b"\x93NUMPY\x01\x00" + (HEADER - 10).to_bytes(2, "little") + text)
                 _settle(file)
             with (self._folder / ABOUT).open("wb") as about:
-                about.write(json.dumps({"sizes": sizes, "facts": facts}).encode())
+                about.write(json_text({"sizes": sizes, "facts": facts}).encode())
                 _settle(about)
 
     def close(self) -> None:

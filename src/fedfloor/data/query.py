@@ -22,6 +22,7 @@ from fedfloor.data.cache import content_hash
 from fedfloor.data.files import check_new, expanded, new_file
 from fedfloor.data.files.columnar import PARQUET
 from fedfloor.errors import RunError, SettingError
+from fedfloor.strict import json_text
 
 ROWS = 1 << 16  # rows in memory at a time
 INFLUX = ("influxdb+http", "influxdb+https")
@@ -139,7 +140,7 @@ def fetch(url: str, query: str, out: Path, *, force: bool = False) -> dict[str, 
             "address": where.shown, "time": datetime.now(UTC).isoformat(timespec="seconds"), "fedfloor": __version__,
         }  # fmt: skip
     with new_file(out.with_name(f"{out.name}.json")) as part:
-        part.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        part.write_text(json_text(facts, indent=1, ensure_ascii=False) + "\n", "utf-8")
     return facts
 
 

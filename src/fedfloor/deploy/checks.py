@@ -26,6 +26,7 @@ from fedfloor.errors import DivergedError, FedfloorError, SettingError
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.ranges import COUNT, LOSS, SECONDS, RefusedError, matching, number, rows, table, whole
+from fedfloor.strict import json_text
 
 if TYPE_CHECKING:
     from fedfloor.deploy.signing import Signer
@@ -179,7 +180,7 @@ def write_seen(path: Path, last: dict[str, tuple[int, int]]) -> None:
     """Replace the file atomically; a power cut may lose the last message."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
-    part.write_text(json.dumps(last))
+    part.write_text(json_text(last))
     part.replace(path)
 
 

@@ -24,6 +24,7 @@ from cryptography import x509
 from fedfloor.deploy import authority
 from fedfloor.deploy.authority import Authority
 from fedfloor.errors import RunError, SettingError
+from fedfloor.strict import json_text
 
 FOLDER, HEAD = Path("registry/journal"), Path("authority/journal.head")
 PURPOSE = "journal"
@@ -113,8 +114,8 @@ def append(
     number, before = len(known) + 1, known[-1].digest if known else ""
     when = (at or authority.now()).isoformat(timespec="seconds")
     fields = {"number": number, "before": before, "at": when, "by": _account(), "action": action, "about": about}
-    text = json.dumps(fields, ensure_ascii=False)
-    body = json.dumps({"entry": text, "signature": authority.sign(ca, PURPOSE, text)}, indent=1, ensure_ascii=False)
+    text = json_text(fields, ensure_ascii=False)
+    body = json_text({"entry": text, "signature": authority.sign(ca, PURPOSE, text)}, indent=1, ensure_ascii=False)
     path = place / FOLDER / f"{number}.json"
     part = path.with_name(f".{number}.{os.getpid()}.part")
     try:

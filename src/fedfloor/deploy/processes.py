@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from fedfloor.errors import RunError, require
+from fedfloor.strict import json_text
 
 
 def free(count: int, first: int | None = None) -> list[int]:
@@ -168,7 +169,7 @@ class Crew:
         self.children[made.pid] = made
         self.members.append(ParkProcess(name, kind, made.pid, str(log)))
         rows = [asdict(process) for process in self.members]
-        (self.folder / LIST).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        (self.folder / LIST).write_text(json_text(rows, indent=1) + "\n", encoding="utf-8")
         return self.members[-1]
 
     def alive(self, process: ParkProcess) -> bool:

@@ -26,6 +26,7 @@ from fedfloor.deploy.machines import EXPERIMENT, Certified, Files, certified, se
 from fedfloor.deploy.park_file import ParkFile
 from fedfloor.deploy.settings import ALARMS, AlarmSettings, CloudSettings, DeviceSettings, EdgeSettings, Tls
 from fedfloor.errors import RunError, SettingError, unknown
+from fedfloor.strict import json_text
 
 KINDS: dict[str, type[DeviceSettings | EdgeSettings | CloudSettings | AlarmSettings]] = {
     "device": DeviceSettings, "edge": EdgeSettings, "cloud": CloudSettings, "alarms": AlarmSettings,
@@ -78,7 +79,7 @@ def index_json(index: Index) -> bytes:
         "revoked": [[name, f"{serial:x}", when] for name, serial, when in index.revoked],
         "issued": {name: [f"{serial:x}" for serial in serials] for name, serials in index.issued.items()},
     }  # fmt: skip
-    return (json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode()
+    return (json_text(body, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def serials_issued(

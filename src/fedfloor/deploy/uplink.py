@@ -27,6 +27,7 @@ from fedfloor.deploy.settings import CLOUD, CloudSettings, EdgeSettings, Named
 from fedfloor.deploy.signing import signer_of
 from fedfloor.errors import RunError, SettingError
 from fedfloor.ranges import RefusedError
+from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
 
@@ -199,7 +200,7 @@ def socket_opened(state: Path, answer: Callable[[bytes], bytes]) -> Iterator[Non
     with sockets.Listener((HERE, 0), authkey=key) as listening:
         file.unlink(missing_ok=True)
         with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as written:
-            json.dump({"port": listening.address[1], "key": key.hex()}, written)
+            written.write(json_text({"port": listening.address[1], "key": key.hex()}))
         threading.Thread(target=serve, daemon=True).start()
         yield
         file.unlink(missing_ok=True)

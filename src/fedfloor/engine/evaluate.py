@@ -25,6 +25,7 @@ from fedfloor.park.park import Park
 from fedfloor.parts.objective import Objective
 
 Values = tuple[list[float | None], list[float | None]]  # entry of each of the roster's devices, and of its factories
+BEYOND = 1e30  # from here on, predicted numbers are not described one by one
 POINTS = 2000  # greatest number of samples that are kept one by one, spread evenly over the true numbers
 TARGETS = 500  # greatest number of targets whose errors are kept one by one
 DIGITS = 6
@@ -118,7 +119,8 @@ def spread(values: Sequence[float | None]) -> dict[str, float]:
     known = [value for value in values if value is not None]
     if not known:
         return {}
-    return {f"p{q}": float(np.percentile(known, q)) for q in (10, 50, 90)} | {"devices": len(known)}
+    with np.errstate(invalid="ignore"):  # of infinite values
+        return {f"p{q}": float(np.percentile(known, q)) for q in (10, 50, 90)} | {"devices": len(known)}
 
 
 Floats = NDArray[np.float64]
@@ -408,7 +410,8 @@ def score(
     errors, owners = views[0].errors if len(views) == 1 else None, single.owners
 
     def details() -> dict[str, Any]:
-        described = None if errors is None else describe_errors(errors, park.dataset.classes, owners)
+        known = errors is not None and bool((np.abs(errors.predicted) < BEYOND).all())
+        described = describe_errors(errors, park.dataset.classes, owners) if known and errors is not None else None
         return describe(park, table, every, by_headline, described)
 
     spreads = {name: shares for name, (devices, _) in by_headline.items() if (shares := spread(devices))}

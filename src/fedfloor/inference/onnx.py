@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
-import json
 import logging
 import re
 import warnings
@@ -27,6 +26,7 @@ from fedfloor.models.staying import TakesOwn
 from fedfloor.park.normalise import scaled
 from fedfloor.parts.decision import Decision
 from fedfloor.runs.folder import write
+from fedfloor.strict import json_text
 from fedfloor.tasks.answer import Answer
 from fedfloor.tasks.classification import CLASSIFICATION
 
@@ -256,7 +256,7 @@ def _describe(model: onnx.ModelProto, trained: Trained) -> None:
         about["own"] = {"numbers": staying.parcel.numbers, "file": staying.file, "run": staying.run}
     for key, value in {"fedfloor": __version__, **about}.items():
         entry = model.metadata_props.add()
-        entry.key, entry.value = key, value if isinstance(value, str) else json.dumps(value)
+        entry.key, entry.value = key, value if isinstance(value, str) else json_text(value)
 
 
 def _compare(trained: Trained, data: bytes, batches: list[Inputs], expected: list[Answer]) -> dict[str, float]:

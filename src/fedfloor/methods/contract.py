@@ -115,11 +115,11 @@ class State:
 
     def __post_init__(self) -> None:
         try:
-            notes = json.loads(json.dumps(dict(self.notes)))
+            notes = json.loads(json.dumps(dict(self.notes), allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
             raise SettingError(
-                f"the method's state cannot be checkpointed: its notes are not JSON ({error}). Write numbers, text, "
-                "lists and dictionaries (int(…), .tolist()) into State.notes, and arrays as tensors into State.tensors."
+                f"the method's state cannot be checkpointed: its notes are not JSON ({error}). Write finite numbers, "
+                "text, lists and dictionaries (int(…), .tolist()) into State.notes, and tensors into State.tensors."
             ) from error
         object.__setattr__(self, "notes", notes)
 

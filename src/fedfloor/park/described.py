@@ -37,6 +37,7 @@ def device_accuracy(park: Park, right: NDArray[Any], by_class: NDArray[np.float6
     total = held.sum(axis=1, keepdims=True)
     mix = np.divide(held, total, out=np.full(held.shape, np.nan), where=total > 0)
     expected: NDArray[np.float64] = (mix * by_class[tested]).sum(axis=1)
+    expected = np.minimum(expected, 1.0)  # the rounded shares may add up to 1 + 2⁻⁵²
     return np.where(total[:, 0] > 0, expected, np.nan)  # an empty sum would be 0
 
 

@@ -142,6 +142,15 @@ class HeadlineRecord:
     devices: Count | None = None
 
 
+def _complete(value: object) -> object:
+    """Return None for the JSON of a spread with a percentile that is null or not drawable; other values unchanged."""
+    percentiles = [value.get(name, 0.0) for name in ("p10", "p50", "p90")] if isinstance(value, dict) else []
+    return None if any(_drawable(number) is None for number in percentiles) else value
+
+
+OptionalHeadline = Annotated[HeadlineRecord | None, BeforeValidator(_complete)]
+
+
 @dataclass(frozen=True)
 class LineRecord:
     """A line of ``ledger.jsonl``: the global model's metrics on the test data, None in a round without evaluation.
@@ -162,7 +171,7 @@ class LineRecord:
     wall_s: Amount | None = None
     participants: Count | None = None
     lost: Count | None = None
-    headlines: dict[str, HeadlineRecord] | None = None
+    headlines: dict[str, OptionalHeadline] | None = None
     backdoor: OptionalShare = None
 
     def spread(self, figure: Figure) -> HeadlineRecord | None:

@@ -27,6 +27,7 @@ from fedfloor.deploy.settings import ALARMS, AlarmSettings
 from fedfloor.errors import RunError
 from fedfloor.ranges import COUNT, RefusedError, number, rows, table, whole
 from fedfloor.rollout.delivery import Report, read_report
+from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
 Row = dict[str, Any]
@@ -219,7 +220,7 @@ def _standing(row: Row) -> Row:
 
 def append(state: Path, line: Row) -> None:
     """Append a line to the log; a full file first replaces the older one."""
-    path, data = state / LINES, json.dumps(line, allow_nan=False, ensure_ascii=False).encode() + b"\n"
+    path, data = state / LINES, json_text(line, ensure_ascii=False).encode() + b"\n"
     if path.exists() and path.stat().st_size + len(data) > MOST_BYTES:
         os.replace(path, state / OLDER)
     with path.open("a+b") as file:
@@ -231,7 +232,7 @@ def append(state: Path, line: Row) -> None:
 
 def _replace(path: Path, body: Row) -> None:
     part = path.with_name(f".{path.name}.part")
-    part.write_text(json.dumps(body, allow_nan=False), encoding="utf-8")
+    part.write_text(json_text(body), encoding="utf-8")
     os.replace(part, path)
 
 

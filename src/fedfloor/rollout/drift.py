@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.strict import json_text
+
 Floats = NDArray[np.float64]
 Levels = tuple[tuple[float, ...], tuple[float, ...]]  # (mean, deviation) of each sensor
 LEARN = 20  # blocks after a release that define the normal mean and deviation
@@ -193,5 +195,5 @@ def load(path: Path, version: int, training: Cusum | None = None) -> Watch:
 def keep(watch: Watch, path: Path) -> None:
     """Write a detector atomically, without the samples after the last full block."""
     part = path.with_name(f".{path.name}.part")
-    part.write_text(json.dumps(asdict(replace(watch, rest=()))), encoding="utf-8")
+    part.write_text(json_text(asdict(replace(watch, rest=()))), encoding="utf-8")
     os.replace(part, path)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fedfloor.ranges import RefusedError
 from fedfloor.rollout.model import Model
+from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
 LINE_BYTES = 1 << 20  # largest row of a table in bytes
@@ -79,7 +80,7 @@ class InputRows:
         """Store the position after samples whose answers were published."""
         self._done[batch.file] = list(batch.end)
         part = self.memory.with_name(f".{self.memory.name}.part")
-        part.write_text(json.dumps(self._done), encoding="utf-8")
+        part.write_text(json_text(self._done), encoding="utf-8")
         os.replace(part, self.memory)
 
 

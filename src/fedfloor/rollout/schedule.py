@@ -46,6 +46,7 @@ from fedfloor.rollout import delivery, gate, registry
 from fedfloor.rollout.registry import Registry
 from fedfloor.runs import privacy
 from fedfloor.runs.folder import owned, write
+from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
 Line = Mapping[str, Any]
@@ -351,7 +352,7 @@ class Scheduler:
 
     def _write(self, **line: Any) -> None:
         line = {"at": _utc(self._clock.wall()), **line}
-        append(self.path, f"{json.dumps(line, ensure_ascii=False)}\n")
+        append(self.path, f"{json_text(line, ensure_ascii=False)}\n")
         self.lines.append(line)
         self._say(_words(line))
 

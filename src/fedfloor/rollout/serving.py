@@ -27,6 +27,7 @@ from fedfloor.rollout.model import Model
 from fedfloor.rollout.rows import Batch, InputRows
 from fedfloor.rollout.slots import Download, Slots
 from fedfloor.rollout.statement import TRIAL, Statement, attested, is_trial
+from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
 WAITING = 256  # messages in the queue of the thread for releases; a full queue blocks the connection
@@ -195,7 +196,7 @@ class Serving:
         about = {"sha256": statement.sha256, "number": statement.number, **found}
         about["used"] = None if self._model is None else self._model.statement.version
         body = json.loads(self._body()) | {"judged": attested(about, signer)}
-        self._link.publish(topic(self.settings.park, "serving", self.settings.name), json.dumps(body).encode())
+        self._link.publish(topic(self.settings.park, "serving", self.settings.name), json_text(body).encode())
 
     def _piece(self, sha256: str, piece: str, data: bytes) -> None:
         download = self._download
@@ -264,7 +265,7 @@ class Serving:
         if batch is not None:
             bodies = _answers(model, batch)
             for body in bodies:
-                data = json.dumps(body).encode()
+                data = json_text(body).encode()
                 self._link.publish(topic(self.settings.park, "predictions", self.settings.name), data)
                 if body.get("alarm"):
                     self._link.publish(topic(self.settings.park, "alarms", self.settings.name), data)
@@ -284,7 +285,7 @@ class Serving:
         if now != before:
             log.warning("drift: %s", ", ".join(now) or "ended")
             about = {"version": self._watch.version, "file": batch.file, "rows": list(batch.rows[-1]), "drift": now}
-            self._link.publish(topic(self.settings.park, "alarms", self.settings.name), json.dumps(about).encode())
+            self._link.publish(topic(self.settings.park, "alarms", self.settings.name), json_text(about).encode())
             self._report("serving")
 
     def _drifted(self) -> list[str]:
@@ -307,7 +308,7 @@ def report(
     }
     body |= {"version": None if used is None else used.version, "sha256": None if used is None else used.sha256}
     body |= {"drift": [text[:100] for text in drifted[:20]], "rows": written}
-    return json.dumps(body).encode()
+    return json_text(body).encode()
 
 
 def _answers(model: Model, batch: Batch) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from fedfloor.errors import shown
 from fedfloor.ranges import RefusedError
 from fedfloor.rollout.model import Model, load
 from fedfloor.rollout.statement import CHUNK_BYTES, PURPOSE, Statement, opened
+from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
 KEPT = 2
@@ -88,7 +89,7 @@ class Slots:
         others = [one for one in self.statements if self.opened(one).sha256 != sha256]
         made = replace(self, statements=(envelope, *others)[:KEPT])
         part = self.folder / ".serving.part"
-        part.write_text(json.dumps([one.decode() for one in made.statements]), encoding="utf-8")
+        part.write_text(json_text([one.decode() for one in made.statements]), encoding="utf-8")
         _move(part, self.folder / "serving.json")
         made.tidy()
         return made

@@ -19,6 +19,7 @@ from fedfloor.deploy.authority import Authority
 from fedfloor.deploy.settings import NAME
 from fedfloor.deploy.signing import Signer
 from fedfloor.ranges import COUNT, RefusedError, number, rows, table, whole
+from fedfloor.strict import json_text
 
 PURPOSE = "release"
 TRIAL = "trial"  # purpose of a statement with which a device judges a model without using it
@@ -60,9 +61,9 @@ class Statement:
 
 def sealed(statement: Statement, by: Authority, purpose: str = PURPOSE) -> bytes:
     """Return the envelope of a statement with the authority's signature, as bytes."""
-    text = json.dumps(asdict(statement))
+    text = json_text(asdict(statement))
     more = {} if purpose == PURPOSE else {"purpose": purpose}
-    return json.dumps({"statement": text, "signature": authority.sign(by, purpose, text)} | more).encode()
+    return json_text({"statement": text, "signature": authority.sign(by, purpose, text)} | more).encode()
 
 
 def is_trial(data: bytes) -> bool:
@@ -97,7 +98,7 @@ def opened(data: bytes, root: x509.Certificate, park: str, device: str, purpose:
 
 def attested(judgement: Mapping[str, Any], by: Signer) -> dict[str, str]:
     """Return a device's judgement with its signature, for a report."""
-    text = json.dumps(judgement)
+    text = json_text(judgement)
     return {"text": text, "seal": base64.b64encode(by.sign(text.encode(), JUDGEMENT)).decode()}
 
 

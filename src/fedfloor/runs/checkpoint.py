@@ -29,6 +29,7 @@ from fedfloor.park.park import Park
 from fedfloor.plan.outcome import Receipt
 from fedfloor.runs.folder import flush, write
 from fedfloor.runs.ledger import Line, to_row
+from fedfloor.strict import json_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +137,7 @@ def save_to(folder: Path, point: Checkpoint) -> None:
             "holders": sorted(point.holders),
             "updates": limit.to_json(point.updates),
         } | ({} if point.best is None else {"best": point.best.about})
-        files = {TENSORS: save(tensors), ABOUT: json.dumps(about, separators=(",", ":")).encode()}
+        files = {TENSORS: save(tensors), ABOUT: json_text(about, separators=(",", ":")).encode()}
         for name, data in files.items():
             write(temporary / name, data)
         digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}

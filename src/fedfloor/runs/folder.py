@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import platform
 import shutil
@@ -18,6 +17,7 @@ from fedfloor.config import read, resolved
 from fedfloor.errors import SettingError, disk_error
 from fedfloor.machine import cores, processor
 from fedfloor.network.profile import LINKS
+from fedfloor.strict import json_text
 
 
 @contextmanager
@@ -159,4 +159,4 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def write_json(path: Path, value: Any) -> None:
     """Write a value as a JSON file, atomically."""
-    write(path, json.dumps(value, separators=(",", ":")))
+    write(path, json_text(value, separators=(",", ":")))

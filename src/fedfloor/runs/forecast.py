@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 from collections import Counter
@@ -53,6 +52,7 @@ from fedfloor.runs.compare import PlannedRun, ground
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.parks import build_park, network_of
 from fedfloor.runs.pricing import Tariff
+from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
 
@@ -318,7 +318,7 @@ def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: C
         shutil.copytree(run, copy, ignore=shutil.ignore_patterns(*LEFT))
         folder.write(copy / "experiment.toml", config.resolved(after, copy))
         if lines:
-            folder.write(copy / "ledger.jsonl", "".join(json.dumps(ledger.to_row(line)) + "\n" for line in lines))
+            folder.write(copy / "ledger.jsonl", "".join(json_text(ledger.to_row(line)) + "\n" for line in lines))
         follow(copy)
     return copies
 

@@ -13,11 +13,14 @@ from typing import Any
 from fedfloor.engine.evaluate import Score
 from fedfloor.errors import RunError, SettingError, disk_error, shown
 from fedfloor.plan.outcome import Receipt
+from fedfloor.strict import json_text
 
 
 @dataclass(frozen=True)
 class Line:
     """A line of the ledger: the results of one round.
+
+    In the file a number that is not finite is null: an undefined metric, or one beyond all limits.
 
     Attributes:
         accuracy, loss: accuracy and loss of the global model on the test data; None in rounds without evaluation.
@@ -111,7 +114,7 @@ def append(path: Path, new: Line) -> None:
     size = path.stat().st_size if path.exists() else 0
     try:
         with path.open("a") as file:
-            file.write(json.dumps(to_row(new)) + "\n")
+            file.write(json_text(to_row(new)) + "\n")
     except OSError as error:
         if path.exists():
             with path.open("r+b") as file:

@@ -22,6 +22,7 @@ from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Select
 from fedfloor.runs.folder import write
+from fedfloor.strict import json_text
 
 NOT_COVERED = (
     "the receipts of visits (loss, training accuracy, samples) and evaluations of single devices in this folder: pass "
@@ -268,7 +269,7 @@ def begin_visits(folder: Path, plan: Node) -> None:
     """Count a round's visits before it begins; after a kill they are repeated with other noise, and both count."""
     (folder / STATEMENT).unlink(missing_ok=True)
     known = Counter(visits_begun(folder, {})) + most_visits(plan)
-    write(folder / VISITS, json.dumps({str(device): times for device, times in sorted(known.items())}))
+    write(folder / VISITS, json_text({str(device): times for device, times in sorted(known.items())}))
 
 
 def visits_begun(folder: Path, done: Mapping[int, int]) -> Mapping[int, int]:

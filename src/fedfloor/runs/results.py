@@ -43,6 +43,7 @@ from fedfloor.plan.schedule import Answers, Dry, NodeResult, ParallelRequest, Pr
 from fedfloor.runs import folder, ledger, privacy
 from fedfloor.runs.decide import Decided
 from fedfloor.runs.folder import write_json
+from fedfloor.strict import json_text
 from fedfloor.tasks.classification import CLASSIFICATION
 
 
@@ -131,7 +132,7 @@ def write_model(out: Path, experiment: Experiment, engine: Engine, made: Decided
         about["decide"] = made.header
     tensors = engine.network.state(made.model)
     # a single metadata key, as the order of several would differ between processes
-    file, path = save(tensors, metadata={"fedfloor": json.dumps(about)}), out / (name or FILES[made.which])
+    file, path = save(tensors, metadata={"fedfloor": json_text(about)}), out / (name or FILES[made.which])
     beside = path.with_name(path.name + DIGEST)
     beside.unlink(missing_ok=True)  # deleted first, in case of a kill: a model without a digest is not checked
     folder.write(path, file)

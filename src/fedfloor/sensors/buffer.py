@@ -14,6 +14,7 @@ from pathlib import Path
 from fedfloor.data.files.buffer import FORMAT, WAIT_S, opened
 from fedfloor.errors import RunError, SettingError
 from fedfloor.sensors.grid import Row
+from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +163,7 @@ def _prepare(base: sqlite3.Connection, path: Path, columns: Sequence[str], gap_s
         for statement in TABLES.split(";"):
             base.execute(statement)
         if known is None:
-            facts = {"format": FORMAT, "id": secrets.token_hex(16), "columns": json.dumps([*columns])}
+            facts = {"format": FORMAT, "id": secrets.token_hex(16), "columns": json_text([*columns])}
             base.executemany("INSERT INTO about VALUES (?, ?)", facts.items())
         base.execute("INSERT OR REPLACE INTO about VALUES ('gap_s', ?)", (repr(gap_s),))
 

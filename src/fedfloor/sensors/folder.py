@@ -19,6 +19,7 @@ from fedfloor.data.files.layout import MISSING
 from fedfloor.data.files.rows import delimiter_of
 from fedfloor.errors import SettingError, nearest, require
 from fedfloor.sensors.events import POLL_S, Event, Signal, Update, seconds
+from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +99,7 @@ class FolderSource:
                 continue
             values = {name: self._value(cell) for name, cell in zip(header, cells, strict=True) if name in wanted}
             read[path.name] = end
-            yield Update(time, values, position=json.dumps(read))
+            yield Update(time, values, position=json_text(read))
 
     def _lines(self, path: Path, done: int) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
         """Return a CSV file's header and its complete rows from a byte on, each with the offset of its end."""

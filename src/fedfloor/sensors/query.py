@@ -13,6 +13,7 @@ from typing import Any, Literal
 from fedfloor.data.query import DatabaseAddress, address, answer, plain
 from fedfloor.errors import RunError, SettingError, nearest, require
 from fedfloor.sensors.events import POLL_S, Event, Signal, Update, seconds, warn_once
+from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ def _position(value: Moment) -> str:
     >>> _moment(_position(datetime(2026, 3, 1)), 0), _moment(_position(7), 0), _moment(None, 5), _moment("{", 5)
     (datetime.datetime(2026, 3, 1, 0, 0), 7, 5, 5)
     """
-    return json.dumps({"date": value.isoformat()} if isinstance(value, datetime) else {"since": value})
+    return json_text({"date": value.isoformat()} if isinstance(value, datetime) else {"since": value})
 
 
 def _moment(position: str | None, start: Moment) -> Moment:

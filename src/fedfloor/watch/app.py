@@ -7,7 +7,6 @@ import base64
 import binascii
 import hmac
 import ipaddress
-import json
 import re
 import time
 from collections import deque
@@ -27,6 +26,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from fedfloor.strict import json_text
 from fedfloor.watch.files import Row
 from fedfloor.watch.state import Watched
 
@@ -161,7 +161,7 @@ class Feed:
 
 def event(kind: str, data: Row) -> bytes:
     """Return an encoded server-sent event with JSON data."""
-    text = json.dumps({**data, "at": round(time.time(), 2)}, separators=(",", ":"))
+    text = json_text({**data, "at": round(time.time(), 2)}, separators=(",", ":"))
     return f"event: {kind}\ndata: {text}\n\n".encode()
 
 
