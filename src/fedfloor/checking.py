@@ -75,6 +75,16 @@ def checked(kind: type[T], table: Table, where: str) -> T:
     return typing.cast(T, _built(kind, table, where))
 
 
+def below(folder: Path, value: Any) -> Any:
+    """Return settings, or a value in them, with relative paths as paths in a folder."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        paths = {entry.name: below(folder, getattr(value, entry.name)) for entry in dataclasses.fields(value)}
+        return dataclasses.replace(value, **paths)
+    if isinstance(value, tuple):
+        return tuple(below(folder, entry) for entry in value)
+    return folder / value if isinstance(value, Path) else value
+
+
 def check_values(value: Any, path: str, depth: int = 0) -> None:
     """Refuse values, at any depth, that no setting accepts.
 

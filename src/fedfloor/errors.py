@@ -91,6 +91,17 @@ def require(ok: bool, noun: str, got: object, allowed: str) -> None:
         raise SettingError(f"{noun} = {shown(got)}: must be {allowed}.")
 
 
+def require_private(noun: str, remedy: str, *, private: bool) -> None:
+    """Raise a :class:`SettingError` unless a password or token travels privately, to a verified server.
+
+    >>> require_private("source.password", "Set source.security.", private=True)
+    """
+    if not private:
+        raise SettingError(
+            f"{noun}: would cross the network in clear text, or reach a server that is not verified. {remedy}"
+        )
+
+
 def require_once(noun: str, names: Sequence[str], what: str) -> None:
     """Raise a :class:`SettingError` if a name occurs twice.
 

@@ -8,6 +8,7 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,7 @@ def test_a_missing_package_names_its_extra(
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setenv("T", SECRET)
     with pytest.raises(SettingError, match=rf"pip install 'fedfloor\[{extra}\]'"):
-        query.fetch(url, "SELECT 1", tmp_path / "t.parquet")
+        query.fetch(url, "SELECT 1", tmp_path / "t.parquet", plain=True)
 
 
 def test_secrets_are_in_no_message_and_no_file() -> None:
@@ -127,6 +128,44 @@ def test_secrets_are_in_no_message_and_no_file() -> None:
     assert where.shown == "postgresql://db/x"
     assert where.clean(f"no login with {SECRET} or s3cr%2Fet or other\nmore") == "no login with *** or *** or ***"
     assert SECRET not in repr(where)
+
+
+@pytest.mark.parametrize(
+    ("url", "private"),
+    [
+        ("influxdb+https://:$T@h:1/o", True),
+        ("influxdb+http://:$T@h:1/o", False),
+        ("postgresql+psycopg://me:$T@h/x", False),
+        ("postgresql+psycopg://me:$T@h/x?sslmode=require", False),  # TLS, but with any server
+        ("postgresql+psycopg://me:$T@h/x?sslmode=verify-full", True),
+        ("postgresql+pg8000://me:$T@h/x?sslmode=verify-full", False),  # a driver without this parameter
+        ("postgresql://h/x?user=me&password=$T", False),
+        ("mysql+pymysql://me:$T@h/x", False),
+        ("mysql+pymysql://me:$T@h/x?ssl_ca=ca.pem", True),
+        ("oracle+oracledb://me:$T@h/x", False),
+        ("postgresql://me@h/x", True),
+        ("sqlite:///plant.db", True),
+    ],
+)
+def test_a_password_travels_only_to_a_verified_server_unless_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, private: bool
+) -> None:
+    monkeypatch.setenv("T", SECRET)
+    asked = []
+
+    @contextmanager
+    def answer(where: query.DatabaseAddress, *_: object) -> Iterator[Iterator[query.Record]]:
+        asked.append(where)
+        yield iter([{"a": 1}])
+
+    monkeypatch.setattr(query, "answer", answer)
+    if not private:
+        with pytest.raises(SettingError, match="--plain") as error:
+            query.fetch(url, "SELECT 1", tmp_path / "t.parquet")
+        assert SECRET not in str(error.value)
+        assert not asked
+    query.fetch(url, "SELECT 1", tmp_path / "t.parquet", plain=not private)
+    assert len(asked) == 1
 
 
 # -- InfluxDB ----------------------------------------------------------------------------------------------------------
@@ -183,7 +222,7 @@ def influx() -> Iterator[dict[str, Any]]:
 def test_flux_becomes_a_table(command: Command, influx: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INFLUX_TOKEN", SECRET)
     flux = 'from(bucket: "b") |> range(start: -1d)'
-    said = command("datasets", "query", influx["url"], flux, "--out", "t.parquet", "--json")
+    said = command("datasets", "query", influx["url"], flux, "--out", "t.parquet", "--plain", "--json")
     assert said.code == 0, said
     assert influx["asked"] == [("/api/v2/query?org=plant", f"Token {SECRET}", flux)]
     facts = said.document["facts"]
@@ -215,7 +254,7 @@ def test_refusals_of_influx_are_named(
     monkeypatch.setenv("INFLUX_TOKEN", SECRET)
     influx |= {"code": code, "answer": answer}
     with pytest.raises(SettingError, match=told):
-        query.fetch(influx["url"], "from(bucket: b)", tmp_path / "t.parquet")
+        query.fetch(influx["url"], "from(bucket: b)", tmp_path / "t.parquet", plain=True)
     assert not list(tmp_path.iterdir())
 
 
@@ -223,6 +262,8 @@ def test_a_server_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     pytest.importorskip("influxdb_client")
     monkeypatch.setenv("INFLUX_TOKEN", SECRET)
     with pytest.raises(RunError, match=r"influxdb\+http://127.0.0.1:9/plant cannot be reached"):
-        query.fetch("influxdb+http://:$INFLUX_TOKEN@127.0.0.1:9/plant", "from(bucket: b)", tmp_path / "t.parquet")
+        query.fetch(
+            "influxdb+http://:$INFLUX_TOKEN@127.0.0.1:9/plant", "from(bucket: b)", tmp_path / "t.parquet", plain=True
+        )
     with pytest.raises(SettingError, match="the address of InfluxDB is"):
         query.fetch("influxdb+http://127.0.0.1:9/plant", "from(bucket: b)", tmp_path / "t.parquet")

@@ -159,7 +159,7 @@ def test_labels_that_come_later_in_a_file(tmp_path: Path) -> None:
         ('[source]\nkind = "sparkplug"\ngroup = "a/b"\nnode = "n"\nbroker = { host = "h" }\n', "the characters"),
         ('[source]\nkind = "mqtt"\nbroker = { host = "h" }\n[tags]\na = "plant/+#x"\n', "without wildcards"),
         ('[source]\nkind = "mqtt"\nbroker = { host = "h" }\n', "neither tags nor source.topics"),
-        ('[source]\nkind = "mqtt"\nbroker = { host = "h", user = "u", password = "x" }\n[tags]\na="t"\n', "must be $"),
+        ('[source]\nkind = "mqtt"\ntopics = ["t"]\nbroker = { host = "h", user = "u", password = "x", plain = true }', "must be $"),
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_named(tmp_path: Path, text: str, wanted: str) -> None:

@@ -133,13 +133,16 @@ def query(
         str, typer.Argument(metavar="QUERY", help="SQL, or Flux for InfluxDB; @FILE reads the query from a file.")
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The table to write, .parquet.")],
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Accept that a password or token travels without verified TLS.")
+    ] = False,
     force: Overwrite = False,
     as_json: Json = False,
 ) -> None:
     """Write the result of a database query to a Parquet file, with its SHA-256."""
     from fedfloor.data.query import fetch
 
-    facts = fetch(url, text, out, force=force)
+    facts = fetch(url, text, out, force=force, plain=plain)
     rows = [{"column": name, "type": kind} for name, kind in facts["columns"].items()]
     after = (
         f"{count(facts['rows'], 'row')}, SHA-256 {facts['sha256']}",

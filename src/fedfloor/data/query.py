@@ -21,7 +21,7 @@ from fedfloor._version import __version__
 from fedfloor.data.cache import content_hash
 from fedfloor.data.files import check_new, expanded, new_file
 from fedfloor.data.files.columnar import PARQUET
-from fedfloor.errors import RunError, SettingError
+from fedfloor.errors import RunError, SettingError, require_private
 from fedfloor.strict import json_text
 
 ROWS = 1 << 16  # rows in memory at a time
@@ -29,7 +29,14 @@ INFLUX = ("influxdb+http", "influxdb+https")
 LEFT_OUT = ("result", "table", "_start", "_stop")  # columns of InfluxDB's responses that are no measurements
 TIMEOUT = timedelta(minutes=5)  # between two parts of InfluxDB's response
 VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
-URLS = "'postgresql://reader:$PASSWORD@host/plant', 'sqlite:///plant.db', 'influxdb+https://:$TOKEN@host:8086/ORG'"
+VERIFIED = {  # scheme → the parameter by which its driver verifies the server's certificate, and sufficient values
+    **dict.fromkeys(
+        ("postgresql", "postgresql+psycopg", "postgresql+psycopg2"), ("sslmode", re.compile("verify-(ca|full)"))
+    ),
+    **dict.fromkeys(("mysql+pymysql", "mariadb+pymysql"), ("ssl_ca", re.compile(".+"))),
+}
+FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl", "ssl_ca", "ssl_cert", "ssl_key")  # parameters with a path
+URLS = "'postgresql://reader:$PASSWORD@host/plant?sslmode=verify-full', 'sqlite:///plant.db', 'influxdb+https://:$TOKEN@host:8086/ORG'"
 
 Record = Mapping[str, object]
 
@@ -89,6 +96,51 @@ def address(url: str, environment: Mapping[str, str] = os.environ) -> DatabaseAd
     )
 
 
+def check_private(url: str, remedy: str) -> None:
+    """Refuse an address whose password or token would cross the network readably, or reach an unverified server.
+
+    Args:
+        remedy: how to state that the password may.
+
+    Raises:
+        SettingError: the address has a password, but no TLS with a verified certificate.
+
+    >>> check_private("influxdb+https://:$TOKEN@host:8086/plant", "")
+    >>> check_private("postgresql://me:$PW@host/plant?sslmode=verify-full", "")
+    >>> check_private("postgresql://me@host/plant", "")  # without a password
+    """
+    parts = urlsplit(url)
+    parameters = dict(parse_qsl(parts.query))
+    secret = parts.password or any(VARIABLE.search(value) or "password" in name for name, value in parameters.items())
+    name, values = VERIFIED.get(parts.scheme, ("", None))
+    verified = parts.scheme == "influxdb+https" or (values is not None and values.fullmatch(parameters.get(name, "")))
+    with_tls = "such as influxdb+https://, ?sslmode=verify-full (PostgreSQL) or ?ssl_ca=ca.pem (mysql+pymysql)"
+    require_private(
+        "the password in the address", f"Give an address with verified TLS, {with_tls}; or {remedy}.",
+        private=not secret or bool(verified),
+    )  # fmt: skip
+
+
+def within(url: str, folder: Path) -> str:
+    """Return an address whose relative paths, of an SQLite file or of certificates, are paths in a folder.
+
+    >>> within("sqlite:///plant.db", Path("hall")), within("sqlite:////plant.db", Path("hall"))
+    ('sqlite:///hall/plant.db', 'sqlite:////plant.db')
+    >>> within("postgresql://me:$PW@host/plant?sslmode=verify-ca&sslrootcert=ca.pem", Path("/hall"))
+    'postgresql://me:$PW@host/plant?sslmode=verify-ca&sslrootcert=/hall/ca.pem'
+    """
+    parts = urlsplit(url)
+    path = parts.path
+    if parts.scheme.partition("+")[0] == "sqlite" and not path.startswith(("//", "/:", "/file:")) and len(path) > 1:
+        path = f"/{folder / path[1:]}"
+    parameters = [
+        f"{name}={folder / value}" if name in FILES and value != "system" else entry
+        for entry in parts.query.split("&")
+        for name, _, value in [entry.partition("=")]
+    ]
+    return f"{parts.scheme}://{parts.netloc}{path}" + (f"?{'&'.join(parameters)}" if parts.query else "")
+
+
 def statement(text: str) -> str:
     """Return a query: the text itself, or the content of the file in ``@FILE``."""
     if text.startswith("@"):
@@ -106,7 +158,7 @@ def statement(text: str) -> str:
     return text.strip()
 
 
-def fetch(url: str, query: str, out: Path, *, force: bool = False) -> dict[str, Any]:
+def fetch(url: str, query: str, out: Path, *, force: bool = False, plain: bool = False) -> dict[str, Any]:
     """Execute a query and write its result to a Parquet file, and facts about it to a JSON file beside it.
 
     Rows are written as they arrive, :data:`ROWS` at a time. Changes made by a query are not committed.
@@ -117,6 +169,7 @@ def fetch(url: str, query: str, out: Path, *, force: bool = False) -> dict[str, 
         query: SQL or Flux, or ``@FILE``.
         out: the Parquet file; the name of the JSON file is the same with ``.json`` appended.
         force: overwrite existing files.
+        plain: accept that a password or token travels without verified TLS.
 
     Returns:
         The facts: file, sha256 (of the Parquet file), rows, columns (name → type), query, address, time, version.
@@ -127,6 +180,8 @@ def fetch(url: str, query: str, out: Path, *, force: bool = False) -> dict[str, 
         RunError: the server cannot be reached, or the file cannot be written.
     """
     where, text, out = address(url), statement(query), expanded(out)
+    if not plain:
+        check_private(url, "accept it with --plain")
     check_new(out, PARQUET, force=force)
     with new_file(out) as part:
         with answer(where, text) as records:

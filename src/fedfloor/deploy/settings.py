@@ -8,11 +8,11 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from fedfloor.checking import checked, toml
+from fedfloor.checking import below, checked, toml
 from fedfloor.errors import SettingError, require
 
 T = TypeVar("T")
@@ -37,15 +37,6 @@ def read(kind: type[T], path: Path | str) -> T:
     except SettingError as error:
         raise SettingError(f"{path}: {error}") from None
     return settings
-
-
-def below(folder: Path, value: Any) -> Any:
-    """Return settings, or a value in them, with relative paths as paths in a folder."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{entry.name: below(folder, getattr(value, entry.name)) for entry in fields(value)})
-    if isinstance(value, tuple):
-        return tuple(below(folder, entry) for entry in value)
-    return folder / value if isinstance(value, Path) else value
 
 
 def to_toml(settings: object) -> str:

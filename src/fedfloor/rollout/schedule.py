@@ -38,6 +38,7 @@ from threading import Event
 from typing import Any
 
 from fedfloor import config
+from fedfloor.checking import below
 from fedfloor.deploy import kept, machines, processes, settings
 from fedfloor.deploy.checks import printable
 from fedfloor.deploy.settings import CloudSettings, Schedule, span_s
@@ -402,7 +403,7 @@ class Scheduler:
             experiment = out.with_name(f"{out.name}-experiment.toml")
             write(experiment, config.brief(made))
         path, cloud = self._file(out), replace(self.settings, out=out, experiment=experiment, schedule=None)
-        write(path, settings.to_toml(settings.below(Path.cwd(), cloud)))
+        write(path, settings.to_toml(below(Path.cwd(), cloud)))
         return path
 
     def _released(self, out: Path) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedfloor.errors import SettingError, require
+from fedfloor.errors import SettingError, require, require_private
 from fedfloor.sensors.events import Event, Inbox, Signal, Update, seconds, secret, warn_once
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class Broker:
         password: ``$NAME`` of the environment variable with the password.
         ca, cert, key: for TLS: the authority's certificate and, if the broker requires them, this client's certificate
             and key.
+        plain: accept that the password travels without TLS.
         max_kb: the size above which messages are left out, in KiB.
     """
 
@@ -54,6 +55,7 @@ class Broker:
     ca: Path | None = None
     cert: Path | None = None
     key: Path | None = None
+    plain: bool = False
     max_kb: int = 256
 
     def __post_init__(self) -> None:
@@ -61,6 +63,12 @@ class Broker:
         require(self.port is None or 1 <= self.port <= 65535, "source.broker.port", self.port, "from 1 to 65535")
         require(1 <= self.max_kb <= 65536, "source.broker.max_kb", self.max_kb, "from 1 to 65,536")
         require((self.cert is None) == (self.key is None), "source.broker.cert", self.cert, "given with key")
+        require(self.cert is None or self.ca is not None, "source.broker.cert", self.cert, "given with ca, for TLS")
+        require(self.password is None or self.user is not None, "source.broker.user", self.user, "given with password")
+        require_private(
+            "source.broker.password", "Give ca, the broker's authority, for TLS; or accept it with plain = true.",
+            private=self.password is None or self.ca is not None or self.plain,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -242,7 +250,9 @@ def _client(broker: Broker) -> BoundedClient:
         try:
             client.tls_set(str(broker.ca), str(broker.cert or "") or None, str(broker.key or "") or None)
         except (OSError, ValueError) as error:
+            files = ", ".join(str(path) for path in (broker.ca, broker.cert, broker.key) if path is not None)
             raise SettingError(
-                f"source.broker: the certificates cannot be read ({error}). Check ca, cert and key."
+                f"source.broker: no certificates, or not this client's key, in {files} ({error}). Check ca, cert and "
+                "key; relative paths begin at the folder of the source file."
             ) from error
     return client

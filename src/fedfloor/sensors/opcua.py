@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal
 
-from fedfloor.errors import SettingError, require
-from fedfloor.sensors.events import Event, Inbox, Signal, Update, seconds, secret
+from fedfloor.errors import SettingError, require, require_private
+from fedfloor.sensors.events import Event, Inbox, Signal, Update, seconds, secret, warn_once
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +22,13 @@ TIMEOUT_S = 10.0
 LONGEST_WAIT_S = 30.0
 BROWSED = 2_000  # nodes listed without tags, at most
 DEEPEST = 12
+POLICIES = ("Basic256Sha256", "Aes128Sha256RsaOaep", "Aes256Sha256RsaPss")
+MODES = ("Sign", "SignAndEncrypt")
+FORM = (
+    "'POLICY,MODE,CERTIFICATE,KEY,SERVER_CERTIFICATE', such as "
+    "'Basic256Sha256,SignAndEncrypt,own.der,own.pem,server.der', where the last is the certificate of the only server "
+    "that is trusted, and KEY::$NAME names the variable with the key's password"
+)
 HISTORY = 100_000  # values of a node read at once
 
 
@@ -34,7 +43,9 @@ class OpcUaSource:
         queue: values of a variable that the server keeps between messages, and while the connection is lost.
         user: the user name.
         password: ``$NAME`` of the environment variable with the password.
-        security: the security in asyncua's format: ``Basic256Sha256,SignAndEncrypt,CERTIFICATE,KEY``.
+        security: ``POLICY,MODE,CERTIFICATE,KEY,SERVER_CERTIFICATE``: this client's certificate and key (``KEY::$NAME``
+            if it has a password), and the certificate of the only server that is trusted.
+        plain: accept that the password travels in clear text.
     """
 
     url: str
@@ -44,6 +55,7 @@ class OpcUaSource:
     user: str | None = None
     password: str | None = None
     security: str | None = None
+    plain: bool = False
     kind: Literal["opcua"] = "opcua"
 
     def __post_init__(self) -> None:
@@ -51,9 +63,26 @@ class OpcUaSource:
         require(
             "@" not in self.url, "source.url", self.url, "without a user; set source.user and source.password instead"
         )
+        if self.security is not None:
+            parts = self.security.split(",")
+            ok = len(parts) == 5 and all(parts) and parts[0] in POLICIES and parts[1] in MODES
+            ok = ok and re.fullmatch(r"[^:]+(::\$\w+)?", parts[3]) is not None
+            require(ok, "source.security", "…", FORM)  # a wrong one may contain the key's password
+        require(self.password is None or self.user is not None, "source.user", self.user, "given with password")
+        require_private(
+            "source.password", f"Set source.security = {FORM}; or accept it with plain = true.",
+            private=self.password is None or self.security is not None or self.plain,
+        )  # fmt: skip
         require(0.01 <= self.publish_s <= 3600, "source.publish_s", self.publish_s, "from 0.01 to 3,600")
         require(0 <= self.sampling_s <= 3600, "source.sampling_s", self.sampling_s, "from 0 to 3,600")
         require(1 <= self.queue <= 100_000, "source.queue", self.queue, "from 1 to 100,000")
+
+    def below(self, folder: Path) -> OpcUaSource:
+        """Return the source with relative paths of certificates and key as paths in a folder."""
+        if self.security is None:
+            return self
+        *how, certificate, key, server = self.security.split(",")
+        return replace(self, security=",".join([*how, *(str(folder / path) for path in (certificate, key, server))]))
 
     def events(self, addresses: Sequence[str], stop: threading.Event, position: str | None) -> Iterator[Event]:
         """Yield an update for each value; values missed before the start come from the server's history."""
@@ -61,8 +90,8 @@ class OpcUaSource:
             import asyncua  # noqa: F401
         except ImportError as error:
             raise SettingError("OPC UA sources need asyncua: pip install 'fedfloor[opcua]'.") from error
-        for name in ("asyncua", "asyncua.client", "asyncua.common"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+        library = logging.getLogger("asyncua")
+        library.handlers, library.propagate = [LibraryLog()], False
         newest = None if position is None else seconds(position)
         since = {} if newest is None else dict.fromkeys(addresses, newest)
         reader = Session(self, tuple(addresses), Inbox(stop), since)
@@ -70,6 +99,19 @@ class OpcUaSource:
         thread.start()
         yield from reader.inbox.events(lambda: Signal.ALIVE if reader.alive else Signal.IDLE)
         thread.join(TIMEOUT_S)
+
+
+class LibraryLog(logging.Handler):
+    """A handler of asyncua's warnings: the first of each kind, on one line, instead of tracebacks at each attempt."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._warned = set[str]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log a warning of asyncua as this package's own."""
+        text = (record.getMessage().splitlines() or [""])[0]
+        warn_once(self._warned, str(record.msg), "asyncua: %.300s", text)
 
 
 class Session:
@@ -119,10 +161,7 @@ class Session:
             client.set_user(source.user)
             client.set_password(secret(source.password or "", "source.password"))
         if source.security is not None:
-            try:
-                await client.set_security_string(source.security)
-            except (OSError, ValueError, ua.uaerrors.UaError) as error:
-                raise SettingError(f"source.security: {error}.") from error
+            await _secure(client, source.security)
         try:
             await client.connect()
         except (ua.uaerrors.BadUserAccessDenied, ua.uaerrors.BadIdentityTokenRejected) as error:
@@ -208,6 +247,25 @@ class Session:
         initial = address not in self._seen
         self._seen.add(address)
         self.inbox.put(Update(moment, {address: _plain(item)}, initial=initial))
+
+
+async def _secure(client: Any, security: str) -> None:
+    """Set a client's policy, mode, certificate, key and the certificate of the only server that is trusted."""
+    from asyncua import ua
+    from asyncua.crypto import security_policies
+
+    policy, mode, certificate, key, server = security.split(",")
+    path, mark, password = key.partition("::")
+    try:
+        await client.set_security(
+            getattr(security_policies, f"SecurityPolicy{policy}"), certificate, path,
+            secret(password, "source.security") if mark else None, server, getattr(ua.MessageSecurityMode, mode),
+        )  # fmt: skip
+    except (OSError, ValueError, TypeError, ua.uaerrors.UaError) as error:
+        raise SettingError(
+            f"source.security: no certificate or key in {certificate}, {path} or {server} ({error}). Relative paths "
+            "begin at the folder of the source file."
+        ) from error
 
 
 def _node_id(address: str) -> str:

@@ -6,11 +6,12 @@ import json
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Any, Literal
 
-from fedfloor.data.query import DatabaseAddress, address, answer, plain
+from fedfloor.data.query import DatabaseAddress, address, answer, check_private, plain, within
 from fedfloor.errors import RunError, SettingError, nearest, require
 from fedfloor.sensors.events import POLL_S, Event, Signal, Update, seconds, warn_once
 from fedfloor.strict import json_text
@@ -35,6 +36,7 @@ class QuerySource:
         time: the column of times. Dates without a zone are in UTC.
         unit: the unit of times that are numbers.
         every_s: the time between queries, in s.
+        plain: accept that a password or token travels without verified TLS.
     """
 
     url: str
@@ -43,12 +45,19 @@ class QuerySource:
     time: str = "time"
     unit: Literal["s", "ms", "us", "ns"] = "s"
     every_s: float = 10.0
+    plain: bool = False
     kind: Literal["query"] = "query"
 
     def __post_init__(self) -> None:
         require(":since" in self.query, "source.query", self.query, "a query with :since, such as WHERE time > :since")
+        if not self.plain:
+            check_private(self.url, "accept it with plain = true")
         require(0.1 <= self.every_s <= 86400, "source.every_s", self.every_s, "from 0.1 to 86,400")
         require(self._seconds(self.start) is not None, "source.start", self.start, "a time")
+
+    def below(self, folder: Path) -> QuerySource:
+        """Return the source with relative paths in its address as paths in a folder."""
+        return replace(self, url=within(self.url, folder))
 
     def events(self, addresses: Sequence[str], stop: threading.Event, position: str | None) -> Iterator[Event]:
         """Yield the new rows of each query; a failed query is repeated, except the first one."""

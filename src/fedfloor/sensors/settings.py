@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from fedfloor.checking import checked, toml
+from fedfloor.checking import below, checked, toml
 from fedfloor.errors import SettingError, require, require_once
 from fedfloor.sensors.folder import FolderSource
 from fedfloor.sensors.mqtt import MqttSource
@@ -110,11 +110,11 @@ def read(path: Path) -> SenseSettings:
     Raises:
         SettingError: the file does not exist, or has an unknown key or a wrong value.
     """
-    document = toml(path, "source file")
-    for table, key in (("source", "path"), ("source", "ca"), ("source", "cert"), ("source", "key"), ("labels", "file")):
-        if isinstance(document.get(table), dict) and isinstance(document[table].get(key), str):
-            document[table][key] = str(path.parent / document[table][key])
+    document, folder = toml(path, "source file"), path.parent
     try:
-        return checked(SenseSettings, document, "")
+        settings: SenseSettings = below(folder, checked(SenseSettings, document, ""))
     except SettingError as error:
         raise SettingError(f"{path}: {error}") from None
+    if isinstance(settings.source, OpcUaSource | QuerySource):  # they have paths within a text
+        return replace(settings, source=settings.source.below(folder))
+    return settings
