@@ -26,12 +26,27 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the source tree
 import fedfloor
+from fedfloor.errors import DivergedError
+from fedfloor.runs import results as files
 from fedfloor.runs.folder import write
 from fedfloor.runs.orders import Limits
 from papers.catalog import TABLES
 from papers.cells import Cell, Table
 
-EVALUATED = ("round", "accuracy", "loss", "macro_f1", "by_class")
+EVALUATED = ("round", "accuracy", "loss", "macro_f1")
+CLASSES_EVERY = 20  # rounds, of which a file holds the accuracy of every class
+# of FedGS's Table II, claim by claim
+BASELINES = (
+    ("fedavg", "fedadam", "fedyogi", "fedavgm", "fedadagrad"),
+    ("fedadam-cnn", "fedyogi-cnn", "fedavgm-cnn"),
+    ("ida", "ida-intrac", "ida-fedavg"),
+    ("fedmmd", "cgau"),
+    ("fedgs-gbpcs",),
+    ("fedadagrad-cnn", "fedprox"),
+    ("fedfusion-conv", "fedfusion-multi", "fedfusion-single"),
+    ("fedgs-random",),
+    ("fedgs",),
+)
 
 
 class Step(NamedTuple):
@@ -68,6 +83,10 @@ def steps() -> Iterator[Step]:
     for last in (20, 40, 60):
         for variant in ("gbpcs", "random-round", "random"):
             yield Step("fedgs-choice", f"cnn/n32/{variant}", 0, last)
+    for labels in ("writers", "alpha0.7"):
+        for group in BASELINES:
+            for seed in (0, 1, 2):
+                yield from (Step("fedgs-baselines", f"2nn/{labels}/{one}", seed, 500) for one in group)
 
 
 def skewed(partition: str, seed: int) -> Iterator[Step]:
@@ -95,9 +114,7 @@ def document(step: Step, folder: Path, commits: list[str]) -> dict[str, Any]:
     lines = [json.loads(text) for text in (folder / "ledger.jsonl").read_text().splitlines()]
     park = json.loads((folder / "park.json").read_text())
     experiment = tomllib.loads((folder / "experiment.toml").read_text())
-    evaluations = [{key: line[key] for key in EVALUATED} for line in lines if line["accuracy"] is not None]
-    for one in evaluations:
-        one["by_class"] = [None if share is None else round(share, 4) for share in one["by_class"]]
+    evaluations = [evaluation(line) for line in lines if line["accuracy"] is not None]
     found = [line["coverage"] for line in lines if "coverage" in line]
     coverage = {
         "samples": np.sum([one["samples"] for one in found], axis=0).round(1).tolist(),
@@ -112,10 +129,21 @@ def document(step: Step, folder: Path, commits: list[str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def evaluation(line: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file holds of an evaluated round: whole numbers as they are, others with six digits."""
+    found = {key: line[key] if isinstance(line[key], int) else round(line[key], 6) for key in EVALUATED}
+    if line["round"] % CLASSES_EVERY == 0:
+        found["by_class"] = [None if share is None else round(share, 4) for share in line["by_class"]]
+    return found
+
+
 def finished(step: Step, results: Path) -> bool:
-    """Return whether the cell's file holds the step's last round already: its run's folder may be gone."""
+    """Return whether the cell's file holds the step's last round, or diverged: its run's folder may be gone."""
     path = step.file(results)
-    return path.exists() and int(json.loads(path.read_text())["rounds_done"]) >= step.last
+    if not path.exists():
+        return False
+    found = json.loads(path.read_text())
+    return "diverged" in found or int(found["rounds_done"]) >= step.last
 
 
 def note_commit(folder: Path, commit: str) -> None:
@@ -129,6 +157,9 @@ def note_commit(folder: Path, commit: str) -> None:
 def collect(step: Step, folder: Path, results: Path) -> dict[str, Any]:
     """Write the file of a cell whose run has begun, and return what is in it."""
     found = document(step, folder, folder.with_name(f"{folder.name}.commits").read_text().split())
+    lost = files.round_of(folder)
+    if lost is not None:
+        found["diverged"] = lost
     path = step.file(results)
     path.parent.mkdir(parents=True, exist_ok=True)
     write(path, json.dumps(found) + "\n")
@@ -145,9 +176,13 @@ def carry_out(step: Step, out: Path, results: Path, commit: str) -> bool:
         print(f"{time.strftime('%H:%M:%S')} {step.name}: rounds {before + 1} to {step.last}", flush=True)
         what = table.experiment(cell, table.rounds, step.seed)
         begun = (folder / "experiment.toml").exists()
-        run = fedfloor.run(what, folder, ranks=1, resume=begun, limits=Limits(stop_after=step.last))
-        if run.stopped == "interrupted":
-            return False
+        try:
+            run = fedfloor.run(what, folder, ranks=1, resume=begun, limits=Limits(stop_after=step.last))
+        except DivergedError as error:
+            print(f"{step.name}: {error}", flush=True)
+        else:
+            if run.stopped == "interrupted":
+                return False
     found = collect(step, folder, results)
     if before < step.last:
         last = found["evaluations"][-1]
