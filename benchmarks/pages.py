@@ -20,6 +20,7 @@ from benchmarks import (
     cohorts,
     evidence_pages,
     forecast,
+    parks,
     personal,
     private,
     private_beside,
@@ -65,6 +66,7 @@ MADE: dict[str, Callable[[Path], str]] = {
     "personal": lambda source: personal.page(read(source)),
     "private": lambda source: private.page(read(source)),
     "private_beside": lambda source: private_beside.page(read(source)),
+    "rafed-parks": parks.page,
     "robust": lambda source: "\n".join(attacks.page(source)) + "\n",
     "tep-anomalies": lambda source: tep_anomalies.page(read(source)),
 }

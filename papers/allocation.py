@@ -242,6 +242,8 @@ def _row(point: Point, problems: Sequence[AllocationProblem], one: Found, all_of
         "rafed_lower_pct": lower["rafed"][0], "rafed_lower_half_width": lower["rafed"][1],
         "ours_lower_pct": lower["ours"][0], "ours_lower_half_width": lower["ours"][1], "paper_pct": one.paper,
         "note": None if np.isfinite(one.seconds).all() else _beyond(one.seconds),
+        "parks_s": [_finite(value) for value in np.median(one.seconds, axis=1).tolist()],
+        "parks_active": [_finite(value) for value in one.active.mean(axis=1).tolist()],
     }  # fmt: skip
 
 

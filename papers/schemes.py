@@ -1,9 +1,10 @@
 """The schemes that RaFed compares itself with, as far as they allocate: each turns a problem and chance into a latency.
 
 Gao, Zhao, Min, Ni, Jiang, "Resource Allocation for Latency-aware Federated Learning in Industrial Internet-of-Things",
-Section IV, says little of them. The readings here: q-FFL and FEDL take a random set of devices; q-FFL gives it random
-channels and powers, FEDL those of RaFed's own sweeps with the set kept; FedCS chooses greedily under a deadline by
-computing and uploading alone, and its devices send on random channels at full power; so does everybody in Native.
+Section IV, says little of them. The readings here: q-FFL and FEDL, which "do not consider the benefits of device
+selection" and show what "the allocation of wireless resources can provide", take a random set of devices, with channels
+and powers by RaFed's own sweeps with the set kept; FedCS chooses greedily under a deadline by computing and uploading
+alone, and its devices send on random channels at full power; so does everybody in Native.
 """
 
 from __future__ import annotations
@@ -53,14 +54,14 @@ def ours(problem: AllocationProblem, rng: np.random.Generator) -> Drawn:
     return _drawn(problem, search(problem, seed=int(rng.integers(2**31))).choice)
 
 
-def qffl(problem: AllocationProblem, rng: np.random.Generator, size: int) -> Drawn:
-    """Return q-FFL's latency: ``size`` random devices, random channels and powers."""
-    return _drawn(problem, random_allocation(problem, rng, chosen(problem, rng, size)))
-
-
-def fedl(problem: AllocationProblem, rng: np.random.Generator, size: int) -> Drawn:
-    """Return FEDL's latency: ``size`` random devices, channels and powers by sweeps that keep the set."""
+def allocated(problem: AllocationProblem, rng: np.random.Generator, size: int) -> Drawn:
+    """Return q-FFL's and FEDL's latency: ``size`` random devices, channels and powers by sweeps that keep the set."""
     return _drawn(problem, fixed(problem, chosen(problem, rng, size), rng).choice)
+
+
+def scattered(problem: AllocationProblem, rng: np.random.Generator, size: int) -> Drawn:
+    """Return the latency of ``size`` random devices with random channels and powers."""
+    return _drawn(problem, random_allocation(problem, rng, chosen(problem, rng, size)))
 
 
 def fedcs(problem: AllocationProblem, rng: np.random.Generator, deadline_s: float) -> Drawn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -47,11 +48,22 @@ def test_fedcs_takes_those_who_get_done_in_time() -> None:
     assert schemes.fedcs(problem, RNG(0, "test"), 1.0) == (math.inf, 0)
 
 
-def test_qffl_draws_as_many_as_it_is_told() -> None:
+@pytest.mark.parametrize("scheme", [schemes.allocated, schemes.scattered])
+def test_a_random_set_has_as_many_devices_as_are_asked_for(scheme: Callable[..., schemes.Drawn]) -> None:
     problem = plain([1.0, 1.0, 1.0, 1.0])
     for size in (1, 3):
-        assert schemes.qffl(problem, RNG(0, "test"), size) == (pytest.approx(10 / size * 2), size)
-    assert schemes.qffl(problem, RNG(0, "test"), 9).active == 4  # there are no more
+        assert scheme(problem, RNG(0, "test"), size) == (pytest.approx(10 / size * 2), size)
+    assert scheme(problem, RNG(0, "test"), 9).active == 4  # there are no more
+
+
+def test_qffl_and_fedl_allocate_the_channels_of_their_devices() -> None:
+    """The paper's second sentence on Fig. 3: they are ahead of FedCS by the allocation of wireless resources."""
+    labels = {one.label: one for one in rafed.rivals(Point("", 40))}
+    problem = park(40, 0, gamma=1.0)
+    drawn = {name: next(iter(labels[name].tried.values()))(problem, RNG(0, name)) for name in ("q-FFL", "FEDL")}
+    assert all(one.active == 20 and one.seconds < 1e6 for one in drawn.values())
+    assert drawn["q-FFL"] != drawn["FEDL"]  # other devices
+    assert next(iter(labels["at random"].tried.values()))(problem, RNG(0, "at random")).seconds > 1e100
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.01])
@@ -62,7 +74,8 @@ def test_what_must_hold_of_all_schemes(gamma: float, seed: int) -> None:
     problem = park(12, seed, gamma=gamma)
     bound, best = lower_bound(problem), schemes.ours(problem, RNG(seed, "ours")).seconds
     drawn = {
-        "qffl": schemes.qffl(problem, RNG(seed, "qffl"), 4), "fedl": schemes.fedl(problem, RNG(seed, "fedl"), 4),
+        "qffl": schemes.allocated(problem, RNG(seed, "qffl"), 4),
+        "at random": schemes.scattered(problem, RNG(seed, "at random"), 4),
         "fedcs": schemes.fedcs(problem, RNG(seed, "fedcs"), 1.5),
         "native": schemes.native(problem, RNG(seed, "native")),
         "rafed": schemes.algorithm(problem, RNG(seed, "rafed"), start=1),
@@ -75,9 +88,9 @@ def test_what_must_hold_of_all_schemes(gamma: float, seed: int) -> None:
     assert drawn["rafed"].seconds <= cost(problem, start) * (1 + 1e-9)
 
 
-def test_fedl_ends_where_costs_are_beyond_numbers() -> None:
+def test_sweeps_end_where_costs_are_beyond_numbers() -> None:
     """Twenty devices on one channel at γ = 1: log costs of thousands, whose rounding must not look like a gain."""
-    assert schemes.fedl(park(40, 0, channels=1), RNG(0, "test"), 20).active == 20
+    assert schemes.allocated(park(40, 0, channels=1), RNG(0, "test"), 20).active == 20
 
 
 def test_one_power_for_all() -> None:
@@ -129,6 +142,7 @@ def test_rows_say_what_was_asked() -> None:
     assert (first["median_s"], first["rafed_lower_pct"], first["ours_lower_pct"]) == (1.0, None, 50.0)
     assert (tried["setting"], tried["median_s"], tried["mean_s"]) == ("2 s", 2.0, 2.0)  # the best of three
     assert (tried["rafed_lower_pct"], tried["ours_lower_pct"], tried["paper_pct"]) == (50.0, 75.0, 40.0)
+    assert (tried["parks_s"], tried["parks_active"], lost["parks_s"]) == ([2.0, 2.0], [6.0, 6.0], [None, None])
     assert (lost["median_s"], lost["mean_s"], lost["note"]) == (None, None, "4 of 4 beyond 1e308 s")
     assert bound["rafed_lower_pct"] is None
     problems = [allocation.problem(TINY.points[0], park) for park in (0, 1)]
@@ -198,9 +212,10 @@ def test_the_command_twice_is_the_same(command: Command) -> None:
     first = command(*words).document
     assert command(*words).document == first
     rows = {(row["point"], row["scheme"]): row for row in first["rows"]}
-    for point in ("γ = 1, 10 devices", "γ = 0.0001, 10 devices"):
+    for point in ("γ = 1, 10 devices", "γ = 0.1, 10 devices", "γ = 0.0001, 10 devices"):
         algorithm, ours = rows[point, "RaFed, Algorithm 1"], rows[point, "search (ours)"]
-        assert rows[point, "lower bound"]["mean_s"] <= ours["mean_s"] <= algorithm["mean_s"]
+        assert rows[point, "lower bound"]["mean_s"] * (1 - 1e-9) <= ours["mean_s"]
+        assert ours["mean_s"] <= algorithm["mean_s"] * (1 + 1e-4)  # the search tells latencies apart no finer
         assert 1 <= ours["active"] <= 10
 
 
