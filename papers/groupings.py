@@ -15,6 +15,7 @@ from fedfloor import __version__
 from fedfloor.chance import generator
 from fedfloor.data import sources
 from fedfloor.data.dataset import Dataset
+from fedfloor.park.partition import Dirichlet
 from fedfloor.report.groups import half_width
 from fedfloor.report.numbers import interval
 from fedfloor.solvers.grouping.solve import GroupingProblem, median, singletons, solve, verify
@@ -42,18 +43,25 @@ class Way:
 
 @dataclass(frozen=True)
 class Point:
-    """How many groups.
+    """How many groups, and whose batches.
 
     Args:
         groups: M.
+        alpha: the characters of all owners are dealt by a Dirichlet draw for every class; None: owners keep theirs.
     """
 
     groups: int
+    alpha: float | None = None
 
     @property
     def key(self) -> str:
         """Its name; ``--only`` looks in it."""
-        return f"M = {self.groups}"
+        return f"M = {self.groups}, {self.held}"
+
+    @property
+    def held(self) -> str:
+        """Whose characters a device holds."""
+        return "writers" if self.alpha is None else f"Dirichlet, α = {self.alpha:g}"
 
 
 @dataclass(frozen=True)
@@ -133,13 +141,13 @@ def rows(what: Asked, step: Callable[[int], None] = lambda _: None) -> list[Row]
         SettingError: the data are not there.
     """
     data, K = sources.load("femnist"), what.of.devices
-    labels, classes = by_owner(data), len(data.classes)
-    counts = [
-        drawn_counts(K, labels, generator(seed, "grouping", K), what.of.batch, classes).T for seed in what.populations
-    ]
-    found, done = [], 0
+    classes, found, done = len(data.classes), [], 0
     for point in what.points:
-        problems = [GroupingProblem(one.astype(np.float64), point.groups) for one in counts]
+        problems = []
+        for seed in what.populations:
+            labels = by_owner(data) if point.alpha is None else dealt(data, point.alpha, K, seed)
+            drawn = drawn_counts(K, labels, generator(seed, "grouping", K), what.of.batch, classes)
+            problems.append(GroupingProblem(drawn.T.astype(np.float64), point.groups))
         medians: dict[str, list[float]] = {}
         for way in what.of.ways:
             medians[way.solver] = here = []
@@ -160,8 +168,8 @@ def _median(problem: GroupingProblem, way: Way, seed: int) -> float:
 
 
 def _row(point: Point, way: Way, medians: dict[str, list[float]], size: int) -> Row:
-    here, row = medians[way.solver], {"groups": point.groups, "size": size if way.solver else 1, "grouping": way.label}
-    row |= {"populations": len(here), "cpd": statistics.fmean(here)}
+    here, row = medians[way.solver], {"groups": point.groups, "held": point.held, "grouping": way.label}
+    row |= {"size": size if way.solver else 1, "populations": len(here), "cpd": statistics.fmean(here), "cpds": here}
     for name, other, paper in zip(("devices", "benchmark"), ("", "random"), way.paper, strict=True):
         ratios = [mine / theirs for mine, theirs in zip(here, medians[other], strict=True)]
         row |= {f"to_{name}": statistics.fmean(ratios), f"to_{name}_half_width": half_width(ratios)}
@@ -190,7 +198,7 @@ def shown(found: Sequence[Row]) -> list[dict[str, str]]:
     """Return the rows as people read them, with the paper's figures in brackets."""
     table = []
     for row in found:
-        words = {"M": str(row["groups"]), "L": str(row["size"]), "grouping": row["grouping"]}
+        words = {"characters": row["held"], "M": str(row["groups"]), "L": str(row["size"]), "grouping": row["grouping"]}
         words["median CPD"] = f"{row['cpd']:.2e}"
         for name in ("devices", "benchmark"):
             paper = row[f"paper_to_{name}"]
@@ -215,6 +223,14 @@ def by_owner(data: Dataset) -> list[NDArray[np.int64]]:
     order = np.argsort(owner, kind="stable")
     labels = np.asarray(data.y)[order]
     return np.split(labels, np.flatnonzero(np.diff(owner[order])) + 1)
+
+
+def dealt(data: Dataset, alpha: float, devices: int, seed: int) -> list[NDArray[np.int64]]:
+    """Return the labels of each device's samples after a Dirichlet draw for every class; the seed is the draw's."""
+    labels = np.asarray(data.y, np.int64)
+    rng = generator(seed, "grouping, dealt", devices)
+    parts = Dirichlet(alpha=alpha).split(labels, None, len(data.classes), devices, rng)
+    return [labels[part] for part in parts]
 
 
 def drawn_counts(

@@ -225,7 +225,7 @@ def rows(what: Asked, step: Callable[[int], None] = lambda _: None) -> list[Row]
             made: list[Made] = []
             for seed, park, least in zip(what.seeds, parks, best, strict=True):
                 for i in range(what.made(sampler)):
-                    made.append(_made(sampler, park[i], least[i], drawn(sampler, seed, i)))
+                    made.append(_made(sampler, park[i], least[i], drawn(sampler, seed, i), seed))
                     done += 1
                     step(done)
             found.append(_row(point, sampler, what, made))
@@ -239,22 +239,23 @@ def drawn(sampler: Sampler, seed: int, number: int) -> int:
 
 @dataclass(frozen=True)
 class Made:
-    """A selection that was made: its divergence, what d is above the least as a share of it, and how that came."""
+    """A selection: its divergence, what d is above the least as a share of it, how that came, and its park's seed."""
 
     divergence: float
     above: float
     seconds: float
     proven: bool
+    park: int
     begins: float | None = None
     swaps: int | None = None
 
 
-def _made(sampler: Sampler, problem: SelectionProblem, least: float, seed: int) -> Made:
+def _made(sampler: Sampler, problem: SelectionProblem, least: float, seed: int, park: int) -> Made:
     seconds, solution = timed(sampler.solver, problem, seed)
     above = 0.0 if solution.value <= least else (solution.value / least - 1 if least > 0 else math.inf)
     begins, swaps = (None, None) if sampler.init is None else descent(problem, sampler.init, seed)
     off = divergence(problem, solution.choice)
-    return Made(off, above, seconds, solution.status == "optimal", begins, swaps)
+    return Made(off, above, seconds, solution.status == "optimal", park, begins, swaps)
 
 
 def timed(solver: str, problem: SelectionProblem, seed: int) -> tuple[float, Solution[Any]]:
@@ -297,6 +298,7 @@ def _row(point: Point, sampler: Sampler, what: Asked, made: list[Made], note: st
         "paper_seconds": paper.seconds if paper else None, "paper_begins": begun.begins if begun else None,
         "paper_swaps": begun.swaps if begun else None, "paper_ends": begun.ends if begun else None,
         "paper_ends_text": begun.said if begun else None, "note": note,
+        "parks": [[round(one.divergence, 6) for one in made if one.park == seed] for seed in what.seeds],
     }  # fmt: skip
 
 

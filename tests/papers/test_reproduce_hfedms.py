@@ -190,9 +190,23 @@ def test_groups_are_compared_on_the_same_populations() -> None:
 
 
 @pytest.mark.usefixtures("made_up")
+def test_dealt_characters_are_each_on_one_device_and_skewed() -> None:
+    data = sources.load("femnist")
+    parts = groupings.dealt(data, 0.1, 12, 0)
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.sort(data.y))
+    assert not np.array_equal(parts[0], groupings.dealt(data, 0.1, 12, 1)[0])
+    what = replace(TINY, points=(Point(3), Point(3, alpha=0.1)))
+    found = groupings.rows(groupings.asked(what, "", 0.2, [0]))
+    alone, skewed = (row for row in found if row["grouping"] == "alone")
+    assert skewed["cpd"] > alone["cpd"]
+    assert len(alone["cpds"]) == 4
+    assert alone["cpd"] == pytest.approx(np.mean(alone["cpds"]))
+
+
+@pytest.mark.usefixtures("made_up")
 def test_the_command_prints_and_writes_the_groupings(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(catalog.GROUPINGS, TINY.name, TINY)  # type: ignore[call-overload]
-    words = ("reproduce", TINY.name, "--scale", "0.1", "--only", "M = 3", "--out", "here")
+    words = ("reproduce", TINY.name, "--scale", "0.1", "--only", "M = 3,", "--out", "here")
     said = command(*words, "--json")
     assert said.new == {"here", "here/table.md", "here/table.json"}
     document = said.document
@@ -200,11 +214,11 @@ def test_the_command_prints_and_writes_the_groupings(command: Command, monkeypat
     assert {row["groups"] for row in document["rows"]} == {3}
     assert {row["populations"] for row in document["rows"]} == {2}
     text = (command.folder / "here" / "table.md").read_text()
-    assert "fedfloor reproduce tiny-cpd --only 'M = 3' --scale 0.1\n" in text
-    assert "| 3 | 4 | icg |" in text
+    assert "fedfloor reproduce tiny-cpd --only 'M = 3,' --scale 0.1\n" in text
+    assert "| writers | 3 | 4 | icg |" in text
     assert "(0.25) |" in text
     assert "- this was chosen" in text
-    assert "in brackets: the paper" in command(*words).out
+    assert "in brackets: the paper" in " ".join(command(*words).out.split())
 
 
 def test_groupings_need_the_data(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -214,4 +228,4 @@ def test_groupings_need_the_data(command: Command, monkeypatch: pytest.MonkeyPat
     command.refused(command("reproduce", "hfedms-cpd", "--only", "M = 11"), "no point of hfedms-cpd has this in its")
     (row,) = [row for row in command("reproduce", "--scale", "0.5", "--json").document["rows"]
               if row["table"] == "hfedms-cpd"]  # fmt: skip
-    assert (row["runs"], row["rounds"], row["not_possible_here"]) == (10 * 4 * 5, 0, 200)
+    assert (row["runs"], row["rounds"], row["not_possible_here"]) == (10 * 8 * 5, 0, 400)

@@ -121,12 +121,13 @@ def test_rows_say_how_near_and_how_long(rows: list[Row]) -> None:
 
 def test_a_row_by_hand(what: Asked) -> None:
     """Divergences 0.02 and 0.04, 10 and 30 % above the least; half a second and two."""
-    made = [selection.Made(0.02, 0.1, 0.5, True, 0.05, 1), selection.Made(0.04, 0.3, 2.0, False, 0.07, 2)]
+    made = [selection.Made(0.02, 0.1, 0.5, True, 0, 0.05, 1), selection.Made(0.04, 0.3, 2.0, False, 0, 0.07, 2)]
     row = selection._row(TINY.points[0], TINY.samplers[2], what, made)
     assert row["mean"] == row["median"] == pytest.approx(0.03)
     assert (row["std"], row["min"], row["max"]) == (pytest.approx(0.01), 0.02, 0.04)
     assert (row["above_pct"], row["proven"], row["seconds"]) == (pytest.approx(20), 1, 1.25)
     assert (row["begins"], row["swaps"]) == (pytest.approx(0.06), 1.5)
+    assert row["parks"] == [[0.02, 0.04]]
     assert (row["paper_begins"], row["paper_swaps"], row["paper_ends"], row["paper_ends_text"]) == (
         0.037,
         3,
@@ -166,7 +167,7 @@ def test_what_is_asked_for() -> None:
     assert asked(FEDGS, "", 1.0, [0]).selections == 200
     assert asked(FEDGS, "", 0.5, [0]).selections == 100
     assert asked(FEDGS, "", 0.001, [3]).selections == 1
-    assert asked(FEDGS, "7 factories", 0.5, [0, 2]).points == FEDGS.points[1:]
+    assert asked(FEDGS, "7 factories", 0.5, [0, 2]).points == FEDGS.points[1:2]
     assert asked(TINY, "one", 0.02, [0, 2]).work == 2 * (2 + 6 * 4)  # one sampler is not there
 
 

@@ -60,7 +60,7 @@ def test_the_list_says_how_much_it_is(command: Command, monkeypatch: pytest.Monk
     monkeypatch.setenv("FEDFLOOR_DATA", str(tmp_path))
     row = next(row for row in command("reproduce", "--scale", "0.5", "--json").document["rows"]
                if row["table"] == "fedgs-samplers")  # fmt: skip
-    assert (row["runs"], row["rounds"], row["not_possible_here"]) == (200, 0, 200)  # two parks of 100
+    assert (row["runs"], row["rounds"], row["not_possible_here"]) == (300, 0, 300)  # three parks of 100
 
 
 def test_without_the_data(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

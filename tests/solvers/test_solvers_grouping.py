@@ -20,6 +20,7 @@ from fedfloor.solvers.grouping.kernels import assign, exchange_between
 from fedfloor.solvers.grouping.solve import (
     DISTANCES,
     SOLVERS,
+    Distance,
     GroupingProblem,
     astraea,
     check,
@@ -77,6 +78,18 @@ def test_sizes_as_the_growth_function_goes(groups: int, size: int, each: int) ->
         found = solve(name, problem)
         verify(problem, found)
         assert found.choice.size == groups * size  # 300 of 368 for M = 100
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_clusters_do_not_hang_on_the_order_of_summation(distance: Distance) -> None:
+    """Sums over the classes in another order are what another processor's products are; equal costs abound here."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        points = rng.multinomial(50, rng.dirichlet(np.full(62, 2.0)), 120).astype(np.float64)
+        label = clusters(points, 12, distance, np.random.default_rng(seed))
+        for _ in range(3):
+            shuffled = np.ascontiguousarray(points[:, rng.permutation(62)])
+            assert np.array_equal(clusters(shuffled, 12, distance, np.random.default_rng(seed)), label), seed
 
 
 def test_icg_gives_every_group_one_of_each_kind() -> None:

@@ -215,27 +215,33 @@ def icg(problem: GroupingProblem, *, distance: Distance = "squared", seed: int =
 
 
 def clusters(points: Floats, how_many: int, distance: Distance, rng: np.random.Generator) -> Integers:
-    """Return the cluster of each point [n, F] by balanced k-means with ``how_many`` clusters, which must divide n."""
+    """Return the cluster of each point [n, F] by balanced k-means with ``how_many`` clusters, which must divide n.
+
+    With s points in a cluster and S_l their sum, s²·‖V_k − C_l‖² = s²·‖V_k‖² − 2s·V_k·S_l + ‖S_l‖². Counts are whole
+    numbers, and so are these costs: below 2⁵³ they are exact in any order of summation, so that equal costs are equal
+    on every machine.
+    """
     from fedfloor.solvers.grouping import kernels
 
     n = len(points)
     size = n // how_many
-    points = points - points.mean(0)  # less cancellation in differences of squares
     squares = (points * points).sum(1)
-    tolerance = TOLERANCE * squares.mean() / points.shape[1]
-    centroids = points[kmeans_plus_plus(points, squares, how_many, rng)]
+    total = points.sum(0)
+    variance = float(n * squares.sum() - (total * total).sum()) / n**2
+    tolerance = TOLERANCE * size**2 * variance / points.shape[1]
+    sums = size * points[kmeans_plus_plus(points, squares, how_many, rng)]
     price, label, best = np.zeros(how_many), np.zeros(n, np.int64), np.zeros(n, np.int64)
     least = np.inf
     for _ in range(ITERATIONS):
-        apart = squares[:, None] - 2 * points @ centroids.T + (centroids * centroids).sum(1)
-        cost = apart / 2 if distance == "squared" else np.sqrt(np.maximum(apart, 0))
+        apart = size**2 * squares[:, None] - 2 * size * (points @ sums.T) + (sums * sums).sum(1)
+        cost = apart if distance == "squared" else np.sqrt(np.maximum(apart, 0))
         kernels.assign(cost, price, size, label)
         inertia = float(np.take_along_axis(apart, label[:, None], 1).sum())
         if inertia < least:
             least, best = inertia, label.copy()
-        means = points[np.argsort(label, kind="stable")].reshape(how_many, size, -1).mean(1)
-        moved = float(((means - centroids) ** 2).sum())
-        centroids = means
+        held = points[np.argsort(label, kind="stable")].reshape(how_many, size, -1).sum(1)
+        moved = float(((held - sums) ** 2).sum())
+        sums = held
         if moved <= tolerance:
             break
     return best
