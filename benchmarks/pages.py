@@ -1,5 +1,9 @@
 """Pages of results, each made from JSON: ``python -m benchmarks.pages`` writes them and docs/choose.md anew.
 
+    python -m benchmarks.pages --publish runs/reproduce-hfedms-cpd [--name hfedms-cpd]
+
+first takes over what ``fedfloor reproduce`` wrote into a folder: its page, and the JSON with the values of single runs.
+
 A page ``results/NAME.md`` is made from ``results/NAME.json`` or, where its command writes a file for each run, from the
 files of the folder ``results/NAME``. A JSON with ``blocks`` is its page's paragraphs and tables; the other pages are
 computed from figures of single runs by the modules that measure them.
@@ -7,6 +11,7 @@ computed from figures of single runs by the modules that measure them.
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -60,6 +65,7 @@ MADE: dict[str, Callable[[Path], str]] = {
     "benchmark": lambda source: benchmark.page(benchmark.results(source / benchmark.RESULTS)),
     "cmapss": cmapss.page,
     "cohorts": lambda source: cohorts.page(read(source)),
+    "fedgs-baselines": lambda source: evidence_pages.baselines_page(evidence_pages.cells_of(source)),
     "fedgs-log": lambda source: evidence_pages.log_page(evidence_pages.cells_of(source)),
     "fedgs-skew": lambda source: evidence_pages.skew_page(evidence_pages.cells_of(source)),
     "forecast": of_forecasts,
@@ -78,8 +84,21 @@ def pages(results: Path = RESULTS) -> dict[str, str]:
     return {one.stem: MADE.get(one.stem, of_blocks)(one) for one in sources}
 
 
+def publish(folder: Path, name: str = "", results: Path = RESULTS) -> None:
+    """Write a page and its JSON from the ``table.md`` and ``table.json`` of a folder; the name is the table's."""
+    found = read(folder / "table.json")
+    text = (folder / "table.md").read_text(encoding="utf-8")
+    documents.publish(results / f"{name or found['table']}.md", [text.removesuffix("\n")], computed=found)
+
+
 def main() -> None:
     """Write the pages."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--publish", type=Path, help="folder of fedfloor reproduce that is taken over first")
+    parser.add_argument("--name", default="", help="of its page; the table's by default")
+    given = parser.parse_args()
+    if given.publish is not None:
+        publish(given.publish, given.name)
     for name, text in pages().items():
         write(RESULTS / f"{name}.md", text)
     write(choose.PAGE, choose.renewed(choose.PAGE.read_text(encoding="utf-8"), RESULTS))

@@ -38,9 +38,8 @@ def test_every_step_is_a_cell() -> None:
         table, found = evidence.cell_of(step)
         assert table.experiment(found, table.rounds, step.seed).seed == step.seed
         assert step.last <= table.rounds
-    assert {step.cell for step in every if step.table == "fedgs-skew"} == {
-        one.key for one in TABLES["fedgs-skew"].cells
-    }
+    for name in ("fedgs-skew", "fedgs-baselines"):
+        assert {step.cell for step in every if step.table == name} == {one.key for one in TABLES[name].cells}
 
 
 def test_the_log_s_page_has_what_was_evaluated(tmp_path: Path) -> None:
@@ -60,6 +59,47 @@ def test_the_page_of_skewed_labels_pairs_seeds(tmp_path: Path) -> None:
     assert f"| FedGS, exact | 0, 1 | {row} | {(42 / 62) / (42 / 102):.2f} | 4.0 |" in text
     assert "| at random | 0, 1 | 0.6500 ± 0.6353 | – |" in text  # t₁ · 0.0707/√2 = 12.706 · 0.05
     assert "GBP-CS" not in text.split("Made of")[0]  # not all rounds yet
+
+
+def test_the_page_of_baselines_pairs_seeds_and_names_divergence(tmp_path: Path) -> None:
+    """Rounds 1 and 500: 0.8 is reached in the first of them with FedAdam's second seed alone."""
+
+    def run(key: str, seed: int, first: float, last: float) -> dict[str, object]:
+        found = cell("fedgs-baselines", f"2nn/writers/{key}", seed, last, [1] * 62)
+        rounds = [
+            {"round": number, "accuracy": one, "loss": 1.5, "macro_f1": one}
+            for number, one in ((1, first), (500, last))
+        ]
+        return found | {"evaluations": rounds}
+
+    runs = [run("fedavg", seed, 0.1, 0.75) for seed in (0, 1)]
+    runs += [run("fedadam", 0, 0.5, 0.85), run("fedadam", 1, 0.8, 0.87)]
+    lost = run("fedmmd", 0, 0.1, 0.2) | {"rounds_done": 3, "diverged": 4}
+    begun = run("ida", 0, 0.1, 0.2) | {"rounds_done": 300}
+    text = written(tmp_path, *runs, lost, begun)
+    assert "| writers | FedAvg | 0, 1 | 0.7500 ± 0.0000 | – | 1.5000 ± 0.0000 | –, – | 82.1 %, 478 |" in text
+    assert (
+        "| writers | FedAdam | 0, 1 | 0.8600 ± 0.1271 | +0.1100 ± 0.1271 |" in text
+    )  # t₁ · 0.01414/√2 = 12.706 · 0.01
+    assert "| 500, 1 | 85.0 %, 71 |" in text
+    assert "| writers | FedMMD | 0 | diverged, seed 0 |" in text
+    assert "IDA" not in text.split("Made of")[0]
+
+
+def test_a_run_that_diverged_is_finished(tmp_path: Path) -> None:
+    step = evidence.Step("fedgs-baselines", "2nn/writers/fedmmd", 0, 500)
+    assert not evidence.finished(step, tmp_path)
+    step.file(tmp_path).parent.mkdir()
+    step.file(tmp_path).write_text(json.dumps({"rounds_done": 3}))
+    assert not evidence.finished(step, tmp_path)
+    step.file(tmp_path).write_text(json.dumps({"rounds_done": 3, "diverged": 4}))
+    assert evidence.finished(step, tmp_path)
+
+
+def test_an_evaluation_has_classes_every_twenty_rounds() -> None:
+    line = {"round": 19, "accuracy": 0.12345678, "loss": 2.0, "macro_f1": 0.1, "by_class": [0.123456, None]}
+    assert evidence.evaluation(line) == {"round": 19, "accuracy": 0.123457, "loss": 2.0, "macro_f1": 0.1}
+    assert evidence.evaluation(line | {"round": 20})["by_class"] == [0.1235, None]
 
 
 def test_a_step_s_file_is_in_its_table_s_folder() -> None:
