@@ -58,7 +58,8 @@ def predict(
         Path | None, typer.Option("--csv", metavar="FILE", help="Write every sample to this file.")
     ] = None,
     device: Annotated[
-        str, typer.Option("--device", metavar="NAME", help="The device of the files, whose own model is used.")
+        str,
+        typer.Option("--device", metavar="NAME", help="The device of the file, in place of those that it names."),
     ] = "",
     own: OwnCode = False,
     which: Which = "last",
@@ -70,7 +71,7 @@ def predict(
     from fedfloor.inference.trained import load_model
     from fedfloor.runs.folder import write
 
-    trained, paths = load_model(run, own, which, device), inputs.files(files)
+    trained, paths = load_model(run, own, which, device, by_device=True), inputs.files(files)
     check_top(trained, top)
     if table is not None:
         _check_writable("--csv", table)
@@ -93,6 +94,7 @@ def predict(
     if table is not None:
         write(table, _csv(answers.table()))
     warnings += answers.warnings(run if run.is_dir() else run.parent)
+    warnings += [] if trained.models is None else trained.models.warnings()
     if as_json:
         errors = [{"file": str(path), "error": error} for path, error in failed.items()]
         about = _about(trained, answers) | {"failed": errors, "left_out": left, "warnings": warnings}

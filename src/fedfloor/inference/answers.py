@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fedfloor.errors import SettingError, require
-from fedfloor.figures import Figure, of_task
+from fedfloor.figures import ACCURACY, Figure, of_task
 from fedfloor.inference.samples import UNKNOWN, FileSamples
 from fedfloor.inference.trained import BLOCK, Trained
 from fedfloor.names import count
 from fedfloor.tasks.answer import Answer, flat
-from fedfloor.tasks.classification import CLASSIFICATION
+from fedfloor.tasks.classification import CLASSIFICATION, log_odds
 from fedfloor.terminal import show
 
 
@@ -31,6 +32,7 @@ class Prediction:
         place: (first, last) row of a table, (number, number) in an array; None for a picture.
         best: the most likely classes with their probabilities, in descending order.
         label: the true class; None where it is unknown.
+        scores: the log-odds of the classes by which the run's headline ranks samples; empty for other headlines.
     """
 
     file: Path
@@ -38,6 +40,7 @@ class Prediction:
     best: tuple[tuple[str, float], ...]
     label: str | None
     device: str | None = None
+    scores: tuple[float, ...] = ()
 
     def row(self, shown: Callable[[tuple[int, int] | None], Any]) -> Row:
         """Return the place of the sample, formatted by ``shown``, and its most likely class."""
@@ -48,18 +51,20 @@ class Prediction:
 
 def _predictions(trained: Trained, answers: Iterable[tuple[FileSamples, Answer]], top: int) -> list[Prediction]:
     predictions: list[Prediction] = []
+    scored = trained.headline.scored(trained.classes)
     for part, answer in answers:
         probabilities, logits = answer.parts().values()
         order = np.argsort(-logits, axis=1, kind="stable")  # the first of equal values, as in argmax
         if trained.decision is not None and trained.decision.positive is not None:  # the decided class comes first
             decided = trained.decision.of(probabilities)[:, None]
             order = np.concatenate([decided, order[order != decided].reshape(len(order), -1)], axis=1)
+        scores = log_odds(torch.from_numpy(logits), scored).tolist() if scored else [()] * len(order)
         for i, chosen in enumerate(order[:, :top].tolist()):
             best = tuple((trained.classes[c], float(probabilities[i, c])) for c in chosen)
             label = None if part.y[i] == UNKNOWN else trained.classes[part.y[i]]
             place = None if part.places is None else part.places[i]
             device = None if part.devices is None else part.devices[i]
-            predictions.append(Prediction(part.file, place, best, label, device))
+            predictions.append(Prediction(part.file, place, best, label, device, tuple(scores[i])))
     return predictions
 
 
@@ -69,8 +74,29 @@ def _accuracy(predictions: Sequence[Prediction]) -> tuple[float | None, int]:
     return (sum(each.label == each.best[0][0] for each in known) / len(known) if known else None), len(known)
 
 
-def _by(predictions: Sequence[Prediction], key: Callable[[Prediction], str | None], name: str) -> list[Row]:
-    """Return a row per file or device: samples, the most frequent prediction, its share, the accuracy if known."""
+def _headline(trained: Trained, predictions: Sequence[Prediction]) -> dict[str, float | None]:
+    """Return the name and the value on labelled samples of the run's headline; empty if it is the accuracy or a loss.
+
+    The value is None where it is undefined, such as without labelled samples.
+    """
+    figure = trained.headline
+    if figure == ACCURACY or figure.kind.tasks or figure.kind.column == "loss":
+        return {}
+    known = [each for each in predictions if each.label is not None]
+    number = {name: i for i, name in enumerate(trained.classes)}
+    y = np.array([number[str(each.label)] for each in known], np.int64)
+    table = np.zeros((len(number), len(number)), np.int64)
+    np.add.at(table, (y, [number[each.best[0][0]] for each in known]), 1)
+    ranked = figure.scored(trained.classes)
+    scores = np.array([each.scores for each in known]).reshape(len(known), len(ranked))
+    tested = trained.task.judged(table, math.nan, y, scores, ranked)
+    return {figure.name: figure.value(tested, trained.classes) if known else None}
+
+
+def _by(
+    trained: Trained, predictions: Sequence[Prediction], key: Callable[[Prediction], str | None], name: str
+) -> list[Row]:
+    """Return a row per file or device: samples, the most frequent prediction, its share, metrics if known."""
     groups: dict[str, list[Prediction]] = {}
     for prediction in predictions:
         if (group := key(prediction)) is not None:
@@ -79,7 +105,7 @@ def _by(predictions: Sequence[Prediction], key: Callable[[Prediction], str | Non
     for group, members in groups.items():
         most = _by_class(members)[0]
         row = {name: group, "samples": len(members), "mostly": most["class"], "share": most["share"]}
-        rows.append(row | {"accuracy": _accuracy(members)[0]})
+        rows.append(row | {"accuracy": _accuracy(members)[0]} | _headline(trained, members))
     return rows
 
 
@@ -140,9 +166,11 @@ class Classified:
         return rows
 
     def summary(self) -> Row:
-        """Return the accuracy, the number of predictions per class, and the threshold, if any."""
+        """Return the accuracy, another headline, the number of predictions per class, and the threshold, if any."""
         right, known = _accuracy(self.predictions)
-        facts: Row = {"accuracy": right, "labelled": known, "by_class": _by_class(self.predictions)}
+        headline = _headline(self.trained, self.predictions)
+        facts: Row = {"figures": headline} if headline else {}
+        facts |= {"accuracy": right, "labelled": known, "by_class": _by_class(self.predictions)}
         if self.trained.threshold is not None:
             facts["decide"] = dict(zip(("positive", "threshold"), self.trained.threshold, strict=True))
         return facts
@@ -150,8 +178,8 @@ class Classified:
     def groups(self, *, people: bool) -> dict[str, list[Row]]:  # noqa: ARG002
         """Return a row per file and per device, for display (``people``) or as JSON."""
         return {
-            "by_file": _by(self.predictions, lambda prediction: str(prediction.file), "file"),
-            "by_device": _by(self.predictions, lambda prediction: prediction.device, "device"),
+            "by_file": _by(self.trained, self.predictions, lambda prediction: str(prediction.file), "file"),
+            "by_device": _by(self.trained, self.predictions, lambda prediction: prediction.device, "device"),
         }
 
     def overview(self) -> None:
@@ -159,7 +187,7 @@ class Classified:
         show(_by_class(self.predictions), as_json=False, title=f"{len(self):,} samples")
 
     def closing(self) -> list[str]:
-        """Return sentences on the threshold and the accuracy."""
+        """Return sentences on the threshold, and on the run's headline and the accuracy."""
         lines = []
         if self.trained.threshold is not None:
             name, least = self.trained.threshold
@@ -167,7 +195,11 @@ class Classified:
                 f"decision: '{name}' if its probability is at least {least:.4g}, a threshold chosen on validation data"
             ]
         right, known = _accuracy(self.predictions)
-        return lines if right is None else [*lines, f"accuracy: {right:.4f} on {count(known, 'sample')} with a label"]
+        if right is None:
+            return lines
+        values = _headline(self.trained, self.predictions) | {"accuracy": right}
+        listed = ", ".join(f"{name}: {value:.4f}" for name, value in values.items() if value is not None)
+        return [*lines, f"{listed} on {count(known, 'sample')} with a label"]
 
     def warnings(self, folder: Path) -> list[str]:
         """Return a warning if the class mix differs from that of training; ``folder`` is the run's folder."""
@@ -298,6 +330,7 @@ class Answered:
             tested = replace(tested, detection=replace(tested.detection, recording=np.concatenate(recordings)))
         task = self.trained.task
         figures = of_task(task.kind, lives=task.lives) if tested is not None else ()
+        figures = tuple(sorted(figures, key=lambda figure: figure.kind != self.trained.headline.kind))  # it comes first
         measured = {figure: figure.value(tested, ()) for figure in figures}  # type: ignore[arg-type]
         defined = {name: value for name, value in measured.items() if value is not None and not np.isnan(value)}
         return defined, sum(map(len, targets))
@@ -377,7 +410,9 @@ def answers_of(
         SettingError: a file does not fit the model or has too large numbers, and ``failed`` is None.
     """
     for batch in _batches(parts, follow):
-        whole = trained.answered(np.concatenate([part.x for part in batch])).changed(lambda _, values: values.numpy())
+        names = [name for part in batch for name in part.devices or [""] * len(part.x)]
+        answered = trained.answered(np.concatenate([part.x for part in batch]), names)
+        whole = answered.changed(lambda _, values: values.numpy())
         first = 0
         for part in batch:
             mine = slice(first, first + len(part.x))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedfloor.data.dataset import Images
 from fedfloor.data.files import content, conversions, loaded, own
 from fedfloor.data.files.encode import binned, columns_of, described, encoded
-from fedfloor.data.files.npz import read_arrays
+from fedfloor.data.files.npz import read_arrays, texts
 from fedfloor.data.files.pictures import SUFFIXES, read_picture
 from fedfloor.data.files.rows import unpacked
 from fedfloor.data.files.sheet import Sheet
@@ -43,6 +43,7 @@ from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.task import Task
 
 MATRIX = ".dat"
+BESIDE = ("y", "device")  # arrays beside the samples
 NAMED = 5  # places listed; further ones are only counted
 
 log = logging.getLogger(__name__)
@@ -297,17 +298,26 @@ def read(
     for path in paths:
         try:
             samples = _read(path, trained, resize=resize, invert=invert)
+            if device:
+                samples = _of_device(samples, trained, device)
+            if trained.models is not None:
+                trained.models.check(samples.devices or [""])
         except SettingError as error:
             if failed is None:
                 raise
             failed[path] = str(error)
         else:
-            if device:
-                if len(others := sorted({*(samples.devices or ())})) > 1:
-                    log.warning("%s: rows of %s (%s); all are treated as rows of '%s'.", path.name,
-                                count(len(others), "device"), ", ".join(others[:5]), device)  # fmt: skip
-                samples = replace(samples, devices=[device] * len(samples.x))
             yield samples if trained.own is None else trained.own.file(samples)
+
+
+def _of_device(samples: FileSamples, trained: Trained, device: str) -> FileSamples:
+    """Return samples as those of a device; a warning names the other devices in the file's column."""
+    others = sorted({*(samples.devices or ())})
+    column = trained.sensors is None or trained.sensors.device_of is None  # not the name of the file or its folder
+    if len(others) > 1 or (column and others not in ([], [device])):
+        log.warning("%s: rows of %s (%s); all are treated as rows of '%s'.", samples.file.name,
+                    count(len(others), "device"), ", ".join(others[:5]), device)  # fmt: skip
+    return replace(samples, devices=[device] * len(samples.x))
 
 
 def _read(path: Path, trained: Trained, *, resize: bool, invert: bool) -> FileSamples:
@@ -331,24 +341,27 @@ def _read(path: Path, trained: Trained, *, resize: bool, invert: bool) -> FileSa
 
 
 def _archive(path: Path, trained: Trained) -> FileSamples:
-    """Read an ``.npz`` file: samples in ``x``, or in its only array, and labels in ``y``, if present."""
-    arrays = read_arrays(path, lambda names: _samples_and_labels(path, names))
+    """Read an ``.npz`` file: samples in ``x``, or in its only array; labels in ``y`` and devices, if present."""
+    arrays = read_arrays(path, lambda names: _arrays(path, names))
+    devices = texts(path, arrays, "device") if "device" in arrays else None
     labels = arrays.pop("y", None)
-    ((key, x),) = arrays.items()
+    ((key, x),) = ((name, array) for name, array in arrays.items() if name != "device")
     batch = fitting(x, trained.shape, trained.sensors, f"{path}, array {key}")
+    if devices is not None and len(devices) != len(batch):
+        raise SettingError(f"{path}, array device: {len(devices)} devices for {len(batch)} samples. Give one each.")
     y, target, where = np.full(len(batch), UNKNOWN), None, f"{path}, array y"
     if trained.task.targets:
         target = of_array(labels, len(batch), trained.task.targets, where)
     elif labels is not None:
         y = _labels(labels, len(batch), trained, where)
-    return FileSamples(path, batch, [(i, i) for i in range(len(batch))], y, target=target)
+    return FileSamples(path, batch, [(i, i) for i in range(len(batch))], y, devices, target=target)
 
 
-def _samples_and_labels(path: Path, names: Sequence[str]) -> list[str]:
-    others = [name for name in names if name != "y"]
+def _arrays(path: Path, names: Sequence[str]) -> list[str]:
+    others = [name for name in names if name not in BESIDE]
     if "x" not in others and len(others) != 1:
         raise SettingError(f"{path} has the arrays {', '.join(names) or 'none'}: name the array of samples x.")
-    return ["x" if "x" in others else others[0], *(["y"] if "y" in names else [])]
+    return ["x" if "x" in others else others[0], *(name for name in BESIDE if name in names)]
 
 
 def _labels(given: NDArray[Any], count: int, trained: Trained, where: str) -> NDArray[np.int64]:

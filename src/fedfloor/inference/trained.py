@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,14 +16,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfloor.checking import parsed
+from fedfloor.checking import parsed, toml
 from fedfloor.data.files.tree import Naming
 from fedfloor.errors import SettingError, shown
+from fedfloor.figures import ACCURACY, Figure, named
 from fedfloor.inference.normalisation import OwnScale, RawNetwork, by_regimes
 from fedfloor.inference.samples import Sensors, fitting
+from fedfloor.inference.separate import DeviceModels
 from fedfloor.machine import one_thread
 from fedfloor.models.network import Network, assembled
-from fedfloor.models.saved import content, model_file, staying
+from fedfloor.models.saved import DEVICES, content, has_shared, model_file, staying
 from fedfloor.models.staying import Staying
 from fedfloor.outside import load
 from fedfloor.park.normalise import fixed_scales
@@ -33,6 +36,8 @@ from fedfloor.tasks.answer import Answer
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.kinds import read
 from fedfloor.tasks.task import Task
+
+log = logging.getLogger(__name__)
 
 MOST = 10**8  # numbers in a sample
 BLOCK = 500  # as in the run's evaluation, so that batches and rounding are the same
@@ -56,6 +61,8 @@ class Trained:
         staying: the part that is an input of the exported ONNX model, or None.
         levels: mean and standard deviation of each sensor in training, in stored units, if the model normalises by
             them.
+        models: the models of devices, in a run whose devices have different ones; None for a single model.
+        headline: the metric by which the run is judged; the accuracy for a model without its run's folder.
     """
 
     name: str
@@ -71,6 +78,8 @@ class Trained:
     task: Task = CLASSIFICATION
     staying: Staying | None = None
     levels: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    models: DeviceModels | None = None
+    headline: Figure = ACCURACY
 
     @property
     def threshold(self) -> tuple[str, float] | None:
@@ -86,8 +95,9 @@ class Trained:
 
         Args:
             x: samples [n, *shape] as stored in files: uint8 pictures, or sensors' values as numbers.
-            device: the device of the samples, for a model with ``normalise = "device"``: x is normalised by its
-                statistics in the run; for an unknown device, or none, by those of the first rows of x.
+            device: the device of the samples. Its own model predicts, if the run has different models. For a model
+                with ``normalise = "device"``, x is normalised by the device's statistics in the run; for an unknown
+                device, or none, by those of the first rows of x.
 
         Raises:
             SettingError: the samples have another shape or type.
@@ -98,17 +108,22 @@ class Trained:
     def answer(self, x: NDArray[Any], device: str = "") -> Answer:
         """Return the answer, made of arrays, with intervals for quantiles; arguments as for :meth:`predict`."""
         batch = fitting(x, self.shape, self.sensors, "x")
-        answer = self.answered(batch if self.own is None else self.own.of_device(batch, device))
+        answer = self.answered(batch if self.own is None else self.own.of_device(batch, device), [device] * len(batch))
         return answer.changed(lambda _, part: part.numpy())
 
     def outputs(self, x: NDArray[Any]) -> tuple[Tensor, ...]:
         """Return the parts of :meth:`answered`: for a classification, probabilities and logits [n, F]."""
         return tuple(self.answered(x).parts().values())
 
-    def answered(self, x: NDArray[Any]) -> Answer:
-        """Return the answer for checked samples [n, *shape], normalised already if the model has ``own``."""
+    def answered(self, x: NDArray[Any], devices: Sequence[str] | None = None) -> Answer:
+        """Return the answer for checked samples [n, *shape], normalised already if the model has ``own``.
+
+        With ``devices``, the device of each sample, each is answered by the model of its device, if there are several.
+        """
         if not len(x):
             return self.answered(np.zeros((1, *self.shape), x.dtype)).changed(lambda _, part: part[:0])
+        if devices is not None and self.models is not None:
+            return self.models.answered(x, devices, self.answered)
         answers = []
         with torch.inference_mode(), one_thread():
             for first in range(0, len(x), BLOCK):
@@ -205,8 +220,9 @@ class Header:
 
 
 def load_model(
-    folder: Path | str, own: bool = False, which: str = "last", device: str = "", stays: bool = False
-) -> Trained:
+    folder: Path | str, own: bool = False, which: str = "last", device: str = "", stays: bool = False,
+    by_device: bool = False,
+) -> Trained:  # fmt: skip
     """Return a trained model, read from a file.
 
     Args:
@@ -217,12 +233,14 @@ def load_model(
         device: the name or number of a device, for a run whose devices have different models: with its own part, or of
             its cohort.
         stays: whether a part that never leaves the devices becomes :attr:`Trained.staying`.
+        by_device: whether a run with cohorts, which has no shared model, is read with all of its models, so that each
+            sample needs a device.
 
     Raises:
         SettingError: the file is missing, damaged or of another format, it needs custom code and ``own`` is false, or
             the custom network has changed.
     """
-    path, personal = model_file(Path(folder), which, device)
+    path, personal = model_file(Path(folder), which, device, by_device=by_device)
     about, tensors = content(path)
     header = parsed(Header, json.dumps(about), str(path), "the header of a model", "Train it again with this version.")
     shape, sensors = header.shape, None if header.inputs is None else header.inputs.sensors()
@@ -248,6 +266,8 @@ def load_model(
         if personal.numbers.shape != (part.numbers,) or not bool(torch.isfinite(personal.numbers).all()):
             raise SettingError(f"device {device}'s own part '{personal.part}' does not fit {path}. Resume the run.")
         part.set(personal.numbers, network.flat)
+    if which != "last" and (Path(folder) / DEVICES).is_file():
+        log.info("--which %s: the shared model; devices' own models are those of the last round.", which)
     left = staying(Path(folder)) if stays else None
     given, fixed = header.normalise, None if sensors is None else fixed_scales(sensors.coding)
     return Trained(
@@ -258,7 +278,25 @@ def load_model(
         decision=header.decide, task=task,
         staying=Staying(network, *left) if left is not None and network.numbers(left[0]) else None,
         levels=None if sensors is None else _levels(given),
+        models=None if device or which != "last" else _models(Path(folder), own=own),
+        headline=_headline(path.parent, header.classes),
     )  # fmt: skip
+
+
+def _models(run: Path, *, own: bool) -> DeviceModels | None:
+    """Return the models of a run's devices; None for a model's file, or a run with a single model."""
+    if not (run / DEVICES).is_file():
+        return None
+    return DeviceModels(run, lambda device: load_model(run, own, device=device).answered, shared=has_shared(run))
+
+
+def _headline(run: Path, classes: Sequence[str]) -> Figure:
+    """Return the headline of the experiment in a folder; the accuracy without a readable one."""
+    try:
+        figure = named(toml(run / "experiment.toml", "experiment")["evaluate"]["headline"])
+    except (SettingError, KeyError, TypeError, AttributeError):
+        return ACCURACY
+    return figure if not figure.of or figure.of in classes else ACCURACY
 
 
 def _levels(given: NormaliseHeader) -> tuple[tuple[float, ...], tuple[float, ...]] | None:

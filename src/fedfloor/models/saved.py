@@ -39,13 +39,16 @@ class Own(NamedTuple):
     task: dict[str, Any] | None
 
 
-def model_file(path: Path, which: str = "last", device: str = "") -> tuple[Path, Own | None]:
+def model_file(
+    path: Path, which: str = "last", device: str = "", *, by_device: bool = False
+) -> tuple[Path, Own | None]:
     """Return the model file of a run's folder, or of its path itself, and the device's own part, if any.
 
     Args:
         path: a run's folder or a model file.
         which: ``last``, the last round's model, or ``best``, the best by validation data.
         device: the device of the model, in a run with different models.
+        by_device: whether the models of devices are read beside this one, which then need not be shared.
     """
     if which not in FILES:
         raise unknown("--which", which, FILES)
@@ -71,7 +74,9 @@ def model_file(path: Path, which: str = "last", device: str = "") -> tuple[Path,
                 f"--which {which}: {path} has only the last round's model. The best round is chosen by "
                 'validation data: train with [evaluate] on = "both", which holds some of the training samples out.'
             )
-        return _of_device(path, device, which) if (path / DEVICES).is_file() else (path / FILES[which], None)
+        if (path / DEVICES).is_file():
+            return _of_device(path, device, which, by_device=by_device)
+        return path / FILES[which], None
     if (path / "evaluation.json").exists() and _is_reference(path / "experiment.toml"):
         raise SettingError(
             f"{path} has no model: it is a reference (local training keeps one per device, in memory/; "
@@ -124,12 +129,17 @@ def staying(path: Path) -> tuple[str, str] | None:
     return part, run
 
 
-def _of_device(path: Path, device: str, which: str) -> tuple[Path, Own | None]:
+def has_shared(path: Path) -> bool:
+    """Return whether a run with different models has a shared one beside them, unlike a run with cohorts."""
+    return any("/" in record["file"] or "stays" in record for record in devices(path).values())
+
+
+def _of_device(path: Path, device: str, which: str, *, by_device: bool) -> tuple[Path, Own | None]:
     """Return the file of a device's model and its own part; without a device, the shared model's file."""
     known = devices(path)
     files = {record["file"] for record in known.values()}
-    shared = any("/" in record["file"] or "stays" in record for record in known.values())
-    if not device and not shared and len(known):
+    shared = has_shared(path)
+    if not device and not shared and not by_device and len(known):
         raise SettingError(
             f"{path} has a model for each of {len(files)} cohorts of devices: name a device, such as "
             f"--device {shown(next(iter(known)))}, or give a model's file."

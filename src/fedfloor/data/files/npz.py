@@ -208,8 +208,8 @@ def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
         label = _numbers(path, arrays, parts)
     elif "y" in arrays:
         label, classes = _labels(path, arrays, parts, reading)
-    device = [text for part in parts for text in _texts(path, arrays, f"device{part}")] if "device" in arrays else None
-    factory = _texts(path, arrays, "factory") if "factory" in arrays else None
+    device = [text for part in parts for text in texts(path, arrays, f"device{part}")] if "device" in arrays else None
+    factory = texts(path, arrays, "factory") if "factory" in arrays else None
     split = np.repeat(np.arange(len(parts), dtype=np.int8), [len(sheet.line) for sheet in sheets])
     if factory is not None and device is not None and len(parts) == 2:
         factory_by_device = dict(zip(device, factory, strict=False))
@@ -287,7 +287,7 @@ def _times(path: Path, array: NDArray[Any]) -> NDArray[np.float64]:
     return seconds
 
 
-def _texts(path: Path, arrays: Arrays, name: str) -> list[str]:
+def texts(path: Path, arrays: Arrays, name: str) -> list[str]:
     """Return the names in an array of texts or whole numbers."""
     array = arrays[name]
     if array.dtype.kind not in "iuU":
@@ -327,7 +327,7 @@ def _numbers(path: Path, arrays: Arrays, parts: list[str]) -> NDArray[np.float32
 
 def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> tuple[list[str], tuple[str, ...]]:
     """Return the label of each sample, and the classes if they are given, of which whole numbers are indices."""
-    given = tuple(_texts(path, arrays, "classes")) if "classes" in arrays and arrays["classes"].ndim == 1 else ()
+    given = tuple(texts(path, arrays, "classes")) if "classes" in arrays and arrays["classes"].ndim == 1 else ()
     if "classes" in arrays and (not given or len(set(given)) < len(given)):
         raise SettingError(f"{path.name}, array 'classes': must be [F], unique names.")
     if given and reading.classes and given != reading.classes:
@@ -353,7 +353,7 @@ def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> t
                 f"data.task = 'regression'{more}."
             )
         if y.dtype.kind not in "iu":
-            labels += _texts(path, arrays, name)
+            labels += texts(path, arrays, name)
             continue
         wrong = np.flatnonzero((y < 0) | ((y >= len(classes)) if classes else np.zeros(len(y), np.bool_)))
         if len(wrong):
