@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfloor import config
+from fedfloor import config, regular
 from fedfloor._version import __version__
 from fedfloor.errors import DivergedError, RunError, SettingError, unknown
 from fedfloor.experiment import Experiment
@@ -186,7 +186,7 @@ def _record(planned: PlannedRun, ranks: int, follow: Callable[[str, Line], None]
         **({DEVICE: spread.p50} if spread is not None else {}),
         **({f"{kind} {OTHER_NETWORK}": cost for kind, cost in _elsewhere(planned).items()} if spent["bytes"] else {}),
         "wall_s": round(sum(line.wall_s or 0.0 for line in done.rounds), 2),
-        "model": model.read_text().split()[0] if model.exists() else None,
+        "model": regular.read_text(model).split()[0] if model.exists() else None,
     }  # fmt: skip
 
 
@@ -211,7 +211,7 @@ def results(path: Path) -> dict[str, Any]:
         SettingError: the file cannot be read, or is no benchmark's.
     """
     try:
-        document = json.loads(path.read_text())
+        document = json.loads(regular.read_text(path))
         _ = [(each["protocol"], each["method"], each["seed"]) for each in document["records"]], document["protocols"]
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise SettingError(
@@ -286,7 +286,7 @@ def _protocol_values(document: Mapping[str, Any], protocol: str) -> dict[str, An
 
 
 def _about(path: Path) -> str:
-    lines = path.read_text().splitlines()
+    lines = regular.read_text(path).splitlines()
     return " ".join(line.lstrip("# ") for line in lines[: next(i for i, line in enumerate(lines) if line[:1] != "#")])
 
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fedfloor import regular
 from fedfloor.errors import SettingError, nearest, quoted, shown, unknown
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def toml(path: Path, noun: str) -> Table:
             quoted).
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = regular.read_text(path, encoding="utf-8-sig")
     except OSError as error:
         beside = [neighbour.name for neighbour in path.parent.glob("*.toml")] if path.parent.is_dir() else []
         near = "" if path.exists() else nearest(path.name, beside)

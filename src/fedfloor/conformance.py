@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedfloor import config
+from fedfloor import config, regular
 from fedfloor.chance import generator
 from fedfloor.errors import FedfloorError, SettingError
 from fedfloor.experiment import Experiment
@@ -157,14 +157,15 @@ class Contract:
     # ---------------------------------------------------------------------------------------------------------------
 
     def _ledger(self, done: Run) -> list[dict[str, Any]]:
-        lines = [json.loads(line) for line in (done.folder / "ledger.jsonl").read_text().splitlines()]
+        lines = [json.loads(line) for line in regular.read_text(done.folder / "ledger.jsonl").splitlines()]
         return [{**line, "wall_s": 0} for line in lines]
 
     def _same(self, ours: Run, theirs: Run) -> None:
         for first, second in zip(self._ledger(ours), self._ledger(theirs), strict=True):
             keys = [key for key in first if first[key] != second.get(key)]
             _demand(not keys, f"round {first['round']} differs in {', '.join(keys)}.")
-        _demand(ours.model.read_bytes() == theirs.model.read_bytes(), "the ledgers are equal, but the models differ.")
+        models = [regular.read_bytes(done.model) for done in (ours, theirs)]
+        _demand(models[0] == models[1], "the ledgers are equal, but the models differ.")
 
 
 CHECKS: dict[str, Callable[[Contract], None]] = {

@@ -22,7 +22,7 @@ OPTIONAL = (
 )  # fmt: skip
 
 # A room (a folder or a file of the package) → what it may import of ours, beside itself. Only cli sees everything.
-BASE = {"_version", "errors", "chance", "figures", "ranges", "names", "outside", "machine"}
+BASE = {"_version", "errors", "chance", "figures", "ranges", "names", "outside", "machine", "regular"}
 BASE |= {"detection", "strict", "tasks"}
 TRAINING = BASE | {
     "checking",
@@ -49,6 +49,7 @@ MAY = {
     "names": set(),
     "outside": {"errors"},
     "ranges": set(),
+    "regular": {"errors"},
     "strict": set(),
     "templates": set(),
     "solvers": {"chance", "errors"},
@@ -61,18 +62,18 @@ MAY = {
     "methods": BASE | {"data", "park", "plan", "parts", "models", "solvers"},
     "engine": BASE | {"data", "park", "plan", "parts", "models", "network"},
     "experiment": BASE | {"data", "park", "parts", "network"},
-    "checking": {"errors"},
+    "checking": {"errors", "regular"},
     "config": BASE | {"checking", "experiment", "methods", "data", "park", "parts", "network"},
     "runs": TRAINING | {"templates"},
-    "report": {"_version", "checking", "errors", "figures", "names", "plan", "templates"},
+    "report": {"_version", "checking", "errors", "figures", "names", "plan", "regular", "templates"},
     "comparison": BASE | {"experiment", "report", "runs"},
     "benchmark": BASE | {"config", "experiment", "network", "report", "runs", "templates"},
     "terminal": BASE | {"runs"},  # for type annotations
-    "tracking": {"checking", "errors", "figures", "runs"},
+    "tracking": {"checking", "errors", "figures", "regular", "runs"},
     "conformance": TRAINING | {"report", "runs"},
     "draft": BASE | {"checking", "config", "experiment", "data", "models", "park", "runs"},
     "deploy": TRAINING | {"mqtt_client", "runs", "templates"},
-    "sensors": {"checking", "data", "errors", "mqtt_client", "strict"},
+    "sensors": {"checking", "data", "errors", "mqtt_client", "regular", "strict"},
     "rollout": {
         "checking",
         "config",
@@ -82,11 +83,12 @@ MAY = {
         "inference",
         "models",
         "ranges",
+        "regular",
         "runs",
         "strict",
         "tracking",
     },
-    "watch": {"checking", "deploy", "errors", "names", "plan", "report", "strict", "terminal"},
+    "watch": {"checking", "deploy", "errors", "names", "plan", "regular", "report", "strict", "terminal"},
     "inference": BASE | {"checking", "models", "data", "park", "parts", "runs", "terminal"},
 }
 OUTSIDERS = {"__init__", "__main__", "cli"}

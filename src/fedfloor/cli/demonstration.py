@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor import config
+from fedfloor import config, regular
 from fedfloor.deploy import live
 from fedfloor.deploy.live import TrialPark
 from fedfloor.deploy.processes import Crew, tail
@@ -106,7 +106,7 @@ class Demonstration:
     def _done(self, file: str, count: int) -> bool:
         """Return whether a device has predicted all samples of a file."""
         place = self.trial.place / "devices" / SENSOR / "state" / "models" / "rows.json"
-        known = json.loads(place.read_text(encoding="utf-8")) if place.exists() else {}
+        known = json.loads(regular.read_text(place)) if place.exists() else {}
         return bool(known.get(file, [0, 0])[1] >= count)
 
     def _command(self, *words: str) -> Rows:

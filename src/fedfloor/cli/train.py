@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedfloor import regular
 from fedfloor.cli import options, shared
 from fedfloor.cli.options import At, File, Force, Json, Out, Ranks, References, Resume, Set, Stop, Track, Until
 from fedfloor.errors import DivergedError, unknown
@@ -104,7 +105,7 @@ def run(
             or shared.references(setup, folder, got.lines[-1].round, ranks)
         )
         shared.summary([folder], folder / "report.html", limits.target(setup.evaluate.figure), as_json=as_json)
-    skew = json.loads((folder / "park.json").read_text(encoding="utf-8")).get("label_skew")
+    skew = json.loads(regular.read_text(folder / "park.json")).get("label_skew")
     if skew is not None and (words := LabelSkew(**skew).words):
         print(words, file=sys.stderr)
     if got.stopped == "interrupted":

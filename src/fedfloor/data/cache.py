@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from fedfloor import regular
 from fedfloor.data.files import expanded, unreadable
 from fedfloor.errors import RunError, SettingError
 from fedfloor.strict import json_text
@@ -242,7 +243,7 @@ def cache_root() -> Path:
 def content_hash(path: Path) -> str:
     """Return the SHA-256 of a file's bytes."""
     try:
-        with path.open("rb") as stream:
+        with regular.opened(path) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise unreadable(path, error) from error
@@ -278,12 +279,12 @@ def _settle(file: BinaryIO) -> None:
 def _open(place: Path) -> CacheEntry | None:
     """Return an entry if all its files are present in full length, otherwise None."""
     try:
-        about = json.loads((place / ABOUT).read_bytes())
+        about = json.loads(regular.read_bytes(place / ABOUT))
         if any((place / name).stat().st_size != size for name, size in about["sizes"].items()):
             return None
         arrays = {}
         for name, size in about["sizes"].items():  # an empty array cannot be mapped
-            mapped = np.lib.format.open_memmap(place / name, mode="r") if size > HEADER else np.load(place / name)
+            mapped = np.load(regular.check(place / name), mmap_mode="r" if size > HEADER else None)
             arrays[name.removesuffix(".npy")] = np.asarray(mapped)
         return CacheEntry(arrays, about["facts"])
     except Exception:  # damaged in any way: the entry is made again

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from fedfloor import regular
 from fedfloor.data import sources
 from fedfloor.data.files import expanded
 from fedfloor.data.sources import PUBLISHED, File, Published
@@ -121,7 +122,7 @@ def _same(path: Path, file: File) -> bool:
     algorithm, _, expected = file.checksum.partition(":")
     digest = hashlib.new(algorithm, usedforsecurity=False)
     try:
-        with path.open("rb") if path.name == file.name else gzip.open(path) as stream:
+        with regular.opened(path) if path.name == file.name else gzip.open(regular.check(path)) as stream:
             while piece := stream.read(CHUNK):
                 digest.update(piece)
     except (EOFError, zlib.error, gzip.BadGzipFile):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor import regular
 from fedfloor.data.files import check_new, expanded, loaded, new_file, unreadable
 from fedfloor.data.guess import is_number
 from fedfloor.errors import SettingError
@@ -110,8 +111,8 @@ def matrix(path: Path, column: int | None = None) -> Matrix:
 
 def _lines(path: Path) -> list[str]:
     try:
-        with path.open(encoding="utf-8-sig") as file:
-            return [line.replace(",", " ").replace(";", " ") for line in file]
+        lines = regular.read_text(path, encoding="utf-8-sig").splitlines(keepends=True)
+        return [line.replace(",", " ").replace(";", " ") for line in lines]
     except OSError as error:
         raise unreadable(path, error) from error
     except UnicodeDecodeError as error:

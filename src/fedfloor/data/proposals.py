@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor import regular
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.encode import natural_order, sources
 from fedfloor.data.files.layout import looks_like_time
@@ -523,7 +524,7 @@ def _comes_split(path: Path) -> bool:
     if path.is_dir():
         return any(file.part is not None for file in walk(path))
     if path.suffix.casefold() == ".npz":
-        with np.load(path) as arrays:
+        with np.load(regular.check(path)) as arrays:
             return "x_test" in arrays
     return False
 

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from uuid import UUID
 
+from fedfloor import regular
 from fedfloor._version import __version__
 from fedfloor.data.cache import content_hash
 from fedfloor.data.files import check_new, expanded, new_file
@@ -146,7 +147,7 @@ def statement(text: str) -> str:
     if text.startswith("@"):
         path = expanded(text[1:])
         try:
-            text = path.read_text(encoding="utf-8-sig")
+            text = regular.read_text(path, encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise SettingError(
                 f"{path}: the query cannot be read from this file ({error}). Check its path and permissions."

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fedfloor import regular
 from fedfloor.deploy.settings import Tls
 from fedfloor.errors import SettingError
 
@@ -270,7 +271,7 @@ def described(path: Path) -> str:
 def read_bytes(path: Path, what: str) -> bytes:
     """Return the bytes of a provisioned file; raise SettingError if it cannot be read."""
     try:
-        return path.read_bytes()
+        return regular.read_bytes(path)
     except OSError as error:
         raise SettingError(
             f"{what} {path}: {error.strerror or error}. fedfloor provision PARK.toml writes it."

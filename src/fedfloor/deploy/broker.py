@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedfloor import regular
 from fedfloor.deploy.mqtt import ENVELOPE, PACKET_BYTES, topic_parts
 from fedfloor.deploy.park_file import RELEASES, CloudTable, FactoryTable, ParkFile
 from fedfloor.deploy.settings import ALARMS
@@ -57,10 +58,10 @@ def withdraw(acl: Path, pid: Path, device: str) -> bool:
     Raises:
         OSError: the list cannot be read or written.
     """
-    text = acl.read_text(encoding="utf-8")
+    text = regular.read_text(acl)
     acl.write_text(without(text, device), encoding="utf-8")
     try:
-        number = int(pid.read_text())
+        number = int(regular.read_text(pid))
         if Path(f"/proc/{number}/comm").read_text().strip() != BROKER:  # the broker has ended, or runs in a container
             return False
         os.kill(number, signal.SIGHUP)

@@ -18,6 +18,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from fedfloor import regular
 from fedfloor.deploy.message import MOST_ARRAYS, MOST_BYTES, MOST_HEADER, Message, MessageParts, Reply, decode, split
 from fedfloor.deploy.settings import NAME
 from fedfloor.engine.limit import MOST as LONGEST
@@ -170,7 +171,7 @@ def read_seen(path: Path | None) -> dict[str, tuple[int, int]]:
     if path is None or not path.exists():
         return {}
     try:
-        stored = json.loads(path.read_text())
+        stored = json.loads(regular.read_text(path))
         return {str(sender): (int(session), int(number)) for sender, (session, number) in stored.items()}
     except (ValueError, TypeError, AttributeError) as error:
         raise SettingError(f"{path} is damaged: delete it; an old message may then be accepted once.") from error

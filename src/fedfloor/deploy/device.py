@@ -17,6 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from fedfloor import regular
 from fedfloor._version import __version__
 from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
@@ -251,7 +252,7 @@ class Agent:
             raise SettingError("its experiment is private: metrics of its samples do not leave it.")
         park, kept = self._raw or self.park, self.settings.state / FACTS
         if park is None and kept.exists():  # it was restarted after training
-            park = own.park(self.settings, self.experiment, read_facts(json.loads(kept.read_bytes())))
+            park = own.park(self.settings, self.experiment, read_facts(json.loads(regular.read_bytes(kept))))
         if park is None:
             raise SettingError("it has not trained yet.")
         if park.dataset.task.calibrates:

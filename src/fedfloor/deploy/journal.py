@@ -21,6 +21,7 @@ from typing import Any
 
 from cryptography import x509
 
+from fedfloor import regular
 from fedfloor.deploy import authority
 from fedfloor.deploy.authority import Authority
 from fedfloor.errors import RunError, SettingError
@@ -64,7 +65,7 @@ def read(place: Path, root: x509.Certificate) -> tuple[Entry, ...]:
     folder = place / FOLDER
     head = None
     with contextlib.suppress(FileNotFoundError):  # before the entries: another process may append one meanwhile
-        head = (place / HEAD).read_text(encoding="utf-8").strip()
+        head = regular.read_text(place / HEAD).strip()
     names = sorted(int(path.stem) for path in folder.glob("*.json") if path.stem.isdecimal())
     entries: list[Entry] = []
     for number in range(1, len(names) + 1):
@@ -80,7 +81,7 @@ def read(place: Path, root: x509.Certificate) -> tuple[Entry, ...]:
 def read_entry(path: Path, number: int, before: str, root: x509.Certificate) -> Entry:
     """Return an entry, after checking its signature and that it follows the previous entry."""
     try:
-        body = json.loads(path.read_bytes())
+        body = json.loads(regular.read_bytes(path))
         text, signature = body["entry"], body["signature"]
         genuine = authority.signed(root, PURPOSE, text, signature)
         fields = json.loads(text) if genuine else {}

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedfloor import regular
 from fedfloor.deploy import settings
 from fedfloor.deploy.settings import ALARMS, SPAN, UNITS_S, AlarmSettings
 from fedfloor.errors import SettingError, shown
@@ -51,7 +52,7 @@ def lines(state: Path, since: dt.datetime | None = None) -> Iterator[dict[str, A
     """
     least = "" if since is None else stamp(since)
     for name in (OLDER, LINES):
-        with contextlib.suppress(FileNotFoundError), (state / name).open("rb") as file:
+        with contextlib.suppress(FileNotFoundError), regular.opened(state / name) as file:
             for text in file:
                 with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
                     row = json.loads(text)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedfloor import config
+from fedfloor import config, regular
 from fedfloor.config import with_paths
 from fedfloor.deploy import broker, machines, processes, provision, settings
 from fedfloor.deploy.park_file import CloudTable, DeviceTable, FactoryTable, ParkFile
@@ -206,7 +206,7 @@ def listens(port: int) -> bool:
 def ledger(folder: Path) -> list[dict[str, Any]]:
     """Return the lines of the run's ledger so far."""
     path = folder / "run" / "ledger.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+    lines = regular.read_text(path).splitlines(keepends=True) if path.exists() else []
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 

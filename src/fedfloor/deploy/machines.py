@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
 
+from fedfloor import regular
 from fedfloor.deploy.authority import Holder
 from fedfloor.deploy.broker import FILES
 from fedfloor.deploy.park_file import DeviceTable, FactoryTable, ParkFile
@@ -199,7 +200,7 @@ def settings_files(park: ParkFile, shut_out: Sequence[str], *, crosses: bool = T
         SettingError: the experiment cannot be read.
     """
     try:
-        experiment = park.experiment.read_bytes()
+        experiment = regular.read_bytes(park.experiment)
     except OSError as error:
         raise SettingError(
             f"experiment {park.experiment}: {error.strerror or error}. Name it in the park file."

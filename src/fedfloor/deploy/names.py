@@ -21,6 +21,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from fedfloor import regular
 from fedfloor.config import combined, kind_of, texts
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
@@ -164,9 +165,9 @@ def source_digest(text: str) -> str:
     content = text.encode()
     try:
         if SPEC.fullmatch(text):
-            content += Path(getsourcefile(loaded(text, "part")) or "").read_bytes()
+            content += regular.read_bytes(Path(getsourcefile(loaded(text, "part")) or ""))
         elif Path(text).is_file():
-            content = Path(text).read_bytes()  # its path may differ
+            content = regular.read_bytes(Path(text))  # its path may differ
     except (OSError, TypeError, SettingError):  # built in, or unreadable
         pass
     return hashlib.sha256(content).hexdigest()[:16]

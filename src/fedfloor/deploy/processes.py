@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from fedfloor import regular
 from fedfloor.errors import RunError, require
 from fedfloor.strict import json_text
 
@@ -133,7 +134,7 @@ class Crew:
     def of(cls, folder: Path) -> Crew:
         """Return the processes of a park that runs, or ran, in a folder."""
         try:
-            rows = json.loads((folder / LIST).read_text(encoding="utf-8"))
+            rows = json.loads(regular.read_text(folder / LIST))
         except (OSError, ValueError):
             rows = []
         return cls(folder, [ParkProcess(**row) for row in rows])
@@ -154,7 +155,7 @@ class Crew:
         """
         log = self.folder / "logs" / f"{name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as file:
+        with regular.opened(log, "ab") as file:
             try:
                 made = subprocess.Popen(
                     list(words), cwd=cwd, env={**os.environ, **env, MARK: str(self.folder)}, stdin=subprocess.DEVNULL,
@@ -242,7 +243,7 @@ class Crew:
 def tail(log: Path, lines: int = TAIL) -> str:
     """Return the last lines of a log as text."""
     try:
-        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) or "(its log is empty)"
+        return "\n".join(regular.read_text(log, errors="replace").splitlines()[-lines:]) or "(its log is empty)"
     except OSError:
         return "(it has no log)"
 
@@ -263,8 +264,8 @@ def resident_mb(pid: int) -> float | None:
 
 def _is_marked(place: Path, folder: Path) -> bool:
     with contextlib.suppress(OSError):
-        mine = f"{MARK}={folder}".encode() in (place / "environ").read_bytes().split(b"\0")
-        return mine and (place / "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        mine = f"{MARK}={folder}".encode() in regular.read_bytes(place / "environ").split(b"\0")
+        return mine and regular.read_text(place / "stat").rsplit(")", 1)[1].split()[0] != "Z"
     return False
 
 

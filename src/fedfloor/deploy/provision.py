@@ -18,7 +18,7 @@ from typing import Any
 
 from cryptography import x509
 
-from fedfloor import config
+from fedfloor import config, regular
 from fedfloor.deploy import authority, broker, journal, settings
 from fedfloor.deploy.authority import Authority, Holder
 from fedfloor.deploy.device import foreign_requests
@@ -62,7 +62,7 @@ def read_index(path: Path) -> Index:
         SettingError: the file is missing or has another content.
     """
     try:
-        body = json.loads(path.read_text(encoding="utf-8"))
+        body = json.loads(regular.read_text(path))
         return Index(body["park"], body["numbers"], tuple((n, int(s, 16), t) for n, s, t in body["revoked"]),
                       tuple(body["out"]),
                       {n: tuple(int(s, 16) for s in some) for n, some in body.get("issued", {}).items()})  # fmt: skip
@@ -255,7 +255,7 @@ def add_settings(
     reach = crosses(park)
     listed = out / "authority" / "revoked.crl"
     serials = [(serial, dt.datetime.fromisoformat(when)) for _, serial, when in revoked]
-    crl = listed.read_bytes() if listed.exists() and not renewed else authority.revocations(ca, serials, at)
+    crl = regular.read_bytes(listed) if listed.exists() and not renewed else authority.revocations(ca, serials, at)
     files[PurePosixPath("authority/revoked.crl")] = crl
     for place, hub in hubs(park):
         files[place / "revoked.crl"] = crl
@@ -301,7 +301,9 @@ def revoked_files(name: str, holders: Mapping[str, Certified], out: Path) -> lis
 
 def write_files(out: Path, files: Files, gone: Sequence[Path]) -> list[PurePosixPath]:
     """Write new and changed files, atomically by renaming, and delete ``gone``; return the written paths."""
-    fresh = [path for path, text in files.items() if not (out / path).is_file() or (out / path).read_bytes() != text]
+    fresh = [
+        path for path, text in files.items() if not (out / path).is_file() or regular.read_bytes(out / path) != text
+    ]
     fresh.sort(key=lambda path: path == INDEX)  # the index last
     stage = None
     try:

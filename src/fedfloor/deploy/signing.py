@@ -15,6 +15,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from fedfloor import regular
 from fedfloor.deploy import authority
 from fedfloor.deploy.settings import Tls
 from fedfloor.ranges import RefusedError
@@ -93,7 +94,7 @@ def serials(root: x509.Certificate, path: Path, changed_ns: int) -> frozenset[in
     Raises:
         OSError, ValueError: the list cannot be read, or was not signed by the authority.
     """
-    listed, key = x509.load_pem_x509_crl(path.read_bytes()), root.public_key()
+    listed, key = x509.load_pem_x509_crl(regular.read_bytes(path)), root.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey) or not listed.is_signature_valid(key):
         raise ValueError("it was not signed by the authority of this park")
     return frozenset(one.serial_number for one in listed)

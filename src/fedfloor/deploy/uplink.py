@@ -17,6 +17,7 @@ from multiprocessing import connection as sockets
 from pathlib import Path
 from typing import Protocol
 
+from fedfloor import regular
 from fedfloor._version import __version__
 from fedfloor.deploy import mqtt
 from fedfloor.deploy.channel import DeviceChannel, side_by_side
@@ -213,7 +214,7 @@ def socket_request(state: Path, message: bytes, deadline_s: float) -> bytes:
         RunError: the edge does not listen, closed the connection, or did not answer within ``deadline_s``.
     """
     try:
-        place = json.loads((state / SOCKET).read_text())
+        place = json.loads(regular.read_text(state / SOCKET))
         with sockets.Client((HERE, place["port"]), authkey=bytes.fromhex(place["key"])) as edge:
             edge.send_bytes(message)
             if edge.poll(deadline_s):

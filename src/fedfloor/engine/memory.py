@@ -16,6 +16,7 @@ from pathlib import Path
 from safetensors.torch import load, save
 from torch import Tensor
 
+from fedfloor import regular
 from fedfloor.errors import RunError, disk_error
 
 LOADED = 2**28  # bytes of cached extractors: the devices of a round may refer to extractors of many rounds
@@ -138,7 +139,7 @@ class DeviceMemory:
             own, _, extractor = digest.partition(TO)
             for path in [self._path(device, own), *([self._path("extractor", extractor)] if extractor else [])]:
                 try:
-                    with path.open("rb") as file:
+                    with regular.opened(path) as file:
                         os.fsync(file.fileno())
                 except OSError as error:
                     raise disk_error(path, error) from error
@@ -176,7 +177,7 @@ def extractor_bytes(numbers: Tensor) -> bytes:
 
 def _checked(path: Path, digest: str, name: str, *, sure: bool = False) -> bytes:
     try:
-        data = path.read_bytes()
+        data = regular.read_bytes(path)
     except OSError as error:
         raise RunError(f"{name} cannot be read: {error}. Restore the file, or begin the run again.") from error
     if not sure and hashlib.sha256(data).hexdigest() != digest:

@@ -26,6 +26,7 @@ from typing import Protocol
 
 import numpy as np
 
+from fedfloor import regular
 from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
 from fedfloor.outside import blamed
 
@@ -97,7 +98,7 @@ class Shared:
     def __init__(self, path: Path, rank: int, size: int, *, parent: int = 0) -> None:
         self.rank, self.size = rank, size
         self._parent = parent
-        with path.open("r+b") as file:
+        with regular.opened(path, "r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
         self._bytes = memoryview(self._map)
         self._room = (len(self._bytes) - CONTROL_BYTES) // (2 * size)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedfloor import regular
 from fedfloor.errors import SettingError, require
 from fedfloor.figures import ACCURACY, Figure, of_task
 from fedfloor.inference.samples import UNKNOWN, FileSamples
@@ -502,7 +503,7 @@ def odd_mix(trained: Trained, predicted: Mapping[str, int], folder: Path) -> str
 def _counts(path: Path, classes: Sequence[str]) -> np.ndarray | None:
     """Return the class counts of a run, summed over its devices; None if they are unknown."""
     try:
-        park = json.loads(path.read_text(encoding="utf-8"))
+        park = json.loads(regular.read_text(path))
         if park["classes"] != list(classes):
             return None
         total = np.sum([device["counts"] for device in park["devices"]], axis=0, dtype=np.float64)

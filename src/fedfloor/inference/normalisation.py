@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedfloor import regular
 from fedfloor.checking import parsed
 from fedfloor.errors import SettingError
 from fedfloor.inference.samples import FileSamples, within
@@ -158,7 +159,7 @@ class OwnScale:
         if not path.is_file():
             return cls(rows, {}, fixed)
         advice = "Delete the file: devices are then normalised by the first rows of the files to predict."
-        stored = parsed(ScaleFile, path.read_bytes(), str(path), "the statistics of devices", advice)
+        stored = parsed(ScaleFile, regular.read_bytes(path), str(path), "the statistics of devices", advice)
         known = {}
         for name, scale in stored.devices.items():
             mean, deviation = (np.array(values, np.float32) for values in (scale.mean, scale.deviation))

@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load
 from torch import Tensor
 
+from fedfloor import regular
 from fedfloor.checking import toml
 from fedfloor.errors import SettingError, nearest, shown, unknown
 from fedfloor.names import REFERENCES
@@ -95,7 +96,7 @@ def model_file(
 def devices(path: Path) -> dict[str, dict[str, Any]]:
     """Return the record of each device's model in a run, with the model's file."""
     try:
-        known = json.loads((path / DEVICES).read_text()).items()
+        known = json.loads(regular.read_text(path / DEVICES)).items()
         listed = {name: {**record, "file": str(record["file"])} for name, record in known}
         for record in listed.values():  # a folder from elsewhere may name any path
             if not INSIDE.fullmatch(record["file"]) or not (record.get("stays") or (path / record["file"]).is_file()):
@@ -165,7 +166,7 @@ def _of_device(path: Path, device: str, which: str, *, by_device: bool) -> tuple
 def _own_part(path: Path, task: dict[str, Any] | None) -> Own:
     """Return a device's own part from its memory file, whose name ends with the beginning of its SHA-256."""
     try:
-        data = path.read_bytes()
+        data = regular.read_bytes(path)
         if hashlib.sha256(data).hexdigest()[:32] != path.stem.rpartition("-")[2]:
             raise SafetensorError("its SHA-256 is not that of its name")
         ((key, numbers),) = [entry for entry in load(data).items() if entry[0].startswith(f"{OWN} ")]
@@ -185,7 +186,7 @@ def content(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return a model file's header, and its tensors by name."""
     try:
         _check_digest(path)
-        with safe_open(path, "pt") as file:
+        with safe_open(regular.check(path), "pt") as file:
             header = (file.metadata() or {}).get("fedfloor", "{}")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is not a dictionary)
     except (SafetensorError, OSError) as error:
@@ -210,8 +211,8 @@ def _check_digest(path: Path) -> None:
     beside = path.with_name(path.name + DIGEST)
     if not beside.is_file() or not path.is_file():
         return
-    listed = beside.read_text(encoding="utf-8", errors="replace").split()
-    if listed[:1] != [hashlib.sha256(path.read_bytes()).hexdigest()]:
+    listed = regular.read_text(beside, errors="replace").split()
+    if listed[:1] != [hashlib.sha256(regular.read_bytes(path)).hexdigest()]:
         raise SettingError(
             f"{path} is damaged: its SHA-256 is not that in {beside.name}. Resume its run, which writes both again, "
             f"or restore it from a copy. Delete {beside.name} if the model was replaced on purpose."

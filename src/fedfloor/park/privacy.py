@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor import regular
 from fedfloor.chance import generator
 from fedfloor.errors import SettingError, require
 
@@ -81,7 +82,7 @@ def secret_key(path: Path) -> int:
         try:
             opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
-            kept = path.read_bytes()
+            kept = regular.read_bytes(path)
         else:
             kept = os.urandom(SECRET_BYTES)
             with open(opened, "wb") as file:

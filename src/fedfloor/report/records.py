@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field
 
+from fedfloor import regular
 from fedfloor.checking import parsed, toml_text
 from fedfloor.errors import SettingError
 from fedfloor.figures import ACCURACY, Figure
@@ -448,7 +449,7 @@ def content(path: Path) -> bytes:
     try:
         if path.exists() and not path.is_file():
             raise SettingError(f"{path} cannot be read: it is not a file. A run folder has a file of this name.")
-        return path.read_bytes()
+        return regular.read_bytes(path)
     except OSError as error:
         raise SettingError(
             f"{path} cannot be read: {error.strerror or error}. A run folder has it; was the run interrupted?"

@@ -19,6 +19,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from fedfloor import regular
 from fedfloor.deploy import authority
 from fedfloor.deploy.checks import MessageFilter, printable
 from fedfloor.deploy.kept import BEAT_S, LINES, MOST_BYTES, NOW, OLDER, stamp, words
@@ -223,7 +224,7 @@ def append(state: Path, line: Row) -> None:
     path, data = state / LINES, json_text(line, ensure_ascii=False).encode() + b"\n"
     if path.exists() and path.stat().st_size + len(data) > MOST_BYTES:
         os.replace(path, state / OLDER)
-    with path.open("a+b") as file:
+    with regular.opened(path, "a+b") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)
             data = data if file.read() == b"\n" else b"\n" + data  # a process was killed while it wrote a line
@@ -239,7 +240,7 @@ def _replace(path: Path, body: Row) -> None:
 def _restored(path: Path) -> dict[str, Row]:
     """Return the reports of devices before a restart: device → row; empty if the file is damaged."""
     try:
-        known = json.loads(path.read_bytes())["devices"]
+        known = json.loads(regular.read_bytes(path))["devices"]
         return {str(row["device"]): {name: row[name] for name in UNKNOWN} for row in known}
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return {}

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor import regular
 from fedfloor.strict import json_text
 
 Floats = NDArray[np.float64]
@@ -176,7 +177,7 @@ def load(path: Path, version: int, training: Cusum | None = None) -> Watch:
     """
     fresh = Watch(version, training=training or Cusum())
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        kept = json.loads(regular.read_text(path))
         if kept["version"] != version:
             return fresh
         inputs, model, known = (

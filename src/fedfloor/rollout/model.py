@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor import regular
 from fedfloor.errors import shown
 from fedfloor.ranges import RefusedError, table, whole
 from fedfloor.rollout import drift
@@ -140,7 +141,8 @@ class OwnPart:
 
     def _read(self) -> NDArray[np.float32]:
         try:
-            stored = np.lib.format.open_memmap(self.path, mode="r")  # does not load pickles, nor the values yet
+            path = regular.check(self.path)
+            stored = np.lib.format.open_memmap(path, mode="r")  # does not load pickles, nor the values yet
         except FileNotFoundError:
             raise RefusedError(
                 "own", f"this device has no personal part: it has not trained in run {self.run} ({self.path})."

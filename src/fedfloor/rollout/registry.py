@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedfloor import regular
 from fedfloor.checking import toml
 from fedfloor.deploy import authority, journal, settings
 from fedfloor.deploy.authority import Authority
@@ -135,7 +136,7 @@ class Registry:
     def data(self, sha256: str) -> bytes:
         """Return a model's bytes; raise SettingError if the file is missing or was changed."""
         path = self.place / MODELS / f"{sha256}.onnx"
-        data = path.read_bytes() if path.is_file() else b""
+        data = regular.read_bytes(path) if path.is_file() else b""
         if hashlib.sha256(data).hexdigest() != sha256:
             raise SettingError(f"{path} is missing, or was changed after its registration. Restore it from a copy.")
         return data
@@ -176,7 +177,7 @@ def register(registry: Registry, run: Path, *, own: bool = False) -> tuple[Regis
     with tempfile.TemporaryDirectory() as place:
         for device, name in personal.items():
             trained = load_model(run, own, device=name, stays=True)
-            data = onnx.export(trained, Path(place) / "model.onnx").file.read_bytes()
+            data = regular.read_bytes(onnx.export(trained, Path(place) / "model.onnx").file)
             if len(data) > MOST_BYTES:
                 raise SettingError(f"{run}: {len(data)} bytes as ONNX; devices accept at most {MOST_BYTES}.")
             files[device] = [hashlib.sha256(data).hexdigest(), len(data)]
@@ -221,7 +222,7 @@ def _facts(run: Path) -> dict[str, Any]:
     facts: dict[str, Any] = {"folder": str(run)}
     for name in FACTS:
         if (folder / name).is_file():
-            facts[f"{name.partition('.')[0]}_sha256"] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+            facts[f"{name.partition('.')[0]}_sha256"] = hashlib.sha256(regular.read_bytes(folder / name)).hexdigest()
     if (folder / "experiment.toml").is_file():
         experiment = toml(folder / "experiment.toml", "experiment")
         facts["experiment"] = experiment.get("name")
@@ -327,7 +328,7 @@ def audit(place: Path) -> tuple[tuple[Entry, ...], list[str]]:
         s for one in entries if one.action == "register" for s, _ in one.about["files"].values()
     ):
         path = place / MODELS / f"{sha256}.onnx"
-        if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
+        if not path.is_file() or hashlib.sha256(regular.read_bytes(path)).hexdigest() != sha256:
             faults.append(f"{path} is missing, or was changed after its registration.")
     if (place / INDEX).is_file():
         index = read_index(place / INDEX)

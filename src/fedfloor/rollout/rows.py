@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor import regular
 from fedfloor.ranges import RefusedError
 from fedfloor.rollout.model import Model
 from fedfloor.strict import json_text
@@ -46,7 +47,7 @@ class InputRows:
 
     def __post_init__(self) -> None:
         try:
-            kept = json.loads(self.memory.read_bytes())
+            kept = json.loads(regular.read_bytes(self.memory))
             self._done = {str(name): [int(place[0]), int(place[1])] for name, place in kept.items()}
         except FileNotFoundError:
             pass
@@ -87,7 +88,7 @@ class InputRows:
 def _array(path: Path, model: Model, offset: int, row: int) -> Batch | None:
     """Return the next samples [n, *shape] of a ``.npy`` file from a row on; ``offset`` is not used."""
     del offset
-    stored = np.lib.format.open_memmap(path, mode="r")
+    stored = np.lib.format.open_memmap(regular.check(path), mode="r")
     if stored.shape[1:] != model.shape or stored.dtype != model.kind:
         wanted = f"{np.dtype(model.kind)} [n, {', '.join(map(str, model.shape))}]"
         raise RefusedError("shape", f"it holds {stored.dtype} {list(stored.shape)}; the model requires {wanted}.")
@@ -102,7 +103,7 @@ def _table(path: Path, model: Model, offset: int, row: int) -> Batch | None:
         raise RefusedError("columns", "the model requires pictures or columns of text, which tables here lack.")
     window = model.about.get("window") or {"length": 1, "step": 1}
     length, step = int(window["length"]), int(window["step"])
-    with path.open("rb") as file:
+    with regular.opened(path) as file:
         header = file.readline()
         if not header.endswith(b"\n"):
             return None

@@ -37,7 +37,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from fedfloor import config
+from fedfloor import config, regular
 from fedfloor.checking import below
 from fedfloor.deploy import kept, machines, processes, settings
 from fedfloor.deploy.checks import printable
@@ -306,7 +306,7 @@ class Scheduler:
         if self._reports is None:
             return Sight()
         try:
-            body = json.loads(self._reports.read_bytes())
+            body = json.loads(regular.read_bytes(self._reports))
             if self._clock.wall().timestamp() - dt.datetime.fromisoformat(body["at"]).timestamp() > STALE_S:
                 raise ValueError(f"it is of {body['at']}")
             reached = {one["factory"] for one in body["factories"] if one["reached"]}
@@ -327,7 +327,7 @@ class Scheduler:
             SettingError: the log is damaged.
         """
         try:
-            text = self.path.read_text(encoding="utf-8", errors="replace")  # the file may end within a character
+            text = regular.read_text(self.path, errors="replace")  # the file may end within a character
         except FileNotFoundError:
             return None
         past: Past | None = None
@@ -432,7 +432,7 @@ def append(path: Path, line: str) -> None:
         RunError: the disk is full, or the file cannot be written.
     """
     try:
-        with path.open("a+b") as file:
+        with regular.opened(path, "a+b") as file:
             file.seek(0)
             file.truncate(file.read().rfind(b"\n") + 1)
             file.write(line.encode())
@@ -487,7 +487,7 @@ def _in_use(known: Registry) -> Path | None:
     run = known.versions[use.version].run
     folder = Path(str(run["folder"]))
     path = (folder if folder.is_dir() else folder.parent) / "model.safetensors"
-    if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == run.get("model_sha256"):
+    if path.is_file() and hashlib.sha256(regular.read_bytes(path)).hexdigest() == run.get("model_sha256"):
         return path.absolute()
     log.warning("%s: no longer the model of version %d; the run starts as set in its experiment.", path, use.version)
     return None
@@ -500,7 +500,7 @@ def _record(out: Path) -> Path:
 
 def _at_work(record: Path) -> bool:
     """Return whether a run's process holds the lock of its output file, that is, whether it is running."""
-    with contextlib.suppress(FileNotFoundError), record.open("rb") as file:
+    with contextlib.suppress(FileNotFoundError), regular.opened(record) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -515,7 +515,7 @@ def _cloud(words: Sequence[str], record: Path, ended: Event) -> int:
     remains when the terminal is closed. The process itself holds the file's lock, also after the schedule has ended.
     """
     line = [sys.executable, "-m", "fedfloor", "cloud", *words]
-    with record.open("ab") as file:
+    with regular.opened(record, "ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         child = subprocess.Popen(
             line, env={**os.environ, **machines.ALONE}, stdin=subprocess.DEVNULL, stdout=file, stderr=file,

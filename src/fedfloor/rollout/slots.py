@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cryptography import x509
 
+from fedfloor import regular
 from fedfloor.errors import shown
 from fedfloor.ranges import RefusedError
 from fedfloor.rollout.model import Model, load
@@ -41,7 +42,8 @@ class Slots:
     def read(self) -> tuple[Slots, Model | None]:
         """Return the slots on the disk, and the model in use, or the previous model if it is damaged."""
         try:
-            kept = tuple(str(one).encode() for one in json.loads((self.folder / "serving.json").read_bytes()))[:KEPT]
+            listed = json.loads(regular.read_bytes(self.folder / "serving.json"))
+            kept = tuple(str(statement).encode() for statement in listed)[:KEPT]
         except FileNotFoundError:
             return self, None
         except (ValueError, TypeError, RecursionError, OSError) as error:
@@ -76,7 +78,7 @@ class Slots:
     def model(self, statement: Statement) -> Model:
         """Return the loaded model of a statement; raise RefusedError if its bytes are not the signed ones."""
         self.check_network(statement)
-        data = self.path(statement.sha256).read_bytes() if self.has(statement) else b""
+        data = regular.read_bytes(self.path(statement.sha256)) if self.has(statement) else b""
         if hashlib.sha256(data).hexdigest() != statement.sha256:
             self.path(statement.sha256).unlink(missing_ok=True)
             which = f"version {statement.version}"
@@ -120,7 +122,7 @@ class Download:
         size = min(CHUNK_BYTES, self.statement.size - number * CHUNK_BYTES)
         if len(data) != size:
             raise RefusedError("hash", f"piece {number} has {len(data)} bytes; must be {size}.")
-        with self._part.open("r+b") as file:
+        with regular.opened(self._part, "r+b") as file:
             file.seek(number * CHUNK_BYTES)
             file.write(data)
         self.missing.discard(number)

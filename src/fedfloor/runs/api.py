@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedfloor import regular
 from fedfloor.config import check_methods
 from fedfloor.engine import place
 from fedfloor.engine.team import MOST_RANKS
@@ -94,7 +95,7 @@ class Run:
 
         Devices that only train have a ``role`` and no accuracy.
         """
-        body: dict[str, Any] = json.loads((self.folder / "evaluation.json").read_text(encoding="utf-8"))
+        body: dict[str, Any] = json.loads(regular.read_text(self.folder / "evaluation.json"))
         return body
 
     @property

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from fedfloor import regular
 from fedfloor.engine import limit
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import Score, evaluate, tested_on
@@ -197,7 +198,7 @@ def named(folder: Path) -> dict[int, set[str]]:
     digests: dict[int, set[str]] = {}
     for place in _all(folder)[-KEPT:]:  # a kill may have left files of an older checkpoint
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # the checkpoint is damaged
-            for device, digest in json.loads((place / ABOUT).read_bytes())["memory"].items():
+            for device, digest in json.loads(regular.read_bytes(place / ABOUT))["memory"].items():
                 digests.setdefault(int(device), set()).add(digest)
     return digests
 
@@ -214,20 +215,20 @@ def _load(place: Path, memory: Path | None = None) -> Checkpoint:
     """Return a checkpoint from its folder; a RunError names a missing or damaged file or device memory."""
     path = place / DIGESTS
     try:
-        listed = path.read_text(encoding="ascii").splitlines() if path.exists() else []
+        listed = regular.read_text(path, encoding="ascii").splitlines() if path.exists() else []
         digests = {name: digest for digest, name in (line.split("  ", 1) for line in listed)}
         if path.exists() and set(digests) != {TENSORS, ABOUT}:
             raise ValueError(f"it lists {sorted(digests)}, not {ABOUT} and {TENSORS}")
         for name, digest in digests.items():
             path = place / name
-            if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+            if hashlib.sha256(regular.read_bytes(path)).hexdigest() != digest:
                 raise ValueError(f"its SHA-256 is not the one in {DIGESTS}")
         path = place / ABOUT
-        about = json.loads(path.read_bytes())
+        about = json.loads(regular.read_bytes(path))
         if "format" in about and not digests:
             raise ValueError(f"{DIGESTS} is missing")
         path = place / TENSORS
-        tensors = load_file(path)
+        tensors = load_file(regular.check(path))
         state = State(_named(tensors, "packet."), about["notes"], _named(tensors, "state."))
         receipts = tuple(map(Receipt.of, about["receipts"]))
         held = {int(device): digest for device, digest in about["memory"].items()}

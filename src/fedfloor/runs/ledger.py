@@ -10,6 +10,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from fedfloor import regular
 from fedfloor.engine.evaluate import Score
 from fedfloor.errors import RunError, SettingError, disk_error, shown
 from fedfloor.plan.outcome import Receipt
@@ -113,11 +114,11 @@ def append(path: Path, new: Line) -> None:
     """Append a line to a ledger; the file is unchanged after a failure."""
     size = path.stat().st_size if path.exists() else 0
     try:
-        with path.open("a") as file:
-            file.write(json_text(to_row(new)) + "\n")
+        with regular.opened(path, "ab") as file:
+            file.write(json_text(to_row(new)).encode() + b"\n")
     except OSError as error:
         if path.exists():
-            with path.open("r+b") as file:
+            with regular.opened(path, "r+b") as file:
                 file.truncate(size)
         raise disk_error(path, error) from error
 
@@ -134,7 +135,7 @@ def cut(path: Path, last: Line | None) -> None:
 def check(path: Path, last: Line | None) -> int:
     """Return the size in bytes of a ledger's lines before the checkpoint's line ``last``, after checking them."""
     kept, before = 0, 0 if last is None else last.round - 1
-    texts = path.read_bytes().split(b"\n", before)[:-1] if path.exists() else []
+    texts = regular.read_bytes(path).split(b"\n", before)[:-1] if path.exists() else []
     for number, text in enumerate(texts, start=1):
         try:
             held = _parsed(text).round
@@ -158,7 +159,7 @@ def _unusable(path: Path, number: int, before: int, why: str) -> RunError:
 def read(path: Path) -> list[Line]:
     """Return the lines of a ledger without an incomplete last line; a damaged line raises SettingError."""
     lines = []
-    for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+    for number, text in enumerate(regular.read_bytes(path).split(b"\n")[:-1], start=1):
         try:
             lines.append(_parsed(text))
         except (ValueError, RecursionError) as error:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedfloor import regular
 from fedfloor.chance import generator
 from fedfloor.config import combined, resolved
 from fedfloor.data.dataset import Dataset
@@ -51,7 +52,7 @@ def digest(model: ModelSettings) -> dict[str, str]:
     if model.init_from is None:
         return {}
     with _read(model.init_from) as path:
-        return {"init_sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        return {"init_sha256": hashlib.sha256(regular.read_bytes(path)).hexdigest()}
 
 
 def begin(network: Network, model: ModelSettings, data: Dataset, *, logged: bool) -> None:

@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from fedfloor import regular
 from fedfloor.config import combined, read
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
@@ -260,7 +261,7 @@ def rounds_begun(folder: Path, done: int) -> int:
     """
     path = folder / BEGUN
     try:
-        return max(done, int(path.read_text())) if path.exists() else done
+        return max(done, int(regular.read_text(path))) if path.exists() else done
     except (OSError, ValueError) as error:
         raise SettingError(f"{path} cannot be read: it counts the rounds that spend privacy.") from error
 
@@ -280,7 +281,7 @@ def visits_begun(folder: Path, done: Mapping[int, int]) -> Mapping[int, int]:
     """
     path = folder / VISITS
     try:
-        begun = json.loads(path.read_text()) if path.exists() else {}
+        begun = json.loads(regular.read_text(path)) if path.exists() else {}
         return Counter(done) | Counter({int(device): int(times) for device, times in begun.items()})
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise SettingError(
@@ -387,7 +388,7 @@ def of_run(folder: Path) -> list[Spent]:
         SettingError: a file in the run's folder is damaged.
     """
     try:
-        stated = json.loads((folder / STATEMENT).read_bytes())
+        stated = json.loads(regular.read_bytes(folder / STATEMENT))
     except FileNotFoundError:
         stated = {}
     except (OSError, ValueError) as error:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save
 from torch import Tensor
 
+from fedfloor import regular
 from fedfloor.config import combined
 from fedfloor.engine.calibrate import calibrated
 from fedfloor.engine.engine import Engine
@@ -309,4 +310,4 @@ def forget(folder: Path) -> None:
 def round_of(folder: Path) -> int | None:
     """Return the round in which a run diverged, or None if it did not."""
     path = folder / NAME
-    return int(json.loads(path.read_text(encoding="utf-8"))["round"]) if path.exists() else None
+    return int(json.loads(regular.read_text(path))["round"]) if path.exists() else None

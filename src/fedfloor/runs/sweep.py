@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfloor import config
+from fedfloor import config, regular
 from fedfloor.chance import generator
 from fedfloor.config import EXCHANGED
 from fedfloor.errors import RunError, SettingError, require
@@ -295,7 +295,7 @@ def _value(folder: Path, figure: Figure) -> float:
     path = folder / "evaluation.json"
     value, why = None, "it is missing"
     try:
-        value = figure.read(json.loads(path.read_text()))
+        value = figure.read(json.loads(regular.read_text(path)))
     except (OSError, ValueError, TypeError, AttributeError) as error:
         why = repr(error)
     if value is None:

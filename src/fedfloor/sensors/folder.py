@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from fedfloor import regular
 from fedfloor.data.files import unreadable
 from fedfloor.data.files.columnar import PARQUET, parquet_names, parquet_rows
 from fedfloor.data.files.layout import MISSING
@@ -103,7 +104,7 @@ class FolderSource:
 
     def _lines(self, path: Path, done: int) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
         """Return a CSV file's header and its complete rows from a byte on, each with the offset of its end."""
-        with path.open("rb") as file:
+        with regular.opened(path) as file:
             first = file.readline(LONGEST)
         text = first.decode("utf-8-sig", "replace")
         if not text.endswith("\n"):
@@ -135,7 +136,7 @@ class FolderSource:
 
 def whole_rows(path: Path, begin: int, mark: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the complete rows of a CSV file from a byte on, each with the offset of its end."""
-    with path.open("rb") as file:
+    with regular.opened(path) as file:
         file.seek(begin)
         while block := file.read(BLOCK):
             end = block.rfind(b"\n") + 1

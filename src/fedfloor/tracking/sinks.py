@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from fedfloor import regular
 from fedfloor.checking import toml
 from fedfloor.errors import SettingError, unknown
 from fedfloor.runs.folder import flat, write_json
@@ -72,7 +73,7 @@ def about(folder: Path) -> About:
         OSError: another file is missing.
     """
     document = toml(folder / "experiment.toml", "experiment")
-    park = json.loads((folder / "park.json").read_text(encoding="utf-8"))
+    park = json.loads(regular.read_text(folder / "park.json"))
     provenance = document.pop("provenance", {})
     return About(
         folder=folder,
@@ -115,7 +116,7 @@ def points(run: About) -> list[Point]:
         SettingError: a line is damaged.
     """
     path = run.folder / "ledger.jsonl"
-    texts = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    texts = regular.read_text(path).splitlines(keepends=True)
     time_s, result = path.stat().st_mtime, []
     for number, text in reversed(list(enumerate(texts, start=1))):
         if not text.endswith("\n"):
@@ -266,7 +267,7 @@ class TensorBoard:
 def _append(path: Path, events: Sequence[object]) -> None:
     from tensorboard.summary.writer.record_writer import RecordWriter
 
-    with path.open("ab") as file:
+    with regular.opened(path, "ab") as file:
         writer = RecordWriter(file)
         for event in events:
             writer.write(event.SerializeToString())  # type: ignore[attr-defined]
@@ -385,7 +386,7 @@ def defaults() -> Iterator[None]:
 def _stored_ids(folder: Path) -> dict[str, str]:
     """Return tracking URI → MLflow run id."""
     path = folder / NOTE
-    return dict(json.loads(path.read_text())["mlflow"]) if path.exists() else {}
+    return dict(json.loads(regular.read_text(path))["mlflow"]) if path.exists() else {}
 
 
 def _find(client: Any, run_id: str | None) -> Any:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedfloor import regular
 from fedfloor.deploy import kept
 from fedfloor.report.records import Amount, Count, LineRecord
 from fedfloor.terminal import printable
@@ -77,7 +78,7 @@ class Tail:
             start = 0 if anew else self._place
             if self._kept is not None:
                 start = max(start, seen[1] - self._kept)
-            with self.path.open("rb") as file:
+            with regular.opened(self.path) as file:
                 file.seek(start)
                 data = file.read(CHUNK)
         except OSError:
@@ -172,7 +173,7 @@ class Served:
             status = os.stat(path)
             stamp = (status.st_ino, status.st_mtime_ns)
             if stamp != self._stamp:
-                self._known = _known(json.loads(path.read_bytes()))
+                self._known = _known(json.loads(regular.read_bytes(path)))
                 self._stamp = stamp
         except (OSError, ValueError, TypeError, KeyError, RecursionError, AttributeError):
             return 0.0

@@ -20,6 +20,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from fedfloor import regular
 from fedfloor.errors import RunError, SettingError
 from fedfloor.watch.app import HEADER_BYTES, Access, application
 from fedfloor.watch.state import Watched
@@ -120,7 +121,7 @@ class PageListener:
 
 def _password(path: Path) -> str:
     try:
-        password = path.read_text(encoding="utf-8").strip()
+        password = regular.read_text(path).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"--password-file {path}: {getattr(error, 'strerror', None) or error}.") from error
     if len(password) < PASSWORD_CHARS:

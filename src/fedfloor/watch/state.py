@@ -10,6 +10,7 @@ from collections import Counter, deque
 from pathlib import Path
 from typing import Any
 
+from fedfloor import regular
 from fedfloor.checking import parsed
 from fedfloor.deploy.processes import LIST, Crew, ParkProcess, has_open, opener, resident_mb
 from fedfloor.errors import SettingError
@@ -297,7 +298,7 @@ class Watched:
         if place is None or self._stamps.get("checkpoint") == place.name:
             return
         try:
-            with (place / "state.json").open("rb") as file:
+            with regular.opened(place / "state.json") as file:
                 data = file.read(MOST_BYTES + 1)
             if len(data) > MOST_BYTES:
                 raise ValueError("it is too large for display")

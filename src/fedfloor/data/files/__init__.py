@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor import regular
 from fedfloor.errors import RunError, SettingError
 
 PIECE = 1 << 18  # bytes
@@ -116,7 +117,7 @@ def content(path: Path) -> bytes:
 
 def pieces(path: Path) -> Iterator[bytes]:
     """Yield a file's bytes in pieces, unpacked if its first bytes (not its name) identify it as a gzip file."""
-    with unpacking(path), path.open("rb") as raw:
+    with unpacking(path), regular.opened(path) as raw:
         start = raw.read(4)
         raw.seek(0)
         packed = start[:2] == b"\x1f\x8b"

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from fedfloor import regular
 from fedfloor.data.cache import CacheEntry, Writer
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.encode import labelled, normal_label
@@ -63,6 +64,8 @@ class BufferedRows:
 def opened(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
     """Open an SQLite file; errors name the file."""
     try:
+        if path.exists():
+            regular.check(path)
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", WAIT_S, uri=True)) as base:
             yield base
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:

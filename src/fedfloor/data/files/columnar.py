@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor import regular
 from fedfloor.data.files import unreadable
 from fedfloor.data.files.layout import LARGEST, MISSING, TableLayout
 from fedfloor.data.files.rows import delimiter_of, place, unpacked_bytes
@@ -170,7 +171,7 @@ def _parquet(path: Path) -> Iterator[Any]:
     from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(regular.check(path)) as file:
             yield file
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):

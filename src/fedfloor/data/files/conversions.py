@@ -17,6 +17,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from fedfloor import regular
 from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.joined import parts_of
 from fedfloor.data.files.layout import NO_LABEL, UnlabelledError, looks_like_time
@@ -25,7 +26,7 @@ from fedfloor.data.files.preamble import preamble
 from fedfloor.data.files.rows import LEGACY, SheetsError, delimiter_of, is_workbook, marked, unpacked, unpacked_bytes
 from fedfloor.data.files.sheet import Excerpt, head
 from fedfloor.data.files.times import moment
-from fedfloor.data.files.tree import IGNORED, PARTS, TABLES, TEXTS, named, stem_of
+from fedfloor.data.files.tree import IGNORED, PARTS, TABLES, TEXTS, is_folder, named, stem_of
 from fedfloor.data.guess import is_number, is_text, roles_of, word_of
 from fedfloor.data.reading import SKEWED, skipped
 from fedfloor.errors import SettingError
@@ -79,7 +80,7 @@ def _check_file(path: Path, given: Mapping[str, Any]) -> None:
 def _recipe_of(path: Path) -> Mapping[str, Any]:
     """Return the first recipe that fits a file's ending and its first bytes."""
     start = b""
-    with suppress(OSError), path.open("rb") as file:
+    with suppress(OSError), regular.opened(path) as file:
         start = file.read(512)
     return next(
         recipe for recipe in RECIPES["files"]
@@ -142,7 +143,7 @@ def _check_archive(path: Path, given: Mapping[str, Any]) -> None:
     inside: list[str] = []
     if module == "zipfile":
         try:
-            with zipfile.ZipFile(path) as archive:
+            with zipfile.ZipFile(regular.check(path)) as archive:
                 inside = [each for each in archive.namelist() if not each.endswith("/") and "__MACOSX/" not in each]
         except (OSError, zipfile.BadZipFile):  # its reader reports the problem
             return
@@ -356,7 +357,7 @@ FEWEST = 3  # files named by moments, at least
 
 def _check_folder(root: Path, given: Mapping[str, Any]) -> None:
     """Refuse a folder whose subfolders or files would be mistaken for devices."""
-    folders, files = _inside(root)
+    folders, files = _inside(root, root)
     if not (given.get("device") or given.get("layout")):
         _check_partitions(root, [root, *folders])
     if {folder.name for folder in folders} != {*PARTS} or files:
@@ -364,19 +365,29 @@ def _check_folder(root: Path, given: Mapping[str, Any]) -> None:
     leaf = root
     while not files and folders and len(leaf.parts) < len(root.parts) + MOST_LEVELS:
         leaf = folders[0]
-        folders, files = _inside(leaf)
+        folders, files = _inside(leaf, root)
     if files:
         _check_moments(leaf, files, given, alone=leaf == root)
         if files[0].name.casefold().endswith((*TABLES, *TEXTS)):
             _check_table(files[0], given)
 
 
-def _inside(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Return the folders and the files in a folder, sorted by name, without hidden ones."""
+def _inside(folder: Path, root: Path) -> tuple[list[Path], list[Path]]:
+    """Return the folders and the files in a folder, sorted by name, without hidden ones.
+
+    Args:
+        folder: the data folder ``root``, or a folder in it.
+
+    Raises:
+        SettingError: a link out of the data folder, a pipe or a device, before any table is opened.
+    """
+    top = root.resolve()
     with os.scandir(folder) as entries:
-        shown = [each for each in entries if each.name[0] != "." and each.name.casefold() not in IGNORED]
-        folders, files = ([each.name for each in shown if each.is_dir() == kind] for kind in (True, False))
-    return [folder / name for name in sorted(folders)], [folder / name for name in sorted(files)]
+        names = sorted(each.name for each in entries if each.name[0] != "." and each.name.casefold() not in IGNORED)
+    folders, files = list[Path](), list[Path]()
+    for path in (folder / name for name in names):
+        (folders if is_folder(path, top, str(path.relative_to(root))) else files).append(path)
+    return folders, files
 
 
 def _name(folder: Path) -> str:
@@ -391,7 +402,7 @@ def _beside(folder: Path, ending: str) -> str:
 def _check_partitions(root: Path, tops: Sequence[Path]) -> None:
     """Refuse a table partitioned into folders named ``key=value``, as Hive and Spark write it."""
     for top in tops:
-        folders = _inside(top)[0]
+        folders = _inside(top, root)[0]
         if folders and all(PARTITION.fullmatch(folder.name) for folder in folders):
             break
     else:
@@ -399,7 +410,7 @@ def _check_partitions(root: Path, tops: Sequence[Path]) -> None:
     first, keys, files = folders[0].name, [], list[Path]()
     while folders and (match := PARTITION.fullmatch(folders[0].name)):
         keys.append(match[1])
-        folders, files = _inside(folders[0])
+        folders, files = _inside(folders[0], root)
     kinds = {".csv": "csv", ".orc": "orc", ".feather": "feather", ".arrow": "ipc", ".json": "json"}
     kind = next((kinds[end] for end in kinds if files and end in files[0].name), "parquet")
     dates, out = [key for key in keys if key in DATES], _beside(root, ".parquet")
@@ -412,14 +423,14 @@ def _check_partitions(root: Path, tops: Sequence[Path]) -> None:
 def _check_parts(root: Path, tops: Sequence[Path]) -> None:
     """Refuse folders for training and testing beside or below other folders, which the reader does not support."""
     for top in tops:
-        names = {folder.name.casefold(): folder.name for folder in _inside(top)[0]}
+        names = {folder.name.casefold(): folder.name for folder in _inside(top, root)[0]}
         train, test = (next((names[word] for word in words if word in names), "") for words in (TRAINING, TESTING))
         if train and test:
             break
     else:
         return
-    labels, _ = _inside(top / train)
-    inner, files = _inside(labels[0]) if labels else ([], [])
+    labels, _ = _inside(top / train, root)
+    inner, files = _inside(labels[0], root) if labels else ([], [])
     pictures = not inner and any(file.name.casefold().endswith(SUFFIXES) for file in files)
     alone, merged, out = top == root, pictures and len(labels) == 1, _beside(root, "-parts")
     others = [name for name in names.values() if name not in (train, test)]

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from fedfloor import regular
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Inputs, Values
 from fedfloor.data.files import unreadable
@@ -112,7 +113,7 @@ def read_arrays(path: Path, choose: Callable[[Sequence[str]], Collection[str]]) 
 @contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(regular.check(path)) as archive:
             yield archive
     except OSError as error:
         raise unreadable(path, error) from error

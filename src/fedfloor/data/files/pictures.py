@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedfloor import regular
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Images, Inputs
 from fedfloor.data.files.encode import classes_of, codes, natural_order, qualified
@@ -49,7 +50,7 @@ def decode(path: Path, name: str, size: tuple[int, int] | None = None) -> tuple[
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path, formats=FORMATS) as opened:
+            with Image.open(regular.check(path), formats=FORMATS) as opened:
                 if opened.width * opened.height > MOST_PIXELS:
                     raise SettingError(
                         f"{name}: {opened.width} × {opened.height} pixels, more than {MOST_PIXELS:,}. Make it smaller, "

@@ -19,6 +19,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
+from fedfloor import regular
 from fedfloor.data.files import unreadable
 from fedfloor.errors import SettingError, nearest
 from fedfloor.names import some
@@ -173,17 +174,17 @@ def unpacked(name: str) -> str:
 
 def unpacked_bytes(path: Path) -> BinaryIO:
     """Open a file that is unpacked while it is read; the size in its header is not trusted."""
-    with path.open("rb") as raw:
+    with regular.opened(path) as raw:
         start = raw.read(6)
     for magic, unpack in ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open)):
         if start.startswith(magic):
             return cast(BinaryIO, unpack(path))
-    return _member(path) if start.startswith(b"PK\x03\x04") else path.open("rb")
+    return _member(path) if start.startswith(b"PK\x03\x04") else regular.opened(path)
 
 
 def _member(path: Path) -> BinaryIO:
     """Open the only file in a zip archive, apart from metadata of file managers."""
-    archive = zipfile.ZipFile(path)
+    archive = zipfile.ZipFile(regular.check(path))
     names = [
         member.filename
         for member in archive.infolist()
@@ -273,7 +274,7 @@ def opened_workbook(
     import openpyxl
 
     with _complete(path):
-        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+        book = openpyxl.load_workbook(regular.check(path), read_only=True, data_only=True)
     try:
         yield _sheet_rows(path, _chosen(path, book, sheet), decimal, skip)
     finally:

@@ -76,23 +76,32 @@ def _walk(folder: Path, root: Path, above: tuple[str, ...]) -> Iterator[tuple[Pa
         yield folder, above, True
     for path in entries:
         name = "/".join((*above, path.name))
-        try:
-            _check_inside(path, root, name)
-            kind = path.stat().st_mode
-        except OSError as error:
-            raise unreadable(path, error) from error
-        if stat.S_ISDIR(kind):
+        if is_folder(path, root, name):
             if len(above) == DEEPEST:
                 raise SettingError(
                     f"{name}: too many levels of folders. The possible levels are factory, device and label."
                 )
             yield from _walk(path, root, (*above, path.name))
-        elif stat.S_ISREG(kind):
-            yield path, above, False
         else:
-            raise SettingError(
-                f"{name}: neither a file nor a folder (a pipe, a socket, a device), therefore not opened. Remove it."
-            )
+            yield path, above, False
+
+
+def is_folder(path: Path, root: Path, name: str) -> bool:
+    """Return whether an entry of the data folder ``root`` (a resolved path) is a folder; otherwise it is a plain file.
+
+    Raises:
+        SettingError: a link that leads out of ``root`` or nowhere, a pipe, a socket or a device.
+    """
+    try:
+        _check_inside(path, root, name)
+        kind = path.stat().st_mode
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if not (stat.S_ISDIR(kind) or stat.S_ISREG(kind)):
+        raise SettingError(
+            f"{name}: neither a file nor a folder (a pipe, a socket, a device), therefore not opened. Remove it."
+        )
+    return stat.S_ISDIR(kind)
 
 
 def _entries(folder: Path, name: str) -> list[Path]:

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor import regular
 from fedfloor.chance import generator
 from fedfloor.data.dataset import LETTERS_AND_DIGITS, Dataset, Images, Indices, Labels, Owners
 from fedfloor.errors import require
@@ -45,7 +46,7 @@ def fingerprint() -> bytes:
 
     digest = hashlib.sha256(f"{PIL.__version__} {features.version('freetype2')}".encode())
     for font in FONTS:
-        digest.update(_font_path(font).read_bytes())
+        digest.update(regular.read_bytes(_font_path(font)))
     return digest.digest()
 
 

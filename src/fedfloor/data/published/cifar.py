@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fedfloor import regular
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Images, Labels, SamplePool, pooled
 from fedfloor.data.files import content, damaged, find, unpacking
@@ -207,9 +208,9 @@ def _unpacked(archive: Path, layout: Layout) -> Iterator[tuple[Path, bytes]]:
 
 def _opened(archive: Path) -> io.BufferedIOBase:
     """Open an archive, with gzip if its first bytes (not its name) show that it is packed."""
-    with archive.open("rb") as stream:
+    with regular.opened(archive) as stream:
         packed = stream.read(2) == b"\x1f\x8b"
-    return gzip.GzipFile(archive, "rb") if packed else archive.open("rb")
+    return gzip.GzipFile(archive, "rb") if packed else regular.opened(archive)
 
 
 def _check_length(path: Path, size: int, layout: Layout) -> None:
