@@ -15,6 +15,7 @@ from fedfloor.strict import json_text
 if TYPE_CHECKING:  # it imports PyTorch, which takes seconds
     from rich.progress import TaskID
 
+    from fedfloor.names import Names
     from fedfloor.runs.ledger import Follow, Line
 
 
@@ -35,10 +36,14 @@ def both(first: Follow, other: Follow) -> Follow:
 
 
 @contextmanager
-def progress(label: str, rounds: int) -> Iterator[Follow]:
-    """Show a run's rounds, remaining time and current headline metric on standard error."""
+def progress(label: str, rounds: int, names: Names | None = None) -> Iterator[Follow]:
+    """Show a run's rounds, remaining time, current headline metric and lost visits on standard error.
+
+    Args:
+        names: the names of real machines, whose lost visits are named.
+    """
     if sys.stderr.isatty():
-        with _bar(label, rounds) as follow:
+        with _bar(label, rounds, names) as follow:
             yield follow
         return
     began = time.monotonic()
@@ -49,9 +54,32 @@ def progress(label: str, rounds: int) -> Iterator[Follow]:
         left = (time.monotonic() - began) / len(done) * (rounds - line.round)
         name, value = line.headline
         figure = "" if value is None else f", {name} {value:.4f}"
-        print(f"{label}: round {line.round}/{rounds}{figure}, {seconds(left)} left", file=sys.stderr, flush=True)
+        lost = printable(losses(vars(line), names))
+        print(f"{label}: round {line.round}/{rounds}{figure}{lost}, {seconds(left)} left", file=sys.stderr, flush=True)
 
     yield plain
+
+
+def losses(line: Mapping[str, Any], names: Names | None) -> str:
+    """Return the lost visits of a ledger line as text; "" without any.
+
+    Args:
+        names: the names of real machines, with which lost devices and absent edges are named.
+
+    >>> from fedfloor.names import Names
+    >>> line = {"lost": 3, "visits": 4, "lost_by": {"0": [1, 2], "1": [2, 2]}, "measured": {"absent": ["south"]}}
+    >>> losses(line, Names({0: "pump", 1: "mill"}, ("north", "south"))), losses(line, None)
+    (', 3 of 4 visits lost: pump, mill (edge south absent)', ', 3 of 4 visits lost')
+    """
+    if not line.get("lost"):
+        return ""
+    of = "" if line.get("visits") is None else f" of {line['visits']:,}"
+    text = f", {line['lost']:,}{of} visits lost"
+    if names is None or not line.get("lost_by"):
+        return text
+    absent = [name for name in (line.get("measured") or {}).get("absent", ()) if name in names.factories]
+    edges = f" (edge {', '.join(absent)} absent)" if absent else ""
+    return f"{text}: {names.many(map(int, line['lost_by']))}{edges}"
 
 
 @contextmanager
@@ -74,7 +102,7 @@ def counted(label: str, last: int) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
-def _bar(label: str, rounds: int) -> Iterator[Follow]:
+def _bar(label: str, rounds: int, names: Names | None) -> Iterator[Follow]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -97,10 +125,15 @@ def _bar(label: str, rounds: int) -> Iterator[Follow]:
     # no refresh by a thread: only single-threaded processes can be forked, as ranks are
     with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as bar:
         task = bar.add_task(label, total=rounds, figure="")
+        before = [""]
 
         def follow(line: Line) -> None:
             name, value = line.headline
             known = {} if value is None else {"figure": f"{name} {value:.4f}"}
+            lost = losses(vars(line), names)
+            if names is not None and lost not in ("", before[0]):  # a line above the bar for every change
+                bar.console.print(f"round {line.round}{printable(lost)}", markup=False, highlight=False)
+            before[0] = lost
             bar.update(task, completed=line.round, refresh=True, **known)  # type: ignore[arg-type]
 
         yield follow

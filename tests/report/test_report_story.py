@@ -142,7 +142,7 @@ def test_noisy_censuses_are_told_by_the_seed_that_tells_most(tmp_path: Path) -> 
 def test_lost_visits_are_counted(tmp_path: Path) -> None:
     make_run(tmp_path / "a0", [0.5, 0.6], seed=0, lost=3)
     make_run(tmp_path / "b0", [0.5, 0.6], seed=0, method="fedavg")
-    assert told(tmp_path)[-1] == "Lost visits: 6 visits of FedSR (3.0 a round)."
+    assert told(tmp_path)[-1] == "Lost visits: 6 visits of FedSR in 2 of 2 rounds."
 
 
 def test_the_best_of_many_is_compared_with_the_nearest_four(tmp_path: Path) -> None:

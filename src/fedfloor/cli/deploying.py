@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,7 @@ from fedfloor.cli.look import watched
 from fedfloor.cli.options import File, Json, Resume, Set, Stop
 from fedfloor.cli.shared import note, termination
 from fedfloor.errors import RunError, SettingError
-from fedfloor.terminal import progress, show
+from fedfloor.terminal import losses, printable, progress, show
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from fedfloor.deploy.live import TrialPark
     from fedfloor.deploy.processes import Crew
     from fedfloor.deploy.settings import DeviceSettings, EdgeSettings, Tls
+    from fedfloor.names import Names
 
 
 Revoke = Annotated[
@@ -134,7 +136,8 @@ def cloud(config: Config, resume: Resume = False, stop_after: Stop = None) -> No
 
     settings = read(CloudSettings, config)
     what, limits = read_experiment(settings.experiment, []), options.limits(stop_after, None)
-    with progress(what.name, min(what.rounds, limits.stop_after or what.rounds)) as follow:
+    names = clouds.machines(settings, 1 + max(edge.factory for edge in settings.edges))
+    with progress(what.name, min(what.rounds, limits.stop_after or what.rounds), names) as follow:
         why = clouds.run(settings, resume=resume, limits=limits, report=follow)
     print(f"{why}. Report: fedfloor report {settings.out}", file=sys.stderr)
     if why == "interrupted":
@@ -247,7 +250,7 @@ def demo(out: Folder = LIVE, changes: Set = None, as_json: Json = False) -> None
     experiment = shared.experiment("demo-live", [*TRAINED, *(changes or [])])
     with module.park(experiment, out) as trial, watched(trial.folder, watch=True, stay=False), _interruptible():
         tour = module.Demonstration(trial, note)
-        came_out = tour.run(_module().up(trial, note), _show_round)
+        came_out = tour.run(_module().up(trial, note), partial(_show_round, trial.names))
     show(tour.rows, as_json=as_json, title="demonstration")
     if not came_out:
         raise typer.Exit(1)
@@ -274,17 +277,16 @@ def _train(module: ModuleType, trial: TrialPark) -> int:
     crew: Crew = module.up(trial, note)
     process = module.cloud(crew, trial)
     note(f"{len(crew.members)} processes are up; the run begins")
-    code: int = module.follow(crew, process, _show_round)
+    code: int = module.follow(crew, process, partial(_show_round, trial.names))
     if code:
         raise RunError(f"the run ended with exit code {code}. Last lines of {process.log}:\n{tail(Path(process.log))}")
     return code
 
 
-def _show_round(line: dict[str, Any]) -> None:
+def _show_round(names: Names, line: dict[str, Any]) -> None:
     name, value = _headline(line)
     figure = "" if value is None else f", {name} {value:.4f}"
-    lost = f", lost: {line['lost']}" if line.get("lost") else ""
-    note(f"round {line['round']}{figure}, {line.get('wall_s', 0.0):.1f} s{lost}")
+    note(f"round {line['round']}{figure}, {line.get('wall_s', 0.0):.1f} s{printable(losses(line, names))}")
 
 
 def _headline(line: dict[str, Any]) -> tuple[str, float | None]:

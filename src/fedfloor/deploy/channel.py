@@ -139,6 +139,7 @@ class DeviceChannel:
         self.devices, self._numbers = dict(devices), {named.name: k for k, named in devices.items()}
         self.connected: dict[int, Mapping[str, Any]] = {}  # device → the ``about`` of its hello message
         self.moved: Counter[str] = Counter()  # bytes sent up and down
+        self.lost: dict[str, str] = {}  # device → the reason why its last request has no answer
         self._link, self._session, self._number = link, time.time_ns(), 0
         self._sessions: dict[int, int] = {}
         self._open: dict[str, OpenRequest] = {}
@@ -206,6 +207,7 @@ class DeviceChannel:
             answer = decode(received, most, self.filter.header, few)
         except RefusedError as error:
             self.filter.refuse(self.devices[device].name, error)
+            self.lost[self.devices[device].name] = str(error)
             return None
         with self._lock:
             self.moved["down"] += len(payload)
@@ -223,6 +225,7 @@ class DeviceChannel:
         """
         name = self.name_of(device)
         if self._abandoned:
+            self.lost[name] = self._abandoned
             return None
         if not name or device not in self.connected:
             self.log_absent(name or device, kind)
@@ -239,11 +242,13 @@ class DeviceChannel:
         except queue.Empty:
             log.warning("%s %s did not answer in time: its %s is lost.", self._peer, name, kind)
             self.filter.refused[name, "late"] += 1
+            self.lost[name] = f"it did not answer within {deadline_s:.4g} s"
             return None
         finally:
             del self._open[identity]
         if isinstance(answer, Gone):
             log.warning("%s %s is gone (%s): its %s is lost.", self._peer, name, answer.why, kind)
+            self.lost[name] = answer.why
             return None
         return answer
 
@@ -257,6 +262,7 @@ class DeviceChannel:
 
     def log_absent(self, device: str | int, kind: str) -> None:
         """Log that a request is lost because its receiver is not connected."""
+        self.lost[str(device)] = "it is not connected"
         log.warning("%s %s is not connected: its %s is lost.", self._peer, device, kind)
 
     # -- incoming messages, in the connection's thread ---------------------------------------------------------------

@@ -201,12 +201,15 @@ def short_line(value: object) -> str:
 ERRORS: dict[str, type[FedfloorError]] = {kind.__name__: kind for kind in (DivergedError, SettingError)}
 
 
+ABSENT = "absent"
+
+
 @dataclass(frozen=True)
 class Failure:
     """A failure that a device reports.
 
     Args:
-        kind: of the request: ``visit``, ``probe``, …
+        kind: of the request: ``visit``, ``probe``, …; :data:`ABSENT` for a device without an answer.
         error: the name of the error's class.
         text: the error's message.
     """

@@ -21,7 +21,7 @@ from fedfloor.config import read as read_experiment
 from fedfloor.deploy import checks, joining, subtasks
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.channel import ENVELOPE, VECTOR_BYTES
-from fedfloor.deploy.checks import ERRORS, Failure, Measured, MessageFilter, note_failure
+from fedfloor.deploy.checks import ABSENT, ERRORS, Failure, Measured, MessageFilter, note_failure
 from fedfloor.deploy.device import foreign_requests
 from fedfloor.deploy.facts import Facts
 from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode
@@ -41,6 +41,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet
+from fedfloor.names import Names
 from fedfloor.park.normalise import Surveyed, normaliser
 from fedfloor.park.park import Park
 from fedfloor.park.statistics import Step
@@ -66,7 +67,7 @@ class RoundMeasurements:
         moved: bytes per link and direction.
         floor_s: duration of the slowest factory of each request, summed, s.
         trained_s: training time summed over devices, by their own clocks, s.
-        absent: edges that did not answer.
+        absent: edges and devices that did not answer.
         refused: edge → number of messages that it refused, by sender and reason.
         failed: device → its failure.
         failing_edges: edges with a device whose training failed.
@@ -87,7 +88,9 @@ class RoundMeasurements:
         self.moved.update(edge_cloud_down=down, edge_cloud_up=up)
         for device, failure in stated.failed.items():
             note_failure(self.failed, device, failure)
-            if failure.kind == "visit":
+            if failure.kind == ABSENT:
+                self.absent.add(device)
+            elif failure.kind == "visit":
                 self.failing_edges.add(edge)
         if stated.refused:
             self.refused[edge] = stated.refused
@@ -488,13 +491,21 @@ def _answer_limits(
     return min(MOST_HEADER + ENVELOPE + (branches + devices) * size, MOST_BYTES), branches * len(sent) + devices
 
 
+def machines(settings: CloudSettings, factories: int) -> Names:
+    """Return the names of a park's machines by the cloud's settings: of devices, and of ``factories`` edges."""
+    edges = {edge.factory: edge.name for edge in settings.edges}
+    devices = {device.device: device.name for edge in settings.edges for device in edge.devices}
+    return Names(devices, tuple(edges.get(m, "") for m in range(factories)))
+
+
 def attached(settings: CloudSettings, edges: Edges) -> tuple[Experiment, Park, CloudExecutor]:
     """Return a cloud's experiment, the park of its devices, and the executor that is connected to them."""
     experiment = read_experiment(Path(settings.experiment), [])
     away, names = settings.samples == "devices", table(experiment)
     park = None if away else build_park(experiment)
     live = CloudExecutor(settings, edges, [] if park is None else park.factory_of.tolist(), names)
-    return experiment, live.gather(experiment, combined(experiment)) if park is None else park, live
+    park = live.gather(experiment, combined(experiment)) if park is None else park
+    return experiment, replace(park, machines=machines(settings, park.factories)), live
 
 
 def run(

@@ -22,7 +22,7 @@ from fedfloor.deploy import broker, checks, joining, names, subtasks
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.broker import PID
 from fedfloor.deploy.channel import DeviceChannel, side_by_side
-from fedfloor.deploy.checks import Failure, MessageFilter, note_failure, printable
+from fedfloor.deploy.checks import ABSENT, Failure, MessageFilter, note_failure, printable
 from fedfloor.deploy.device import foreign_requests
 from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.joining import Joining
@@ -258,21 +258,29 @@ class FactoryExecutor:
             back: bytes of the returned model, if a codec compresses the model that is sent.
         """
         if self.joining is not None and not self.joining.fits(device, self.run):
-            return None
+            return self.miss(device)
         answer = self.channel.request(
             device, kind, deadline_s, run=self.run, number=self.round, about=about, arrays=arrays, scope=scope,
             back=back,
         )  # fmt: skip
-        if answer is not None and answer.kind in ("failed", "refused"):  # the other devices continue
+        if answer is None:
+            return self.miss(device)
+        if answer.kind in ("failed", "refused"):  # the other devices continue
             failure = checks.failure(kind, answer)
             log.error("device %s failed in its %s: %s", answer.sender, kind, failure.text)
             note_failure(self.failed, self.channel.devices[device].name, failure)
             return None
-        if answer is not None and answer.kind not in ("update", "answer", "lacks", "kept"):
+        if answer.kind not in ("update", "answer", "lacks", "kept"):
             why = f"received '{printable(answer.kind)}', which does not answer '{kind}'."
             self.reject(device, kind, RefusedError("kind", why))
             return None
         return answer
+
+    def miss(self, device: int) -> None:
+        """Record a device without an answer as absent, with the reason."""
+        name, here = self.channel.name_of(device), device in self.channel.connected
+        why = self.channel.lost.pop(name, "its samples do not fit the run" if here else "it is not connected")
+        note_failure(self.failed, name, Failure(ABSENT, "RunError", printable(why)))
 
 
 class Edge:

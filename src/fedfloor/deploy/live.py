@@ -22,6 +22,7 @@ from fedfloor.deploy.processes import LIST, Crew, ParkProcess, resident_mb
 from fedfloor.deploy.settings import ALARMS, CloudSettings
 from fedfloor.errors import RunError, SettingError, require
 from fedfloor.experiment import Experiment
+from fedfloor.names import Names
 from fedfloor.plan import walk
 
 HERE = "127.0.0.1"
@@ -49,6 +50,12 @@ class TrialPark:
     def run(self) -> Path:
         """The folder of the park's run."""
         return self.folder / "run"
+
+    @property
+    def names(self) -> Names:
+        """The names of its devices and edges."""
+        devices = {device.number: device.name for device in self.park.device if device.number is not None}
+        return Names(devices, tuple(factory.name for factory in self.park.factory))
 
 
 def mosquitto() -> str:

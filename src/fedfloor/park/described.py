@@ -73,6 +73,7 @@ def describe(park: Park) -> dict[str, Any]:
     park with more than 5,000 devices only those that are ``listed`` are described.
     """
     data, listed, whole = park.dataset, park.listed, len(park.listed) == park.devices
+    names = park.display_names
     columns = listed, park.factory_of[listed], park.sizes[listed], park.listed_counts
     counts = class_counts(park) if data.task.labelled else {}
     untrained = {name: test for name, (train, test) in counts.items() if test and not train}
@@ -82,7 +83,7 @@ def describe(park: Park) -> dict[str, Any]:
         "shape": list(data.shape),
         "devices": [
             {"factory": factory, "samples": samples, "counts": row}
-            | ({"name": park.names[k]} if park.names else {})
+            | ({"name": name} if (name := names.own("device", k)) else {})
             | ({} if whole else {"device": k})
             for k, factory, samples, row in zip(*(column.tolist() for column in columns), strict=True)
         ],
@@ -92,7 +93,7 @@ def describe(park: Park) -> dict[str, Any]:
         "test_sha256": digest_tests(data),
     }
     facts |= {} if whole else {"of_devices": park.devices}
-    facts |= {"factory_names": list(park.factory_names)} if park.factory_names else {}
+    facts |= {"factory_names": list(names.factories)} if any(names.factories) else {}
     return facts | ({"untrained_classes": untrained} if untrained else {})
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Dataset, Indices, Labels, Owners, Targets, Values
 from fedfloor.errors import require
-from fedfloor.names import Names
+from fedfloor.names import NUMBERED, Names
 from fedfloor.park.local import LocalSets, Pictures, Roster, only_test, owner_of, spread
 from fedfloor.park.partition import Mobility
 from fedfloor.park.privacy import noisy, shares
@@ -42,6 +42,7 @@ class Park:
             None without such samples.
         secret: the secret key of a real device for the noise of its census, instead of the seed.
         normalised: the normalisation of its samples so far; None: none.
+        machines: the names of real devices and edges, for display where the data have none.
     """
 
     dataset: Dataset
@@ -58,6 +59,7 @@ class Park:
     secret: int | None = field(default=None, repr=False)
     normalised: Normalised | None = None
     validating: Park | None = field(default=None, repr=False)
+    machines: Names = NUMBERED
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "indices", LocalSets.of(self.indices))
@@ -233,9 +235,9 @@ class Park:
         owners, metrics are measured if every owner of test samples only tests, otherwise expected.
         """
         listed, owned, data, natural = self.listed, self.dataset.owned, self.dataset, self.natural_owners
-        names = tuple(self.names[k] for k in listed.tolist()) if self.names else (None,) * len(listed)
+        names = tuple(self.display_names.own("device", k) or None for k in listed.tolist())
         home = self.factory_of[listed].astype(np.int64)
-        factories: tuple[str | None, ...] = self.factory_names or (None,) * self.factories
+        factories = tuple(self.display_names.own("factory", m) or None for m in range(self.factories))
         only = only_test(data)
         if data.owner_test is None or (natural is None and not np.isin(data.owner_test, only).all()):
             return Roster("expected", listed, listed[:0], names, home, self.sizes[listed], factories)
@@ -262,7 +264,8 @@ class Park:
     @cached_property
     def display_names(self) -> Names:
         """The names of devices and factories for all output."""
-        return Names(dict(enumerate(self.names)), self.factory_names or ("",) * self.factories)
+        own = self.factory_names or self.machines.factories or ("",) * self.factories
+        return Names(dict(enumerate(self.names)) or self.machines.devices, own)
 
     @cached_property
     def _counts(self) -> NDArray[np.int64]:

@@ -153,6 +153,19 @@ OptionalHeadline = Annotated[HeadlineRecord | None, BeforeValidator(_complete)]
 
 
 @dataclass(frozen=True)
+class MeasuredRecord:
+    """``measured`` of a ledger line: see :class:`fedfloor.runs.ledger.Line`."""
+
+    floor_s: Amount | None = None
+    training_s: Amount | None = None
+    bytes: dict[str, Amount] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
+    refused: dict[str, dict[str, dict[str, Count]]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    untrained: tuple[Count, ...] = ()
+
+
+@dataclass(frozen=True)
 class LineRecord:
     """A line of ``ledger.jsonl``: the global model's metrics on the test data, None in a round without evaluation.
 
@@ -173,6 +186,9 @@ class LineRecord:
     participants: Count | None = None
     lost: Count | None = None
     headlines: dict[str, OptionalHeadline] | None = None
+    lost_by: dict[str, tuple[Count, Count]] | None = None
+    visits: Count | None = None
+    measured: MeasuredRecord | None = None
     backdoor: OptionalShare = None
 
     def spread(self, figure: Figure) -> HeadlineRecord | None:

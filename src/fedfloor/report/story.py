@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from statistics import mean, median
 
 import numpy as np
 
 from fedfloor.figures import ACCURACY, LOSS, Figure, Predictions, Ranking
-from fedfloor.names import LOCAL_ONLY, PERSISTENCE, POOLED, SCIKIT_LEARN, SEASONAL, count
+from fedfloor.names import LOCAL_ONLY, PERSISTENCE, POOLED, SCIKIT_LEARN, SEASONAL, count, excerpt
 from fedfloor.report.groups import CLASSES, Compared, Group, contestants, display_name, values
 from fedfloor.report.ledger import RecordedRun, privacy, private_models
 from fedfloor.report.numbers import COSTS, amount, figure, interval, listed
@@ -21,6 +22,7 @@ LEAST = {
     "joules": "the least energy",
 }  # fmt: skip
 MOST = 4  # most methods named one by one
+NAMED = 8  # most devices named one by one
 SEEDED = " The noise of a simulation is drawn from its public seed and gives no protection."
 
 
@@ -252,14 +254,44 @@ def unfinished(compared: Compared) -> str:
 
 
 def lost(compared: Compared) -> str:
-    """Return a text on the number of lost visits; "" without any."""
-    parts = []
-    for group in compared:
-        visits = sum(line.lost or 0 for run in group.runs for line in run.rounds)
-        rounds = sum(len(run.rounds) for run in group.runs) or 1
-        if visits:
-            parts.append(f"{count(visits, 'visit')} of {group.label.shown} ({visits / rounds:.1f} a round)")
-    return f"Lost visits: {listed(parts)}." if parts else ""
+    """Return a text on lost visits, the devices that lost most, and those that never trained; "" without any."""
+    parts = [_lost_of(group) for group in compared]
+    parts = [text for text in parts if text]
+    never = [
+        f"{run.park.names.many(untrained)} in {group.label.shown}"
+        for group in compared
+        for run in group.runs
+        if (untrained := never_trained(run))
+    ]
+    rest = f"Devices that never trained: {listed(list(dict.fromkeys(never)))}." if never else ""
+    return " ".join(text for text in (f"Lost visits: {'; '.join(parts)}." if parts else "", rest) if text)
+
+
+def never_trained(run: RecordedRun) -> tuple[int, ...]:
+    """Return the numbers of real devices whose training never succeeded in a run."""
+    measured = run.rounds[-1].measured if run.rounds else None
+    return () if measured is None else measured.untrained
+
+
+def _lost_of(group: Group) -> str:
+    lines = [line for run in group.runs for line in run.rounds if line.lost]
+    if not lines:
+        return ""
+    visits, rounds = [line.visits for line in lines], sum(len(run.rounds) for run in group.runs)
+    of = "" if None in visits else f" of {sum(filter(None, visits)):,}"
+    where = f"in {len(lines):,} of {count(rounds, 'round')}"
+    return f"{sum(line.lost or 0 for line in lines):,}{of} visits of {group.label.shown} {where}{_losers(group)}"
+
+
+def _losers(group: Group) -> str:
+    """Return the devices with most lost visits as text; "" if they are not recorded."""
+    lost = Counter[str]()
+    for run in group.runs:
+        for line in run.rounds:
+            by = (line.lost_by or {}).items()
+            lost.update({run.park.names.site("device", int(device)): own for device, (own, _) in by})
+    named = [f"{name} {own:,}" for name, own in lost.most_common()]
+    return f", most of {excerpt(named, NAMED)}" if len(named) > NAMED else f", of {listed(named)}" if named else ""
 
 
 def private(compared: Compared) -> str:

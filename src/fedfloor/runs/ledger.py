@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,13 @@ class Line:
             as stated in ``park.json``.
         priced: seconds, joules and bytes on the network, of this round and (``total``) of all rounds up to it; None
             without a network.
-        measured: the round's measurements on real machines: seconds, bytes per link, absent and refused machines.
+        measured: the round's measurements on real machines: seconds, bytes per link, absent and refused machines,
+            devices that have not trained yet.
         backdoor: share of the test samples of other classes that a backdoor's trigger changes to its target class;
             None in rounds without evaluation, and without a backdoor.
+        lost_by: number of a device → its lost visits and all its visits, for devices with lost visits; None if none
+            was lost.
+        visits: number of all visits; None if none was lost.
         coverage: numbers of trained ``samples`` and ``devices`` per class, with ``evaluate.coverage``.
     """
 
@@ -46,7 +51,7 @@ class Line:
     by_device: dict[str, float] | None
     priced: dict[str, Any] | None
     wall_s: float  # duration of the round on this machine, s
-    participants: int  # visited devices
+    participants: int  # devices that trained, with a visit whose result arrived
     lost: int  # visits with a lost result
     plan_hash: str  # SHA-256 of the resolved plan
     info: Mapping[str, Any] = field(default_factory=dict)  # further values from the method
@@ -56,6 +61,8 @@ class Line:
     figures: Mapping[str, float | None] | None = None  # name → value of a headline other than the accuracy
     headlines: Mapping[str, Mapping[str, float]] | None = None
     backdoor: float | None = None
+    lost_by: Mapping[str, Sequence[int]] | None = None
+    visits: int | None = None
 
     @property
     def headline(self) -> tuple[str, float | None]:
@@ -74,13 +81,22 @@ def line(
     kept = [r for r in receipts if not r.lost]
     weight = sum(r.samples for r in kept)
     train_loss = math.fsum(r.loss_last * r.samples for r in kept) / weight if weight else None
-    participants, lost = len({r.device for r in receipts if r.device >= 0}), sum(r.lost for r in receipts)
+    participants = len({r.device for r in kept if r.device >= 0})
+    lost = len(receipts) - len(kept)
     measured = {name: getattr(score, name, None) for name in ("accuracy", "loss", "by_class", "by_device", "macro_f1")}
     tables: dict[str, Any] = {name: dict(getattr(score, name, ())) or None for name in ("figures", "headlines")}
     return Line(
         round=number, train_loss=train_loss, priced=_priced(priced, before), wall_s=round(wall_s, 4),
         participants=participants, lost=lost, plan_hash=plan_hash, info=info, **measured, **tables,
+        lost_by=lost_by(receipts) or None, visits=len(receipts) if lost else None,
     )  # fmt: skip
+
+
+def lost_by(receipts: Sequence[Receipt]) -> dict[str, list[int]]:
+    """Return the number of a device → its lost visits and all its visits, for devices with lost visits."""
+    lost = Counter(receipt.device for receipt in receipts if receipt.lost and receipt.device >= 0)
+    visits = Counter(receipt.device for receipt in receipts)
+    return {str(device): [lost[device], visits[device]] for device in sorted(lost)}
 
 
 def with_price(line: Line, priced: Mapping[str, Any] | None, before: Line | None) -> Line:
@@ -106,7 +122,9 @@ def to_row(line: Line) -> dict[str, Any]:
     """Return a line's fields for the file, the run's headline first, without fields that are not recorded."""
     row = asdict(line)
     first = {"round": line.round} | ({"figures": row["figures"]} if line.figures else {})
-    optional = ("measured", "coverage", "figures", "headlines", "backdoor")
+    optional = (
+        "measured", "coverage", "figures", "headlines", "backdoor", "lost_by", "visits",
+    )  # fmt: skip
     return first | {key: value for key, value in row.items() if value is not None or key not in optional}
 
 

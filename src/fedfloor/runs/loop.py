@@ -212,7 +212,10 @@ class _Run:
         refused = {str(receipt.device): receipt.refused for receipt in outcome.receipts if receipt.refused}
         info = dict(state.notes.get("info", {})) | ({"refused": refused} if refused else {})
         new = ledger.line(number, score, outcome.receipts, hashed, wall, info, priced, point.line)
-        measured = self.live.measured() if self.live is not None else None
+        measured = None
+        if self.live is not None:
+            measured = self.live.measured()
+            measured["untrained"] = [k for k in range(self.engine.park.devices) if k not in visits]
         coverage, backdoor = self.coverage.of(outcome, before) if self.coverage else None, None
         if score is not None and self.triggered is not None:
             backdoor = self.evaluate(state, number, point.tick + outcome.ticks, self.triggered).accuracy

@@ -16,7 +16,7 @@ from typing import Any
 
 from fedfloor import regular
 from fedfloor.deploy import kept
-from fedfloor.report.records import Amount, Count, LineRecord
+from fedfloor.report.records import LineRecord
 from fedfloor.terminal import printable
 
 CHUNK = 4_000_000  # bytes read at once; a longer line is skipped
@@ -40,22 +40,9 @@ def short(text: object) -> str:
 
 
 @dataclass(frozen=True)
-class MeasuredRecord:
-    """``measured`` of a ledger line: see :class:`fedfloor.runs.ledger.Line`."""
-
-    floor_s: Amount | None = None
-    training_s: Amount | None = None
-    bytes: dict[str, Amount] = field(default_factory=dict)
-    absent: tuple[str, ...] = ()
-    refused: dict[str, dict[str, dict[str, Count]]] = field(default_factory=dict)
-    failed: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class WatchedLine(LineRecord):
-    """A ledger line with the measurements and refusals of real machines."""
+    """A ledger line with what the method reports."""
 
-    measured: MeasuredRecord | None = None
     info: dict[str, Any] = field(default_factory=dict)
     plan_hash: str = ""
 

@@ -7,6 +7,7 @@ import json
 import statistics
 import time
 from collections import Counter, deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from fedfloor import regular
 from fedfloor.checking import parsed
 from fedfloor.deploy.processes import LIST, Crew, ParkProcess, has_open, opener, resident_mb
 from fedfloor.errors import SettingError
-from fedfloor.names import count
+from fedfloor.names import NUMBERED
 from fedfloor.plan.text import digest
 from fedfloor.report.ledger import read_plan
 from fedfloor.report.plan_svg import STYLE, svg
@@ -23,6 +24,7 @@ from fedfloor.watch.files import Row, Served, Tail, Visits, WatchedLine, by_devi
 
 MOST_ROUNDS = 600  # most rounds on a page; if there are more, every second round of the older half is dropped
 MOST_DEVICES = 200  # most listed entries
+MOST_NAMED = 12  # most devices named in a sentence
 MOST_LINES = 200  # most lines of logs and troubles
 MOST_BYTES = 32_000_000  # most bytes of a checkpoint's metadata
 SLOW_S = 1.0  # interval between two checks of processes
@@ -171,6 +173,7 @@ class Watched:
         name, value = self._headline(last)
         wall = statistics.median(self._walls) if self._walls else None
         left = None if wall is None or planned is None else wall * (planned - done)
+        untrained = last.measured.untrained if last and last.measured else ()
         return {
             "name": short((settings and settings.name) or self.folder.name),
             "method": settings and short(settings.method.name), "seed": settings and settings.seed,
@@ -180,6 +183,7 @@ class Watched:
             "round_s": wall, "left_s": left, "wall_s": round(self._wall_s, 4),
             "predicted_s": round(self._predicted_s, 4), "headline": short(name), "value": value, "lost": self._lost,
             "loss": last and last.loss, "train_loss": last and last.train_loss, "receipts_of": self._visits[0] or None,
+            "untrained": len(untrained), "untrained_names": self._many(untrained),
             "same_plan": bool(self._hashes) and set(self._hashes) == {self._plan_hash},
         }  # fmt: skip
 
@@ -251,21 +255,25 @@ class Watched:
                 "wall_s": line.wall_s, "predicted_s": line.priced and line.priced.seconds,
                 "floor_s": measured and measured.floor_s, "training_s": measured and measured.training_s,
                 "participants": line.participants, "lost": line.lost,
+                "visits": line.visits,
             }
         )  # fmt: skip
         if line.lost:
-            self._note(line.round, count(line.lost, "visit"), "lost", "")
+            of = "" if line.visits is None else f" of {line.visits:,}"
+            self._note(line.round, f"{line.lost:,}{of} visits", "lost", self._many(map(int, line.lost_by or ())))
         refused = line.info.get("refused")
         for device, why in refused.items() if isinstance(refused, dict) else ():
             self._note(line.round, self._name(device), "refused", str(why))
         if measured is None:
             return
         self._failed |= measured.failed
-        for edge in measured.absent:
-            self._absent[edge] = line.round
-            self._note(line.round, edge, "absent", "its edge did not answer: its visits are lost")
+        for machine in measured.absent:
+            self._absent[machine] = line.round
+            edge_lost = "its edge did not answer: its visits are lost"
+            self._note(line.round, machine, "absent", measured.failed.get(machine, edge_lost))
         for machine, why in measured.failed.items():
-            self._note(line.round, machine, "failed", why)
+            if machine not in measured.absent:
+                self._note(line.round, machine, "failed", why)
         for edge, senders in measured.refused.items():
             for sender, reasons in senders.items():
                 why = ", ".join(f"{reason} ({times} so far)" for reason, times in reasons.items())
@@ -277,6 +285,10 @@ class Watched:
     def _name(self, device: str) -> str:
         number = int(device) if device.isdecimal() else -1
         return device if self._described is None or number < 0 else self._described.names.site("device", number)
+
+    def _many(self, devices: Iterable[int]) -> str:
+        names = NUMBERED if self._described is None else self._described.names
+        return names.many(devices, MOST_NAMED)
 
     def _links(self) -> list[Row]:
         """Return rows of predicted and measured bytes by link, for the last round and for all rounds."""

@@ -33,6 +33,8 @@
   const ratio = (measured, predicted) => measured == null || !predicted ? "–" : `${(measured / predicted * 100).toFixed(1)} %`;
   const many = (number, noun, plural) => `${number.toLocaleString("en")} ${number === 1 ? noun : plural ?? noun + "s"}`;
 
+  const lost = (row) => row.visits == null ? row.lost : `${row.lost} of ${row.visits}`;
+
   // rows: lists of cells; a cell is a text, or [text, class]. A column without any content is left out
   const table = (id, names, every, empty) => {
     const text = (cell) => String(Array.isArray(cell) ? cell[0] : cell);
@@ -96,8 +98,8 @@
       curve("curve-value", name, ["value"], [`${name} of the global model`]);
       curve("curve-loss", "loss", ["loss", "train_loss"], ["loss on the test data", "in training"]);
       const rows = state.rounds.slice(-SHOWN).reverse().map((row) => [row.round, figure(row.value), figure(row.loss), figure(row.train_loss),
-        row.participants ?? "–", [row.lost ?? "–", row.lost ? "bad" : ""], seconds(row.wall_s), seconds(row.predicted_s)]);
-      table("rounds", ["round", name, "loss", "train loss", "devices", "lost", "took here", "predicted"], rows, "No round is done yet.");
+        row.participants ?? "–", [row.lost ? lost(row) : row.lost ?? "–", row.lost ? "bad" : ""], seconds(row.wall_s), seconds(row.predicted_s)]);
+      table("rounds", ["round", name, "loss", "train loss", "devices trained", "visits lost", "took here", "predicted"], rows, "No round is done yet.");
       draw.links();
     },
     links() {
@@ -215,8 +217,9 @@
       waiting: "The run has not begun yet", finished: `Finished after round ${run.round}`, stopped: `Stopped after round ${run.round}${total}`,
       diverged: `Diverged after round ${run.round}${total}`, "not running": `Not running: round ${run.round}${total} was the last`,
     };
+    const untrained = run.untrained ? `${many(run.untrained, "device")} never trained so far: ${run.untrained_names}` : "";
     const left = under && run.left_s ? `about ${seconds(run.left_s)} left` : "";
-    $("now").textContent = [words[run.state], known, run.lost ? `${many(run.lost, "visit")} lost` : "", left].filter(Boolean).join(" · ");
+    $("now").textContent = [words[run.state], known, run.lost ? `${many(run.lost, "visit")} lost` : "", untrained, left].filter(Boolean).join(" · ");
     const working = state.devices.filter((row) => row.machine === "at work").map((row) => row.name);
     const where = !under ? "" : working.length ? `The model is at ${working.slice(0, 12).join(", ")}${working.length > 12 ? " and others" : ""}.`
       : run.live ? "No device is at work at the moment: the model is on its way, or where models meet."
