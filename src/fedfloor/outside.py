@@ -17,6 +17,7 @@ from typing import Any
 from fedfloor.errors import FedfloorError, RunError, SettingError, nearest
 
 SPEC = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+ANY = (Exception, SystemExit, KeyboardInterrupt)  # what user code may raise where a signal raises none of them
 _LOADED: dict[str, Any] = {}  # like sys.modules: the objects imported by name in this process
 
 
@@ -46,7 +47,7 @@ def load(spec: str, role: str) -> Any:
                 "fedfloor in the folder of the file, or set PYTHONPATH."
             ) from error
         raise SettingError(f"{role} '{spec}': importing it failed: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SettingError(f"{role} '{spec}': importing it failed: {type(error).__name__}: {error}") from error
     if not name or not hasattr(module, name):
         public = [n for n in vars(module) if not n.startswith("_")]
@@ -60,7 +61,7 @@ def blamed(error: BaseException) -> RunError | None:
 
     User code is neither in this package nor among installed packages. The deepest frame in user code is reported.
     """
-    if not isinstance(error, Exception) or isinstance(error, FedfloorError):
+    if not isinstance(error, Exception | SystemExit) or isinstance(error, FedfloorError):
         return None
     homes = [str(Path(__file__).parent), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))]
     frames = [

@@ -59,7 +59,7 @@ def main() -> None:
     except MemoryError as error:
         print(f"error: out of memory ({error}). Use fewer devices, or fewer samples per device.", file=sys.stderr)
         sys.exit(1)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         own = blamed(error)
         if own is None:
             raise

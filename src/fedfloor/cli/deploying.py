@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -99,6 +100,9 @@ def _check(tls: Tls, name: str) -> None:
     check(tls, name)
 
 
+LEAVE_S = 5.0  # wait for the request under way when a device's agent is ended
+
+
 def device(config: Config) -> None:
     """Run a device's agent, which registers with its edge, trains on request and uses released models."""
     from fedfloor.deploy import device as agents
@@ -108,13 +112,19 @@ def device(config: Config) -> None:
     settings = read(DeviceSettings, config)
     _certified(settings)
     agent, ended = agents.of(settings, link=training.with_releases(settings, lambda: agent.labelled())), termination()
+    done = threading.Event()
 
     def leave() -> None:
         ended.wait()
         agent.leave()
+        if not done.wait(LEAVE_S):  # a function of the user's may sleep as long as it wants
+            note(f"the request under way was given up, as it did not end within {LEAVE_S:g} s")
+            agent.farewell()
+            os._exit(0)
 
     threading.Thread(target=leave, daemon=True).start()
     agent.run()
+    done.set()
 
 
 def edge(config: Config) -> None:

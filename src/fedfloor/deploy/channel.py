@@ -19,6 +19,7 @@ from fedfloor.deploy.checks import MessageFilter, printable, timely
 from fedfloor.deploy.message import MOST_BYTES, SHORT_HEADER, STATUS_BYTES, Arrays, Message, decode, encode, split
 from fedfloor.deploy.mqtt import Assembler, Connection
 from fedfloor.deploy.settings import Named
+from fedfloor.deploy.waits import Waits
 from fedfloor.ranges import RefusedError
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ class DeviceChannel:
         self.devices, self._numbers = dict(devices), {named.name: k for k, named in devices.items()}
         self.connected: dict[int, Mapping[str, Any]] = {}  # device → the ``about`` of its hello message
         self.moved: Counter[str] = Counter()  # bytes sent up and down
+        self.waits = Waits()
         self.lost: dict[str, str] = {}  # device → the reason why its last request has no answer
         self._link, self._session, self._number = link, time.time_ns(), 0
         self._sessions: dict[int, int] = {}
@@ -161,7 +163,8 @@ class DeviceChannel:
         return [mqtt.topic(self.park, "out", name, self.name), mqtt.topic(self.park, "status", name)]
 
     def stop(self) -> None:
-        """Disconnect from the broker."""
+        """End the waits for all answers, and disconnect from the broker."""
+        self.abandon(f"{self.name} stops")
         self._link.stop()
 
     def wait_for(self, devices: int, deadline_s: float) -> bool:
@@ -193,14 +196,16 @@ class DeviceChannel:
             about, arrays, scope: as of :class:`~fedfloor.deploy.message.Message`.
             back: bytes of the returned model, if a codec compresses the model that is sent.
         """
+        name = self.name_of(device)
+        wait_s = self.waits.wait_s(name, deadline_s) if number else deadline_s  # before round 1, no visit can be lost
         with self._lock:
             self._number += 1
             message = Message(
-                kind, self.name, run, number, self._session, self._number, scope, receiver=self.name_of(device),
-                about={**about, "to": self._sessions.get(device)}, arrays=arrays or {},
+                kind, self.name, run, number, self._session, self._number, scope, receiver=name,
+                about={**about, "to": self._sessions.get(device), "wait_s": wait_s}, arrays=arrays or {},
             )  # fmt: skip
         payload, (most, few) = encode(message, self.filter.signer), answer_size(kind, arrays or {}, back)
-        received = self.exchange(device, message.identity, kind, payload, deadline_s, most)
+        received = self.exchange(device, message.identity, kind, payload, wait_s, most)
         if received is None:
             return None
         try:
@@ -242,6 +247,7 @@ class DeviceChannel:
         except queue.Empty:
             log.warning("%s %s did not answer in time: its %s is lost.", self._peer, name, kind)
             self.filter.refused[name, "late"] += 1
+            self.waits.expired(name, deadline_s)
             self.lost[name] = f"it did not answer within {deadline_s:.4g} s"
             return None
         finally:
@@ -310,6 +316,7 @@ class DeviceChannel:
 
     def receive_answer(self, name: str, topic: str, packet: bytes) -> None:
         """Pass a complete answer to the waiting thread, which decodes it."""
+        self.waits.answered(name)
         payload: bytes | None = None
         try:
             room = max((waiting.most for waiting in self.open_requests(name).values()), default=0)
@@ -384,6 +391,7 @@ class DeviceChannel:
             else:
                 self.repeat(identity, request)
         if new:
+            self.waits.forget(name)
             self._on_joined(device)
 
     def remove(self, device: int, name: str, why: str) -> None:

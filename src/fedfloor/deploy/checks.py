@@ -24,6 +24,7 @@ from fedfloor.deploy.settings import NAME
 from fedfloor.engine.limit import MOST as LONGEST
 from fedfloor.engine.limit import effort
 from fedfloor.errors import DivergedError, FedfloorError, SettingError
+from fedfloor.outside import ANY
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.ranges import COUNT, LOSS, SECONDS, RefusedError, matching, number, rows, table, whole
@@ -148,7 +149,7 @@ class MessageFilter:
             return "failed", {"error": type(error).__name__, "text": str(error)}, {}
         except RefusedError as error:
             refused = error
-        except Exception as error:  # any error of a malformed request or of PyTorch
+        except ANY as error:  # of a malformed request, of PyTorch, or of the user's code
             refused = RefusedError("header", f"{type(error).__name__}: {error}")
             log.debug("a request failed", exc_info=True)
         self.refuse(sender, refused)

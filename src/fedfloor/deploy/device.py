@@ -50,7 +50,7 @@ WAITING = 64  # the most requests of an edge in the queue
 WAITING_BYTES = 1 << 26  # the most bytes of an edge's queued requests; a larger request must be alone
 REQUEST_BYTES = 1 << 28  # the most bytes of a request: the largest message_mb of a park
 FACTS = "facts.json"  # the facts of a sample in the last run
-OWN, FOREIGN, LEAVE = range(3)  # priorities, in the order of service
+LEAVE, OWN, FOREIGN = range(3)  # priorities, in the order of service
 QueuedRequest = tuple[str, bytes]  # edge, encoded request
 
 
@@ -79,7 +79,8 @@ class Agent:
         self._status = mqtt.topic(settings.park, "status", settings.name)
         will = self._status, self.next_message("gone", about={"why": "lost"})
         self._link = link(will) if link else MqttConnection(settings.name, settings.broker, settings.tls, will)
-        self._requests: queue.PriorityQueue[tuple[int, int, QueuedRequest | None]] = queue.PriorityQueue()
+        self._requests: queue.PriorityQueue[tuple[int, int, float, QueuedRequest | None]] = queue.PriorityQueue()
+        self._queued_s = 0.0  # time that the current request was queued
         self._order, self._lock = count(), Lock()
         self._waiting = Counter[str]()  # edge → queued or running requests
         self._waiting_bytes = Counter[str]()  # edge → bytes of these requests
@@ -100,20 +101,26 @@ class Agent:
                 with self._lock:
                     self._waiting[request[0]] -= 1
                     self._waiting_bytes[request[0]] -= len(request[1])
-        self._link.publish(self._status, self.next_message("gone", about={"why": "left"}), retain=True)
-        self._link.stop()
+        self.farewell()
 
     def next_request(self) -> QueuedRequest | None:
         """Wait for and return the next request; None ends the agent. An idle agent returns memory to the system."""
         try:
-            return self._requests.get(timeout=IDLE_S)[2]
+            _, _, arrived, request = self._requests.get(timeout=IDLE_S)
         except queue.Empty:
             give_back()
-            return self._requests.get()[2]
+            _, _, arrived, request = self._requests.get()
+        self._queued_s = time.monotonic() - arrived
+        return request
 
     def leave(self) -> None:
         """End :meth:`run` after the current request."""
-        self._requests.put((LEAVE, next(self._order), None))
+        self._requests.put((LEAVE, next(self._order), time.monotonic(), None))
+
+    def farewell(self) -> None:
+        """Tell the edge that this device leaves, and disconnect."""
+        self._link.publish(self._status, self.next_message("gone", about={"why": "left"}), retain=True)
+        self._link.stop()
 
     def receive(self, topic: str, packet: bytes) -> None:
         """Queue an incoming request once all its packets have arrived; refuse one for an earlier session."""
@@ -142,7 +149,7 @@ class Agent:
                 raise RefusedError("busy", f"{waiting} requests of {held} bytes are queued already.")
             self._waiting[edge], self._waiting_bytes[edge] = waiting + 1, held + len(payload)
             rank = OWN if edge == self.settings.edge else FOREIGN
-            self._requests.put((rank, next(self._order), (edge, payload)))
+            self._requests.put((rank, next(self._order), time.monotonic(), (edge, payload)))
 
     def announce(self) -> None:
         """Publish the device's status message after each connection."""
@@ -150,7 +157,10 @@ class Agent:
         self._link.publish(self._status, self.next_message("hello", about=about), retain=True)
 
     def serve(self, edge: str, payload: bytes) -> None:
-        """Answer a request, or send the last answer again if an edge repeats its request."""
+        """Answer a request, or send the last answer again if an edge repeats its request.
+
+        A request that has expired in the queue, while another kept the device busy, is refused: nobody waits for it.
+        """
         if self.repeat_answer(edge, payload):
             return
         message = self.filter.take(payload, edge)
@@ -159,7 +169,12 @@ class Agent:
         if message.about.get("to") != self._session:  # recorded before the start of this device, and replayed
             self.filter.refuse(edge, RefusedError("stale", "it is for an earlier session of this device."))
             return
-        kind, about, arrays = self.reply(edge, message)
+        wait_s = message.about.get("wait_s")
+        if isinstance(wait_s, float | int) and self._queued_s > wait_s:
+            log.warning("a request of %s (%s) expired after %.4g s in the queue.", edge, message.kind, wait_s)
+            kind, about, arrays = "refused", {"reason": "late", "text": "it waited too long in the queue."}, {}
+        else:
+            kind, about, arrays = self.reply(edge, message)
         self._last = f"{edge} {message.identity}", self.next_message(kind, message, about, arrays)
         self._link.publish(mqtt.topic(self.settings.park, "out", self.settings.name, edge), self._last[1])
 

@@ -257,7 +257,7 @@ class FactoryExecutor:
             about, arrays, scope: as of :class:`~fedfloor.deploy.message.Message`.
             back: bytes of the returned model, if a codec compresses the model that is sent.
         """
-        if self.joining is not None and not self.joining.fits(device, self.run):
+        if self.joining is not None and not self.joining.fits(device, self.run, self.round):
             return self.miss(device)
         answer = self.channel.request(
             device, kind, deadline_s, run=self.run, number=self.round, about=about, arrays=arrays, scope=scope,
@@ -413,13 +413,14 @@ class Edge:
         self.begin(park)
         self.factory.run = message.run
         if self.crosses:
-            side_by_side(lambda device: self.joining.fits(device, message.run), self.own)
+            side_by_side(lambda device: self.joining.fits(device, message.run, message.round), self.own)
         return "ready", {}, {}
 
     def introduce(self, device: int) -> None:
         """Query a device before its first request, as it accepts other factories' edges only after its own."""
         if self.ready and device in self.own and self.crosses:
-            threading.Thread(target=self.joining.fits, args=(device, self.factory.run), daemon=True).start()
+            about = device, self.factory.run, self.factory.round
+            threading.Thread(target=self.joining.fits, args=about, daemon=True).start()
 
     def walk(self, message: Message) -> Reply:
         """Carry out branches with the devices, and return their results."""

@@ -38,8 +38,11 @@ class Joining:
         self.expected: Mapping[int, Holding] = {}  # holdings at the start of the run, by device
         self._known: dict[int, tuple[int | None, str, Facts, Holding]] = {}
 
-    def holding(self, device: int, facts: Facts, run: str) -> Holding | None:
+    def holding(self, device: int, facts: Facts, run: str, number: int) -> Holding | None:
         """Return the holding of a device; None if it does not answer.
+
+        Args:
+            number: of the round, 0 before the first.
 
         Raises:
             SettingError: its samples do not fit the facts, or its answer is refused.
@@ -51,7 +54,7 @@ class Joining:
         if known is not None and known[:3] == (session, run, facts):
             return known[3]
         about = {"facts": facts.to_dict(), "device": device}
-        answer = self.channel.request(device, "facts", self.deadline_s, run=run, number=0, about=about)
+        answer = self.channel.request(device, "facts", self.deadline_s, run=run, number=number, about=about)
         if answer is None:
             return None
         try:
@@ -64,12 +67,12 @@ class Joining:
         self._known[device] = (session, run, facts, held)
         return held
 
-    def fits(self, device: int, run: str) -> bool:
+    def fits(self, device: int, run: str, number: int) -> bool:
         """Return whether a device is connected and has the same samples as at the run's start; log a difference."""
         if self.facts is None:
             return True
         try:
-            held, expected = self.holding(device, self.facts, run), self.expected.get(device)
+            held, expected = self.holding(device, self.facts, run, number), self.expected.get(device)
         except SettingError as error:
             log.error("%s", error)
             return False
@@ -88,7 +91,7 @@ def gather(joining: Joining, own: Mapping[int, Named], facts: Facts, run: str) -
 
     def request_holding(device: int) -> Holding | SettingError | None:
         try:
-            return joining.holding(device, facts, run)
+            return joining.holding(device, facts, run, 0)
         except SettingError as error:
             return error
 

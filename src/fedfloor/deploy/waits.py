@@ -1,0 +1,78 @@
+"""The wait for each device's answer, which is short while the device is silent, so that others lose nothing by it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+SHORTER = 10.0  # factor by which each expired wait in a row shortens the next
+LEAST_S = 2.0  # the shortest wait
+
+
+@dataclass(frozen=True)
+class Silence:
+    """A device's expired waits in a row.
+
+    Args:
+        until: earliest end of short waits, by the clock in s.
+        waits: number of expired waits.
+        answered: whether the device has sent an answer since the first of them, even if late.
+    """
+
+    until: float
+    waits: int = 0
+    answered: bool = False
+
+
+class Waits:
+    """The waits for devices' answers.
+
+    After n expired waits in a row a device is waited for deadline / 10ⁿ, but at least 2 s. It gets the whole deadline
+    again once it has answered, in time or late, and at least one deadline has passed since the first expired wait: a
+    device that is always too slow thus costs at most half of the time. The state is kept in memory only, and a
+    restarted device begins anew.
+
+    Args:
+        clock: returns the time in s; only differences are used.
+
+    >>> now = [0.0]
+    >>> waits = Waits(clock=lambda: now[0])
+    >>> waits.wait_s("press-1", 60), waits.expired("press-1", 60), waits.wait_s("press-1", 60)
+    (60, None, 6.0)
+    >>> waits.expired("press-1", 60), waits.wait_s("press-1", 60)
+    (None, 2.0)
+    >>> waits.answered("press-1"), waits.wait_s("press-1", 60)
+    (None, 2.0)
+    >>> now[0] = 60.0
+    >>> waits.wait_s("press-1", 60)
+    60
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._silent: dict[str, Silence] = {}
+
+    def wait_s(self, device: str, deadline_s: float) -> float:
+        """Return the wait for the next answer of a device, at most the deadline, in s."""
+        silence = self._silent.get(device)
+        if silence is None:
+            return deadline_s
+        if silence.answered and self._clock() >= silence.until:
+            self.forget(device)
+            return deadline_s
+        return min(deadline_s, max(LEAST_S, deadline_s / SHORTER**silence.waits))
+
+    def expired(self, device: str, deadline_s: float) -> None:
+        """Count an expired wait."""
+        silence = self._silent.get(device) or Silence(self._clock() + deadline_s)
+        self._silent[device] = replace(silence, waits=silence.waits + 1)
+
+    def answered(self, device: str) -> None:
+        """Record an answer, in time or late."""
+        if (silence := self._silent.get(device)) is not None:
+            self._silent[device] = replace(silence, answered=True)
+
+    def forget(self, device: str) -> None:
+        """Return to whole deadlines, as after a restart of the device."""
+        self._silent.pop(device, None)
