@@ -27,7 +27,8 @@ from papers.documents import table
 ROOT = Path(__file__).parents[1]
 FOLDER = "rafed-parks"
 SEEDS = tuple(range(10))  # five parks each
-FIGURES = ("rafed-fig8", "rafed-fig7", "rafed-fig6", "rafed-fig5", "rafed-fig3")  # cheap ones first
+FIGURES = ("rafed-fig8", "rafed-fig3", "rafed-fig6", "rafed-fig7", "rafed-fig5")
+DISTURBS = 0.1  # γ from which on collisions take time
 ORDER = ("rafed-fig3", "rafed-fig5", "rafed-fig6", "rafed-fig7", "rafed-fig8")
 HEAD = """\
 # rafed-parks
@@ -42,11 +43,13 @@ python -m benchmarks.parks
 
 
 def points() -> Iterator[tuple[str, allocation.Asked]]:
-    """Yield a file's name and what it holds, for every point of every figure."""
+    """Yield a file's name and what it holds, for every point of every figure: first those where devices disturb."""
+    every = []
     for name in FIGURES:
-        every = allocation.asked(STUDIES[name], "", 1.0, SEEDS)
-        for number, point in enumerate(every.points):
-            yield f"{name}-{number:02}.json", replace(every, points=(point,))
+        whole = allocation.asked(STUDIES[name], "", 1.0, SEEDS)
+        every += [(f"{name}-{i:02}.json", replace(whole, points=(point,))) for i, point in enumerate(whole.points)]
+    for quiet in (False, True):
+        yield from (one for one in every if (one[1].points[0].radio.get("threshold", 1.0) < DISTURBS) == quiet)
 
 
 def document(what: allocation.Asked, commit: str) -> dict[str, Any]:
