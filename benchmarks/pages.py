@@ -85,10 +85,16 @@ def pages(results: Path = RESULTS) -> dict[str, str]:
 
 
 def publish(folder: Path, name: str = "", results: Path = RESULTS) -> None:
-    """Write a page and its JSON from the ``table.md`` and ``table.json`` of a folder; the name is the table's."""
+    """Write a page, its JSON and its pictures from what a command wrote into a folder; the name is the table's."""
     found = read(folder / "table.json")
-    text = (folder / "table.md").read_text(encoding="utf-8")
-    documents.publish(results / f"{name or found['table']}.md", [text.removesuffix("\n")], computed=found)
+    text, table = (folder / "table.md").read_text(encoding="utf-8"), found["table"]
+    own = name or table
+    for picture in folder.glob(f"{table}*.svg"):
+        other = picture.name.replace(table, own)
+        write(results / other, picture.read_text(encoding="utf-8"))
+        text = text.replace(f"({picture.name})", f"({other})")
+    text = text.replace(f"# {table}\n", f"# {own}\n", 1)
+    documents.publish(results / f"{own}.md", [text.removesuffix("\n")], computed=found)
 
 
 def main() -> None:

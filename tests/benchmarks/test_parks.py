@@ -41,11 +41,16 @@ def test_points_that_are_done_stay_as_they_are(tmp_path: Path, monkeypatch: pyte
 def test_what_a_command_wrote_becomes_a_page_with_its_values(tmp_path: Path) -> None:
     folder, results = tmp_path / "run", tmp_path / "results"
     folder.mkdir()
+    results.mkdir()
     (folder / "table.json").write_text(json.dumps({"table": "hfedms-cpd", "rows": [{"cpds": [1.0, 2.0]}]}))
-    (folder / "table.md").write_text("# hfedms-cpd\n\n| a |\n|---|\n| b |\n")
+    (folder / "table.md").write_text("# hfedms-cpd\n\n![one](hfedms-cpd-one.svg)\n\n| a |\n|---|\n| b |\n")
+    (folder / "hfedms-cpd-one.svg").write_text("<svg/>")
+    pages.publish(folder, "dealt", results)
+    assert (results / "dealt.md").read_text() == "# dealt\n\n![one](dealt-one.svg)\n\n| a |\n|---|\n| b |\n"
+    assert (results / "dealt-one.svg").read_text() == "<svg/>"
+    assert json.loads((results / "dealt.json").read_text())["computed"]["rows"] == [{"cpds": [1.0, 2.0]}]
     pages.publish(folder, results=results)
-    assert pages.pages(results) == {"hfedms-cpd": (folder / "table.md").read_text()}
-    assert json.loads((results / "hfedms-cpd.json").read_text())["computed"]["rows"] == [{"cpds": [1.0, 2.0]}]
+    assert (results / "hfedms-cpd.md").read_text() == (folder / "table.md").read_text()
 
 
 @pytest.fixture
