@@ -49,6 +49,16 @@ BASELINES = (
 )
 
 
+# of HFedMS's Table III with the small network, 500 rounds
+HFEDMS = (
+    ("stream/chains-epochs", "stream/chains-s", "stream/fedadam-printed", "stream/fedavg", "stream/fedadam"),
+    ("static/hfedms-s", "static/fedadam-printed", "static/fedavg", "static/fedadam"),
+    ("stream/chains", "stream/fedyogi-printed", "stream/fedadagrad-printed", "stream/fedmmd"),
+    ("stream/fedfusion-multi", "stream/ida", "stream/fedprox", "static/benchmark", "static/icg"),
+)
+FOLDERS = {"hfedms-table3": "hfedms-runs"}  # where a page of the table's name is made of something else
+
+
 class Step(NamedTuple):
     """A cell of a table with a seed, up to and with a round."""
 
@@ -64,7 +74,7 @@ class Step(NamedTuple):
 
     def file(self, results: Path) -> Path:
         """Return its cell's file: the page of the table is made from the folder of its name."""
-        return results / self.table / f"{self.name}.json"
+        return results / FOLDERS.get(self.table, self.table) / f"{self.name}.json"
 
 
 def steps() -> Iterator[Step]:
@@ -87,6 +97,9 @@ def steps() -> Iterator[Step]:
         for group in BASELINES:
             for seed in (0, 1, 2):
                 yield from (Step("fedgs-baselines", f"2nn/{labels}/{one}", seed, 500) for one in group)
+    for group in HFEDMS:
+        for seed in (0, 1, 2):
+            yield from (Step("hfedms-table3", f"small/{one}", seed, 500) for one in group)
 
 
 def skewed(partition: str, seed: int) -> Iterator[Step]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ import numpy as np
 
 from fedfloor.report.groups import half_width
 from papers.catalog import TABLES
-from papers.cells import Accuracy
+from papers.cells import Accuracy, Table
+from papers.cells import Cell as PaperCell
 from papers.fedgs_skew import SKEWED, VARIANTS
 from papers.fedgs_training import BASELINES, FEDGS
 
@@ -49,7 +50,12 @@ BASELINE_WORDS = (
     "minus FedAvg: differences seed by seed. Rounds to 80 %: of each seed, – where there is none. The last column has "
     "the paper's accuracy and its rounds to 82 %."
 )
-TARGET = 0.8
+HFEDMS_HEAD = ("data", "method", "seeds", "accuracy", "minus FedAvg", "loss", "rounds to 70 %", "the paper, its CNN")
+HFEDMS_WORDS = (
+    "HFedMS's Table III with a small network in the place of the paper's CNN, {rounds} rounds. Means over the seeds "
+    "after the last round, ± is half of the 95 % interval; minus FedAvg: differences seed by seed. Rounds to 70 %: of "
+    "each seed, – where there is none. The last column has the paper's accuracy."
+)
 Cell = Mapping[str, Any]
 
 
@@ -109,27 +115,48 @@ def skew_page(cells: Sequence[Cell]) -> str:
 def baselines_page(cells: Sequence[Cell]) -> str:
     """Return the page of FedGS's Table II with the 2NN: the cells that have done all rounds."""
     table = TABLES["fedgs-baselines"]
-    done = {(one["cell"], one["seed"]): one for one in cells if one["rounds_done"] == table.rounds or "diverged" in one}
     rows = []
-    for cell in table.cells:
-        _, labels, key = cell.key.split("/")
-        mine, theirs = seeds_of(done, cell.key), seeds_of(done, f"2nn/{labels}/fedavg")
-        if not mine:
-            continue
-        printed = (
-            FEDGS if key == "fedgs-gbpcs" else BASELINES[key.removesuffix("-cnn")][3] if key in BASELINES else None
-        )
+    for cell, mine, theirs in ended(table, cells):
+        key = cell.key.split("/")[-1].removesuffix("-cnn")
+        printed = FEDGS if key == "fedgs-gbpcs" else BASELINES[key][3] if key in BASELINES else None
         paper = "–" if printed is None else f"{printed[0]:.1f} %, {printed[2] or '–'}"
-        lost = [str(seed) for seed, one in mine.items() if "diverged" in one]
-        seeds = ", ".join(map(str, mine))
-        if lost:
-            rows.append((cell.setting, cell.label, seeds, f"diverged, seed {', '.join(lost)}", "–", "–", "–", paper))
-            continue
-        accuracy, paired = figures(mine, theirs)[:2]
-        loss = interval([one["evaluations"][-1]["loss"] for one in mine.values()])
-        reached = ", ".join(str(rounds_to(one, TARGET) or "–") for one in mine.values())
-        rows.append((cell.setting, cell.label, seeds, accuracy, paired, loss, reached, paper))
+        rows.append((*outcome(cell, mine, theirs, 0.8), paper))
     return page(table.name, BASELINE_WORDS.format(rounds=table.rounds), BASELINE_HEAD, rows, cells)
+
+
+def hfedms_page(cells: Sequence[Cell]) -> str:
+    """Return the page of HFedMS's Table III with the small network: the cells that have done all rounds."""
+    table = TABLES["hfedms-table3"]
+    printed = {cell.key: cell.figures[0].paper for cell in table.cells}
+    rows = []
+    for cell, mine, theirs in ended(table, cells):
+        paper = printed[cell.key.replace("small/", "cnn/")]
+        rows.append((*outcome(cell, mine, theirs, 0.7), "–" if paper is None else f"{paper:.3f}"))
+    return page(table.name, HFEDMS_WORDS.format(rounds=table.rounds), HFEDMS_HEAD, rows, cells, "hfedms-runs")
+
+
+Runs = dict[int, Cell]
+
+
+def ended(table: Table, cells: Sequence[Cell]) -> Iterator[tuple[PaperCell, Runs, Runs]]:
+    """Yield a table's cells of which runs have ended: by seed these runs, and FedAvg's in the same setting."""
+    done = {(one["cell"], one["seed"]): one for one in cells if one["rounds_done"] == table.rounds or "diverged" in one}
+    for cell in table.cells:
+        mine = seeds_of(done, cell.key)
+        if mine:
+            yield cell, mine, seeds_of(done, f"{cell.key.rpartition('/')[0]}/fedavg")
+
+
+def outcome(cell: PaperCell, mine: Runs, theirs: Runs, target: float) -> tuple[str, ...]:
+    """Return a cell's setting, method, seeds, accuracy, what it is above FedAvg's, loss and rounds to a target."""
+    first = (cell.setting, cell.label, ", ".join(map(str, mine)))
+    lost = [str(seed) for seed, one in mine.items() if "diverged" in one]
+    if lost:
+        return (*first, f"diverged, seed {', '.join(lost)}", "–", "–", "–")
+    accuracy, paired = figures(mine, theirs)[:2]
+    loss = interval([one["evaluations"][-1]["loss"] for one in mine.values()])
+    reached = ", ".join(str(rounds_to(one, target) or "–") for one in mine.values())
+    return (*first, accuracy, paired, loss, reached)
 
 
 def rounds_to(cell: Cell, target: float) -> int | None:
@@ -180,12 +207,20 @@ def interval(values: Sequence[float], sign: str = "") -> str:
     return f"{np.mean(values):{sign}.4f}{'' if half is None else f' ± {half:.4f}'}"
 
 
-def page(name: str, words: str, head: Sequence[str], rows: Sequence[Sequence[str]], cells: Sequence[Cell]) -> str:
-    """Return a page: what it shows, the command, the table, versions and choices."""
+def page(
+    name: str,
+    words: str,
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    cells: Sequence[Cell],
+    folder: str = "",
+) -> str:
+    """Return a page: what it shows, the command, the table, versions and choices; the folder's name is the table's."""
+    folder = folder or name
     facts = {(c[:10], one["provenance"]["torch"], one["provenance"]["cpu"]) for one in cells for c in one["commits"]}
     made = "; ".join(f"commit {commit}, torch {torch}, {cpu}" for commit, torch, cpu in sorted(facts))
-    lines = [f"# {name}", "", words, "", "```bash", f"python benchmarks/evidence.py --only {name}", "```", ""]
+    lines = [f"# {folder}", "", words, "", "```bash", f"python benchmarks/evidence.py --only {name}", "```", ""]
     lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(row).replace("-0.", "−0.") + " |" for row in rows]
-    lines += ["", f"Made of the files in [{name}]({name}) by `python -m benchmarks.pages`: {made}. Choices:", ""]
+    lines += ["", f"Made of the files in [{folder}]({folder}) by `python -m benchmarks.pages`: {made}. Choices:", ""]
     return "\n".join([*lines, *(f"- {note}" for note in TABLES[name].notes)]) + "\n"

@@ -69,6 +69,7 @@ MADE: dict[str, Callable[[Path], str]] = {
     "fedgs-log": lambda source: evidence_pages.log_page(evidence_pages.cells_of(source)),
     "fedgs-skew": lambda source: evidence_pages.skew_page(evidence_pages.cells_of(source)),
     "forecast": of_forecasts,
+    "hfedms-runs": lambda source: evidence_pages.hfedms_page(evidence_pages.cells_of(source)),
     "personal": lambda source: personal.page(read(source)),
     "private": lambda source: private.page(read(source)),
     "private_beside": lambda source: private_beside.page(read(source)),

@@ -86,6 +86,26 @@ def test_the_page_of_baselines_pairs_seeds_and_names_divergence(tmp_path: Path) 
     assert "IDA" not in text.split("Made of")[0]
 
 
+def test_the_page_of_hfedms_has_the_figures_of_the_papers_network_beside(tmp_path: Path) -> None:
+    def run(key: str, accuracy: float) -> dict[str, object]:
+        found = cell("hfedms-table3", f"small/{key}", 0, accuracy, [1] * 62)
+        evaluated = [{"round": 500, "accuracy": accuracy, "loss": 0.5, "macro_f1": accuracy}]
+        return found | {"evaluations": evaluated}
+
+    folder = tmp_path / "hfedms-runs"
+    folder.mkdir()
+    for number, one in enumerate(
+        (run("stream/fedavg", 0.7), run("stream/fedadam-printed", 0.8), run("static/ida", 0.6))
+    ):
+        (folder / f"{number}.json").write_text(json.dumps(one))
+    text = pages.pages(tmp_path)["hfedms-runs"]
+    assert "| stream | FedAdam, η = 0.01 | 0 | 0.8000 | +0.1000 | 0.5000 | 500 | 0.778 |" in text
+    assert "| static | IDA | 0 | 0.6000 | – | 0.5000 | – | 0.820 |" in text
+    assert "evidence.py --only hfedms-table3" in text
+    step = evidence.Step("hfedms-table3", "small/static/ida", 0, 500)
+    assert step.file(tmp_path).parent == folder
+
+
 def test_a_run_that_diverged_is_finished(tmp_path: Path) -> None:
     step = evidence.Step("fedgs-baselines", "2nn/writers/fedmmd", 0, 500)
     assert not evidence.finished(step, tmp_path)

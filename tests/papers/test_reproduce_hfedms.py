@@ -60,7 +60,11 @@ def test_every_cell_is_an_experiment_and_has_a_run_of_its_own() -> None:
     for table in TABLES:
         assert len({cell.run for cell in table.cells}) == len(table.cells) == len({cell.key for cell in table.cells})
         assert catalog.find(table.name).cells == table.cells
-    assert [len(table.cells) for table in TABLES] == [2 * (2 * 8 + 8 + 5 + 2), 2 * (7 + 9), 2 * (3 * 3 * 3 + 5)]
+    assert [len(table.cells) for table in TABLES] == [
+        2 * (2 * (8 + 3) + 8 + 5 + 3 + 2),
+        2 * (7 + 9),
+        2 * (3 * 3 * 3 + 5),
+    ]
 
 
 def test_what_the_reference_code_does_otherwise_is_in_one_cell_together() -> None:
@@ -82,7 +86,7 @@ def test_every_cell_with_hfedms_is_an_experiment() -> None:
     assert cells
     for table, cell in cells:
         method = method_of(table.experiment(cell, 100))
-        chosen, groups = (3, 7) if "/chains/" in cell.key else (3, 10)
+        chosen, groups = (3, 7) if "/chains" in cell.key else (3, 10)
         assert method.share == pytest.approx(chosen / groups)  # type: ignore[attr-defined]
         assert method.work.at(1, 100).batch_size == 5  # type: ignore[attr-defined]
 
@@ -113,6 +117,18 @@ def test_the_paper_s_figures_stand_beside_its_own_network_only() -> None:
     )  # fmt: skip
     assert all(one.paper is None for (_, key), several in found.items() if key.startswith("small/") for one in several)
     assert {cell.target for cell in FOUR.cells} == {0.7}  # their runs end there
+
+
+def test_adaptive_servers_have_the_printed_rate_and_their_best() -> None:
+    rates = {}
+    for cell in THREE.cells:
+        if cell.key.startswith("small/stream/fedad") or cell.key.startswith("small/stream/fedyogi"):
+            rates[cell.key.removeprefix("small/stream/")] = cell.settings["methods"][cell.method]["work"]["lr"]
+    assert rates == {
+        f"{name}{end}": rate
+        for name in ("fedadam", "fedyogi", "fedadagrad")
+        for end, rate in (("", pytest.approx(10**-1.5)), ("-printed", 0.01))
+    }
 
 
 def test_as_many_devices_train_with_every_method() -> None:
