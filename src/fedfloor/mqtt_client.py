@@ -54,13 +54,16 @@ class BoundedClient(mqtt.Client):
         properties.SessionExpiryInterval = expiry_s
         return properties
 
-    def listen(self, heard: Callable[[str, bytes], None]) -> None:
-        """Set the function called with the topic and payload of each message; too long topics are skipped."""
+    def listen(self, heard: Callable[[str, bytes, bool], None]) -> None:
+        """Set the function called with each message's topic, payload, and whether the broker had retained it.
+
+        Messages with too long topics are skipped.
+        """
 
         def on_message(_client: object, _data: object, message: Any) -> None:
             with suppress(UnicodeDecodeError):
                 if len(topic := message.topic) <= TOPIC_CHARS:
-                    heard(topic, bytes(message.payload))
+                    heard(topic, bytes(message.payload), bool(message.retain))
 
         self.on_message = on_message
 

@@ -89,7 +89,7 @@ def test_the_newest_samples_need_no_more_rows_than_they_have(tmp_path: Path) -> 
 
 
 def test_size_and_age_are_bounded(tmp_path: Path) -> None:
-    path, most = tmp_path / "b.sqlite", int(0.2e6 / FILL / (8 + OVERHEAD))
+    path, most = tmp_path / "b.sqlite", int(0.2e6 / FILL / (16 + OVERHEAD))
     with ring(path, max_mb=0.2, max_age_h=10) as made:
         for first in range(0, 20_000, 500):
             made.write(rows(first, first + 500))

@@ -48,6 +48,7 @@ def lines(first: int, end: int) -> str:
 
 
 HEAD = "time,temp,load,label\n"
+LOGIN = 'host = "h", user = "u", password = "x"'
 
 
 @contextmanager
@@ -109,15 +110,21 @@ def test_parquet_and_tags_and_a_period(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cells", "count"),
-    [("1e999,1,ok", "missing"), ("hot,1,ok", "no numbers"), ("nan,1,ok", "missing"), ("-1e300,1,ok", "missing")],
+    ("cells", "reason"),
+    [
+        ("1e999,1,ok", "beyond 32 bits"),
+        ("hot,1,ok", "text"),
+        ("nan,1,ok", "null"),
+        (",1,ok", "null"),
+        ("-1e300,1,ok", "beyond 32 bits"),
+    ],
 )
-def test_values_that_are_no_finite_numbers_are_missing(tmp_path: Path, cells: str, count: str) -> None:
+def test_values_that_are_no_finite_numbers_are_missing(tmp_path: Path, cells: str, reason: str) -> None:
     path = source(tmp_path, table='[tags]\ntemp = "temp"\nload = "load"\n')
     (tmp_path / "press/a.csv").write_text(f"{HEAD}{BEGIN},{cells}\n" + lines(1, 3))
     with sensing(path, tmp_path / "b.sqlite") as end:
         assert until(lambda: times(tmp_path / "b.sqlite") == [0, 1, 2])
-        assert end()[count] == 1
+        assert end()["missing"] == {reason: 1}
     assert np.isnan(buffer.read(tmp_path / "b.sqlite").x[0, 0])
 
 
@@ -130,8 +137,9 @@ def test_times_in_the_future_and_rows_without_a_time_are_left_out(
     (tmp_path / "press/a.csv").write_text(text)
     with sensing(path, tmp_path / "b.sqlite") as end:
         assert until(lambda: times(tmp_path / "b.sqlite") == [0, 1, 3])
-        assert end()["refused times"] == 4
-    assert caplog.text.count("or in the future") == 1
+        left_out = {"row without time or of another form": 2, "time before 1970": 1, "time in the future": 1}
+        assert end()["left_out"] == left_out
+    assert caplog.text.count("in the future") == 1
 
 
 def test_labels_that_come_later_in_a_file(tmp_path: Path) -> None:
@@ -159,7 +167,7 @@ def test_labels_that_come_later_in_a_file(tmp_path: Path) -> None:
         ('[source]\nkind = "sparkplug"\ngroup = "a/b"\nnode = "n"\nbroker = { host = "h" }\n', "the characters"),
         ('[source]\nkind = "mqtt"\nbroker = { host = "h" }\n[tags]\na = "plant/+#x"\n', "without wildcards"),
         ('[source]\nkind = "mqtt"\nbroker = { host = "h" }\n', "neither tags nor source.topics"),
-        ('[source]\nkind = "mqtt"\ntopics = ["t"]\nbroker = { host = "h", user = "u", password = "x", plain = true }', "must be $"),
+        (f'[source]\nkind = "mqtt"\ntopics = ["t"]\nbroker = {{ {LOGIN}, plain = true }}', "must be $"),
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_named(tmp_path: Path, text: str, wanted: str) -> None:
@@ -175,7 +183,7 @@ def test_the_command_lists_sensors_and_fills_a_buffer(command: Command) -> None:
     path, into = source(folder), folder / "b.sqlite"
     (folder / "press/a.csv").write_text(HEAD + lines(0, 10))
     listed = command("sense", str(path), "--check", "--json").document["rows"]
-    kinds = [("temp", "number"), ("load", "number"), ("label", "str")]
+    kinds = [("temp", "number"), ("load", "number"), ("label", "text")]
     assert [(row["address"], row["kind"]) for row in listed] == kinds
     done = command("sense", str(path), "--into", str(into), "--seconds", "1", "--json")
     assert done.document["rows"][0]["rows"] == 10

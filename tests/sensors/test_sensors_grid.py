@@ -131,10 +131,15 @@ def test_a_single_late_value_is_no_clock_that_goes_back() -> None:
 def test_without_a_period_each_update_is_a_row() -> None:
     got = grid(period_s=0.0)
     got.add(0.1, {0: 1.0}, "ok", now=0.0)
-    got.add(0.35, {1: 2.0}, "", now=0.0)
+    got.add(0.35, {1: 2.0}, None, now=0.0)
     (first, second) = got.rows(0.0)
     assert (first.time, first.label, second.time) == (0.1, "ok", 0.35)
-    np.testing.assert_array_equal(second.values, np.array([np.nan, 2], np.float32))
+    np.testing.assert_array_equal(second.values, [1, 2])  # the first sensor's value holds
+    assert second.label == "ok"
+    got.add(0.35, {0: 3.0}, "", now=0.0)  # of another message with the same time
+    (again,) = got.rows(0.0)
+    np.testing.assert_array_equal(again.values, [3, 2])
+    assert (again.time, again.label) == (0.35, "")
 
 
 @settings(deadline=None)

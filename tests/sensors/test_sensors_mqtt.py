@@ -18,7 +18,7 @@ from test_sensors_folder import sensing, times
 
 from fedfloor.data.files import buffer
 from fedfloor.errors import SettingError
-from fedfloor.sensors.events import Signal, Update
+from fedfloor.sensors.events import Missing, Refusal, Signal, Update
 from fedfloor.sensors.sparkplug import NodeState, payload_type, rebirth
 from parks import needs_mosquitto, until
 from plant_sources import BEGIN, SparkplugNode, metric, open_broker, payload
@@ -89,7 +89,9 @@ def test_sequence_numbers_wrap_and_a_lost_one_asks_for_a_birth() -> None:
 
 def test_an_unknown_alias_asks_for_a_birth_and_data_before_one_too() -> None:
     state = born("Temperature")
-    assert taken(state, "NDATA", payload(6000, 1, metric(2.5, alias=99))) == []
+    assert [event.reason for event in taken(state, "NDATA", payload(6000, 1, metric(2.5, alias=99)))] == [
+        "alias without a birth"
+    ]
     assert state.lacking
     fresh = NodeState({"Temperature"})
     assert fresh.wants_birth(0.0)
@@ -111,7 +113,9 @@ def test_devices_of_a_node_have_births_aliases_and_deaths_of_their_own() -> None
     ]
     assert taken(state, "DDATA", payload(7000, 2, metric(8.0, alias=1)), "drill") == [Update(7.0, {"drill#Speed": 8.0})]
     assert taken(state, "NDATA", payload(7000, 3, metric(8.0, alias=1))) == [Update(7.0, {"Temperature": 8.0})]
-    assert taken(state, "DDEATH", payload(8000, 4), "drill") == [Update(8.0, {"drill#Speed": None})]
+    assert taken(state, "DDEATH", payload(8000, 4), "drill") == [
+        Update(8.0, {"drill#Speed": Missing("death of the device")})
+    ]
     assert not state.lacking
 
 
@@ -130,7 +134,7 @@ def test_hostile_bytes_raise_an_error_or_nothing(data: bytes, kind: str) -> None
         got = taken(state, kind, data)
     except (DecodeError, SettingError):
         return
-    assert all(update is Signal.LOST or math.isfinite(update.time) for update in got)
+    assert all(event is Signal.LOST or isinstance(event, Refusal) or math.isfinite(event.time) for event in got)
 
 
 # -- with a broker -----------------------------------------------------------------------------------------------------
@@ -213,7 +217,16 @@ def test_json_and_what_is_no_json(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     rows = buffer.read(into)
     wanted = [*range(10), math.nan, math.nan, *range(12, 20)]
     np.testing.assert_array_equal(rows.x[:20, 0], np.array(wanted, np.float32))
-    assert got["no numbers"] == 2
+    assert got["missing"] == {"text": 1, "list": 1}
+    assert got["silent"] == ["load"]
+    assert got["left_out"] == {
+        "no JSON": 3,
+        "no JSON object": 1,
+        "message above max_kb": 1,
+        "no time": 2,
+        "time in the future": 1,
+        "no label with since, until and label": 1,
+    }
     assert "max_kb" in caplog.text
 
 

@@ -176,7 +176,7 @@ def sense(
     if check:
         rows = agent.check(settings, seconds or 10.0)
         show(rows, as_json=as_json)
-        raise typer.Exit(0 if rows and all(row["kind"] != "no value" for row in rows) else 1)
+        raise typer.Exit(0 if rows and not any(row["note"] for row in rows) else 1)
     if into is None or not into.name.endswith(BUFFERS):
         raise SettingError(f"--into {into or ''}: give the buffer's file, with the ending {' or '.join(BUFFERS)}.")
     stop = shared.termination()
@@ -193,11 +193,25 @@ def sense(
 def _report(status: dict[str, Any]) -> None:
     newest = status["newest"]
     at = "none" if newest is None else datetime.fromtimestamp(newest, UTC).isoformat(" ", "seconds")
-    known = ("rows", "columns", "newest", "read", "alive")
-    more = "".join(f", {key}: {count:,}" for key, count in status.items() if key not in known and count)
-    shared.note(f"{status['rows']:,} rows of {status['columns']} sensors, newest {at}{more}")
+    counts = {key: status.get(key, 0) for key in EVENTS}
+    counts |= {f"missing ({reason})": count for reason, count in status["missing"].items()}
+    counts |= {f"left out ({reason})": count for reason, count in status["left_out"].items()}
+    more = "".join(f", {count:,} {key}" for key, count in counts.items() if count)
+    silent = printable(f"; no value of {', '.join(status['silent'][:10])}") if status["silent"] else ""
+    shared.note(
+        f"{status['rows']:,} rows of {status['columns']} sensors, newest {at}; {status['numbers']:,} numbers, "
+        f"{status['labels']:,} labels{more}{silent}"
+    )
 
 
+EVENTS = (
+    "lost",
+    "late",
+    "repeated",
+    "stored",
+    "connection lost",
+    "clock went back",
+)  # counted in the status of sensing
 LIVE = Path("runs/live")
 TRAINED = ("rounds=8", "model.name=cnn-small", "work.lr=0.1", "work.epochs=5")  # for useful predictions
 Folder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The park's folder.")]

@@ -117,9 +117,10 @@ def check_private(url: str, remedy: str) -> None:
     verified = parts.scheme == "influxdb+https" or (values is not None and values.fullmatch(parameters.get(name, "")))
     with_tls = "such as influxdb+https://, ?sslmode=verify-full (PostgreSQL) or ?ssl_ca=ca.pem (mysql+pymysql)"
     require_private(
-        "the password in the address", f"Give an address with verified TLS, {with_tls}; or {remedy}.",
+        "the password in the address",
+        f"Give an address with verified TLS, {with_tls}; or {remedy}.",
         private=not secret or bool(verified),
-    )  # fmt: skip
+    )
 
 
 def within(url: str, folder: Path) -> str:

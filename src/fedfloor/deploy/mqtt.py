@@ -238,7 +238,7 @@ class MqttConnection:
         self._client.on_log = self.note_alert
         self._client.on_publish = self._acknowledged
         self._client.on_subscribe = lambda _client, _data, number, *_: self._subscribed(number, connected)
-        self._client.listen(lambda topic, payload: call_handler(lambda: receive(topic, payload)))
+        self._client.listen(lambda topic, payload, _: call_handler(lambda: receive(topic, payload)))
         self._thread.start()
 
     def subscribe(self, topics: Sequence[str]) -> None:

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedfloor.data.files.buffer import FORMAT, WAIT_S, opened
+import numpy as np
+
+from fedfloor.data.files.buffer import FORMAT, TYPES, WAIT_S, opened
 from fedfloor.errors import RunError, SettingError
 from fedfloor.sensors.grid import Row
 from fedfloor.strict import json_text
@@ -98,7 +100,7 @@ class Buffer:
         rows = self.rows - base.execute(since, first).fetchone()[0]
         base.executemany(
             "INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?)",
-            [(row.epoch, row.time, row.values.astype("<f4").tobytes(), row.label) for row in self._waiting],
+            [(row.epoch, row.time, row.values.astype(TYPES[FORMAT]).tobytes(), row.label) for row in self._waiting],
         )
         rows += base.execute(since, first).fetchone()[0]
         base.execute(COUNT, (str(rows - self.rows),))
@@ -133,7 +135,7 @@ def writing(path: Path, columns: Sequence[str], max_mb: float, max_age_h: float,
     """
     from filelock import FileLock, Timeout
 
-    most = int(max_mb * 1e6 / FILL / (4 * len(columns) + OVERHEAD))
+    most = int(max_mb * 1e6 / FILL / (8 * len(columns) + OVERHEAD))
     if not path.parent.is_dir():
         raise SettingError(f"--into {path}: folder {path.parent} does not exist. Create it, or choose another one.")
     try:
@@ -165,7 +167,18 @@ def _prepare(base: sqlite3.Connection, path: Path, columns: Sequence[str], gap_s
         if known is None:
             facts = {"format": FORMAT, "id": secrets.token_hex(16), "columns": json_text([*columns])}
             base.executemany("INSERT INTO about VALUES (?, ?)", facts.items())
+        _convert(base)
         base.execute("INSERT OR REPLACE INTO about VALUES ('gap_s', ?)", (repr(gap_s),))
+
+
+def _convert(base: sqlite3.Connection) -> None:
+    """Convert the values of a buffer in an earlier format."""
+    (before,) = base.execute("SELECT value FROM about WHERE key = 'format'").fetchone()
+    if before != FORMAT:
+        kind = TYPES[before]
+        base.create_function("converted", 1, lambda x: np.frombuffer(x, kind).astype(TYPES[FORMAT]).tobytes())
+        base.execute("UPDATE rows SET x = converted(x)")
+        base.execute("UPDATE about SET value = ? WHERE key = 'format'", (FORMAT,))
 
 
 def held(path: Path) -> tuple[tuple[str, ...] | None, str | None]:
@@ -182,7 +195,7 @@ def held(path: Path) -> tuple[tuple[str, ...] | None, str | None]:
         tables = {name for (name,) in base.execute("SELECT name FROM sqlite_master")}
         about = dict(base.execute("SELECT key, value FROM about")) if "about" in tables else {}
         newest = base.execute("SELECT max(time) FROM rows").fetchone()[0] if "rows" in tables else None
-    if tables and about.get("format") != FORMAT:
+    if tables and about.get("format") not in TYPES:
         raise SettingError(f"{path}: a database with other content, left unchanged. Give another file with --into.")
     if not tables:
         return None, None

@@ -1,4 +1,4 @@
-"""The protocol of sources: updates of addresses' values, and signals about the connection."""
+"""The protocol of sources: updates of addresses' values, refusals of messages, and signals about the connection."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import math
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, time
 from enum import Enum
 from typing import Protocol
 
@@ -25,21 +26,52 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
+class Missing:
+    """A value that is missing, with the reason, such as ``null`` or ``status BadSensorFailure``."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class Update:
-    """Values reported by a source at a time.
+    """Values reported by a source at a time; the values of other addresses are unchanged.
 
     Args:
-        time: s since 1970 by the source's clock.
-        values: address → value as received.
+        time: s since 1970 by the source's clock; NaN if unknown.
+        values: address → value as received, or :class:`Missing`; None is a missing value, too.
         stored: whether the source kept them while the connection was lost.
         initial: whether they are present values at the beginning of a connection, perhaps set long before.
+        repeated: whether they may have been received before, such as retained messages: they yield a row only if they
+            have a time later than all rows.
         position: the position after these values, for sources that can continue from a position.
+        others: further addresses that the source reports, to suggest in place of wrong ones.
     """
 
     time: float
     values: Mapping[str, object]
     stored: bool = False
     initial: bool = False
+    repeated: bool = False
+    position: str | None = None
+    others: Collection[str] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Messages or rows that a source leaves out.
+
+    Args:
+        reason: the reason by which they are counted, such as ``no JSON``.
+        subject: the topic or file, of which the first refusal for this reason is logged.
+        detail: the text of the log.
+        count: their number.
+        position: as in :class:`Update`.
+    """
+
+    reason: str
+    subject: str
+    detail: str
+    count: int = 1
     position: str | None = None
 
 
@@ -51,14 +83,14 @@ class Signal(Enum):
     LOST = "lost"
 
 
-Event = Update | Signal
+Event = Update | Refusal | Signal
 
 
 class SensorSource(Protocol):
     """A source of sensor values."""
 
     def events(self, addresses: Sequence[str], stop: threading.Event, position: str | None) -> Iterator[Event]:
-        """Yield updates, and a signal at least every ``POLL_S`` while there are none, until ``stop`` is set.
+        """Yield updates and refusals until ``stop`` is set, and a signal every ``POLL_S`` while there are none.
 
         Args:
             addresses: the addresses of the sensors; if empty, all addresses of the source.
@@ -98,24 +130,51 @@ class Inbox:
             yield event
 
 
-def number(value: object) -> float | None:
-    """Return a value as a number: NaN if it is missing or exceeds float32, None if it is no number.
+def kind(value: object) -> str:
+    """Return the kind of a value: ``number``, ``text``, ``time``, ``list``, ``object`` or the reason of its absence.
 
-    >>> number(True), number(2), number(1e300), number(None), number("2.0")
-    (1.0, 2.0, nan, nan, None)
+    >>> kind(2), kind("2"), kind([2]), kind({"a": 2}), kind(None), kind(Missing("status Bad"))
+    ('number', 'text', 'list', 'object', 'null', 'status Bad')
     """
-    if value is None:
-        return math.nan
+    if isinstance(value, Missing):
+        return value.reason
+    kinds = (
+        (bool | int | float, "number"),
+        (str, "text"),
+        (date | time, "time"),
+        (list | tuple, "list"),
+        (Mapping, "object"),
+        (type(None), "null"),
+    )
+    return next((word for types, word in kinds if isinstance(value, types)), type(value).__name__)
+
+
+def number(value: object, offset: int | float = 0) -> float | Missing:
+    """Return a value as a number minus an offset; :class:`Missing` with the reason if it is no finite number.
+
+    Whole numbers are subtracted exactly. Numbers beyond float32, the type of models' inputs, are missing.
+
+    >>> number(True), number(2**62 + 1, 2**62), number(1e300), number(None), number("2.0")
+    (1.0, 1.0, Missing(reason='beyond 32 bits'), Missing(reason='null'), Missing(reason='text'))
+    """
     if not isinstance(value, bool | int | float):
-        return None
-    return float(value) if -LARGEST <= value <= LARGEST else math.nan
+        return Missing(kind(value))
+    if isinstance(value, float) and math.isnan(value):
+        return Missing("NaN")
+    if not -LARGEST <= value <= LARGEST or not -LARGEST <= value - offset <= LARGEST:
+        return Missing("beyond 32 bits")
+    return float(value - offset)
 
 
-def label(value: object) -> str:
-    """Return a text, integer or boolean as a label; "" for other values."""
-    known = isinstance(value, str | int) or (isinstance(value, float) and value.is_integer())
-    text = str(int(value) if isinstance(value, float) and known else value).strip() if known else ""
-    return text if len(text) <= LONGEST_LABEL and text.isprintable() else ""
+def label(value: object) -> str | Missing:
+    """Return a text or whole number as a label; :class:`Missing` with the reason for other values."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, str | int):
+        return Missing(kind(value))
+    text = str(value).strip()
+    ok = 0 < len(text) <= LONGEST_LABEL and text.isprintable()
+    return text if ok else Missing("text that is no label" if text else "null")
 
 
 def seconds(value: object, unit: str = "s") -> float | None:

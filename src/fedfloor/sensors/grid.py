@@ -28,18 +28,20 @@ class Row:
     Args:
         epoch: the number of times that the clock was set back.
         time: s since 1970, by the source's clock.
-        values: float32 [C], NaN where a value is missing.
+        values: float64 [C], NaN where a value is missing.
         label: the label, "" for none.
     """
 
     epoch: int
     time: float
-    values: NDArray[np.float32]
+    values: NDArray[np.float64]
     label: str = ""
 
 
 Cells = Mapping[int, float]
-Pending = tuple[float, int, Cells, str]
+Label = str | None  # "" for a missing label, None for an unchanged one
+Pending = tuple[float, int, Cells, Label]
+Held = tuple[list[tuple[int, Any, Any]], str, float]  # columns with values and times, and the label with its time
 
 
 class RowGrid:
@@ -47,7 +49,7 @@ class RowGrid:
 
     The row at time t has every sensor's last value up to t. It is complete once all sensors have a value after t, or
     ``wait_s`` after the first of these arrived; while a source is alive without updates, its clock is assumed to run.
-    No value is carried over a pause of more than ``gap_s``. With ``period_s = 0`` every update is a row.
+    A pause of more than ``gap_s`` has no rows. With ``period_s = 0`` there is a row at the time of each update.
 
     Args:
         columns: C, the number of sensors.
@@ -55,45 +57,54 @@ class RowGrid:
         wait_s: the time to wait for late values, in s.
         gap_s: the longest pause within a recording, in s.
         hold_s: the age above which a value counts as missing, in s.
-        epoch, last: epoch and number of the newest row so far.
+        epoch, last: epoch and time of the newest row so far.
+        counts: numbers of values that came late or repeatedly, and of times that the clock went back.
     """
 
     def __init__(
         self, columns: int, period_s: float, wait_s: float, gap_s: float, hold_s: float = math.inf,
-        epoch: int = 0, last: float = -math.inf,
+        epoch: int = 0, last: float = -math.inf, counts: Counter[str] | None = None,
     ) -> None:  # fmt: skip
         self.period_s, self.wait_s, self.gap_s, self.hold_s = period_s, wait_s, gap_s, hold_s
         self.epoch, self.last = epoch, last
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter() if counts is None else counts
         self._begin(columns)
 
     def _begin(self, columns: int) -> None:
-        self._values = np.full(columns, np.nan, np.float32)
+        self._values = np.full(columns, np.nan)
         self._times, self._seen = np.full(columns, -np.inf), np.full(columns, -np.inf)
-        self._label, self._pending, self._order = "", list[Pending](), 0
+        self._label, self._label_time = "", -math.inf
+        self._pending, self._order = list[Pending](), 0
         self._newest, self._reached = -math.inf, 0.0
         self._marks: deque[tuple[float, float]] = deque()  # (now, newest time at that moment)
-        self._log: deque[tuple[Pending, list[tuple[int, Any, Any]], str]] = deque()  # with the preceding values
+        self._log: deque[tuple[Pending, Held]] = deque()  # with the preceding values
         self.broken = True  # no earlier value is carried over
-        self._back, self._back_since = list[tuple[float, Cells, str]](), 0.0
+        self._back, self._back_since = list[tuple[float, Cells, Label]](), 0.0
 
-    def add(self, time: float, cells: Cells, label: str, now: float, *, initial: bool = False) -> None:
+    def add(self, time: float, cells: Cells, label: Label, now: float, *, initial: bool = False) -> None:
         """Add the values of a time.
 
         Args:
+            time: s since 1970; −∞ for initial values of unknown age.
             cells: column → value.
+            label: the label, "" if it is missing, None if it is unchanged.
             now: this machine's monotonic clock, in s.
             initial: whether they were set before, so that they yield no row.
         """
-        if not initial and time < self.last - self.gap_s:
+        if initial:
+            self._hold(time, cells, label, late=True)
+            return
+        if time <= self.last and self._repeats(time, cells):
+            self.counts["repeated"] += len(cells)
+            return
+        if time < self.last - self.gap_s:
             self._back_since = self._back_since if self._back else now
             self._back.append((time, cells, label))
             return
-        if initial or time <= self.last:
-            self.counts["late"] += not initial
-            self._hold(time, cells, label, late=True)
+        if time < self.last or (time == self.last and self.period_s):
+            self._late(time, cells, label)
             return
-        self._back.clear()
+        self._not_back()
         self._order += 1
         heapq.heappush(self._pending, (time, self._order, cells, label))
         self._seen[list(cells)] = np.maximum(self._seen[list(cells)], time)
@@ -102,11 +113,40 @@ class RowGrid:
             if not self._marks or now - self._marks[-1][0] > self.wait_s / 8:
                 self._marks.append((now, time))
 
-    def _hold(self, time: float, cells: Cells, label: str, *, late: bool = False) -> None:
+    def _repeats(self, time: float, cells: Cells) -> bool:
+        """Return whether all values of a time have been added before, as by a repeated delivery."""
+        columns = [*cells]
+        same = self._times[columns] == time
+        return bool(cells) and bool(same.all()) and np.array_equal(self._values[columns], [*cells.values()], True)
+
+    def _late(self, time: float, cells: Cells, label: Label) -> None:
+        self.counts["late"] += len(cells) or 1
+        self._hold(time, cells, label, late=True)
+
+    def _not_back(self) -> None:
+        """Treat earlier values as late, because the clock was not set back."""
+        for late in self._back:
+            self._late(*late)
+        self._back.clear()
+
+    def _hold(self, time: float, cells: Cells, label: Label, *, late: bool = False) -> None:
         for column, value in cells.items():
             if not late or time >= self._times[column]:
-                self._values[column], self._times[column] = value, time
-        self._label = label or self._label
+                self._values[column] = value
+                self._times[column] = time
+        if label is not None and (not late or time >= self._label_time):
+            self._label = label
+            self._label_time = time
+
+    def _held(self, cells: Cells) -> Held:
+        """Return the present values of the columns that an update changes."""
+        return [(column, self._values[column], self._times[column]) for column in cells], self._label, self._label_time
+
+    def forget(self) -> None:
+        """Forget all values, because the connection was lost before the first row."""
+        self._values[:] = np.nan
+        self._times[:] = -np.inf
+        self._label, self._label_time = "", -math.inf
 
     def detach(self) -> RowGrid:
         """Return a grid without values for the time after a lost connection.
@@ -116,15 +156,18 @@ class RowGrid:
         """
         last = max(self.last, self._newest)
         while self._log:
-            update, before, self._label = self._log.pop()
+            update, (before, self._label, self._label_time) = self._log.pop()
             for column, value, moment in before:
-                self._values[column], self._times[column] = value, moment
+                self._values[column] = value
+                self._times[column] = moment
             heapq.heappush(self._pending, update)
             self.last = min(self.last, (self._number(update[0]) - 1) * self.period_s)
         self._marks.clear()
-        self._back.clear()
+        self._not_back()
         self._reached = math.inf
-        return RowGrid(len(self._values), self.period_s, self.wait_s, self.gap_s, self.hold_s, self.epoch, last)
+        return RowGrid(
+            len(self._values), self.period_s, self.wait_s, self.gap_s, self.hold_s, self.epoch, last, self.counts
+        )
 
     def rows(self, now: float, *, alive: bool = False, end: bool = False) -> Iterator[Row]:
         """Yield the complete rows; with ``end`` all rows.
@@ -136,12 +179,12 @@ class RowGrid:
             yield from self._turn_back(now)
         if not self.period_s:
             while self._pending:
-                time, _, cells, label = heapq.heappop(self._pending)
-                if time > self.last:
-                    self.last = time
-                    values = np.full(len(self._values), np.nan, np.float32)
-                    values[list(cells)] = list(cells.values())
-                    yield Row(self.epoch, time, values, label)
+                self.last = self._pending[0][0]
+                while self._pending and self._pending[0][0] == self.last:
+                    _, _, cells, label = heapq.heappop(self._pending)
+                    self._hold(self.last, cells, label)
+                self.broken = False
+                yield self._row()
             return
         limit = self._number(self._newest)
         if not end:
@@ -150,13 +193,16 @@ class RowGrid:
             self.last = number * self.period_s
             while self._pending and self._number(self._pending[0][0]) <= number:
                 update = heapq.heappop(self._pending)
-                before = [(column, self._values[column], self._times[column]) for column in update[2]]
-                self._log.append((update, before, self._label))
+                self._log.append((update, self._held(update[2])))
                 self._hold(update[0], update[2], update[3])
             while self._log and self._log[0][0][0] < self.last - REWIND_S:
                 self._log.popleft()
-            old = self.last - self._times > self.hold_s
-            yield Row(self.epoch, self.last, np.where(old, np.float32(np.nan), self._values), self._label)
+            yield self._row()
+
+    def _row(self) -> Row:
+        """Return the row at the time reached, without values that are too old."""
+        old = self.last - self._times > self.hold_s
+        return Row(self.epoch, self.last, np.where(old, np.nan, self._values), self._label)
 
     def _number(self, time: float) -> int:
         """Return the number of the first row at or after a time."""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedfloor.errors import SettingError, require, require_private
-from fedfloor.sensors.events import Event, Inbox, Signal, Update, seconds, secret, warn_once
+from fedfloor.errors import SettingError, first_line, require, require_private, shown
+from fedfloor.sensors.events import Event, Inbox, Missing, Refusal, Signal, Update, seconds, secret
 
 if TYPE_CHECKING:
     from fedfloor.mqtt_client import BoundedClient
@@ -28,7 +29,9 @@ PACKET_KB, ENVELOPE = 4096, 1 << 16  # brokers send no larger messages; bytes of
 DEEPEST = 8  # nested objects in an address or in the list of --check, at most
 MOST_FIELDS = 2_000  # listed of a message, at most
 TOPIC = re.compile(r"[^\x00+#]{1,1000}")
+ABSENT = object()  # the value of a field that a message lacks
 FILTER = re.compile(r"(\+|[^\x00+#/]*)(/(\+|[^\x00+#/]*))*(/#)?|#")
+Take = Callable[[str, bytes, bool], Iterable[Event]]  # topic, payload, retained → events
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,10 @@ class Broker:
         require(self.cert is None or self.ca is not None, "source.broker.cert", self.cert, "given with ca, for TLS")
         require(self.password is None or self.user is not None, "source.broker.user", self.user, "given with password")
         require_private(
-            "source.broker.password", "Give ca, the broker's authority, for TLS; or accept it with plain = true.",
+            "source.broker.password",
+            "Give ca, the broker's authority, for TLS; or accept it with plain = true.",
             private=self.password is None or self.ca is not None or self.plain,
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ class MqttSource:
     def events(
         self, addresses: Sequence[str], stop: threading.Event, position: str | None  # noqa: ARG002
     ) -> Iterator[Event]:  # fmt: skip
-        """Yield an update for each message."""
+        """Yield an update for each message, or its refusal."""
         wanted: dict[str, list[str]] = {}
         for address in addresses:
             topic, mark, field = address.partition("#")
@@ -108,45 +112,94 @@ class MqttSource:
         topics = [*wanted] or [*self.topics]
         if not topics:
             raise SettingError('neither tags nor source.topics are set. Set one, such as topics = ["plant/#"].')
-        inbox, warned = Inbox(stop), set[str]()
-
-        def take(topic: str, payload: bytes) -> Iterable[Event]:
-            document = parsed(payload)
-            if not isinstance(document, dict) and ((wanted and "" not in wanted[topic]) or document is None):
-                warn_once(warned, topic, "%s: left out a message that is no JSON object: %.60r", topic, payload)
-                return
-            if wanted:
-                values = {f"{topic}{end}": _at(document, end) for end in wanted[topic]}
-            else:
-                values = dict(_fields(document, topic))
-            moment = time.time()
-            if self.time and isinstance(document, dict) and "#" not in wanted.get(topic, ()):
-                moment = seconds(document.get(self.time), self.unit) or float("nan")
-            values.pop(f"{topic}#{self.time}", None)
-            yield Update(moment, values)
-
-        with connected(self.broker, topics, inbox, take):
+        inbox, reader = Inbox(stop), MessageReader(self, wanted)
+        dated = bool(self.time) and any("#" in end for ends in wanted.values() for end in ends)
+        with connected(self.broker, topics, inbox, reader.read, keep=dated):
             yield from inbox.events(lambda: Signal.IDLE)
 
 
-def parsed(payload: bytes) -> object:
-    """Return the content of a message in JSON; None for other messages.
+class MessageReader:
+    """A reader of messages in JSON, or of numbers.
 
-    >>> parsed(b'{"a": [1, NaN]}'), parsed(b"2.5"), parsed(b"{"), parsed(b"[" * 100_000)
-    ({'a': [1, nan]}, 2.5, None, None)
+    Args:
+        source: its settings.
+        wanted: topic → the fields of sensors, ``#FIELD.FIELD``, ``#`` for a whole object or "" for a number; if empty,
+            all fields of all topics.
+    """
+
+    def __init__(self, source: MqttSource, wanted: Mapping[str, Sequence[str]]) -> None:
+        self._source, self._wanted = source, wanted
+        self._silent = {f"{topic}{end}" for topic, ends in wanted.items() for end in ends}
+
+    def read(self, topic: str, payload: bytes, retained: bool) -> Iterator[Event]:
+        """Yield the update of a message, or its refusal.
+
+        A field that the message lacks is unchanged; a field that is null is missing. A retained message without a time
+        of its own has an unknown one.
+        """
+        ends = self._wanted.get(topic)
+        if ends is None and self._wanted:
+            yield Refusal("topic without a subscription", topic, shown(topic))
+            return
+        document = parsed(payload)
+        if isinstance(document, Missing):
+            yield Refusal(document.reason, topic, f"{shown(topic)}: {payload[:60]!r}")
+            return
+        own, spans = f"{topic}#{self._source.time}", "#" in (ends or ())  # messages of labels have times of their own
+        fields = dict(_fields(document, topic)) if ends is None or (self._silent and not spans) else {}
+        values = fields if ends is None else dict(_wanted(document, topic, ends))
+        self._silent -= values.keys()
+        others = () if ends is None else fields.keys() - values.keys() - {own}
+        if ends is not None and not values and not isinstance(document, dict):
+            yield Refusal("no JSON object", topic, f"{shown(topic)}: {payload[:60]!r}")
+            return
+        moment = math.nan if retained else time.time()
+        if self._source.time and isinstance(document, dict) and not spans:
+            own_time = seconds(_at(document, self._source.time.split(".")), self._source.unit)
+            moment = math.nan if own_time is None else own_time
+        values = {address: value for address, value in values.items() if address != own}
+        yield Update(moment, values, repeated=retained, others=others)
+
+
+def parsed(payload: bytes) -> object:
+    """Return the content of a message in JSON; :class:`Missing` for other messages.
+
+    >>> parsed(b'{"a": [1, NaN]}'), parsed(b"2.5"), parsed(b"null")
+    ({'a': [1, nan]}, 2.5, None)
+    >>> parsed(b"{"), parsed(b"[" * 100_000), parsed(b"")
+    (Missing(reason='no JSON'), Missing(reason='no JSON'), Missing(reason='empty message'))
     """
     try:
-        return json.loads(payload)
+        return json.loads(payload) if payload else Missing("empty message")
     except (ValueError, RecursionError):
-        return None
+        return Missing("no JSON")
 
 
-def _at(document: object, end: str) -> object:
-    """Return the value of ``#FIELD.FIELD`` in a document; the document itself for ``#`` and ""."""
-    names = end[1:].split(".") if end[1:] else []
-    for name in names[:DEEPEST]:
-        document = document.get(name) if isinstance(document, dict) else None
-    return document
+def _wanted(document: object, topic: str, ends: Sequence[str]) -> Iterator[tuple[str, object]]:
+    """Yield the addresses and values of the fields that occur in a document."""
+    for end in ends:
+        value = document if end in ("", "#") else _at(document, end[1:].split("."))
+        if value is not ABSENT:
+            yield f"{topic}{end}", value
+
+
+def _at(document: object, names: Sequence[str]) -> object:
+    """Return the value at a path of names, ``ABSENT`` if it does not occur; a name in a message may contain points.
+
+    >>> _at({"a": {"b": 1}, "c.d": 2}, ["a", "b"]), _at({"a": {"b": 1}, "c.d": 2}, ["c", "d"]), _at({"a": None}, ["a"])
+    (1, 2, None)
+    >>> _at({"a": None}, ["a", "b"]), _at({"a": {"c": 1}}, ["a", "b"]) is ABSENT  # nothing is known below null
+    (None, True)
+    """
+    if not names or document is None:
+        return document
+    if not isinstance(document, dict) or len(names) > DEEPEST:
+        return ABSENT
+    for count in range(len(names), 0, -1):
+        name = ".".join(names[:count])
+        if name in document:
+            return _at(document[name], names[count:])
+    return ABSENT
 
 
 def _fields(document: object, topic: str) -> Iterator[tuple[str, object]]:
@@ -158,24 +211,27 @@ def _fields(document: object, topic: str) -> Iterator[tuple[str, object]]:
     for address, value, depth in left:  # the list grows during the loop
         if isinstance(value, dict) and depth < DEEPEST and len(left) < MOST_FIELDS:
             left += [(f"{address}.{name}", inner, depth + 1) for name, inner in value.items()]
-        elif not isinstance(value, dict | list):
+        elif not isinstance(value, dict):
             yield address, value
 
 
 @contextmanager
 def connected(
-    broker: Broker, topics: Sequence[str], inbox: Inbox, take: Callable[[str, bytes], Iterable[Event]],
+    broker: Broker, topics: Sequence[str], inbox: Inbox, take: Take,
     joined: Callable[[BoundedClient], object] = lambda client: None,  # noqa: ARG005
     lost: Callable[[], None] = lambda: None,
+    *, keep: bool = True,
 ) -> Iterator[BoundedClient]:  # fmt: skip
     """Yield a client subscribed to topics, which reconnects whenever the connection is lost.
 
     Args:
-        take: (topic, payload) → events for the inbox.
+        take: (topic, payload, retained) → events for the inbox.
         joined: called after each subscription.
         lost: called after each end of a connection.
+        keep: whether the broker keeps messages for ``broker.client`` while it is away, which requires that they have a
+            time of their own.
     """
-    client = _client(broker)
+    client, keep = _client(broker), keep and bool(broker.client)
     name = f"{broker.host}:{broker.port or (8883 if broker.ca else 1883)}"
 
     def on_connect(_client: object, _data: object, flags: Any, reason: Any, _properties: object) -> None:
@@ -204,8 +260,8 @@ def connected(
     client.listen(_reader(broker, inbox, take))
     client.on_disconnect = lambda _client, _data, _flags, _reason, _properties: lost()
     host, _, port = name.rpartition(":")
-    limits = client.limits(EXPIRY_S if broker.client else 0)
-    client.connect_async(host, int(port), KEEP_ALIVE_S, clean_start=not broker.client, properties=limits)
+    limits = client.limits(EXPIRY_S if keep else 0)
+    client.connect_async(host, int(port), KEEP_ALIVE_S, clean_start=not keep, properties=limits)
     client.loop_start()
     try:
         yield client
@@ -215,23 +271,20 @@ def connected(
         client.loop_stop()
 
 
-def _reader(
-    broker: Broker, inbox: Inbox, take: Callable[[str, bytes], Iterable[Event]]
-) -> Callable[[str, bytes], None]:
-    """Return the function that puts the events of each message into the inbox, and names once what it leaves out."""
-    warned = set[str]()
+def _reader(broker: Broker, inbox: Inbox, take: Take) -> Callable[[str, bytes, bool], None]:
+    """Return the function that puts the events of each message into the inbox."""
 
-    def read(topic: str, payload: bytes) -> None:
+    def read(topic: str, payload: bytes, retained: bool) -> None:
         if len(payload) > broker.max_kb * 1024:
-            text = "%s: left out a message of %d bytes (broker.max_kb)."
-            warn_once(warned, f"{topic} size", text, topic, len(payload))
+            text = f"{shown(topic)}: {len(payload):,} bytes, more than broker.max_kb"
+            inbox.put(Refusal("message above max_kb", topic, text))
             return
         try:
-            for event in take(topic, payload):
+            for event in take(topic, payload, retained):
                 inbox.put(event)
         except Exception as error:  # any error of a payload must not end the connection's thread
-            text = "%s: a message cannot be read (%s: %s)."
-            warn_once(warned, topic, text, topic, type(error).__name__, error)
+            text = f"{shown(topic)}: {type(error).__name__}: {first_line(error)}"
+            inbox.put(Refusal("message that cannot be read", topic, text))
 
     return read
 

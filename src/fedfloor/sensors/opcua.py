@@ -7,14 +7,14 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from fedfloor.errors import SettingError, require, require_private
-from fedfloor.sensors.events import Event, Inbox, Signal, Update, seconds, secret, warn_once
+from fedfloor.errors import SettingError, nearest, require, require_private, shown
+from fedfloor.sensors.events import Event, Inbox, Missing, Refusal, Signal, Update, seconds, secret, warn_once
 
 log = logging.getLogger(__name__)
 
@@ -29,12 +29,14 @@ FORM = (
     "'Basic256Sha256,SignAndEncrypt,own.der,own.pem,server.der', where the last is the certificate of the only server "
     "that is trusted, and KEY::$NAME names the variable with the key's password"
 )
+NAMESPACE = re.compile(r"nsu=(?P<uri>[^;]+);(?P<rest>[^;].*)", re.DOTALL)
+OVERFLOW = 0x480  # bits of a status: values were dropped before this one
 HISTORY = 100_000  # values of a node read at once
 
 
 @dataclass(frozen=True)
 class OpcUaSource:
-    """Variables of a server; an address is a NodeId, such as ``ns=2;s=Press.Temperature``.
+    """Variables of a server; an address is a NodeId, ``ns=2;s=Press.Temp`` or ``nsu=http://plant/press;s=Press.Temp``.
 
     Args:
         url: the server's address, such as ``opc.tcp://10.42.0.9:4840``.
@@ -70,9 +72,10 @@ class OpcUaSource:
             require(ok, "source.security", "…", FORM)  # a wrong one may contain the key's password
         require(self.password is None or self.user is not None, "source.user", self.user, "given with password")
         require_private(
-            "source.password", f"Set source.security = {FORM}; or accept it with plain = true.",
+            "source.password",
+            f"Set source.security = {FORM}; or accept it with plain = true.",
             private=self.password is None or self.security is not None or self.plain,
-        )  # fmt: skip
+        )
         require(0.01 <= self.publish_s <= 3600, "source.publish_s", self.publish_s, "from 0.01 to 3,600")
         require(0 <= self.sampling_s <= 3600, "source.sampling_s", self.sampling_s, "from 0 to 3,600")
         require(1 <= self.queue <= 100_000, "source.queue", self.queue, "from 1 to 100,000")
@@ -94,6 +97,7 @@ class OpcUaSource:
         library.handlers, library.propagate = [LibraryLog()], False
         newest = None if position is None else seconds(position)
         since = {} if newest is None else dict.fromkeys(addresses, newest)
+        check_nodes(addresses)
         reader = Session(self, tuple(addresses), Inbox(stop), since)
         thread = threading.Thread(target=lambda: asyncio.run(reader.stay()), name="opcua", daemon=True)
         thread.start()
@@ -130,6 +134,7 @@ class Session:
         self.source, self.addresses, self.inbox = source, addresses, inbox
         self.alive = False
         self._began, self._seen = False, set[str]()
+        self._address = dict[str, str]()  # node in asyncua's notation → its address
         self._newest = dict[str, float]()  # newest time of each address, s since 1970
         self._since = dict(since)  # the same at the loss of the connection
 
@@ -184,35 +189,62 @@ class Session:
     async def _subscribe(self, client: Any) -> None:
         from asyncua import ua
 
-        nodes = [client.get_node(_node_id(address)) for address in self.addresses]
+        nodes = await self._nodes(client)
+        self._address = {node.nodeid.to_string(): address for address, node in nodes.items()}
         self._seen.clear()
         subscription = await client.create_subscription(self.source.publish_s * 1e3, self)
         handles = await subscription.subscribe_data_change(
-            nodes, queuesize=self.source.queue, sampling_interval=self.source.sampling_s * 1e3
+            [*nodes.values()], queuesize=self.source.queue, sampling_interval=self.source.sampling_s * 1e3
         )
-        for address, handle in zip(self.addresses, handles, strict=True):
+        for address, handle in zip(nodes, handles, strict=True):
             if isinstance(handle, ua.StatusCode):
-                if not self._began:
-                    raise SettingError(
-                        f"tags: '{address}' cannot be read from {self.source.url} ({handle.name}). --check without "
-                        "tags lists the variables of a server."
-                    )
-                log.warning("%s does not exist any more (%s): its values count as missing.", address, handle.name)
+                await self._lack(client, address, f"cannot be read from {self.source.url} ({handle.name})")
         if self._since:
             await self._read_history(nodes)
         self._began = True
 
-    async def _read_history(self, nodes: Sequence[Any]) -> None:
+    async def _nodes(self, client: Any) -> dict[str, Any]:
+        """Return address → node, for the namespaces that the server has at present."""
+        uris: Sequence[str] = ()
+        if any(NAMESPACE.match(address) for address in self.addresses):
+            uris = await client.get_namespace_array()
+        nodes = {}
+        for address in self.addresses:
+            match = NAMESPACE.match(address)
+            if match and match["uri"] not in uris:
+                near = f"{nearest(match['uri'], uris)} Its namespaces: {', '.join(map(shown, uris))}"
+                await self._lack(client, address, f"the server has no such namespace.{near}")
+                continue
+            text = f"ns={uris.index(match['uri'])};{match['rest']}" if match else address
+            nodes[address] = client.get_node(_node_id(text))
+        return nodes
+
+    async def _lack(self, client: Any, address: str, problem: str) -> None:
+        """Refuse an address that the server lacks at the start; log one that vanished later."""
+        if self._began:
+            log.warning("%s does not exist any more (%s): its values count as missing.", address, problem)
+            self.inbox.put(Update(time.time(), {address: Missing("node vanished")}, initial=True))
+            return
+        known = [name async for name, _ in _variables(client)]
+        raise SettingError(
+            f"tags: '{address}': {problem}.{nearest(address, known)} --check without tags lists the variables of a "
+            "server."
+        )
+
+    async def _read_history(self, nodes: Mapping[str, Any]) -> None:
         """Read the values missed while the connection was lost from the server's history."""
         updates = list[Update]()
-        for address, node in zip(self.addresses, nodes, strict=True):
+        for address, node in nodes.items():
             since = self._since.get(address, 0.0)
             try:
                 begin = datetime.fromtimestamp(since, UTC)
                 values = await node.read_raw_history(begin, datetime.now(UTC), HISTORY, False)
-            except Exception as error:  # a server without a history
-                log.info("%s: no history of %s (%s): the pause is a gap.", self.source.url, address, error)
-                return
+            except Exception as error:  # a node without a history
+                log.info("%s: no history of %s (%s): its pause is a gap.", self.source.url, address, error)
+                continue
+            if len(values) >= HISTORY:
+                text = f"{address}: only its first {HISTORY:,} values since the connection was lost are read"
+                self.inbox.put(Refusal("history beyond the limit", address, text))
             for value in values:
                 moment = _moment(value)
                 if moment > since:
@@ -222,31 +254,44 @@ class Session:
 
     async def _browse(self, client: Any) -> None:
         """Report the present values of all variables except those in the server's own folder."""
-        from asyncua import ua
-
-        level, count = [client.nodes.objects], 0
-        for _ in range(DEEPEST):
-            below = []
-            for node in level:
-                for child in await node.get_children(ua.object_ids.ObjectIds.HierarchicalReferences):
-                    if child.nodeid.NamespaceIndex == 0 or count >= BROWSED:
-                        continue
-                    below.append(child)
-                    count += 1
-                    if await child.read_node_class() == ua.NodeClass.Variable:
-                        value = await child.read_data_value(raise_on_bad_status=False)
-                        self.inbox.put(Update(_moment(value), {child.nodeid.to_string(): _plain(value)}))
-            level = below
+        async for address, value in _variables(client):
+            self.inbox.put(Update(_moment(value), {address: _plain(value)}))
         self.inbox.put(Signal.IDLE)
 
     def datachange_notification(self, node: Any, value: object, data: Any) -> None:  # noqa: ARG002
         """Put a changed value into the inbox; called by asyncua."""
-        address, item = node.nodeid.to_string(), data.monitored_item.Value
+        item = data.monitored_item.Value
+        name = node.nodeid.to_string()
+        address = self._address.get(name)
+        if address is None:
+            self.inbox.put(Refusal("node without a subscription", "", shown(name)))
+            return
+        if item.StatusCode is not None and item.StatusCode.value & OVERFLOW == OVERFLOW:
+            text = f"{address}: the server dropped values between two messages. Set a longer source.queue."
+            self.inbox.put(Refusal("full queue of the server", address, text))
         moment = _moment(item)
         self._newest[address] = max(self._newest.get(address, 0.0), moment)
         initial = address not in self._seen
         self._seen.add(address)
         self.inbox.put(Update(moment, {address: _plain(item)}, initial=initial))
+
+
+async def _variables(client: Any) -> AsyncIterator[tuple[str, Any]]:
+    """Yield the NodeIds and present values of a server's variables except those in its own folder."""
+    from asyncua import ua
+
+    level, count = [client.nodes.objects], 0
+    for _ in range(DEEPEST):
+        below = []
+        for node in level:
+            for child in await node.get_children(ua.object_ids.ObjectIds.HierarchicalReferences):
+                if child.nodeid.NamespaceIndex == 0 or count >= BROWSED:
+                    continue
+                below.append(child)
+                count += 1
+                if await child.read_node_class() == ua.NodeClass.Variable:
+                    yield child.nodeid.to_string(), await child.read_data_value(raise_on_bad_status=False)
+        level = below
 
 
 async def _secure(client: Any, security: str) -> None:
@@ -258,9 +303,13 @@ async def _secure(client: Any, security: str) -> None:
     path, mark, password = key.partition("::")
     try:
         await client.set_security(
-            getattr(security_policies, f"SecurityPolicy{policy}"), certificate, path,
-            secret(password, "source.security") if mark else None, server, getattr(ua.MessageSecurityMode, mode),
-        )  # fmt: skip
+            getattr(security_policies, f"SecurityPolicy{policy}"),
+            certificate,
+            path,
+            secret(password, "source.security") if mark else None,
+            server,
+            getattr(ua.MessageSecurityMode, mode),
+        )
     except (OSError, ValueError, TypeError, ua.uaerrors.UaError) as error:
         raise SettingError(
             f"source.security: no certificate or key in {certificate}, {path} or {server} ({error}). Relative paths "
@@ -268,13 +317,31 @@ async def _secure(client: Any, security: str) -> None:
         ) from error
 
 
+def check_nodes(addresses: Sequence[str]) -> None:
+    """Check the form of addresses, and that each is of another node.
+
+    Raises:
+        SettingError: an address is no NodeId, or two are of one node.
+    """
+    known = dict[str, str]()
+    for address in addresses:
+        match = NAMESPACE.match(address)
+        name = f"{match['uri']} {_node_id(match['rest'])}" if match else _node_id(address)
+        other = known.setdefault(name, address)
+        require(other == address, "tags", f"{other}' and '{address}", "different nodes; these are spellings of one")
+
+
 def _node_id(address: str) -> str:
+    """Return a NodeId in asyncua's notation, which servers' notifications have, too."""
     from asyncua import ua
 
     try:
-        return str(ua.NodeId.from_string(address).to_string())
+        node = ua.NodeId.from_string(address)
     except (ua.uaerrors.UaError, ValueError, TypeError) as error:
         raise SettingError(f"tags: '{address}' is no NodeId, such as 'ns=2;s=Press.Temperature' ({error}).") from None
+    if isinstance(node, ua.ExpandedNodeId):
+        raise SettingError(f"tags: '{address}': must begin with ns= or nsu=, and name a node of this server (no srv=).")
+    return str(node.to_string())
 
 
 def _moment(value: Any) -> float:
@@ -286,8 +353,8 @@ def _moment(value: Any) -> float:
 
 
 def _plain(value: Any) -> object:
-    """Return a value as a Python object; None if its status is bad."""
+    """Return a value as a Python object; :class:`Missing` if its status is bad."""
     if value.StatusCode is not None and value.StatusCode.is_bad():
-        return None
+        return Missing(f"status {value.StatusCode.name}")
     plain: object = value.Value.Value if value.Value is not None else None
     return plain

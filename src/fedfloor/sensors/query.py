@@ -8,12 +8,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
-from fedfloor.data.query import DatabaseAddress, address, answer, check_private, plain, within
-from fedfloor.errors import RunError, SettingError, nearest, require
-from fedfloor.sensors.events import POLL_S, Event, Signal, Update, seconds, warn_once
+from fedfloor.data.query import DatabaseAddress, address, answer, check_private, within
+from fedfloor.errors import RunError, SettingError, nearest, require, shown
+from fedfloor.sensors.events import MOST_WARNINGS, POLL_S, Event, Refusal, Signal, Update, seconds, warn_once
 from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
@@ -62,12 +63,13 @@ class QuerySource:
     def events(self, addresses: Sequence[str], stop: threading.Event, position: str | None) -> Iterator[Event]:
         """Yield the new rows of each query; a failed query is repeated, except the first one."""
         where, warned, since, began = address(self.url), set[str](), _moment(position, self.start), False
+        refused = set[str]()
         while not stop.is_set():
-            rows = self._rows(where, addresses, since)
+            rows = self._rows(where, addresses, since, refused)
             try:
-                for update, newest in rows:
+                for event, newest in rows:
                     since = newest
-                    yield update
+                    yield event
                     if stop.is_set():
                         return
                 began = True
@@ -82,21 +84,34 @@ class QuerySource:
                 stop.wait(min(POLL_S, self.every_s))
                 waited += POLL_S
 
-    def _rows(self, where: DatabaseAddress, addresses: Sequence[str], since: Moment) -> Iterator[tuple[Update, Moment]]:
-        last, wanted = self._seconds(since) or 0.0, list(addresses)
+    def _rows(
+        self, where: DatabaseAddress, addresses: Sequence[str], since: Moment, refused: set[str]
+    ) -> Iterator[tuple[Event, Moment]]:
+        """Yield the events of an answer, each with the next value of ``:since``; ``refused`` has rows named before."""
+        first = last = self._seconds(since) or 0.0
+        wanted = list(addresses)
         with answer(where, self.query, since) as records:
             for record in records:
                 for name in (self.time, *wanted):
                     if name not in record:
                         known = f"Available: {', '.join(list(record)[:40])}."
                         raise SettingError(f"source.query: no column '{name}'.{nearest(name, record)} {known}")
-                value: Any = plain(record[self.time], self.time, 0)
+                value: Any = _number(record[self.time])
                 time = self._seconds(value)
-                if time is None or time <= last:
+                if time is None or first < time <= last:
+                    reason = "no time" if time is None else "a time that is not later than the row before"
+                    text = f"{where.shown}: a row with {reason}: {shown(dict(record))}"
+                    if text not in refused and len(refused) < MOST_WARNINGS:
+                        refused.add(text)
+                        yield (
+                            Refusal(reason, "", f"{text}. The query gives a row per time, in the order of time."),
+                            since,
+                        )
+                if time is None or time <= last:  # rows up to :since were read before
                     continue
                 last, since = time, value
                 names = wanted or [name for name in record if name != self.time]
-                values = {name: plain(record[name], name, 0) for name in names}
+                values = {name: _number(record[name]) for name in names}
                 yield Update(time, values, position=_position(value)), value
 
     def _seconds(self, value: object) -> float | None:
@@ -105,13 +120,20 @@ class QuerySource:
         return seconds(str(value) if isinstance(value, date) else value, self.unit)
 
 
+def _number(value: object) -> object:
+    """Return a decimal number as a whole number, if it is one, or with binary digits; other values as they are."""
+    if not isinstance(value, Decimal):
+        return value
+    return int(value) if value.is_finite() and value == value.to_integral_value() else float(value)
+
+
 def _position(value: Moment) -> str:
     """Return a time with its type as a text, for the buffer.
 
     >>> _moment(_position(datetime(2026, 3, 1)), 0), _moment(_position(7), 0), _moment(None, 5), _moment("{", 5)
     (datetime.datetime(2026, 3, 1, 0, 0), 7, 5, 5)
     """
-    return json_text({"date": value.isoformat()} if isinstance(value, datetime) else {"since": value})
+    return json_text({"date": value.isoformat()} if isinstance(value, date) else {"since": value})
 
 
 def _moment(position: str | None, start: Moment) -> Moment:

@@ -7,16 +7,17 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from fedfloor.errors import RunError, SettingError
+from fedfloor.errors import RunError, SettingError, shown
 from fedfloor.sensors import events
+from fedfloor.sensors.account import ValueAccount, absent
 from fedfloor.sensors.buffer import Buffer, Label, held, writing
-from fedfloor.sensors.events import Event, Signal, Update, warn_once
+from fedfloor.sensors.events import Event, Missing, Refusal, Signal, Update
 from fedfloor.sensors.folder import whole_rows
 from fedfloor.sensors.grid import Row, RowGrid
 from fedfloor.sensors.settings import SenseSettings
@@ -56,7 +57,7 @@ def run(
                 shown = time.monotonic()
                 report(recorder.status())
         recorder.flush(end=True)
-        return recorder.status()
+        return recorder.status(end=True)
 
 
 def _addresses(settings: SenseSettings) -> list[str]:
@@ -73,7 +74,7 @@ def _columns(settings: SenseSettings, source: Iterator[Event], first: list[Event
         if isinstance(event, Update) and event.values:
             label = settings.labels.address
             names = [name for name, value in event.values.items()
-                     if name != label and events.number(value) is not None]  # fmt: skip
+                     if name != label and (value is None or isinstance(events.number(value), float))]  # fmt: skip
             if names:
                 return tuple(names)
     raise RunError("the source sent no value, therefore no buffer was written. --check shows its reports.")
@@ -87,17 +88,18 @@ class Recorder:
     buffer: Buffer
     columns: Sequence[str]
     counts: Counter[str] = field(default_factory=Counter)
-    alerts: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         settings, newest = self.settings, self.buffer.newest or (0, -math.inf)
+        self.account = ValueAccount(self.columns, [settings.offsets.get(name, 0) for name in self.columns])
         self.stored = RowGrid(
             len(self.columns), settings.period_s, settings.wait_s, settings.gap, settings.hold_s or math.inf, *newest
         )
         self.grid = self.stored.detach()
         self._stored_at = math.inf  # time of the last stored value received
         self._resumed = math.inf  # time of the first row of this connection
-        self._place = {settings.tags.get(name, name): i for i, name in enumerate(self.columns)}
+        self._addresses = [settings.tags.get(name, name) for name in self.columns]
+        self._place = {address: i for i, address in enumerate(self._addresses)}
         self._rows, self._labels, self._position = list[Row](), list[Label](), ""
         self._written, self._alive = time.monotonic(), False
         self._later = LabelFile(settings.labels.file) if settings.labels.file else None
@@ -108,7 +110,12 @@ class Recorder:
         self._alive = event is Signal.ALIVE or (self._alive and isinstance(event, Update))
         if isinstance(event, Update):
             self._update(event, now)
-        elif event is Signal.LOST and not self.grid.broken:
+        elif isinstance(event, Refusal):
+            self.account.refuse(event)
+            self._position = event.position or self._position
+        elif event is Signal.LOST and self.grid.broken:
+            self.grid.forget()
+        elif event is Signal.LOST:
             self._again(self.stored.rows(now, end=True))
             self.stored, self.grid = self.grid, self.grid.detach()
             self._stored_at = self._resumed = math.inf
@@ -137,57 +144,88 @@ class Recorder:
         """Process rows from before the reconnection."""
         self._rows += [row for row in rows if row.time < self._resumed]
 
-    def status(self) -> dict[str, Any]:
-        """Return the number of rows, columns and losses so far."""
+    def status(self, *, end: bool = False) -> dict[str, Any]:
+        """Return the number of rows and columns, and the account of the values so far, after a review of it.
+
+        Args:
+            end: whether no further values follow.
+        """
         newest = self.buffer.newest
+        self.account.review(self._addresses, time.monotonic(), end=end)
         return {
             "rows": self.buffer.rows, "columns": len(self.columns), "newest": None if newest is None else newest[1],
-            "read": self.counts["rows"], "lost": self.buffer.lost, "alive": self._alive,
+            "read": self.counts["rows"], "lost": self.buffer.lost, "alive": self._alive, **self.account.status(),
             **{key: count for key, count in sorted((self.counts + self.grid.counts).items()) if key != "rows"},
         }  # fmt: skip
 
     def _update(self, update: Update, now: float) -> None:
-        own = time.time()
-        moment = own if self.settings.clock == "arrival" and not update.stored else update.time
-        if not math.isfinite(moment) or moment < 0 or moment > own + self.settings.ahead_s:
-            self.counts["refused times"] += 1
-            text = (
-                "left out a value without a time, before 1970 or in the future (%.0f s ahead of this machine), and "
-                'will leave out others. Correct the clock of the source, or set clock = "arrival".'
-            )
-            warn_once(self.alerts, "clock", text, moment - own)
-            return
-        cells, label = {}, ""
-        for address, value in update.values.items():
-            place = self._place.get(address)
-            if place is not None:
-                cells[place] = self._number(address, value)
-            elif address == self.settings.labels.address:
-                label = events.label(value)
-            elif address == f"{self.settings.labels.topic}#":
-                self._labels += label_of(value)
+        """Account for an update's values, and add them to the rows."""
         self._position = update.position or self._position
-        if not cells and not label:
+        self.account.suggest(update.others)
+        moment, initial = self._moment(update)
+        if moment is None:
+            return
+        cells, label = self._values(update, now)
+        if not cells and label is None:
             return
         if not update.stored:
-            self.grid.add(moment, cells, label, now, initial=update.initial)
+            self.grid.add(moment, cells, label, now, initial=initial)
             self._stored_at = min(self._stored_at, now)
         elif moment > self.stored.last:
             self._stored_at = now
             self.counts["stored"] += 1
             self.stored.add(moment, cells, label, now)
+        else:
+            self.grid.counts["late"] += len(cells)
 
-    def _number(self, address: str, value: object) -> float:
-        number = events.number(value)
-        if number is None:
-            self.counts["no numbers"] += 1
-            kind = type(value).__name__
-            text = "'%s' is %s and no number: it counts as missing."
-            warn_once(self.alerts, f"{address} {kind}", text, address, kind)
-            return math.nan
-        if math.isnan(number):
-            self.counts["missing"] += 1
-        return number
+    def _moment(self, update: Update) -> tuple[float | None, bool]:
+        """Return the time of an update, None if it is refused, and whether its values yield no row of their own."""
+        own = time.time()
+        by_arrival = self.settings.clock == "arrival" and not update.stored
+        if update.repeated and (by_arrival or math.isnan(update.time)):
+            return -math.inf, True  # of unknown age: the held value at most
+        moment = own if by_arrival else update.time
+        ahead_s = moment - own
+        reason = ""
+        if math.isnan(moment):
+            reason = "no time"
+        elif moment < 0 or not math.isfinite(moment):
+            reason = "time before 1970"
+        elif ahead_s > self.settings.ahead_s:
+            reason = "time in the future"
+        if reason:
+            ahead = "" if math.isnan(ahead_s) else f", {ahead_s:+,.0f} s from now"
+            remedy = 'Correct the clock of the source or its field of times, or set clock = "arrival".'
+            detail = f"values of {self._shown(update)}{ahead}. {remedy}"
+            self.account.refuse(Refusal(reason, "", detail))
+            return None, False
+        if update.repeated and moment <= self.grid.last:
+            self.grid.counts["repeated"] += len(update.values)
+            return moment, True
+        return moment, update.initial
+
+    def _values(self, update: Update, now: float) -> tuple[dict[int, float], str | None]:
+        """Return the values of an update by column, and its label, None if it has none."""
+        cells = dict[int, float]()
+        label: str | None = None
+        for address, value in update.values.items():
+            place = self._place.get(address)
+            if place is not None:
+                cells[place] = self.account.number(place, value, now)
+            elif address == self.settings.labels.address:
+                label = self.account.label(value)
+            elif address == f"{self.settings.labels.topic}#":
+                spans = label_of(value)
+                self._labels += spans
+                self.account.spans(value, len(spans))
+            elif isinstance(events.number(value), float):
+                text = f"{shown(address)} was not among the first values, which are the sensors. Name it in [tags]."
+                self.account.refuse(Refusal("no sensor", address, text))
+        return cells, label
+
+    @staticmethod
+    def _shown(update: Update) -> str:
+        return ", ".join(shown(address, 100) for address in list(update.values)[:3])
 
 
 def label_of(value: object) -> list[Label]:
@@ -200,8 +238,7 @@ def label_of(value: object) -> list[Label]:
         return []
     since, until = (events.seconds(value.get(key)) for key in ("since", "until"))
     text = events.label(value.get("label"))
-    if since is None or until is None or until < since or not text:
-        log.warning("left out a label without since, until or label, or with until before since: %.200r", value)
+    if since is None or until is None or until < since or isinstance(text, Missing):
         return []
     return [(since, until, text)]
 
@@ -226,18 +263,24 @@ class LabelFile:
             return []
         self._checked, labels = time.monotonic(), list[Label]()
         for end, cells in whole_rows(self._path, self._done, ","):
-            if self._done:
-                labels += label_of(dict(zip(LABELS, cells, strict=False)))
-            elif tuple(cells) != LABELS:
+            texts = () if isinstance(cells, Missing) else tuple(cells)
+            if not self._done and texts != LABELS:
                 raise SettingError(
-                    f"labels.file {self._path}: columns {', '.join(cells)}; must be {', '.join(LABELS)}."
+                    f"labels.file {self._path}: columns {', '.join(texts)}; must be {', '.join(LABELS)}."
                 )
+            if self._done:
+                spans = label_of(dict(zip(LABELS, texts, strict=False)))
+                labels += spans
+                if not spans:
+                    log.warning(
+                        "%s: left out a row that is no label with since, until and label: %.200r", self._path, cells
+                    )
             self._done = end
         return labels
 
 
 def check(settings: SenseSettings, seconds: float) -> list[dict[str, Any]]:
-    """Connect for a time in seconds; return a row for each sensor with the values received.
+    """Connect for a time in seconds; return a row for each sensor with the values received, and a note if it has none.
 
     Raises:
         SettingError: the connection is refused, or the source lacks an address.
@@ -245,25 +288,45 @@ def check(settings: SenseSettings, seconds: float) -> list[dict[str, Any]]:
     stop, ends, news = threading.Event(), time.monotonic() + seconds, math.inf
     wanted = {address: name for name, address in settings.tags.items()}
     wanted |= {settings.labels.address: "(label)"} if settings.labels.address and wanted else {}
-    seen: dict[str, dict[str, Any]] = {}
+    seen = dict[str, tuple[object, float]]()  # address → its newest value, which may be missing, and its time
+    others = dict[str, None]()
     for event in settings.source.events(_addresses(settings), stop, None):
         now = time.monotonic()
         if isinstance(event, Update):
             news = now
-            for address, value in event.values.items():
-                row = seen.setdefault(address, {"updates": 0})
-                row |= {"value": value, "time": event.time, "updates": row["updates"] + 1}
-        if now > ends or now > news + QUIET_S or (wanted and {*wanted} <= {*seen}):
+            seen |= {address: (value, event.time) for address, value in event.values.items()}
+            others |= dict.fromkeys(event.others)
+        elif isinstance(event, Refusal):
+            log.warning("left out (%s): %s", event.reason, event.detail)
+        if now > ends or (not wanted and now > news + QUIET_S) or (wanted and {*wanted} <= {*seen}):
             break
     stop.set()
-    rows = []
-    for address in {**wanted, **seen}:
-        row = seen.get(address, {"value": None, "time": math.nan, "updates": 0})
-        value, age_s = row["value"], round(time.time() - row["time"], 1)
-        kind = "number" if events.number(value) is not None else type(value).__name__
-        rows.append({
-            "sensor": wanted.get(address, ""), "address": address, "kind": kind if row["updates"] else "no value",
-            "value": value if isinstance(value, bool | int | float | None) else str(value)[:60],
-            "age_s": age_s if math.isfinite(age_s) else None,
-        })  # fmt: skip
-    return rows
+    return [_checked(settings, address, wanted, seen, {**others, **seen}) for address in {**wanted, **seen}]
+
+
+def _checked(
+    settings: SenseSettings,
+    address: str,
+    wanted: dict[str, str],
+    seen: dict[str, tuple[object, float]],
+    known: Collection[str],
+) -> dict[str, Any]:
+    """Return the row of ``--check`` for an address."""
+    value, moment = seen.get(address, (Missing("no value"), math.nan))
+    age_s = round(time.time() - moment, 1)
+    usable = events.label(value) if address == settings.labels.address else events.number(value)
+    note = ""
+    if address not in seen:
+        note = absent(address, known).strip()
+    elif address in wanted and isinstance(usable, Missing):
+        note = f"no {'label' if address == settings.labels.address else 'number'}: {usable.reason}"
+    missing = value is None or isinstance(value, Missing)
+    plain = isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value))
+    return {
+        "sensor": wanted.get(address, ""),
+        "address": address,
+        "kind": events.kind(value),
+        "value": None if missing else value if plain else str(value)[:60],
+        "age_s": age_s if math.isfinite(age_s) else None,
+        "note": note or None,
+    }

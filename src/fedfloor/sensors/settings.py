@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from fedfloor.checking import below, checked, toml
+from fedfloor.data.files.layout import LARGEST
 from fedfloor.errors import SettingError, require, require_once
 from fedfloor.sensors.folder import FolderSource
 from fedfloor.sensors.mqtt import MqttSource
@@ -63,6 +64,7 @@ class SenseSettings:
     Args:
         source: the source of the values.
         tags: a sensor's name in tables → its address at the source; by default all addresses in the first update.
+        offsets: a sensor's name → a number subtracted from its values, which keeps the variation of large ones.
         period_s: the time between rows, in s; 0: each update is a row, as for tables.
         clock: the clock of the rows' times: that of the source, or this machine's at the arrival of values.
         wait_s: the time for which a row waits for late values, in s.
@@ -75,6 +77,7 @@ class SenseSettings:
 
     source: FolderSource | MqttSource | SparkplugSource | OpcUaSource | QuerySource
     tags: Mapping[str, str] = field(default_factory=dict)
+    offsets: Mapping[str, int | float] = field(default_factory=dict)
     period_s: float = 0.0
     clock: Literal["source", "arrival"] = "source"
     wait_s: float = 2.0
@@ -93,6 +96,9 @@ class SenseSettings:
         require(len(self.tags) <= MOST_TAGS, "tags", len(self.tags), f"at most {MOST_TAGS:,}")
         for name in self.tags:
             require(bool(COLUMN.fullmatch(name)), "a name in tags", name, "1 to 200 characters on one line")
+        for name, offset in self.offsets.items():
+            require(not self.tags or name in self.tags, "a name in offsets", name, "a name in tags")
+            require(-LARGEST <= offset <= LARGEST, f"offsets.{name}", offset, "a finite number")
         addresses = [*self.tags.values(), *([self.labels.address] if self.labels.address else [])]
         require_once("tags", addresses, "an address once")
         if self.labels.topic is not None and not isinstance(self.source, MqttSource):

@@ -1,7 +1,7 @@
 """Sparkplug B over MQTT: births, aliases, sequence numbers, rebirth requests, stored values.
 
-Eclipse Sparkplug Specification 3.0.0; section 6.4 has the payload's schema. Only numbers, booleans and texts are read;
-data sets, templates and properties are ignored.
+Eclipse Sparkplug Specification 3.0.0; section 6.4 has the payload's schema. Only numbers, booleans and texts are read,
+and of the properties the quality; data sets and templates are missing values.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedfloor.errors import SettingError, require
-from fedfloor.sensors.events import Event, Inbox, Signal, Update
+from fedfloor.errors import SettingError, require, shown
+from fedfloor.sensors.events import Event, Inbox, Missing, Refusal, Signal, Update
 from fedfloor.sensors.mqtt import TOPIC, Broker, connected
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ FIELDS = {  # of a metric: (number, protobuf type)
     "float_value": (12, "FLOAT"), "double_value": (13, "DOUBLE"), "boolean_value": (14, "BOOL"),
     "string_value": (15, "STRING"),
 }  # fmt: skip
+QUALITY, GOOD = "Quality", (64, 255)  # a property, and its range of usable values, as in OPC: 0 is bad, 500 stale
 VALUES = [name for name in FIELDS if name.endswith("_value")]
 
 
@@ -67,7 +68,10 @@ class SparkplugSource:
         topics = [f"{ROOT}/{self.group}/+/{self.node}", f"{ROOT}/{self.group}/+/{self.node}/+"]
         clients: list[BoundedClient] = []
 
-        def take(topic: str, payload: bytes) -> Iterator[Event]:
+        def take(topic: str, payload: bytes, retained: bool) -> Iterator[Event]:
+            if retained:
+                yield Refusal("retained message", topic, f"{shown(topic)}: Sparkplug has none, its values may be old.")
+                return
             _, _, kind, _, *device = topic.split("/")
             yield from state.take(kind, device[0] if device else "", payload)
             ask()
@@ -134,8 +138,11 @@ class NodeState:
             self.alive = True
         elif not self._follows(int(message.seq)) or not self.alive:
             self.lacking = True
+            if self.alive:
+                yield Refusal("gap in sequence numbers", "", f"messages were lost before number {self.seq}")
         if kind == "DDEATH":
-            gone = {address: None for address in self.wanted if address.startswith(f"{device}#")}
+            died = Missing("death of the device")
+            gone = {address: died for address in self.wanted if address.startswith(f"{device}#")}
             yield Update(message.timestamp / 1e3, gone)
             return
         yield from self._updates(message, device, born=kind.endswith("BIRTH"))
@@ -144,7 +151,8 @@ class NodeState:
         follows, self.seq = seq == (self.seq + 1) % 256, seq
         return follows
 
-    def _updates(self, message: Any, device: str, *, born: bool) -> Iterator[Update]:
+    def _updates(self, message: Any, device: str, *, born: bool) -> Iterator[Event]:
+        others, nameless = set[str](), 0
         times: dict[tuple[int, bool], dict[str, object]] = {}
         for metric in message.metrics:
             name, datatype = metric.name, metric.datatype
@@ -156,20 +164,33 @@ class NodeState:
                 name, datatype = self.names.get((device, metric.alias), ("", 0))
                 if not name:  # its birth was not received
                     self.lacking = True
+                    nameless += 1
                     continue
             address = f"{device}#{name}" if device else name
             if address in self.wanted or not (self.wanted or name == "bdSeq" or name.startswith("Node Control/")):
                 key = metric.timestamp or message.timestamp, bool(metric.is_historical)
                 times.setdefault(key, {})[address] = _value(metric, datatype or self.types.get((device, name), 0))
+            elif born:
+                others.add(address)
+        if nameless:
+            yield Refusal("alias without a birth", device, f"{nameless} of {len(message.metrics)} metrics", nameless)
         for (moment, stored), values in sorted(times.items()):
-            yield Update(moment / 1e3, values, stored=stored, initial=born and not stored)
+            yield Update(moment / 1e3, values, stored=stored, initial=born and not stored, others=others)
+        if others and not times:
+            yield Update(message.timestamp / 1e3, {}, others=others)
 
 
 def _value(metric: Any, datatype: int) -> object:
-    """Return the value of a metric; None if it is missing, or its type is not supported."""
+    """Return the value of a metric; :class:`Missing` if its quality is bad, or its type is not supported."""
+    for name, entry in zip(metric.properties.keys, metric.properties.values, strict=False):
+        quality = int(entry.int_value or entry.long_value)
+        if name == QUALITY and not GOOD[0] <= quality <= GOOD[1]:
+            return Missing(f"quality {quality}" if quality in (0, 500) else "bad quality")
     name = next((name for name in VALUES if metric.HasField(name)), None)
-    if metric.is_null or name is None:
+    if metric.is_null:
         return None
+    if name is None:
+        return Missing("type without numbers and texts")
     value = getattr(metric, name)
     bits = BITS.get(datatype)
     if bits is None or name not in ("int_value", "long_value"):
@@ -198,15 +219,24 @@ def payload_type() -> Any:
 
     def add(kind: Any, name: str, number: int, typed: str, *, many: bool = False) -> None:
         label = kinds.LABEL_REPEATED if many else kinds.LABEL_OPTIONAL
-        new = kind.field.add(name=name, number=number, label=label, type=getattr(kinds, f"TYPE_{typed}"))
-        if typed == "MESSAGE":
-            new.type_name = ".fedfloor.Metric"
+        scalar = typed.isupper()
+        new = kind.field.add(
+            name=name, number=number, label=label, type=getattr(kinds, f"TYPE_{typed if scalar else 'MESSAGE'}")
+        )
+        if not scalar:
+            new.type_name = f".fedfloor.{typed}"
 
     metric, payload = file.message_type.add(name="Metric"), file.message_type.add(name="Payload")
+    entry, entries = file.message_type.add(name="Property"), file.message_type.add(name="Properties")
     for name, (number, typed) in FIELDS.items():
         add(metric, name, number, typed)
+    add(metric, "properties", 9, "Properties")
+    add(entries, "keys", 1, "STRING", many=True)
+    add(entries, "values", 2, "Property", many=True)
+    add(entry, "int_value", 3, "UINT32")
+    add(entry, "long_value", 4, "UINT64")
     add(payload, "timestamp", 1, "UINT64")
-    add(payload, "metrics", 2, "MESSAGE", many=True)
+    add(payload, "metrics", 2, "Metric", many=True)
     add(payload, "seq", 3, "UINT64")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)

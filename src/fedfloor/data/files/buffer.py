@@ -1,7 +1,7 @@
 """A device's ring buffer of sensor rows, filled by ``fedfloor sense``: an SQLite file, read as recordings.
 
 The file has three tables: ``about`` (``format``, ``id``, ``columns`` as JSON, ``gap_s``), ``rows`` (epoch, time, the
-values as float32 in little-endian order, a label) and ``labels`` for labels added later (from, to, label). Rows
+values as float64 in little-endian order, a label) and ``labels`` for labels added later (from, to, label). Rows
 further apart than ``gap_s``, and rows of different epochs (the clock was set back in between), belong to different
 recordings.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -24,14 +25,18 @@ from fedfloor import regular
 from fedfloor.data.cache import CacheEntry, Writer
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.encode import labelled, normal_label
+from fedfloor.data.files.layout import LARGEST, coarse
 from fedfloor.data.files.sheet import Sheet
 from fedfloor.data.files.table import check_labels, of_entry, write
 from fedfloor.data.reading import Reading
 from fedfloor.errors import SettingError
 from fedfloor.tasks.reconstruction import Reconstruction
 
+log = logging.getLogger(__name__)
+
 BUFFERS = (".sqlite", ".sqlite3")
-FORMAT = "fedfloor sensors 1"
+FORMAT = "fedfloor sensors 2"
+TYPES = {"fedfloor sensors 1": "<f4", FORMAT: "<f8"}  # format → the type of values
 MEANT = ("columns", "classes", "window", "missing", "split", "small", "bins", "task")
 WAIT_S = 20.0  # for another process to finish writing
 ABOUT = ("format", "id", "columns", "gap_s")
@@ -46,7 +51,7 @@ class BufferedRows:
         identity: the identity of the buffer, regardless of its rows.
         columns: C names of the sensors.
         time: float64 [n], s since 1970.
-        x: float32 [n, C].
+        x: float64 [n, C].
         label: the label of each row, "" for none.
         run: int64 [n], the number of its recording.
     """
@@ -55,7 +60,7 @@ class BufferedRows:
     identity: str
     columns: tuple[str, ...]
     time: NDArray[np.float64]
-    x: NDArray[np.float32]
+    x: NDArray[np.float64]
     label: list[str]
     run: NDArray[np.int64]
 
@@ -84,7 +89,7 @@ def read(path: Path, newest: int | None = None) -> BufferedRows:
     with opened(path) as base:
         base.execute("PRAGMA query_only = 1")
         about = dict(base.execute("SELECT key, value FROM about"))
-        if any(key not in about for key in ABOUT) or about["format"] != FORMAT:
+        if any(key not in about for key in ABOUT) or about["format"] not in TYPES:
             raise SettingError(
                 f"{path}: not a buffer of sensor rows in the format '{FORMAT}'. Give a file that fedfloor sense wrote."
             )
@@ -95,18 +100,20 @@ def read(path: Path, newest: int | None = None) -> BufferedRows:
         raise SettingError(f"{path}: no rows yet. Start fedfloor sense to fill it; its --check tests the sensors.")
     rows.reverse()
     columns = tuple(map(str, json.loads(about["columns"])))
-    if any(type(row[2]) is not bytes or len(row[2]) != 4 * len(columns) for row in rows):
+    kind = np.dtype(TYPES[about["format"]])
+    if any(type(row[2]) is not bytes or len(row[2]) != kind.itemsize * len(columns) for row in rows):
         raise SettingError(
             f"{path}: damaged: the values of a row do not match its {len(columns)} sensors. Start a new buffer."
         )
-    x = np.frombuffer(b"".join(row[2] for row in rows), "<f4").reshape(len(rows), -1).astype(np.float32)
+    x = np.frombuffer(b"".join(row[2] for row in rows), kind).reshape(len(rows), -1).astype(np.float64)
+    x = np.where(np.abs(x) <= LARGEST, x, np.nan)
     time, epoch = np.array([row[1] for row in rows], np.float64), np.array([row[0] for row in rows], np.int64)
     label = np.array([str(row[3]) for row in rows], object)
     for since, until, text in later:
         label[(time >= since) & (time <= until)] = str(text)
     change = (np.diff(epoch) != 0) | (np.diff(time) > float(about["gap_s"]))
     run = np.concatenate([[0], np.cumsum(change)]).astype(np.int64)
-    return BufferedRows(path.name, about["id"], columns, time, np.where(np.isfinite(x), x, np.nan), label.tolist(), run)
+    return BufferedRows(path.name, about["id"], columns, time, x, label.tolist(), run)
 
 
 def written(path: Path) -> int | None:
@@ -143,6 +150,7 @@ def load(path: Path, reading: Reading, seed: int, newest: int | None = None) -> 
             "without labels: [data] task = 'reconstruction'."
         )
     reading = replace(reading, columns=replace(reading.columns, device="", factory="", time="time", id="", run=None))
+    _note_coarse(path, recorded)
     sheets, reading = labelled([_sheet(path, recorded, reading, rows) for rows in _runs(recorded.run, kept)], reading)
     label: list[str] | None = [text for sheet in sheets for text in sheet.text["label"]]
     if needed:
@@ -209,13 +217,25 @@ def _runs(run: NDArray[np.int64], kept: NDArray[np.bool_]) -> list[NDArray[np.in
     return np.split(rows, np.flatnonzero((np.diff(rows) > 1) | (np.diff(run[rows]) != 0)) + 1)
 
 
+def _note_coarse(path: Path, recorded: BufferedRows) -> None:
+    """Log the sensors whose variation is lost in single precision, the type of models' inputs."""
+    for i, step in coarse(np.fmin.reduce(recorded.x), np.fmax.reduce(recorded.x)).items():
+        log.warning(
+            "%s, sensor '%s': its values vary by less than models resolve, whose inputs have steps of %.2g there. "
+            "[offsets] in the source file of fedfloor sense keeps its variation.",
+            path.name,
+            recorded.columns[i],
+            step,
+        )
+
+
 def _sheet(path: Path, recorded: BufferedRows, reading: Reading, rows: NDArray[np.int64]) -> Sheet:
     columns = [name for name in recorded.columns if name not in reading.columns.ignore]
     columns = [*reading.columns.values] or columns
     unknown = next((name for name in columns if name not in recorded.columns), None)
     if unknown is not None:
         raise SettingError(f"{path}: no sensor '{unknown}'. Available: {', '.join(recorded.columns)}.")
-    x = recorded.x[rows][:, [recorded.columns.index(name) for name in columns]]
+    x = recorded.x[rows][:, [recorded.columns.index(name) for name in columns]].astype(np.float32)
     text = {"label": [recorded.label[row] for row in rows.tolist()]}
     return Sheet(path, tuple(columns), x, rows + 1, text, recorded.time[rows], dated=True)
 

@@ -188,6 +188,12 @@ def parquet_names(path: Path) -> list[str]:
         return names
 
 
+def parquet_count(path: Path) -> int:
+    """Return the number of rows of a Parquet file."""
+    with _parquet(path) as file:
+        return int(file.metadata.num_rows)
+
+
 def parquet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a Parquet file as texts, numbered from 1."""
     with _parquet(path) as file:

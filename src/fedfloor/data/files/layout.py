@@ -36,6 +36,25 @@ MOST_CODES = 20  # different numbers among labels that are probably classes, at 
 LISTED = 40  # names of columns in a message, at most
 CATEGORY = "category "  # prefix of the role of a column of texts that is a sensor
 LARGEST = float(np.finfo(np.float32).max)
+STEPS = 100  # float32 steps between a sensor's least and largest value, below which most information is lost
+
+
+def coarse(low: NDArray[np.float64], high: NDArray[np.float64]) -> dict[int, float]:
+    """Return the sensors with variations around a large value that single precision hardly resolves, with its steps.
+
+    Args:
+        low, high: float64 [C], the least and largest value of each sensor.
+
+    Returns:
+        Sensor → the distance of two neighbouring numbers in single precision.
+
+    >>> coarse(np.array([2.0**40, 50.0, 7.0]), np.array([2.0**40 + 900, 51.0, 7.0]))
+    {0: 131072.0}
+    """
+    with np.errstate(invalid="ignore"):
+        step = np.spacing(np.fmax(np.abs(low), np.abs(high)).astype(np.float32)).astype(np.float64)
+        odd = (high > low) & (high - low < STEPS * step)
+    return {int(i): float(step[i]) for i in np.flatnonzero(odd)}
 
 
 def looks_like_time(text: str) -> bool:

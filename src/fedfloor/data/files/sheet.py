@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedfloor.data.dataset import Indices, Times, Values
 from fedfloor.data.files import columnar
 from fedfloor.data.files.joined import joined
-from fedfloor.data.files.layout import NUMBER, WORDS, OddTextError, TableLayout
+from fedfloor.data.files.layout import NUMBER, WORDS, OddTextError, TableLayout, coarse
 from fedfloor.data.files.rows import Row, decoded, in_blocks, is_workbook, opened, opened_workbook, place
 from fedfloor.data.files.times import NUMBERS, Form, TimeColumn, TimeError, day, decide, shared
 from fedfloor.data.reading import Reading, skipped
@@ -27,7 +27,6 @@ from fedfloor.errors import SettingError
 log = logging.getLogger(__name__)
 
 SEARCHED = 100_000  # rows searched for more texts among a sensor's numbers
-STEPS = 100  # float32 steps between a sensor's least and largest value, below which most information is lost
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,14 +290,11 @@ class _Gathered:
         if not self._lines.rows:
             raise SettingError(f"{path.name}: a header, but no rows below it. Add rows.")
         self._warn_delimiters()
-        # sensors with variations around a large value that 24 bits hardly resolve
-        low, high = self._low, self._high
-        step = np.spacing(np.fmax(np.abs(low), np.abs(high)).astype(np.float32)).astype(np.float64)
-        for i in np.flatnonzero((high > low) & (high - low < STEPS * step)).tolist():
+        for i, step in coarse(self._low, self._high).items():
             log.warning(
                 "%s, column '%s': values from %r to %r, where single precision has steps of %.2g. Subtract a constant "
                 "from this column to keep its variation.",
-                path.name, layout.names[i], float(low[i]), float(high[i]), step[i],
+                path.name, layout.names[i], float(self._low[i]), float(self._high[i]), step,
             )  # fmt: skip
         clock = None if self._form is None else TimeColumn(self._form, self._times.whole())
         return Sheet(path, layout.names, self._x.whole(), self._lines.whole(), self._text, None, clock=clock)
