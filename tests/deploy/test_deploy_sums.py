@@ -18,15 +18,17 @@ from torch import Tensor
 
 from fedfloor import models
 from fedfloor.deploy import cloud, mqtt
+from fedfloor.deploy.checks import STAGES
 from fedfloor.deploy.message import Message, decode
 from fedfloor.deploy.settings import CloudSettings, Endpoint, read
-from fedfloor.deploy.summing import STAGES, DeviceSum, read_keys
+from fedfloor.deploy.summing import DeviceSum, read_keys
 from fedfloor.engine import travel
 from fedfloor.parts.codecs import SecureSum
 from fedfloor.parts.masking import PublicKeys, Residues, unmasked
 from fedfloor.parts.mix import BySamples, Equal, Private
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
+from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
 from fedfloor.runs import ledger
 from forking import nursery
@@ -35,6 +37,7 @@ from live_processes import Processes, needs_broker, processes
 from parks import until
 
 SECURE = "method.travel = 'secure-sum'\ndeploy.norm_limit = false\n"
+KEY = Key(0, 1, 0, 0, 0)
 NETWORK = "network.profile = 'lte-cat-m2'\n"
 
 
@@ -75,28 +78,38 @@ def test_a_device_reveals_no_more_than_one_sum_of_enough_devices() -> None:
     network, work = models.build("logistic", (1, 28, 28), 62, 0), Work(epochs=1, travel="secure-sum")
     change, receipt = torch.ones(network.flat.numel()), Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
 
-    def sent(k: int, shares: dict[str, str], **other: object) -> Tensor:
+    def sent(k: int, **other: object) -> Tensor:
         about = {"identity": first, "mix": "equal", "settings": {}, "fraction": 10, "devices": 4}
-        about |= {"shares": shares, **other}
-        payload, shown = devices[k].masked(network, work, network.flat, change, receipt, about)
+        about |= {"around": [v for v in devices if v != k], **other}
+        payload, shown = devices[k].masked(network, work, network.flat, change, receipt, about, KEY)
         assert (shown.loss_first, shown.loss_last, shown.accuracy) == (0, 0, 0)
         return payload
 
-    mine = {str(v): shares[v]["0"] for v in (1, 2, 3)}  # type: ignore[index]
-    with pytest.raises(RefusedError, match="received shares of 1 devices"):
-        sent(0, {"1": mine["1"]})
-    with pytest.raises(RefusedError, match="for which this device has no keys"):
-        sent(0, mine, identity="22" * 32)
-    with pytest.raises(RefusedError, match="28 bits after the binary point are too many"):
-        sent(0, mine, fraction=28)
-    with pytest.raises(RefusedError, match="its mixing rule does not add weighted updates"):
-        sent(3, {str(v): shares[v]["3"] for v in (0, 1, 2)}, mix="median")  # type: ignore[index]
-    with pytest.raises(RefusedError, match="a sum of 60 devices needs 36 of them to share keys; 4 do"):
-        sent(1, {str(v): shares[v]["1"] for v in (0, 2, 3)}, devices=60)  # type: ignore[index]
-    assert ask(1, "sum-keys") != keys[1]  # new keys for another sum
-    sent(2, {str(v): shares[v]["2"] for v in (0, 1, 3)})  # type: ignore[index]
+    with pytest.raises(RefusedError, match="has no shares of"):
+        sent(0)  # no shares have arrived
+    for k in devices:
+        with pytest.raises(RefusedError, match="not its neighbours"):
+            ask(k, "sum-check", shares={"9": "00" * 80})
+        assert ask(k, "sum-check", shares={str(v): shares[v][str(k)] for v in devices if v != k}) == []  # type: ignore[index]
     with pytest.raises(RefusedError, match="out of order"):
-        sent(2, {str(v): shares[v]["2"] for v in (0, 1, 3)})  # type: ignore[index]
+        ask(0, "sum-check", shares={})
+    for around in ([1], [1, 1], [1, 2, 9], [1, 2, "3"], [1, 2, [3]], None):
+        with pytest.raises(RefusedError):
+            sent(0, around=around)
+    with pytest.raises(RefusedError, match="for which this device has no keys"):
+        sent(0, identity="22" * 32)
+    with pytest.raises(RefusedError, match="28 bits after the binary point are too many"):
+        sent(0, fraction=28)
+    with pytest.raises(RefusedError, match="its mixing rule does not add weighted updates"):
+        sent(3, mix="median")
+    with pytest.raises(RefusedError, match="a sum of 60 devices needs 36 of them to share keys; 4 do"):
+        sent(1, devices=60)
+    assert ask(1, "sum-keys") != keys[1]  # new keys for another sum
+    sent(2)
+    with pytest.raises(RefusedError, match="out of order"):
+        sent(2)
+    with pytest.raises(RefusedError, match="not those with whom"):
+        ask(2, "sum-unmask", survivors=[0, 1, 2, 9])
     with pytest.raises(RefusedError, match="2 devices of the neighbourhood are left"):
         ask(2, "sum-unmask", survivors=[2, 3])
     assert set(ask(2, "sum-unmask", survivors=[0, 2, 3])) == {"0", "1", "2", "3"}  # type: ignore[call-overload]
@@ -110,16 +123,19 @@ def test_a_device_takes_no_rule_that_lifts_its_update_above_its_noise() -> None:
     sent = {k: one.reply("sum-keys", {"identity": "44" * 32})["answer"] for k, one in devices.items()}
     others = {k: {"identity": "44" * 32, "keys": {str(v): sent[v] for v in sent if v != k}} for k in devices}
     shares = {k: one.reply("sum-shares", others[k])["answer"] for k, one in devices.items()}
+    for k, one in devices.items():
+        sealed = {str(v): shares[v][str(k)] for v in devices if v != k}
+        one.reply("sum-check", {"identity": "44" * 32, "shares": sealed})
     network, work = models.build("logistic", (1, 28, 28), 62, 0), Work(epochs=1, travel="secure-sum")
     change, receipt = torch.zeros(network.flat.numel()), Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
     about = {"identity": "44" * 32, "fraction": 20, "devices": 3, "settings": {}}
     for k, rule in ((0, "by_samples"), (1, "equal")):
-        given = {**about, "mix": rule, "shares": {str(v): shares[v][str(k)] for v in devices if v != k}}
+        given = {**about, "mix": rule, "around": [v for v in devices if v != k]}
         if rule == "by_samples":
             with pytest.raises(RefusedError, match="the weight 24 of its rule is too large"):
-                devices[k].masked(network, work, network.flat, change, receipt, given)
+                devices[k].masked(network, work, network.flat, change, receipt, given, KEY)
         else:
-            vector, _ = devices[k].masked(network, work, network.flat, change, receipt, given)
+            vector, _ = devices[k].masked(network, work, network.flat, change, receipt, given, KEY)
             assert vector.any()  # masks cover a change of zeros
 
 
@@ -141,6 +157,8 @@ def test_a_sum_of_devices_that_are_given_different_things_cannot_be_unmasked(lie
 
     keys = {k: ask(k, "sum-keys") for k in devices}
     shares = {k: ask(k, "sum-shares", keys={str(v): keys[v] for v in keys if v != k}) for k in devices}
+    for k in devices:
+        ask(k, "sum-check", shares={str(v): shares[v][str(k)] for v in devices if v != k})
     honest, devices_of = (Work(epochs=1, travel="secure-sum"), network.flat, 10, "by_samples"), {0: 4}
     work, model, fraction, rule = {
         "nothing": honest, "model": (honest[0], torch.zeros_like(network.flat), 10, "by_samples"),
@@ -153,9 +171,9 @@ def test_a_sum_of_devices_that_are_given_different_things_cannot_be_unmasked(lie
         count = 6 if lie == "devices" else 4
         about = {"identity": identity, "mix": given[3], "settings": {}, "fraction": given[2],
                  "devices": devices_of.get(k, count),
-                 "shares": {str(v): shares[v][str(k)] for v in devices if v != k}}  # fmt: skip
+                 "around": [v for v in devices if v != k]}  # fmt: skip
         change = torch.full((network.flat.numel(),), 1.0 if k == 0 else 0.0)
-        payload, _ = devices[k].masked(network, given[0], given[1], change, receipt, about)
+        payload, _ = devices[k].masked(network, given[0], given[1], change, receipt, about, KEY)
         ring.add(total, payload.numpy())
     revealed = {
         k: {int(v): bytes.fromhex(text) for v, text in ask(k, "sum-unmask", survivors=[0, 1, 2, 3]).items()}

@@ -17,14 +17,16 @@ from test_deploy_faults import losing
 from test_deploy_sums import holds, noted
 
 from fedfloor import config
+from fedfloor.deploy.checks import STAGES
 from fedfloor.deploy.message import Message, decode
-from fedfloor.deploy.summing import STAGES, DeviceSum, ServerSum, check_sums
+from fedfloor.deploy.summing import DeviceSum, ServerSum, check_sums
 from fedfloor.engine.summing import SecureAggregation
 from fedfloor.parts.codecs import SecureSum
 from fedfloor.parts.masking import Bytes
 from fedfloor.parts.mix import BySamples
 from fedfloor.plan.nodes import Parallel, Train, Work, device
 from fedfloor.plan.outcome import Receipt
+from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
 from fedfloor.runs.parks import build_park
 from floor import park
@@ -59,7 +61,7 @@ class Protocol:
         self.partial: dict[int, Bytes] = {}  # of each factory: what its edge holds and sends
 
     def _ask(self, kind: str, told: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
-        lost = set().union(*self.gone[: {"sum-keys": 1, "sum-shares": 2, "sum-unmask": 4}[kind]])
+        lost = set().union(*self.gone[: {"sum-keys": 1, "sum-shares": 2, "sum-check": 2, "sum-unmask": 4}[kind]])
         return {k: self.devices[k].reply(kind, about)["answer"] for k, about in told.items() if k not in lost}
 
     def _refuse(self, device: int, kind: str, error: RefusedError) -> None:
@@ -73,7 +75,9 @@ class Protocol:
         for k in sorted(self.changes.keys() - set().union(*self.gone[:3])):
             about = self.server.about(k)
             if about is not None:
-                vector, _ = self.devices[k].masked(network, VISIT, self.start["w"], self.changes[k], receipt, about)
+                change, place = self.changes[k], Key(0, 1, 0, k, 0)
+                device_sum = self.devices[k]
+                vector, _ = device_sum.masked(network, VISIT, self.start["w"], change, receipt, about, place)
                 self.made.add(k, {"w": vector}, 1, [receipt])
                 ring.add(self.partial.setdefault(FACTORIES[k], ring.zeros()), vector.numpy())
         self.server.end()

@@ -20,7 +20,7 @@ CONTEXT = b"run 1"
 def protocol(
     vectors: dict[int, np.ndarray], ring: Residues, gone: tuple[Collection[int], ...], share: float
 ) -> tuple[np.ndarray, list[int]]:
-    """Run the four stages; ``gone`` are the devices that drop out before each. Return the sum, and whose it is."""
+    """Return the sum and its devices; ``gone`` drop out before keys, shares, vectors and unmasking."""
     around = masking.neighbours(list(vectors))
     keys = {k: masking.advertise(k, CONTEXT) for k in vectors if k not in gone[0]}
     public = {k: one.public for k, one in keys.items()}
@@ -36,13 +36,15 @@ def protocol(
     survivors = [k for k in shared if k not in gone[2]]
     for k in survivors:
         ring.add(total, masking.masked(keys[k], near(k, shared), ring.packed(vectors[k], np.ones(4)), ring))
+
+    def pairs(k: int) -> dict[int, bytes]:
+        sealed = {v: shared[v][k] for v in shared if v != k and k in shared[v]}
+        return {k: shared[k][k], **masking.opened(keys[k], public, sealed)}
+
     revealed = {
-        k: masking.reveal(
-            keys[k], near(k, shared), {v: shared[v][k] for v in shared if k in shared[v]}, survivors, least(k)
-        )
-        for k in survivors
-        if k not in gone[3]
+        k: masking.reveal(k, near(k, shared), pairs(k), survivors, least(k)) for k in survivors if k not in gone[3]
     }
+    assert not masking.misfits(revealed, least)
     beside = {k: list(near(k, shared)) for k in shared}
     shared_keys = {k: public[k] for k in shared}
     return masking.unmasked(total, ring, shared_keys, beside, survivors, revealed, least, CONTEXT), survivors
@@ -105,14 +107,27 @@ def test_a_masked_vector_alone_shows_nothing_of_the_vector() -> None:
     assert len(np.unique(sent)) > 19_990
 
 
-def test_shares_of_another_sum_or_of_a_forger_are_refused() -> None:
+def test_shares_that_are_not_on_the_polynomial_are_found() -> None:
+    """A secret of threshold 2 in five shares: any change of one is seen, and so is one of two shares of three."""
+    held = {owner: masking.split(bytes([owner]) * 32, range(5), 2) for owner in (1, 2)}
+    revealed = {holder: {owner: held[owner][holder] for owner in held} for holder in range(5)}
+    assert masking.misfits(revealed, lambda _: 2) == {}
+    for holder in range(5):
+        false = {**revealed, holder: {**revealed[holder], 2: bytes(32)}}
+        assert masking.misfits(false, lambda _: 2) == {2: set(range(5))}
+    few = {holder: revealed[holder] for holder in (0, 1)}  # two shares always fit a line
+    assert masking.misfits(few | {0: {1: bytes(32)}}, lambda _: 2) == {}
+
+
+def test_shares_of_another_sum_or_of_a_forger_are_not_opened() -> None:
     keys = {k: masking.advertise(k, CONTEXT) for k in range(3)}
     public = {k: one.public for k, one in keys.items()}
     others = {k: public[k] for k in (1, 2)}
     shares = {k: masking.share(keys[k], {v: public[v] for v in public if v != k}, 3)[0] for k in range(3)}
-    forged = shares | {1: bytes(len(shares[1]))}
-    with pytest.raises(RefusedError, match="shares of device 1 are not those that it encrypted"):
-        masking.reveal(keys[0], others, forged, [0, 1, 2], 3)
+    sealed = {1: bytes(len(shares[1])), 2: shares[2]}
+    assert set(masking.opened(keys[0], others, sealed)) == {2}
+    other = masking.advertise(0, b"run 2")
+    assert masking.opened(other, others, {2: shares[2]}) == {}
     with pytest.raises(RefusedError, match="or equal keys"):
         masking.share(keys[0], {1: public[1], 2: public[1]}, 3)
 

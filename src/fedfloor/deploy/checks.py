@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedfloor import regular
 from fedfloor.deploy.message import MOST_ARRAYS, MOST_BYTES, MOST_HEADER, Message, MessageParts, Reply, decode, split
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 TOLD = 20  # refusals per sender and reason that are logged one by one; later only the 32nd, 64th, 128th, …
 AHEAD_S = 86_400  # the most that a sender's clock may be ahead; a session far ahead would block all later ones
 LOG_CHARS = 400  # characters of a received text in a log
@@ -192,6 +193,8 @@ BYTES = 1 << 50
 REASONS = 64  # the most kinds of refusal that an edge may list per sender
 DIGEST = re.compile(r"[0-9a-f]{64}(\+[0-9a-f]{64})?")  # digest of a memory, optionally with that of its extractor
 WORD = re.compile(r"[A-Za-z][A-Za-z ]{0,31}")  # a reason or an error's name
+STAGES = ("sum-keys", "sum-shares", "sum-check", "sum-unmask")  # requests of a secure sum in addition to the visit
+REQUESTS = ("facts", "census", "visit", "probe", "keep", *STAGES)  # all requests that a device serves
 
 
 def short_line(value: object) -> str:
@@ -326,6 +329,7 @@ class Measured:
         present: the connected devices.
         refused: sender → reason → number of refused messages.
         failed: device → its failure.
+        flaws: the reasons why parts of the two reports above were left out; the results remain valid.
     """
 
     seconds: float
@@ -334,6 +338,7 @@ class Measured:
     present: frozenset[int]
     refused: Mapping[str, Mapping[str, int]]
     failed: Mapping[str, Failure]
+    flaws: Sequence[RefusedError] = ()
 
 
 def measured(about: Mapping[str, Any], devices: Collection[int], most: int) -> Measured:
@@ -358,32 +363,48 @@ def measured(about: Mapping[str, Any], devices: Collection[int], most: int) -> M
     if not isinstance(present, list) or len(present) > most:
         raise RefusedError("range", f"its list of devices is malformed or longer than {most}.")
     known = frozenset(whole(k, 0, most - 1, "a device") for k in present)
+    flaws = list[RefusedError]()
+    refusals = read_report(about.get("refused", {}), most + 2, "its refusals", read_refusals, flaws)
+    failures = read_report(about.get("failed", {}), most, "its failures", read_failure, flaws)
     return Measured(
         seconds, training, {way: whole(n, 0, BYTES, "its bytes") for way, n in moved.items()},
-        known & frozenset(devices) if devices else known, read_refusals(about, most), read_failures(about, most),
+        known & frozenset(devices) if devices else known, refusals, failures, flaws,
     )  # fmt: skip
 
 
-def read_refusals(about: Mapping[str, Any], most: int) -> dict[str, dict[str, int]]:
-    """Return the refusals in an edge's answer, checked: sender → reason → number."""
-    refusals = {}
-    for sender, reasons in table(about.get("refused", {}), most + 2, "its refusals").items():
-        counts = table(reasons, REASONS, "its refusals of a sender")
-        refusals[matching(sender, NAME, "a sender is not a name.")] = {
-            matching(why, WORD, "a reason is not a short word."): whole(n, 1, COUNT, "a number of refusals")
-            for why, n in counts.items()
-        }
-    return refusals
+def read_report(
+    value: object, most: int, noun: str, read: Callable[[Any], T], flaws: list[RefusedError]
+) -> dict[str, T]:
+    """Return an edge's report by device or sender, without invalid entries, whose reasons are added to ``flaws``.
+
+    A report is beside the results of the devices' work, so that an entry of one device costs no other device's visit.
+    """
+    report = dict[str, T]()
+    try:
+        entries = table(value, most, noun)
+    except RefusedError as error:
+        flaws.append(error)
+        return report
+    for name, entry in entries.items():
+        try:
+            report[matching(name, NAME, f"{noun} hold a name that is none.")] = read(entry)
+        except RefusedError as error:
+            flaws.append(error)
+    return report
 
 
-def read_failures(about: Mapping[str, Any], most: int) -> dict[str, Failure]:
-    """Return the failures in an edge's answer, checked: device → failure."""
-    failures = {}
-    for device, parts in table(about.get("failed", {}), most, "its failures").items():
-        kind, error, why = rows(parts, 3, "a failure")
-        failures[matching(device, NAME, "a device is not a name.")] = Failure(
-            matching(kind, WORD, "a request is not a short word."),
-            matching(error, WORD, "an error is not a short word."),
-            short_line(why),
-        )
-    return failures
+def read_refusals(value: object) -> dict[str, int]:
+    """Return the checked numbers of a sender's refused messages by reason."""
+    counts = table(value, REASONS, "its refusals of a sender")
+    return {
+        matching(why, WORD, "a reason is not a short word."): whole(n, 1, COUNT, "a number of refusals")
+        for why, n in counts.items()
+    }
+
+
+def read_failure(value: object) -> Failure:
+    """Return the checked failure of a device."""
+    kind, error, why = rows(value, 3, "a failure")
+    if kind not in (*REQUESTS, ABSENT):
+        raise RefusedError("range", f"a failure is of a request that is none of {', '.join(REQUESTS)}.")
+    return Failure(kind, matching(error, WORD, "an error is not a short word."), short_line(why))

@@ -21,7 +21,7 @@ from fedfloor.config import read as read_experiment
 from fedfloor.deploy import checks, joining, subtasks
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.channel import ENVELOPE, VECTOR_BYTES
-from fedfloor.deploy.checks import ABSENT, ERRORS, Failure, Measured, MessageFilter, note_failure
+from fedfloor.deploy.checks import ABSENT, ERRORS, STAGES, Failure, Measured, MessageFilter, note_failure
 from fedfloor.deploy.device import foreign_requests
 from fedfloor.deploy.facts import Facts
 from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode
@@ -90,7 +90,7 @@ class RoundMeasurements:
             note_failure(self.failed, device, failure)
             if failure.kind == ABSENT:
                 self.absent.add(device)
-            elif failure.kind == "visit":
+            elif failure.kind in ("visit", *STAGES):
                 self.failing_edges.add(edge)
         if stated.refused:
             self.refused[edge] = stated.refused
@@ -386,11 +386,14 @@ class CloudExecutor:
         Raises:
             FedfloorError: three devices (or all, if fewer) failed, or all edges were refused; with the reasons.
         """
+        kinds = {"visit", *STAGES}
         if number != self._last_failed + 1:
             self._failures, self._working = {}, set(self._names.values())
+            kinds = {"visit"}  # devices may refuse a second sum over a round, but then have one over the next round
         self._last_failed = number
         failed = self._measurements.failed.items()
-        self._failures |= {name: failure for name, failure in failed if failure.kind == "visit"}
+        failed_visits = {name: replace(failure, kind="visit") for name, failure in failed if failure.kind in kinds}
+        self._failures |= failed_visits
         self._working -= self._measurements.absent | self._measurements.failing_edges
         enough = len(self._failures) >= min(MIN_FAILING, len(self._factory_of))
         if not self._working and (enough or self._failures.keys() >= set(self._names.values())):
@@ -457,8 +460,14 @@ class CloudExecutor:
         """Record the measurements in an edge's answer; return the duration of the request, s."""
         known = len(self._factory_of) or ranges.DEVICES
         stated = checks.measured(answer.about, [k for k, m in enumerate(self._factory_of) if m == factory], known)
-        if self._listed and not set(stated.failed) <= self._listed:
-            raise RefusedError("device", "it states failures of devices that cloud.toml does not list.")
+        unlisted = set(stated.failed) - self._listed if self._listed else set()
+        if unlisted:
+            failed = {name: failure for name, failure in stated.failed.items() if name not in unlisted}
+            flaw = RefusedError("device", "it states failures of devices that cloud.toml does not list.")
+            stated = replace(stated, failed=failed, flaws=[*stated.flaws, flaw])
+        for flaw in stated.flaws:
+            self._filter.refuse(self._names[factory], flaw)
+            self._note_failure(factory, request, "RunError", checks.short_line(str(flaw)))
         self._connected[factory] = set(stated.present)
         if answer.kind == "refused":
             text = checks.short_line(answer.about.get("text"))

@@ -22,7 +22,7 @@ from fedfloor._version import __version__
 from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
 from fedfloor.deploy import mqtt, names, own
-from fedfloor.deploy.checks import MessageFilter, printable
+from fedfloor.deploy.checks import REQUESTS, MessageFilter, printable
 from fedfloor.deploy.facts import Facts, Questions, holding
 from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.message import FEW_ARRAYS, SHORT_HEADER, Message, Reply, encode, split
@@ -200,7 +200,7 @@ class Agent:
                 return "answer", {"answer": self.holding(message, at_home=edge == own)}, {}
             if message.kind == "census":
                 return "answer", {"answer": self.census(message)}, {}
-            if message.kind not in ("visit", "probe", "keep", "sum-keys", "sum-shares", "sum-unmask"):
+            if message.kind not in REQUESTS:
                 raise RefusedError("kind", f"'{message.kind}' is not a request that a device serves.")
             return self.worker().reply(message)
 

@@ -22,7 +22,7 @@ from fedfloor.deploy import broker, checks, joining, names, subtasks
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.broker import PID
 from fedfloor.deploy.channel import DeviceChannel, side_by_side
-from fedfloor.deploy.checks import ABSENT, Failure, MessageFilter, note_failure, printable
+from fedfloor.deploy.checks import ABSENT, STAGES, Failure, MessageFilter, note_failure, printable
 from fedfloor.deploy.device import foreign_requests
 from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.joining import Joining
@@ -31,7 +31,7 @@ from fedfloor.deploy.mqtt import Connection, MqttConnection
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.settings import CLOUD, Deadlines, EdgeSettings
 from fedfloor.deploy.signing import signer_of
-from fedfloor.deploy.summing import STAGES, ServerSum
+from fedfloor.deploy.summing import ServerSum
 from fedfloor.deploy.uplink import Uplink, socket_opened
 from fedfloor.engine import limit, ranks, travel
 from fedfloor.engine.aggregation import Aggregation

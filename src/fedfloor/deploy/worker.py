@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from fedfloor.deploy import names as names_of
-from fedfloor.deploy.checks import printable
+from fedfloor.deploy.checks import STAGES, printable
 from fedfloor.deploy.message import Message, Reply, check_visit, layout_digest, returned
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.deploy.subtasks import question_of
-from fedfloor.deploy.summing import STAGES, DeviceSum
+from fedfloor.deploy.summing import DeviceSum, RevealedSums
 from fedfloor.engine import travel
 from fedfloor.engine.engine import FrozenExtractor
 from fedfloor.engine.local_update import local_update
@@ -42,6 +42,7 @@ EXCESS = 10  # limit on a visit's mini-batches, relative to the experiment's wor
 NEWEST, FOREIGN_NEWEST = 4, 64  # memories kept regardless of checkpoints: of the own edge, of another
 NAMED = 4  # most memories named by checkpoints; a run keeps two
 MEMORY_BYTES = 1 << 26  # most bytes that a device keeps, or ten models if these are more
+SUMS = "sums.sqlite"  # the sums for which the device has revealed shares
 RUNS = 8  # runs whose personal parts a device keeps for predictions
 BATCH = 100  # a tenth of the size of a mini-batch that is always accepted
 ASKED = ("extractor", "weights", "hashes", "width")  # a method's settings of questions for features
@@ -79,7 +80,9 @@ class Worker:
         self._most = max(MEMORY_BYTES, EXCESS * self.engine.network.size)
         secure = travel.summed(travel.up(self.engine.network, method.coded(Work())))
         rule, samples = method.parts.mix or Equal(), int(park.holdings[self.device])
-        self._sum = None if secure is None else DeviceSum(self.device, samples, secure, rule)
+        self._sum = None
+        if secure is not None:
+            self._sum = DeviceSum(self.device, samples, secure, rule, RevealedSums(settings.state / SUMS))
         self._held: Tensor | None = None  # the last received model, as a later message may hold only a part
 
     def reply(self, message: Message) -> Reply:
@@ -140,7 +143,7 @@ class Worker:
         sent, receipt = local_update(self.engine, work, packet, key, FrozenExtractor(bool(about.get("frozen"))))
         if self._sum is not None and travel.summed(travel.up(network, work)):
             part = self._names.resolve(about.get("sum"))
-            vector, receipt = self._sum.masked(network, work, packet["w"], sent["w"], receipt, part)
+            vector, receipt = self._sum.masked(network, work, packet["w"], sent["w"], receipt, part, key)
             sent = {**sent, "w": vector}
         seconds = time.perf_counter() - began
         if receipt.memory is not None:

@@ -6,12 +6,13 @@ Whole numbers modulo 2^b. Device u sends, for its neighbours v,
 
 with s_uv from an X25519 exchange and u's own seed b_u. Pairwise masks cancel in the sum. The neighbours of u hold
 encrypted shares (Shamir 1979) of b_u and of u's private key. Once the survivors are known, the server gets the shares
-of b_u if u sent y_u, or those of u's private key if it did not, never both. Four stages:
+of b_u if u sent y_u, or those of u's private key if it did not, never both. Five stages:
 
 1. :func:`advertise`: a device draws its keys and sends the public ones.
 2. :func:`share`: it gets its neighbours' keys, and sends them its shares, each encrypted for its receiver.
-3. :func:`masked`: it gets the shares of the remaining neighbours, and sends y_u.
-4. :func:`reveal`: it gets the list of survivors, and sends one share per neighbour; :func:`unmasked` ends the sum.
+3. :func:`opened`: it gets the shares of the remaining neighbours, and names the senders of those it cannot decrypt.
+4. :func:`masked`: it gets the list of neighbours in the sum, and sends y_u.
+5. :func:`reveal`: it gets the list of survivors, and sends one share per neighbour; :func:`unmasked` ends the sum.
 
 Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning", CCS 2017, for a server that
 follows the protocol; with neighbours in a graph instead of all pairs: Bell et al., "Secure single-server aggregation
@@ -161,8 +162,8 @@ def split(secret: bytes, holders: Sequence[int], threshold: int) -> dict[int, by
     return {holder: at(holder + 1).to_bytes(KEY_BYTES, "little") for holder in holders}
 
 
-def joined(shares: Mapping[int, bytes], threshold: int) -> bytes:
-    """Return the secret from its shares: the polynomial's value at 0 by Lagrange's formula.
+def joined(shares: Mapping[int, bytes], threshold: int, at: int = 0) -> bytes:
+    """Return the secret from its shares: the polynomial's value at 0, or another place, by Lagrange's formula.
 
     Raises:
         LostSumError: fewer than ``threshold`` shares.
@@ -178,9 +179,28 @@ def joined(shares: Mapping[int, bytes], threshold: int) -> bytes:
         above = below = 1
         for other, _ in points:
             if other != x:
-                above, below = above * other % PRIME, below * (other - x) % PRIME
+                above, below = above * (other - at) % PRIME, below * (other - x) % PRIME
         value = (value + y * above * pow(below, -1, PRIME)) % PRIME
     return value.to_bytes(KEY_BYTES, "little")
+
+
+def misfits(revealed: Mapping[int, Mapping[int, bytes]], least: Callable[[int], int]) -> dict[int, set[int]]:
+    """Return the owners of secrets whose shares are not all on one polynomial, each with the holders of its shares.
+
+    Args:
+        revealed: holder → owner → share.
+        least: owner → the number of shares that restore its secret.
+    """
+    held: dict[int, dict[int, bytes]] = {}
+    for holder, some in revealed.items():
+        for owner, share in some.items():
+            held.setdefault(owner, {})[holder] = share
+    return {
+        owner: set(shares)
+        for owner, shares in held.items()
+        if len(shares) > least(owner)
+        and any(joined(shares, least(owner), holder + 1) != shares[holder] for holder in shares)
+    }
 
 
 def neighbours(devices: Sequence[int]) -> dict[int, tuple[int, ...]]:
@@ -269,6 +289,17 @@ def share(keys: DeviceKeys, others: Mapping[int, PublicKeys], least: int) -> dic
     return {**sealed, keys.device: ours[keys.device] + seeds[keys.device]}
 
 
+def opened(keys: DeviceKeys, others: Mapping[int, PublicKeys], sealed: Mapping[int, bytes]) -> dict[int, bytes]:
+    """Return the neighbours' decrypted shares, without those that their senders did not encrypt for this device.
+
+    Args:
+        others: the public keys of the neighbours.
+        sealed: sender → shares.
+    """
+    pairs = {v: _opened(keys, v, others[v], text) for v, text in sealed.items()}
+    return {v: pair for v, pair in pairs.items() if pair is not None}
+
+
 def masked(
     keys: DeviceKeys, others: Mapping[int, PublicKeys], summand: Bytes, ring: Residues, common: bytes = b""
 ) -> Bytes:
@@ -287,25 +318,23 @@ def masked(
 
 
 def reveal(
-    keys: DeviceKeys, others: Mapping[int, PublicKeys], shares: Mapping[int, bytes], survivors: Collection[int],
-    least: int,
-) -> dict[int, bytes]:  # fmt: skip
+    device: int, others: Collection[int], pairs: Mapping[int, bytes], survivors: Collection[int], least: int
+) -> dict[int, bytes]:
     """Return one share per neighbour, and one of the device itself: of a survivor's seed, or of a lost device's key.
 
     Args:
-        others: the public keys of the neighbours that sent shares.
-        shares: the neighbours' encrypted shares, and the device's own.
+        others: the neighbours in the sum.
+        pairs: the neighbours' decrypted shares, and the device's own.
         survivors: the devices whose masked vectors are in the sum.
 
     Raises:
-        RefusedError: the device is no survivor, too few are left, or a share was not encrypted by its sender.
+        RefusedError: the device is no survivor, or too few are left.
     """
-    left = {keys.device, *others} & set(survivors)
-    if keys.device not in survivors or len(left) < least:
+    around = {device, *others}
+    left = around & set(survivors)
+    if device not in survivors or len(left) < least:
         raise RefusedError("sum", f"{len(left)} devices of the neighbourhood are left; {least} are needed.")
-    opened = {v: _opened(keys, v, public, shares[v]) for v, public in others.items()}
-    pairs = {keys.device: shares[keys.device], **opened}
-    return {v: pair[KEY_BYTES:] if v in left else pair[:KEY_BYTES] for v, pair in pairs.items()}
+    return {v: pair[KEY_BYTES:] if v in left else pair[:KEY_BYTES] for v, pair in pairs.items() if v in around}
 
 
 # -- the server's last stage ------------------------------------------------------------------------------------------
@@ -392,15 +421,14 @@ def _sealed(keys: DeviceKeys, to: int, public: PublicKeys, text: bytes) -> bytes
     return bytes(_cryptography().ChaCha20Poly1305(key).encrypt(bytes(12), text, None))  # each key is used once
 
 
-def _opened(keys: DeviceKeys, sender: int, public: PublicKeys, sealed: bytes) -> bytes:
+def _opened(keys: DeviceKeys, sender: int, public: PublicKeys, sealed: bytes) -> bytes | None:
+    """Return a sender's decrypted shares; None if it did not encrypt them for this device."""
     crypto = _cryptography()
     key = _agreed(keys.channel, public.channel, keys.context + b"share" + _numbered(sender) + _numbered(keys.device))
     try:
         text = bytes(crypto.ChaCha20Poly1305(key).decrypt(bytes(12), sealed, None))
-    except crypto.InvalidTag as error:
-        raise RefusedError("sum", f"the shares of device {sender} are not those that it encrypted.") from error
-    if len(text) != 2 * KEY_BYTES:
-        raise RefusedError("sum", f"the shares of device {sender} have {len(text)} bytes, not {2 * KEY_BYTES}.")
+    except crypto.InvalidTag:
+        return None
     return text
 
 

@@ -117,6 +117,8 @@ class _Run:
         self.costs, self.report, self.interrupted, self.live = costs, report, interrupted, live
         self.first = engine.team.rank == 0
         self.saved = time.monotonic()
+        # devices reveal no second sum over a round unless all of them take part again: at most one is repeated
+        self.unrepeatable = live is not None and codecs.secure(method.parts.travel or "")
         self.looked = False
         self.warned = not self.first
         self.resources: Resources | None = None
@@ -329,7 +331,7 @@ class _Run:
 
     def write(self, point: Checkpoint, *, now: bool) -> None:
         """Write a checkpoint if one is due, then the ledger line."""
-        if now or time.monotonic() - self.saved > CHECKPOINT_S:
+        if now or self.unrepeatable or time.monotonic() - self.saved > CHECKPOINT_S:
             self.save(point)
         if point.line is not None:
             ledger.append(self.orders.out / "ledger.jsonl", point.line)

@@ -1,0 +1,332 @@
+"""Attacks on secure sums: one device stops no sum but its own part, and no two sums reveal an update."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_deploy_faults import losing
+from test_deploy_sums import SECURE
+from test_deploy_sums_across import SECURE as ACROSS
+from test_deploy_sums_across import Protocol
+
+from fedfloor.deploy import checks
+from fedfloor.deploy.checks import STAGES
+from fedfloor.deploy.message import Message
+from fedfloor.deploy.summing import RevealedSums
+from fedfloor.errors import SettingError
+from fedfloor.parts import masking
+from fedfloor.ranges import RefusedError
+from fedfloor.runs import ledger, loop
+from live_park import Live, experiment, figures, live, simulated
+
+DEVICES = range(9)
+FALSE = 3  # the false device
+Answer = Callable[[Any], Any]
+
+
+class Attacked(Protocol):
+    """A sum in which a device changes its answer to a stage; ``refused`` are the devices that are named."""
+
+    def __init__(self, folder: Path, stage: str = "", change: Answer = lambda answer: answer) -> None:
+        super().__init__(folder, [set()] * 4, {})
+        self.changes = {k: torch.full_like(self.start["w"], float(k + 1)) for k in DEVICES}
+        self.refused: dict[int, str] = {}
+        self._stage, self._change = stage, change
+
+    def _ask(self, kind: str, told: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
+        answers = super()._ask(kind, told)
+        if kind == self._stage:
+            answers[FALSE] = self._change(answers[FALSE])
+        return answers
+
+    def _refuse(self, device: int, kind: str, error: RefusedError) -> None:
+        assert kind in checks.REQUESTS
+        self.refused[device] = str(error)
+
+    def summed(self) -> set[int]:
+        """Run the sum; return the devices whose changes it holds, by the weights of 20, 21, … samples."""
+        self.run()
+        group = self.made.sums[0]
+        assert not group.lost, group.lost
+        _, weight, _ = self.made.fixed.decoded(group.total)  # type: ignore[arg-type]
+        assert weight == sum(20 + k for k in group.members)
+        return group.members
+
+
+def false_shares(answer: Mapping[str, str], among: set[int]) -> dict[str, str]:
+    return {v: "00" * 80 if int(v) in among else text for v, text in answer.items()}
+
+
+@pytest.mark.parametrize("attack", ["one key twice", "low order", "shares for all", "shares for two", "rejects all"])
+def test_a_device_with_false_keys_or_shares_is_named_and_left_out_and_the_others_have_their_sum(
+    attack: str, tmp_path: Path
+) -> None:
+    stage, change = {
+        "one key twice": ("sum-keys", lambda pair: [pair[0], pair[0]]),
+        "low order": ("sum-keys", lambda pair: [pair[0], "00" * 32]),
+        "shares for all": ("sum-shares", lambda answer: false_shares(answer, set(DEVICES))),
+        "shares for two": ("sum-shares", lambda answer: false_shares(answer, {0, 7})),
+        "rejects all": ("sum-check", lambda _: [k for k in DEVICES if k != FALSE]),
+    }[attack]  # fmt: skip
+    attacked = Attacked(tmp_path, stage, change)
+    assert attacked.summed() == set(DEVICES) - {FALSE}
+    assert set(attacked.refused) == {FALSE}
+
+
+def test_two_devices_with_one_key_are_both_named_as_nobody_knows_whose_it_is(tmp_path: Path) -> None:
+    attacked, taken = Attacked(tmp_path), dict[int, Any]()
+
+    def ask(kind: str, told: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
+        answers = Attacked._ask(attacked, kind, told)
+        if kind == "sum-keys":
+            taken.update(answers)
+            answers[FALSE] = [answers[FALSE][0], answers[5][1]]
+        return answers
+
+    attacked.server.request = ask
+    assert attacked.summed() == set(DEVICES) - {FALSE, 5}
+    assert set(attacked.refused) == {FALSE, 5}
+
+
+@pytest.mark.parametrize("attack", ["a share for one", "rejects one", "reveals false", "reveals one false"])
+def test_a_single_false_share_costs_nothing(attack: str, tmp_path: Path) -> None:
+    stage, change = {
+        "a share for one": ("sum-shares", lambda answer: false_shares(answer, {0})),
+        "rejects one": ("sum-check", lambda _: [0]),
+        "reveals false": ("sum-unmask", lambda answer: dict.fromkeys(answer, "07" * 32)),
+        "reveals one false": ("sum-unmask", lambda answer: {**answer, "8": "07" * 32}),
+    }[attack]  # fmt: skip
+    attacked = Attacked(tmp_path, stage, change)
+    assert attacked.summed() == set(DEVICES)
+    assert set(attacked.refused) == ({FALSE} if "reveals" in attack else set())
+
+
+def test_a_device_whose_secret_does_not_fit_its_shares_loses_the_sum_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its shares are encrypted properly, but not on one polynomial, so its mask cannot be removed."""
+    attacked = Attacked(tmp_path)
+
+    def split(secret: bytes, holders: Any, threshold: int) -> dict[int, bytes]:
+        return {v: hashlib.sha256(bytes([v])).digest()[:31] + b"\0" for v in holders}
+
+    def share(keys: Any, others: Any, least: int) -> Any:
+        if keys.device != FALSE:
+            return real(keys, others, least)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(masking, "split", split)
+            return real(keys, others, least)
+
+    real = masking.share
+    monkeypatch.setattr(masking, "share", share)
+    attacked.run()
+    assert attacked.made.sums[0].lost
+    assert set(attacked.refused) == {FALSE}
+    assert "do not fit each other" in attacked.refused[FALSE]
+
+
+def test_an_edge_that_states_a_device_without_shared_secrets_loses_the_sum(tmp_path: Path) -> None:
+    attacked = Attacked(tmp_path)
+    attacked.gone = [{0}, set(), set(), set()]
+    usual = attacked.server.end
+
+    def end() -> None:
+        attacked.made.sums[0].members.add(0)
+        usual()
+
+    attacked.server.end = end  # type: ignore[method-assign]
+    attacked.run()
+    assert "did not share their secrets" in attacked.made.sums[0].lost
+
+
+# -- two sums over one round ------------------------------------------------------------------------------------------
+
+
+def test_a_device_reveals_shares_for_one_sum_of_an_update_also_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "sums.sqlite"
+    first = RevealedSums(path)
+    first.admit(b"visit 1", [2, 0, 1])
+    first.admit(b"visit 1", {0, 1, 2})  # the same sum again
+    second = RevealedSums(path)
+    with pytest.raises(RefusedError, match="earlier sum of other devices"):
+        second.admit(b"visit 1", [0, 1])
+    second.admit(b"visit 2", [0, 1])
+    path.write_bytes(b"no database" * 100)
+    with pytest.raises(SettingError, match=r"sums\.sqlite"):
+        RevealedSums(path).admit(b"visit 1", [0, 1])
+
+
+@pytest.mark.parametrize("gone", ["before keys", "before its vector"])
+def test_two_sums_over_one_visit_with_a_device_fewer_cannot_both_be_unmasked(gone: str, tmp_path: Path) -> None:
+    first, second = Attacked(tmp_path / "first"), Attacked(tmp_path / "second")
+    second.devices = first.devices  # the same devices train the same model a second time
+    assert first.summed() == set(DEVICES)
+    second.gone = [{0}, set(), set(), set()] if gone == "before keys" else [set(), set(), {0}, set()]
+    refusals = list[str]()
+
+    def ask(kind: str, told: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
+        answers = dict[int, Any]()
+        for k, about in told.items():
+            if k == 0 and (gone == "before keys" or kind == "sum-unmask"):
+                continue
+            try:
+                answers[k] = first.devices[k].reply(kind, about)["answer"]
+            except RefusedError as error:
+                refusals.append(str(error))
+        return answers
+
+    second.server.request = ask
+    second.run()
+    assert second.made.sums[0].lost
+    assert len(refusals) == 8
+    assert all("earlier sum of other devices" in why for why in refusals)
+    third = Attacked(tmp_path / "third")
+    third.devices = first.devices
+    assert third.summed() == set(DEVICES)  # the sum of the same devices reveals nothing new
+
+
+def test_a_device_reveals_no_shares_for_survivors_with_whom_it_has_no_masks(tmp_path: Path) -> None:
+    """A server could otherwise repeat a sum without a device, and name it among the survivors all the same."""
+    second = Attacked(tmp_path)
+    second.gone = [{0}, set(), set(), set()]
+
+    def ask(kind: str, told: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
+        if kind != "sum-unmask":
+            return Protocol._ask(second, kind, told)
+        for k, about in told.items():
+            with pytest.raises(RefusedError, match="not those with whom"):
+                second.devices[k].reply(kind, {**about, "survivors": list(DEVICES)})
+        return {}
+
+    second.server.request = ask
+    second.run()
+    assert second.made.sums[0].lost
+
+
+def stopped(park: Live, after: int) -> None:
+    """End the cloud as a crash does: after the sums of a round, before anything of it is on disk."""
+    usual = loop._Run.check
+
+    def check(self: Any, state: Any, number: int) -> None:
+        if number == after:
+            raise KeyboardInterrupt
+        usual(self, state, number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop._Run, "check", check)
+        with pytest.raises(KeyboardInterrupt):
+            park.run()
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("more", [SECURE, ACROSS])
+def test_a_cloud_that_dies_between_a_sum_and_its_checkpoint_goes_on_to_the_same_bits(tmp_path: Path, more: str) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=3, devices=9, factories=3, more=more)
+    _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        stopped(park, 3)
+        assert [line.round for line in ledger.read(tmp_path / "live/ledger.jsonl")] == [1, 2]
+        assert any((tmp_path / "live/checkpoint").glob("round-00000002"))  # a secure round is begun twice at most
+        lines = park.run(resume=True)
+    assert [figures(line) for line in lines] == [figures(line) for line in wanted]
+    assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("more", [SECURE, ACROSS])
+def test_a_round_that_is_repeated_without_a_device_has_no_second_sum_and_the_run_goes_on(
+    tmp_path: Path, more: str
+) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=5, devices=12, factories=3, more=more)
+    with live(tmp_path, what) as park:
+        factory_of = {k: agent.settings.factory for k, agent in park.agents.items()}
+        stopped(park, 3)
+        park.links[0].die()
+        lines = park.run(resume=True)
+    mates = [k for k in factory_of if more == ACROSS or factory_of[k] == factory_of[0]]
+    lost = {3: mates, 4: [0], 5: [0]}
+    with losing(lambda key: key.device in lost.get(key.round, [])):
+        _, wanted = simulated(what, tmp_path / "simulated")
+    assert [line.lost for line in lines] == [0, 0, *(len(lost[n]) for n in (3, 4, 5))]
+    assert [line.loss for line in lines] == [line.loss for line in wanted]
+    failed = (lines[2].measured or {})["failed"]
+    assert all("earlier sum of other devices" in failed[f"d{k}"] for k in mates if k != 0)
+    assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()
+
+
+@pytest.mark.live
+def test_a_curious_edge_gets_no_second_sum_in_the_same_session(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=1, devices=8, more=SECURE)
+    with live(tmp_path, what) as park:
+        asked = list[Message]()
+        edge = park.edges[0]
+        usual = edge.walk
+        edge.walk = lambda message: (asked.append(message), usual(message))[1]  # type: ignore[method-assign]
+        park.run()
+        (message,) = asked
+        first = usual(message)
+        second = usual(replace(message, about={**message.about, "mine": message.about["mine"][1:]}))
+    assert first[1]["shown"][1] == {"0": message.about["mine"]}  # once more with the same devices
+    assert second[1]["shown"][1] == {}  # no sum
+
+
+# -- a device that refuses a stage ------------------------------------------------------------------------------------
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("more", [SECURE, ACROSS])
+@pytest.mark.parametrize("stage", [*STAGES, "visit"])
+def test_a_device_that_refuses_a_stage_costs_its_own_visit_at_most_and_is_named(
+    tmp_path: Path, stage: str, more: str
+) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=2, devices=12, factories=3, more=more)
+    own = [] if stage == "sum-unmask" else [0]  # its vector has arrived by then
+    with losing(lambda key: key.device in own):
+        _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        worker = park.agents[0].worker()
+        usual = worker.reply
+
+        def reply(message: Message) -> Any:
+            if message.kind == stage:
+                raise RefusedError("sum", "it does not want to.")
+            return usual(message)
+
+        worker.reply = reply  # type: ignore[method-assign]
+        lines = park.run()
+    assert [line.lost for line in lines] == [len(own)] * 2
+    assert [figures(line) for line in lines] == [figures(line) for line in wanted]
+    for line in lines:
+        assert line.measured is not None
+        assert line.measured["absent"] == []
+        assert set(line.measured["failed"]) == {"d0"}
+        assert "does not want to" in line.measured["failed"]["d0"]
+
+
+def test_a_report_of_failures_costs_no_results() -> None:
+    about = {
+        "failed": {"d0": ["sum-shares", "RunError", "x"], "d1": ["rm -rf", "RunError", "x"], "d2": ["visit"], "": 0},
+        "refused": {"d0": {"sum": 1, "\x1b": 1}, "d1": {"sum": 2}},
+    }
+    stated = checks.measured(about, [], 8)
+    assert set(stated.failed) == {"d0"}
+    assert stated.refused == {"d1": {"sum": 2}}
+    assert len(stated.flaws) == 4
+    for hostile in (None, [], 3, "x", {str(k): 0 for k in range(99)}):
+        stated = checks.measured({"failed": hostile, "refused": hostile}, [], 8)
+        assert (stated.failed, stated.refused) == ({}, {})
+        assert len(stated.flaws) == 2
+
+
+def test_the_requests_of_a_device_are_those_whose_failures_an_edge_may_report() -> None:
+    for kind in checks.REQUESTS:
+        assert checks.read_failure([kind, "RunError", "x"]).kind == kind
+    for kind in ("walk", "", "sum", 3, None, ["visit"]):
+        with pytest.raises(RefusedError):
+            checks.read_failure([kind, "RunError", "x"])
