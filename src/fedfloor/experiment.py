@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -207,17 +208,42 @@ class DeploySettings:
         samples_limit: the largest number of samples that a device may report, in multiples of the median, above 1;
             ``false`` for no limit.
         simulate: whether simulations apply ``norm_limit``, too; they then train one device after the other.
+        quorum: the devices that must be connected for a round to begin: a number of the park's devices, or a share
+            below 1 of each factory's devices, rounded up. A round waits for them, and is not counted meanwhile.
     """
 
     norm_limit: float | Literal[False] = 10.0
     samples_limit: float | Literal[False] = 100.0
     simulate: bool = False
+    quorum: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("norm_limit", "samples_limit"):
             given = getattr(self, name)
             right = given is False or (given is not True and 1 < given < math.inf)
             require(right, f"deploy.{name}", given, "a number above 1, or false")
+        counts = 0 < self.quorum < 1 or (self.quorum >= 1 and float(self.quorum).is_integer())
+        allowed = "a share below 1 of each factory's devices, such as 0.5, or a whole number of the park's devices"
+        require(counts, "deploy.quorum", self.quorum, allowed)
+
+    def needed(self, factory_of: Sequence[int]) -> dict[int | None, int]:
+        """Return the number of devices that must be connected: factory, or None for the whole park → number.
+
+        Args:
+            factory_of: the factory of each device.
+
+        Raises:
+            SettingError: the park has fewer devices.
+
+        >>> DeploySettings(quorum=2).needed([0, 0, 0, 1]), DeploySettings(quorum=0.5).needed([0, 0, 0, 1])
+        ({None: 2}, {0: 2, 1: 1})
+        """
+        if self.quorum < 1:
+            sizes = sorted(Counter(map(int, factory_of)).items())
+            return {m: math.ceil(round(self.quorum * size, 9)) for m, size in sizes}
+        allowed = f"at most the park's number of devices, {len(factory_of)}, or a share below 1 of each factory's"
+        require(self.quorum <= len(factory_of), "deploy.quorum", int(self.quorum), allowed)
+        return {None: int(self.quorum)}
 
 
 @dataclass(frozen=True)

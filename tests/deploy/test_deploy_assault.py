@@ -782,7 +782,9 @@ class Said:
     asked: Any = None
 
     def __post_init__(self) -> None:
-        link: Any = SimpleNamespace(start=lambda *_: None, unsubscribe=lambda _: None, publish=lambda *_: None)
+        link: Any = SimpleNamespace(
+            start=lambda *_: None, unsubscribe=lambda _: None, publish=lambda *_: None, confirm=lambda do: do()
+        )
         self.channel = DeviceChannel(
             "p", "e0", link, {0: Named("d0", 0), 1: Named("d1", 1)}, flow=Flow(clock=lambda: 0.0)
         )

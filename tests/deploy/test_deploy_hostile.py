@@ -258,7 +258,7 @@ def test_a_flood_of_refusals_is_counted_whole_and_logged_in_few_short_lines(capl
 
 
 def test_a_device_that_is_gone_again_and_again_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    link = SimpleNamespace(start=lambda *_: None, unsubscribe=lambda _: None)
+    link = SimpleNamespace(confirm=lambda do: do())
     line: Any = DeviceChannel("p", "e", link, {0: Named("d0", 0)}, flow=Flow(count().__next__))  # type: ignore[arg-type]
     session, topic = time.time_ns(), mqtt.topic("p", "status", "d0")
     about = {"device": 0, "version": __version__}
@@ -276,7 +276,7 @@ def test_a_device_that_is_gone_again_and_again_is_logged_once(caplog: pytest.Log
 
 def test_a_request_to_a_device_that_leaves_while_it_is_written_is_lost_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing ends a request that is opened after its device has left: it lasted to its deadline."""
-    link = SimpleNamespace(start=lambda *_: None, unsubscribe=lambda _: None, publish=lambda *_: None)
+    link = SimpleNamespace(confirm=lambda do: do(), publish=lambda *_: None)
     line: Any = DeviceChannel("p", "e", link, {0: Named("d0", 0)})  # type: ignore[arg-type]
     line.connected[0] = {}
 

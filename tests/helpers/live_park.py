@@ -14,7 +14,7 @@ from fedfloor import config
 from fedfloor.deploy import authority, cloud
 from fedfloor.deploy.device import Agent
 from fedfloor.deploy.edge import Edge
-from fedfloor.deploy.mqtt import Connection
+from fedfloor.deploy.mqtt import Connection, nothing
 from fedfloor.deploy.settings import (
     CloudEdge,
     CloudSettings,
@@ -109,7 +109,13 @@ class InMemory:
         self.inbox: queue.SimpleQueue[tuple[str, bytes] | None] = queue.SimpleQueue()
         self.topics: Sequence[str] = ()
 
-    def start(self, topics: Sequence[str], heard: Callable[[str, bytes], None], joined: Callable[[], None]) -> None:
+    def start(
+        self,
+        topics: Sequence[str],
+        heard: Callable[[str, bytes], None],
+        joined: Callable[[], None],
+        lost: Callable[[], None] = nothing,
+    ) -> None:
         self.topics = topics
         self.broker.links.append(self)
         for topic, payload in list(self.broker.retained.items()):
@@ -121,6 +127,9 @@ class InMemory:
                 heard(*got)
 
         threading.Thread(target=listen, daemon=True).start()
+
+    def confirm(self, do: Callable[[], None]) -> None:
+        do()
 
     def subscribe(self, topics: Sequence[str]) -> None:
         self.topics = [*self.topics, *topics]

@@ -81,6 +81,7 @@ def cost(size: int) -> int:
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+RETURN_S = 60.0
 REPEATED = 1000  # the most duplicate answers that are expected
 REPEATS = 8  # the most repetitions of a request, as a device that keeps reconnecting would be sent the model each time
 ENVELOPE = 1 << 16  # bytes of an answer beyond its header and the values of its arrays
@@ -127,13 +128,14 @@ class DeviceChannel:
         peer: the word for a receiver in logs.
         signer: the signer of the requests.
         header: the most bytes of an answer's header.
+        return_s: the time in s in which devices must return after the end of the connection to the broker.
     """
 
     def __init__(
         self, park: str, name: str, link: Connection, devices: Mapping[int, Named],
         flow: Flow | None = None, cut: Callable[[str], None] = lambda _: None,
         joined: Callable[[int], None] = lambda _: None, peer: str = "device", header: int = SHORT_HEADER,
-        signer: Signer | None = None,
+        signer: Signer | None = None, return_s: float = RETURN_S,
     ) -> None:  # fmt: skip
         self.park, self.name, self.filter = park, name, MessageFilter(header=header, signer=signer)
         self._peer, self._assembler = peer, Assembler()
@@ -150,13 +152,16 @@ class DeviceChannel:
         self._on_cut, self._on_joined = cut, joined
         self._repeated: Counter[tuple[str, str]] = Counter()  # repeated requests, by device and identity
         self._abandoned = ""
+        self._return_s, self._losses = return_s, 0  # number of connections to the broker that have ended
+        self._awaited: dict[int, int] = {}  # device that has not returned → the number of the ended connection
+        self._timers: list[threading.Timer] = []
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
 
     def start(self) -> None:
         """Connect to the broker and subscribe to all devices' topics."""
         topics = [topic for name in self._numbers for topic in self.topics(name)]
-        self._link.start(topics, self.receive, self.repeat_open)
+        self._link.start(topics, self.receive, self.repeat_open, self.await_return)
 
     def topics(self, name: str) -> list[str]:
         """Return the topics that a device writes to."""
@@ -166,6 +171,13 @@ class DeviceChannel:
         """End the waits for all answers, and disconnect from the broker."""
         self.abandon(f"{self.name} stops")
         self._link.stop()
+        for timer in self._timers:
+            timer.cancel()
+
+    def present(self) -> list[int]:
+        """Return the devices that are connected, without those whose return is awaited."""
+        with self._lock:
+            return sorted(self.connected.keys() - self._awaited.keys())
 
     def wait_for(self, devices: int, deadline_s: float) -> bool:
         """Wait until so many devices are connected; return False if the deadline in s passes first."""
@@ -247,7 +259,8 @@ class DeviceChannel:
         except queue.Empty:
             log.warning("%s %s did not answer in time: its %s is lost.", self._peer, name, kind)
             self.filter.refused[name, "late"] += 1
-            self.waits.expired(name, deadline_s)
+            if device not in self._awaited:
+                self.waits.expired(name, deadline_s)
             self.lost[name] = f"it did not answer within {deadline_s:.4g} s"
             return None
         finally:
@@ -358,8 +371,9 @@ class DeviceChannel:
             self.filter.signed(payload, name, status=True)
             if status.kind == "hello":
                 self.register(device, name, status)
-            elif status.kind == "gone" and status.session == self._sessions.get(device, status.session):
-                self.remove(device, name, printable(str(status.about.get("why", ""))))
+            elif status.kind == "gone" and device in self.connected:
+                why = printable(str(status.about.get("why", "")))
+                self._link.confirm(lambda: self.take_leave(device, status.session, why))
         except RefusedError as error:
             self.filter.refuse(name, error)
 
@@ -383,6 +397,7 @@ class DeviceChannel:
             new = hello.session != self._sessions.get(device)
             restarted = new and device in self._sessions
             self._sessions[device], self.connected[device] = hello.session, about
+            self._awaited.pop(device, None)
             self._changed.notify_all()
         log.info("%s %s (%d) is connected.", self._peer, name, device)
         for identity, request in self.open_requests(name).items():
@@ -394,9 +409,36 @@ class DeviceChannel:
             self.waits.forget(name)
             self._on_joined(device)
 
+    def take_leave(self, device: int, session: int, why: str) -> None:
+        """Record that a session of a device has ended.
+
+        The last will of a device whose return is awaited is ignored: a broker keeps the wills that it published when it
+        was stopped, and delivers them again after its start.
+        """
+        awaited = device in self._awaited and why == mqtt.LOST
+        if session == self._sessions.get(device) and not awaited:
+            self.remove(device, self.name_of(device), why)
+
+    def await_return(self) -> None:
+        """Give all devices time to return after the end of the connection to the broker; requests wait for them."""
+        with self._lock:
+            self._losses += 1
+            self._awaited |= dict.fromkeys(self.connected, self._losses)
+            self._timers = [timer for timer in self._timers if timer.is_alive()]
+            self._timers.append(threading.Timer(self._return_s, self.give_up, (self._losses,)))
+            self._timers[-1].daemon = True
+            self._timers[-1].start()
+
+    def give_up(self, loss: int) -> None:
+        """Remove the devices that have not returned since the end of a connection."""
+        why = f"it has not returned in the {self._return_s:g} s since the connection to the broker ended"
+        for device in [device for device, number in list(self._awaited.items()) if number == loss]:
+            self.remove(device, self.name_of(device), why)
+
     def remove(self, device: int, name: str, why: str) -> None:
         """Record a device as disconnected, and end the waits for its answers."""
         with self._changed:
+            self._awaited.pop(device, None)
             if self.connected.pop(device, None) is None:  # a status may arrive any number of times
                 return
             self._changed.notify_all()

@@ -327,6 +327,7 @@ class Measured:
         training: training time summed over its devices, s.
         moved: bytes between the edge and its devices, by direction (``down`` and ``up``).
         present: the connected devices.
+        reached: the number of devices that the request reached, whatever they answered.
         refused: sender → reason → number of refused messages.
         failed: device → its failure.
         flaws: the reasons why parts of the two reports above were left out; the results remain valid.
@@ -338,6 +339,7 @@ class Measured:
     present: frozenset[int]
     refused: Mapping[str, Mapping[str, int]]
     failed: Mapping[str, Failure]
+    reached: int
     flaws: Sequence[RefusedError] = ()
 
 
@@ -368,7 +370,8 @@ def measured(about: Mapping[str, Any], devices: Collection[int], most: int) -> M
     failures = read_report(about.get("failed", {}), most, "its failures", read_failure, flaws)
     return Measured(
         seconds, training, {way: whole(n, 0, BYTES, "its bytes") for way, n in moved.items()},
-        known & frozenset(devices) if devices else known, refusals, failures, flaws,
+        known & frozenset(devices) if devices else known, refusals, failures,
+        whole(about.get("reached", 1), 0, most, "the devices that it reached"), flaws,
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
 from fedfloor.deploy import checks, joining, subtasks
 from fedfloor.deploy import facts as facts_of
+from fedfloor.deploy.attendance import ATTEMPTS, Attendance
 from fedfloor.deploy.channel import ENVELOPE, VECTOR_BYTES
 from fedfloor.deploy.checks import ABSENT, ERRORS, STAGES, Failure, Measured, MessageFilter, note_failure
 from fedfloor.deploy.device import foreign_requests
@@ -37,7 +39,7 @@ from fedfloor.engine.limit import Limit
 from fedfloor.engine.summing import SecureAggregation
 from fedfloor.engine.team import Alone
 from fedfloor.errors import FedfloorError, RunError, SettingError
-from fedfloor.experiment import Experiment
+from fedfloor.experiment import DeploySettings, Experiment
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet
@@ -131,6 +133,7 @@ def reason_of(failures: Mapping[str, Failure], kind: str) -> str:
 log = logging.getLogger(__name__)
 
 WORK_OF_REQUEST = {"walk": "visit", "ask": "probe"}  # request to an edge → request to its devices, if they differ
+LOOK_DEADLINE_S = 10.0  # for the answer of an edge that has nothing to do
 MIN_FAILING = 3  # failing devices that end a run; all devices if there are fewer
 Request = tuple[str, Mapping[str, Any], Mapping[str, Any]]  # kind, about, arrays
 
@@ -143,23 +146,36 @@ class CloudExecutor:
         edges: the connection to the edges.
         factory_of: the factory of each device; empty until the devices have reported.
         names: the objects from outside the package to which messages may refer.
+        deploy: the experiment's settings of real machines; default: the defaults.
     """
 
     at_once = True
 
-    def __init__(self, settings: CloudSettings, edges: Edges, factory_of: Sequence[int], names: PartNames) -> None:
+    def __init__(
+        self,
+        settings: CloudSettings,
+        edges: Edges,
+        factory_of: Sequence[int],
+        names: PartNames,
+        deploy: DeploySettings | None = None,
+    ) -> None:
         self._parts = names
-        self._settings, self._edges, self._factory_of = settings, edges, factory_of
+        self._settings, self._edges = settings, edges
         self._names = {edge.factory: edge.name for edge in settings.edges}
+        self.attendance = Attendance(deploy or DeploySettings(), settings.deadlines.join_s, self._names, self._look)
+        self._factory_of: Sequence[int] = ()
         listed = [{device.name for device in edge.devices} for edge in settings.edges]
         self._listed = set[str]().union(*listed) if all(listed) else set()
         lacking = sorted(set(factory_of) - set(self._names))
         if lacking:
             raise SettingError(f"factory {lacking[0]} has devices but no edge: add it to [[edges]].")
+        if factory_of:
+            self._assign(factory_of)
         self._introductions: dict[int, Mapping[str, Any]] = {}  # factory → holdings for its edge
         self._filter = MessageFilter(signer=signer_of(settings.tls, CLOUD))
         self._session, self._number = time.time_ns(), 0
-        self._connected: dict[int, set[int]] = {}  # factory → devices connected at its edge's last answer
+        self._in_vain = -1  # the last round in which a request reached no device, however often it was sent
+        self._met: dict[int, int] = {}  # factory → number of devices that the last request reached
         self._round = self._model_bytes = 0  # bytes of the packet sent to the edges
         self._kept: Mapping[int, set[str]] = {}
         self._measurements = RoundMeasurements()
@@ -195,15 +211,28 @@ class CloudExecutor:
             learnt = part.learn(survey, facts.inputs.columns, experiment.seed)
             steps = survey.finish(part.kind, learnt.numbers)
             facts = replace(facts, found=learnt.to_dict())
-        self._factory_of = gathered[0]
+        self._assign(gathered[0])
         park = facts_of.park(experiment, facts, *gathered, dataset, steps)
         known, crosses = facts_of.with_statistics(facts, park), bool(foreign_requests(experiment, method))
         self._introductions = {m: joining.holdings_for(known, gathered, m, crosses=crosses) for m in self._names}
         self._exchange(self._introduce(self._names))
         return park
 
+    def _assign(self, factory_of: Sequence[int]) -> None:
+        self._factory_of = factory_of
+        self.attendance.assign(factory_of)
+
     def _introduce(self, factories: Iterable[int]) -> dict[int, Request]:
         return {factory: ("park", self._introductions[factory], {}) for factory in factories}
+
+    def begin(self, number: int) -> None:
+        """Wait until enough devices are connected for a round.
+
+        Raises:
+            RunError: too few are connected until the deadline.
+        """
+        self._round = number
+        self.attendance.begin(number)
 
     def walk(self, engine: Engine, subtask: Subtask) -> list[Shown]:
         """Send each branch to the edge of its first device's factory; return the results of the branches."""
@@ -211,17 +240,19 @@ class CloudExecutor:
         place = Key(engine.seed, subtask.round, subtask.tick, -1, 0)
         coded = replace(subtask, start=travel.to_edges(engine.network, subtask.node, subtask.start, place))
         branches_of: dict[int, list[int]] = {}
+        asked = set[int]()
         for index, child in enumerate(subtask.node.children):
             branches_of.setdefault(self._factory_of[walk.first_device(child)], []).append(index)
         requests = {}
         for factory, indices in branches_of.items():
             about, arrays = subtasks.subtask_message(coded, indices, self._parts)
             known = {k for index in indices for k in walk.devices(subtask.node.children[index])}
+            asked |= known
             if self._sum is not None:
                 sums = {str(k): self._sum.about(k) for k in known}
                 about["sums"] = {k: self._parts.refer(part) for k, part in sums.items() if part is not None}
             requests[factory] = ("walk", about | subtasks.device_states(engine, known, self._kept), arrays)
-        answers, results = self._request(requests), dict[int, subtasks.BranchResults]()
+        answers, results = self._request(requests, asked), dict[int, subtasks.BranchResults]()
         for factory, branches in branches_of.items():
             answer = answers.get(factory)
             if answer is not None and answer.kind == "walked":
@@ -308,7 +339,7 @@ class CloudExecutor:
             about = {"stage": stage, "sums": {str(k): abouts[k] for k in devices}}
             requests[factory] = ("sum", about | subtasks.device_states(engine, set(devices), self._kept), {})
         answers: dict[int, Any] = {}
-        for factory, answer in self._request(requests).items():
+        for factory, answer in self._request(requests, abouts).items():
             with self._refusing(factory, "sum"), ranges.of("header"):
                 known = requests[factory][1]["sums"]
                 given = ranges.table(answer.about.get("answers"), len(known), "its devices' answers")
@@ -362,7 +393,7 @@ class CloudExecutor:
 
     def available(self, devices: Sequence[int]) -> Sequence[int]:
         """Return the devices that were connected at their edge's last answer; all devices before the first answer."""
-        return [k for k in devices if k in self._connected.get(self._factory_of[k], {k})]
+        return [k for k in devices if k in self.attendance.present.get(self._factory_of[k], {k})]
 
     def refuse(self, device: int, kind: str, why: str) -> None:
         """Log the refusal of a device's answer that is far larger than the others'; edges refuse updates."""
@@ -384,7 +415,8 @@ class CloudExecutor:
         """End the run if devices of all factories have failed in turn without a success in between.
 
         Raises:
-            FedfloorError: three devices (or all, if fewer) failed, or all edges were refused; with the reasons.
+            FedfloorError: three devices (or all, if fewer) failed, or all edges were refused, with the reasons; or
+                all devices disconnected time and again.
         """
         kinds = {"visit", *STAGES}
         if number != self._last_failed + 1:
@@ -398,6 +430,8 @@ class CloudExecutor:
         enough = len(self._failures) >= min(MIN_FAILING, len(self._factory_of))
         if not self._working and (enough or self._failures.keys() >= set(self._names.values())):
             raise_failure(self._failures, number)
+        if self._in_vain == number:
+            raise self.attendance.end(number)
         if self._failures:
             log.error("round %d: every visit was lost.%s", number, reason_of(self._failures, "visit"))
 
@@ -415,10 +449,36 @@ class CloudExecutor:
             factory: (kind, {**about, "devices": some, **subtasks.device_states(engine, set(some), {})}, arrays)
             for factory, some in devices_of.items()
         }
-        answers = self._request(requests, scope)
+        answers = self._request(requests, devices, scope)
         return ((factory, some, answers[factory]) for factory, some in devices_of.items() if factory in answers)
 
-    def _request(self, requests: Mapping[int, Request], scope: str = "all") -> dict[int, Message]:
+    def _request(
+        self, requests: Mapping[int, Request], devices: Collection[int], scope: str = "all"
+    ) -> dict[int, Message]:
+        """Send requests for devices to edges once the round may begin, again if they reached no device.
+
+        Raises:
+            RunError: too few devices are connected until the deadline.
+        """
+        self.attendance.begin(self._round)
+        for _ in range(ATTEMPTS):
+            before = copy.deepcopy(self._measurements)
+            answers = self._delivered(requests, scope)
+            if any(self._met[factory] for factory in requests) or not self.attendance.returned(self._round, devices):
+                return answers
+            self._measurements = before
+        self._in_vain = self._round
+        return answers
+
+    def _look(self) -> dict[int, set[int]]:
+        """Return the devices that are connected, by factory, as their edges state now."""
+        kept, self._measurements = self._measurements, RoundMeasurements()
+        deadline_s = min(LOOK_DEADLINE_S, self._settings.deadlines.join_s)
+        answers = self._exchange({factory: ("present", {}, {}) for factory in self._names}, deadline_s=deadline_s)
+        self._measurements = kept
+        return {factory: self.attendance.present[factory] for factory in answers}
+
+    def _delivered(self, requests: Mapping[int, Request], scope: str) -> dict[int, Message]:
         answers = self._exchange(requests, scope)
         unready = {factory: requests[factory] for factory, answer in answers.items() if answer.kind == "lacks"}
         if unready and self._introductions:  # an edge that was restarted
@@ -426,7 +486,10 @@ class CloudExecutor:
             answers |= self._exchange(unready, scope)
         return answers
 
-    def _exchange(self, requests: Mapping[int, Request], scope: str = "all") -> dict[int, Message]:
+    def _exchange(
+        self, requests: Mapping[int, Request], scope: str = "all", deadline_s: float | None = None
+    ) -> dict[int, Message]:
+        self._met.update(dict.fromkeys(requests, 0))
         messages, identities, answer_limits = dict[int, bytes](), dict[int, str](), dict[int, tuple[int, int]]()
         for factory, (kind, about, arrays) in requests.items():
             self._number += 1
@@ -437,9 +500,10 @@ class CloudExecutor:
             messages[factory], identities[factory] = encode(message, self._filter.signer), message.identity
             answer_limits[factory] = _answer_limits(kind, about, arrays, self._model_bytes)
         most = {factory: size for factory, (size, _) in answer_limits.items()}
-        replies = self._edges.request(messages, self._settings.deadlines.round_s, most)
+        replies = self._edges.request(messages, deadline_s or self._settings.deadlines.round_s, most)
         answers, seconds, failures = {}, [0.0], dict[int, FedfloorError]()
         for factory, reply in replies.items():
+            self._met[factory] = 1  # also if its answer is refused: the edge is connected
             answer = self._filter.take(reply, self._names[factory], *answer_limits[factory])
             if answer is None or answer.answers != identities[factory]:
                 continue
@@ -468,7 +532,9 @@ class CloudExecutor:
         for flaw in stated.flaws:
             self._filter.refuse(self._names[factory], flaw)
             self._note_failure(factory, request, "RunError", checks.short_line(str(flaw)))
-        self._connected[factory] = set(stated.present)
+        self.attendance.present[factory] = set(stated.present)
+        if answer.kind not in ("failed", "refused"):
+            self._met[factory] = stated.reached
         if answer.kind == "refused":
             text = checks.short_line(answer.about.get("text"))
             log.warning("%s refused: %s", self._names[factory], text)
@@ -512,7 +578,8 @@ def attached(settings: CloudSettings, edges: Edges) -> tuple[Experiment, Park, C
     experiment = read_experiment(Path(settings.experiment), [])
     away, names = settings.samples == "devices", table(experiment)
     park = None if away else build_park(experiment)
-    live = CloudExecutor(settings, edges, [] if park is None else park.factory_of.tolist(), names)
+    factory_of = [] if park is None else park.factory_of.tolist()
+    live = CloudExecutor(settings, edges, factory_of, names, experiment.deploy)
     park = live.gather(experiment, combined(experiment)) if park is None else park
     return experiment, replace(park, machines=machines(settings, park.factories)), live
 

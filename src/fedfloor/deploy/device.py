@@ -77,7 +77,7 @@ class Agent:
         own.check(settings)
         self._session, self._number = time.time_ns(), 0
         self._status = mqtt.topic(settings.park, "status", settings.name)
-        will = self._status, self.next_message("gone", about={"why": "lost"})
+        will = self._status, self.next_message("gone", about={"why": mqtt.LOST})
         self._link = link(will) if link else MqttConnection(settings.name, settings.broker, settings.tls, will)
         self._requests: queue.PriorityQueue[tuple[int, int, float, QueuedRequest | None]] = queue.PriorityQueue()
         self._queued_s = 0.0  # time that the current request was queued
@@ -119,7 +119,7 @@ class Agent:
 
     def farewell(self) -> None:
         """Tell the edge that this device leaves, and disconnect."""
-        self._link.publish(self._status, self.next_message("gone", about={"why": "left"}), retain=True)
+        self._link.publish(self._status, self.next_message("gone", about={"why": mqtt.LEFT}), retain=True)
         self._link.stop()
 
     def receive(self, topic: str, packet: bytes) -> None:

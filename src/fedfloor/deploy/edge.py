@@ -71,6 +71,7 @@ class FactoryExecutor:
         failed: device's name → its failure in the current request.
         relayed: device → the cloud's data on a secure sum across factories, for the visit's message.
         sums: device → the secure sum in which it takes part.
+        reached: devices that the current request reached: they answered, or remained connected.
     """
 
     channel: DeviceChannel
@@ -85,6 +86,7 @@ class FactoryExecutor:
     failed: dict[str, Failure] = field(default_factory=dict)
     relayed: Mapping[str, Any] = field(default_factory=dict)
     sums: dict[int, ServerSum] = field(default_factory=dict)
+    reached: set[int] = field(default_factory=set)
     at_once = True
 
     def visit(
@@ -257,12 +259,16 @@ class FactoryExecutor:
             about, arrays, scope: as of :class:`~fedfloor.deploy.message.Message`.
             back: bytes of the returned model, if a codec compresses the model that is sent.
         """
-        if self.joining is not None and not self.joining.fits(device, self.run, self.round):
-            return self.miss(device)
-        answer = self.channel.request(
-            device, kind, deadline_s, run=self.run, number=self.round, about=about, arrays=arrays, scope=scope,
-            back=back,
-        )  # fmt: skip
+        began = self.channel.session(device)
+        answer: Message | None = None
+        if self.joining is None or self.joining.fits(device, self.run, self.round):
+            answer = self.channel.request(
+                device, kind, deadline_s, run=self.run, number=self.round, about=about, arrays=arrays, scope=scope,
+                back=back,
+            )  # fmt: skip
+        stayed = began is not None and began == self.channel.session(device) and device in self.channel.present()
+        if answer is not None or stayed:
+            self.reached.add(device)
         if answer is None:
             return self.miss(device)
         if answer.kind in ("failed", "refused"):  # the other devices continue
@@ -310,7 +316,14 @@ class Edge:
         self.filter = MessageFilter(seen=settings.state / f"{settings.name}.seen.json", signer=signer)
         reachable = {device.device: device for device in (*settings.devices, *settings.neighbours)}
         self.channel = DeviceChannel(
-            settings.park, settings.name, link, reachable, cut=self.withdraw, joined=self.introduce, signer=signer
+            settings.park,
+            settings.name,
+            link,
+            reachable,
+            cut=self.withdraw,
+            joined=self.introduce,
+            signer=signer,
+            return_s=settings.deadlines.join_s,
         )
         self.own = [device.device for device in settings.devices]
         self.joining, self.ready = Joining(self.channel, settings.deadlines.probe_s), False
@@ -367,14 +380,16 @@ class Edge:
         with self._busy:
             began, moved, trained_s = time.perf_counter(), self.channel.moved.copy(), self.factory.trained_s
             self.factory.failed.clear()
+            self.factory.reached.clear()
             kind, about, arrays = self.reply(message)
             measured = {
                 "seconds": time.perf_counter() - began, "bytes": dict(self.channel.moved - moved),
                 "training": self.factory.trained_s - trained_s,
             }  # fmt: skip
             about |= {
-                "measured": measured, "here": sorted(self.channel.connected), "refused": self.channel.filter.counts(),
+                "measured": measured, "here": self.channel.present(), "refused": self.channel.filter.counts(),
                 "failed": {device: list(astuple(failure)) for device, failure in self.factory.failed.items()},
+                "reached": len(self.factory.reached),
             }  # fmt: skip
             return encode(self.next_message(kind, message, about, arrays), self.filter.signer)
 
@@ -384,6 +399,8 @@ class Edge:
         def dispatch() -> Reply:
             if message.kind in ("gather", "park"):
                 return {"gather": self.gather, "park": self.build_park}[message.kind](message)
+            if message.kind == "present":  # every answer states the connected devices
+                return "present", {}, {}
             if not self.ready:
                 return "lacks", {}, {}
             self.factory.kept = subtasks.restore_device_states(message.about, self.engine)

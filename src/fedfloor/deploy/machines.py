@@ -149,6 +149,10 @@ def _yaml_list(words: Sequence[str]) -> str:
     return json.dumps(list(words), ensure_ascii=False)
 
 
+QUORUM = """\
+# A round begins once [deploy] quorum of experiment.toml (by default 1 device) is connected. It waits for that at most
+# join_s of [deadlines] (by default 60 s); then the run ends, and goes on with --resume.
+"""
 LOCAL = ("localhost", "127.0.0.1")
 EXPERIMENT, STATE_PATH = Path("experiment.toml"), Path(STATE)
 Files = dict[PurePosixPath, bytes]
@@ -221,6 +225,8 @@ def settings_files(park: ParkFile, shut_out: Sequence[str], *, crosses: bool = T
     for folder, name, settings, services in machines:
         place = PurePosixPath(folder)
         files[place / name], files[place / EXPERIMENT.name] = to_toml(settings).encode(), experiment
+        if isinstance(settings, CloudSettings):
+            files[place / name] = QUORUM.encode() + files[place / name]
         if services:
             files[place / "compose.yaml"] = compose(services, park).encode()
         for service in services:

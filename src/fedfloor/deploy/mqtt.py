@@ -137,19 +137,36 @@ KEEP_ALIVE_S = 30  # the broker publishes a silent device's last will after 1.5 
 LONGEST_WAIT_S = 30.0
 TOPICS = 1000  # largest packet of subscriptions, as brokers limit it
 STEADY_S, SHORT = 5.0, 3  # a connection that ends sooner has failed; so many failures in a row are logged
+LOST, LEFT = "lost", "left"  # why a process is gone: by its last will, by its own goodbye
+CONFIRMATION = f"{ROOT}/confirmation"  # a topic without subscribers
 Receive = Callable[[str, bytes], None]
+
+
+def nothing() -> None:
+    """Do nothing."""
 
 
 class Connection(Protocol):
     """A connection to a broker."""
 
-    def start(self, topics: Sequence[str], receive: Receive, connected: Callable[[], None]) -> None:
+    def start(
+        self, topics: Sequence[str], receive: Receive, connected: Callable[[], None], lost: Callable[[], None] = nothing
+    ) -> None:
         """Connect in a thread of its own, and reconnect after each failure.
 
         Args:
             topics: the subscribed topics.
             receive: called with topic and payload of each packet, one after the other; see :class:`Assembler`.
             connected: called after each connection and its subscriptions.
+            lost: called after the end of each connection, unless :meth:`stop` ended it.
+        """
+        ...
+
+    def confirm(self, do: Callable[[], None]) -> None:
+        """Call ``do`` once the broker has answered a packet sent now; never if the connection ends before.
+
+        A broker that is stopped publishes the last wills of all its clients, and reads no more packets. What ``do``
+        does therefore only happens if a message came from a broker that continues to run.
         """
         ...
 
@@ -202,10 +219,12 @@ class MqttConnection:
         self._wait = wait or self._stopped.wait
         self._client, self._tls = _make_client(name, tls, will), tls
         self._alert, self._name = "", name  # the cause of the last failure
+        self._lost: Callable[[], None] = nothing
         self._thread = threading.Thread(target=self.stay_connected, name=f"link of {name}", daemon=True)
         self.connections = self.unacknowledged = self.forbidden = 0
         self._counting = threading.Lock()
         self._added: set[int] = set()  # ids of subscriptions made after the connection
+        self._confirming: dict[int, Callable[[], None]] = {}  # id of a packet → what its answer allows
         self._topics: tuple[str, ...] = ()
         self._saying = threading.Lock()  # keeps the pieces of a message together
 
@@ -214,7 +233,9 @@ class MqttConnection:
         """Whether the process is connected."""
         return self._client.is_connected()
 
-    def start(self, topics: Sequence[str], receive: Receive, connected: Callable[[], None]) -> None:
+    def start(
+        self, topics: Sequence[str], receive: Receive, connected: Callable[[], None], lost: Callable[[], None] = nothing
+    ) -> None:
         """Connect and stay connected."""
 
         def on_connect(client: Client, _data: object, _flags: object, reason: Any, _properties: object) -> None:
@@ -233,11 +254,12 @@ class MqttConnection:
             if not subscriptions:
                 call_handler(connected)
 
-        self._topics = tuple(topics)
+        self._topics, self._lost = tuple(topics), lost
         self._client.on_connect = on_connect
         self._client.on_log = self.note_alert
         self._client.on_publish = self._acknowledged
         self._client.on_subscribe = lambda _client, _data, number, *_: self._subscribed(number, connected)
+        self._client.on_unsubscribe = lambda _client, _data, number, *_: self._confirmed(number)
         self._client.listen(lambda topic, payload, _: call_handler(lambda: receive(topic, payload)))
         self._thread.start()
 
@@ -255,6 +277,16 @@ class MqttConnection:
         """Unsubscribe from topics."""
         self._topics = tuple(one for one in self._topics if one not in topics)
         self._client.unsubscribe(list(topics))
+
+    def confirm(self, do: Callable[[], None]) -> None:
+        """Call ``do`` after the broker's answer; for a handler, which this connection's thread calls."""
+        number = self._client.unsubscribe(CONFIRMATION)[1]
+        if number is not None:
+            self._confirming[number] = do
+
+    def _confirmed(self, number: int) -> None:
+        if (do := self._confirming.pop(number, None)) is not None:
+            call_handler(do)
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Publish."""
@@ -303,6 +335,9 @@ class MqttConnection:
                     pass
             except Exception as error:  # malformed packets must not end this thread
                 self._alert = str(error)
+            self._confirming.clear()
+            if self.connections > before and not self._stopped.is_set():
+                call_handler(self._lost)
             if self.connections > before and time.monotonic() - began >= STEADY_S:
                 attempt, told, short = 0, "", 0
             elif self.connections > before and not client.violation:

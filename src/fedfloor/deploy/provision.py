@@ -335,7 +335,8 @@ def create_file(path: Path, text: bytes, *, private: bool) -> None:
 
 def misfits(park: ParkFile) -> Iterator[str]:
     """Yield a message for each difference between the experiment and the park file, with the remedy."""
-    described, where = config.read(park.experiment).park, park.experiment.name
+    experiment, where = config.read(park.experiment), park.experiment.name
+    described = experiment.park
     for key, count, listed in (
         ("devices", described.devices, len(park.device)),
         ("factories", described.factories, len(park.factory)),
@@ -346,6 +347,10 @@ def misfits(park: ParkFile) -> Iterator[str]:
     factories = [names.index(device.factory) for device in sorted(park.device, key=lambda device: device.number or 0)]
     if described.factories not in (None, 1) and described.assignment != tuple(factories):
         yield f"the experiment's assignment differs from the park file's: set park.assignment = {factories} in {where}"
+    try:
+        experiment.deploy.needed(factories)
+    except SettingError as error:
+        yield f"{where}: {error}"
 
 
 def next_steps(

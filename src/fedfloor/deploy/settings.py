@@ -138,7 +138,8 @@ class Deadlines:
     Args:
         visit_s: wait for a visit to a device with its training.
         probe_s: wait for the answer to a probe.
-        join_s: wait for devices to connect when the edge starts; at the cloud, for the holdings of all devices.
+        join_s: wait for devices to connect when the edge starts, and to return after the end of its connection to the
+            broker; at the cloud likewise for edges, for the holdings of all devices, and for the quorum of a round.
         round_s: wait for a whole round of a factory.
     """
 

@@ -67,7 +67,14 @@ class Downlink:
         edges = {edge.factory: Named(edge.name, edge.factory) for edge in settings.edges}
         link = link or MqttConnection(CLOUD, settings.broker, settings.tls)
         self.channel = DeviceChannel(
-            settings.park, CLOUD, link, edges, peer="edge", header=MOST_HEADER, signer=signer_of(settings.tls, CLOUD)
+            settings.park,
+            CLOUD,
+            link,
+            edges,
+            peer="edge",
+            header=MOST_HEADER,
+            signer=signer_of(settings.tls, CLOUD),
+            return_s=settings.deadlines.join_s,
         )
 
     def __enter__(self) -> Downlink:
@@ -125,7 +132,7 @@ class Uplink:
         self._assembler, self._lock = Assembler(), threading.Lock()
         self._status = mqtt.topic(settings.park, "status", settings.name)
         self._inbox = mqtt.topic(settings.park, "in", CLOUD, settings.name)
-        will = self._status, self._state("gone", why="lost")
+        will = self._status, self._state("gone", why=mqtt.LOST)
         self._link = link(will) if link else MqttConnection(settings.name, settings.cloud, settings.tls, will)
         self._under_way = set[str]()  # identities of requests
         self._last = "", b""  # identity and answer of the last answered request
@@ -137,7 +144,7 @@ class Uplink:
 
     def __exit__(self, *_: object) -> None:
         """Disconnect."""
-        self._link.publish(self._status, self._state("gone", why="left"), retain=True)
+        self._link.publish(self._status, self._state("gone", why=mqtt.LEFT), retain=True)
         self._link.stop()
 
     def announce(self) -> None:

@@ -304,6 +304,14 @@ Shown = tuple[Sequence[int], Sequence[Blob] | None]
 class RemoteExecutor(Executor, Protocol):
     """The contract of an executor on real machines: edges walk branches and connect the devices."""
 
+    def begin(self, number: int) -> None:
+        """Wait until enough devices are connected for the round ``number``.
+
+        Raises:
+            RunError: too few are connected until the deadline.
+        """
+        ...
+
     def walk(self, engine: Engine, subtask: Subtask) -> list[Shown]:
         """Deal a node's branches to edges; return each edge's branch indices and results, None for a failed edge."""
         ...

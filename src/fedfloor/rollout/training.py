@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedfloor import config
 from fedfloor.deploy import own
-from fedfloor.deploy.mqtt import Connection, MqttConnection, Receive, topic_parts
+from fedfloor.deploy.mqtt import Connection, MqttConnection, Receive, nothing, topic_parts
 from fedfloor.deploy.own import Labelled
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.figures import Figure, Predictions, named, ranking
@@ -36,9 +36,12 @@ class WithReleases:
 
     def __init__(self, link: Connection, serving: Serving) -> None:
         self._link, self._serving = link, serving
-        self.subscribe, self.unsubscribe, self.publish = link.subscribe, link.unsubscribe, link.publish
+        self.subscribe, self.unsubscribe = link.subscribe, link.unsubscribe
+        self.publish, self.confirm = link.publish, link.confirm
 
-    def start(self, topics: Sequence[str], receive: Receive, connected: Callable[[], None]) -> None:
+    def start(
+        self, topics: Sequence[str], receive: Receive, connected: Callable[[], None], lost: Callable[[], None] = nothing
+    ) -> None:
         """Connect, and pass messages about releases to ``Serving``, all others to ``receive``."""
 
         def route(topic: str, payload: bytes) -> None:
@@ -48,7 +51,7 @@ class WithReleases:
             connected()
             self._serving.joined()
 
-        self._link.start([*topics, *self._serving.topics], route, both)
+        self._link.start([*topics, *self._serving.topics], route, both, lost)
         Thread(target=self._serving.run, name="releases", daemon=True).start()
 
     def stop(self) -> None:

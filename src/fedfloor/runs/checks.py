@@ -136,6 +136,7 @@ def parts_there(engine: Engine, method: ConfiguredMethod) -> None:
 def method_fits(experiment: Experiment, method: ConfiguredMethod, park: Park, *, live: bool) -> None:
     """Raise SettingError for a method or evaluation that cannot be combined with real machines or decisions."""
     evaluate, name = experiment.evaluate, experiment.method.name
+    experiment.deploy.needed(park.factory_of.tolist())  # raises if the quorum can never be met
     if live and evaluate.coverage:
         raise SettingError("evaluate.coverage counts samples by class, and real devices keep theirs. Leave it out.")
     if method.needs.objective and (evaluate.finetune is not None or experiment.model.init_from is not None):

@@ -111,7 +111,7 @@ def provenance(data_digest: str) -> dict[str, Any]:
 
 
 # differences that do not change results, as data and initial model have hashes and networks all their numbers
-FREE = {"data.root", "data.path", "data.test", "model.init_from", "network.profile", "python", "cores"}
+FREE = {"data.root", "data.path", "data.test", "model.init_from", "network.profile", "python", "cores", "deploy.quorum"}
 FREE |= {f"network.{table}.source" for table in (*LINKS, "devices", "radio")}
 
 

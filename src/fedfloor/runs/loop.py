@@ -173,6 +173,8 @@ class _Run:
         If the round fails, a checkpoint of the previous round is written.
         """
         try:
+            if self.live is not None:
+                self.live.begin(point.round + 1)
             return self.round(start, point)
         except (RunError, SettingError):  # a plan may also be refused in a later round
             if self.first and point.round:

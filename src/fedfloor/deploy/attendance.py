@@ -1,0 +1,136 @@
+"""The quorum of a park of real machines: whether a round may begin, and whether a request reached anybody."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+
+from fedfloor.errors import RunError
+from fedfloor.experiment import DeploySettings
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.5  # interval between two looks for devices
+SHOWN = 8  # the most devices named in a message
+ATTEMPTS = 8  # times that a request is sent before the run ends, if its devices disconnect each time
+Present = Mapping[int, Collection[int]]  # factory → its connected devices; a factory whose edge is gone is left out
+
+
+class Attendance:
+    """The devices that are connected, by their edges' last answers.
+
+    A round begins if the quorum is met. Otherwise it waits, as at the start of a run, until all devices are back that
+    were connected when the last round began; after ``wait_s`` the quorum decides. A request that reached no device is
+    sent again after such a wait: nothing has been trained, so that the round is not counted.
+
+    Args:
+        deploy: the settings with the quorum.
+        wait_s: the longest wait, s.
+        edges: factory → name of its edge.
+        look: requests the connected devices from all edges.
+
+    Attributes:
+        present: factory → devices that were connected at its edge's last answer.
+    """
+
+    def __init__(
+        self, deploy: DeploySettings, wait_s: float, edges: Mapping[int, str], look: Callable[[], Present]
+    ) -> None:
+        self._deploy, self._wait_s, self._edges, self._look = deploy, wait_s, edges, look
+        self._factory_of: list[int] = []
+        self._needed: dict[int | None, int] = {}
+        self._begun, self._before = -1, frozenset[int]()  # the last round, and the devices connected when it began
+        self.present: dict[int, set[int]] = {}
+
+    def assign(self, factory_of: Sequence[int]) -> None:
+        """Set the factory of each device; until then every request may begin.
+
+        Raises:
+            SettingError: the quorum can never be met.
+        """
+        self._factory_of = [int(m) for m in factory_of]
+        self._needed = self._deploy.needed(factory_of)
+
+    def begin(self, number: int) -> None:
+        """Wait until a round may begin; do nothing if it has begun.
+
+        The answers of the last round decide, unless the quorum is more than one device: then edges are asked again.
+
+        Args:
+            number: of the round; 0 for the questions before round 1.
+
+        Raises:
+            RunError: the quorum is not met in time.
+        """
+        if number == self._begun or not self._needed:
+            return
+        if self._deploy.quorum != 1 or not self._met():
+            self._refresh()
+            if not self._met():
+                self._wait(number)
+        self._begun, self._before = number, self._here()
+
+    def returned(self, number: int, devices: Collection[int]) -> bool:
+        """Return whether some of the devices are connected, after a request that reached none of them.
+
+        If others of the park's devices meet the quorum, there is no wait: the visits are lost, as of single devices.
+
+        Raises:
+            RunError: the quorum is not met in time.
+        """
+        self._refresh()
+        if not self._met():
+            self._wait(number)
+        return not self._here().isdisjoint(devices)
+
+    def end(self, number: int) -> RunError:
+        """Return the error of a round whose devices disconnect whenever they are sent a request."""
+        return RunError(
+            f"round {number} was begun {ATTEMPTS} times, and each time all its devices disconnected before they "
+            "answered. Read their logs and their edges', then continue with --resume."
+        )
+
+    def _here(self) -> frozenset[int]:
+        return frozenset(k for present in self.present.values() for k in present)
+
+    def _refresh(self) -> None:
+        self.present = {factory: set(devices) for factory, devices in self._look().items()}
+
+    def _met(self) -> bool:
+        together = len(self._here())
+        return all((together if m is None else len(self.present.get(m, ()))) >= n for m, n in self._needed.items())
+
+    def _wait(self, number: int) -> None:
+        began, shown = time.monotonic(), ""
+        since, until = (f"{datetime.fromtimestamp(time.time() + later):%H:%M:%S}" for later in (0.0, self._wait_s))
+        while not (self._met() and self._here() >= self._before):
+            state, left = self._state(), began + self._wait_s - time.monotonic()
+            if left <= 0 and self._met():
+                break
+            if left <= 0:
+                raise RunError(
+                    f"round {number} did not begin: for {self._wait_s:g} s {state}. Start what is missing, set "
+                    "deploy.quorum lower, or wait longer (deadlines.join_s in cloud.toml), then continue with --resume."
+                )
+            if state != shown:
+                log.warning("round %d waits, since %s until %s: %s.", number, since, until, state)
+            shown = state
+            time.sleep(min(LOOK_S, left))
+            self._refresh()
+        log.warning("round %d goes on after %.1f s: %s.", number, time.monotonic() - began, self._state())
+
+    def _state(self) -> str:
+        """Return the numbers of connected and of needed devices, and what is missing, as text."""
+        here, known = self._here(), self._factory_of
+        gone = [f"edge {name}" for m, name in sorted(self._edges.items()) if m not in self.present]
+        silent = [str(k) for k, m in enumerate(known) if k not in here and m in self.present]
+        missing = "; ".join(
+            gone + [f"device {', '.join(silent[:SHOWN])}{', …' * (len(silent) > SHOWN)}"] * bool(silent)
+        )
+        each = ", ".join(f"{n} of {self._edges.get(m, m)}" for m, n in self._needed.items() if m is not None)
+        quorum = (
+            f"{each} must be (deploy.quorum = {self._deploy.quorum:g})" if each else f"{self._needed[None]} must be"
+        )
+        return f"{len(here)} of {len(known)} devices are connected, {quorum}" + f"; missing: {missing}" * bool(missing)

@@ -1,0 +1,324 @@
+"""Outages: a round without devices waits and is not counted, and a broker that is stopped sends no device away."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_deploy_faults import losing, model
+
+from fedfloor import __version__
+from fedfloor.deploy import mqtt
+from fedfloor.deploy.attendance import Attendance
+from fedfloor.deploy.channel import DeviceChannel
+from fedfloor.deploy.message import Message, encode
+from fedfloor.deploy.settings import Deadlines, Named
+from fedfloor.errors import RunError, SettingError
+from fedfloor.experiment import DeploySettings
+from fedfloor.runs import ledger
+from live_park import Live, experiment, figures, live, simulated
+from parks import until
+
+
+def everywhere(park: Live, count: int) -> None:
+    """Wait until every edge knows of so many devices."""
+    assert until(lambda: all(len(edge.channel.connected) == count for edge in park.edges.values()))
+
+
+def away(park: Live, *devices: int) -> None:
+    before = len(next(iter(park.edges.values())).channel.connected)
+    for k in devices:
+        park.links[k].die()
+    everywhere(park, before - len(devices))
+
+
+# -- the quorum --------------------------------------------------------------------------------------------------------
+
+
+def test_a_number_counts_the_parks_devices_and_a_share_those_of_each_factory_rounded_up() -> None:
+    factory_of = [0] * 10 + [1] * 3
+    for quorum, needed in (
+        (1, {None: 1}),
+        (13, {None: 13}),
+        (0.5, {0: 5, 1: 2}),
+        (0.7, {0: 7, 1: 3}),  # 0.7 · 10 is above 7 in floating point
+        (0.01, {0: 1, 1: 1}),
+    ):
+        assert DeploySettings(quorum=quorum).needed(factory_of) == needed
+
+
+def test_a_quorum_that_can_never_be_met_is_refused_before_the_run(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", devices=4, more="deploy.quorum = 5")
+    with live(tmp_path, what) as park, pytest.raises(SettingError, match="devices, 4"):
+        park.run()
+    assert not (tmp_path / "live").exists()
+    with pytest.raises(SettingError, match="devices, 4"):
+        simulated(what, tmp_path / "simulated")
+
+
+@pytest.mark.parametrize("given", [0, -1, 1.5, float("nan"), float("inf")])
+def test_a_quorum_is_a_share_below_one_or_a_whole_number(given: float) -> None:
+    with pytest.raises(SettingError):
+        DeploySettings(quorum=given)
+
+
+def test_a_round_begins_once_the_quorum_is_met_and_ends_the_run_with_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fedfloor.deploy.attendance.LOOK_S", 0.01)
+    seen = iter([{0: [0, 1]}, {0: [0, 1], 1: []}, {0: [0, 1], 1: [3]}, {0: [], 1: []}, {0: [0, 1], 1: [2]}])
+    seen = iter([*seen, {0: [0, 1], 1: [3]}])
+    meeting = Attendance(DeploySettings(quorum=0.5), 60.0, {0: "north", 1: "south"}, lambda: next(seen))
+    meeting.assign([0, 0, 1, 1])
+    meeting.begin(1)
+    assert meeting.present == {0: {0, 1}, 1: {3}}
+    waits = [one.getMessage() for one in caplog.records if "waits" in one.getMessage()]
+    assert ["edge south" in one for one in waits] == [True, False]
+    assert "device 2, 3" in waits[1]
+    meeting.begin(1)  # the same round does not ask again
+    assert next(seen) == {0: [], 1: []}
+    assert meeting.returned(1, {0})  # the quorum is met
+    assert not meeting.returned(1, {2})
+    assert list(seen) == []
+
+    never = Attendance(DeploySettings(quorum=3), 0.05, {0: "north", 1: "south"}, lambda: {0: [0, 1]})
+    never.assign([0, 0, 1, 1])
+    with pytest.raises(RunError, match=r"round 2 did not begin: .*2 of 4 .*3 must be.*edge south.*--resume"):
+        never.begin(2)
+
+
+# -- rounds without devices --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["fedavg", "hierfavg", "fedsr"])
+def test_a_round_without_devices_waits_for_their_return_and_costs_no_bit(tmp_path: Path, method: str) -> None:
+    what = experiment(tmp_path, method, rounds=3, devices=4)
+    what.write_text(what.read_text().replace("lr = 0.05", "lr = { kind = 'cosine', start = 0.05 }"))
+    _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+
+        def leave(line: ledger.Line) -> None:
+            if line.round != 1:
+                return
+            away(park, 0, 1, 2, 3)
+            for k in range(4):
+                threading.Timer(0.5 + 0.4 * k, park.join, (k,)).start()
+
+        got = park.run(report=leave)
+    assert [figures(line) for line in got] == [figures(line) for line in wanted]
+    assert model(tmp_path / "live") == model(tmp_path / "simulated")
+
+
+def test_devices_that_all_leave_during_their_visits_get_the_round_again(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=2, devices=2, more="deploy.quorum = 2")
+    _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        left: list[int] = []
+
+        def dying(k: int) -> Callable[[str, bytes], None]:
+            def serve(edge: str, payload: bytes) -> None:
+                left.append(k)
+                park.links[k].die()
+                threading.Timer(0.5, park.join, (k,)).start()
+
+            return serve
+
+        for k in (0, 1):
+            park.agents[k].serve = dying(k)  # type: ignore[method-assign]
+        got = park.run()
+    assert sorted(left) == [0, 1]
+    assert [figures(line) for line in got] == [figures(line) for line in wanted]
+    assert model(tmp_path / "live") == model(tmp_path / "simulated")
+
+
+def test_a_run_without_devices_ends_after_join_s_and_resumes_to_the_same_bits(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=3, devices=4, more="deploy.quorum = 4")
+    _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        park.deadlines = Deadlines(join_s=1.0, round_s=120)
+        with pytest.raises(RunError, match=r"round 2 did not begin: for 1 s 0 of 4 devices are connected"):
+            park.run(report=lambda line: away(park, 0, 1, 2, 3))
+        assert len(ledger.read(tmp_path / "live/ledger.jsonl")) == 1
+        for k in range(4):
+            park.join(k)
+        everywhere(park, 4)
+        got = park.run(resume=True)
+    assert [figures(line) for line in got] == [figures(line) for line in wanted]
+    assert model(tmp_path / "live") == model(tmp_path / "simulated")
+
+
+def test_after_an_outage_whoever_does_not_return_in_time_is_lost_if_the_quorum_is_met(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=2, devices=4)
+    with losing(lambda key: key.device == 3 and key.round == 2):
+        _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        park.deadlines = Deadlines(join_s=3.0, round_s=120)
+
+        def leave(line: ledger.Line) -> None:
+            if line.round == 1:
+                away(park, 0, 1, 2, 3)
+                for k in range(3):
+                    threading.Timer(0.5, park.join, (k,)).start()
+
+        got = park.run(report=leave)
+    assert [figures(line) for line in got] == [figures(line) for line in wanted]
+    assert model(tmp_path / "live") == model(tmp_path / "simulated")
+
+
+@pytest.mark.parametrize("quorum", [1, 0.5])
+def test_a_factory_alone_is_waited_for_only_if_the_quorum_asks_for_it(tmp_path: Path, quorum: float) -> None:
+    what = experiment(tmp_path, "hierfavg", rounds=3, devices=4, more=f"deploy.quorum = {quorum}")
+    with live(tmp_path, what) as park:
+        edge, known = park.edges[1], park.settings()
+        theirs = {one.device for one in edge.settings.devices}
+        with losing(lambda key: quorum == 1 and key.device in theirs and key.round == 2):
+            _, wanted = simulated(what, tmp_path / "simulated")
+        park.settings = lambda out="live": known  # type: ignore[method-assign]
+
+        def absent(line: ledger.Line) -> None:
+            if line.round == 1:
+                del park.edges[1]
+                if quorum < 1:
+                    threading.Timer(1.0, lambda: park.edges.update({1: edge})).start()
+            else:
+                park.edges[1] = edge
+
+        got = park.run(report=absent)
+    assert [line.lost > 0 for line in got] == [False, quorum == 1, False]
+    assert [figures(line) for line in got] == [figures(line) for line in wanted]
+    assert model(tmp_path / "live") == model(tmp_path / "simulated")
+
+
+def test_questions_wait_as_well(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fldg", rounds=2, devices=4, more="methods.fldg.groups = 2")
+    _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        away(park, 0, 1, 2, 3)
+        what.write_text(what.read_text() + "deploy.quorum = 4\n")
+        for k in range(4):
+            threading.Timer(0.5 + 0.2 * k, park.join, (k,)).start()
+        got = park.run()
+    assert [figures(line) for line in got] == [figures(line) for line in wanted]
+
+
+# -- wills -------------------------------------------------------------------------------------------------------------
+
+
+class Link:
+    """A connection whose broker answers when the test lets it."""
+
+    def __init__(self) -> None:
+        self.unconfirmed: list[Callable[[], None]] = []
+        self.sent: list[bytes] = []
+
+    def start(self, topics: object, receive: object, connected: object, lost: Callable[[], None]) -> None:
+        self.lost = lost
+
+    def confirm(self, do: Callable[[], None]) -> None:
+        self.unconfirmed.append(do)
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        self.sent.append(payload)
+
+    def answer(self) -> None:
+        for do in self.unconfirmed:
+            do()
+        self.unconfirmed.clear()
+
+    def stop(self) -> None:
+        pass
+
+
+def channel(return_s: float = 60.0) -> tuple[Link, DeviceChannel]:
+    link = Link()
+    made = DeviceChannel("p", "e", link, {0: Named("d0", 0), 1: Named("d1", 1)}, return_s=return_s)  # type: ignore[arg-type]
+    made.start()
+    for k in (0, 1):
+        tell(made, k, "hello")
+    return link, made
+
+
+def tell(made: DeviceChannel, k: int, kind: str, session: int = 5, why: str = mqtt.LOST) -> None:
+    about: dict[str, Any] = {"device": k, "version": __version__} if kind == "hello" else {"why": why}
+    status = Message(kind, f"d{k}", session=session, number=1, about=about)
+    made.receive(mqtt.topic("p", "status", f"d{k}"), encode(status))
+
+
+def test_a_will_counts_once_the_broker_has_answered_and_never_if_its_connection_ends() -> None:
+    link, made = channel()
+    tell(made, 0, "gone")
+    assert made.present() == [0, 1]
+    link.answer()
+    assert made.present() == [1]
+    tell(made, 1, "gone")
+    link.unconfirmed.clear()  # as at the end of a connection
+    link.lost()
+    assert (made.present(), set(made.connected)) == ([], {1})  # awaited, and sent requests
+    tell(made, 1, "gone")  # the will that the restarted broker has kept
+    link.answer()
+    assert set(made.connected) == {1}
+    tell(made, 1, "hello")
+    assert made.present() == [1]
+    tell(made, 1, "gone")
+    link.answer()
+    assert not made.connected
+    made.stop()
+
+
+def test_a_goodbye_counts_while_the_return_is_awaited_and_a_will_of_an_earlier_session_never() -> None:
+    link, made = channel()
+    link.lost()
+    tell(made, 0, "gone", why=mqtt.LEFT)
+    tell(made, 1, "gone", session=4, why=mqtt.LEFT)
+    link.answer()
+    assert set(made.connected) == {1}
+    tell(made, 1, "gone", why=mqtt.LEFT)
+    tell(made, 1, "hello", session=6)  # restarted before the broker answers
+    link.answer()
+    assert made.present() == [1]
+    made.stop()
+
+
+def test_who_does_not_return_in_time_is_gone_and_its_request_is_lost() -> None:
+    link, made = channel(return_s=0.3)
+    link.lost()
+    tell(made, 0, "hello")
+    answers: list[object] = []
+    about: dict[str, Any] = {}
+    asking = threading.Thread(
+        target=lambda: answers.append(made.request(1, "visit", 60.0, run="r", number=1, about=about))
+    )
+    asking.start()
+    asking.join(5.0)
+    assert answers == [None]
+    assert made.present() == [0]
+    made.stop()
+
+
+def test_a_connection_that_ends_again_gives_all_devices_the_whole_time() -> None:
+    link, made = channel(return_s=0.6)
+    link.lost()
+    threading.Event().wait(0.4)
+    link.lost()
+    threading.Event().wait(0.4)
+    assert set(made.connected) == {0, 1}
+    assert until(lambda: not made.connected, 2)
+    made.stop()
+
+
+def test_the_wait_of_a_quorum_does_not_count_in_the_measurements(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=1, devices=4, more="deploy.quorum = 4")
+    plain = experiment(tmp_path, "fedavg", rounds=1, devices=4).read_text()
+    what.write_text(plain)
+    with live(tmp_path, what) as park:
+        first = park.run("first")[0].measured
+        what.write_text(plain + "\ndeploy.quorum = 4\n")
+        second = park.run("second")[0].measured
+    assert first is not None
+    assert second is not None
+    assert {link: n // 1000 for link, n in first["bytes"].items()} == {
+        link: n // 1000 for link, n in second["bytes"].items()
+    }
