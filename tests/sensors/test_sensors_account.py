@@ -10,11 +10,13 @@ import json
 import math
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,8 +26,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from commands import Command
 from fedfloor.data.files import buffer
 from fedfloor.errors import SettingError
+from fedfloor.sensors import sense
 from fedfloor.sensors.buffer import writing
 from fedfloor.sensors.events import Event, Inbox, Missing, Refusal, Signal, Update
 from fedfloor.sensors.folder import FolderSource
@@ -34,7 +38,8 @@ from fedfloor.sensors.opcua import OpcUaSource, Session
 from fedfloor.sensors.sense import Recorder
 from fedfloor.sensors.settings import SenseSettings
 from fedfloor.sensors.sparkplug import NodeState
-from plant_sources import BEGIN, field, metric, payload
+from parks import needs_mosquitto, until
+from plant_sources import BEGIN, field, metric, open_broker, payload
 
 NAMES = ("a", "b")
 NAN = math.nan
@@ -109,13 +114,13 @@ class Model:
         self.held, self.rows = dict.fromkeys(NAMES, NAN), Table()
         self.missing, self.values = Counter[str](), 0
 
-    def take(self, time: float, values: dict[str, object], *, row: bool = True) -> None:
+    def take(self, at: float, values: dict[str, object], *, row: bool = True) -> None:
         for name, value in values.items():
             self.values += 1
             self.held[name], reason = becomes(value)
             self.missing[reason] += bool(reason)
         if row and values:
-            self.rows[time] = [*self.held.values()]
+            self.rows[at] = [*self.held.values()]
 
     def check(self, got: Table, status: Status) -> None:
         agree(got, self.rows)
@@ -302,13 +307,13 @@ def test_each_value_of_sparkplug_arrives_or_is_named_once(messages: list[tuple[d
 # -- OPC UA, at the seam of subscriptions ------------------------------------------------------------------------------
 
 
-def notify(session: Session, node: str, value: object, time: float, status: int = 0) -> None:
+def notify(session: Session, node: str, value: object, at: float, status: int = 0) -> None:
     """What asyncua calls for each value of a subscription."""
     from asyncua import ua
 
     data = SimpleNamespace(
         StatusCode=ua.StatusCode(status),
-        SourceTimestamp=datetime.fromtimestamp(time, UTC),
+        SourceTimestamp=datetime.fromtimestamp(at, UTC),
         ServerTimestamp=None,
         Value=None if value is None else SimpleNamespace(Value=value),
     )
@@ -611,3 +616,111 @@ def test_no_message_raises_an_error(document: dict[str, object], data: bytes, re
                 assert isinstance(event, Update | Refusal)
                 if isinstance(event, Update):
                     assert not any(isinstance(value, Missing) for value in event.values.values())
+
+
+# -- a query -----------------------------------------------------------------------------------------------------------
+
+
+def test_rows_of_an_answer_that_are_left_out_are_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedfloor.sensors import query
+
+    table = [(1, 1), (2, 2), (2, 22), (1.5, 15), (None, 9), (3, None), (4, Decimal(2**60 + 1)), (5, [1]), (6, b"x")]
+
+    @contextmanager
+    def answer(_: object, __: str, since: Any) -> Iterator[Iterator[dict[str, object]]]:
+        later = [(t, a) for t, a in table if t is None or BEGIN + t > since]
+        yield ({"time": None if t is None else BEGIN + t, "a": a} for t, a in later)
+
+    monkeypatch.setattr(query, "answer", answer)
+    source = query.QuerySource("sqlite:///plant.db", "SELECT :since", 0, every_s=0.1)
+    stop, events, idle = threading.Event(), list[Event](), 0
+    for event in source.events(["a"], stop, None):
+        events += [] if event is Signal.IDLE else [event]
+        idle += event is Signal.IDLE
+        if idle == 3:
+            stop.set()
+    got, status = recorded(events, tmp_path / "b.sqlite", ["a"], offsets={"a": 2**60})
+    wanted = {1: 1 - 2**60, 2: 2 - 2**60, 3: NAN, 4: 1, 5: NAN, 6: NAN}
+    agree(got, {t: [value] for t, value in wanted.items()})
+    assert status["left_out"] == {"a time that is not later than the row before": 2, "no time": 1}
+    assert status["missing"] == {"null": 1, "list": 1, "bytes": 1}
+
+
+# -- --check, and messages that a broker retains -----------------------------------------------------------------------
+
+
+class Reports:
+    """A source that reports some events."""
+
+    kind = "reports"
+
+    def __init__(self, *events: Event) -> None:
+        self._events = events
+
+    def events(self, _: Sequence[str], stop: threading.Event, __: str | None) -> Iterator[Event]:
+        yield from self._events
+        while not stop.wait(0.05):
+            yield Signal.IDLE
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "usable"),
+    [
+        (1.5, "number", True),
+        (True, "number", True),
+        (2**70, "number", True),
+        (None, "null", False),
+        ("hot", "text", False),
+        ([1], "list", False),
+        ({"b": 1}, "object", False),
+        (NAN, "number", False),
+        (datetime(2026, 1, 1), "time", False),
+        (Missing("status Bad"), "status Bad", False),
+    ],
+)
+def test_check_names_sensors_without_a_number(value: object, kind: str, usable: bool) -> None:
+    what = SenseSettings(Reports(Update(BEGIN, {"a": value})), tags={"a": "a"})  # type: ignore[arg-type]
+    (row,) = sense.check(what, 5)
+    assert row["kind"] == kind
+    assert (row["note"] is None) == usable
+    json.dumps(row, allow_nan=False)
+
+
+def test_check_suggests_an_address_for_one_that_never_occurs_and_ends(command: Command) -> None:
+    events = (Update(BEGIN, {"a": 1}, others=["plant#temp", "x" * 100_000]),)
+    what = SenseSettings(Reports(*events), tags={"a": "a", "b": "plant#tmep"})  # type: ignore[arg-type]
+    first, second = sense.check(what, 0.5)
+    assert (first["note"], second["kind"]) == (None, "no value")
+    assert "Did you mean 'plant#temp'" in second["note"]
+    path = command.folder / "s.toml"
+    (command.folder / "files").mkdir()
+    (command.folder / "files/a.csv").write_text(f"time,a,state\n{BEGIN},1,ok\n")
+    for tag, code in (("a", 0), ("state", 1)):
+        path.write_text(f'[source]\nkind = "folder"\npath = "files"\n[tags]\nsensor = "{tag}"\n')
+        assert command("sense", str(path), "--check").code == code
+
+
+@needs_mosquitto
+@pytest.mark.slow
+def test_what_a_broker_retained_is_no_new_row(tmp_path: Path) -> None:
+    from test_sensors_folder import sensing
+    from test_sensors_mqtt import publisher
+
+    path = tmp_path / "s.toml"
+    with open_broker(tmp_path) as port:
+        path.write_text(
+            f'[source]\nkind = "mqtt"\ntime = ""\nbroker = {{ host = "127.0.0.1", port = {port} }}\n'
+            '[tags]\na = "plant/a#a"\nb = "plant/b"\n'
+        )
+        client = publisher(port)
+        for topic, body in (("plant/a", b'{"a": 99}'), ("plant/b", b"77")):
+            client.publish(topic, body, qos=1, retain=True).wait_for_publish(10)
+        for number in (0, 1):
+            with sensing(path, tmp_path / "b.sqlite") as end:
+                assert until((tmp_path / "b.sqlite").exists, 20)
+                time.sleep(2)
+                client.publish("plant/b", str(number), qos=1).wait_for_publish(10)
+                time.sleep(1)
+                status = end()
+            assert status["rows"] == number + 1
+    assert buffer.read(tmp_path / "b.sqlite").x.tolist() == [[99, 0], [99, 1]]

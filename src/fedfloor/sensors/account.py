@@ -17,7 +17,9 @@ from fedfloor.sensors.events import Missing, Refusal, label, number, warn_once
 log = logging.getLogger(__name__)
 
 SILENT_S = 30.0  # time after the first update from which sensors without a value are named
-MOST_OTHERS = 2_000  # addresses kept as suggestions
+MOST_OTHERS = 1_000  # addresses kept as suggestions
+LONGEST_OTHER = 200  # characters
+MOST_SILENT = 20  # sensors without a value that the log names
 MOST_REASONS = 100  # counted separately
 EXACT = 2**53  # whole numbers up to which float64 represents all
 Number = int | float
@@ -93,9 +95,7 @@ class ValueAccount:
 
     def suggest(self, others: Iterable[str]) -> None:
         """Keep addresses that the source reports, for suggestions."""
-        for address in others:
-            if len(self._others) < MOST_OTHERS:
-                self._others[address] = None
+        suggestions(self._others, others)
 
     def review(self, addresses: Sequence[str], now: float, *, end: bool = False) -> None:
         """Log sensors that had no value so far, and sensors whose variation single precision does not resolve.
@@ -106,9 +106,11 @@ class ValueAccount:
             end: whether no further values follow.
         """
         if end or now - self._began >= SILENT_S:
-            for name in self.silent:
-                advice = absent(addresses[self.names.index(name)], self._others)
-                self._warn(f"{name} silent", "sensor '%s': no value so far.%s", name, advice)
+            for column in np.flatnonzero(self._numbers + self._absent == 0)[:MOST_SILENT]:
+                key, name = f"{column} silent", self.names[column]
+                if key not in self._warned:  # advice takes time
+                    advice = absent(addresses[column], self._others)
+                    self._warn(key, "sensor '%s': no value so far.%s", name, advice)
         for column, step in coarse(self._low, self._high).items():
             self._warn(
                 f"{column} coarse",
@@ -142,6 +144,15 @@ class ValueAccount:
 
     def _warn(self, key: str, text: str, *more: object) -> None:
         warn_once(self._warned, key, text, *more)
+
+
+def suggestions(known: dict[str, None], others: Iterable[str]) -> None:
+    """Add addresses to those known, up to limits, because they come from outside."""
+    for address in others:
+        if len(known) >= MOST_OTHERS:
+            return
+        if len(address) <= LONGEST_OTHER:
+            known[address] = None
 
 
 def absent(address: str, others: Collection[str]) -> str:

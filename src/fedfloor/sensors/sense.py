@@ -15,7 +15,7 @@ from typing import Any
 
 from fedfloor.errors import RunError, SettingError, shown
 from fedfloor.sensors import events
-from fedfloor.sensors.account import ValueAccount, absent
+from fedfloor.sensors.account import ValueAccount, absent, suggestions
 from fedfloor.sensors.buffer import Buffer, Label, held, writing
 from fedfloor.sensors.events import Event, Missing, Refusal, Signal, Update
 from fedfloor.sensors.folder import whole_rows
@@ -295,7 +295,7 @@ def check(settings: SenseSettings, seconds: float) -> list[dict[str, Any]]:
         if isinstance(event, Update):
             news = now
             seen |= {address: (value, event.time) for address, value in event.values.items()}
-            others |= dict.fromkeys(event.others)
+            suggestions(others, event.others)
         elif isinstance(event, Refusal):
             log.warning("left out (%s): %s", event.reason, event.detail)
         if now > ends or (not wanted and now > news + QUIET_S) or (wanted and {*wanted} <= {*seen}):
