@@ -64,6 +64,11 @@ def provision(
         if park is not None:
             described = park_file.read(park)
             faults += [*provisioning.unprovisioned(check, described), *provisioning.misfits(described)]
+            try:
+                for text in provisioning.compare_sizes(described):
+                    note(text)
+            except SettingError as error:
+                faults.append(str(error))
         if as_json:
             show([{"fault": one} for one in faults], as_json=True)
         else:

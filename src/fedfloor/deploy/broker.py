@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fedfloor import regular
 from fedfloor.deploy.mqtt import ENVELOPE, PACKET_BYTES, topic_parts
-from fedfloor.deploy.park_file import RELEASES, CloudTable, FactoryTable, ParkFile
+from fedfloor.deploy.park_file import QUEUED_MESSAGES, RELEASES, CloudTable, FactoryTable, ParkFile
 from fedfloor.deploy.settings import ALARMS
 from fedfloor.errors import SettingError
 
@@ -96,7 +96,8 @@ def conf(park: ParkFile, hub: Hub, user: str | None = None, *, crosses: bool = T
     clients = park.devices_of(hub) if isinstance(hub, FactoryTable) else park.factory
     return render(
         "fedfloor.deploy", "mosquitto.conf", hub=hub, park=park, user=user, top=f"fedfloor/{park.name}", limit=limit,
-        packet=PACKET_BYTES + ENVELOPE, inflight=INFLIGHT, queued=QUEUED, pid=PID, room=SPARE_MODELS + len(clients),
+        packet=PACKET_BYTES + ENVELOPE, inflight=INFLIGHT, queued=QUEUED,
+        queued_bytes=QUEUED_MESSAGES * limit, pid=PID, room=SPARE_MODELS + len(clients),
         connections=FILES - SPARE_FILES, devices=devices_allowed(park), dials=crosses and hub is not park.cloud,
     )  # fmt: skip
 

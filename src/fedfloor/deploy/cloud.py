@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fedfloor import ranges
 from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
-from fedfloor.deploy import checks, joining, subtasks
+from fedfloor.deploy import checks, joining, sizes, subtasks
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.attendance import ATTEMPTS, Attendance
 from fedfloor.deploy.channel import ENVELOPE, VECTOR_BYTES
@@ -603,6 +603,7 @@ def run(
         with Downlink(settings) as link:
             return run(settings, link, resume=resume, limits=limits, report=report, interrupted=interrupted)
     experiment, park, live = attached(settings, edges)
+    sizes.check(experiment, park, settings.message_mb)
     orders = Orders(settings.out, resume=resume, limits=limits or Limits())
     with owned(orders.out), interrupts() as asked:
         prepare(experiment, orders, park, live=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import shutil
@@ -154,8 +153,7 @@ def _fresh(folder: Path) -> None:
 
 
 def _provision(trial: TrialPark) -> None:
-    user = getpass.getuser() if hasattr(os, "getuid") and os.getuid() == 0 else None
-    provision.provision(trial.park, trial.place, user=user)
+    provision.provision(trial.park, trial.place)
     (trial.folder / "park.toml").write_text(settings.to_toml(trial.park), encoding="utf-8")
     path = trial.place / "cloud" / "cloud.toml"
     cloud = settings.read(CloudSettings, path)

@@ -279,7 +279,7 @@ def cloud_settings(park: ParkFile, shut_out: Sequence[str]) -> CloudSettings:
             for i, factory in enumerate(park.factory)
         ),
         samples=samples_source(park), broker=hub, tls=_tls_files(CLOUD),
-        transport=park.cloud.transport, schedule=park.schedule,
+        transport=park.cloud.transport, schedule=park.schedule, message_mb=park.message_mb,
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import ipaddress
 import re
@@ -18,6 +19,8 @@ from fedfloor.errors import SettingError, require, unknown
 HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,62})(\.[A-Za-z0-9]([A-Za-z0-9-]{0,62}))*\.?")
 PATH = re.compile(r"(/[\w.,:=~+@-]+)+")
 USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+MOST_MB = 268  # the largest message_mb, as devices read no longer messages
+QUEUED_MESSAGES = 4  # messages of the largest size that a broker queues for a slow client
 RELEASES = "releases"  # name of the client that releases models at brokers
 LONGEST = 55  # the 64 characters of a common name without the prefix "fedfloor " of a park's
 
@@ -29,13 +32,13 @@ class CloudTable:
     Args:
         address: host name or IP address at which factories reach it.
         port: TCP port of its broker.
-        bind: the local address on which the broker listens; default: all.
+        bind: the local address on which the broker listens; default: all, of IPv4 and of IPv6.
         transport: ``"mqtt"``, or ``"flower"`` for requests to edges through a running SuperLink.
     """
 
     address: str
     port: int = 8883
-    bind: str = "0.0.0.0"
+    bind: str | None = None
     transport: Transport = "mqtt"
     name = CLOUD
     broker = f"broker-{CLOUD}"  # the common name of its broker's certificate
@@ -52,13 +55,13 @@ class FactoryTable:
         name: name of the factory and of its edge.
         address: host name or IP address at which devices reach its broker.
         port: TCP port of the broker.
-        bind: the local address on which the broker listens; default: all.
+        bind: the local address on which the broker listens; default: all, of IPv4 and of IPv6.
     """
 
     name: str
     address: str
     port: int = 8883
-    bind: str = "0.0.0.0"
+    bind: str | None = None
 
     def __post_init__(self) -> None:
         check_name("factory", self.name)
@@ -145,7 +148,7 @@ class ParkFile:
 
     def __post_init__(self) -> None:
         check_name("park", self.name)
-        require(1 <= self.message_mb <= 268, "message_mb", self.message_mb, "from 1 to 268")
+        require(1 <= self.message_mb <= MOST_MB, "message_mb", self.message_mb, f"from 1 to {MOST_MB}")
         require(1 <= self.valid_days <= 3650, "valid_days", self.valid_days, "from 1 to 3650")
         require(bool(self.factory), "factory", [], "one [[factory]] or more")
         require(bool(self.device), "device", [], "one [[device]] or more")
@@ -218,10 +221,28 @@ def check_address(label: str, given: str) -> None:
         require(host, label, given, "a host name or an IP address, without a port")
 
 
+def reachable(address: str, bind: str) -> bool:
+    """Return whether a broker that listens on ``bind`` may be reached by its address.
+
+    Mosquitto listens on addresses of one kind only, IPv4 or IPv6, for a given ``bind``. Host names may have both.
+
+    >>> reachable("::1", "0.0.0.0"), reachable("10.0.0.3", "0.0.0.0"), reachable("edge.plant", "0.0.0.0")
+    (False, True, True)
+    """
+    versions = set()
+    for given in (address, bind):
+        with contextlib.suppress(ValueError):
+            versions.add(ipaddress.ip_address(given).version)
+    return len(versions) < 2
+
+
 def check_listener(label: str, table: CloudTable | FactoryTable) -> None:
     """Raise SettingError unless addresses and port of a broker are valid."""
     check_address(f"{label}address", table.address)
-    check_address(f"{label}bind", table.bind)
+    if table.bind is not None:
+        check_address(f"{label}bind", table.bind)
+        fits = reachable(table.address, table.bind)
+        require(fits, f"{label}bind", table.bind, f"of the same kind as address = '{table.address}', or left out")
     require(1 <= table.port <= 65535, f"{label}port", table.port, "a port from 1 to 65535")
 
 

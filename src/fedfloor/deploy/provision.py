@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import getpass
 import json
 import os
 import shutil
@@ -23,9 +24,9 @@ from fedfloor.deploy import authority, broker, journal, settings
 from fedfloor.deploy.authority import Authority, Holder
 from fedfloor.deploy.device import foreign_requests
 from fedfloor.deploy.machines import EXPERIMENT, Certified, Files, certified, settings_files
-from fedfloor.deploy.park_file import ParkFile
+from fedfloor.deploy.park_file import ParkFile, reachable
 from fedfloor.deploy.settings import ALARMS, AlarmSettings, CloudSettings, DeviceSettings, EdgeSettings, Tls
-from fedfloor.errors import RunError, SettingError, unknown
+from fedfloor.errors import FedfloorError, RunError, SettingError, unknown
 from fedfloor.strict import json_text
 
 KINDS: dict[str, type[DeviceSettings | EdgeSettings | CloudSettings | AlarmSettings]] = {
@@ -127,15 +128,18 @@ def provision(
         revoke: names whose certificates are revoked, effective from the brokers' next reload.
         renew: names that receive a new certificate and key.
         at: the time; default: this machine's clock.
-        user: account of brokers that are started as root.
+        user: account of brokers that are started as root; default: root if this process runs as root, which then owns
+            the brokers' files.
 
     Raises:
-        SettingError: a name is unknown, the folder is of another park, a device's number would change, or the
-            experiment cannot be read.
+        SettingError: a name is unknown, the folder is of another park, a device's number would change, the experiment
+            cannot be read, or its model is larger than ``message_mb``.
         RunError: a file could not be written; nothing was changed.
     """
     moment = at or authority.now()
+    user = user or (getpass.getuser() if hasattr(os, "getuid") and os.getuid() == 0 else None)
     fits = tuple(f"warning: {line}" for line in misfits(park))  # raises if the experiment cannot be read
+    sized = compare_sizes(park)
     index, ca = authority_of(park, out, moment)
     holders = {entry.holder.name: entry for entry in certified(park)}
     known = {*holders, *index.numbers, *index.out}
@@ -160,7 +164,7 @@ def provision(
     add_settings(park, ca, revoked, gone, out, files, moment, user, renewed=len(revoked) != len(index.revoked))
     written = write_files(out, files, [path for name in gone for path in revoked_files(name, holders, out)])
     journal.record(out, ca, issued, revoked, moment)
-    notes = (*next_steps(park, index, rows, written, revoke), *fits)
+    notes = (*next_steps(park, index, rows, written, revoke), *fits, *sized)
     return Done(out, tuple(rows), tuple(map(str, written)), notes)
 
 
@@ -353,6 +357,24 @@ def misfits(park: ParkFile) -> Iterator[str]:
         yield f"{where}: {error}"
 
 
+def compare_sizes(park: ParkFile) -> list[str]:
+    """Compare the experiment's model with the brokers' limit; return a note if its data are not on this machine.
+
+    Raises:
+        SettingError: the model is larger.
+    """
+    from fedfloor.deploy import sizes  # it imports PyTorch
+    from fedfloor.runs.parks import build_park
+
+    experiment = config.read(park.experiment)
+    try:
+        built = build_park(experiment)
+    except FedfloorError as error:
+        return [f"message_mb = {park.message_mb} was not compared with the model, as its data cannot be read: {error}"]
+    sizes.check(experiment, built, park.message_mb)
+    return []
+
+
 def next_steps(
     park: ParkFile, index: Index, rows: Sequence[Mapping[str, Any]], written: Sequence[PurePosixPath],
     revoke: Sequence[str],
@@ -411,6 +433,7 @@ def folder_faults(place: Path, at: dt.datetime) -> Iterator[str]:
     """Yield the faults of one machine's folder."""
     yield from readable_keys(place)
     if (place / "mosquitto.conf").exists():
+        yield from listener_faults(place)
         yield from (f"{place / name} is missing" for name in BROKER_FILES if not (place / name).exists())
         yield from broker_faults()
     yield from missing_files(place)
@@ -432,6 +455,19 @@ def readable_keys(place: Path) -> Iterator[str]:
         mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0
         if mode & 0o077:
             yield f"{path} is a private key that others can read (mode {mode:04o}): chmod 600 {path}"
+
+
+def listener_faults(place: Path) -> Iterator[str]:
+    """Yield the fault of a broker that listens on no address of the kind by which it is reached."""
+    lines = (place / "mosquitto.conf").read_text(encoding="utf-8").splitlines()
+    words = next((line.split() for line in lines if line.startswith("listener ")), [])
+    if len(words) == 3 and (place / "broker.crt").exists():
+        known = authority.addresses(authority.certificate(place / "broker.crt"))
+        if known and not reachable(known[0], words[2]):  # the others are local ones
+            yield (
+                f"{place / 'mosquitto.conf'}: its broker listens on {words[2]} and cannot be reached by its address "
+                f"{known[0]}: leave bind out of the park file, provision again and copy the file"
+            )
 
 
 def broker_faults() -> Iterator[str]:

@@ -88,7 +88,7 @@ class Endpoint:
         require(1 <= self.port <= 65535, "a broker's port", self.port, "from 1 to 65535")
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True)
@@ -364,6 +364,7 @@ class CloudSettings:
         samples: ``"experiment"`` if each device holds a share of the experiment's data, ``"devices"`` if each device
             reports its own samples.
         schedule: conditions for ``fedfloor schedule`` to start a run.
+        message_mb: the largest message for which the park's brokers have memory, in MB.
     """
 
     park: str
@@ -376,6 +377,7 @@ class CloudSettings:
     deadlines: Deadlines = Deadlines()
     samples: Samples = "experiment"
     schedule: Schedule | None = None
+    message_mb: int = 128
 
     def __post_init__(self) -> None:
         check_names(park=self.park)

@@ -84,6 +84,18 @@ class TreeSum:
         self._spare.append(right[1])
         return left[0] + right[0], left[1]
 
+    @classmethod
+    def parts(cls, branches: int, indices: Sequence[int]) -> int:
+        """Return the number of a rank's unfinished tree nodes after its branches.
+
+        >>> TreeSum.parts(8, [0, 1, 2, 3]), TreeSum.parts(8, [0, 2, 4, 6])
+        (1, 4)
+        """
+        tree = cls(branches)
+        for index in indices:
+            tree.add(index, {}, 0)
+        return len(tree._nodes)
+
     def unfinished(self) -> list[bytes | memoryview]:
         """Return this rank's tree nodes as byte strings, the input of :meth:`take` on other ranks."""
         heads, parts = [], []

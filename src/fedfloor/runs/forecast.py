@@ -161,6 +161,16 @@ def plan_of(experiment: Experiment, park: Park, number: int = 1) -> Node:
     return run.plan(number)
 
 
+def opening(experiment: Experiment, park: Park) -> tuple[Node, Packet]:
+    """Return the plan of the first round, and the global packet before it, with a model of zeros.
+
+    Placeholders replace the answers to the method's initial questions.
+    """
+    run = _Planner(experiment, park)
+    run.begin()
+    return run.plan(1), run.state.packet
+
+
 class _Planner:
     """A planner of an experiment's rounds, one after the other, without training.
 
