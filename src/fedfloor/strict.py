@@ -1,11 +1,19 @@
-"""Strict JSON (RFC 8259), which every reader accepts; Python's own writer also writes NaN and Infinity."""
+"""Texts for other programs: strict JSON (RFC 8259), which every reader accepts, and CSV in which no cell is a formula.
+
+Python's own writers also write NaN and Infinity, and cells that a spreadsheet executes.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
 from typing import Any
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # first characters, by OWASP
 
 
 def json_text(value: Any, **style: Any) -> str:
@@ -32,3 +40,28 @@ def _defined(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_defined(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Return rows as CSV with ``\\n`` at their ends; None is an empty cell.
+
+    Names of devices and classes may come from strangers. A text that a spreadsheet would execute as a formula has an
+    apostrophe before it (OWASP, "CSV Injection"); numbers, also negative ones, are unchanged.
+
+    >>> csv_text([["device", "class"], ["=1+1", "@SUM(A1)"], [-0.5, "-0.5"], [None, "-"]])
+    "device,class\\n'=1+1,'@SUM(A1)\\n-0.5,-0.5\\n,-\\n"
+    """
+    text = io.StringIO(newline="")
+    line = SimpleNamespace(write=lambda row: text.write(f"{row[:-2]}\n"))  # only with these line ends \r is quoted
+    csv.writer(line, lineterminator="\r\n").writerows([*map(_inert, row)] for row in rows)
+    return text.getvalue()
+
+
+def _inert(cell: object) -> object:
+    if not isinstance(cell, str) or len(cell) < 2 or not cell.startswith(FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell

@@ -69,7 +69,7 @@ MAY = {
     "comparison": BASE | {"experiment", "report", "runs"},
     "benchmark": BASE | {"config", "experiment", "network", "report", "runs", "templates"},
     "terminal": BASE | {"runs"},  # for type annotations
-    "tracking": {"checking", "errors", "figures", "regular", "runs"},
+    "tracking": {"checking", "errors", "figures", "regular", "runs", "strict"},
     "conformance": TRAINING | {"report", "runs"},
     "draft": BASE | {"checking", "config", "experiment", "data", "models", "park", "runs"},
     "deploy": TRAINING | {"mqtt_client", "runs", "templates"},

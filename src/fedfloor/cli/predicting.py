@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +17,7 @@ from fedfloor.cli.options import Json
 from fedfloor.cli.shared import note
 from fedfloor.errors import RunError, SettingError
 from fedfloor.names import count
+from fedfloor.strict import csv_text
 from fedfloor.terminal import show
 
 if TYPE_CHECKING:
@@ -92,7 +91,8 @@ def predict(
         more = [f"… and {len(failed) - LISTED} more files"] if len(failed) > LISTED else []
         raise SettingError("\n".join([*list(failed.values())[:LISTED], *more]))
     if table is not None:
-        write(table, _csv(answers.table()))
+        rows = answers.table()
+        write(table, csv_text([rows[0] if rows else (), *(row.values() for row in rows)]))
     warnings += answers.warnings(run if run.is_dir() else run.parent)
     warnings += [] if trained.models is None else trained.models.warnings()
     if as_json:
@@ -143,14 +143,6 @@ def _print(trained: Trained, answers: Results, *, every: bool) -> None:
                 show(rows, as_json=False, title=name.replace("_", " "))
     for line in answers.closing():
         print(line)
-
-
-def _csv(rows: Sequence[Row]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(rows[0] if rows else ())
-    writer.writerows(row.values() for row in rows)
-    return text.getvalue()
 
 
 def _check_writable(option: str, path: Path) -> None:

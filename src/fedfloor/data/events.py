@@ -124,6 +124,7 @@ def label_rows(
     if not kept or (not remaining and all(row[-1] == NONE for row in kept)):
         raise SettingError(f"{marks.path.name}: no event follows any row of {table.path.name}: compare their times.")
     with new_file(out) as part, part.open("w", newline="", encoding="utf-8") as file:
+        # cells of the user's own table, which fedfloor reads again: unchanged, unlike those of csv_text
         csv.writer(file).writerows([table.cells.names + added, *kept])
     facts: dict[str, Any] = {"file": str(out), "rows": len(kept), "events": len(marks.device) - unmatched}
     if remaining:

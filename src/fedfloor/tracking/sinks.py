@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import hashlib
 import importlib.util
-import io
 import json
 import logging
 import os
@@ -22,6 +20,7 @@ from fedfloor import regular
 from fedfloor.checking import toml
 from fedfloor.errors import SettingError, unknown
 from fedfloor.runs.folder import flat, write_json
+from fedfloor.strict import csv_text
 
 PLAIN = ("accuracy", "loss", "train_loss", "participants", "lost", "wall_s")
 
@@ -152,11 +151,8 @@ def csv_table(runs: Sequence[About]) -> str:
         for point in points(run):
             measured = {key.replace("/", ":", 1): value for key, value in point.figures.items()}
             rows.append({**head, "round": point.round, **measured})
-    text = io.StringIO()
-    writer = csv.DictWriter(text, _columns(rows), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    columns = _columns(rows)
+    return csv_text([columns, *([row.get(name) for name in columns] for row in rows)])
 
 
 def run_names(folders: Sequence[Path]) -> Mapping[Path, str]:
