@@ -9,6 +9,8 @@ from __future__ import annotations
 import io
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
@@ -57,6 +59,17 @@ def check(path: Path) -> Path:
     """Return the path of a regular file, for libraries that open a path themselves; see :func:`opened`."""
     opened(path).close()
     return path
+
+
+@contextmanager
+def unwritable_by_others() -> Iterator[None]:
+    """Create files and folders that only their user may change while the body runs, whatever the umask."""
+    before = os.umask(0o077)
+    os.umask(before | 0o022)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _opener(path: str, flags: int) -> int:

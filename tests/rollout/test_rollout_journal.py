@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,11 +62,41 @@ def _exchange(out: Path) -> None:
     second.write_text(texts[0])
 
 
+def _cut(out: Path, head: str | None) -> None:
+    """Remove the last entry, together with the head that names it, or with another head in its place."""
+    (out / FOLDER / "4.json").unlink()
+    (out / HEAD).unlink()
+    if head is not None:
+        (out / HEAD).write_text(head)
+
+
+def _head_by(signer: authority.Authority, named: str, purpose: str = journal.HEADS) -> str:
+    return json.dumps({"head": named, "signature": authority.sign(signer, purpose, named)})
+
+
+def _cut_and_sign_alone(out: Path) -> None:
+    stranger = authority.found("trial", authority.now())
+    _cut(out, _head_by(stranger, f"3 {entries(out)[2].digest}"))
+
+
+def _cut_and_sign_an_entry(out: Path) -> None:
+    """The signature of an entry is not one of a head."""
+    body = json.loads((out / FOLDER / "3.json").read_text())
+    _cut(out, json.dumps({"head": body["entry"], "signature": body["signature"]}))
+
+
 TAMPERED: dict[str, tuple[Callable[[Path], object], str]] = {
     "edited": (_edit, "3.json does not match its signature"),
     "signed by a stranger": (_sign_alone, "3.json does not match its signature"),
     "removed": (lambda out: (out / FOLDER / "2.json").unlink(), "2.json is missing"),
     "the last removed": (lambda out: (out / FOLDER / "4.json").unlink(), "journal.head names is missing"),
+    "the last removed with the head": (lambda out: _cut(out, None), "journal.head is missing"),
+    "the last removed, and the head replaced by a text": (
+        lambda out: _cut(out, f"3 {entries(out)[2].digest}"),
+        "journal.head is not the head of a journal",
+    ),
+    "the last removed, and the head signed by a stranger": (_cut_and_sign_alone, "does not match its signature"),
+    "the last removed, and the head made of an entry": (_cut_and_sign_an_entry, "does not match its signature"),
     "exchanged": (_exchange, "3.json does not follow the previous entry"),
     "no JSON": (lambda out: (out / FOLDER / "1.json").write_text("[]"), "1.json is not an entry"),
     "nested": (lambda out: (out / FOLDER / "1.json").write_text("[" * 100_000), "1.json is not an entry"),
@@ -102,6 +134,30 @@ def test_a_process_that_was_killed_between_entry_and_head_harms_nothing(out: Pat
     registry.release(registry.read(out), 1, ["south"])
     (out / HEAD).write_text(head)
     assert len(registry.read(out).entries) == 5
+
+
+def test_a_process_that_was_killed_before_the_first_head_harms_nothing(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in (out / FOLDER).glob("*.json"):
+        path.unlink()
+    (out / HEAD).unlink()
+    ca, link = authority.load(out / "authority"), os.link
+
+    def killed(*places: Path) -> None:
+        link(*places)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "link", killed)
+    with pytest.raises(KeyboardInterrupt):
+        journal.append(out, ca, (), "provision", {"certificates": {}})
+    assert [one.action for one in entries(out)] == ["provision"]
+
+
+def test_a_copy_of_the_registry_is_checked_without_a_head(out: Path, tmp_path: Path) -> None:
+    shutil.copytree(out / "registry", tmp_path / "copy/registry")
+    shutil.copy(out / "authority/ca.crt", tmp_path / "copy/ca.crt")
+    assert registry.audit(tmp_path / "copy") == (tuple(entries(out)), [])
 
 
 def test_a_journal_that_grows_while_it_is_read_is_in_order(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,8 @@
 
 Entry n is the file ``registry/journal/n.json`` beside the folders of a park's machines. It holds the digest of the
 previous entry and the signature of the authority, so that an edited, removed or inserted entry is detected.
-``journal.head``, beside the authority's key, names the last entry, so that its removal is detected, too.
+``journal.head``, beside the authority's key, names the last entry under its signature, so that its removal is detected,
+too. It may lag behind the entries, because a process may end between the two.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from fedfloor.errors import RunError, SettingError
 from fedfloor.strict import json_text
 
 FOLDER, HEAD = Path("registry/journal"), Path("authority/journal.head")
-PURPOSE = "journal"
+PURPOSE, HEADS = "journal", "head of a journal"  # of signatures
+NONE = "0 "  # the head of a journal without entries
 KEYS = {"number", "before", "at", "by", "action", "about"}
 ADVICE = "Restore the registry from a copy; nothing is provisioned or released until then."
 
@@ -63,9 +65,7 @@ def read(place: Path, root: x509.Certificate) -> tuple[Entry, ...]:
         SettingError: an entry was edited, is missing, or was signed by another authority; names its file.
     """
     folder = place / FOLDER
-    head = None
-    with contextlib.suppress(FileNotFoundError):  # before the entries: another process may append one meanwhile
-        head = regular.read_text(place / HEAD).strip()
+    head = _head(place, root)  # before the entries: another process may append one meanwhile
     names = sorted(int(path.stem) for path in folder.glob("*.json") if path.stem.isdecimal())
     entries: list[Entry] = []
     for number in range(1, len(names) + 1):
@@ -73,9 +73,29 @@ def read(place: Path, root: x509.Certificate) -> tuple[Entry, ...]:
         if not path.exists():
             raise SettingError(f"{path} is missing: the journal has entries up to {names[-1]}. {ADVICE}")
         entries.append(read_entry(path, number, entries[-1].digest if entries else "", root))
-    if head is not None and head not in [f"{one.number} {one.digest}" for one in entries]:
+    if head is None and entries and (place / HEAD).parent.is_dir():
+        raise SettingError(f"{place / HEAD} is missing: it names the last entry of the journal. {ADVICE}")
+    if head not in (None, NONE, *map(_named, entries)):
         raise SettingError(f"{folder}: the entry that {place / HEAD} names is missing. {ADVICE}")
     return tuple(entries)
+
+
+def _named(entry: Entry) -> str:
+    return f"{entry.number} {entry.digest}"
+
+
+def _head(place: Path, root: x509.Certificate) -> str | None:
+    """Return the name of the last entry by the head, or None: a copy of the registry has no head."""
+    try:
+        body = json.loads(regular.read_bytes(place / HEAD))
+        text, genuine = str(body["head"]), authority.signed(root, HEADS, body["head"], body["signature"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SettingError(f"{place / HEAD} is not the head of a journal ({type(error).__name__}). {ADVICE}") from error
+    if not genuine:
+        raise SettingError(f"{place / HEAD} does not match its signature: it was edited. {ADVICE}")
+    return text
 
 
 def read_entry(path: Path, number: int, before: str, root: x509.Certificate) -> Entry:
@@ -94,6 +114,7 @@ def read_entry(path: Path, number: int, before: str, root: x509.Certificate) -> 
     return Entry(**fields, digest=hashlib.sha256(text.encode()).hexdigest())
 
 
+@regular.unwritable_by_others()
 def append(
     place: Path, ca: Authority, known: Sequence[Entry], action: str, about: Mapping[str, Any],
     at: dt.datetime | None = None,
@@ -121,11 +142,12 @@ def append(
     part = path.with_name(f".{number}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if not known:
+            _write_head(place, ca, NONE, part)  # from now on, a missing head is a fault
         _write_synced(part, body)
         os.link(part, path)  # unlike renaming, this fails if the entry exists
         part.unlink()
-        _write_synced(part, f"{number} {hashlib.sha256(text.encode()).hexdigest()}")
-        os.replace(part, place / HEAD)
+        _write_head(place, ca, f"{number} {hashlib.sha256(text.encode()).hexdigest()}", part)
     except FileExistsError:
         other = read_entry(path, number, before, ca.cert)
         raise SettingError(
@@ -137,6 +159,11 @@ def append(
     finally:
         part.unlink(missing_ok=True)
     return (*known, read_entry(path, number, before, ca.cert))
+
+
+def _write_head(place: Path, ca: Authority, text: str, part: Path) -> None:
+    _write_synced(part, json_text({"head": text, "signature": authority.sign(ca, HEADS, text)}))
+    os.replace(part, place / HEAD)
 
 
 def _write_synced(path: Path, text: str) -> None:

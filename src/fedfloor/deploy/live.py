@@ -70,6 +70,7 @@ def mosquitto() -> str:
     return program
 
 
+@regular.unwritable_by_others()
 def prepare(
     experiment: Experiment, folder: Path, factories: int | None = None, devices: int | None = None,
     first_port: int | None = None, *, predict: bool = False,
@@ -161,6 +162,7 @@ def _provision(trial: TrialPark) -> None:
     path.write_text(settings.to_toml(replace(cloud, out=trial.run, deadlines=patient)), encoding="utf-8")
 
 
+@regular.unwritable_by_others()
 def up(trial: TrialPark, report: Report) -> Crew:
     """Start every process of a park except the cloud's loop, and wait until the brokers listen.
 
@@ -186,6 +188,7 @@ def up(trial: TrialPark, report: Report) -> Crew:
     return crew
 
 
+@regular.unwritable_by_others()
 def cloud(crew: Crew, trial: TrialPark, *more: str) -> ParkProcess:
     """Start the cloud's loop and so the run; ``more`` are further words of its command, such as ``--resume``."""
     service = machines.cloud_services(trial.park)[1]

@@ -116,6 +116,7 @@ class Done:
     notes: tuple[str, ...]
 
 
+@regular.unwritable_by_others()
 def provision(
     park: ParkFile, out: Path, revoke: Sequence[str] = (), renew: Sequence[str] = (),
     at: dt.datetime | None = None, user: str | None = None,
@@ -315,8 +316,10 @@ def write_files(out: Path, files: Files, gone: Sequence[Path]) -> list[PurePosix
         stage = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
         for path in fresh:
             create_file(stage / path, files[path], private=path.suffix == ".key")
+        for folder in dict.fromkeys(path.parent for path in files):
+            (out / folder).mkdir(parents=True, exist_ok=True)
+            (out / folder).chmod(0o700)  # it holds a key, which whoever may write here could replace
         for path in fresh:
-            (out / path).parent.mkdir(parents=True, exist_ok=True)
             os.replace(stage / path, out / path)
         for old in gone:
             old.unlink(missing_ok=True)

@@ -158,6 +158,7 @@ def read(place: Path) -> Registry:
     return Registry(place, ca, floor, journal.read(place, ca.cert))
 
 
+@regular.unwritable_by_others()
 def register(registry: Registry, run: Path, *, own: bool = False) -> tuple[Registry, int]:
     """Register the model of a run, or those of its devices, as a version; return the registry and its number.
 
