@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from run_folders import line, make_run
 
 for _package in ("starlette", "uvicorn", "prometheus_client"):
     pytest.importorskip(_package, reason="the extra 'watch' is not installed")
+
+from fedfloor.watch.serve import HANDSHAKE_S, MOST_HANDSHAKES  # noqa: E402
 
 PASSWORD = "correct horse battery"
 
@@ -213,20 +215,67 @@ def test_a_client_that_stops_reading_is_dropped(tmp_path: Path) -> None:
 
 def established(pid: int) -> list[str]:
     """The sockets of a process that are connected."""
-    ours = {os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir() if one.exists() or one.is_symlink()}
+    ours = set()
+    for one in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            ours.add(os.readlink(one))
     rows = [text.split() for text in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return [row[9] for row in rows if row[3] == "01" and f"socket:[{row[9]}]" in ours]
 
 
-def test_beyond_this_machine_tls_and_a_password(tmp_path: Path) -> None:
-    run, founded = make_run(tmp_path / "run", [0.25]), authority.found("trial", authority.now())
+@contextmanager
+def tls_page(folder: Path) -> Iterator[tuple[int, int, ssl.SSLContext]]:
+    """A page with TLS and a password: its process, its port, and a context that trusts it."""
+    run, founded = make_run(folder / "run", [0.25]), authority.found("trial", authority.now())
     cert, key = authority.issue(founded, authority.Holder("page", ("127.0.0.1",)), 30, authority.now())
     for name, data in (("cert", cert), ("key", key), ("root", founded.pem()[0]), ("password", PASSWORD.encode())):
-        (tmp_path / name).write_bytes(data)
-    words = ["--host", "0.0.0.0", "--cert", str(tmp_path / "cert"), "--key", str(tmp_path / "key")]
-    with page(run, *words, "--password-file", str(tmp_path / "password"), "--name", "plant.example") as (_, port):
-        trusting = ssl.create_default_context(cafile=str(tmp_path / "root"))
+        (folder / name).write_bytes(data)
+    words = ["--host", "0.0.0.0", "--cert", str(folder / "cert"), "--key", str(folder / "key")]
+    with page(run, *words, "--password-file", str(folder / "password"), "--name", "plant.example") as (process, port):
+        trusting = ssl.create_default_context(cafile=str(folder / "root"))
         trusting.check_hostname = False
+        yield process.pid, port, trusting
+
+
+@contextmanager
+def connected(port: int, many: int, first: bytes = b"") -> Iterator[None]:
+    """Connections that begin a handshake with some bytes, or with none."""
+    with ExitStack() as stack:
+        for _ in range(many):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            with suppress(OSError):  # replaced by a newer one already
+                client.sendall(first)
+        yield
+
+
+@pytest.mark.parametrize("first", [b"", b"\x16\x03\x01\x02"], ids=["silent", "begun"])
+def test_handshakes_are_counted_from_their_acceptance(tmp_path: Path, first: bytes) -> None:
+    with tls_page(tmp_path) as (pid, port, trusting):
+
+        def status() -> int:
+            connection = HTTPSConnection("127.0.0.1", port, timeout=20, context=trusting)
+            connection.request("GET", "/health")
+            return connection.getresponse().status
+
+        assert status() == 200
+        before = resident_mb(pid)
+        with connected(port, 3 * MOST_HANDSHAKES, first):
+            assert until(lambda: len(established(pid)) <= MOST_HANDSHAKES, 4)
+            assert status() == 200
+            assert until(lambda: not established(pid), 4 * HANDSHAKE_S)  # though none was closed by its client
+        assert status() == 200
+        assert resident_mb(pid) < before + 0.5 * MOST_HANDSHAKES  # 256 KiB of buffers each, and OpenSSL's part
+
+
+def test_tls_before_1_3_is_refused(tmp_path: Path) -> None:
+    with tls_page(tmp_path) as (_, port, trusting):
+        trusting.maximum_version = ssl.TLSVersion.TLSv1_2
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            trusting.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=20))
+
+
+def test_beyond_this_machine_tls_and_a_password(tmp_path: Path) -> None:
+    with tls_page(tmp_path) as (_, port, trusting):
 
         def status(path: str, **headers: str) -> int:
             connection = HTTPSConnection("127.0.0.1", port, timeout=20, context=trusting)

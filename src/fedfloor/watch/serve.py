@@ -11,7 +11,7 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,8 @@ UNREAD_S = 10.0  # longest pause of a reading client
 CLOSING_S = 2.0  # longest wait for a client to read the end of an answer
 MOST_REQUESTS = 256  # most connections without a stream
 MOST_STREAMS = 128
+MOST_HANDSHAKES = 256
+RETRY_S = 0.1  # pause after a connection that could not be accepted
 
 
 @dataclass(frozen=True)
@@ -109,11 +111,12 @@ class PageListener:
         Raises:
             SettingError: certificate or key cannot be read, or do not match.
         """
-        if self.cert is None:
+        if self.cert is None or self.key is None:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
         try:
-            context.load_cert_chain(self.cert, self.key)
+            context.load_cert_chain(regular.check(self.cert), regular.check(self.key))
         except (OSError, ssl.SSLError) as error:
             raise SettingError(f"--cert {self.cert}, --key {self.key}: {error.strerror or error}.") from error
         return context
@@ -192,8 +195,71 @@ class BoundedProtocol(H11Protocol):
             self._cancel(name)
 
 
+class TlsListener:
+    """A TLS server in the place of asyncio's, which neither counts handshakes nor waits for a client's first byte.
+
+    A connection without a finished handshake counts from its acceptance: the newest of more than
+    :data:`MOST_HANDSHAKES` replaces the oldest. The buffers of TLS (256 KiB) are made with its first byte.
+    """
+
+    def __init__(self, sock: socket.socket, tls: ssl.SSLContext, protocol: Callable[[], asyncio.Protocol]) -> None:
+        self._sock, self._tls, self._protocol = sock, tls, protocol
+        self._handshakes: dict[asyncio.Task[None], None] = {}  # the oldest first
+        self._loop = asyncio.get_running_loop()
+        self._accepting = self._loop.create_task(self._accept())
+        sock.setblocking(False)
+
+    def close(self) -> None:
+        """End to accept connections, and close those without a finished handshake."""
+        for task in (self._accepting, *self._handshakes):
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait for the end of the connections without a finished handshake."""
+        await asyncio.gather(self._accepting, *self._handshakes, return_exceptions=True)
+
+    async def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = await self._loop.sock_accept(self._sock)
+            except OSError:  # too many open files, or the client has gone
+                await asyncio.sleep(RETRY_S)
+                continue
+            task = self._loop.create_task(self._handshake(client))
+            self._handshakes[task] = None
+            task.add_done_callback(lambda done: self._handshakes.pop(done, None))
+            if len(self._handshakes) > MOST_HANDSHAKES:
+                oldest = next(iter(self._handshakes))
+                del self._handshakes[oldest]
+                oldest.cancel()
+            await asyncio.sleep(0)  # so that the task begins before more are accepted
+
+    async def _handshake(self, client: socket.socket) -> None:
+        try:
+            async with asyncio.timeout(HANDSHAKE_S):
+                await self._first_byte(client)
+        except (TimeoutError, asyncio.CancelledError):
+            client.close()
+            return
+        try:
+            await self._loop.connect_accepted_socket(
+                self._protocol, client, ssl=self._tls, ssl_handshake_timeout=HANDSHAKE_S
+            )
+        except (OSError, asyncio.CancelledError):
+            with contextlib.suppress(OSError):  # closed already
+                client.shutdown(socket.SHUT_RDWR)  # its transport, which a cancellation may leave, then closes it
+
+    async def _first_byte(self, client: socket.socket) -> None:
+        ready = asyncio.Event()
+        self._loop.add_reader(client, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            self._loop.remove_reader(client)
+
+
 class _Server(uvicorn.Server):
-    """A Uvicorn server with a time limit on TLS handshakes."""
+    """A Uvicorn server with limits on TLS handshakes."""
 
     def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None) -> None:
         super().__init__(config)
@@ -206,10 +272,9 @@ class _Server(uvicorn.Server):
         def protocol() -> BoundedProtocol:
             return BoundedProtocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
-        limit = HANDSHAKE_S if self._tls else None
-        loop = asyncio.get_running_loop()
+        tls, loop = self._tls, asyncio.get_running_loop()
         self.servers = [
-            await loop.create_server(protocol, sock=sock, ssl=self._tls, ssl_handshake_timeout=limit)
+            await loop.create_server(protocol, sock=sock) if tls is None else TlsListener(sock, tls, protocol)
             for sock in sockets or ()
         ]
         self.should_exit |= self.lifespan.should_exit
