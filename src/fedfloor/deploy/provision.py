@@ -462,7 +462,7 @@ def readable_keys(place: Path) -> Iterator[str]:
 
 def listener_faults(place: Path) -> Iterator[str]:
     """Yield the fault of a broker that listens on no address of the kind by which it is reached."""
-    lines = (place / "mosquitto.conf").read_text(encoding="utf-8").splitlines()
+    lines = regular.read_text(place / "mosquitto.conf").splitlines()
     words = next((line.split() for line in lines if line.startswith("listener ")), [])
     if len(words) == 3 and (place / "broker.crt").exists():
         known = authority.addresses(authority.certificate(place / "broker.crt"))
