@@ -191,9 +191,12 @@ def test_requests_that_wait_are_bounded_by_bytes_and_looked_at_before(
     agent.receive(mqtt.topic("trial", "in", "e0", "d0"), b"rubbish" * 1000)
     assert agent._requests.qsize() == 2
     assert (agent.filter.refused["e0", "stale"], agent.filter.refused["e0", "foreign"]) == (1, 1)
+    serving = threading.Thread(target=agent.run, daemon=True)
+    serving.start()
+    assert until(lambda: not any((*agent._waiting.values(), *agent._waiting_bytes.values())))
     agent.leave()
-    agent.run()
-    assert not any((*agent._waiting.values(), *agent._waiting_bytes.values()))
+    serving.join(30)
+    assert not serving.is_alive()
 
 
 @pytest.mark.parametrize("hashes", [10**6, 0, 1.5, True])

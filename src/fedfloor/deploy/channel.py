@@ -370,12 +370,30 @@ class DeviceChannel:
             status = decode(payload, STATUS_BYTES, STATUS_BYTES, arrays=0)
             self.filter.signed(payload, name, status=True)
             if status.kind == "hello":
-                self.register(device, name, status)
+                self.welcome(device, name, status)
             elif status.kind == "gone" and device in self.connected:
                 why = printable(str(status.about.get("why", "")))
                 self._link.confirm(lambda: self.take_leave(device, status.session, why))
         except RefusedError as error:
             self.filter.refuse(name, error)
+
+    def welcome(self, device: int, name: str, hello: Message) -> None:
+        """Record a device as connected, or tell it why it is refused, as its own log would not show it.
+
+        Raises:
+            RefusedError: as :meth:`register`.
+        """
+        try:
+            self.register(device, name, hello)
+        except RefusedError as error:
+            about = {"to": hello.session, "reason": error.reason, "text": error.text}
+            with self._lock:
+                self._number += 1
+                refusal = Message(
+                    "refused", self.name, session=self._session, number=self._number, receiver=name, about=about
+                )  # fmt: skip
+            self._link.publish(mqtt.topic(self.park, "in", self.name, name), encode(refusal, self.filter.signer))
+            raise
 
     def register(self, device: int, name: str, hello: Message) -> None:
         """Record a device as connected, and repeat its open requests unless it was restarted.

@@ -58,7 +58,8 @@ from fedfloor.runs.launch import ignore
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits, Orders, interrupts
 from fedfloor.runs.parks import build_park, load_data, warn_of_gaps
-from fedfloor.runs.prepare import prepare
+from fedfloor.runs.prepare import check_place, prepare
+from fedfloor.runs.results import noted
 
 
 @dataclass
@@ -596,6 +597,8 @@ def run(
         edges: the connection to the edges; default: over the cloud's broker.
         interrupted: returns whether the run is to stop; default: Ctrl-C.
     """
+    orders = Orders(settings.out, resume=resume, limits=limits or Limits())
+    check_place(orders, live=True)  # before edges and devices are waited for
     if edges is None:
         if settings.transport == "flower":
             app = f"flwr run {Path(__file__).parent / 'flower_app'} SUPERLINK --run-config 'settings=\"FILE\"'"
@@ -604,8 +607,7 @@ def run(
             return run(settings, link, resume=resume, limits=limits, report=report, interrupted=interrupted)
     experiment, park, live = attached(settings, edges)
     sizes.check(experiment, park, settings.message_mb)
-    orders = Orders(settings.out, resume=resume, limits=limits or Limits())
-    with owned(orders.out), interrupts() as asked:
+    with owned(orders.out), noted(orders.out), interrupts() as asked:
         prepare(experiment, orders, park, live=True)
         warn_of_gaps(park)
         return loop.execute(experiment, orders, Alone(), park, report, interrupted or asked, live)

@@ -169,6 +169,9 @@ class Agent:
         if message.about.get("to") != self._session:  # recorded before the start of this device, and replayed
             self.filter.refuse(edge, RefusedError("stale", "it is for an earlier session of this device."))
             return
+        if message.kind == "refused":
+            log.error("%s refuses this device: %s", edge, printable(str(message.about.get("text"))))
+            return
         wait_s = message.about.get("wait_s")
         if isinstance(wait_s, float | int) and self._queued_s > wait_s:
             log.warning("a request of %s (%s) expired after %.4g s in the queue.", edge, message.kind, wait_s)

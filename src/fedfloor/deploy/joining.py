@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -20,7 +21,8 @@ from fedfloor.ranges import RefusedError
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.5  # interval between two queries for missing devices
-SHOWN = 4  # the most devices named in one error
+MISFITS_S = 10.0  # wait for the other devices' holdings after the first that does not fit, to name all at once
+SHOWN = 32  # the most devices named in one error
 Gathered = tuple[list[int], list[Holding]]  # factory and holding of each device
 
 
@@ -110,22 +112,29 @@ def wait_for_holdings(
     """Query edges until the holdings of all their devices are known, and return them.
 
     Raises:
-        SettingError: a device's samples do not fit, or devices are not numbered 0, 1, 2, …
+        SettingError: samples do not fit, or devices are not numbered 0, 1, 2, … All devices whose samples do not fit
+            are named, after a wait of :data:`MISFITS_S` for devices that are missing.
         RunError: holdings are missing after ``deadline_s``.
     """
     until, seen = time.monotonic() + deadline_s, -1
+    refused_until = math.inf
     while True:
         answers = query()
         lacking = [f"edge {edge.name}" for edge in edges if edge.factory not in answers]
-        factory_of, held = dict[int, int](), dict[int, Holding]()
+        factory_of, held, wrong = dict[int, int](), dict[int, Holding](), list[str]()
         for edge in edges:
             if edge.factory in answers:
-                take_answer(answers[edge.factory], edge, facts, factory_of, held, lacking)
+                take_answer(answers[edge.factory], edge, facts, factory_of, held, lacking, wrong)
         if len(held) != seen:
             seen = len(held)
             level = logging.INFO if facts.question is None else logging.DEBUG
             log.log(level, "%d of %d devices have reported their holdings.", seen, len(factory_of))
-        if not lacking:
+        if wrong:
+            refused_until = min(refused_until, time.monotonic() + MISFITS_S, until)
+            if not lacking or time.monotonic() >= refused_until:
+                rest = f" {len(wrong) - SHOWN} more do not fit either." if len(wrong) > SHOWN else ""
+                raise SettingError(" ".join(wrong[:SHOWN]) + rest)
+        elif not lacking:
             return in_order(factory_of, held)
         if time.monotonic() > until:
             raise RunError(
@@ -137,16 +146,14 @@ def wait_for_holdings(
 
 def take_answer(
     answer: Message, edge: CloudEdge, facts: Facts, factory_of: dict[int, int], held: dict[int, Holding],
-    lacking: list[str],
+    lacking: list[str], wrong: list[str],
 ) -> None:  # fmt: skip
-    """Check an edge's answer, and add its devices to ``factory_of``, ``held`` and ``lacking``."""
+    """Check an edge's answer, and add its devices to ``factory_of``, ``held``, ``lacking``, and errors to ``wrong``."""
     about, expected = answer.about, [device.device for device in edge.devices]
     try:
         if answer.kind != "gathered":
             raise RefusedError("kind", checks.short_line(about.get("text", answer.kind)))
-        wrong = ranges.table(about.get("wrong"), ranges.DEVICES, "what is wrong")
-        if wrong:
-            raise SettingError(" ".join(map(checks.short_line, list(wrong.values())[:SHOWN])))
+        errors = ranges.table(about.get("wrong"), ranges.DEVICES, "what is wrong")
         devices = ranges.rows(about.get("devices"), None, "its devices")
         known = {str(ranges.whole(k, 0, ranges.DEVICES, "a device")): k for k in devices}
         if expected and (other := set(devices) ^ set(expected)):
@@ -163,8 +170,9 @@ def take_answer(
                 raise RefusedError("device", "it states the holding of a device that it does not list.")
             held[known[k]] = read_holding(holding, facts)
         names = ranges.rows(about.get("lacking"), None, "the devices that are missing")
-        if len(names) + len(about["held"]) != len(known):
-            raise RefusedError("device", "it does not list each device as either holding or missing.")
+        if len(names) + len(about["held"]) + len(errors) != len(known):
+            raise RefusedError("device", "it does not list each device as either holding, missing or wrong.")
+        wrong += map(checks.short_line, errors.values())
         lacking += [ranges.matching(name, NAME, "a device is not a name.") for name in names]
     except RefusedError as error:
         raise RunError(f"edge {edge.name}: {error}") from error

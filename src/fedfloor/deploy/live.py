@@ -222,8 +222,9 @@ def follow(crew: Crew, process: ParkProcess, report: Callable[[dict[str, Any]], 
     """Report each new line of the run's ledger until the run ends; return the cloud's exit code.
 
     Raises:
-        RunError: the cloud and another process of the park died.
+        RunError: a broker or an edge ended before the first round, so that the cloud would wait for it in vain.
     """
+    needed = [member for member in crew.members if member.kind in ("broker", "edge")]
     seen, running = 0, True
     while running:
         running = crew.alive(process)
@@ -231,6 +232,8 @@ def follow(crew: Crew, process: ParkProcess, report: Callable[[dict[str, Any]], 
         for line in lines[seen:]:
             report(line)
         seen = len(lines)
+        if running and not seen:
+            crew.need(needed)
         time.sleep(0.2 if running else 0.0)
     return int(crew.children[process.pid].returncode)
 

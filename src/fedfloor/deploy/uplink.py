@@ -21,7 +21,7 @@ from fedfloor import regular
 from fedfloor._version import __version__
 from fedfloor.deploy import mqtt
 from fedfloor.deploy.channel import DeviceChannel, side_by_side
-from fedfloor.deploy.checks import MessageFilter
+from fedfloor.deploy.checks import MessageFilter, printable
 from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode, split
 from fedfloor.deploy.mqtt import Assembler, Connection, MqttConnection
 from fedfloor.deploy.settings import CLOUD, CloudSettings, EdgeSettings, Named
@@ -161,8 +161,13 @@ class Uplink:
             return
         try:
             request = self._assembler.add(topic, packet, MOST_BYTES)
-            if request is not None:
-                self.take(self._filter.signed(request, CLOUD).identity, request)
+            if request is None:
+                return
+            parts = self._filter.signed(request, CLOUD)
+            if parts.header["kind"] == "refused":
+                log.error("the cloud refuses this edge: %s", printable(str(parts.header["about"].get("text"))))
+            else:
+                self.take(parts.identity, request)
         except RefusedError as error:
             self._filter.refuse(CLOUD, error)
 

@@ -24,6 +24,7 @@ from fedfloor.report.records import (
     DivergedRecord,
     EvaluationRecord,
     ExperimentRecord,
+    FailedRecord,
     Figures,
     LineRecord,
     NetworkCost,
@@ -82,7 +83,7 @@ log = logging.getLogger(__name__)
 
 # keys that differ between runs of an experiment
 NOT_THE_EXPERIMENT = ("name", "seed", "provenance")
-DIVERGED = "diverged.json"
+DIVERGED, FAILED = "diverged.json", "failed.json"
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ class RecordedRun:
         on: the data of its evaluations, ``"test"`` or ``"validation"``.
         evaluation: the evaluation of the final model; None if there is none.
         diverged: the round in which training diverged; None if it did not.
+        failed: the error that ended it, with the round; None without one.
         title: the method's name as written in papers, if the run records it.
         headline: the metric by which runs are compared.
     """
@@ -123,6 +125,7 @@ class RecordedRun:
     on: str = "test"
     evaluation: EvaluationRecord | None = None
     diverged: int | None = None
+    failed: FailedRecord | None = None
     title: str = ""
     headline: Figure = ACCURACY
 
@@ -233,6 +236,7 @@ def read_run(folder: Path) -> RecordedRun:
         on=final.on if final else "validation" if settings.evaluate.on == "validation" else "test",
         evaluation=final,
         diverged=diverged,
+        failed=_optional(FailedRecord, folder / FAILED, "a failed round"),
         title=title or settings.method.name,
         headline=(
             ACCURACY

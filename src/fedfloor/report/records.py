@@ -416,6 +416,14 @@ class PlanRecord:
 
 
 @dataclass(frozen=True)
+class FailedRecord:
+    """``failed.json``."""
+
+    round: Positive
+    why: str
+
+
+@dataclass(frozen=True)
 class DivergedRecord:
     """``diverged.json``."""
 

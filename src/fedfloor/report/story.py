@@ -36,7 +36,7 @@ def story(compared: Compared, target: float | None) -> list[str]:
         apart(compared), reached, prices(rows, headline), place, *map(decision_story, best), *remarks(rivals),
         winner(rivals), *(contrast(compared, group) for group in best), *map(devices, best),
     ]  # fmt: skip
-    paragraphs += [note(compared) for note in (untrained, diverged, unfinished, lost, private, reported)]
+    paragraphs += [note(compared) for note in (untrained, diverged, failed, unfinished, lost, private, reported)]
     return [text[0].upper() + text[1:] if text.startswith("centralised") else text for text in paragraphs if text]
 
 
@@ -241,16 +241,29 @@ def unfinished(compared: Compared) -> str:
     """Return a text on the runs that have not completed all scheduled rounds."""
     parts, whole = [], 0
     for group in compared:
-        short = [run for run in group.whole if run.planned is not None and run.last < run.planned]
-        whole += len(group.whole) - len(short)
+        short = [run for run in group.whole if run.planned is not None and run.last < run.planned and not run.failed]
+        whole += sum(run.planned is None or run.last >= run.planned for run in group.whole)
         done = sorted({run.last for run in short})
         if short:
             where = str(done[0]) if len(done) == 1 else f"{done[0]} to {done[-1]}"
             some = len(short) < len(group.runs)
             seeds = f" (seed {listed([str(run.seed) for run in short])})" if some else ""
             parts.append(f"{group.label.shown}{seeds} did {where} of {short[0].planned} rounds")
-    rest = " All other runs completed all rounds." if whole else ""
+    failed_too = any(run.failed for group in compared for run in group.runs)
+    rest = " All other runs completed all rounds." if whole and not failed_too else ""
     return f"Schedule not finished: {'; '.join(parts)}, stopped early or still running.{rest}" if parts else ""
+
+
+def failed(compared: Compared) -> str:
+    """Return a text on the runs that ended with an error; "" without any."""
+    parts = [
+        f"{group.label.shown}{f' (seed {run.seed})' if len(group.runs) > 1 else ''} in round {run.failed.round} of "
+        f"{run.planned or '?'}: {run.failed.why.rstrip('.')}"
+        for group in compared
+        for run in group.runs
+        if run.failed is not None
+    ]
+    return f"The run failed: {'; '.join(parts)}." if parts else ""
 
 
 def lost(compared: Compared) -> str:

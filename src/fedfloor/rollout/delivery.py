@@ -103,13 +103,13 @@ def read_report(payload: bytes, after_s: float = 0.0) -> Report | None:
     try:
         body = json.loads(payload)
         state, number, version, why = (body[key] for key in ("state", "number", "version", "why"))
-        drift, rows, judged = tuple(body.get("drift", ())), body.get("rows"), body.get("judged")
-    except (ValueError, KeyError, TypeError, RecursionError):
+        drift, rows, judged = body.get("drift", []), body.get("rows"), body.get("judged")
+    except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
         return None
-    texts = all(isinstance(text, str) for text in (why, *drift))
+    texts = isinstance(drift, list) and all(isinstance(text, str) for text in (why, *drift))
     counts = all(x is None or (type(x) is int and 0 <= x <= COUNT) for x in (number, version, rows))
     fits = state in STATES and texts and counts and isinstance(judged, dict | None)
-    return Report(state, number, version, why, after_s, drift, rows, judged) if fits else None
+    return Report(state, number, version, why, after_s, tuple(drift), rows, judged) if fits else None
 
 
 @contextmanager

@@ -176,10 +176,12 @@ class _Run:
             if self.live is not None:
                 self.live.begin(point.round + 1)
             return self.round(start, point)
-        except (RunError, SettingError):  # a plan may also be refused in a later round
-            if self.first and point.round:
+        except Exception as error:
+            if self.first:
                 with contextlib.suppress(RunError):  # the first error takes precedence
-                    self.save(point)
+                    results.write_failure(self.orders.out, point.round + 1, error)
+                    if point.round and isinstance(error, RunError | SettingError):  # a later plan may be refused, too
+                        self.save(point)
             raise
 
     def round(self, start: dict[str, torch.Tensor], point: Checkpoint) -> Checkpoint | None:

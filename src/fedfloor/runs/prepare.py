@@ -228,16 +228,23 @@ def prepare(experiment: Experiment, orders: Orders, park: Park, *, live: bool = 
     if ":" not in experiment.model.name:
         builder(experiment.model.name)  # an unknown name is reported before errors of the folder
     out = orders.out
-    began = (out / "experiment.toml").exists()
+    check_place(orders, live=live)
     if orders.resume:
-        if not began:
-            raise SettingError(f"--resume: {out} holds no run. Leave --resume out to start one there.")
         folder.check_same(out, _document(experiment, out, park, live=live), force=orders.force)
-    elif began or (out / "ledger.jsonl").exists() or any((out / "checkpoint").glob("round-*")):
-        raise SettingError(f"{out} already holds a run. Continue it with --resume, or give another folder with --out.")
     else:
         record(experiment, out, park, live=live)
         warn(experiment, label_skew(park))
+
+
+def check_place(orders: Orders, *, live: bool = False) -> None:
+    """Raise SettingError if a run's folder holds a run already, or none to resume."""
+    out = orders.out
+    began = (out / "experiment.toml").exists()
+    if orders.resume and not began:
+        raise SettingError(f"--resume: {out} holds no run. Leave --resume out to start one there.")
+    if not orders.resume and (began or (out / "ledger.jsonl").exists() or any((out / "checkpoint").glob("round-*"))):
+        other = "name another folder as out in cloud.toml" if live else "give another folder with --out"
+        raise SettingError(f"{out} already holds a run. Continue it with --resume, or {other}.")
 
 
 def record(experiment: Experiment, out: Path, park: Park, *, live: bool = False) -> None:

@@ -31,6 +31,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.figures import Figure
 from fedfloor.models.parcel import Packet
 from fedfloor.models.saved import DEVICES, DIGEST, FILES, FORMAT, cohort_file
+from fedfloor.outside import blamed
 from fedfloor.park.normalise import FILE, Normalise, steps
 from fedfloor.park.park import Park
 from fedfloor.park.privacy import composed
@@ -286,7 +287,7 @@ def _censuses(epsilon: float, counted: Mapping[int, int], park: Park, *, secret:
     return figures
 
 
-NAME = "diverged.json"
+NAME, FAILED = "diverged.json", "failed.json"
 
 
 @contextmanager
@@ -302,9 +303,16 @@ def noted(folder: Path) -> Iterator[None]:
         raise
 
 
+def write_failure(folder: Path, number: int, error: Exception) -> None:
+    """Record the error of a failed round, unless training diverged, which :func:`noted` records."""
+    if not isinstance(error, DivergedError):
+        write_json(folder / FAILED, {"round": number, "why": str(blamed(error) or error) or type(error).__name__})
+
+
 def forget(folder: Path) -> None:
-    """Delete the record of an earlier divergence."""
-    (folder / NAME).unlink(missing_ok=True)
+    """Delete the record of an earlier divergence or failure."""
+    for name in (NAME, FAILED):
+        (folder / name).unlink(missing_ok=True)
 
 
 def round_of(folder: Path) -> int | None:

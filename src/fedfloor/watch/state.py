@@ -19,7 +19,7 @@ from fedfloor.names import NUMBERED
 from fedfloor.plan.text import digest
 from fedfloor.report.ledger import read_plan
 from fedfloor.report.plan_svg import STYLE, svg
-from fedfloor.report.records import ExperimentRecord, ParkRecord, experiment, record
+from fedfloor.report.records import ExperimentRecord, FailedRecord, ParkRecord, experiment, record
 from fedfloor.watch.files import Row, Served, Tail, Visits, WatchedLine, by_device, newest, short
 
 MOST_ROUNDS = 600  # most rounds on a page; if there are more, every second round of the older half is dropped
@@ -63,6 +63,7 @@ class Watched:
         self._logs: dict[str, Tail] = {}
         self._experiment: ExperimentRecord | None = None
         self._described: ParkRecord | None = None
+        self._failure = ""
         self._plan_hash = ""
         self._stamps: dict[str, Any] = {}  # file → inode, size and time at the last read
         self._pid: int | None = None
@@ -142,6 +143,7 @@ class Watched:
             ("experiment.toml", self._read_experiment),
             ("park.json", self._read_park),
             ("plan.json", self._draw),
+            ("failed.json", self._read_failure),
         ):
             if self._is_new(self.folder / name):
                 self._faults.pop(name, None)
@@ -152,6 +154,9 @@ class Watched:
 
     def _read_experiment(self, path: Path) -> None:
         self._experiment = experiment(path)[2]
+
+    def _read_failure(self, path: Path) -> None:
+        self._failure = short(record(FailedRecord, path, "a failed round").why)
 
     def _read_park(self, path: Path) -> None:
         self._described = record(ParkRecord, path, "the description of a park")
@@ -179,7 +184,8 @@ class Watched:
             "method": settings and short(settings.method.name), "seed": settings and settings.seed,
             "data": park and short(park.dataset), "devices": park and park.size, "factories": park and park.factories,
             "live": (self.park / LIST).is_file() or bool(last and last.measured),
-            "state": self._state(done, planned), "round": done, "rounds": planned, "since": self._since(),
+            "state": self._state(done, planned), "why": self._failure, "round": done, "rounds": planned,
+            "since": self._since(),
             "round_s": wall, "left_s": left, "wall_s": round(self._wall_s, 4),
             "predicted_s": round(self._predicted_s, 4), "headline": short(name), "value": value, "lost": self._lost,
             "loss": last and last.loss, "train_loss": last and last.train_loss, "receipts_of": self._visits[0] or None,
@@ -199,6 +205,8 @@ class Watched:
             return "running"
         if (self.folder / "diverged.json").exists():
             return "diverged"
+        if (self.folder / "failed.json").exists():
+            return "failed"
         if (self.folder / "evaluation.json").exists():
             return "finished" if done == planned else "stopped"
         return "not running"

@@ -215,7 +215,7 @@
     const words = {
       running: under ? `Round ${run.round + 1}${total} is under way: ${seconds(Math.round(elapsed))}${usual}` : "All rounds are done; the run is being evaluated",
       waiting: "The run has not begun yet", finished: `Finished after round ${run.round}`, stopped: `Stopped after round ${run.round}${total}`,
-      diverged: `Diverged after round ${run.round}${total}`, "not running": `Not running: round ${run.round}${total} was the last`,
+      diverged: `Diverged after round ${run.round}${total}`, failed: `Failed after round ${run.round}${total}: ${run.why}`, "not running": `Not running: round ${run.round}${total} was the last`,
     };
     const untrained = run.untrained ? `${many(run.untrained, "device")} never trained so far: ${run.untrained_names}` : "";
     const left = under && run.left_s ? `about ${seconds(run.left_s)} left` : "";
