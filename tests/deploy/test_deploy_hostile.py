@@ -225,7 +225,7 @@ def test_nothing_that_is_heard_ends_a_connections_thread() -> None:
     link._stopped.set()  # it need not connect
     link.start(["a"], fails, fails)
     client: Any = link._client
-    client.on_message(client, None, SimpleNamespace(topic="a", payload=b""))
+    client.on_message(client, None, SimpleNamespace(topic="a", payload=b"", retain=False))
     client.on_subscribe(client, None, 1, [], None)
     assert said == ["called", "called"]
 
