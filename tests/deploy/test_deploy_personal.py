@@ -207,7 +207,7 @@ def test_a_device_refuses_other_shapes_and_questions_that_it_did_not_agree_to(tm
         one.reply(message)
     (tmp_path / "other").mkdir()
     other = worker(tmp_path / "other", "fedavg")
-    with pytest.raises(RefusedError, match="no part of the model is personal"):
+    with pytest.raises(RefusedError, match="no question 'outputs'"):
         other.reply(Message("probe", "e0", "run", 1, 1, 1, "all", about=about, arrays={"w": np.zeros(3, np.float32)}))
 
 

@@ -28,7 +28,7 @@ REFUSED = {
     **dict.fromkeys(("fedsr", "ring", "hfedms", "astraea", "fedrep", "ditto", "apfl"), "one device's model and no sum"),
     **dict.fromkeys(("ifca", "flhc"), "several models"), "local": "no models travel",
     "fedl": "answer 'gradient' one by one", "kcenter": "answer 'profile'", "fldg": "answer 'features'",
-    "fldgl": "answer 'hash'", "scaffold": "'c' beside the model", "qffl": "mix 'q_fair' reads",
+    "fldgl": "answer 'hash'", "scaffold": "'c' beside the model", "qffl": "answer 'loss' one by one",
     "ida": "mix 'inverse_distance' reads", "fedgs": "2 devices are selected at a time",
 }  # fmt: skip
 

@@ -34,6 +34,10 @@ class Alternating(Method):
 class Joining(Method):
     """Whoever is named in a round may hold the rest of the model already, or not."""
 
+    @property
+    def needs(self) -> Needs:
+        return Needs(questions=(Probe((), "loss"),))
+
     def setup(self, view: View) -> Node | None:
         return Probe((0, 1), "loss")
 

@@ -9,13 +9,13 @@ import numpy as np
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedfloor.methods.contract import Method, State, View
+from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.outside import load
 from fedfloor.park.park import Park
 from fedfloor.park.stream import Fifo, Recycle
 from fedfloor.parts.objective import Objective, Visit
 from fedfloor.parts.selection import POLICIES
-from fedfloor.plan.nodes import Node, Parallel, Repeat, Select, Work, edge
+from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Select, Work, edge
 from floor import park
 
 STEP = Work(steps=1, batch_size=4, rate=0.1)
@@ -33,6 +33,10 @@ POLICIES["varied"] = varied  # there is no way yet to name a policy of one's own
 @dataclass(frozen=True)
 class Choosy(Method):
     """FedGS's plan with a simpler policy: three times each factory chooses two of its devices by the census."""
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(questions=(Probe((), "census"),))
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         work = replace(STEP, batch_size=8)

@@ -61,7 +61,6 @@ PRIVATE = {
     "fedbn",
     "ditto",
     "apfl",
-    "flhc",
 }  # whose rounds meet once
 
 
@@ -76,7 +75,7 @@ def reason(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
     fits = kind.get("selection") == "poisson" and (name in PRIVATE or plain)
     if kind.get("mix") != "private" or (fits and why is None):
         return why
-    return "|".join(filter(None, (why, "mix 'private'")))
+    return "|".join(filter(None, (why, "mix (= )?'private'")))
 
 
 def reason_of_parts(name: str, parts: dict[str, dict[str, Any]]) -> str | None:

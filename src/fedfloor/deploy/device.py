@@ -33,8 +33,9 @@ from fedfloor.deploy.signing import signer_of
 from fedfloor.engine.place import give_back
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.park.normalise import normaliser
+from fedfloor.park.normalise import normaliser, summed
 from fedfloor.park.park import Park
+from fedfloor.plan.questions import CENSUS
 from fedfloor.ranges import RefusedError
 from fedfloor.runs import privacy
 from fedfloor.runs.folder import write_json
@@ -241,6 +242,8 @@ class Agent:
             if self._raw is None or facts != self._facts:
                 raise RefusedError("facts", f"they differ from those of edge {self.settings.edge}, or precede them.")
             return asdict(holding(self._raw, self.settings.device, facts).bare(digest=True))
+        if facts.sums != summed(self.experiment.data.normalise, facts.inputs):
+            raise RefusedError("facts", "its experiment's normalisation does not agree on sums of the sensors' values.")
         if self._facts is not None and self._facts.sample != facts.sample:
             raise RefusedError("facts", "they differ from those that this device has. Restart it for other data.")
         if message.run != self._run:  # it trains on the samples present now
@@ -281,7 +284,13 @@ class Agent:
         return samples
 
     def census(self, message: Message) -> list[int]:
-        """Return the class counts of the device's current samples."""
+        """Return the class counts of the device's current samples.
+
+        Raises:
+            RefusedError: the experiment's method needs no census.
+        """
+        if not any(question.what == CENSUS.name for question in self._method.questions):
+            raise RefusedError("question", "this device's experiment has no question for the census.")
         about, device = message.about, self.settings.device
         counts = self.own_park().census([device], int(about["tick"]), [int(about["trained"])])[0]
         return [int(count) for count in counts]

@@ -30,12 +30,12 @@ from fedfloor.models.staying import Staying
 from fedfloor.park.park import Park
 from fedfloor.parts import objectives
 from fedfloor.parts.mix import Equal
-from fedfloor.parts.summable import ANSWERED
 from fedfloor.parts.work import WorkSettings
-from fedfloor.plan.nodes import ARRIVED, Probe, Scalar, Work, keeping
+from fedfloor.plan.nodes import ARRIVED, Probe, Work, keeping
+from fedfloor.plan.questions import covers
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
-from fedfloor.runs import prepare
+from fedfloor.runs import prepare, revealed
 from fedfloor.runs.folder import write
 
 EXCESS = 10  # limit on a visit's mini-batches, relative to the experiment's work, one pass, or a hundred
@@ -45,7 +45,6 @@ MEMORY_BYTES = 1 << 26  # most bytes that a device keeps, or ten models if these
 SUMS = "sums.sqlite"  # the sums for which the device has revealed shares
 RUNS = 8  # runs whose personal parts a device keeps for predictions
 BATCH = 100  # a tenth of the size of a mini-batch that is always accepted
-ASKED = ("extractor", "weights", "hashes", "width")  # a method's settings of questions for features
 
 
 class Worker:
@@ -70,9 +69,8 @@ class Worker:
         self.engine.secret = True
         self.layout = layout_digest(self.engine.network)
         self._batches = most_batches(method, int(park.holdings[self.device]))
-        self._batch, self._features = largest_batch(method), asked_features(method)
-        usual = getattr(method.method, "work", None)
-        self._private = usual.at(1, 1) if isinstance(usual, WorkSettings) else Work()
+        self._batch, self._questions = largest_batch(method), revealed.questions(method, self.engine.task)
+        self._private = Work() if method.private_work is None else method.private_work.at(1, 1)
         self._own = method.needs.own
         self._sends = {""} if not self._own else {"", keeping(self._own), *([ARRIVED] if self._own == "all" else [])}
         self._keeps = method.needs.remembers or method.objective.remembers or keeps_moments(method)
@@ -244,18 +242,14 @@ class Worker:
             raise RefusedError("header", "the settings of its question are not a table.")
         node = Probe((self.device,), str(about.get("what")), settings=settings)
         asked = question_of(node, "header")
-        if self._sum is not None and node.what not in ANSWERED:
-            raise RefusedError("sum", f"'{printable(node.what)}' is not masked; the experiment has 'secure-sum'.")
         if asked.excess():
             raise RefusedError("header", asked.excess())
+        if not any(covers(own, node) for own in self._questions):
+            raise RefusedError("question", f"this device's experiment has no question '{node.what}' of this form.")
         if asked.trains:
             work = self.bounded_work(about.get("settings"))
             if work.sends or work.keeps_moments or objectives.objective(work.objective, work.settings).remembers:
                 raise RefusedError("header", f"a profile keeps no state, but its work does ('{work.objective}').")
-        if asked.extracts and self._features not in (None, settings):
-            raise RefusedError("work", f"the method of the device's experiment has no such question '{node.what}'.")
-        if asked.shared and not self._own:
-            raise RefusedError("work", "in this device's experiment no part of the model is personal.")
         packet = parcel.unpack(message.arrays)
         if packet or asked.shared:
             cut = network.parcel(keeping(self._own) if asked.shared else "all")
@@ -272,14 +266,6 @@ def keeps_moments(method: ConfiguredMethod) -> bool:
     settings = getattr(method.method, "work", None)
     own = isinstance(settings, WorkSettings) and settings.at(1, 1).keeps_moments
     return own or not method.built_in
-
-
-def asked_features(method: ConfiguredMethod) -> dict[str, Scalar] | None:
-    """Return the settings of a method's questions for features, empty without questions; None: any are accepted."""
-    if not method.built_in:
-        return None
-    settings = {name: getattr(method.method, name, None) for name in ASKED}
-    return {name: one for name, one in settings.items() if one is not None}
 
 
 def largest_batch(method: ConfiguredMethod) -> int:

@@ -23,7 +23,7 @@ from fedfloor.engine import calibrate, local_update
 from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.evaluate import block_outputs, device_blocks
 from fedfloor.engine.steps import BLOCK, full_gradient
-from fedfloor.errors import SettingError, shown, unknown
+from fedfloor.errors import SettingError, shown
 from fedfloor.models.parcel import Packet
 from fedfloor.network.price import QuestionCost
 from fedfloor.park.normalise import mean_and_deviation
@@ -31,10 +31,11 @@ from fedfloor.park.park import Park
 from fedfloor.parts.extractors import Scaling, mean_features
 from fedfloor.parts.extractors import extractor as named_extractor
 from fedfloor.parts.grouping import hashed
+from fedfloor.plan import questions as named
 from fedfloor.plan.nodes import FORWARD, Probe, Scalar, Work, model_name
+from fedfloor.plan.questions import QuestionFacts, facts_of
 from fedfloor.plan.schedule import Key
 
-SURVEY = "survey"
 COUNT_BYTES = 4
 HASH_BYTES = 8
 HASHES = 4096  # greatest number of hashes in an answer
@@ -60,25 +61,27 @@ class Question(ABC):
     """A question to devices, with its settings.
 
     Attributes:
-        counts: whether the answer consists of class counts (perhaps with a census's noise); a missing answer is
-            replaced by zeros.
+        facts: the question's name, and what its answers reveal.
         drifts: whether the answer changes over time as the park's data do.
         weighs: whether an answer's influence grows with its size, so that answers far above the others are refused.
         vector: whether the answer is a tensor [n] in the model's type; else it is JSON.
-        extracts: whether it extracts features: devices accept it only with the settings of their own experiment.
         trains: whether its settings are a visit's work.
         shared: whether only the part of the model is sent that devices do not keep as their own.
     """
 
     settings: Mapping[str, Scalar]
 
-    counts: ClassVar[bool] = False
+    facts: ClassVar[QuestionFacts]
     drifts: ClassVar[bool] = False
     weighs: ClassVar[bool] = False
     vector: ClassVar[bool] = False
-    extracts: ClassVar[bool] = False
     trains: ClassVar[bool] = False
     shared: ClassVar[bool] = False
+
+    @property
+    def counts(self) -> bool:
+        """Whether the answer consists of class counts (perhaps with a census's noise); zeros replace a missing one."""
+        return self.facts.reads == "counts"
 
     def harmless(self, classes: int) -> float:
         """Return the size up to which an answer is never refused as too large."""
@@ -116,7 +119,8 @@ class Question(ABC):
 class Census(Question):
     """The class counts [F] of the samples that a device holds at the tick."""
 
-    counts = drifts = True
+    facts = named.CENSUS
+    drifts = True
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:
         return [int(count) for count in engine.park.census([device], tick, [engine.memory.visits[device]])[0]]
@@ -133,6 +137,7 @@ class Census(Question):
 class ClassCounts(Census):
     """The class counts [F] of a device's whole local data set."""
 
+    facts = named.CLASSES
     drifts = False
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:
@@ -142,6 +147,7 @@ class ClassCounts(Census):
 class MeanLoss(Question):
     """The mean loss of the arrived model over all samples that a device holds."""
 
+    facts = named.LOSS
     weighs = True
 
     def harmless(self, classes: int) -> float:
@@ -174,6 +180,7 @@ class Losses(MeanLoss):
     Settings: ``models``, the number of models.
     """
 
+    facts = named.LOSSES
     weighs = False
 
     def excess(self) -> str:
@@ -200,6 +207,7 @@ class Losses(MeanLoss):
 class Gradient(Question):
     """The gradient of the arrived model's mean loss over all of a device's samples, [trained]."""
 
+    facts = named.GRADIENT
     weighs = vector = True
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
@@ -222,6 +230,7 @@ class Profile(Question):
     Settings: those of :class:`~fedfloor.plan.nodes.Work`.
     """
 
+    facts = named.PROFILE
     weighs = vector = trains = True
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
@@ -251,7 +260,8 @@ class MeanFeatures(Question):
     Settings: ``extractor``, a name, and the extractor's own settings.
     """
 
-    weighs = vector = extracts = True
+    facts = named.FEATURES
+    weighs = vector = True
     OWN: ClassVar[tuple[str, ...]] = ()  # settings of the question itself, not of the extractor
 
     def excess(self) -> str:
@@ -285,6 +295,7 @@ class Hash(MeanFeatures):
     Settings: those of :class:`MeanFeatures`, ``hashes`` h and ``width`` r.
     """
 
+    facts = named.HASH
     weighs = vector = False
     OWN = ("hashes", "width")
 
@@ -320,6 +331,7 @@ class Moments(Question):
     by row; the vector is [1 + D + D(D + 1)/2] for samples of D numbers.
     """
 
+    facts = named.MOMENTS
     vector = True
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
@@ -362,6 +374,8 @@ class Scores(Question):
     Settings: ``low`` and ``width``, the bins of a round of the bisection.
     """
 
+    facts = named.SCORES
+
     def excess(self) -> str:
         return calibrate.settings(self.settings.get("low"), self.settings.get("width"))
 
@@ -391,6 +405,7 @@ class Outputs(Question):
     Settings: ``scored``, the bin of the requested scores; −1: no scores, the number of bins: scores of all bins.
     """
 
+    facts = named.OUTPUTS
     vector = shared = True
 
     def excess(self) -> str:
@@ -461,6 +476,8 @@ def lengths(size: int) -> int:
 class DeviceResources(Question):
     """A device's resources on the network: seconds of a pass over its data, and metres to the base station."""
 
+    facts = named.RESOURCES
+
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> dict[str, float]:
         sites = engine.sites
         if sites is None:
@@ -487,6 +504,8 @@ class Survey(Question):
     Settings: ``down`` and ``up``, the step's bytes.
     """
 
+    facts = named.SURVEY
+
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Any:
         raise SettingError("a survey is not a question of a plan: the normalisation's questions come before it.")
 
@@ -494,28 +513,27 @@ class Survey(Question):
         return QuestionCost(int(self.settings["down"] or 0), int(self.settings["up"] or 0))
 
 
-QUESTIONS: dict[str, type[Question]] = {
-    "census": Census,
-    "classes": ClassCounts,
-    "loss": MeanLoss,
-    "losses": Losses,
-    "gradient": Gradient,
-    "resources": DeviceResources,
-    "moments": Moments,
-    "scores": Scores,
-    "features": MeanFeatures,
-    "hash": Hash,
-    "profile": Profile,
-    "outputs": Outputs,
-    SURVEY: Survey,
-}
+_KINDS: tuple[type[Question], ...] = (
+    Census,
+    ClassCounts,
+    MeanLoss,
+    Losses,
+    Gradient,
+    DeviceResources,
+    Moments,
+    Scores,
+    MeanFeatures,
+    Hash,
+    Profile,
+    Outputs,
+    Survey,
+)
+QUESTIONS = {kind.facts.name: kind for kind in _KINDS}
 
 
 def question(node: Probe) -> Question:
     """Return the question that a node puts to devices."""
-    if node.what not in QUESTIONS or node.what == SURVEY:
-        raise unknown("question", node.what, [name for name in QUESTIONS if name != SURVEY])
-    return QUESTIONS[node.what](node.settings)
+    return QUESTIONS[facts_of(node.what).name](node.settings)
 
 
 def _arrived(engine: Engine, packet: Packet) -> None:

@@ -68,7 +68,9 @@ class Astraea(Method):
     @property
     def needs(self) -> Needs:
         """The class counts, unless groups are drawn at random; chains cross factories."""
-        return Needs(labels=self.grouping != "random", crosses=True)
+        by_classes = self.grouping != "random" and self.devices > 1
+        questions = (Probe((), "classes"),) if by_classes else ()
+        return Needs(labels=self.grouping != "random", crosses=True, questions=questions)
 
     def _blind(self, everyone: int) -> bool:
         return self.grouping == "random" or self.devices == 1 or self.devices >= everyone

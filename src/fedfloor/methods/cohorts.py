@@ -10,7 +10,7 @@ import numpy as np
 
 from fedfloor.errors import require
 from fedfloor.methods.contract import Answers, Needs, State, View
-from fedfloor.methods.fedavg import FedAvg, profiling, visiting
+from fedfloor.methods.fedavg import FedAvg, profile, profiling, visiting
 from fedfloor.parts.grouping import merged
 from fedfloor.parts.selection import fraction
 from fedfloor.plan import nodes
@@ -84,7 +84,8 @@ class IFCA(FedAvg):
 
     @property
     def needs(self) -> Needs:
-        return Needs(cohorts=self.cohorts > 1)
+        several = self.cohorts > 1
+        return Needs(cohorts=several, questions=(self._question,) if several else ())
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
         packet = dict(view.start)
@@ -101,7 +102,11 @@ class IFCA(FedAvg):
             return visiting(self, self.work, view, chosen)
         many, todo = len(chosen), self.work.at(view.round, view.rounds, self.objective)
         train = {j: Select(LEAST_LOSS, tuple(chosen), many, todo) for j in range(self.cohorts)}
-        return nodes.Sequence((Probe(tuple(chosen), "losses", settings={"models": self.cohorts}), apart(train)))
+        return nodes.Sequence((replace(self._question, devices=tuple(chosen)), apart(train)))
+
+    @property
+    def _question(self) -> Probe:
+        return Probe((), "losses", settings={"models": self.cohorts})
 
     def absorb(self, state: State, outcome: Outcome) -> State:
         if self.cohorts == 1:
@@ -156,7 +161,7 @@ class FLHC(FedAvg):
 
     @property
     def needs(self) -> Needs:
-        return Needs(cohorts=True)
+        return Needs(cohorts=True, questions=(profile(self, self.work),))
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         if view.round <= self.after:

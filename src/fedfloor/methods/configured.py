@@ -12,14 +12,16 @@ from fedfloor.methods.contract import Answers, Method, Needs, State, View
 from fedfloor.outside import SPEC, load
 from fedfloor.parts import codecs, named, objectives, selection, server, summable, weighting
 from fedfloor.parts import mix as mixing
-from fedfloor.parts.mix import Equal, Mix
+from fedfloor.parts.mix import Equal, Mix, Private
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.selection import Everyone, Selection
 from fedfloor.parts.server import Server, Sgd
 from fedfloor.parts.weighting import reweighted
+from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import ARRIVED, CLOUD, KEEP, Node, Parallel, Probe, Select, Sequence, Train, Work
 from fedfloor.plan.outcome import Outcome
+from fedfloor.plan.questions import CENSUS, CLASSES, asked, covers, facts_of
 
 VISIT_BYTES = 200  # least size of a visit's receipt
 LARGE = 1000  # settings of at least this value are named if a plan is too long
@@ -104,6 +106,7 @@ class ConfiguredMethod(Method):
                 "method in which nothing is kept."
             )
         self._check_codecs()
+        self._check_protected()
         if parts.server not in (None, Sgd()) and method.needs.scopes != {"all"}:
             raise SettingError(
                 f"method.server with method '{name}': its rounds train only part of the model (work.trains), and the "
@@ -138,14 +141,34 @@ class ConfiguredMethod(Method):
         needs = self.method.needs
         return needs if needs.crosses is not None else replace(needs, crosses=not self.built_in)
 
+    @property
+    def questions(self) -> tuple[Probe, ...]:
+        """The only questions that rounds and set-up put to devices, without their devices."""
+        rule, own, needs = self.parts.mix, getattr(self.method, "mix", None), self.method.needs
+        replaced = None if rule is None else getattr(own, "asks", None)
+        asked = [question for question in needs.questions if replaced is None or question.what != replaced]
+        if rule is not None and rule.asks is not None:
+            asked.append(Probe((), rule.asks))
+        if needs.census:
+            asked.append(Probe((), CENSUS.name))
+        if weighting.by_census(self.parts.objective) is not None:
+            asked.append(Probe((), CLASSES.name))
+        return tuple(question for number, question in enumerate(asked) if question not in asked[:number])
+
+    @property
+    def private_work(self) -> WorkSettings | None:
+        """The work of devices that clip the gradients of samples (``work.sample_clip``); None for other methods."""
+        work = getattr(self.method, "work", None)
+        return work if isinstance(work, WorkSettings) and work.sample_clip is not None else None
+
     def setup(self, view: View) -> Node | None:
         node = self.method.setup(view)
-        node = None if node is None else self._loaded(node)
-        if node is not None and codecs.secure(self.parts.travel or ""):
-            summable.questions(node)
+        if node is not None:
+            node = self._loaded(node)
+            self._check_questions(node)
         if weighting.by_census(self.parts.objective) is None:
             return node
-        probe = Probe(tuple(view.devices), "classes")
+        probe = Probe(tuple(view.devices), CLASSES.name)
         if node is None:
             return probe
         same = any((other.what, other.devices) == (probe.what, probe.devices) for other in walk.probes(node))
@@ -200,6 +223,7 @@ class ConfiguredMethod(Method):
             summable.check(node, replace(view, invited=None).factories)
         if (self.parts.edge_travel or self.parts.edge_travel_down) and walk.rates(node):
             node = self._coded_edges(node)
+        self._check_questions(node)
         self._check_visits(node)
         return node
 
@@ -286,6 +310,49 @@ class ConfiguredMethod(Method):
                 "does not belong to the next. Choose 'int8' or a codec without feedback."
             )
 
+    def _check_protected(self) -> None:
+        """Check that no question of the method reveals information on samples that a setting protects.
+
+        Raises:
+            SettingError: devices would answer a question without the noise or the masks of their updates.
+        """
+        settings = {
+            "method.travel = 'secure-sum'": codecs.secure(self.parts.travel or ""),
+            "method.mix = 'private'": isinstance(self.parts.mix, Private),
+            "work.sample_clip": self.private_work is not None,
+        }
+        on = [name for name, protects in settings.items() if protects]
+        for question in self.questions:
+            facts = facts_of(question.what)
+            if on and facts.reads == "samples":
+                raise SettingError(
+                    f"{on[0]} with method '{self.name}': devices answer '{facts.name}' one by one, without noise "
+                    f"or masks, which reveals {facts.reveals}. Choose a method and a rule without such a question, "
+                    f"such as fedavg, or leave {on[0].split(' ')[0]} out."
+                )
+        rule = self.parts.mix or getattr(self.method, "mix", None)
+        if self.private_work is not None and getattr(rule, "reads_accuracy", False):
+            raise SettingError(
+                f"work.sample_clip with method '{self.name}': its mixing rule reads the devices' training accuracy, "
+                "which they withhold, as it has no noise. Choose another rule, such as by_samples."
+            )
+
+    def _check_questions(self, node: Node) -> None:
+        """Check that a plan puts only questions to devices that the method's needs declare.
+
+        Raises:
+            SettingError: a question is not declared, so that devices would not answer it.
+        """
+        declared = self.questions
+        for question in asked(node):
+            if not any(covers(one, question) for one in declared):
+                settings = f", settings={dict(question.settings)}" if question.settings else ""
+                raise SettingError(
+                    f"method '{self.name}' asks devices for '{question.what}', which its needs do not declare, and "
+                    f'devices answer only declared questions: add questions=(Probe((), "{question.what}"{settings}),) '
+                    "to its Needs."
+                )
+
     def _coded(self, node: Node) -> Node:
         """Return the plan with the codecs in its visits to devices."""
 
@@ -346,13 +413,27 @@ class ConfiguredMethod(Method):
 
     def _check_visits(self, node: Node) -> None:
         goals: dict[str, Work] = {}
-        walk.with_work(node, lambda work: goals.setdefault(f"{work.objective} {work.steps} {work.plain_sgd}", work))
+        walk.with_work(
+            node,
+            lambda work: goals.setdefault(
+                f"{work.objective} {work.steps} {work.plain_sgd} {work.sample_clip} {work.sample_noise}", work
+            ),
+        )
         other = next((work for work in goals.values() if not work.plain_sgd), None)
         for meeting in walk.mixes(node) if other is not None else ():
             if mixing.rule(meeting.mix, meeting.settings).assumes_sgd:
                 raise self._needs_sgd(f"mixing rule '{meeting.mix}'")
+        private = None if self.private_work is None else self.private_work.at(1, 1)
         for work in goals.values():
             goal = objectives.objective(work.objective, work.settings)
+            if private is not None and (work.sample_clip, work.sample_noise) != (
+                private.sample_clip,
+                private.sample_noise,
+            ):
+                raise SettingError(
+                    f"work.sample_clip with method '{self.name}': some of its visits do not clip the gradients of "
+                    "samples, or have other noise. Build their work with its setting 'work', or leave sample_clip out."
+                )
             if work.steps is not None and work.steps < goal.least_steps:
                 raise SettingError(
                     f"objective '{work.objective}' with visits of work.steps = {work.steps}: it needs visits of at "

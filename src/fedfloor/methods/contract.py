@@ -12,7 +12,7 @@ import numpy as np
 from fedfloor.errors import SettingError
 from fedfloor.parts.objective import Objective, Plain
 from fedfloor.parts.server import Server, Sgd
-from fedfloor.plan.nodes import Node
+from fedfloor.plan.nodes import Node, Probe
 from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.solvers.allocation.problem import AllocationProblem
 
@@ -154,6 +154,8 @@ class Needs:
         cohorts: the packet may have several models, and :attr:`State.cohorts` gives each device's model, with which
             the device is evaluated.
         pooled: the model is that of pooled training up to rounding, however samples are divided among devices.
+        questions: the questions that ``setup`` and ``plan`` may put to devices, as ``Probe`` nodes without devices; a
+            device answers no others. ``census`` includes the question for the census.
 
     >>> Needs(census=True, census_in=lambda number: number % 2 == 1).census_now(2)
     False
@@ -171,6 +173,7 @@ class Needs:
     objective: bool = False
     cohorts: bool = False
     pooled: bool = False
+    questions: tuple[Probe, ...] = ()
 
     @property
     def personal(self) -> bool:

@@ -72,11 +72,16 @@ def visiting(method: Method, work: WorkSettings, view: View, chosen: list[int], 
     return Parallel(tuple(Train(device(k), todo) for k in chosen), mix=name, settings=settings)
 
 
-def profiling(method: Method, work: WorkSettings, view: View) -> Probe:
-    """Return the question to all devices for the model after one local training, which keeps no moments."""
-    todo = replace(work.at(max(1, view.round), view.rounds, method.objective), moments="visit")
+def profile(method: Method, work: WorkSettings, round_number: int = 1, rounds: int = 1) -> Probe:
+    """Return the question, without devices, for the model after one local training, which keeps no moments."""
+    todo = replace(work.at(max(1, round_number), rounds, method.objective), moments="visit")
     settings = {name: value for name, value in todo.to_spec().items() if name != "settings" and value is not None}
-    return Probe(tuple(view.devices), "profile", settings=settings)
+    return Probe((), "profile", settings=settings)
+
+
+def profiling(method: Method, work: WorkSettings, view: View) -> Probe:
+    """Return the question :func:`profile` of a view's round to all its devices."""
+    return replace(profile(method, work, view.round, view.rounds), devices=tuple(view.devices))
 
 
 def beside(plan: Parallel, own: Callable[[Work], Work]) -> Parallel:

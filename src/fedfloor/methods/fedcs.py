@@ -52,7 +52,7 @@ class FedCS(FedAvg):
 
     @property
     def needs(self) -> Needs:
-        return Needs(network=True)
+        return Needs(network=True, questions=(Probe((), "resources"),))
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         known = view.resources

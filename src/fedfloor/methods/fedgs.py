@@ -86,7 +86,8 @@ class FedGS(Method):
     @property
     def needs(self) -> Needs:
         """The census, which the plan itself reads if devices are selected once per round."""
-        return Needs(census=self.choose == "round" and not self.blind, labels=not self.blind)
+        questions = () if self.blind else (Probe((), "classes"), Probe((), "census"))
+        return Needs(census=self.choose == "round" and not self.blind, labels=not self.blind, questions=questions)
 
     def setup(self, view: View) -> Node | None:
         few = max(map(len, view.factories)) <= self.devices  # all devices are visited, and factories keep their sizes

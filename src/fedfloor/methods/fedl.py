@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedfloor.methods.contract import Answers, State, View
+from fedfloor.methods.contract import Answers, Needs, State, View
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.parts.correction import Corrected
 from fedfloor.parts.objective import Objective
@@ -46,6 +46,10 @@ class FEDL(FedAvg):
     @property
     def objective(self) -> Objective:
         return Corrected(self.weight, self.eta)
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(questions=(Probe((), "gradient"),) if self.weight > 0 else ())
 
     def setup(self, view: View) -> Node | None:
         """Return the question to every device for its gradient at the initial model; None without a correction."""

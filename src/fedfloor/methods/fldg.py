@@ -35,7 +35,7 @@ class Grouped(Method):
 
     @property
     def needs(self) -> Needs:
-        return Needs(census=self.refresh is not None)
+        return Needs(census=self.refresh is not None, questions=(self._question,))
 
     def setup(self, view: View) -> Node:
         return self._probe(view)
@@ -67,10 +67,14 @@ class Grouped(Method):
             tensors["census"] = torch.tensor(counts, dtype=torch.float32)
         return replace(state, packet=outcome.packet, notes=notes, tensors=tensors)
 
-    def _probe(self, view: View) -> Probe:
+    @property
+    def _question(self) -> Probe:
         names = ("extractor", "weights", "hashes", "width")
         settings = {name: getattr(self, name) for name in names if getattr(self, name, None) is not None}
-        return Probe(tuple(view.devices), self.question, settings=settings)
+        return Probe((), self.question, settings=settings)
+
+    def _probe(self, view: View) -> Probe:
+        return replace(self._question, devices=tuple(view.devices))
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,7 @@ class FLDG(Grouped):
 
     @property
     def needs(self) -> Needs:
-        return Needs(census=self.refresh is not None, cohorts=self.cohorts)
+        return replace(super().needs, cohorts=self.cohorts)
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
         state = super().init(view, answers, rng)

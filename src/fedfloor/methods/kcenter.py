@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedfloor.errors import SettingError, require
-from fedfloor.methods.contract import Answers, Method, State, View
-from fedfloor.methods.fedavg import profiling
+from fedfloor.methods.contract import Answers, Method, Needs, State, View
+from fedfloor.methods.fedavg import profile, profiling
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Parallel, Train, device
@@ -47,6 +47,10 @@ class KCenter(Method):
 
     def __post_init__(self) -> None:
         require(self.centers >= 1, "methods.kcenter.centers", self.centers, "a whole number of at least 1")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(questions=(profile(self, self.work),))
 
     def setup(self, view: View) -> Node:
         return profiling(self, self.work, view)

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedfloor.methods.contract import State, View
+from fedfloor.methods.contract import Needs, State, View
 from fedfloor.methods.fedavg import FedAvg, visiting
 from fedfloor.parts.mix import InverseDistance, Mix, QFair
 from fedfloor.parts.objective import Objective
@@ -182,6 +182,10 @@ class QFFL(FedAvg):
     @property
     def mix(self) -> Mix:
         return QFair(self.q)
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(questions=(Probe((), "loss"),))
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         chosen = by_samples(view.devices, view.sizes, self.fraction, rng)

@@ -70,12 +70,17 @@ class Mix(Protocol):
             every mean; the cloud then checks the models of edges that mix by this rule.
         asks: the question that a ``Probe`` must put to the devices before they train, such as ``loss``.
         assumes_sgd: whether it interprets the change of a model as the rate times a sum of gradients.
+        reads_accuracy: whether it reads the training accuracy of visits.
     """
 
     whole: ClassVar[bool] = False
     bounded: ClassVar[bool] = False
     asks: ClassVar[str | None] = None
     assumes_sgd: ClassVar[bool] = False
+
+    @property
+    def reads_accuracy(self) -> bool:
+        return False
 
     @property
     def least(self) -> int:
@@ -194,6 +199,10 @@ class InverseDistance(_OfModels):
     def __post_init__(self) -> None:
         known = ("none", "accuracy", "samples")
         require(self.factors in known, "mix.factors", self.factors, f"one of {', '.join(known)}")
+
+    @property
+    def reads_accuracy(self) -> bool:
+        return self.factors == "accuracy"
 
     def mixed(self, met: Meeting) -> Tensor:
         """Return Σ_k α_k w_k / Σ_k α_k."""

@@ -11,9 +11,6 @@ from fedfloor.parts.masking import LEAST
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import CLOUD, KEEP, Node, Parallel, Select, Train
 
-HARMLESS = ("classes", "census", "resources")  # questions for class counts and speeds, which are allowed beside sums
-ANSWERED = (*HARMLESS, "moments", "scores", "outputs", "survey")  # also scales and evaluation, per device
-
 
 def check(node: Node, factories: Sequence[Sequence[int]]) -> None:
     """Check that no update is revealed by itself in a round whose visits' codec is ``secure-sum``.
@@ -28,7 +25,6 @@ def check(node: Node, factories: Sequence[Sequence[int]]) -> None:
     if not any(secure(work.travel) for work in walk.works(node)):
         return
     _go(node, None)
-    questions(node)
     small = [m for m, devices in enumerate(factories) if 0 < len(devices) < LEAST]
     if any(across(work.travel) for work in walk.works(node)):
         _whole(node, sum(map(bool, factories)))
@@ -53,16 +49,6 @@ def _whole(node: Node, factories: int) -> None:
             f"across = true with {factories} factories, each of which would learn the other's sum",
             f"Have at least {LEAST} (park.factories), leave across out",
         )
-
-
-def questions(node: Node) -> None:
-    """Check that devices answer a plan's questions only with class counts and speeds, as answers are not masked."""
-    for probe in walk.probes(node):
-        if probe.what not in HARMLESS:
-            raise _unfit(
-                f"devices answer '{probe.what}' one by one, without masks",
-                "Choose a method or rule that needs no such question, such as fedavg",
-            )
 
 
 def _go(node: Node, above: Node | None) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.engine.questions import QUESTIONS, SURVEY, Question, Sizes
+from fedfloor.engine.questions import QUESTIONS, Question, Sizes
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Resources
@@ -36,6 +36,7 @@ from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Probe, Scalar, Work
 from fedfloor.plan.nodes import Sequence as Chain
 from fedfloor.plan.outcome import Outcome, Receipt
+from fedfloor.plan.questions import SURVEY
 from fedfloor.plan.schedule import single
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ class Tariff:
     def survey(self, steps: Sequence[Step], packet: Mapping[str, Tensor]) -> Price | None:
         """Return the price of a normalisation's successive steps, each with all devices; None without steps."""
         everyone = tuple(range(len(self.sites.factory_of)))
-        probes = [Probe(everyone, SURVEY, settings={"down": step.down, "up": step.up}) for step in steps]
+        probes = [Probe(everyone, SURVEY.name, settings={"down": step.down, "up": step.up}) for step in steps]
         return self.price(Chain(tuple(probes)), packet, 0, 0) if probes else None
 
 
