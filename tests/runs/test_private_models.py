@@ -211,7 +211,7 @@ def test_a_run_takes_the_norm_from_round_to_round_and_states_what_it_spent(tmp_p
         ({"method": "fedsr"}, "more than parallel visits"),
         ({"method": "hierfavg"}, "more than parallel visits"),
         ({"method": "scaffold"}, "beside the model, which is not clipped"),
-        ({"method": "ifca"}, "whose answers have no noise"),
+        ({"method": "ifca"}, "devices answer 'losses'"),
         ({"selection": ""}, "not drawn at random alone"),
         ({"selection": 'selection = { kind = "fraction", share = 0.5 }'}, "not drawn at random alone"),
         ({"selection": 'selection = { kind = "poisson", share = 0.01 }'}, "less than one per round"),

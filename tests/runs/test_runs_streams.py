@@ -232,6 +232,7 @@ def test_a_run_tells_what_its_reports_come_to(tmp_path: Path, caplog: pytest.Log
     with caplog.at_level("INFO"):
         launch.start(what, Orders(tmp_path / "run", resume=True), 1, launch.ignore, park)
     told = json.loads((tmp_path / "run" / "privacy.json").read_text())
+    assert told.pop("answers").keys() == {"holding", "update", "receipt"}
     assert told == {
         "census_epsilon": 0.5, "report_epsilon": 0.5, "reports": 12, "epsilon": 6.0, "epsilon_advanced": 6.0,
         "delta": 1e-5, "noise": "seeded", "note": results.SEEDED_NOTE,
@@ -242,7 +243,9 @@ def test_a_run_tells_what_its_reports_come_to(tmp_path: Path, caplog: pytest.Log
     # noise changes who is chosen, and a run without it tells nothing
     plain = replace(what, park=replace(what.park, census_epsilon=None))
     fedfloor.run(plain, tmp_path / "plain", ranks=1)
-    assert not (tmp_path / "plain" / "privacy.json").exists()
+    stated = json.loads((tmp_path / "plain" / "privacy.json").read_text())
+    assert stated.keys() == {"answers"}  # exact class counts are listed, noisy ones are accounted for
+    assert stated["answers"]["census"]["times"] == told["reports"]
     hashes = [[line["plan_hash"] for line in priced_lines(tmp_path / name)] for name in ("run", "plain")]
     assert hashes[0] != hashes[1]
 

@@ -292,11 +292,15 @@ def receipt(row: object, known: Known) -> Receipt:
     if type(lost) is not bool or (lost and not edge):
         raise RefusedError("receipt", "'lost' is not a value a device may send.")
     least, most = (0, 0) if lost else known.steps()
+    figures: tuple[float | None, float | None, float | None] = None, None, None
+    if lost or not first is last is accuracy is None:  # otherwise the device withholds them
+        figures = (
+            number(first, -LOSS * (not lost), LOSS * (not lost), "its first loss"),
+            number(last, -LOSS * (not lost), LOSS * (not lost), "its last loss"),
+            number(accuracy, 0, float(not lost), "its accuracy"),
+        )
     claimed = (
-        device, visit, tick, whole(steps, least, most, "its number of steps"), samples,
-        number(first, -LOSS * (not lost), LOSS * (not lost), "its first loss"),
-        number(last, -LOSS * (not lost), LOSS * (not lost), "its last loss"),
-        number(accuracy, 0, float(not lost), "its accuracy"),
+        device, visit, tick, whole(steps, least, most, "its number of steps"), samples, *figures,
         whole(size, known.bytes or 0, known.bytes or 0, "its number of bytes"), lost,
         None if memory is None else matching(memory, DIGEST, "its digest is not 64 hexadecimal digits."),
         number(seconds, 0, 0, "its seconds on the network"),

@@ -441,19 +441,21 @@ class DeviceSum:
             raise RefusedError("sum", f"{fraction} bits after the binary point are too many for this device's update.")
         fixed = FixedPoint(masking.Residues(cut.numbers, self.codec.bits), self.codec.bound, fraction)
         summand = self.rule.summand(change.cpu(), cut.among(network.trained)).numpy()
-        figures = receipt.loss_first, receipt.loss_last, receipt.accuracy
         noise = device_noise(self.rule, fixed, masking.threshold(self.codec.threshold, devices))
         if noise and weight != mix.weigh(self.rule, self.samples):
             raise RefusedError(
                 "sum", f"the weight {weight:g} of its rule is too large for the noise on this device's update."
             )
+        figures = (0.0, 0.0, 0.0) if noise else receipt.figures
         vector = fixed.encoded(summand, weight, figures, discrete_gaussian(noise, cut.numbers, secret()))
         alike = common(network, work, arrived, mix.to_spec(rule), fraction, devices)
         open_sum.around, open_sum.complete = around, devices <= masking.ALL_PAIRS + 1
         open_sum.visit = digest(network, work, arrived, key.seed, *key.place(), self.samples)
         public = {v: open_sum.others[v] for v in around}
         payload = masking.masked(open_sum.keys, public, vector, fixed.ring, alike)
-        return torch.from_numpy(payload), replace(receipt, loss_first=0.0, loss_last=0.0, accuracy=0.0)
+        if receipt.loss_last is not None:
+            receipt = replace(receipt, loss_first=0.0, loss_last=0.0, accuracy=0.0)
+        return torch.from_numpy(payload), receipt
 
     def checked_devices(self, value: object, around: int) -> int:
         """Return the checked number of devices in a sum, which determines each device's noise.

@@ -222,7 +222,7 @@ def branch_statistics(
     if not last:
         return None
     total = sum(sizes[k] for k in last)
-    accuracy = sum(sizes[k] * receipt.accuracy for k, receipt in last.items()) / total
+    accuracy = sum(sizes[k] * receipt.figures[2] for k, receipt in last.items()) / total
     losses = {k: answers[k]["loss"] for k in last if "loss" in answers.get(k, {})}
     loss = sum(sizes[k] * value for k, value in losses.items()) / total
     return mix.Branch(total, accuracy, loss if len(losses) == len(last) else None)

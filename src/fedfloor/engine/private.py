@@ -17,7 +17,7 @@ from torch.nn.functional import unfold
 
 from fedfloor.chance import generator, secret
 from fedfloor.engine.steps import stepper
-from fedfloor.engine.visit import Batched, VisitStats, account, call_objective, trained_part
+from fedfloor.engine.visit import Batched, VisitStats, call_objective, check_losses, trained_part
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
 from fedfloor.parts.objective import Objective, Visit
@@ -38,7 +38,8 @@ def train_private(
     Every sample is in the mini-batch B of a step with chance b/n, independently of the others (Poisson sampling), so
     that B may be empty; the number of steps is that of training without privacy. C is ``work.sample_clip``, z is
     ``work.sample_noise``, b the batch size, n the number of samples. Abadi et al., CCS 2016, arXiv 1607.00133. A term
-    of the weights, such as FedProx's, does not depend on samples, and is added after the noise.
+    of the weights, such as FedProx's, does not depend on samples, and is added after the noise. The statistics have
+    neither losses nor accuracy, which have no noise and would not be covered by the privacy loss.
 
     Args:
         moments: the optimiser's moments, which the device keeps; changed in place.
@@ -62,27 +63,25 @@ def train_private(
     add = _by_layers(*summed) or _by_samples(*summed)
     network.module.train()
     losses: list[Tensor] = []
-    right = seen = 0
     for _ in range(work.batches(len(samples))):
         chosen = torch.from_numpy(np.flatnonzero(rng.random(len(samples)) < share))
         total = torch.zeros_like(weights)
         views = shaped(total)
         for rows in chosen.split(rows_at_once) if len(chosen) else ():
             x, y = samples.values(rows), samples.y[rows]
-            loss, outputs = call_objective(lambda x=x, y=y, v=views: add(x, y, v), len(rows), key)  # type: ignore[misc]
-            losses.append(loss)
-            right, seen = right + int(visit.task.hits(outputs, y).sum()), seen + len(rows)
+            losses.append(call_objective(lambda x=x, y=y, v=views: add(x, y, v), len(rows), key))  # type: ignore[misc]
         if work.sample_noise:
             noise = torch.from_numpy(rng.normal(0.0, work.sample_noise * clip, len(total)))
             total.add_(noise.to(total.dtype))
         total.div_(work.batch_size)
         _, extra = objective.penalty(weights, visit) or (None, None)
         step(tuple(views), extra)
-    return account([losses or [weights.new_zeros(())]], right, seen, work, key)
+    check_losses(losses, key, work)
+    return VisitStats(work.batches(len(samples)), None, None, None)
 
 
-# adds Σ_i clip(∇ℓ_i, C) of a mini-batch to views shaped like parameters; returns (mean loss [], outputs [rows, …])
-Adder = Callable[[Tensor, Tensor, list[Tensor]], tuple[Tensor, Tensor]]
+# adds Σ_i clip(∇ℓ_i, C) of a mini-batch to views shaped like parameters; returns the mean loss []
+Adder = Callable[[Tensor, Tensor, list[Tensor]], Tensor]
 
 
 def _by_samples(
@@ -92,22 +91,22 @@ def _by_samples(
     names = {id(value): name for name, value in network.module.named_parameters()}
     keys = [names[id(parameter)] for parameter in parameters]
 
-    def loss_of(values: dict[str, Tensor], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def loss_of(values: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         called = lambda batch: functional_call(network.module, values, (batch,))  # noqa: E731
-        loss, outputs = objective.loss(called, x[None], y[None], visit)  # type: ignore[arg-type]
-        return loss, outputs[0]
+        return objective.loss(called, x[None], y[None], visit)[0]  # type: ignore[arg-type]
 
-    single = vmap(grad_and_value(loss_of, has_aux=True), in_dims=(None, 0, 0), randomness="different")
+    single = vmap(grad_and_value(loss_of), in_dims=(None, 0, 0), randomness="different")
 
-    def add(x: Tensor, y: Tensor, views: list[Tensor]) -> tuple[Tensor, Tensor]:
+    def add(x: Tensor, y: Tensor, views: list[Tensor]) -> Tensor:
         values = {name: parameter.detach() for name, parameter in zip(keys, parameters, strict=True)}
         with sdpa_kernel(SDPBackend.MATH):  # PyTorch's fused attention yields no gradients of single samples
-            gradients, (losses, outputs) = single(values, x, y)
+            gradients, losses = single(values, x, y)
         rows = [gradients[name].flatten(1) for name in keys]
         scale = _scale(torch.stack([gradient.square().sum(1) for gradient in rows]).sum(0), clip)
         for gradient, view in zip(rows, views, strict=True):
             view.add_((scale @ gradient).view_as(view))
-        return losses.mean(), outputs
+        mean: Tensor = losses.mean()
+        return mean
 
     return add
 
@@ -128,9 +127,9 @@ def _by_layers(
     if not fits or sorted(owned) != sorted(known) or any(not p.requires_grad for p in parameters):
         return None
 
-    def add(x: Tensor, y: Tensor, views: list[Tensor]) -> tuple[Tensor, Tensor]:
+    def add(x: Tensor, y: Tensor, views: list[Tensor]) -> Tensor:
         with _noted(layers) as seen:
-            loss, outputs = objective.loss(network.module, x, y, visit)
+            loss: Tensor = objective.loss(network.module, x, y, visit)[0]
         if len(seen) != len(layers):
             raise SettingError(
                 "work.sample_clip: a pass calls a layer of the network several times. Use another network."
@@ -156,7 +155,7 @@ def _by_layers(
         scale = _scale(squares, clip)
         for add_scaled in adding:
             add_scaled(scale)
-        return loss.detach(), outputs.detach()
+        return loss.detach()
 
     return add
 

@@ -123,7 +123,7 @@ class SecureAggregation(Aggregation):
             vector = sent.numpy()
         else:
             (receipt,) = receipts
-            figures = (receipt.loss_first, receipt.loss_last, receipt.accuracy)
+            figures = receipt.figures
             change = self._rule.summand(sent, self.trained)
             rng = generator(self.seed, "device noise", receipt.tick, receipt.device, receipt.visit)
             noise = discrete_gaussian(self.noise(group), self.cut.numbers, rng)
@@ -186,7 +186,9 @@ class SecureAggregation(Aggregation):
             return result
         if group.lost:
             return replace(result, receipts=[receipt.without(group.lost)], trained=frozenset())
-        _, _, (first, last, accuracy) = self.fixed.decoded(cast(Bytes, group.total))
+        first, last, accuracy = None, None, None
+        if receipt.loss_last is not None and not self.noise(group):
+            _, _, (first, last, accuracy) = self.fixed.decoded(cast(Bytes, group.total))
         return replace(result, receipts=[replace(receipt, loss_first=first, loss_last=last, accuracy=accuracy)])
 
     def unfinished(self) -> list[bytes | memoryview]:

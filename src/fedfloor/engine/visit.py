@@ -140,9 +140,9 @@ class VisitStats:
     """The statistics of a visit's training: see :class:`fedfloor.plan.outcome.Receipt`."""
 
     steps: int
-    loss_first: float
-    loss_last: float
-    accuracy: float
+    loss_first: float | None
+    loss_last: float | None
+    accuracy: float | None
 
 
 class Batched(Protocol):
@@ -270,14 +270,20 @@ def _gradients(
 def account(losses: list[list[Tensor]], right: int, seen: int, work: Work, key: Key) -> VisitStats:
     """Return a visit's statistics from the losses [] of its mini-batches, pass by pass."""
     flat = [loss for losses_of in losses for loss in losses_of]
-    every = torch.stack(flat).double()
-    if not bool(torch.isfinite(every).all()):
-        check_finite(float(every[~torch.isfinite(every)][0]), key, work)
+    every = check_losses(flat, key, work)
     if work.steps is not None:
         first, last = float(every[0]), float(every[-1])
     else:
         first, last = float(every[: len(losses[0])].mean()), float(every[-len(losses[-1]) :].mean())
     return VisitStats(len(flat), first, last, right / seen if seen else math.nan)
+
+
+def check_losses(losses: Sequence[Tensor], key: Key, work: Work) -> Tensor:
+    """Return the losses [] of mini-batches as a vector; DivergedError: a loss is not finite."""
+    every = torch.stack([*losses]).double() if losses else torch.zeros(0, dtype=torch.float64)
+    if not bool(torch.isfinite(every).all()):
+        check_finite(float(every[~torch.isfinite(every)][0]), key, work)
+    return every
 
 
 def check_finite(loss: float, key: Key, work: Work) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 class Receipt:
     """The record of a training visit.
 
+    Losses and accuracy are None if the device withholds them, as they have no noise and its updates have.
+
     Args:
         device: the visited device; −1 is the cloud.
         visit: the number of the device's earlier training visits in the same round.
@@ -40,15 +42,20 @@ class Receipt:
     tick: int
     steps: int
     samples: int
-    loss_first: float
-    loss_last: float
-    accuracy: float
+    loss_first: float | None
+    loss_last: float | None
+    accuracy: float | None
     bytes: int
     lost: bool
     memory: str | None = None
     seconds: float = 0.0
     update: tuple[float, ...] = ()
     refused: str = ""
+
+    @property
+    def figures(self) -> tuple[float, float, float]:
+        """The losses and the accuracy; zeros if they are withheld."""
+        return self.loss_first or 0.0, self.loss_last or 0.0, self.accuracy or 0.0
 
     def row(self) -> list[Any]:
         """Return the fields in order as JSON; the last two only if one of them is set."""

@@ -21,6 +21,7 @@ from fedfloor.plan.text import from_json
 from fedfloor.plan.walk import devices
 from fedfloor.report.numbers import with_round
 from fedfloor.report.records import (
+    AnswerRecord,
     DivergedRecord,
     EvaluationRecord,
     ExperimentRecord,
@@ -310,6 +311,16 @@ def private_models(run: RecordedRun) -> list[PrivateModelsRecord]:
     return [] if body is None else [models for models in (body.models, body.samples) if models is not None]
 
 
+def exact_answers(run: RecordedRun) -> dict[str, AnswerRecord]:
+    """Return name → the numbers of a run that each device sends without noise, as ``privacy.json`` lists them.
+
+    Raises:
+        SettingError: the file is damaged.
+    """
+    body = _optional(PrivacyRecord, run.folder / "privacy.json", "a statement of privacy")
+    return {} if body is None else dict(body.answers or {})
+
+
 def privacy(run: RecordedRun) -> PrivacyRecord | None:
     """Return the privacy of a run's censuses; None if they contain no noise or the run has not ended.
 
@@ -318,7 +329,7 @@ def privacy(run: RecordedRun) -> PrivacyRecord | None:
     """
     path = run.folder / "privacy.json"
     body = _optional(PrivacyRecord, path, "a statement of privacy")
-    if body is None or (body.reports is None and (body.normalise or body.models or body.samples)):
+    if body is None or (body.reports is None and (body.normalise or body.models or body.samples or body.answers)):
         return None
     if None in (body.reports, body.epsilon, body.epsilon_advanced, body.delta):
         raise SettingError(

@@ -447,6 +447,14 @@ class PrivateModelsRecord:
 
 
 @dataclass(frozen=True)
+class AnswerRecord:
+    """Numbers in ``privacy.json`` that a device sends without noise, at most ``times`` times."""
+
+    times: Count
+    reveals: str
+
+
+@dataclass(frozen=True)
 class PrivacyRecord:
     """``privacy.json``; without the first four fields if censuses contain no noise.
 
@@ -460,6 +468,7 @@ class PrivacyRecord:
     delta: Share | None = None
     noise: str | None = None
     normalise: dict[str, Any] | None = None
+    answers: dict[str, AnswerRecord] | None = None
     models: PrivateModelsRecord | None = None
     samples: PrivateModelsRecord | None = None
 

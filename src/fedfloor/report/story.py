@@ -12,7 +12,7 @@ import numpy as np
 from fedfloor.figures import ACCURACY, LOSS, Figure, Predictions, Ranking
 from fedfloor.names import LOCAL_ONLY, PERSISTENCE, POOLED, SCIKIT_LEARN, SEASONAL, count, excerpt
 from fedfloor.report.groups import CLASSES, Compared, Group, contestants, display_name, values
-from fedfloor.report.ledger import RecordedRun, privacy, private_models
+from fedfloor.report.ledger import RecordedRun, exact_answers, privacy, private_models
 from fedfloor.report.numbers import COSTS, amount, figure, interval, listed
 from fedfloor.report.records import DecidedRecord, DecideRecord, EvaluationRecord
 from fedfloor.report.table import Row, leader, paired, seen_from, summary
@@ -36,7 +36,8 @@ def story(compared: Compared, target: float | None) -> list[str]:
         apart(compared), reached, prices(rows, headline), place, *map(decision_story, best), *remarks(rivals),
         winner(rivals), *(contrast(compared, group) for group in best), *map(devices, best),
     ]  # fmt: skip
-    paragraphs += [note(compared) for note in (untrained, diverged, failed, unfinished, lost, private, reported)]
+    notes = untrained, diverged, failed, unfinished, lost, private, exact, reported
+    paragraphs += [note(compared) for note in notes]
     return [text[0].upper() + text[1:] if text.startswith("centralised") else text for text in paragraphs if text]
 
 
@@ -320,6 +321,21 @@ def private(compared: Compared) -> str:
             length = count(most.rounds, "step" if protected.startswith("a sample") else "round")
             parts.append(f"{protected} in {group.label.shown} after {length}: {loss}")
     return f"Privacy loss of the models: {'; '.join(parts)}.{SEEDED * seeded}" if parts else ""
+
+
+def exact(compared: Compared) -> str:
+    """Return a text on the numbers that devices of private experiments send without noise; "" without any."""
+    parts = []
+    for group in compared:
+        runs = [run for run in group.runs if private_models(run) or privacy(run) is not None]
+        most: dict[str, int] = {}
+        for name, answer in (item for run in runs for item in exact_answers(run).items()):
+            most[name] = max(most.get(name, 0), answer.times)
+        if most:
+            sent = listed([f"'{name}' {count(times, 'time')}" for name, times in most.items()])
+            parts.append(f"{sent} in {group.label.shown}")
+    end = "privacy.json in the run's folder describes each."
+    return f"Sent by a device without noise, at most: {'; '.join(parts)}; {end}" if parts else ""
 
 
 def reported(compared: Compared) -> str:

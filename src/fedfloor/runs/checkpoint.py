@@ -30,6 +30,7 @@ from fedfloor.park.park import Park
 from fedfloor.plan.outcome import Receipt
 from fedfloor.runs.folder import flush, write
 from fedfloor.runs.ledger import Line, to_row
+from fedfloor.runs.revealed import Asked
 from fedfloor.strict import json_text
 
 
@@ -96,6 +97,7 @@ class Checkpoint:
 
     Attributes:
         reports: device → number of its census reports so far, if these are noisy.
+        answers: question → device → the greatest number of its answers so far.
         holders: the devices with the current frozen part of the model, if rounds are priced.
         updates: scope → device → its greatest recent lengths, if the length of updates is limited.
     """
@@ -111,6 +113,7 @@ class Checkpoint:
     holders: frozenset[int] = frozenset()
     updates: Mapping[str, Mapping[int, Longest]] = field(default_factory=dict)
     best: Best | None = None  # the model of the best round, if validation data are held out
+    answers: Asked = field(default_factory=dict)
 
 
 def save_to(folder: Path, point: Checkpoint) -> None:
@@ -135,6 +138,7 @@ def save_to(folder: Path, point: Checkpoint) -> None:
             "line": to_row(point.line) if point.line else None,
             "visits": {str(device): count for device, count in point.visits.items()},
             "reports": {str(device): count for device, count in point.reports.items()},
+            "answers": {name: {str(k): n for k, n in counts.items()} for name, counts in point.answers.items()},
             "holders": sorted(point.holders),
             "updates": limit.to_json(point.updates),
         } | ({} if point.best is None else {"best": point.best.about})
@@ -234,10 +238,11 @@ def _load(place: Path, memory: Path | None = None) -> Checkpoint:
         held = {int(device): digest for device, digest in about["memory"].items()}
         line = Line(**about["line"]) if about["line"] else None
         visits, reports = ({int(k): n for k, n in about.get(name, {}).items()} for name in ("visits", "reports"))
+        answers = {name: {int(k): n for k, n in own.items()} for name, own in about.get("answers", {}).items()}
         holders = frozenset(about.get("holders", ()))
         updates, moment = limit.from_json(about.get("updates", {})), (about["round"], about["tick"])
         best = Best.of(about["best"], tensors[BEST]) if "best" in about else None
-        point = Checkpoint(*moment, state, receipts, held, line, visits, reports, holders, updates, best)
+        point = Checkpoint(*moment, state, receipts, held, line, visits, reports, holders, updates, best, answers)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise RunError(f"{path} is damaged ({error}).") from error
     if memory is not None:

@@ -26,7 +26,8 @@ class Line:
 
     Attributes:
         accuracy, loss: accuracy and loss of the global model on the test data; None in rounds without evaluation.
-        train_loss: mean of the visits' losses in their last pass, weighted by samples; None if every visit was lost.
+        train_loss: mean of the visits' losses in their last pass, weighted by samples; None if every visit was lost, or
+            the devices withhold their losses.
         headlines: name of a headline other than the accuracy → its 10th, 50th and 90th percentile over the devices for
             which it is defined, and the number of these devices.
         by_device: 10th, 50th and 90th percentile of the devices' accuracies, measured or expected
@@ -79,8 +80,9 @@ def line(
 ) -> Line:  # fmt: skip
     """Return a round's line; ``before`` is the previous one, ``priced`` has ``seconds``, ``joules``, ``bytes``."""
     kept = [r for r in receipts if not r.lost]
-    weight = sum(r.samples for r in kept)
-    train_loss = math.fsum(r.loss_last * r.samples for r in kept) / weight if weight else None
+    known = [(r.loss_last, r.samples) for r in kept if r.loss_last is not None]
+    weight = sum(samples for _, samples in known)
+    train_loss = math.fsum(loss * samples for loss, samples in known) / weight if weight else None
     participants = len({r.device for r in kept if r.device >= 0})
     lost = len(receipts) - len(kept)
     measured = {name: getattr(score, name, None) for name in ("accuracy", "loss", "by_class", "by_device", "macro_f1")}

@@ -35,7 +35,7 @@ from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome
 from fedfloor.plan.schedule import several
-from fedfloor.runs import checkpoint, checks, decide, folder, ledger, prepare, pricing, privacy, results
+from fedfloor.runs import checkpoint, checks, decide, folder, ledger, prepare, pricing, privacy, results, revealed
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.ledger import Follow
 from fedfloor.runs.orders import Orders
@@ -143,7 +143,8 @@ class _Run:
         view = self.view(0, start, None)
         plan, state = prepare.first_state(self.engine, self.method, view)
         reports = {} if plan is None else results.reports(self.experiment, plan)
-        return Checkpoint(0, 0, state, (), {}, reports=reports)
+        answers = {} if plan is None else revealed.answered(plan)
+        return Checkpoint(0, 0, state, (), {}, reports=reports, answers=answers)
 
     def go(self, start: dict[str, torch.Tensor], point: Checkpoint) -> str:
         why = "stopped" if self.reached(point) else "finished"
@@ -213,6 +214,7 @@ class _Run:
         held, visits = dict(self.engine.memory.held), dict(+self.engine.memory.visits)
         known = len(view.sizes) if view.census is not None else 0
         reports = Counter(point.reports) + results.reports(self.experiment, plan, known)
+        answers = revealed.together(point.answers, revealed.answered(plan, known))
         wall = time.perf_counter() - began
         hashed, priced = text.digest(outcome.resolved), pricing.to_row(paid, self.normalised(start, number))
         refused = {str(receipt.device): receipt.refused for receipt in outcome.receipts if receipt.refused}
@@ -231,7 +233,9 @@ class _Run:
         model, kept = state.packet["w"], point.best
         if score is not None and not self.method.needs.personal:
             kept = checkpoint.better(kept, number, model, score, self.experiment, self.engine, self.method)
-        return Checkpoint(number, tick, state, outcome.receipts, held, new, visits, reports, holders, updates, kept)
+        return Checkpoint(
+            number, tick, state, outcome.receipts, held, new, visits, reports, holders, updates, kept, answers
+        )
 
     def plan(self, view: View, point: Checkpoint) -> Node | None:
         """Return the plan of a round, and count the round in the privacy loss; None beyond the budget of ε."""
@@ -380,8 +384,10 @@ class _Run:
         park, real = self.engine.park, self.live is not None
         spent = privacy.rounds_begun(self.orders.out, point.round)
         trained = privacy.visits_begun(self.orders.out, point.visits)
-        revealed = privacy.statement(self.method, spent, park.holdings.tolist(), trained)
-        results.write_privacy(self.orders.out, self.experiment, point.reports, park, revealed, secret=real)
+        stated = privacy.statement(self.method, spent, park.holdings.tolist(), trained)
+        evaluations = -(-point.round // self.experiment.evaluate.every)
+        exact = revealed.statement(self.experiment, self.method, self.engine.task, point.answers, trained, evaluations)
+        results.write_privacy(self.orders.out, self.experiment, point.reports, park, stated, exact, secret=real)
         results.write_memory(self.orders.out, self.engine.memory)
         more = (decide.about(models) if models else {}) | beside
         more |= {"cohorts": [cohorts[k] for k in sorted(cohorts)]} if cohorts else {}

@@ -26,12 +26,10 @@ from fedfloor.runs.folder import write
 from fedfloor.strict import json_text
 
 NOT_COVERED = (
-    "the receipts of visits (loss, training accuracy, samples) and evaluations of single devices in this folder: pass "
-    "on models, not the folder",
-    "answers to questions before round 1 (normalisation, class counts), if there are any",
+    "the numbers that devices send without noise, which this file lists under 'answers' and 'normalise'",
+    "evaluations of single devices in this folder: pass on models, not the folder",
     "the rounding of noise to floating-point numbers",
 )
-UNCOVERED_FIGURES = "the mean loss and training accuracy of a sum's devices, which edges and cloud see without noise"
 
 
 def _accounting() -> tuple[Any, Any, Any]:
@@ -198,8 +196,7 @@ def by_visits(method: ConfiguredMethod) -> bool:
 
 def sample_work(method: ConfiguredMethod) -> WorkSettings | None:
     """Return the work of a method whose devices clip samples' gradients; None for other methods."""
-    work = getattr(method.method, "work", None)
-    return work if work is not None and work.sample_clip is not None else None
+    return method.private_work
 
 
 def allows(
@@ -316,7 +313,6 @@ def statement(
         about = {"clip": summed.clip, "noise_multiplier": summed.noise, "share": 1.0, "rounds": sums}
         about |= {"distributed": True, "delta": summed.delta}
         loss = _loss(sums_epsilon(summed.noise, sums, summed.delta))
-        loss["not_covered"].append(UNCOVERED_FIGURES)
         stated["models"] = {"protects": "a device with all its samples", **about} | loss
     if work is not None:
         value, share, steps = worst_device(work, held, visits)

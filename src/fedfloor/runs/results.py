@@ -236,9 +236,10 @@ class _CensusReports(Dry):
 
 def write_privacy(
     out: Path, experiment: Experiment, counted: Mapping[int, int], park: Park,
-    models: Mapping[str, Mapping[str, Any]] | None = None, *, secret: bool = False,
+    models: Mapping[str, Mapping[str, Any]] | None = None, exact: Mapping[str, Mapping[str, Any]] | None = None,
+    *, secret: bool = False,
 ) -> None:  # fmt: skip
-    """Write ``privacy.json``: the privacy loss of noisy models and censuses, and the normalisation's answers.
+    """Write ``privacy.json``: the privacy loss of noisy models and censuses, and all answers without noise.
 
     A window of n contains a sample up to ⌈n/size⌉ times, so that a report multiplies its ε by that number.
     """
@@ -248,6 +249,7 @@ def write_privacy(
     if epsilon is not None and not math.isinf(epsilon):
         revealed |= {**_censuses(epsilon, counted, park, secret=secret), **source}
     revealed |= {name: {**about, **source} for name, about in (models or {}).items()}
+    revealed |= {"answers": dict(exact)} if exact else {}
     if revealed:
         folder.write_json(out / privacy.STATEMENT, revealed)
 

@@ -80,7 +80,7 @@ class PendingReceipt:
     lost: bool = field(default=False, init=False)
 
     @property
-    def accuracy(self) -> float:
+    def accuracy(self) -> float | None:
         return self.stats().accuracy
 
     def receipt(self) -> Receipt:
