@@ -29,6 +29,7 @@ from benchmarks import (
     personal,
     private,
     private_beside,
+    revealed,
     tep_anomalies,
 )
 from fedfloor import benchmark
@@ -74,6 +75,7 @@ MADE: dict[str, Callable[[Path], str]] = {
     "private": lambda source: private.page(read(source)),
     "private_beside": lambda source: private_beside.page(read(source)),
     "rafed-parks": parks.page,
+    "revealed": lambda source: revealed.page(read(source)),
     "robust": lambda source: "\n".join(attacks.page(source)) + "\n",
     "tep-anomalies": lambda source: tep_anomalies.page(read(source)),
 }
