@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 ROUNDS, ROUNDS_OF_ROWS = 20, 50  # single rows train fast, but networks need many rounds for thresholds
 STEPS, MOST_ROUNDS = 1000, 100  # of a device on windows in all; devices with few windows take few steps in a round
-LEVELS, EVERY = 404, 20  # rounds of boosted trees, 100 of four levels, and between two evaluations
+LEVELS, EVERY = 604, 24  # rounds of boosted trees, 100 of six levels at most, and between two evaluations
 MOST_WINDOWS = 100_000  # for trees, which compute the statistics of all windows in each of their rounds
 MOST_SUMS = 500  # features times outputs: beyond, a device's sums are above 1 MB in each round
 BATCH = 32
@@ -725,7 +725,7 @@ def _text(document: dict[str, Any], park: Park, missing: str, proposed: str, not
     body["method"]["name"].comment("see: fedfloor methods")
     body["model"]["name"].comment("see: fedfloor models")
     if document["method"]["name"] == "boosting":
-        body["rounds"].comment("4 for the bins, then 100 trees of 4 levels")
+        body["rounds"].comment("4 for the bins, then 100 trees of at most 6 levels")
         body["method"]["name"].comment(f'trees; with a network: "fedavg", and rounds = {_rounds(document, park)}')
         body["model"]["name"].comment("of methods with a network, and [work] likewise; see: fedfloor models")
     if document["method"]["name"] == "pca":

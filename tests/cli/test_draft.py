@@ -52,11 +52,11 @@ def test_what_is_drafted(command: Command, table: Path) -> None:
     written = tomllib.loads((command.folder / "plant.toml").read_text())
     assert written == {
         "name": "plant",
-        "rounds": 404,
+        "rounds": 604,
         "data": {"path": "plant.csv", "split": {"kind": "time"}},
         "model": {"name": "mlp-sensor-soft"},
         "work": {"batch_size": 24, "lr": 0.02, "momentum": 0.9},
-        "evaluate": {"every": 20},
+        "evaluate": {"every": 24},
         "method": {"name": "boosting"},
     }
     park = build_park(config.read(Path("plant.toml")))
@@ -110,7 +110,7 @@ def test_windows_get_trees_or_a_convolution(
     words = ("new", "plant.csv", "--set", "data.window={length=5,step=1}", "--force")
     assert command(*words).code == 0
     trees = config.read(Path("plant.toml"))
-    assert (trees.method.name, trees.model.name, trees.rounds) == ("boosting", "cnn-window", 404)
+    assert (trees.method.name, trees.model.name, trees.rounds) == ("boosting", "cnn-window", 604)
     for name in ("MOST_WINDOWS", "MOST_SUMS"):
         with monkeypatch.context() as patch:
             patch.setattr(draft, name, 10)

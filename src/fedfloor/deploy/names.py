@@ -154,8 +154,9 @@ def table(experiment: Experiment) -> PartNames:
     for spec in sorted(parts):
         load(spec, "part")
     names = dict.fromkeys(text for text in (*given, *sorted(parts)) if text not in words())
-    parts_ = combined(experiment).parts
-    ways = parts_.travel, parts_.travel_down, parts_.edge_travel, parts_.edge_travel_down
+    method = combined(experiment)
+    parts_ = method.parts
+    ways = parts_.travel, parts_.travel_down, parts_.edge_travel, parts_.edge_travel_down, method.needs.travel_down
     chains = tuple(text for text in ways if text)
     return PartNames(tuple((text, source_digest(text)) for text in names), chains)
 

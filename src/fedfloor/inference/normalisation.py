@@ -28,7 +28,8 @@ Answers = Callable[[Tensor, Tensor], Answer]
 
 
 class RawNetwork(nn.Module):
-    """A network for numbers as stored in files: value = (scale·x − mean)/std, with the mean for missing numbers.
+    """A network for numbers as stored in files: value = (scale·x − mean)/std, with the mean for missing numbers unless
+    the network reads them.
 
     Args:
         network: values [n, …] → outputs.
@@ -58,7 +59,7 @@ class RawNetwork(nn.Module):
     def answer(self, x: Tensor) -> Answer:
         """Return the answer for stored numbers [n, …]."""
         values = self.values(x)
-        if self.holes:
+        if self.holes and not getattr(self.network, "reads_missing", False):
             values = torch.where(torch.isnan(values), 0.0, values)  # 0 is the mean after normalisation
         return self.answers(self.network(values), values)
 

@@ -391,7 +391,9 @@ class ConfiguredMethod(Method):
         """Return a device's work with the codecs; unchanged if its visits send nothing."""
         if work.sends in ("nothing", ARRIVED):
             return work
-        return replace(work, travel=self.parts.travel or "", travel_down=self.parts.travel_down or "")
+        return replace(
+            work, travel=self.parts.travel or "", travel_down=work.travel_down or self.parts.travel_down or ""
+        )
 
     def _loaded(self, node: Node) -> Node:
         if not self.built_in:

@@ -156,6 +156,7 @@ class Needs:
         pooled: the model is that of pooled training up to rounding, however samples are divided among devices.
         questions: the questions that ``setup`` and ``plan`` may put to devices, as ``Probe`` nodes without devices; a
             device answers no others. ``census`` includes the question for the census.
+        travel_down: the codecs of models on their way to devices in works of the method's own.
 
     >>> Needs(census=True, census_in=lambda number: number % 2 == 1).census_now(2)
     False
@@ -174,6 +175,7 @@ class Needs:
     cohorts: bool = False
     pooled: bool = False
     questions: tuple[Probe, ...] = ()
+    travel_down: str = ""
 
     @property
     def personal(self) -> bool:

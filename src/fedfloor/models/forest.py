@@ -2,72 +2,192 @@
 
 from __future__ import annotations
 
+import hashlib
 from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from fedfloor.models.layers import STATISTICS, Statistics
 
-REACH = 10.0  # range of the first bins, in standard deviations from the mean
+SLOTS = 4  # nodes of a level whose sums devices send: the left children of so many splits
+LAST = 8  # splits of the last level
+REACH = 100.0  # range of the first bins, in standard deviations from the mean
+CODE = 32  # a split's code is leaf + 32·(2·feature + missing), which is exact as a float32
+NAMED = 64  # numbers of a row that give it its name
+MEMO_BYTES = 1 << 28  # of outputs and features that a process remembers
+REFINING = -1.0  # the phase in which the bins of all features are refined; otherwise the number of a tree's level
+
+
+def splits_of(depth: int) -> int:
+    """Return the greatest number of splits of a tree.
+
+    >>> [splits_of(depth) for depth in (1, 2, 3, 4, 6)]
+    [1, 3, 7, 15, 23]
+    """
+    inner = sum(min(2**level, SLOTS) for level in range(depth - 1))
+    return inner + min(2 ** (depth - 1), LAST)
+
+
+def scope(level: int) -> str:
+    """Return the part of a forest that travels while a level grows: the sums of its nodes and the unfinished tree.
+
+    >>> scope(0), scope(2), scope(5)
+    ('grow[1i]*', 'grow[12i]*', 'grow*')
+    """
+    return "grow[1i]*" if 0 <= level < 2 else "grow[12i]*" if level == 2 else "grow*"
 
 
 class Forest(nn.Module):
-    """T symmetric trees of depth D: f(x) = base + Σ_t leaf_t[Σ_l 2^l·(x_{j(t,l)} > θ_{t,l})].
+    """T trees of at most D levels: f(x) = base + Σ_t leaf_t[n_t(x)].
 
-    All nodes of a level of a tree have the same feature and threshold. Trees grow one level at a time: ``progress``
-    counts the grown levels, and later levels send every sample to the left. A window is described by
-    :class:`Statistics` of each sensor.
+    Split s of a tree divides one of its leaves: samples with x_j > θ, and those without x_j if the split says so, move
+    to leaf s + 1, the others stay. At most :data:`SLOTS` leaves of a level are divided, and :data:`LAST` of the last. A
+    window is described by :class:`Statistics` of each sensor; a missing value of a single row is NaN.
 
     Args:
         shape: (channels,) or (channels, length); other shapes are flattened.
         outputs: K, the number of outputs per sample.
-        trees, depth, bins: T, D, and the number B of bins of a feature.
+        trees, depth, bins: T, D, and the number B of bins of a feature in one tree.
+        columns: the number of features F' that a tree may use.
         grows: whether a device's sums are part of the network, as method ``boosting`` requires.
+        paired: whether the K = 2 outputs are −f/2 and f/2 of a single f, as for two classes.
 
     Attributes:
-        features: samples → features, [n, features].
-        sums: [2^(D−1), features, B, 2K]; after a visit the negative sums of derivatives, otherwise 0.
-        edges: [features, B − 1], ascending; the number of a value's bin is the number of edges below the value.
+        features: samples → features, [n, F].
+        grow1, grow2, grow4: [nodes, F' + 1, B + 1, 2W] for W = K, or 1 if paired; after a visit the negative sums of
+            derivatives by node, feature and bin, the last of which counts missing values, otherwise 0. Row F' has the
+            sums of |g| and h of all samples.
+        growing: the unfinished tree: S codes of splits, S thresholds, the numbers of the leaves to sum, the phase, the
+            steps to which g and h of a sample are rounded, and the key of the drawn rows.
+        columns: [F'], the features of the unfinished tree.
+        grid: [F', B − 1], its edges, ascending; the number of a value's bin is the number of edges below the value.
+        split, threshold, leaf: [T, S], [T, S] and [T, S + 1, W] of the complete trees, whose number is ``grown``.
     """
 
     set_by = "boosting"
     title = "boosted trees"
-    level: Tensor
+    reads_missing = True
 
     def __init__(
         self, shape: tuple[int, ...], outputs: int, trees: int = 1, depth: int = 1, bins: int = 2, *,
-        grows: bool = False,
+        columns: int | None = None, grows: bool = False, paired: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
-        features = described(shape)
-        self.features = Statistics() if len(shape) == 2 else nn.Flatten()
-        self.register_buffer("level", torch.arange(trees * depth).view(trees, depth), persistent=False)
-        self.sums = nn.Parameter(torch.zeros(2 ** (depth - 1), features, bins, 2 * outputs), requires_grad=grows)
-        edges = torch.linspace(-1, 1, bins + 1)[1:-1]
-        self.edges = _fixed((REACH * edges * edges.abs()).repeat(features, 1))  # narrower near the mean
-        self.base = _fixed(torch.zeros(outputs))
-        self.feature = _fixed(torch.zeros(trees, depth))
-        self.threshold = _fixed(torch.zeros(trees, depth))
-        self.leaf = _fixed(torch.zeros(trees, 2**depth, outputs))
-        self.progress = _fixed(torch.zeros(1))
+        self.windows = len(shape) == 2
+        self.paired = paired
+        self.features = Statistics() if self.windows else nn.Flatten()
+        width = 1 if paired else outputs
+        splits = splits_of(depth)
+        chosen = described(shape) if columns is None else columns
+        for name, nodes in (("grow1", 1), ("grow2", 1), ("grow4", SLOTS - 2)):
+            sums = torch.zeros(nodes, chosen + 1, bins + 1, 2 * width)
+            self.register_parameter(name, nn.Parameter(sums, requires_grad=grows))
+        self.growing = _fixed(
+            torch.tensor([-1.0] * splits + [0.0] * splits + [-1.0] * SLOTS + [REFINING, 0.0, 0.0, 0.0])
+        )
+        self.columns = _fixed(torch.arange(float(chosen)))
+        places = torch.linspace(-1, 1, bins + 1)[1:-1]
+        self.grid = _fixed((REACH * places**3 * places.abs()).repeat(chosen, 1))  # narrower near the mean
+        self.base = _fixed(torch.zeros(width))
+        self.split = _fixed(torch.full((trees, splits), -1.0))
+        self.threshold = _fixed(torch.zeros(trees, splits))
+        self.leaf = _fixed(torch.zeros(trees, splits + 1, width))
+        self.grown = _fixed(torch.zeros(1))
+        self._memo: dict[bytes, Remembered] = {}
 
-    def leaves(self, features: Tensor, trees: slice = slice(None)) -> Tensor:
-        """Return the number of the leaf reached in each tree, int64 [n, T], for features [n, features]."""
-        level = self.level[trees]
-        column = self.feature[trees].long().clamp(0, features.shape[1] - 1)  # a model may be from an unknown source
-        right = features[:, column.flatten()].view(-1, *column.shape) > self.threshold[trees]
-        return ((right & (level < self.progress)) * 2 ** (level % column.shape[1])).sum(2)
+    def described(self, x: Tensor) -> Tensor:
+        """Return the features of samples, [n, F], with NaN for the missing values of single rows."""
+        features: Tensor = self.features(torch.nan_to_num(x) if self.windows else x)
+        return features
 
-    def outputs(self, features: Tensor, trees: slice = slice(None)) -> Tensor:
-        """Return the outputs of some trees, [n, K]."""
-        leaf = self.leaf[trees]
-        first = torch.arange(len(leaf), device=leaf.device) * leaf.shape[1]
-        return self.base + leaf.flatten(0, 1)[self.leaves(features, trees) + first].sum(1)
+    def raw(self, features: Tensor) -> Tensor:
+        """Return f of the complete trees, [n, W]."""
+        reached = leaves(features, self.split, self.threshold)
+        grown = torch.arange(len(self.leaf), device=features.device) < self.grown
+        first = torch.arange(len(self.leaf), device=features.device) * self.leaf.shape[1]
+        added = self.leaf.flatten(0, 1)[reached + first] * grown[:, None]
+        return self.base + added.sum(1)
+
+    def outputs(self, raw: Tensor) -> Tensor:
+        """Return the outputs [n, K] for f [n, W]."""
+        return torch.cat([-raw / 2, raw / 2], 1) if self.paired else raw
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the outputs of all trees, [n, K]."""
-        return self.outputs(self.features(x))
+        """Return the outputs of all complete trees, [n, K]."""
+        return self.outputs(self.raw(self.described(x)))
+
+    def remembered(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the features of samples [n, F], the samples' names, int64 [n], and f [n, W], one tree after the other.
+
+        The order of additions does not depend on the number of samples, so that f of a sample is the same to the bit
+        wherever the sample lies. What is known from the last call for the same samples in the same order is not
+        computed again.
+        """
+        place = hashlib.blake2b(x.cpu().contiguous().numpy().data, digest_size=16).digest()
+        known = self._memo.pop(place, None)
+        if known is None:
+            features = self.described(x)
+            known = Remembered(features, named(features), self.base.expand(len(x), -1), self.base[None].clone())
+        grown = int(self.grown.nan_to_num().clamp(0, len(self.leaf)))
+        forest = torch.cat([self.base[None], self.leaf[:grown].flatten(0, 1)])
+        raw = known.raw
+        done = (len(known.forest) - 1) // self.leaf.shape[1]
+        if done > grown or not known.forest.equal(forest[: len(known.forest)]):
+            raw = self.base.expand(len(x), -1)
+            done = 0
+        for tree in range(done, grown):
+            part = slice(tree, tree + 1)
+            raw = (
+                raw + self.leaf[tree][leaves(known.features, self.split[part], self.threshold[part], quick=True)[:, 0]]
+            )
+        self._memo[place] = Remembered(known.features, known.names, raw, forest)
+        while len(self._memo) > 1 and len(self._memo) * known.features.nbytes > MEMO_BYTES:
+            del self._memo[next(iter(self._memo))]
+        return known.features, known.names, raw
+
+
+class Remembered(NamedTuple):
+    """What a process knows of samples: features [n, F], names [n], f [n, W], and the base and leaves that gave f."""
+
+    features: Tensor
+    names: Tensor
+    raw: Tensor
+    forest: Tensor
+
+
+def named(features: Tensor) -> Tensor:
+    """Return a number from 0 to 2³² − 1 for each row, int64 [n], that depends on the bits of the row alone.
+
+    Of a long row it depends on some :data:`NAMED` numbers.
+    """
+    some = features[:, :: -(-features.shape[1] // NAMED)]
+    bits = some.float().nan_to_num().contiguous().view(torch.int32).long()
+    place = torch.arange(1, some.shape[1] + 1, device=features.device)
+    mixed = ((bits ^ place * 0x9E3779B1) % 2**32) * 0x85EBCA6B % 2**32
+    return ((mixed ^ (mixed >> 13)) * 0xC2B2AE35 % 2**32).sum(1) % 2**32
+
+
+def leaves(features: Tensor, split: Tensor, threshold: Tensor, *, quick: bool = False) -> Tensor:
+    """Return the leaf that samples reach in trees, int64 [n, T], for features [n, F] and splits [T, S].
+
+    A model may be from an unknown source: codes that name no split of these features divide nothing. With ``quick`` the
+    values decide what is computed, which an exported model cannot.
+    """
+    code = torch.nan_to_num(split).clamp(-1, 2**24).to(torch.int64)
+    column = (code // CODE // 2).clamp(0, features.shape[1] - 1)
+    rightwards = (code // CODE) % 2 == 1
+    missing = None if quick and not bool(features.isnan().any()) else torch.isnan(features)
+    used = int((code >= 0).any(0).sum()) if quick else split.shape[1]
+    node = torch.zeros_like(features[:, column[:, 0]], dtype=torch.int64)
+    for number in range(used):
+        right = features[:, column[:, number]] > threshold[:, number]
+        if missing is not None:
+            right = right | (missing[:, column[:, number]] & rightwards[:, number])
+        here = (node == code[:, number] % CODE) & (code[:, number] >= 0)
+        node = torch.where(here & right, number + 1, node)
+    return node
 
 
 def described(shape: tuple[int, ...]) -> int:

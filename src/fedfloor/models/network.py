@@ -150,6 +150,11 @@ class Network:
         return list(_joined([s for s, p in zip(spans, self.parameters, strict=True) if id(p) in inside]))
 
     @property
+    def reads_missing(self) -> bool:
+        """Whether the module takes missing values as NaN, and not as their channel's mean."""
+        return bool(getattr(self.module, "reads_missing", False))
+
+    @property
     def size(self) -> int:
         """The size of the model in bytes."""
         return self.parcel("all").size({"w": self.flat})

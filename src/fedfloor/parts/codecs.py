@@ -120,6 +120,22 @@ class Bfloat16(Float16):
 
 
 @dataclass(frozen=True)
+class Zeros(Codec):
+    """Numbers that are all 0, of which none is sent."""
+
+    def after(self, layout: NumberLayout) -> NumberLayout:
+        return layout.flat(0)
+
+    def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
+        if x.any():
+            raise SettingError("travel_down: 'zeros' is the codec of numbers that are all 0, and some are not.")
+        return NONE, x[:0]
+
+    def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
+        return np.zeros(layout.numbers, np.float32)
+
+
+@dataclass(frozen=True)
 class Quantise(Codec):
     r"""Unbiased stochastic rounding to levels between 0 and each bucket's largest number (QSGD; Alistarh et al. 2017).
 
@@ -398,6 +414,7 @@ CODECS: dict[str, Callable[..., Codec]] = {
     "identity": Identity, "float16": Float16, "bfloat16": Bfloat16, "quantise": Quantise, "top-k": TopK,
     "random-k": RandomK, "low-rank": LowRank, "sign": Sign, "secure-sum": SecureSum,
 }  # fmt: skip
+OWN: dict[str, Callable[..., Codec]] = {"zeros": Zeros}  # for works of methods, not for experiments
 UNSUMMED = {  # codec → the reason why its payloads cannot be added up
     "top-k": "each device sends different numbers", "random-k": "each device draws its own places",
     "sign": "each device has its own scale", "quantise": "each device has its own scales",
@@ -414,7 +431,7 @@ def chain(text: str) -> tuple[Codec, ...]:
     Raises:
         SettingError: an unknown codec or setting, a setting out of its range, or an order in which codecs do not work.
     """
-    made = [codec(_settings(part)) for part in text.split(",")] if text else []
+    made = [codec(_settings(part), {**CODECS, **OWN}) for part in text.split(",")] if text else []
     if len(made) > 1 and any(step.summed for step in made):
         other = next(step for step in made if not step.summed)
         name = named.to_spec(other, CODECS)[0]
@@ -448,7 +465,7 @@ def _settings(text: str) -> Mapping[str, Any]:
         raise SettingError(f"travel: {shown(text)}: must be written as 'top-k share=0.01, int8'.") from None
 
 
-def codec(value: object) -> Codec:
+def codec(value: object, known: Mapping[str, Callable[..., Codec]] = CODECS) -> Codec:
     """Return a codec from its name, or a table of its ``kind`` and settings.
 
     Raises:
@@ -468,7 +485,7 @@ def codec(value: object) -> Codec:
         raise SettingError(f"travel: '{settings['kind']}' has its bits in its name: leave bits out, or use 'quantise'.")
     settings = {**settings, **short}
     name = settings.pop("kind")
-    known = CODECS if name in CODECS or ":" in name else {**CODECS, **SHORT}
+    known = known if name in known or ":" in name else {**known, **SHORT}
     made: Codec = named.make("codec", name, settings, known, Codec)  # type: ignore[arg-type]
     return made
 

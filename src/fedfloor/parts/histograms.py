@@ -2,50 +2,66 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fedfloor.errors import SettingError, require
 from fedfloor.machine import require_memory
-from fedfloor.parts.objective import Objective, Visit, mean_loss
+from fedfloor.parts.objective import Objective, Visit
+from fedfloor.tasks.classification import CLASSIFICATION
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from fedfloor.models.forest import Forest
+    from fedfloor.tasks.task import Task
 
 NUMBERS = 1 << 22  # in one addition to the sums
 FARTHEST = 3.0  # greatest change of an output in a step, in standard deviations or log-odds
+LEAST_BINS = 32  # of a feature in one tree, by default
+EXPECTED = 256  # bins of all features together, by default, where features are few
 
 
 @dataclass(frozen=True)
 class Histograms(Objective):
-    """The mean of g_i = ∂ℓ_i/∂f and h_i = ∂²ℓ_i/∂f² over samples, by node of the growing level, feature and bin.
+    """The sums of g_i = ∂ℓ_i/∂f and h_i = ∂²ℓ_i/∂f² over samples, by node of the growing level, feature and bin.
 
-    The loss is linear in the network's ``sums``, S: Σ S·(g, h), so that one step at rate 1 from S = 0 leaves −(g, h)
+    The loss is linear in the network's sums S: Σ S·(g, h)/n, so that one step at rate 1 from S = 0 leaves −(g, h)/n
     there. h_i is at least |g_i|/3, so that no leaf changes by more than 3: second derivatives of rare classes and of
-    a quantile's loss are about 0.
+    a quantile's loss are about 0. g_i and h_i are rounded to multiples of a step that the cloud chooses such that their
+    sums are exact as float32, whatever the order of additions.
 
     Args:
         trees: T, the greatest number of trees in the network.
         depth: D, the number of levels of a tree.
-        bins: B, the number of bins of a feature.
+        bins: B, the number of bins of a feature in one tree; 0: 32, or more if features are fewer than eight.
+        columns: the share of the features that a tree may use.
+        rows: the share of the rows that a tree learns from, drawn by their values.
+        paired: whether two outputs are those of two classes; the task decides.
     """
 
     trees: int = 100
-    depth: int = 4
-    bins: int = 32
+    depth: int = 6
+    bins: int = 0
+    columns: float = 1.0
+    rows: float = 1.0
+    paired: bool = False
 
     def __post_init__(self) -> None:
         require(self.trees >= 1, "trees", self.trees, "a whole number of at least 1")
         require(1 <= self.depth <= 8, "depth", self.depth, "a whole number from 1 to 8")
-        require(4 <= self.bins <= 256, "bins", self.bins, "a whole number from 4 to 256")
+        require(self.bins == 0 or 4 <= self.bins <= 256, "bins", self.bins, "0, or a whole number from 4 to 256")
+        require(0 < self.columns <= 1, "columns", self.columns, "above 0 and at most 1")
+        require(0 < self.rows <= 1, "rows", self.rows, "above 0 and at most 1")
+
+    def for_task(self, task: Task) -> Objective:
+        return replace(self, paired=task == CLASSIFICATION)
 
     def adapt(
         self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
     ) -> tuple[nn.Module, str | None]:
         """Return the forest, which replaces the experiment's network."""
-        from fedfloor.models.forest import Forest, described
+        from fedfloor.models.forest import SLOTS, Forest, described, splits_of
         from fedfloor.models.network import COPIES
         from fedfloor.tasks.residual import FromLast, Residual
 
@@ -54,48 +70,115 @@ class Histograms(Objective):
                 "method 'boosting' predicts classes and numbers: it neither forecasts nor reconstructs. Choose another "
                 "method, or another task."
             )
-        features = described(shape)
-        numbers = self.trees * 2**self.depth * classes + 2**self.depth * features * self.bins * classes
-        setting = f"methods.boosting with {self.trees} trees of depth {self.depth} and {self.bins} bins"
+        columns = -int(-self.columns * described(shape) // 1)
+        bins = self.bins or max(LEAST_BINS, EXPECTED // columns)
+        numbers = self.trees * (splits_of(self.depth) + 1) * (2 + classes) + 2 * SLOTS * columns * bins * classes
+        setting = f"methods.boosting with {self.trees} trees of depth {self.depth} and {bins} bins"
         require_memory(setting, COPIES * 4 * numbers, "Take fewer of them.")
-        return Forest(shape, classes, self.trees, self.depth, self.bins, grows=True), None
+        paired = self.paired and classes == 2
+        forest = Forest(
+            shape, classes, self.trees, self.depth, bins, columns=columns, grows=True, paired=paired
+        )  # fmt: skip
+        return forest, None
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
         """Return (the task's mean loss [] with the gradient of the linear one, outputs [n, K])."""
         import torch
 
         forest: Forest = module  # type: ignore[assignment]
-        if (*forest.threshold.shape, forest.edges.shape[1] + 1) != (self.trees, self.depth, self.bins):
-            raise SettingError("objective histograms: the forest has other trees, depth or bins than the objective.")
+        from fedfloor.models.forest import named
+
         with torch.no_grad():
-            features = forest.features(x)
-            tree = int(forest.progress.nan_to_num().clamp(0, self.trees * self.depth - 1)) // self.depth
-            node = forest.leaves(features, slice(tree, tree + 1))
-            out = forest.outputs(features, slice(0, max(1, tree)))
-        mean, derivatives = self._derivatives(out, y, visit)
+            order = named(x.flatten(1)).argsort()  # mini-batches are shuffled: the same order lets the forest remember
+            features, names, raw = forest.remembered(x[order])
+            y = y[order]
+        losses, out, first, second = self._derivatives(forest, raw, y, visit)
         with torch.no_grad():
-            sums, column = torch.zeros_like(forest.sums).flatten(0, 2), torch.arange(features.shape[1], device=x.device)
-            at_once = max(1, NUMBERS // (features.shape[1] * derivatives.shape[1]))
-            for rows in zip(*(part.split(at_once) for part in (features, node, derivatives)), strict=True):
-                bins = torch.searchsorted(forest.edges, rows[0].T.contiguous()).T  # [rows, features]
-                place = (rows[1] * len(column) + column) * self.bins + bins
-                sums.index_add_(0, place.flatten(), rows[2].repeat_interleave(len(column), 0))
-        linear = (forest.sums.flatten(0, 2) * sums).sum()
-        return mean + (linear - linear.detach()), out
+            sums = self._sums(forest, features, names, first, second)
+        parts = [forest.grow1, forest.grow2, forest.grow4]
+        linear = sum((part * own).sum() for part, own in zip(parts, sums.split([1, 1, len(sums) - 2]), strict=True))
+        return losses.mean() + (linear - linear.detach()) / len(y), out[order.argsort()]
+
+    def _sums(self, forest: Forest, features: Tensor, names: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        """Return the sums of g and h by slot, feature and bin, [slots, F' + 1, B + 1, 2W]."""
+        import torch
+
+        from fedfloor.models.forest import REFINING, SLOTS, leaves
+
+        splits = forest.split.shape[1]
+        code, threshold, slots, about = forest.growing.split([splits, splits, SLOTS, 4])
+        phase, step_g, step_h, key = about.nan_to_num().tolist()
+        if self.rows < 1:
+            kept = uniform(names, key) < self.rows
+            features, first, second, names = features[kept], first[kept], second[kept], names[kept]
+        second = torch.maximum(second, first.abs() / FARTHEST)
+        first = rounded(first, step_g, uniform(names, key + 1)[:, None])
+        second = rounded(second, step_h, uniform(names, key + 2)[:, None])
+        columns = forest.columns.nan_to_num().clamp(0, features.shape[1] - 1).long()
+        values = features[:, columns]
+        numbers = torch.cat([first, second], 1)
+        edges = forest.grid.nan_to_num()
+        bins = torch.searchsorted(edges, values.T.contiguous()).T  # [n, F']
+        if phase == REFINING:
+            slot = quarter(values, bins, edges)
+        else:
+            node = leaves(features, code[None], threshold[None], quick=True)
+            match = node == slots.nan_to_num(-1.0).long()
+            slot = torch.where(match.any(1), match.int().argmax(1), -1)[:, None].expand(bins.shape)
+        bins = torch.where(torch.isnan(values), edges.shape[1] + 1, bins)
+        sums = torch.zeros(SLOTS, len(columns) + 1, edges.shape[1] + 2, numbers.shape[1], device=features.device)
+        flat = sums.view(-1, numbers.shape[1])
+        place = (slot * (len(columns) + 1) + torch.arange(len(columns), device=slot.device)) * sums.shape[2] + bins
+        at_once = max(1, NUMBERS // (len(columns) * numbers.shape[1]))
+        for own, some in zip(place.split(at_once), numbers.split(at_once), strict=True):
+            inside = own[:, 0] >= 0
+            flat.index_add_(0, own[inside].flatten(), some[inside].repeat_interleave(len(columns), 0))
+        sums[0, -1, 0] = torch.cat([first.abs().sum(0), second.sum(0)])
+        return sums
 
     @staticmethod
-    def _derivatives(out: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
-        """Return the mean loss [], and g and h of each sample, divided by the number of samples, [n, 2K]."""
+    def _derivatives(forest: Forest, raw: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the losses [n], the outputs [n, K], and the derivatives g and h of the losses by f, [n, W] each."""
         import torch
 
         with torch.enable_grad():
-            out = out.detach().requires_grad_()
-            mean = mean_loss(out, y, visit)
-            (first,) = torch.autograd.grad(mean, out, create_graph=True)
+            raw = raw.detach().requires_grad_()
+            out = forest.outputs(raw)
+            losses = visit.task.losses(out, y) if visit.data is None else visit.data.losses(out, y)
+            (first,) = torch.autograd.grad(losses.sum(), raw, create_graph=True)
             second = torch.zeros_like(first)
-            for k in range(out.shape[1]) if first.requires_grad else ():
-                (row,) = torch.autograd.grad(first[:, k].sum(), out, retain_graph=True, allow_unused=True)
+            for k in range(raw.shape[1]) if first.requires_grad else ():
+                (row,) = torch.autograd.grad(first[:, k].sum(), raw, retain_graph=True, allow_unused=True)
                 if row is not None:
                     second[:, k] = row[:, k]
-        first = first.detach()
-        return mean.detach(), torch.cat([first, torch.maximum(second.detach(), first.abs() / FARTHEST)], 1)
+        return losses.detach(), out.detach(), first.detach(), second.detach()
+
+
+def rounded(x: Tensor, step: float, share: Tensor) -> Tensor:
+    """Return numbers as multiples of a step, the next or the last one by a share in [0, 1); of step 0 as they are."""
+    return (x / step + share).floor() * step if step > 0 else x
+
+
+def uniform(names: Tensor, key: float) -> Tensor:
+    """Return a number in [0, 1) for each row, float32 [n], by the row's name and a key: equal rows have equal ones."""
+    mixed = (names ^ int(key) * 0x9E3779B1) % 2**32
+    mixed = (mixed ^ (mixed >> 15)) * 0x2C1B3C6D % 2**32
+    mixed = (mixed ^ (mixed >> 12)) * 0x297A2D39 % 2**32
+    return ((mixed ^ (mixed >> 15)) >> 8).float() / 2**24
+
+
+def quarter(values: Tensor, bins: Tensor, edges: Tensor) -> Tensor:
+    """Return the quarter, from 0, of its bin in which each value lies, [n, F]; 0 in the outer bins.
+
+    Args:
+        values: [n, F].
+        bins: the numbers of the values' bins, [n, F].
+        edges: [F, B − 1], ascending.
+    """
+    import torch
+
+    column = torch.arange(values.shape[1], device=values.device)
+    low, high = edges[column, (bins - 1).clamp(min=0)], edges[column, bins.clamp(max=edges.shape[1] - 1)]
+    share = ((values - low) / (high - low).clamp(min=1e-30)).nan_to_num(0.0, 0.0, 0.0)
+    inner = (bins > 0) & (bins < edges.shape[1])
+    return torch.where(inner, (share * 4).long().clamp(0, 3), 0)

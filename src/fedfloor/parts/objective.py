@@ -257,6 +257,10 @@ class Objective(Protocol):
         """
         return module, classifier
 
+    def for_task(self, task: Task) -> Objective:
+        """Return the objective in its form for a task, which adapts the network."""
+        return self
+
     def trains(self, network: Network) -> slice:
         """Return the trained part of the flat model."""
         return slice(0, network.trained)
@@ -285,7 +289,7 @@ def adapting(task: Task, objective: Objective) -> Callable[..., tuple[nn.Module,
     def adapt(
         module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
     ) -> tuple[nn.Module, str | None]:
-        return objective.adapt(*task.around(module, classifier), classes, shape)
+        return objective.for_task(task).adapt(*task.around(module, classifier), classes, shape)
 
     return adapt
 

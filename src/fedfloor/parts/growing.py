@@ -1,0 +1,326 @@
+"""Growth of a tree from sums over all samples: the cloud's part of boosted trees, numbers only.
+
+Sums are float64 arrays [nodes, F + 1, B + 1, 2W]: by feature and bin the sums of g and of h for each of W outputs; the
+last bin holds missing values, and row F the sums of |g| and h of all samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedfloor.models.forest import CODE, LAST, SLOTS
+from fedfloor.parts.histograms import FARTHEST
+
+Floats = NDArray[np.float64]
+Notes = tuple[dict[str, Any], dict[str, Tensor]]
+SUMS = ("grow1", "grow2", "grow4")
+GOLDEN = (math.sqrt(5) - 1) / 2
+EXACT = 20  # bits of the largest sum, in steps: leaves 4 bits of a float32 for the rounding of means over devices
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The rule by which nodes are divided.
+
+    Args:
+        rate: η, the learning rate.
+        ridge: λ, added to the sum of h of a node or leaf, in units of the mean h of a sample.
+        least: the least sum of h on each side, in units of the mean h of a sample.
+        depth: the greatest number of levels.
+    """
+
+    rate: float
+    ridge: float
+    least: float
+    depth: int
+
+
+@dataclass(frozen=True)
+class Split:
+    """The best division of a node: its gain, place, and the sums on both sides.
+
+    Args:
+        missing: whether samples without the feature belong to the right side.
+        left, right: sums of g and h, [2W].
+    """
+
+    gain: float
+    column: int
+    edge: int
+    missing: bool
+    left: Floats
+    right: Floats
+
+
+@dataclass
+class Tree:
+    """An unfinished tree.
+
+    Attributes:
+        codes, thresholds: of its splits so far.
+        ends: leaf → sums of g and h, [2W].
+        open: the leaves that may be divided next, in pairs of a left child, whose sums devices send, and the right one.
+        parents: the sums of the nodes that the pairs came from, [pairs, F + 1, B + 1, 2W]; none for the root.
+    """
+
+    codes: list[int] = field(default_factory=list)
+    thresholds: list[float] = field(default_factory=list)
+    ends: dict[int, Floats] = field(default_factory=dict)
+    open: list[tuple[int, int]] = field(default_factory=list)
+    parents: list[Floats] = field(default_factory=list)
+
+
+def best_split(sums: Floats, rule: Rule, mean: float) -> Split | None:
+    """Return the division of a node with the largest gain G_l²/(H_l + λ) + G_r²/(H_r + λ) − G²/(H + λ).
+
+    Missing values belong to the side where the gain is larger; where none is missing, to the heavier side.
+
+    Args:
+        sums: [F, B + 1, 2W] of the node.
+        mean: the mean h of a sample, summed over outputs.
+
+    Returns:
+        None where no division gains, or each leaves too little on a side.
+    """
+    width = sums.shape[2] // 2
+    absent = sums[:, -1:]
+    below = sums[:, :-1].cumsum(1)[:, :-1]
+    total = sums.sum(1, keepdims=True)
+    sides = np.stack([below + absent, below])  # [missing on the right?, F, B − 1, 2W]
+    ridge = rule.ridge * mean / width
+
+    def score(part: Floats) -> Floats:
+        return (part[..., :width] ** 2 / (part[..., width:] + ridge)).sum(-1)  # type: ignore[no-any-return]
+
+    other = total - sides
+    gain = score(sides) + score(other) - score(total)
+    weight = np.minimum(sides[..., width:].sum(-1), other[..., width:].sum(-1))
+    gain = np.where(weight >= max(rule.least * mean, 1e-12), gain, 0.0)
+    place = int(gain.argmax())
+    missing, column, edge = (int(i) for i in np.unravel_index(place, gain.shape))
+    if not gain[missing, column, edge] > 1e-9 * mean:
+        return None
+    left = sides[missing, column, edge]
+    right = other[missing, column, edge]
+    if gain[0, column, edge] == gain[1, column, edge]:
+        missing = int(right[width:].sum() > left[width:].sum())
+    return Split(float(gain.flat[place]), column, edge, bool(missing), left, right)
+
+
+def grow(tree: Tree, sums: Floats, columns: NDArray[np.int64], grid: Floats, rule: Rule, mean: float, *,
+         last: bool) -> Tree:  # fmt: skip
+    """Return a tree with another level.
+
+    Args:
+        sums: of the root, or of the left child of each open pair; the right child's are the parent's without them.
+        columns: the feature of each row of sums.
+        grid: [F, B − 1], the edges.
+        last: whether the leaves of this level remain.
+    """
+    nodes: list[tuple[int, Floats]] = []
+    if not tree.open:
+        nodes.append((0, sums[0]))
+        tree = Tree(ends={0: sums[0, 0].sum(0)})
+    for (left, right), parent, own in zip(tree.open, tree.parents, sums, strict=False):
+        nodes += [(left, own), (right, parent - own)]
+    splits = [(split, leaf, own) for leaf, own in nodes if (split := best_split(own[:-1], rule, mean)) is not None]
+    splits.sort(key=lambda known: -known[0].gain)
+    grown = Tree(list(tree.codes), list(tree.thresholds), dict(tree.ends))
+    for split, leaf, own in splits[: LAST if last else SLOTS]:
+        grown.codes.append(leaf + CODE * (2 * int(columns[split.column]) + split.missing))
+        grown.thresholds.append(float(grid[split.column, split.edge]))
+        new = len(grown.codes)
+        grown.ends[leaf] = split.left
+        grown.ends[new] = split.right
+        grown.open.append((leaf, new))
+        grown.parents.append(own)
+    return grown
+
+
+def refine(sums: Floats, grid: Floats, levels: Floats) -> Floats:
+    """Return edges of each feature at quantiles weighted by h, by interpolation within quarters of bins, [F, L].
+
+    Args:
+        sums: [4, F, B + 1, 2W], by quarter of a bin; outer bins have only the first.
+        grid: [F, B − 1], the edges of the bins.
+        levels: [L], of the quantiles, ascending in (0, 1).
+
+    The part of the weight below an edge is wrong by at most that of a quarter.
+    """
+    width = sums.shape[3] // 2
+    weight = sums[:, :, :-1, width:].sum(3)  # [4, F, B]
+    edges = np.empty((len(grid), len(levels)))
+    for column, own in enumerate(grid):
+        steps = np.diff(own)[:, None] * np.arange(4) / 4
+        places = np.append((own[:-1, None] + steps).ravel(), own[-1])  # upper ends of all quarters but the outer bins
+        inner = weight[:, column, 1:-1].T.ravel()
+        mass = weight[0, column, 0] + np.append(0.0, inner.cumsum())
+        total = mass[-1] + weight[0, column, -1]
+        edges[column] = np.interp(levels * total, mass, places)
+    return edges
+
+
+def chosen(edges: Floats, bins: int, tree: int) -> Floats:
+    """Return the edges of each feature that a tree uses, [F, B − 1]: every m-th of all, from another one in each tree.
+
+    The first are those of a sequence without gaps, the fractional part of tree·φ, so that a few trees use all edges.
+    """
+    width = edges.shape[1]
+    step = width / (bins - 1)
+    if step <= 1:
+        return edges[:, np.minimum(np.arange(bins - 1), width - 1)]
+    offset = ((tree + 1) * GOLDEN + np.arange(len(edges)) * GOLDEN**2) % 1
+    places = ((offset[:, None] + np.arange(bins - 1)) * step).astype(int)
+    return np.take_along_axis(edges, np.minimum(places, width - 1), 1)
+
+
+def step_of(total: float) -> float:
+    """Return the step, a power of two, to which numbers with a sum of at most ``total`` are rounded.
+
+    >>> step_of(1000.0) * 2**EXACT
+    1024.0
+    """
+    return float(2.0 ** (math.ceil(math.log2(total)) - EXACT)) if total > 0 else 0.0
+
+
+class Model:
+    """A forest's numbers between two rounds, as the cloud changes them.
+
+    Args:
+        w: the flat model.
+        layout: the place of each tensor in it.
+        notes, tensors: the method's state: the level, the unfinished tree, the sums of h and of |g| over all samples.
+    """
+
+    def __init__(
+        self, w: Tensor, layout: Mapping[str, Sequence[int]], notes: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    ) -> None:
+        self.layout = {name: slice(*place) for name, place in layout.items()}
+        self.numbers = w.double().cpu().numpy().copy()
+        self.notes = notes
+        self.tensors = tensors
+        self.outputs = self.numbers[self.layout["base"]].size
+        self.features = self.numbers[self.layout["columns"]].size
+        self.splits = (self.numbers[self.layout["growing"]].size - SLOTS - 4) // 2
+
+    def part(self, name: str) -> Floats:
+        """Return a view of a tensor, flat."""
+        return self.numbers[self.layout[name]]
+
+    @property
+    def grid(self) -> Floats:
+        """The edges of the unfinished tree, a view [F, B − 1]."""
+        return self.part("grid").reshape(self.features, -1)
+
+    def flat(self, like: Tensor) -> Tensor:
+        """Return the model as a flat tensor, with sums of 0."""
+        for name in SUMS:
+            self.part(name)[:] = 0.0
+        return torch.from_numpy(self.numbers).to(like)
+
+    def sums(self, w: Tensor, answered: int, samples: int) -> Floats:
+        """Return the sums over all samples, [slots, F + 1, B + 1, 2W], from the mean of the devices' models.
+
+        They are the whole multiples of the steps that are nearest. If devices were lost, the sums of the others are
+        scaled to all samples. Noise and codecs can make h smaller than |g|/3, which it then becomes.
+        """
+        received = w.double().cpu().numpy()
+        mean = -np.concatenate([received[self.layout[name]] for name in SUMS])
+        sums = mean.reshape(SLOTS, self.features + 1, -1, 2 * self.outputs) * answered
+        for part, step in zip(
+            (slice(self.outputs), slice(self.outputs, None)), self.part("growing")[-3:-1], strict=True
+        ):
+            if step > 0:
+                sums[..., part] = np.round(sums[..., part] / step) * step
+        if answered != samples:
+            sums *= samples / answered
+        h = sums[..., self.outputs :]
+        np.maximum(h, np.abs(sums[..., : self.outputs]) / FARTHEST, out=h)
+        return sums
+
+    def measure(self, g: float, h: float) -> None:
+        """Set the steps of the next round by bounds of the sums of |g| and of h of all samples."""
+        self.part("growing")[-3:-1] = step_of(2 * g), step_of(2 * h)
+
+    def _totals(self, sums: Floats) -> Floats:
+        total = sums[0, -1, 0]
+        self.measure(float(total[: self.outputs].max()), float(total[self.outputs :].max()))
+        return total
+
+    def refined(self, sums: Floats, rule: Rule, edges: int, *, last: bool) -> Notes:
+        """Take a Newton step of the base, and move edges to quantiles; after the last round, begin the first tree."""
+        total = self._totals(sums)
+        inside = sums[:, 0].sum((0, 1))
+        ridge = rule.ridge * total[self.outputs :] / self.notes["samples"]
+        self.part("base")[:] -= inside[: self.outputs] / (inside[self.outputs :] + ridge)
+        if not last:
+            outer = 1 / (2 * edges)  # what lies beyond the outer edges is not resolved
+            self.grid[:] = refine(sums[:, :-1], self.grid, np.linspace(outer, 1 - outer, self.grid.shape[1]))
+            return {"info": {"trees": 0}}, {}
+        known = refine(sums[:, :-1], self.grid, np.arange(1, edges + 1) / (edges + 1))
+        return self._begin(0, {"edges": torch.from_numpy(known)})
+
+    def _begin(self, tree: int, tensors: Mapping[str, Tensor]) -> Notes:
+        """Begin a tree: with no split, and its own choice of features and edges."""
+        edges = tensors["edges"].numpy()
+        self.grid[:] = chosen(edges, self.grid.shape[1] + 1, tree)
+        about = self.part("growing")
+        about[: self.splits] = -1.0
+        about[2 * self.splits : -4] = [0, *[-1] * (SLOTS - 1)]
+        about[-4] = 0.0
+        about[-1] = (self.notes["key"] + 3 * tree) % 2**20
+        return {"level": 0, "tree": tree, "info": {"trees": tree}}, {"edges": tensors["edges"]}
+
+    def grow(self, sums: Floats, rule: Rule) -> Notes:
+        """Add a level to the unfinished tree; complete it after its last level, or where no node can be split."""
+        about = self.part("growing")
+        level, tree = self.notes["level"], self.notes["tree"]
+        kept = self.tensors
+        before = Tree()
+        if level:
+            count = self.notes["splits"]
+            before = Tree(
+                codes=[int(code) for code in about[:count]],
+                thresholds=list(about[self.splits : self.splits + count]),
+                ends=dict(enumerate(kept["ends"].numpy())),
+                open=[tuple(pair) for pair in self.notes["open"]],
+                parents=list(kept["parents"].numpy()),
+            )
+        mean = float(self._totals(sums)[self.outputs :].sum()) / self.notes["samples"]
+        last = level == rule.depth - 1
+        columns = self.part("columns").astype(int)
+        grown = grow(before, sums, columns, self.grid, rule, mean, last=last)
+        count = len(grown.codes)
+        if last or not grown.open:
+            self._complete(tree, grown, rule.rate, rule.ridge * mean / self.outputs)
+            return self._begin(tree + 1, kept)
+        about[:count] = grown.codes
+        about[self.splits : self.splits + count] = grown.thresholds
+        about[2 * self.splits : -4] = ([left for left, _ in grown.open] + [-1] * SLOTS)[:SLOTS]
+        about[-4] = level + 1
+        tensors = {
+            "edges": kept["edges"],
+            "ends": torch.from_numpy(np.stack([grown.ends[leaf] for leaf in range(count + 1)])),
+            "parents": torch.from_numpy(np.stack(grown.parents)),
+        }
+        return {"level": level + 1, "splits": count, "open": grown.open, "info": {"trees": tree}}, tensors
+
+    def _complete(self, tree: int, grown: Tree, rate: float, ridge: float) -> None:
+        """Write a tree into the forest."""
+        count = len(grown.codes)
+        split = self.part("split").reshape(-1, self.splits)
+        split[tree] = -1.0
+        split[tree, :count] = grown.codes
+        self.part("threshold").reshape(-1, self.splits)[tree, :count] = grown.thresholds
+        leaf = self.part("leaf").reshape(len(split), self.splits + 1, self.outputs)
+        for number, end in grown.ends.items():
+            leaf[tree, number] = -rate * end[: self.outputs] / (end[self.outputs :] + ridge)
+        self.part("grown")[:] = tree + 1
