@@ -37,10 +37,11 @@ from fedfloor.data.sources import SOURCES
 from fedfloor.data.split import ShortRecordingsError, SmallDevicesError
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.models.forest import described
+from fedfloor.models.forest import ROUNDS_OF_BINS, described
 from fedfloor.names import count, some
 from fedfloor.park.described import LabelSkew, label_skew
 from fedfloor.park.park import Park
+
 from fedfloor.runs.parks import build_park, load_data, warn_of_gaps
 from fedfloor.runs.prepare import warn
 from fedfloor.tasks.classification import CLASSIFICATION
@@ -54,7 +55,7 @@ ROUNDS, ROUNDS_OF_ROWS = 20, 50  # single rows train fast, but networks need man
 STEPS, MOST_ROUNDS = 1000, 100  # of a device on windows in all; devices with few windows take few steps in a round
 LEVELS, EVERY = 604, 24  # rounds of boosted trees, 100 of six levels at most, and between two evaluations
 MOST_WINDOWS = 100_000  # for trees, which compute the statistics of all windows in each of their rounds
-MOST_SUMS = 500  # features times outputs: beyond, a device's sums are above 1 MB in each round
+MOST_SUMS = 5000  # features times outputs: beyond, trees use a share of the features each, for shorter messages
 BATCH = 32
 WINDOW, SHORTEST = 20, 3  # default rows of windows for a forecast or a life; the least, for short recordings
 CLIP = 1.0  # norm of gradients in forecasting, at most
@@ -269,6 +270,10 @@ def _train(document: dict[str, Any], park: Park, *, detects: bool, paced: bool) 
         model["name"], method["name"], rounds = "monitor", "pca", 1
     elif free and _grows(park.dataset, detects=detects):
         method["name"], rounds = "boosting", LEVELS
+        if (sums := _sums(park.dataset)) > MOST_SUMS:
+            share = math.ceil(100 * MOST_SUMS / sums) / 100
+            document.setdefault("methods", {}).setdefault("boosting", {}).setdefault("columns", share)
+            rounds += ROUNDS_OF_BINS * (math.ceil(1 / share) - 1)
         document.setdefault("evaluate", {}).setdefault("every", EVERY)
     model.setdefault("name", _network(park.dataset, detects=detects))
     _work(document, park)
@@ -701,10 +706,13 @@ def _grows(data: Dataset, *, detects: bool) -> bool:
     """Return whether boosted trees are drafted: for classes or numbers of rows or windows, within bounds of cost."""
     if detects or data.task.ahead or data.inputs.kind != "table":
         return False
-    if len(data.shape) == 2 and len(data.y) > MOST_WINDOWS:
-        return False
+    return len(data.shape) == 1 or len(data.y) <= MOST_WINDOWS
+
+
+def _sums(data: Dataset) -> int:
+    """Return the number of features of trees times their outputs."""
     targets = 0 if data.target is None else data.target.shape[1]
-    return described(data.shape) * data.task.outputs(len(data.classes), targets, data.shape) <= MOST_SUMS
+    return described(data.shape) * data.task.outputs(len(data.classes), targets, data.shape)
 
 
 def _text(document: dict[str, Any], park: Park, missing: str, proposed: str, notes: Sequence[str]) -> str:

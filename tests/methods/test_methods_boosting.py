@@ -18,9 +18,9 @@ from fedfloor.checking import checked
 from fedfloor.config import combined
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.methods.boosting import REFINING, Boosting
+from fedfloor.methods.boosting import Boosting
 from fedfloor.methods.contract import View
-from fedfloor.models.forest import Forest
+from fedfloor.models.forest import ROUNDS_OF_BINS, Forest
 from fedfloor.models.network import Network
 from fedfloor.parts import means
 from fedfloor.parts.histograms import Histograms
@@ -132,7 +132,7 @@ def grown(
     goal = method.objective
     inputs = torch.from_numpy(x).float()
     targets = torch.from_numpy(y) if y.dtype == np.int64 else torch.from_numpy(y).float()[:, None]
-    rounds = REFINING + method.trees * method.depth
+    rounds = ROUNDS_OF_BINS * (2 if method.columns < 1 else 1) + method.trees * method.depth
     sizes = np.array([len(part) for part in parts])
     view = View(0, rounds, sizes, np.zeros(len(parts), int), {"w": network.flat.clone()}, layout=network.layout)
     state = method.init(view, {}, np.random.default_rng(0))

@@ -10,9 +10,7 @@ import numpy as np
 
 from fedfloor.errors import SettingError, require
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
-from fedfloor.parts import growing
-from fedfloor.parts.growing import Rule
-from fedfloor.parts.histograms import Histograms
+from fedfloor.parts.histograms import Histograms, used
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import WHOLE, Broadcast, Node, Parallel, Sequence, Train, device
@@ -20,7 +18,6 @@ from fedfloor.plan.outcome import Outcome
 
 log = logging.getLogger(__name__)
 STEP = WorkSettings(epochs=1, batch_size=WHOLE, lr=1.0)
-REFINING = 4  # rounds that refine the edges of bins until they hold about the same number of samples
 EDGES = 255  # of each feature, of which every tree uses others
 
 
@@ -41,7 +38,7 @@ class Boosting(Method):
                 G_left²/(H_left + λ) + G_right²/(H_right + λ) − G²/(H + λ)
                 after level D, or where no node can be split:  leaf ← −η·G_leaf/(H_leaf + λ)
 
-    A tree uses about 32 of the 255 edges of a feature, and the next tree others, so that few bins travel and all edges
+    A tree uses about 24 of the 255 edges of a feature, and the next tree others, so that few bins travel and all edges
     are used. A round is FedAvg's with all samples of a device as one mini-batch, on a loss that is linear in the sums.
     T trees of depth D take at most 4 + T·D rounds; ``[model]`` and ``[work]`` are not used. Sums are exact, as g and h
     of a sample are rounded to multiples of a power of two, up or down by a hash of the sample: the trees do not depend
@@ -57,7 +54,7 @@ class Boosting(Method):
     Args:
         trees: T, the greatest number of trees.
         depth: D, the greatest number of levels of a tree.
-        bins: B, the number of bins of each feature in one tree; 0: 32, or more where features are fewer than eight.
+        bins: B, the number of bins of each feature in one tree; 0: 24, or more where features are fewer than eight.
         rate: η, the learning rate.
         ridge: λ, in units of the mean h of a sample.
         least: the least sum of h in a leaf, in units of the mean h of a sample.
@@ -96,20 +93,25 @@ class Boosting(Method):
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
         """Return the first state, with the places of the network's tensors, and the number of samples."""
-        most = REFINING + self.trees * self.depth
+        from fedfloor.models.forest import ROUNDS_OF_BINS
+        from fedfloor.parts import growing
+
+        first, stop = view.layout.get("columns", (0, 1))
+        features = used(self.columns, stop - first)
+        refining = ROUNDS_OF_BINS * -(-(stop - first) // features)
+        most = refining + self.trees * self.depth
         if view.rounds > most:
             raise SettingError(
-                f"rounds = {view.rounds}: {self.trees} trees of depth {self.depth} are grown after {REFINING} + "
+                f"rounds = {view.rounds}: {self.trees} trees of depth {self.depth} are grown after {refining} + "
                 f"{self.trees}·{self.depth} = {most} rounds. Set rounds, or methods.boosting.trees."
             )
-        if view.rounds < REFINING + self.depth:
-            log.warning("rounds = %d: a tree is complete after %d.", view.rounds, REFINING + self.depth)
+        if view.rounds < refining + self.depth:
+            log.warning("rounds = %d: a tree is complete after %d.", view.rounds, refining + self.depth)
         notes = {"layout": dict(view.layout), "samples": int(view.sizes.sum()), "key": int(rng.integers(2**20))}
+        notes |= {"features": features, "refining": refining}
         if not view.start:  # a preview
             return State(view.start, notes)
-        model = growing.Model(view.start["w"], notes["layout"], {}, {})
-        model.measure(4.0 * notes["samples"], 4.0 * notes["samples"])  # |g| and h of a sample are rarely above 4
-        return State({**view.start, "w": model.flat(view.start["w"])}, notes)
+        return State(*growing.begun(view.start, notes, stop - first, EDGES))
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         from fedfloor.models.forest import scope
@@ -129,15 +131,16 @@ class Boosting(Method):
         return visits if level > 0 else Sequence((Broadcast(tuple(devices)), visits))
 
     def absorb(self, state: State, outcome: Outcome) -> State:
-        answered = {receipt.device: receipt.samples for receipt in outcome.receipts if not receipt.lost}
+        from fedfloor.parts.growing import ForestState, Rule
+
+        answered = sum(receipt.samples for receipt in outcome.receipts if not receipt.lost)
         if not answered:
             return State(outcome.packet, state.notes, state.tensors)
-        model = growing.Model(state.packet["w"], state.notes["layout"], state.notes, state.tensors)
-        sums = model.sums(outcome.packet["w"], sum(answered.values()), state.notes["samples"])
+        model = ForestState(state.packet["w"], state.notes["layout"], state.notes, state.tensors)
+        sums = model.sums(outcome.packet["w"], answered, state.notes["samples"])
         rule = Rule(self.rate, self.ridge, self.least, self.depth)
         done = int(state.notes.get("rounds", 0))
-        notes, tensors = (
-            model.refined(sums, rule, EDGES, last=done + 1 == REFINING) if done < REFINING else model.grow(sums, rule)
-        )
-        notes = {**state.notes, **notes, "rounds": done + 1}
-        return State({**outcome.packet, "w": model.flat(outcome.packet["w"])}, notes, tensors)
+        refines = done < state.notes["refining"]
+        notes, tensors = model.refined(sums, rule, EDGES, done) if refines else model.grow(sums, rule)
+        packet = {**outcome.packet, "w": model.flat(outcome.packet["w"])}
+        return State(packet, {**state.notes, **notes, "rounds": done + 1}, tensors)

@@ -6,7 +6,9 @@ import hashlib
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedfloor.models.layers import STATISTICS, Statistics
@@ -17,6 +19,7 @@ REACH = 100.0  # range of the first bins, in standard deviations from the mean
 CODE = 32  # a split's code is leaf + 32·(2·feature + missing), which is exact as a float32
 NAMED = 64  # numbers of a row that give it its name
 MEMO_BYTES = 1 << 28  # of outputs and features that a process remembers
+ROUNDS_OF_BINS = 4  # that refine the edges of a feature, until bins hold about the same number of samples
 REFINING = -1.0  # the phase in which the bins of all features are refined; otherwise the number of a tree's level
 
 
@@ -61,7 +64,7 @@ class Forest(nn.Module):
             sums of |g| and h of all samples.
         growing: the unfinished tree: S codes of splits, S thresholds, the numbers of the leaves to sum, the phase, the
             steps to which g and h of a sample are rounded, and the key of the drawn rows.
-        columns: [F'], the features of the unfinished tree.
+        columns: [F], the features in an order of which the unfinished tree uses the first F'.
         grid: [F', B − 1], its edges, ascending; the number of a value's bin is the number of edges below the value.
         split, threshold, leaf: [T, S], [T, S] and [T, S + 1, W] of the complete trees, whose number is ``grown``.
     """
@@ -87,9 +90,8 @@ class Forest(nn.Module):
         self.growing = _fixed(
             torch.tensor([-1.0] * splits + [0.0] * splits + [-1.0] * SLOTS + [REFINING, 0.0, 0.0, 0.0])
         )
-        self.columns = _fixed(torch.arange(float(chosen)))
-        places = torch.linspace(-1, 1, bins + 1)[1:-1]
-        self.grid = _fixed((REACH * places**3 * places.abs()).repeat(chosen, 1))  # narrower near the mean
+        self.columns = _fixed(torch.arange(float(described(shape))))
+        self.grid = _fixed(torch.from_numpy(first_grid(bins)).float().repeat(chosen, 1))
         self.base = _fixed(torch.zeros(width))
         self.split = _fixed(torch.full((trees, splits), -1.0))
         self.threshold = _fixed(torch.zeros(trees, splits))
@@ -188,6 +190,16 @@ def leaves(features: Tensor, split: Tensor, threshold: Tensor, *, quick: bool = 
         here = (node == code[:, number] % CODE) & (code[:, number] >= 0)
         node = torch.where(here & right, number + 1, node)
     return node
+
+
+def first_grid(bins: int) -> NDArray[np.float64]:
+    """Return edges before any is refined, [bins − 1]: narrower near the mean, and beyond all but spoilt values.
+
+    >>> first_grid(4).tolist()
+    [-6.25, 0.0, 6.25]
+    """
+    places = np.linspace(-1, 1, bins + 1)[1:-1]
+    return REACH * places**3 * np.abs(places)  # type: ignore[no-any-return]
 
 
 def described(shape: tuple[int, ...]) -> int:

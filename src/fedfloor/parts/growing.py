@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfloor.models.forest import CODE, LAST, SLOTS
+from fedfloor.chance import generator
+from fedfloor.models.forest import CODE, LAST, ROUNDS_OF_BINS, SLOTS, first_grid
 from fedfloor.parts.histograms import FARTHEST
 
 Floats = NDArray[np.float64]
@@ -191,7 +192,7 @@ def step_of(total: float) -> float:
     return float(2.0 ** (math.ceil(math.log2(total)) - EXACT)) if total > 0 else 0.0
 
 
-class Model:
+class ForestState:
     """A forest's numbers between two rounds, as the cloud changes them.
 
     Args:
@@ -208,7 +209,7 @@ class Model:
         self.notes = notes
         self.tensors = tensors
         self.outputs = self.numbers[self.layout["base"]].size
-        self.features = self.numbers[self.layout["columns"]].size
+        self.features = notes["features"]
         self.splits = (self.numbers[self.layout["growing"]].size - SLOTS - 4) // 2
 
     def part(self, name: str) -> Floats:
@@ -255,22 +256,40 @@ class Model:
         self.measure(float(total[: self.outputs].max()), float(total[self.outputs :].max()))
         return total
 
-    def refined(self, sums: Floats, rule: Rule, edges: int, *, last: bool) -> Notes:
-        """Take a Newton step of the base, and move edges to quantiles; after the last round, begin the first tree."""
+    def refined(self, sums: Floats, rule: Rule, edges: int, done: int) -> Notes:
+        """Take a Newton step of the base, and move edges to quantiles; after the last round, begin the first tree.
+
+        Where a tree uses a share of the features, the edges of one share are refined after those of another.
+
+        Args:
+            edges: the number of edges of a feature that are known in the end.
+            done: the number of earlier rounds.
+        """
         total = self._totals(sums)
         inside = sums[:, 0].sum((0, 1))
         ridge = rule.ridge * total[self.outputs :] / self.notes["samples"]
         self.part("base")[:] -= inside[: self.outputs] / (inside[self.outputs :] + ridge)
-        if not last:
+        columns = self.part("columns")
+        every = self.tensors["edges"].numpy().copy()
+        share, turn = divmod(done + 1, ROUNDS_OF_BINS)
+        if turn:
             outer = 1 / (2 * edges)  # what lies beyond the outer edges is not resolved
             self.grid[:] = refine(sums[:, :-1], self.grid, np.linspace(outer, 1 - outer, self.grid.shape[1]))
-            return {"info": {"trees": 0}}, {}
-        known = refine(sums[:, :-1], self.grid, np.arange(1, edges + 1) / (edges + 1))
-        return self._begin(0, {"edges": torch.from_numpy(known)})
+        else:
+            levels = np.arange(1, edges + 1) / (edges + 1)
+            every[columns[: self.features].astype(int)] = refine(sums[:, :-1], self.grid, levels)
+            if share * self.features >= len(every):
+                return self._begin(0, {"edges": torch.from_numpy(every)})
+            columns[:] = np.roll(columns, -self.features)
+            self.grid[:] = first_grid(self.grid.shape[1] + 1)
+        return {"info": {"trees": 0}}, {"edges": torch.from_numpy(every)}
 
     def _begin(self, tree: int, tensors: Mapping[str, Tensor]) -> Notes:
         """Begin a tree: with no split, and its own choice of features and edges."""
-        edges = tensors["edges"].numpy()
+        columns = self.part("columns")
+        if self.features < len(columns):
+            columns[:] = generator(self.notes["key"], "features of a tree", tree).permutation(len(columns))
+        edges = tensors["edges"].numpy()[columns[: self.features].astype(int)]
         self.grid[:] = chosen(edges, self.grid.shape[1] + 1, tree)
         about = self.part("growing")
         about[: self.splits] = -1.0
@@ -296,7 +315,7 @@ class Model:
             )
         mean = float(self._totals(sums)[self.outputs :].sum()) / self.notes["samples"]
         last = level == rule.depth - 1
-        columns = self.part("columns").astype(int)
+        columns = self.part("columns")[: self.features].astype(int)
         grown = grow(before, sums, columns, self.grid, rule, mean, last=last)
         count = len(grown.codes)
         if last or not grown.open:
@@ -324,3 +343,13 @@ class Model:
         for number, end in grown.ends.items():
             leaf[tree, number] = -rate * end[: self.outputs] / (end[self.outputs :] + ridge)
         self.part("grown")[:] = tree + 1
+
+
+def begun(
+    packet: Mapping[str, Tensor], notes: Mapping[str, Any], features: int, edges: int
+) -> tuple[dict[str, Tensor], Mapping[str, Any], dict[str, Tensor]]:
+    """Return the packet, notes and tensors before the first round."""
+    known = {"edges": torch.zeros(features, edges, dtype=torch.float64)}
+    model = ForestState(packet["w"], notes["layout"], notes, known)
+    model.measure(4.0 * notes["samples"], 4.0 * notes["samples"])  # |g| and h of a sample are rarely above 4
+    return {**packet, "w": model.flat(packet["w"])}, notes, known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 NUMBERS = 1 << 22  # in one addition to the sums
 FARTHEST = 3.0  # greatest change of an output in a step, in standard deviations or log-odds
-LEAST_BINS = 32  # of a feature in one tree, by default
-EXPECTED = 256  # bins of all features together, by default, where features are few
+LEAST_BINS = 24  # of a feature in one tree, by default
+EXPECTED = 192  # bins of all features together, by default, where features are few
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Histograms(Objective):
     Args:
         trees: T, the greatest number of trees in the network.
         depth: D, the number of levels of a tree.
-        bins: B, the number of bins of a feature in one tree; 0: 32, or more if features are fewer than eight.
+        bins: B, the number of bins of a feature in one tree; 0: 24, or more if features are fewer than eight.
         columns: the share of the features that a tree may use.
         rows: the share of the rows that a tree learns from, drawn by their values.
         paired: whether two outputs are those of two classes; the task decides.
@@ -70,7 +71,7 @@ class Histograms(Objective):
                 "method 'boosting' predicts classes and numbers: it neither forecasts nor reconstructs. Choose another "
                 "method, or another task."
             )
-        columns = -int(-self.columns * described(shape) // 1)
+        columns = used(self.columns, described(shape))
         bins = self.bins or max(LEAST_BINS, EXPECTED // columns)
         numbers = self.trees * (splits_of(self.depth) + 1) * (2 + classes) + 2 * SLOTS * columns * bins * classes
         setting = f"methods.boosting with {self.trees} trees of depth {self.depth} and {bins} bins"
@@ -114,10 +115,10 @@ class Histograms(Objective):
         second = torch.maximum(second, first.abs() / FARTHEST)
         first = rounded(first, step_g, uniform(names, key + 1)[:, None])
         second = rounded(second, step_h, uniform(names, key + 2)[:, None])
-        columns = forest.columns.nan_to_num().clamp(0, features.shape[1] - 1).long()
+        edges = forest.grid.nan_to_num()
+        columns = forest.columns[: len(edges)].nan_to_num().clamp(0, features.shape[1] - 1).long()
         values = features[:, columns]
         numbers = torch.cat([first, second], 1)
-        edges = forest.grid.nan_to_num()
         bins = torch.searchsorted(edges, values.T.contiguous()).T  # [n, F']
         if phase == REFINING:
             slot = quarter(values, bins, edges)
@@ -152,6 +153,15 @@ class Histograms(Objective):
                 if row is not None:
                     second[:, k] = row[:, k]
         return losses.detach(), out.detach(), first.detach(), second.detach()
+
+
+def used(share: float, features: int) -> int:
+    """Return the number of features that a tree may use.
+
+    >>> used(0.3, 10), used(0.25, 10)
+    (3, 3)
+    """
+    return math.ceil(round(share * features, 9))
 
 
 def rounded(x: Tensor, step: float, share: Tensor) -> Tensor:
