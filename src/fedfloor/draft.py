@@ -55,7 +55,8 @@ ROUNDS, ROUNDS_OF_ROWS = 20, 50  # single rows train fast, but networks need man
 STEPS, MOST_ROUNDS = 1000, 100  # of a device on windows in all; devices with few windows take few steps in a round
 LEVELS, EVERY = 604, 24  # rounds of boosted trees, 100 of six levels at most, and between two evaluations
 MOST_WINDOWS = 100_000  # for trees, which compute the statistics of all windows in each of their rounds
-MOST_SUMS = 5000  # features times outputs: beyond, trees use a share of the features each, for shorter messages
+MOST_SUMS = 500  # features of windows times outputs, for trees: beyond, networks are as good
+MOST_AT_ONCE = 5000  # the same of rows, for one tree, which beyond uses a share of the features
 BATCH = 32
 WINDOW, SHORTEST = 20, 3  # default rows of windows for a forecast or a life; the least, for short recordings
 CLIP = 1.0  # norm of gradients in forecasting, at most
@@ -270,8 +271,8 @@ def _train(document: dict[str, Any], park: Park, *, detects: bool, paced: bool) 
         model["name"], method["name"], rounds = "monitor", "pca", 1
     elif free and _grows(park.dataset, detects=detects):
         method["name"], rounds = "boosting", LEVELS
-        if (sums := _sums(park.dataset)) > MOST_SUMS:
-            share = math.ceil(100 * MOST_SUMS / sums) / 100
+        if (sums := _sums(park.dataset)) > MOST_AT_ONCE:
+            share = math.ceil(100 * MOST_AT_ONCE / sums) / 100
             document.setdefault("methods", {}).setdefault("boosting", {}).setdefault("columns", share)
             rounds += ROUNDS_OF_BINS * (math.ceil(1 / share) - 1)
         document.setdefault("evaluate", {}).setdefault("every", EVERY)
@@ -706,7 +707,7 @@ def _grows(data: Dataset, *, detects: bool) -> bool:
     """Return whether boosted trees are drafted: for classes or numbers of rows or windows, within bounds of cost."""
     if detects or data.task.ahead or data.inputs.kind != "table":
         return False
-    return len(data.shape) == 1 or len(data.y) <= MOST_WINDOWS
+    return len(data.shape) == 1 or (len(data.y) <= MOST_WINDOWS and _sums(data) <= MOST_SUMS)
 
 
 def _sums(data: Dataset) -> int:

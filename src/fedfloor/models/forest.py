@@ -29,8 +29,9 @@ def splits_of(depth: int) -> int:
     >>> [splits_of(depth) for depth in (1, 2, 3, 4, 6)]
     [1, 3, 7, 15, 23]
     """
-    inner = sum(min(2**level, SLOTS) for level in range(depth - 1))
-    return inner + min(2 ** (depth - 1), LAST)
+    inner = sum(min(int(2**level), SLOTS) for level in range(depth - 1))
+    last = 2 ** (depth - 1)
+    return inner + min(int(last), LAST)
 
 
 def scope(level: int) -> str:
@@ -199,7 +200,8 @@ def first_grid(bins: int) -> NDArray[np.float64]:
     [-6.25, 0.0, 6.25]
     """
     places = np.linspace(-1, 1, bins + 1)[1:-1]
-    return REACH * places**3 * np.abs(places)  # type: ignore[no-any-return]
+    edges: NDArray[np.float64] = REACH * places**3 * np.abs(places)
+    return edges
 
 
 def described(shape: tuple[int, ...]) -> int:

@@ -485,8 +485,8 @@ def codec(value: object, known: Mapping[str, Callable[..., Codec]] = CODECS) -> 
         raise SettingError(f"travel: '{settings['kind']}' has its bits in its name: leave bits out, or use 'quantise'.")
     settings = {**settings, **short}
     name = settings.pop("kind")
-    known = known if name in known or ":" in name else {**known, **SHORT}
-    made: Codec = named.make("codec", name, settings, known, Codec)  # type: ignore[arg-type]
+    names: Mapping[str, Any] = known if name in known or ":" in name else {**known, **SHORT}
+    made: Codec = named.make("codec", name, settings, names, Codec)
     return made
 
 

@@ -252,7 +252,7 @@ class ForestState:
         self.part("growing")[-3:-1] = step_of(2 * g), step_of(2 * h)
 
     def _totals(self, sums: Floats) -> Floats:
-        total = sums[0, -1, 0]
+        total: Floats = sums[0, -1, 0]
         self.measure(float(total[: self.outputs].max()), float(total[self.outputs :].max()))
         return total
 
