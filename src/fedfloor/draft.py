@@ -41,7 +41,6 @@ from fedfloor.models.forest import ROUNDS_OF_BINS, described
 from fedfloor.names import count, some
 from fedfloor.park.described import LabelSkew, label_skew
 from fedfloor.park.park import Park
-
 from fedfloor.runs.parks import build_park, load_data, warn_of_gaps
 from fedfloor.runs.prepare import warn
 from fedfloor.tasks.classification import CLASSIFICATION

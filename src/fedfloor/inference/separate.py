@@ -58,7 +58,7 @@ class DeviceModels:
         )
 
     def of(self, device: str) -> Answers | None:
-        """Return the answers of a device's model; None for the shared one, and the device is then recorded in ``without``.
+        """Return the answers of a device's model; None for the shared one: ``without`` then has it.
 
         Raises:
             SettingError: a file of the model is missing or damaged; see also :meth:`check`.
