@@ -61,7 +61,7 @@ def test_bits_are_the_simulations(tmp_path: Path, method: str) -> None:
 
 
 def test_a_device_reveals_no_more_than_one_sum_of_enough_devices() -> None:
-    devices = {k: DeviceSum(k, 24, SecureSum(), Equal()) for k in range(4)}
+    devices = {k: DeviceSum(k, 24, SecureSum(bound=8.0), Equal()) for k in range(4)}
     first = "11" * 32
 
     def ask(k: int, kind: str, **about: object) -> object:
@@ -119,7 +119,7 @@ def test_a_device_reveals_no_more_than_one_sum_of_enough_devices() -> None:
 
 def test_a_device_takes_no_rule_that_lifts_its_update_above_its_noise() -> None:
     own = Private(clip=1.0, noise=1.0, delta=1e-2, distributed=True)
-    devices = {k: DeviceSum(k, 24, SecureSum(), own) for k in range(3)}
+    devices = {k: DeviceSum(k, 24, SecureSum(bound=8.0), own) for k in range(3)}
     sent = {k: one.reply("sum-keys", {"identity": "44" * 32})["answer"] for k, one in devices.items()}
     others = {k: {"identity": "44" * 32, "keys": {str(v): sent[v] for v in sent if v != k}} for k in devices}
     shares = {k: one.reply("sum-shares", others[k])["answer"] for k, one in devices.items()}
@@ -150,7 +150,7 @@ def test_a_device_with_a_key_of_low_order_is_left_out_of_the_sum() -> None:
 @pytest.mark.parametrize("lie", ["nothing", "model", "rate", "fraction", "weight", "devices"])
 def test_a_sum_of_devices_that_are_given_different_things_cannot_be_unmasked(lie: str) -> None:
     network, identity, ring = models.build("logistic", (1, 28, 28), 62, 0), "33" * 32, Residues(48670, 32)
-    devices = {k: DeviceSum(k, 24, SecureSum(), BySamples()) for k in range(4)}
+    devices = {k: DeviceSum(k, 24, SecureSum(bound=8.0), BySamples()) for k in range(4)}
 
     def ask(k: int, kind: str, **about: object) -> Any:
         return devices[k].reply(kind, {"identity": identity, **about})["answer"]

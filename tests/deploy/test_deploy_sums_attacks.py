@@ -26,6 +26,7 @@ from fedfloor.runs import ledger, loop
 from live_park import Live, experiment, figures, live, simulated
 
 DEVICES = range(9)
+UNLIMITED = "deploy.norm_limit = false\n"
 FALSE = 3  # the false device
 Answer = Callable[[Any], Any]
 
@@ -274,6 +275,47 @@ def test_a_curious_edge_gets_no_second_sum_in_the_same_session(tmp_path: Path) -
         second = usual(replace(message, about={**message.about, "mine": message.about["mine"][1:]}))
     assert first[1]["shown"][1] == {"0": message.about["mine"]}  # once more with the same devices
     assert second[1]["shown"][1] == {}  # no sum
+
+
+# -- sums that are too long ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(("method", "more"), [("fedavg", SECURE), ("fedavg", ACROSS), ("hierfavg", SECURE)])
+def test_a_limit_on_sums_changes_no_bits_of_honest_devices(tmp_path: Path, method: str, more: str) -> None:
+    what = experiment(tmp_path, method, rounds=4, devices=9, factories=3, more=more.replace(UNLIMITED, ""))
+    _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        lines = park.run()
+    assert [figures(line) for line in lines] == [figures(line) for line in wanted]
+    assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("more", [SECURE, ACROSS])
+def test_a_device_that_adds_seven_to_every_number_loses_its_sum_and_does_not_move_the_model(
+    tmp_path: Path, more: str
+) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=3, devices=9, factories=3, more=more.replace(UNLIMITED, ""))
+    with live(tmp_path, what) as park:
+        factory_of = {k: agent.settings.factory for k, agent in park.agents.items()}
+        false = park.agents[0].worker()._sum
+        assert false is not None
+        usual = false.masked
+        false.codec = replace(false.codec, bound=8.0)  # it clips nothing
+
+        def masked(network: Any, work: Any, arrived: Any, change: Any, *others: Any) -> Any:
+            return usual(network, work, arrived, torch.full_like(change, 7.0), *others)
+
+        false.masked = masked  # type: ignore[method-assign]
+        lines = park.run()
+    lost = [k for k in factory_of if more == ACROSS or factory_of[k] == factory_of[0]]
+    with losing(lambda key: key.device in lost):
+        _, wanted = simulated(what, tmp_path / "simulated")
+    assert [line.loss for line in lines] == [line.loss for line in wanted]
+    for line in lines:
+        assert set(line.info["refused"]) == {str(k) for k in lost}
+        assert all("mean update of" in why for why in line.info["refused"].values())
 
 
 # -- a device that refuses a stage ------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,13 @@ import fedfloor
 from fedfloor import config
 from fedfloor.engine import travel
 from fedfloor.engine.executor import LocalExecutor
+from fedfloor.engine.limit import Limit, Part
+from fedfloor.engine.summing import bound, farthest
 from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS
+from fedfloor.parts.codecs import SecureSum
 from fedfloor.parts.masking import threshold
+from fedfloor.plan.nodes import Work
 from floor import bits, park
 from rounds import Job, method
 
@@ -55,7 +61,7 @@ class Watched(LocalExecutor):
 
 @pytest.mark.parametrize(("mix", "loss"), [("by_samples", 0.0), ("equal", 0.0), ("by_samples", 0.2)])
 def test_the_mean_is_that_of_the_fixed_point_sum_to_the_bit(mix: str, loss: float, tmp_path: Path) -> None:
-    one = job(tmp_path, SECURE | {"mix": mix}, rounds=1, loss=loss)
+    one = job(tmp_path, {"travel": {"kind": "secure-sum", "bound": 8.0}, "mix": mix}, rounds=1, loss=loss)
     start = one.start["w"].double().numpy()
     one.engine.executor = watched = Watched()
     state = one.run()
@@ -179,11 +185,61 @@ def experiment(**more: Any) -> Any:
     return config.from_table(table | more)
 
 
-def test_factories_of_two_and_limits_on_updates_are_refused(tmp_path: Path) -> None:
+def test_factories_of_two_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="factory 0 has 2 devices"):
         fedfloor.run(experiment(park={"devices": 8, "factories": 4}), tmp_path / "a", ranks=1)
-    with pytest.raises(SettingError, match="only their sum is seen"):
-        fedfloor.run(experiment(deploy={"simulate": True}), tmp_path / "b", ranks=1)
+
+
+def test_a_change_is_bounded_by_rate_and_steps_or_by_the_setting() -> None:
+    """Gradients are at most 10 long: five steps of rate 0.01 lead 0.5 far, with momentum 0.75 twice 1."""
+    sgd = Work(steps=5, rate=0.01)
+    assert bound(SecureSum(), sgd, 24) == pytest.approx(0.5)
+    assert bound(SecureSum(), replace(sgd, momentum=0.75), 24) == pytest.approx(2.0)
+    assert bound(SecureSum(), Work(epochs=1, batch_size=10, rate=0.01), 24) == pytest.approx(0.3)
+    assert bound(SecureSum(), replace(sgd, clip_norm=1.0), 24) == pytest.approx(0.1)
+    assert bound(SecureSum(), replace(sgd, optimizer="adam"), 24) == pytest.approx(0.1)
+    assert farthest(replace(sgd, optimizer="adam"), 24, 400) == pytest.approx(2.0)  # each of 400 numbers by 0.1
+    assert bound(SecureSum(), replace(sgd, steps=500), 24) == 8
+    assert bound(SecureSum(bound=0.25), sgd, 24) == 0.25
+    assert math.isinf(farthest(replace(sgd, objective="histograms"), 24, 400))
+
+
+@pytest.mark.parametrize("across", [False, True])
+def test_a_sum_that_is_too_long_is_refused_with_a_reason_and_does_not_move_the_model(
+    across: bool, tmp_path: Path
+) -> None:
+    """Honest sums set the measure; then one device adds what is ten of their lengths to the mean of its factory."""
+    parts = ACROSS if across else SECURE
+    honest = job(tmp_path / "honest", parts, factory_of=THREE if across else FACTORIES, rounds=4)
+    honest.engine.limit = Limit(4.0)
+    honest.run()
+    assert not any(receipt.refused for outcome in honest.outcomes for receipt in outcome.receipts)
+    one = job(tmp_path / "one", parts, factory_of=THREE if across else FACTORIES, rounds=4)
+    one.engine.limit = Limit(4.0)
+
+    class FalseDevice(LocalExecutor):
+        def visit(self, engine: Any, work: Any, packet: Any, key: Any, extractor: Any) -> Any:
+            sent, receipt = super().visit(engine, work, packet, key, extractor)
+            if key.device == 6 and key.round in (1, 3):
+                sent = {"w": torch.full_like(sent["w"], 7.0)}
+            return sent, receipt
+
+    one.engine.executor = FalseDevice()
+    one.run()
+    for number, outcome in enumerate(one.outcomes, 1):
+        refused = {receipt.device: receipt.refused for receipt in outcome.receipts if receipt.refused}
+        due = set(range(7)) if across else {3, 4, 5, 6}
+        assert set(refused) == (due if number in (1, 3) else set())
+        assert all("mean update of" in why or "as long as the median" in why for why in refused.values())
+
+
+def test_a_sum_of_other_rates_is_judged_by_length_per_step() -> None:
+    limit = Limit(4.0)
+    for k in range(3):
+        limit._keep("all", k, (1.0, 1.0))
+    part = Part(weights=True, start=torch.zeros(4), end=torch.tensor([9.0, 0, 0, 0]))
+    assert "9 times as long" in limit.reason("all", (1.0, 9.0), [part])
+    assert limit.reason("all", (9.0, 9.0), [part]) == ""
 
 
 def test_ranks_give_the_same_bits_and_stages_are_priced(tmp_path: Path) -> None:

@@ -403,7 +403,7 @@ def check_lengths(result: BranchResults, subtask: Subtask, known: Limit, engine:
 
     Each stated update must be within a tolerance of the limit, and each result no farther from the start than the
     longest sum of the updates of one branch, as for every mean and every ``bounded`` rule of the edges. Results of
-    other rules are not checked.
+    other rules are not checked, and secure sums where they are settled.
 
     Args:
         known: the cloud's limit from all updates so far.
@@ -413,7 +413,10 @@ def check_lengths(result: BranchResults, subtask: Subtask, known: Limit, engine:
         RefusedError: an update or a result is too long.
     """
     network, node, scope = engine.network, subtask.node, next(iter(walk.scopes(subtask.node)), "all")
-    start = subtask.start if node.travel else subtask_aggregation(subtask, engine).given
+    aggregation = subtask_aggregation(subtask, engine)
+    if isinstance(aggregation, SecureAggregation):
+        return
+    start = subtask.start if node.travel else aggregation.given
     longer = 1 + ROUNDING + sum(codec.error for codec in codecs.chain(node.travel))
     before = limit.parts(network, scope, start, start)
     farthest = [0.0] * len(before)

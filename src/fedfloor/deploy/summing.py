@@ -22,7 +22,7 @@ from torch import Tensor
 from fedfloor import ranges
 from fedfloor.chance import secret
 from fedfloor.engine import travel
-from fedfloor.engine.summing import GroupSum, SecureAggregation, device_noise
+from fedfloor.engine.summing import GroupSum, SecureAggregation, bound, device_noise
 from fedfloor.engine.team import Blob
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
@@ -437,9 +437,10 @@ class DeviceSum:
             raise RefusedError("sum", "its mixing rule does not add weighted updates, which a secure sum requires.")
         devices = self.checked_devices(given.get("devices"), 1 + len(around))
         weight = mix.weigh(rule, self.samples)
-        if self.codec.bound * weight * 2.0**fraction >= 2.0 ** (self.codec.bits - 1):
+        most = bound(self.codec, work, self.samples)
+        if most * weight * 2.0**fraction >= 2.0 ** (self.codec.bits - 1):
             raise RefusedError("sum", f"{fraction} bits after the binary point are too many for this device's update.")
-        fixed = FixedPoint(masking.Residues(cut.numbers, self.codec.bits), self.codec.bound, fraction)
+        fixed = FixedPoint(masking.Residues(cut.numbers, self.codec.bits), most, fraction)
         summand = self.rule.summand(change.cpu(), cut.among(network.trained)).numpy()
         noise = device_noise(self.rule, fixed, masking.threshold(self.codec.threshold, devices))
         if noise and weight != mix.weigh(self.rule, self.samples):

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedfloor.engine import travel
+from fedfloor.engine.limit import Limit
 from fedfloor.errors import SettingError
 from fedfloor.models import parcel
 from fedfloor.models.network import Network
@@ -153,8 +154,14 @@ class Aggregation:
             packet = {name: value for name, value in packet.items() if name != "w"}
         self._sums.add(index, packet, mix.weigh(self._rule, samples))
 
-    def settle(self, branches: Sequence[NodeResult], places: Sequence[int]) -> list[NodeResult]:
-        """Return the final results of the branches with the indices ``places``, once all of them are walked."""
+    def settle(
+        self, branches: Sequence[NodeResult], places: Sequence[int], limit: Limit | None = None
+    ) -> list[NodeResult]:
+        """Return the final results of the branches with the indices ``places``, once all of them are walked.
+
+        Args:
+            limit: the limit on the length of sums, whose updates are not limited one by one; None: no limit.
+        """
         return list(branches)
 
     def unfinished(self) -> list[bytes | memoryview]:

@@ -14,6 +14,7 @@ from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING
 
+from fedfloor.parts.codecs import secure
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import Node, Work
 from fedfloor.plan.outcome import Receipt
@@ -125,8 +126,9 @@ class Limit:
         return self.knowing(self.known)
 
     def settled(self, node: Node) -> bool:
-        """Return whether enough devices for a median are known in each scope that a node trains."""
-        return all(len(self.known.get(work.travels, ())) >= KNOWN for work in walk.works(node))
+        """Return whether enough devices for a median are known in each scope whose updates a node's visits show."""
+        shown = (work.travels for work in walk.works(node) if not secure(work.travel))
+        return all(len(self.known.get(scope, ())) >= KNOWN for scope in shown)
 
     def judge(self, scope: str, device: int, new: Update, changed: Sequence[Part]) -> str:
         """Record an update; return the reason to refuse it, or ""."""

@@ -35,6 +35,7 @@ from fedfloor.engine.team import Alone, Blob, deal
 from fedfloor.engine.visit import check_parts
 from fedfloor.models.parcel import Packet
 from fedfloor.parts import selection
+from fedfloor.parts.codecs import secure
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import Node, Scalar, Select, Train, Work
 from fedfloor.plan.outcome import Outcome, Receipt
@@ -118,7 +119,7 @@ def share(engine: Engine, subtask: Subtask, mine: Collection[int]) -> list[Blob]
         trainer.limit = engine.limit.knowing(subtask.updates)
     begun = Walk(trainer.round, subtask.visits, {k: dict(answers) for k, answers in subtask.heard.items()})
     aggregation, done = trainer.branches(ParallelRequest(subtask.node, subtask.start, subtask.tick, begun), mine)
-    return [branches_to_json(aggregation.settle(done, sorted(mine))), *aggregation.unfinished()]
+    return [branches_to_json(aggregation.settle(done, sorted(mine), trainer.limit)), *aggregation.unfinished()]
 
 
 class Trainer(schedule.Driver):
@@ -157,7 +158,7 @@ class Trainer(schedule.Driver):
     def train(self, request: schedule.TrainRequest) -> tuple[Packet, Receipt] | None:
         """Carry out a visit; an update that is too long is refused. None where the visit is lost."""
         engine, work, device = self.engine, request.node.work, request.key.device
-        judged = self.limit is not None and device >= 0
+        judged = self.limit is not None and device >= 0 and not secure(work.travel)  # only sums are seen, and judged
         start, was = (kept(request.packet, engine.network.flat), engine.memory.now((device,))) if judged else ({}, {})
         visited = self.executor.visit(engine, work, request.packet, request.key, self.extractor)
         if visited is None:
@@ -286,7 +287,7 @@ class Trainer(schedule.Driver):
     def met(self, request: ParallelRequest, aggregation: Aggregation, branches: Sequence[NodeResult]) -> NodeResult:
         """Aggregate all branches, and record the new memories of their devices; return the node's result."""
         engine, memory = self.engine, self.engine.memory
-        branches = aggregation.settle(branches, range(len(branches)))
+        branches = aggregation.settle(branches, range(len(branches)), self.limit)
         whole = schedule.joined(request, {}, branches)
         answers = schedule.merged([request.walk.answers, whole.answers]) if whole.answers else request.walk.answers
         sizes = {k: self._size(k) for k in {receipt.device for receipt in whole.receipts}}

@@ -8,6 +8,7 @@ group has no sum, and the visits to its devices are lost.
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,17 +21,26 @@ from fedfloor.chance import generator
 from fedfloor.engine import travel
 from fedfloor.engine.aggregation import Aggregation, CodedAggregation
 from fedfloor.engine.engine import Engine
+from fedfloor.engine.limit import Limit, effort, parts
 from fedfloor.engine.visit import mixed_part
 from fedfloor.errors import SettingError
 from fedfloor.models.parcel import Packet
-from fedfloor.parts import mix
+from fedfloor.parts import mix, objectives
 from fedfloor.parts.codecs import SecureSum
 from fedfloor.parts.discrete import LEAST_DEVIATION, TAIL, discrete_gaussian
 from fedfloor.parts.masking import FIGURE_BITS, LEAST, Bytes, FixedPoint, threshold
 from fedfloor.plan import walk
-from fedfloor.plan.nodes import Parallel, Train
+from fedfloor.plan.nodes import Parallel, Train, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key, NodeResult
+
+log = logging.getLogger(__name__)
+
+# The longest gradient of a mini-batch, and the most that Adam moves a number in a step, in rates. Honest visits to
+# pictures, sensors, remaining life, anomalies and forecasts had a third of this at most, and their means a tenth.
+STEEPEST = 10.0
+ADAM = 2.0
+BOUND = 8.0  # the greatest change of a number, however many steps a visit has
 
 
 def aggregation_of(engine: Engine, node: Parallel, start: Packet, place: Key) -> Aggregation:
@@ -50,6 +60,28 @@ def aggregation_of(engine: Engine, node: Parallel, start: Packet, place: Key) ->
     if node.travel_down:
         made.given = travel.at_edge(engine.network, node, travel.to_edges(engine.network, node, start, place), place)
     return made
+
+
+def farthest(work: Work, samples: int, numbers: int) -> float:
+    """Return how far a visit moves so many weights at most: rate · steps, times the longest direction of a step.
+
+    A direction of SGD is as long as a gradient, over 1 − momentum; one of Adam has about 1 in every number. Infinite
+    for objectives that do not follow a gradient of the weights.
+
+    >>> farthest(Work(steps=5, rate=0.1, momentum=0.5), 24, 100), farthest(Work(steps=5, optimizer="adam"), 24, 100)
+    (10.0, 1.0)
+    """
+    if not objectives.objective(work.objective, work.settings).descends:
+        return math.inf
+    if work.optimizer != "sgd":
+        return effort(work, samples) * ADAM * math.sqrt(numbers)
+    steepest = STEEPEST if work.clip_norm is None else 2 * work.clip_norm  # twice, as weight decay is not clipped
+    return effort(work, samples) * steepest / (1 - work.momentum)
+
+
+def bound(codec: SecureSum, work: Work, samples: int) -> float:
+    """Return the greatest change of a number in a visit, to which a device clips larger ones."""
+    return codec.bound or min(BOUND, farthest(work, samples, 1))
 
 
 def device_noise(rule: mix.Mix, fixed: FixedPoint, needed: int) -> float:
@@ -76,12 +108,14 @@ class GroupSum:
         planned: the indices of the branches of the group's devices.
         members: the indices of the branches in the sum.
         total: the sum of the members' vectors; None without members.
+        lengths: the lengths of the parts of the members' mean update, if they are limited.
         lost: the reason why the sum is lost, or "".
     """
 
     planned: list[int] = field(default_factory=list)
     members: set[int] = field(default_factory=set)
     total: Bytes | None = None
+    lengths: tuple[float, ...] = ()
     lost: str = ""
 
 
@@ -97,8 +131,11 @@ class SecureAggregation(Aggregation):
     def __init__(self, engine: Engine, node: Parallel, start: Packet, codec: SecureSum) -> None:
         super().__init__(node, start, mixed_part(engine.network, node))
         self.devices = [walk.first_device(child) for child in node.children]
-        self.codec, self.cut = codec, travel.up(engine.network, walk.works(node)[0])
-        self.weights = [mix.weigh(self._rule, int(engine.park.holdings[k])) for k in self.devices]
+        self.network, self.work = engine.network, walk.works(node)[0]  # all visits of a sum have the same work
+        self.codec, self.cut = codec, travel.up(engine.network, self.work)
+        self.samples = [int(engine.park.holdings[k]) for k in self.devices]
+        self.weights = [mix.weigh(self._rule, samples) for samples in self.samples]
+        self.bounds = [bound(codec, self.work, samples) for samples in self.samples]
         self.rule = mix.to_spec(self._rule)
         most = max(sum(self.weights), 1.0)
         self.trained = self.cut.among(engine.network.trained)
@@ -109,7 +146,7 @@ class SecureAggregation(Aggregation):
             self.sums.setdefault(number, GroupSum()).planned.append(index)
         shares = sum(len(group.planned) / self.needed(group) for group in self.sums.values())
         noise = TAIL * self._rule.sum_noise() * math.sqrt(shares)
-        self.fixed = FixedPoint.sized(self.cut.numbers, codec.bits, codec.bound, most, len(self.devices), noise)
+        self.fixed = FixedPoint.sized(self.cut.numbers, codec.bits, max(self.bounds), most, len(self.devices), noise)
         self.seed = engine.seed
         for group in self.sums.values():  # an unusable noise is an error before any training
             self.noise(group)
@@ -127,7 +164,8 @@ class SecureAggregation(Aggregation):
             change = self._rule.summand(sent, self.trained)
             rng = generator(self.seed, "device noise", receipt.tick, receipt.device, receipt.visit)
             noise = discrete_gaussian(self.noise(group), self.cut.numbers, rng)
-            vector = self.fixed.encoded(change.numpy(), self.weights[index], figures, noise)
+            fixed = replace(self.fixed, bound=self.bounds[index])
+            vector = fixed.encoded(change.numpy(), self.weights[index], figures, noise)
         group.total = self.fixed.ring.zeros() if group.total is None else group.total
         self.fixed.ring.add(group.total, vector)
         group.members.add(index)
@@ -161,12 +199,34 @@ class SecureAggregation(Aggregation):
         if abs(weight - due) > len(group.members) * 2.0**-FIGURE_BITS:  # a mask is left, or a weight is false
             return f"its sum has the weight {weight:g}, its devices have {due:g} together"
         steps = len(group.members) + TAIL * self.noise(group) * math.sqrt(len(group.members))
-        most = self.codec.bound * due + steps * 2.0**-self.fixed.fraction
+        most = (
+            sum(self.weights[index] * self.bounds[index] for index in group.members) + steps * 2.0**-self.fixed.fraction
+        )
         if total.size and np.abs(total).max() > most:
             return "a number in its sum is larger than its devices can have added"
         return ""
 
-    def settle(self, branches: Sequence[NodeResult], places: Sequence[int]) -> list[NodeResult]:
+    def excess(self, group: GroupSum, limit: Limit) -> str:
+        """Record the lengths of a group's mean update; return the reason why it is too long, or ""."""
+        change, weight, _ = self.fixed.decoded(cast(Bytes, group.total))
+        start = self.cut.cut(self.start["w"]).cpu()
+        mean = self.cut.put(start + torch.from_numpy(change / weight).to(start.dtype), self.start["w"].cpu())
+        changed = parts(self.network, self.work.travels, self.start, {**self.start, "w": mean})
+        largest = max(self.samples[index] for index in group.members)
+        group.lengths = tuple(part.length for part in changed)
+        for part in changed:
+            most = max(farthest(self.work, largest, part.start.numel()), part.harmless)
+            if part.weights and not part.length <= most:
+                return (
+                    f"the mean update of {len(group.members)} devices has the length {part.length:.3g}; their rate and "
+                    f"steps lead {most:.3g} far. If no device is false, set work.clip_norm, or deploy.norm_limit = "
+                    "false."
+                )
+        return limit.reason(self.work.travels, (effort(self.work, largest), *group.lengths), changed)
+
+    def settle(
+        self, branches: Sequence[NodeResult], places: Sequence[int], limit: Limit | None = None
+    ) -> list[NodeResult]:
         """Return the branches' results: receipts carry the means of their group's sum; those of a lost sum are lost.
 
         A group with branches on several ranks is settled where all of its branches are known.
@@ -174,22 +234,28 @@ class SecureAggregation(Aggregation):
         whole = [group for group in self.sums.values() if set(group.planned) <= set(places)]
         for group in whole:
             group.lost = group.lost or self.shortfall(group, [self.devices[index] for index in group.members])
+            if limit is not None and not group.lost and (why := self.excess(group, limit)):
+                group.lost = why
+                log.warning("a secure sum is refused: %s", why)
         settled = {index: group for group in whole for index in group.planned}
         return [
-            self._settled(settled[index], result) if index in settled else result
+            self._settled(settled[index], index, result) if index in settled else result
             for index, result in zip(places, branches, strict=True)
         ]
 
-    def _settled(self, group: GroupSum, result: NodeResult) -> NodeResult:
+    def _settled(self, group: GroupSum, index: int, result: NodeResult) -> NodeResult:
         (receipt,) = result.receipts
         if receipt.lost:
             return result
         if group.lost:
-            return replace(result, receipts=[receipt.without(group.lost)], trained=frozenset())
+            lost = replace(receipt, update=()).without(group.lost)  # refused lengths are no measure of later ones
+            return replace(result, receipts=[lost], trained=frozenset())
         first, last, accuracy = None, None, None
         if receipt.loss_last is not None and not self.noise(group):
             _, _, (first, last, accuracy) = self.fixed.decoded(cast(Bytes, group.total))
-        return replace(result, receipts=[replace(receipt, loss_first=first, loss_last=last, accuracy=accuracy)])
+        update = (effort(self.work, self.samples[index]), *group.lengths) if group.lengths else ()
+        shown = replace(receipt, loss_first=first, loss_last=last, accuracy=accuracy, update=update)
+        return replace(result, receipts=[shown])
 
     def unfinished(self) -> list[bytes | memoryview]:
         """Return this rank's group sums as byte strings, the input of :meth:`take` on other ranks."""

@@ -351,14 +351,15 @@ class SecureSum(Codec):
     Args:
         bits: the bits of a number; the sum is modulo 2^bits, with as many fractional bits as the number of devices
             allows.
-        bound: the greatest change of a number; larger changes are clipped to it.
+        bound: the greatest change of a number; larger changes are clipped to it. 0: as far as the visit's rate and
+            steps lead, at most 8.
         threshold: the share of a group's devices, in (1/2, 1], that unmasking needs; at least three devices.
         across: whether there is one sum over the devices of all factories, of which at least three must deliver; no
             edge and no cloud then sees a single factory's sum.
     """
 
     bits: int = 32
-    bound: float = 8.0
+    bound: float = 0.0
     threshold: float = 0.6
     across: bool = False
 
@@ -367,7 +368,7 @@ class SecureSum(Codec):
 
     def __post_init__(self) -> None:
         require(self.bits in (16, 32), "travel.secure-sum.bits", self.bits, "16 or 32")
-        require(0 < self.bound < math.inf, "travel.secure-sum.bound", self.bound, "a finite number above 0")
+        require(0 <= self.bound < math.inf, "travel.secure-sum.bound", self.bound, "a finite number of at least 0")
         require(0.5 < self.threshold <= 1, "travel.secure-sum.threshold", self.threshold, "above 0.5 and at most 1")
 
     def after(self, layout: NumberLayout) -> NumberLayout:

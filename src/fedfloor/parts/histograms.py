@@ -58,6 +58,11 @@ class Histograms(Objective):
     def for_task(self, task: Task) -> Objective:
         return replace(self, paired=task == CLASSIFICATION)
 
+    @property
+    def descends(self) -> bool:
+        """No: the weights are sums."""
+        return False
+
     def adapt(
         self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
     ) -> tuple[nn.Module, str | None]:

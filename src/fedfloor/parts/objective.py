@@ -150,6 +150,11 @@ class Objective(Protocol):
         """
         return False
 
+    @property
+    def descends(self) -> bool:
+        """Whether visits move the weights by steps along the loss's gradient, so that rate and steps bound them."""
+        return True
+
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:
         """Return the values of :attr:`Visit.ready`, which ``loss`` and ``penalty`` read; called once, on arrival."""
         return {}

@@ -78,11 +78,6 @@ def execute(
             "deploy.norm_limit refuses a device by the updates of others, so that one device could change the sum by "
             "more than mix.clip. Set deploy.norm_limit = false: mix 'private' bounds every update."
         )
-    if engine.limit is not None and codecs.secure(method.parts.travel or ""):
-        raise SettingError(
-            "deploy.norm_limit judges each device's update, and with method.travel = 'secure-sum' only their sum is "
-            "seen. Set deploy.norm_limit = false; each device cuts its own changes to secure-sum's bound."
-        )
     checks.parts_there(engine, method)
     start = {"w": engine.network.flat.clone().cpu()}
     if point is not None:
