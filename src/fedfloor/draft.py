@@ -27,7 +27,7 @@ from fedfloor.data.files.preamble import preamble
 from fedfloor.data.files.rows import PACKED, unpacked
 from fedfloor.data.files.sheet import head
 from fedfloor.data.files.table import EmptySensorsError, MissingValuesError, TimesError
-from fedfloor.data.files.times import EPOCHS
+from fedfloor.data.files.times import UNITS
 from fedfloor.data.files.tree import files_in, named, tables
 from fedfloor.data.guess import FEW
 from fedfloor.data.proposals import findings
@@ -64,7 +64,7 @@ MOST_NUMBERS = 30  # numeric classes that need not be listed, at most
 ENDINGS = (".npz", *own.WHOLE, *(f"{kind}{packed}" for kind in own.TABLES for packed in ("", *PACKED)))
 LASTING = 5  # average duration of a label, in rows, from which windows are proposed
 RARE = 0.1  # share of the training samples below which a class is rare, if there are few classes
-DATED = 1e8  # seconds since 1970 from which a number is shown as a date
+DATED, UNDATED = 1e8, 1e10  # seconds since 1970 between which a number is shown as a date (1973 to 2286)
 FILES = {"cmapss": r"(train|test|rul)_fd00[1-4]\.txt", "tep": r"d\d\d(_te)?\.dat"}  # file names of published data sets
 BUNDLED = ("cmapss", "skab", "tep")  # data sets with a bundled experiment
 HEAVY = 0.25  # share of sensors with heavy tails from which the network applies asinh to its input
@@ -598,7 +598,7 @@ def _columns(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
 
 def _moment(time: float, form: str | None) -> str:
     """Return a time as a text: a date if it was given as a date or in seconds since 1970, otherwise a number."""
-    dated = form in EPOCHS or abs(time) >= DATED
+    dated = (form in UNITS or abs(time) >= DATED) and abs(time) < UNDATED
     return f"{np.datetime64(int(time), 's')}".replace("T", " ") if dated else f"{time:g}"
 
 

@@ -84,3 +84,55 @@ def test_from_two_tables_to_a_draft(command: Command) -> None:
     assert tomllib.loads((command.folder / "l.toml").read_text())["data"]["columns"]["device"] == "machineID"
     again = command("datasets", "label", "telemetry.csv", "failures.csv", "--within", "6h", "--out", "l.csv")
     command.refused(again, "l.csv exists already")
+
+
+FORMS = {
+    "s": lambda hour: f"{1_767_225_600 + 3600 * hour}",
+    "ms": lambda hour: f"{1_767_225_600_000 + 3_600_000 * hour}",
+    "digits": lambda hour: f"{(np.datetime64('2026-01-01T00', 's') + np.timedelta64(hour, 'h')).item():%Y%m%d%H%M%S}",
+    "utc": lambda hour: f"{np.datetime64('2026-01-01T00') + np.timedelta64(hour, 'h')}:00Z",
+    "cycle": str,
+}
+
+
+def in_form(folder: Path, form: str, other: str) -> tuple[Path, Path]:
+    data, events = folder / "telemetry.csv", folder / "failures.csv"
+    rows = [f"{FORMS[form](hour)},A,{hour % 7}.5" for hour in range(HOURS)]
+    data.write_text("timestamp,machine,heat\n" + "\n".join(rows) + "\n")
+    events.write_text(f"machine,timestamp,failure\nA,{FORMS[other](24)},belt\n")
+    return data, events
+
+
+@pytest.mark.parametrize(("form", "other"), [("s", "s"), ("ms", "ms"), ("digits", "digits"), ("ms", "s"), ("s", "utc")])
+def test_hours_are_hours_whatever_the_numbers(tmp_path: Path, form: str, other: str) -> None:
+    label_rows(*in_form(tmp_path, form, other), tmp_path / "out.csv", within="6h")
+    assert np.flatnonzero(np.array(column(tmp_path / "out.csv", "label")) == "belt").tolist() == list(range(18, 25))
+    label_rows(*in_form(tmp_path, form, other), tmp_path / "life.csv", remaining=True)
+    assert column(tmp_path / "life.csv", "remaining") == [str(24 - hour) for hour in range(25)]
+
+
+def test_cycles_have_no_hours(tmp_path: Path) -> None:
+    tables = in_form(tmp_path, "cycle", "cycle")
+    with pytest.raises(SettingError, match="unknown unit"):
+        label_rows(*tables, tmp_path / "out.csv", within="6h")
+    facts = label_rows(*tables, tmp_path / "out.csv", within="6")
+    assert facts["labels"]["belt"] == 7
+    facts = label_rows(*tables, tmp_path / "s.csv", within="6s", time_format="s")
+    assert facts["labels"]["belt"] == 7
+
+
+def test_local_times_beside_universal_ones_are_refused(tmp_path: Path) -> None:
+    _, events = written(tmp_path, "A,2026-01-02T00:00:00,belt\n")
+    events = events.rename(tmp_path / "local.csv")
+    data, _ = in_form(tmp_path, "utc", "utc")
+    with pytest.raises(SettingError, match=r"local\.csv: times have no time zone"):
+        label_rows(data, events, tmp_path / "out.csv", within="6h", columns={"device": ""})
+
+
+def test_ambiguous_dates_have_an_option(tmp_path: Path) -> None:
+    data, events = tmp_path / "t.csv", tmp_path / "e.csv"
+    data.write_text("datetime,machine,heat\n03/02/2026 06:00,A,1.5\n03/02/2026 07:00,A,2.5\n")
+    events.write_text("machine,datetime,failure\nA,03/02/2026 08:00,belt\n")
+    with pytest.raises(SettingError, match="--time-format day-first"):
+        label_rows(data, events, tmp_path / "out.csv", within="1h")
+    assert label_rows(data, events, tmp_path / "out.csv", within="1h", time_format="month-first")["labels"]["belt"] == 1

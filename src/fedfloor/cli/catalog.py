@@ -167,6 +167,12 @@ def label(
     kind: Annotated[str, typer.Option("--kind", metavar="NAME", help="Column of EVENTS with the kind of event.")] = "",
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="Column of the device, in both tables.")] = "",
     time: Annotated[str, typer.Option("--time", metavar="NAME", help="Column of the time, in both tables.")] = "",
+    time_format: Annotated[
+        str | None,
+        typer.Option(
+            "--time-format", metavar="FORMAT", help="Format of the times in both tables, as data.time_format."
+        ),
+    ] = None,
     force: Overwrite = False,
     as_json: Json = False,
 ) -> None:
@@ -174,7 +180,10 @@ def label(
     from fedfloor.data.events import label_rows
 
     columns = {"device": device, "time": time}
-    facts = label_rows(data, events, out, within=within, remaining=remaining, kind=kind, columns=columns, force=force)
+    facts = label_rows(
+        data, events, out, within=within, remaining=remaining, kind=kind, columns=columns, time_format=time_format,
+        force=force,
+    )  # fmt: skip
     rows = [{"label": name, "rows": number} for name, number in facts.get("labels", {}).items()]
     left = f", {count(facts['left out'], 'row')} without a later event left out" if remaining else ""
     how = " --task regression --set data.columns.label=remaining" if remaining else ""

@@ -17,7 +17,7 @@ from fedfloor.data import guess
 from fedfloor.data.files import check_new, expanded, new_file
 from fedfloor.data.files.rows import place
 from fedfloor.data.files.sheet import Excerpt, head
-from fedfloor.data.files.times import NUMBERS, Form, TimeError, decide, read
+from fedfloor.data.files.times import NUMBERS, NUMERALS, Form, TimeError, check_format, decide, numeral, read
 from fedfloor.errors import SettingError
 from fedfloor.names import count
 
@@ -37,8 +37,9 @@ class _Table:
         path: the path of the file.
         cells: its cells.
         device: the device of each row.
-        time: the time of each row, in seconds or in the units of its numbers, [n].
+        time: the time of each row, in seconds since 1970, or in the units of its numbers, [n].
         form: the format of the times.
+        absolute: whether times are moments, in seconds since 1970.
     """
 
     path: Path
@@ -46,15 +47,16 @@ class _Table:
     device: list[str]
     time: NDArray[np.float64]
     form: Form
+    absolute: bool
 
 
-def seconds(text: str) -> float:
-    """Return a duration in seconds; a number without a unit is returned as it is.
+def span(text: str, *, absolute: bool) -> float:
+    """Return a duration in seconds where times are moments, otherwise in the unit of the times' numbers.
 
     Raises:
-        SettingError: the text is no duration above 0.
+        SettingError: the text is no duration above 0, or has a unit although times are numbers of an unknown unit.
 
-    >>> seconds("24h"), seconds("1.5 d"), seconds("30")
+    >>> span("24h", absolute=True), span("1.5 d", absolute=True), span("30", absolute=False)
     (86400.0, 129600.0, 30.0)
     """
     match = re.fullmatch(rf"\s*(\d+(?:\.\d+)?)\s*({'|'.join(UNITS)})?\s*", text)
@@ -63,17 +65,22 @@ def seconds(text: str) -> float:
             f"--within {text}: must be a duration above 0, such as 24h, 30min, 7d or 90s; a number where times are "
             "numbers."
         )
+    if match[2] and not absolute:
+        raise SettingError(
+            f"--within {text}: has a unit, but times are numbers of an unknown unit, such as cycles. Give a number in "
+            "the unit of the times, or name their format, such as --time-format s."
+        )
     return float(match[1]) * UNITS.get(match[2], 1.0)
 
 
 def label_rows(
     data: Path, events: Path, out: Path, *, within: str = "", remaining: bool = False, kind: str = "",
-    columns: Mapping[str, str] | None = None, force: bool = False,
+    columns: Mapping[str, str] | None = None, time_format: str | None = None, force: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Write a table with a column for the kind of the event that follows each row, or for the time until this event.
 
     The row of device k at time t gets the kind of the first event of k at a time t' with t ≤ t' ≤ t + ``within``, else
-    ``none``. With ``remaining`` it gets min t' − t, in hours where times are dates, and the number of events of k
+    ``none``. With ``remaining`` it gets min t' − t, in hours where times are moments, and the number of events of k
     before t as its run, so that no window crosses a repair; rows without a later event are left out.
 
     Args:
@@ -84,6 +91,7 @@ def label_rows(
         remaining: whether to write the time until the next event instead.
         kind: the column of ``events`` with the kind; by default a column with a common name, or the only one left.
         columns: names of the columns ``device`` and ``time``, where these are unusual.
+        time_format: the format of the times in both tables, as ``[data] time_format``; by default it is recognised.
         force: whether to overwrite ``out``.
 
     Returns:
@@ -97,12 +105,9 @@ def label_rows(
     if bool(within) == remaining:
         raise SettingError("give either --within SPAN, for labels, or --remaining, for the time until the next event.")
     check_new(out, (".csv",), force=force)
-    table, marks = _read(expanded(data), columns or {}), _read(expanded(events), columns or {})
-    if (table.form == NUMBERS) != (marks.form == NUMBERS):
-        raise SettingError(
-            f"{marks.path.name}: times are {marks.form}, but {table.path.name} has {table.form}. Write "
-            "both in one format."
-        )
+    table = _read(expanded(data), columns or {}, time_format)
+    marks = _read(expanded(events), columns or {}, time_format)
+    _check_comparable(table, marks)
     added = [REMAINING, RUN] if remaining else [LABEL]
     taken = next((name for name in added if name in table.cells.names), None)
     if taken is not None:
@@ -116,9 +121,9 @@ def label_rows(
             table.path.name, ", ".join(unknown[:5]),
         )  # fmt: skip
     cells = (
-        _remaining(table, marks, 1.0 if table.form == NUMBERS else UNITS["h"])
+        _remaining(table, marks, UNITS["h"] if table.absolute else 1.0)
         if remaining
-        else [[label] for label in _labels(table, marks, kinds, seconds(within))]
+        else [[label] for label in _labels(table, marks, kinds, span(within, absolute=table.absolute))]
     )
     kept = [row + more for row, more in zip(table.cells.rows, cells, strict=True) if more]
     if not kept or (not remaining and all(row[-1] == NONE for row in kept)):
@@ -128,12 +133,28 @@ def label_rows(
         csv.writer(file).writerows([table.cells.names + added, *kept])
     facts: dict[str, Any] = {"file": str(out), "rows": len(kept), "events": len(marks.device) - unmatched}
     if remaining:
-        return facts | {"left out": len(table.device) - len(kept), "unit": "as time" if table.form == NUMBERS else "h"}
+        return facts | {"left out": len(table.device) - len(kept), "unit": "h" if table.absolute else "as time"}
     labels = [row[-1] for row in kept]
     return facts | {"labels": {label: labels.count(label) for label in sorted({*labels})}}
 
 
-def _read(path: Path, columns: Mapping[str, str]) -> _Table:
+def _check_comparable(table: _Table, marks: _Table) -> None:
+    """Refuse times of two tables that cannot be compared: moments and counts, or local times and universal ones."""
+    if table.absolute != marks.absolute:
+        raise SettingError(
+            f"{marks.path.name}: times are {marks.form}, but {table.path.name} has {table.form}. Write "
+            "both in one format."
+        )
+    zones = [each.form.zone or each.form == NUMBERS for each in (table, marks)]
+    if table.absolute and zones[0] != zones[1] and NUMBERS not in (table.form, marks.form):
+        with_zone, local = (table, marks) if zones[0] else (marks, table)
+        raise SettingError(
+            f"{local.path.name}: times have no time zone, but those of {with_zone.path.name} have one, so that they "
+            "may be hours apart. Write both with a zone, such as 2026-03-02T06:00+01:00, or both without."
+        )
+
+
+def _read(path: Path, columns: Mapping[str, str], given: str | None) -> _Table:
     if not path.is_file():
         raise SettingError(f"{path}: no such file. Give a table: CSV, Parquet or a workbook.")
     table = head(path, EVERY, {})
@@ -151,11 +172,23 @@ def _read(path: Path, columns: Mapping[str, str]) -> _Table:
                 "for both tables."
             )
     try:
-        form, moments = read(table.cells(roles["time"]), None, None, ".")
-        time = decide(moments, form, None)[0]
+        form, time, known = _times(table.cells(roles["time"]), given)
     except TimeError as error:
-        raise SettingError(f"{place(path, error.row + 2, roles['time'])}: {error.message}") from error
-    return _Table(path, table, table.cells(roles["device"]), time, form)
+        message = error.message.replace("--set data.time_format=", "--time-format ")
+        raise SettingError(f"{place(path, error.row + 2, roles['time'])}: {message}") from error
+    if known and not given:
+        log.info("%s: times are numbers, read as %s; for another format: --time-format.", path.name, NUMERALS[known])
+    return _Table(path, table, table.cells(roles["device"]), time, form, form != NUMBERS or known is not None)
+
+
+def _times(cells: Sequence[str], given: str | None) -> tuple[Form, NDArray[np.float64], str | None]:
+    """Return the format of times, their values, and the format of numbers that are moments."""
+    check_format(given)
+    form, moments = read(cells, None, given, ".")
+    known = given or (numeral(moments[:, 0]) if form == NUMBERS else None)
+    if known and "%" in known and not given:
+        form, moments = read(cells, None, known, ".")
+    return form, decide(moments, form, known)[0], known
 
 
 def _kinds(events: _Table, given: str) -> list[str]:

@@ -19,7 +19,7 @@ from fedfloor.data.files.joined import JOIN, MIDNIGHT, Joined, parts_of
 from fedfloor.data.files.layout import MISSING, are_names, looks_like_time, numbers_of, other_marks
 from fedfloor.data.files.rows import place
 from fedfloor.data.files.sheet import Excerpt, check_header, head
-from fedfloor.data.files.times import READ, moment
+from fedfloor.data.files.times import NUMERALS, READ, moment, numeral
 from fedfloor.data.reading import Columns, ignoring
 from fedfloor.errors import SettingError
 
@@ -122,7 +122,17 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
     if index := [name for name in index if name not in columns.get("ignore", ())]:
         columns["ignore"] = [*columns.get("ignore", ()), *index]
     marks = _sort_sensors(path, table, given, columns, roles)
+    if form is None and (known := _numeral(table, roles)) is not None:
+        marks["time_format"] = known
     return ({"columns": columns} if columns != before else {}) | marks
+
+
+def _numeral(table: Excerpt, roles: Mapping[str, str]) -> str | None:
+    """Return the format of a time column of numbers that are recognised as moments, unless they are seconds."""
+    name = roles.get("time")
+    cells = [cell.replace(",", ".") for cell in table.cells(name)] if name in table.names else []
+    known = numeral(np.array([*map(float, cells)])) if all(map(is_number, cells)) else None
+    return None if known == "s" else known
 
 
 def _counted(path: Path, given: Mapping[str, Any]) -> Excerpt:
@@ -627,5 +637,10 @@ def words(guessed: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
     sentences += [
         f"'{name}' {'counts the rows' if INDEX.fullmatch(name) else 'holds no numbers'} and is ignored" for name in new
     ]
+    if "time_format" in guessed:
+        sentences.append(
+            f"times are numbers, read as {NUMERALS[guessed['time_format']]} (data.time_format); if they are not: --set "
+            "data.time_format=s"
+        )
     sentences += [f"'{guessed['thousands']}' stands between thousands"] if "thousands" in guessed else []
     return sentences + (["fractions are written with commas"] if "decimal" in guessed else [])

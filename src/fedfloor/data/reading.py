@@ -208,7 +208,8 @@ class Reading:
         decimal: the decimal mark, ``.`` or ``,``.
         size: (height, width) in pixels to which pictures are scaled; by default all must have the same size.
         time_format: the format of times, where it is ambiguous: a format of ``strptime``, ``day-first``,
-            ``month-first`` or ``year-first``, or the unit of numbers: ``s``, ``ms``, ``us``, ``ns``.
+            ``month-first`` or ``year-first``, or the unit of numbers: ``s``, ``ms``, ``us``, ``ns``,
+            or ``excel`` for days of a spreadsheet.
         test: a table or folder of the same format with the test samples; devices are matched by name, and devices that
             are only in it never train.
         device: the source of the devices' names for tables in a folder: ``column``, ``folder`` or ``file`` (its name);

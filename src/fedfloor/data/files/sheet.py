@@ -20,7 +20,7 @@ from fedfloor.data.files import columnar
 from fedfloor.data.files.joined import joined
 from fedfloor.data.files.layout import NUMBER, WORDS, OddTextError, TableLayout, coarse
 from fedfloor.data.files.rows import Row, decoded, in_blocks, is_workbook, opened, opened_workbook, place
-from fedfloor.data.files.times import NUMBERS, Form, TimeColumn, TimeError, day, decide, shared
+from fedfloor.data.files.times import NUMBERS, NUMERALS, Form, TimeColumn, TimeError, day, decide, numeral, shared
 from fedfloor.data.reading import Reading, skipped
 from fedfloor.errors import SettingError
 
@@ -102,6 +102,11 @@ def settled(sheets: Sequence[Sheet], reading: Reading) -> list[Sheet]:
     if order and reading.time_format is None:
         where = f"{sheets[0].title}, column '{column}'"
         log.info("%s: dates are read %s: the first one is %s.", where, order, day(float(time[0])))
+    if reading.time_format is None and form == NUMBERS and (known := numeral(time)) not in (None, "s"):
+        log.warning(
+            "%s, column '%s': %.15g and the like are read as seconds, but seem to be %s: --set 'data.time_format=%s'.",
+            sheets[0].title, column, time[0], NUMERALS[known], known,
+        )  # fmt: skip
     return [
         replace(sheet, time=part, clock=None, order=order, dated=form != NUMBERS)
         for sheet, part in zip(sheets, np.split(time, ends[:-1]), strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,13 +20,24 @@ Moments = NDArray[np.float64]
 
 ORDERS = ("day-first", "month-first", "year-first")
 EPOCHS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # unit → units per second
+EXCEL = "excel"  # days since 1899-12-30, as spreadsheets number them
+UNITS = (*EPOCHS, EXCEL)  # formats of numbers
+NUMERALS = {  # time_format → its description, for numbers that are recognised as moments
+    "s": "seconds since 1970", "ms": "milliseconds since 1970", "us": "microseconds since 1970",
+    "ns": "nanoseconds since 1970", EXCEL: "days of a spreadsheet", "%Y%m%d": "YYYYMMDD", "%Y%m%d%H%M": "YYYYMMDDhhmm",
+    "%Y%m%d%H%M%S": "YYYYMMDDhhmmss",
+}  # fmt: skip
+LOOKED_AT = 1000  # numbers whose digits are examined
+RECOGNISED = (946_684_800.0, 3_155_760_000.0)  # moments recognised by their size: the years 2000 to 2069
 READ = (
     "Times must be numbers, or dates and times such as 2026-03-01T06:30:00, 2026-03-01 06:30+01:00, 01.03.2026 06:30, "
     "3/20/2026 6:30 AM, 20260301T0630 or 1 Mar 2026 06:30. For another format set [data] time_format, such as "
     "--set 'data.time_format=%d.%m.%y %Hh%M'."
 )
-FORMATS = f"a format of strptime, such as '%d.%m.%Y %H:%M', or {', '.join((*ORDERS, *EPOCHS))}"
+FORMATS = f"a format of strptime, such as '%d.%m.%Y %H:%M', or {', '.join((*ORDERS, *UNITS))}"
 EPOCH = date(1970, 1, 1).toordinal()
+SPREADSHEET = EPOCH - date(1899, 12, 30).toordinal()  # days of a spreadsheet before 1970
+SECOND = 0.05  # of which days with six decimals and more differ from whole seconds, at most
 PIVOT = 69  # two-digit years from here on are in the last century, as in POSIX
 
 _ENGLISH = "january february march april may june july august september october november december"
@@ -109,7 +121,7 @@ class TimeError(ValueError):
 
 def check_format(given: str | None) -> None:
     """Refuse a ``[data] time_format`` that is neither a known name nor a format of strptime."""
-    if given is None or given in ORDERS or given in EPOCHS:
+    if given is None or given in ORDERS or given in UNITS:
         return
     try:
         fits = "%" in given and bool(datetime.strptime(datetime(2026, 1, 20, 8, tzinfo=UTC).strftime(given), given))
@@ -193,11 +205,11 @@ def decide(values: Moments, form: Form, given: str | None) -> tuple[Moments, str
     Raises:
         TimeError: no order fits all rows, or several orders fit and give different times.
     """
-    if given in EPOCHS or given in ORDERS:
-        if (given in EPOCHS) != (form == NUMBERS):
+    if given in UNITS or given in ORDERS:
+        if (given in UNITS) != (form == NUMBERS):
             raise TimeError(0, f"[data] time_format = '{given}', but these are {form}. Correct it, or leave it out.")
         if form == NUMBERS:
-            return values[:, 0] if given == "s" else values[:, 0] / EPOCHS[given], None
+            return in_seconds(values[:, 0], given), None
     if not form.orders:
         return values[:, 0], None
     bad = np.isnan(values)
@@ -225,6 +237,46 @@ def decide(values: Moments, form: Form, given: str | None) -> tuple[Moments, str
             row, f"an ambiguous date, which no other row resolves: {ways}. Choose one: --set data.time_format={fit[0]}",
         )  # fmt: skip
     return columns[fit[0]], fit[0]
+
+
+def in_seconds(numbers: Moments, unit: str) -> Moments:
+    """Return seconds since 1970 of numbers in one of :data:`UNITS`; days of spreadsheets to the millisecond.
+
+    >>> in_seconds(np.array([46083.25069444]), "excel") - in_seconds(np.array([1772431260000.0]), "ms")
+    array([0.])
+    """
+    if unit == EXCEL:
+        return np.round((numbers - SPREADSHEET) * 86_400, 3)
+    return numbers / EPOCHS[unit]
+
+
+def numeral(numbers: Moments) -> str | None:
+    """Return the format of numbers that are moments of the years 2000 to 2069 by their size and digits, otherwise None.
+
+    Dates written as numbers must all exist. Days of a spreadsheet have fractions that are whole seconds, so that counts
+    and running times of the same size are not taken for them.
+
+    >>> numeral(np.array([1772431200000.0])), numeral(np.array([20260302.0, 20260303])), numeral(np.arange(9.0))
+    ('ms', '%Y%m%d', None)
+    >>> numeral(np.array([46083.25, 46083.25069444])), numeral(np.array([46083.25, 46083.5])), numeral(np.empty(0))
+    ('excel', None, None)
+    """
+    if not len(numbers):
+        return None
+    first, last = RECOGNISED
+    for unit, per_second in EPOCHS.items():
+        if first * per_second <= numbers.min() and numbers.max() < last * per_second:
+            return unit
+    some = numbers[:: math.ceil(len(numbers) / LOOKED_AT)]
+    if (some == np.floor(some)).all():
+        texts = [f"{number:.0f}" for number in some.tolist()]
+        form = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}.get(len(texts[0]))
+        moments = [moment(text, form) if form and len(text) == len(texts[0]) else None for text in texts]
+        return form if all(each is not None and first <= each[1][0] < last for each in moments) else None
+    seconds = (some - SPREADSHEET) * 86_400
+    whole = np.abs(seconds - np.round(seconds)) < SECOND
+    fine = np.abs(some * 1e4 - np.round(some * 1e4)) > SECOND  # no running time in steps of 0.25
+    return EXCEL if whole.all() and fine.any() and first <= seconds.min() and seconds.max() < last else None
 
 
 def _steady(columns: dict[str, Moments]) -> list[str]:
