@@ -263,8 +263,22 @@ def test_a_will_counts_once_the_broker_has_answered_and_never_if_its_connection_
     tell(made, 1, "hello")
     assert made.present() == [1]
     tell(made, 1, "gone")
+    tell(made, 1, "hello")  # it is back before the broker answers
+    link.answer()
+    assert made.present() == [1]
+    tell(made, 1, "gone")
     link.answer()
     assert not made.connected
+    made.stop()
+
+
+def test_a_will_that_a_started_broker_has_kept_does_not_send_away_who_is_back_before_it_is_confirmed() -> None:
+    link, made = channel()
+    link.lost()
+    tell(made, 1, "gone")
+    tell(made, 1, "hello")
+    link.answer()
+    assert made.present() == [1]
     made.stop()
 
 

@@ -5,12 +5,15 @@ Run as a program it is that one: it has built an experiment's park, and does wha
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from parks import until
 
@@ -31,6 +34,11 @@ class Nursery:
 
     def device(self, file: Path) -> Forked:
         return Forked(self, int(self.ask("start", file)))
+
+    def command(self, words: Sequence[str], folder: Path, log: Path, losses: Path | None = None) -> Forked:
+        """Start ``fedfloor WORDS`` in a folder; it appends each round's lost visits to the file ``losses``."""
+        about = {"words": [*words], "folder": str(folder), "log": str(log), "losses": str(losses or "")}
+        return Forked(self, int(self.ask("command", json.dumps(about))))
 
 
 class Forked:
@@ -70,16 +78,50 @@ def nursery(what: Path) -> Iterator[Nursery]:
         made.process.communicate()
 
 
+def command(about: dict[str, Any]) -> None:
+    """Become ``fedfloor WORDS``."""
+    from fedfloor import cli
+
+    os.setsid()
+    os.chdir(about["folder"])
+    log = os.open(about["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    sys.stdout = os.fdopen(1, "w", buffering=1)
+    sys.argv = ["fedfloor", *about["words"]]
+    if about["losses"]:
+        tell_losses(Path(about["losses"]))
+    cli.main()
+
+
+def tell_losses(path: Path) -> None:
+    """Append the lost visits of every round to a file: the round, and each visit's device and number."""
+    from fedfloor.engine import ranks
+
+    usual = ranks.run
+
+    def run(*parts: Any, round_number: int, tick: int) -> Any:
+        outcome = usual(*parts, round_number=round_number, tick=tick)
+        lost = [[one.device, one.visit] for one in outcome.receipts if one.lost]
+        with path.open("a") as file:
+            file.write(json.dumps([round_number, lost]) + "\n")
+        return outcome
+
+    ranks.run = run
+
+
 def main() -> None:
     from fedfloor import config
     from fedfloor.cli import deploying
-    from fedfloor.deploy import mqtt, names, own, settings, worker
+    from fedfloor.deploy import cloud, edge, mqtt, names, own, settings, worker
     from fedfloor.runs.parks import build_park
 
     what = config.read(Path(sys.argv[1]), [])
     own.alone(build_park(what), what, 0)
     place = Path("nowhere")
     where = settings.Endpoint("127.0.0.1", 1)
+    assert cloud.run
+    assert edge.serve
     made = settings.DeviceSettings("p", "d", 0, 0, where, place, place / "memory", place, edge="e")
     worker.Worker(made, what, config.combined(what), names.table(what), build_park(what))
     mqtt.MqttConnection("d", made.broker)
@@ -93,11 +135,15 @@ def main() -> None:
         if pid == 0:
             os.dup2(os.open(os.devnull, os.O_RDWR), 0)
             os.dup2(2, 1)
+            code = 0
             try:
-                deploying.device(Path(said))
+                command(json.loads(said)) if kind == "command" else deploying.device(Path(said))
+            except SystemExit as end:
+                code = int(end.code or 0)
             except BaseException:
-                os._exit(1)
-            os._exit(0)
+                traceback.print_exc()
+                code = 1
+            os._exit(code)
         print(pid, flush=True)
 
 

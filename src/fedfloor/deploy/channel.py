@@ -154,6 +154,7 @@ class DeviceChannel:
         self._abandoned = ""
         self._return_s, self._losses = return_s, 0  # number of connections to the broker that have ended
         self._awaited: dict[int, int] = {}  # device that has not returned → the number of the ended connection
+        self._leaving: dict[int, Callable[[], None]] = {}  # device → its removal, until the broker has answered
         self._timers: list[threading.Timer] = []
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -371,9 +372,8 @@ class DeviceChannel:
             self.filter.signed(payload, name, status=True)
             if status.kind == "hello":
                 self.welcome(device, name, status)
-            elif status.kind == "gone" and device in self.connected:
-                why = printable(str(status.about.get("why", "")))
-                self._link.confirm(lambda: self.take_leave(device, status.session, why))
+            elif status.kind == "gone" and status.session == self.session(device):
+                self.receive_leave(device, printable(str(status.about.get("why", ""))))
         except RefusedError as error:
             self.filter.refuse(name, error)
 
@@ -416,6 +416,7 @@ class DeviceChannel:
             restarted = new and device in self._sessions
             self._sessions[device], self.connected[device] = hello.session, about
             self._awaited.pop(device, None)
+            self._leaving.pop(device, None)
             self._changed.notify_all()
         log.info("%s %s (%d) is connected.", self._peer, name, device)
         for identity, request in self.open_requests(name).items():
@@ -427,15 +428,20 @@ class DeviceChannel:
             self.waits.forget(name)
             self._on_joined(device)
 
-    def take_leave(self, device: int, session: int, why: str) -> None:
-        """Record that a session of a device has ended.
+    def receive_leave(self, device: int, why: str) -> None:
+        """Remove a device once the broker has answered another packet, unless the device has returned by then.
 
         The last will of a device whose return is awaited is ignored: a broker keeps the wills that it published when it
         was stopped, and delivers them again after its start.
         """
-        awaited = device in self._awaited and why == mqtt.LOST
-        if session == self._sessions.get(device) and not awaited:
-            self.remove(device, self.name_of(device), why)
+
+        def leave() -> None:
+            if self._leaving.pop(device, None) is leave:
+                self.remove(device, self.name_of(device), why)
+
+        if why != mqtt.LOST or device not in self._awaited:
+            self._leaving[device] = leave
+            self._link.confirm(leave)
 
     def await_return(self) -> None:
         """Give all devices time to return after the end of the connection to the broker; requests wait for them."""

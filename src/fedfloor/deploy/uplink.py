@@ -107,7 +107,8 @@ class Downlink:
             sent = messages[factory]
             return self.channel.exchange(factory, split(sent).identity, "part", sent, deadline_s, most[factory])
 
-        answers = zip(messages, side_by_side(exchange, list(messages)), strict=True)
+        asked = [factory for factory in messages if factory in self.channel.connected]
+        answers = zip(asked, side_by_side(exchange, asked), strict=True)
         return {factory: answer for factory, answer in answers if answer is not None}
 
 
