@@ -267,6 +267,7 @@ def test_a_will_counts_once_the_broker_has_answered_and_never_if_its_connection_
     link.answer()
     assert made.present() == [1]
     tell(made, 1, "gone")
+    tell(made, 1, "gone")  # once more
     link.answer()
     assert not made.connected
     made.stop()

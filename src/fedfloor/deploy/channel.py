@@ -436,7 +436,8 @@ class DeviceChannel:
         """
 
         def leave() -> None:
-            if self._leaving.pop(device, None) is leave:
+            if self._leaving.get(device) is leave:
+                del self._leaving[device]
                 self.remove(device, self.name_of(device), why)
 
         if why != mqtt.LOST or device not in self._awaited:
