@@ -113,6 +113,29 @@ def test_a_request_that_expired_in_the_queue_is_refused_and_not_carried_out(tmp_
     assert answers[0].about["reason"] == "late"
 
 
+def test_an_edge_that_stops_waits_for_no_answer(tmp_path: Path) -> None:
+    woken = threading.Event()
+    with live(tmp_path, experiment(tmp_path, "fedavg", devices=2)) as park:
+
+        def hang(_: Message) -> Any:
+            woken.wait(60)
+            return "answer", {}, {}
+
+        replies(park, "probe", 1, hang, who=0)
+        (channel,) = (edge.channel for edge in park.edges.values() if 0 in edge.own)
+        answers: list[Any] = []
+        asks = threading.Thread(
+            target=lambda: answers.append(channel.request(0, "probe", 50.0, run="run", number=1, about={})), daemon=True
+        )
+        asks.start()
+        assert until(lambda: channel.open_requests("d0"))
+        channel.stop()
+        asks.join(10)
+        woken.set()
+    assert answers == [None]
+    assert "stops" in channel.lost["d0"]
+
+
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), ValueError("no light")])
 def test_what_user_code_raises_is_an_answer_with_its_name(error: BaseException) -> None:
     def serve() -> Any:

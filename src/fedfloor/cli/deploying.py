@@ -151,7 +151,7 @@ def cloud(config: Config, resume: Resume = False, stop_after: Stop = None) -> No
 
     settings = read(CloudSettings, config)
     what, limits = read_experiment(settings.experiment, []), options.limits(stop_after, None)
-    names = clouds.machines(settings, 1 + max(edge.factory for edge in settings.edges))
+    names = clouds.machines(settings, 1 + max((edge.factory for edge in settings.edges), default=-1))
     with progress(what.name, min(what.rounds, limits.stop_after or what.rounds), names) as follow:
         why = clouds.run(settings, resume=resume, limits=limits, report=follow)
     print(f"{why}. Report: fedfloor report {settings.out}", file=sys.stderr)

@@ -51,6 +51,7 @@ WAITING = 64  # the most requests of an edge in the queue
 WAITING_BYTES = 1 << 26  # the most bytes of an edge's queued requests; a larger request must be alone
 REQUEST_BYTES = 1 << 28  # the most bytes of a request: the largest message_mb of a park
 FACTS = "facts.json"  # the facts of a sample in the last run
+EXPIRED: Reply = ("refused", {"reason": "late", "text": "it waited too long in the queue."}, {})
 LEAVE, OWN, FOREIGN = range(3)  # priorities, in the order of service
 QueuedRequest = tuple[str, bytes]  # edge, encoded request
 
@@ -175,8 +176,8 @@ class Agent:
             return
         wait_s = message.about.get("wait_s")
         if isinstance(wait_s, float | int) and self._queued_s > wait_s:
-            log.warning("a request of %s (%s) expired after %.4g s in the queue.", edge, message.kind, wait_s)
-            kind, about, arrays = "refused", {"reason": "late", "text": "it waited too long in the queue."}, {}
+            log.warning("a request of %s expired after %.4g s in the queue: %s.", edge, wait_s, printable(message.kind))
+            kind, about, arrays = EXPIRED
         else:
             kind, about, arrays = self.reply(edge, message)
         self._last = f"{edge} {message.identity}", self.next_message(kind, message, about, arrays)

@@ -270,7 +270,8 @@ class FactoryExecutor:
         if answer is not None or stayed:
             self.reached.add(device)
         if answer is None:
-            return self.miss(device)
+            self.miss(device)
+            return None
         if answer.kind in ("failed", "refused"):  # the other devices continue
             failure = checks.failure(kind, answer)
             log.error("device %s failed in its %s: %s", answer.sender, kind, failure.text)
