@@ -109,8 +109,7 @@ def test_a_request_that_expired_in_the_queue_is_refused_and_not_carried_out(tmp_
             request = Message("census", edge, "run", 1, 1, number, about=about, receiver="d0")
             agent.serve(edge, encode(request))
             answers.append(decode(agent._last[1]))
-    assert [answer.kind for answer in answers] == ["refused", "answer"]
-    assert answers[0].about["reason"] == "late"
+    assert [answer.about.get("reason") == "late" for answer in answers] == [True, False]
 
 
 def test_an_edge_that_stops_waits_for_no_answer(tmp_path: Path) -> None:
