@@ -11,17 +11,26 @@ import json
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from fedfloor import config, regular
 from fedfloor.chance import generator
+from fedfloor.engine import ranks as ranked
+from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.team import Alone
 from fedfloor.errors import FedfloorError, SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.machine import kept_settings
+from fedfloor.outside import located
 from fedfloor.plan import text, walk
 from fedfloor.report import plan_svg, plan_text
-from fedfloor.runs import forecast
+from fedfloor.runs import forecast, prepare
 from fedfloor.runs.api import Run, run
 from fedfloor.runs.orders import Limits
 from fedfloor.runs.parks import build_park
@@ -93,13 +102,31 @@ class Contract:
         answers = {} if questions is None else forecast.pretended(questions, view.trained, park)
         state = method.init(view, answers, generator(experiment.seed, "init"))
         now = forecast.at(view, costs, park, method, 1, 0, {})
-        before = json.dumps(state.notes, sort_keys=True)
         first, second = (method.plan(state, now, generator(experiment.seed, "plan", 1)) for _ in range(2))
         _demand(
             first == second, "two plans of the same round differ: draw random numbers only from rng, and keep no state."
         )
-        same = json.dumps(state.notes, sort_keys=True) == before
-        _demand(same, "plan() changed the state's notes: return a new state from absorb() instead.")
+
+    def arguments_are_kept(self) -> None:
+        """Check that init(), plan() and absorb() leave their arguments as they were, in a round with training."""
+        experiment = self.experiment()
+        park, method = build_park(experiment), config.combined(experiment)
+        view, costs = forecast.seen(experiment, park, method)
+        memory = DeviceMemory(self.folder / "memory")
+        with kept_settings():
+            engine, _ = prepare.engine(experiment, method, park, Alone(), memory)
+            start = {"w": engine.network.flat.clone().cpu()}
+            view = replace(view, start=start)
+            questions = method.setup(view)
+            answers = {} if questions is None else ranked.run(engine, questions, start, round_number=0, tick=0).answers
+            with _kept("init()", (view, answers)):
+                state = method.init(view, answers, generator(experiment.seed, "init"))
+            now = forecast.at(view, costs, park, method, 1, 0, {})
+            with _kept("plan()", (state, now)):
+                plan = method.plan(state, now, generator(experiment.seed, "plan", 1))
+            outcome = ranked.run(engine, plan, state.packet, round_number=1, tick=0)
+            with _kept("absorb()", (state, replace(outcome, rng=None))):
+                method.absorb(state, outcome)
 
     def plans_are_data(self) -> None:
         """Check that a plan can be written as JSON, drawn and resolved, and refers to existing devices."""
@@ -170,6 +197,7 @@ class Contract:
 
 CHECKS: dict[str, Callable[[Contract], None]] = {
     "plans are pure": Contract.plans_are_pure,
+    "arguments are left unchanged": Contract.arguments_are_kept,
     "plans are JSON, drawn and resolved": Contract.plans_are_data,
     "training moves the model": Contract.training_moves_the_model,
     "rounds have a price": Contract.rounds_have_a_price,
@@ -201,7 +229,7 @@ def check_method(method: str, changes: Sequence[str] = ()) -> Iterator[Check]:
             except (BrokenError, FedfloorError) as error:
                 yield Check(name, str(error))
             except Exception as error:  # raised by the method's code
-                yield Check(name, f"{type(error).__name__}: {error}")
+                yield Check(name, located(error))
             else:
                 yield Check(name)
 
@@ -211,6 +239,34 @@ def _healthy(done: Run) -> None:
     _demand(len(done.lines) == ROUNDS, f"{len(done.lines)} of {ROUNDS} rounds are complete.")
     finite = all(line.loss is None or math.isfinite(line.loss) for line in done.lines)
     _demand(finite, "the loss is not finite.")
+
+
+@contextmanager
+def _kept(name: str, arguments: tuple[Any, ...]) -> Iterator[None]:
+    """Require that a function of a method, called in the body, leaves its arguments as they were."""
+    before = _content(arguments)
+    yield
+    same = _content(arguments) == before
+    _demand(same, f"{name} changed an argument in place: work on copies, and return a new state from absorb().")
+
+
+def _content(value: Any) -> Any:
+    """Return the content of a value, in which no reference to the value remains."""
+    if isinstance(value, torch.Tensor):
+        return (
+            str(value.dtype),
+            tuple(value.shape),
+            value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes(),
+        )
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, Mapping):
+        return {key: _content(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_content(part) for part in value]
+    if is_dataclass(value):
+        return {part.name: _content(getattr(value, part.name)) for part in fields(value)}
+    return repr(value)
 
 
 def _demand(kept: bool, why: str) -> None:

@@ -87,6 +87,40 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+@contextmanager
+def kept_settings() -> Iterator[None]:
+    """Restore the number of threads, the global random generators and PyTorch's global flags after the body."""
+    import random
+
+    import numpy as np
+    import torch
+
+    threads, kind = torch.get_num_threads(), torch.get_default_dtype()
+    drawn, numbers, generator = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    exact, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    products, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    flags = [
+        (part, name, getattr(part, name))
+        for part, name in (
+            (products, "allow_tf32"), (cudnn, "allow_tf32"), (cudnn, "deterministic"), (cudnn, "benchmark"),
+        )
+    ]  # fmt: skip
+    try:
+        yield
+    finally:
+        for part, name, value in flags:
+            setattr(part, name, value)
+        torch.use_deterministic_algorithms(exact, warn_only=warns)
+        if cuda:
+            torch.cuda.set_rng_state_all(cuda)
+        torch.set_rng_state(generator)
+        np.random.set_state(numbers)
+        random.setstate(drawn)
+        torch.set_default_dtype(kind)
+        torch.set_num_threads(threads)
+
+
 def cores() -> int:
     """Return the number of CPU cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

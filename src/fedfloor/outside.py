@@ -46,9 +46,9 @@ def load(spec: str, role: str) -> Any:
                 f"{role} '{spec}': no module '{module_name}' in the current folder or the installed packages. Start "
                 "fedfloor in the folder of the file, or set PYTHONPATH."
             ) from error
-        raise SettingError(f"{role} '{spec}': importing it failed: {error}") from error
+        raise SettingError(f"{role} '{spec}': importing it failed: {located(error)}") from error
     except (Exception, SystemExit) as error:
-        raise SettingError(f"{role} '{spec}': importing it failed: {type(error).__name__}: {error}") from error
+        raise SettingError(f"{role} '{spec}': importing it failed: {located(error)}") from error
     if not name or not hasattr(module, name):
         public = [n for n in vars(module) if not n.startswith("_")]
         raise SettingError(f"{role} '{spec}': module '{module_name}' has no '{name}'.{nearest(name, public)}")
@@ -57,22 +57,43 @@ def load(spec: str, role: str) -> Any:
 
 
 def blamed(error: BaseException) -> RunError | None:
-    """Return the error of user code as an error with file, line and function; None for other errors.
-
-    User code is neither in this package nor among installed packages. The deepest frame in user code is reported.
-    """
+    """Return the error of user code as an error with file, line and function; None for other errors."""
     if not isinstance(error, Exception | SystemExit) or isinstance(error, FedfloorError):
         return None
+    frame = _frame(error)
+    if frame is None or not _LOADED:
+        return None
+    return RunError(f"{_place(frame)}: {_text(error)}. The line is: {frame.line}")
+
+
+def located(error: BaseException) -> str:
+    """Return an error's type and text, with file, line and function if user code raised it.
+
+    >>> located(ValueError("3 layers"))
+    'ValueError: 3 layers'
+    """
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{type(error).__name__}: {error.msg} ({error.filename}, line {error.lineno})"
+    frame = _frame(error)
+    return _text(error) if frame is None else f"{_text(error)} ({_place(frame)})"
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".removesuffix(": ").removesuffix(".")
+
+
+def _place(frame: traceback.FrameSummary) -> str:
+    return f"{frame.filename}, line {frame.lineno}, in {frame.name}"
+
+
+def _frame(error: BaseException) -> traceback.FrameSummary | None:
+    """Return the deepest frame in user code, neither in this package nor among installed packages; None without one."""
     homes = [str(Path(__file__).parent), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))]
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__)
         if Path(frame.filename).is_file() and not any(Path(frame.filename).is_relative_to(home) for home in homes)
     ]  # fmt: skip
-    if not frames or not _LOADED:
-        return None
-    last = frames[-1]
-    text = f"{type(error).__name__}: {error}".removesuffix(": ")
-    return RunError(f"{last.filename}, line {last.lineno}, in {last.name}: {text}. The line is: {last.line}")
+    return frames[-1] if frames else None
 
 
 def name_of(kind: type[Any]) -> str:

@@ -64,3 +64,71 @@ def test_what_a_method_of_ones_own_breaks_is_named(
     none = command("check", "method", "mine_to_check:Goood")
     assert none.code == 2
     assert "Did you mean 'Good'?" in none.err
+
+
+CHANGERS = """
+from dataclasses import dataclass, replace
+from fedfloor.methods.contract import Method, State
+from fedfloor.plan.nodes import Parallel, Train, Work, device
+
+WORK = Work(epochs=1, batch_size=4)
+
+
+class Base(Method):
+    def plan(self, state, view, rng):
+        return Parallel(tuple(Train(device(k), WORK) for k in view.devices))
+
+
+@dataclass(frozen=True)
+class Absorbs(Base):
+    def absorb(self, state, outcome):
+        state.packet["w"].copy_(outcome.packet["w"])
+        return state
+
+
+@dataclass(frozen=True)
+class Halves(Base):
+    def absorb(self, state, outcome):
+        outcome.packet["w"].mul_(0.5)
+        return State(outcome.packet, state.notes)
+
+
+@dataclass(frozen=True)
+class Plans(Base):
+    def plan(self, state, view, rng):
+        state.packet["w"].add_(1)
+        return super().plan(state, view, rng)
+
+
+@dataclass(frozen=True)
+class Inits(Base):
+    def init(self, view, answers, rng):
+        view.start["w"].zero_()
+        return State(view.start)
+
+
+@dataclass(frozen=True)
+class Raises(Base):
+    def absorb(self, state, outcome):
+        return state.packet["w"] / outcome.nothing
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Absorbs", "absorb()"),
+        ("Halves", "absorb()"),
+        ("Plans", "plan()"),
+        ("Inits", "init()"),
+        ("Raises", "changing_methods.py, line 45"),
+    ],
+)
+def test_a_method_that_changes_its_arguments_or_fails_is_named(
+    name: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "changing_methods.py").write_text(CHANGERS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    checks = {each.name: each.why for each in check_method(f"changing_methods:{name}")}
+    assert words in checks["arguments are left unchanged"]

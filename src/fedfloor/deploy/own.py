@@ -24,7 +24,7 @@ from fedfloor.deploy.facts import Facts, apply_found
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.errors import RunError, SettingError, nearest
 from fedfloor.experiment import EvaluateSettings, Experiment
-from fedfloor.outside import ANY, load, loaded
+from fedfloor.outside import ANY, load, loaded, located
 from fedfloor.park.build import hold_out, hold_out_recent
 from fedfloor.park.local import LocalSets
 from fedfloor.park.normalise import Surveyed, mean_and_deviation, normaliser, prepared
@@ -362,7 +362,7 @@ def function_park(settings: DeviceSettings, experiment: Experiment, facts: Facts
         try:
             result = function(device, tick)
         except ANY as error:
-            raise RunError(f"{where} failed: {type(error).__name__}: {error}") from error
+            raise RunError(f"{where} failed: {located(error)}") from error
         try:
             x, y = checked_result(where, result, facts)
             most[0] = most[0] or len(y)

@@ -20,8 +20,16 @@ from fedfloor.engine.engine import Engine, FrozenExtractor, Samples, classifier_
 from fedfloor.engine.memory import extractor_bytes
 from fedfloor.engine.private import train_private
 from fedfloor.engine.steps import BLOCK, full_gradient
-from fedfloor.engine.visit import VisitStats, is_linear_visit, train, train_linear, trained_part
-from fedfloor.errors import SettingError
+from fedfloor.engine.visit import (
+    SingleSampleError,
+    VisitStats,
+    is_linear_visit,
+    train,
+    train_linear,
+    trained_part,
+    without_single_samples,
+)
+from fedfloor.errors import RunError, SettingError
 from fedfloor.models.network import Network
 from fedfloor.models.parcel import Packet
 from fedfloor.models.saved import OWN
@@ -177,7 +185,11 @@ def local_update(
     about = Visit(start, kept, network, vectors, work, work.batches(len(samples)), gradient, task=engine.task)
     if goal.on_features and own is None:
         about = before_features(engine, goal, work, samples, about, key, extractor)
-    stats = _trained(engine, work, goal, samples, about, key, moments)
+    try:
+        stats = _trained(engine, work, goal, samples, about, key, moments)
+    except SingleSampleError as error:
+        advice = without_single_samples(work.batch_size, len(samples), engine.park.holdings)
+        raise RunError(f"{error} {advice}") from error
     engine.memory.visits[device] += not beside
     entries, belongs = (dict(goal.remember(flat, about)) if goal.remembers else kept if own is None else {}), ""
     if own is not None:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import nll_loss
 
@@ -19,6 +21,8 @@ from fedfloor.engine.steps import stepper
 from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
 from fedfloor.models.network import Network
 from fedfloor.models.parcel import Packet, Parcel
+from fedfloor.names import count
+from fedfloor.outside import located
 from fedfloor.park.stream import batch_order
 from fedfloor.parts.objective import Objective, Plain, Visit
 from fedfloor.parts.proximal import Represented
@@ -62,20 +66,55 @@ class PerSampleCache:
         return values
 
 
+class SingleSampleError(RunError):
+    """An error: a network with batch norm was trained on a mini-batch of one sample."""
+
+
 def call_objective(call: Callable[[], T], batch: int, key: Key) -> T:
-    """Return an objective's result; an error in it is that of a user's code, and is raised with the device's name."""
+    """Return an objective's result.
+
+    Raises:
+        RunError: the objective or the network failed; the message has the device's name and, for a user's own code, its
+            file and line.
+        SingleSampleError: batch norm on a mini-batch of one sample.
+    """
     try:
         return call()
     except FedfloorError:
         raise
     except Exception as error:
-        message = f"{type(error).__name__}: {error}".removesuffix(".")
-        if "more than 1 value per channel" in message:
-            message += (
-                f". Batch norm cannot be trained on a mini-batch of {batch}: choose a work.batch_size that leaves no "
-                "last mini-batch of one sample"
-            )
-        raise RunError(f"training failed on {key.where} in round {key.round}: {message}.") from error
+        failed = f"training failed on {key.where} in round {key.round}"
+        if batch == 1 and "more than 1 value per channel" in str(error):
+            raise SingleSampleError(f"{failed}: batch norm cannot be trained on a mini-batch of one sample.") from error
+        raise RunError(f"{failed}: {located(error)}.") from error
+
+
+def without_single_samples(batch_size: int, held: int, sizes: NDArray[np.int64]) -> str:
+    """Return advice that spares every device of a park mini-batches of one sample.
+
+    Args:
+        batch_size: the present mini-batch.
+        held: the number of samples of the device that failed, at a time.
+        sizes: those of all devices, [K].
+
+    >>> without_single_samples(16, 17, np.array([17, 33, 40])).partition(",")[0]
+    'Set work.batch_size = 15'
+    >>> without_single_samples(16, 1, np.array([1, 33])).partition(",")[0]
+    'This device holds one sample'
+    """
+    other = "use a network without batch norm, such as one with group norm"
+    if held == 1:
+        return (
+            "This device holds one sample, whatever work.batch_size is. Leave devices with one sample out of the data "
+            f'(data.partition: at_least = 2, for the kinds "natural" and "dirichlet"); or {other}.'
+        )
+    several, alone = np.unique(sizes[sizes > 1]), int((sizes == 1).sum())
+    whole = max(batch_size, int(sizes.min()))  # beyond it, the smallest device trains with shorter mini-batches
+    fitting = [size for size in range(2, int(sizes.max()) + 1) if (several % size != 1).all()]  # at least the largest
+    best = min(fitting, key=lambda size: (size > whole, abs(size - batch_size), size))
+    short = ", with work.short_batches = true" if best > whole else ""
+    rest = f", and leave out the {count(alone, 'device')} with one sample" if alone else ""
+    return f"Set work.batch_size = {best}{short}, which leaves no other mini-batch of one sample{rest}; or {other}."
 
 
 def check_parts(network: Network, plan: Node, packet: Packet) -> None:

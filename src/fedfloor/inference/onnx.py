@@ -278,7 +278,7 @@ def _compare(trained: Trained, data: bytes, batches: list[Inputs], expected: lis
     except Exception as error:  # their errors have no common base
         raise SettingError(
             f"network '{trained.name}' was exported, but ONNX Runtime cannot run it: {first_line(error)} No file was "
-            "written."
+            "written. A network with torch.autocast needs enabled=self.training there, so that it predicts in float32."
         ) from error
     decision = trained.decision
     if decision is not None and any((decided != decision.of(p)).any() for p, _, decided in got):

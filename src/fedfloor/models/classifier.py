@@ -10,8 +10,11 @@ from torch import Tensor, nn
 
 from fedfloor.errors import SettingError, nearest
 from fedfloor.models.zoo import Shape
+from fedfloor.outside import located
 
 NAMED = 12  # greatest number of layers in an error message
+HALF = (torch.float16, torch.bfloat16)
+TRAINED = (torch.float32, torch.float64)
 
 
 def find(model: str, module: nn.Module, shape: Shape, classes: int, wanted: str | None = None) -> str | None:
@@ -128,19 +131,26 @@ def _check_classifier(setting: str, model: str, module: nn.Module, path: str, sh
         )
 
 
-def check(name: str, module: nn.Module, shape: Shape, classes: int) -> None:
-    """Check that a network can be trained on samples of a shape.
+def check(name: str, module: nn.Module, shape: Shape, classes: int) -> torch.dtype:
+    """Check that a network can be trained on samples of a shape, and return the type of its outputs.
 
     Args:
         classes: the number of outputs per sample: classes, or numbers that the task predicts.
 
     Raises:
-        SettingError: the network does not accept the samples, has another number of outputs, or trains nothing.
+        SettingError: the network does not accept the samples, has another number of outputs, trains nothing, or has
+            parameters of another type than float32 and float64.
     """
     if hasattr(module, "set_by"):
         with torch.no_grad():
-            _output(name, module.eval(), shape, classes)
-        return
+            return _output(name, module.eval(), shape, classes).dtype
+    odd = next((f"{key} is {p.dtype}" for key, p in module.named_parameters() if p.dtype not in TRAINED), None)
+    if odd is not None:
+        raise SettingError(
+            f"model '{name}' has parameters of a type that cannot be trained here: {odd}. Leave them in float32, "
+            "without .half() or .to(torch.bfloat16). Half precision belongs into forward(), by torch.autocast, or on a "
+            "GPU into the experiment, as engine.precision = 'bf16'."
+        )
     if not any(p.requires_grad for p in module.parameters()):
         kind = "only frozen parameters" if any(True for _ in module.parameters()) else "no parameters"
         raise SettingError(f"model '{name}' has {kind}: there is nothing to train.")
@@ -157,13 +167,14 @@ def check(name: str, module: nn.Module, shape: Shape, classes: int) -> None:
     try:
         gradients = torch.autograd.grad(output.sum(), list(trained.values()), allow_unused=True)
     except Exception as error:  # such as an output that was detached
-        raise SettingError(f"model '{name}' cannot be trained: {type(error).__name__}: {error}") from error
+        raise SettingError(f"model '{name}' cannot be trained: {located(error)}.") from error
     unused = [key for key, gradient in zip(trained, gradients, strict=True) if gradient is None]
     if unused:
         raise SettingError(
             f"model '{name}' has parameters that its output does not depend on: {', '.join(unused)}. Use them in "
             "forward(), remove them, or freeze them with requires_grad_(False)."
         )
+    return output.dtype
 
 
 def _output(name: str, module: nn.Module, shape: Shape, classes: int) -> Tensor:
@@ -172,7 +183,7 @@ def _output(name: str, module: nn.Module, shape: Shape, classes: int) -> Tensor:
         output = module(torch.zeros(2, *shape))
     except Exception as error:  # forward() may be the user's own code
         when = " while it is trained" if module.training else ""
-        raise SettingError(f"model '{name}' does not take samples of shape {shape}{when}: {error}") from error
+        raise SettingError(f"model '{name}' does not take samples of shape {shape}{when}: {located(error)}.") from error
     if not isinstance(output, Tensor):
         raise SettingError(f"model '{name}' gives a {type(output).__name__}: it must give a tensor [batch, {classes}].")
     size = tuple(output.shape)

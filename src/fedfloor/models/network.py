@@ -16,10 +16,10 @@ from fedfloor.chance import torch_seed
 from fedfloor.errors import SettingError, nearest, unknown
 from fedfloor.machine import require_memory
 from fedfloor.models import classifier as classifiers
-from fedfloor.models.classifier import as_found, check
+from fedfloor.models.classifier import HALF, as_found, check
 from fedfloor.models.parcel import Parcel
 from fedfloor.models.zoo import NETWORKS, Builder, Shape, pool_first
-from fedfloor.outside import loaded
+from fedfloor.outside import loaded, located
 
 COPIES = 3  # least number of copies of a model in training: the model, the arrived model, the gradient
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.LocalResponseNorm)
@@ -294,6 +294,26 @@ def build(
         return Network(*assembled(name, shape, classes, classifier, adapt, init))
 
 
+def unseeded(name: str, shape: Shape, classes: int) -> str:
+    """Return the reason why the initial weights of a user's own network do not follow the seed; "" if they do.
+
+    The network is built twice from one seed, and once from another: equal seeds must give equal trained parameters, and
+    other seeds other ones. Arguments as for :func:`build`.
+    """
+    numbers, kept = [], True
+    for seed in (0, 0, 1):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module = plain(name, shape, classes)
+            kept = kept and torch.initial_seed() == seed
+        numbers.append([parameter.detach() for parameter in module.parameters() if parameter.requires_grad])
+    first, again, other = numbers
+    if not all(map(torch.equal, first, other)):
+        same = all(map(torch.equal, first, again))
+        return "" if same else "equal seeds give different weights, so that the run cannot be repeated"
+    return "every seed gives the same weights" + ("" if kept else ", because its function seeds PyTorch")
+
+
 def assembled(
     name: str, shape: Shape, classes: int, classifier: str | None, adapt: Adapt | None, init: str = "default"
 ) -> tuple[nn.Module, str | None]:
@@ -304,13 +324,19 @@ def assembled(
     if name in NETWORKS and isinstance(module, nn.Sequential):  # others may name layers by place
         pool_first(module)
     with as_found(module):
-        check(name, module, shape, classes)
+        kind = check(name, module, shape, classes)
         head = classifiers.find(name, module, shape, classes, classifier)
     if adapt is not None:
         module, head = adapt(module, head, classes, shape)
         with as_found(module):
-            check(name, module, shape, classes)
+            kind = check(name, module, shape, classes)
+    if kind in HALF:  # of a network that computes with autocast: losses and metrics need single precision
+        module.register_forward_hook(_single)
     return module, head
+
+
+def _single(_module: nn.Module, _inputs: object, output: Tensor) -> Tensor:
+    return output.float()
 
 
 def plain(name: str, shape: Shape, classes: int) -> nn.Module:
@@ -326,7 +352,7 @@ def plain(name: str, shape: Shape, classes: int) -> nn.Module:
     except SettingError:
         raise
     except Exception as error:
-        raise SettingError(f"model '{name}' could not be built: {type(error).__name__}: {error}") from error
+        raise SettingError(f"model '{name}' could not be built: {located(error)}.") from error
     if not isinstance(module, nn.Module):
         raise SettingError(f"model '{name}' returned {type(module).__name__}: it must return a torch.nn.Module.")
     if any(isinstance(p, UninitializedParameter) for p in module.parameters()):

@@ -18,6 +18,7 @@ from fedfloor.config import resolved
 from fedfloor.engine import local_update
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.executor import AttackingExecutor
+from fedfloor.engine.place import Placement
 from fedfloor.engine.team import Team
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
@@ -107,6 +108,18 @@ def memory_fits(experiment: Experiment, park: Park) -> None:
     name = f"{held or f'the largest device, with {most} samples'}, of shape {list(park.dataset.shape)}"
     advice = "Use smaller samples, more devices, or a shorter window ([data] stream)."
     require_memory(name, FLOAT_BYTES * most * math.prod(park.dataset.shape), advice)
+
+
+def precision_fits(experiment: Experiment, placement: Placement) -> None:
+    """Raise SettingError for a precision of products that a run's placement does not carry out."""
+    given, (kind, device) = experiment.engine.precision, placement
+    if given == "float32" or (given == "tf32" and device == "cuda") or (given == "bf16" and kind == "cohort"):
+        return
+    needed = "a cohort (engine.kind = 'cohort')" if given == "bf16" else "a CUDA device (engine.device = 'cuda')"
+    raise SettingError(
+        f"engine.precision = '{given}': needs {needed}, and this run trains by {kind} on {device}, in float32. Set "
+        "that, or leave engine.precision out."
+    )
 
 
 def is_priced(experiment: Experiment) -> bool:
@@ -214,8 +227,11 @@ def packet_fits(packet: Mapping[str, torch.Tensor], network: Network, objective:
         )
 
 
-def batches_fit(experiment: Experiment, park: Park, largest: int) -> None:
-    """Raise SettingError for mini-batches that are larger than the data of the smallest device."""
+def batches_fit(experiment: Experiment, park: Park, largest: int, network: Network | None = None) -> None:
+    """Raise SettingError for mini-batches that are larger than the data of the smallest device.
+
+    Shorter ones are advised unless ``network`` has batch norm and that device a single sample.
+    """
     smallest = int(park.holdings.argmin())
     if largest <= park.holdings[smallest]:
         return
@@ -231,8 +247,13 @@ def batches_fit(experiment: Experiment, park: Park, largest: int) -> None:
     kind = getattr(experiment.data.partition, "kind", "")
     larger = {"dominant": f"samples = {enough}"} | dict.fromkeys(("natural", "dirichlet"), f"at_least = {enough}")
     more = f", or set larger ones with the partition's {larger[kind]}" if kind in larger else ""
+    advice = f"Lower work.batch_size, use fewer devices{more}; or let such devices train with fewer samples at a time: "
+    advice += "work.short_batches = true."
+    if park.holdings[smallest] == 1 and network is not None and network.variances:
+        advice = (
+            f"Batch norm cannot be trained on one sample: use fewer devices{more}, or a network without batch norm."
+        )
     raise SettingError(
         f"work.batch_size = {largest} is larger than what {park.display_names.site('device', smallest)} holds "
-        f"({park.sizes[smallest]} samples{aside}). Lower work.batch_size, use fewer devices{more}; or let such "
-        "devices train with fewer samples at a time: work.short_batches = true."
+        f"({park.sizes[smallest]} samples{aside}). {advice}"
     )

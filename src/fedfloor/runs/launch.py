@@ -20,7 +20,7 @@ from typing import TypeVar
 from fedfloor.engine.team import MOST_RANKS, Alone, Shared, Team, shared_file
 from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.machine import VARIABLES
+from fedfloor.machine import VARIABLES, kept_settings
 from fedfloor.outside import blamed
 from fedfloor.park.park import Park
 from fedfloor.runs import checks, loop
@@ -159,6 +159,7 @@ def is_first() -> bool:
     return not under_torchrun() or os.environ["RANK"] == "0"
 
 
+@kept_settings()
 def start(
     experiment: Experiment, orders: Orders, ranks: int, report: Follow, park: Park | None = None,
     interrupted: Callable[[], bool] | None = None,

@@ -317,7 +317,8 @@ class _Run:
         """Check that mini-batches of the first plan fit the data; log if the plan cannot keep all ranks busy."""
         self.looked = True
         if number == 1 and not self.method.short_batches:
-            checks.batches_fit(self.experiment, self.engine.park, max(walk.batch_sizes(plan), default=0))
+            largest = max(walk.batch_sizes(plan), default=0)
+            checks.batches_fit(self.experiment, self.engine.park, largest, self.engine.network)
         for doubt in checks.doubts(plan) if self.first else ():
             log.warning("%s", doubt)
         branches, size = walk.widest(plan), self.engine.team.size

@@ -26,10 +26,11 @@ from fedfloor.engine.place import Placement, keep_memory
 from fedfloor.engine.team import Team
 from fedfloor.errors import RunError, SettingError, shown
 from fedfloor.experiment import Experiment, ModelSettings
+from fedfloor.machine import one_thread
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.methods.contract import State, View
 from fedfloor.models import Network, plain, saved
-from fedfloor.models.network import builder
+from fedfloor.models.network import builder, unseeded
 from fedfloor.names import excerpt
 from fedfloor.park.described import LabelSkew, describe, label_skew
 from fedfloor.park.park import Park
@@ -231,9 +232,12 @@ def prepare(experiment: Experiment, orders: Orders, park: Park, *, live: bool = 
     check_place(orders, live=live)
     if orders.resume:
         folder.check_same(out, _document(experiment, out, park, live=live), force=orders.force)
-    else:
+    checks.precision_fits(experiment, where(experiment, live=live))
+    if not orders.resume:
         record(experiment, out, park, live=live)
         warn(experiment, label_skew(park))
+        if ":" in experiment.model.name:
+            warn_unseeded(experiment, park.dataset)
 
 
 def check_place(orders: Orders, *, live: bool = False) -> None:
@@ -258,6 +262,18 @@ def _document(experiment: Experiment, out: Path, park: Park, *, live: bool) -> s
     here = where(experiment, live=live)
     provenance = folder.provenance(park.dataset.digest) | digest(experiment.model) | here.described
     return resolved(replace(experiment, provenance=provenance), out)
+
+
+def warn_unseeded(experiment: Experiment, data: Dataset) -> None:
+    """Warn if the initial weights of a user's own network do not follow the experiment's seed."""
+    name = experiment.model.name
+    with one_thread():
+        reason = unseeded(name, data.shape, data.outputs)
+    if reason:
+        log.warning(
+            "model '%s': %s. Draw weights from PyTorch's global generator without seeding it. Weights read from a file "
+            "are equal on purpose.", name, reason,
+        )  # fmt: skip
 
 
 def warn(experiment: Experiment, skew: LabelSkew | None) -> None:

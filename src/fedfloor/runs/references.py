@@ -35,6 +35,7 @@ from fedfloor.engine.team import Alone
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment, FaultSettings, MethodSettings
 from fedfloor.figures import Figure
+from fedfloor.machine import kept_settings
 from fedfloor.methods.contract import View
 from fedfloor.methods.references import GradientBoosting
 from fedfloor.models.saved import OWN
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from fedfloor.tasks.task import Boosted
 
 
+@kept_settings()
 def start(
     experiment: Experiment, orders: Orders, _ranks: int, report: Follow, park: Park, interrupted: Callable[[], bool],
     original: Experiment | None = None,
