@@ -98,7 +98,7 @@ def kept_settings() -> Iterator[None]:
     threads, kind = torch.get_num_threads(), torch.get_default_dtype()
     drawn, numbers, generator = random.getstate(), np.random.get_state(), torch.get_rng_state()
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    exact, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    exact = _determinism()
     products, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     flags = [
         (part, name, getattr(part, name))
@@ -111,7 +111,8 @@ def kept_settings() -> Iterator[None]:
     finally:
         for part, name, value in flags:
             setattr(part, name, value)
-        torch.use_deterministic_algorithms(exact, warn_only=warns)
+        if _determinism() != exact:  # the call imports PyTorch's compiler, which takes seconds
+            torch.use_deterministic_algorithms(exact[0], warn_only=exact[1])
         if cuda:
             torch.cuda.set_rng_state_all(cuda)
         torch.set_rng_state(generator)
@@ -119,6 +120,13 @@ def kept_settings() -> Iterator[None]:
         random.setstate(drawn)
         torch.set_default_dtype(kind)
         torch.set_num_threads(threads)
+
+
+def _determinism() -> tuple[bool, bool]:
+    """Return whether PyTorch uses deterministic algorithms only, and whether it merely warns of others."""
+    import torch
+
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
 
 
 def cores() -> int:

@@ -136,3 +136,42 @@ def test_ambiguous_dates_have_an_option(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="--time-format day-first"):
         label_rows(data, events, tmp_path / "out.csv", within="1h")
     assert label_rows(data, events, tmp_path / "out.csv", within="1h", time_format="month-first")["labels"]["belt"] == 1
+
+
+def test_no_event_vanishes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each event labels a row, or is named by its row with the reason."""
+    failures = [
+        ("A", "2026-01-02T00:00:00", "belt"),  # labels seven rows
+        ("A", "2026-01-02T00:00:00", "seal"),  # the second at one time
+        ("A", "2025-12-31T23:00:00", "seal"),  # before the first row
+        ("A", "2026-02-01T00:00:00", "seal"),  # long after the last
+        ("A", "2026-01-02T00:30:00", "seal"),  # no row since the belt
+        ("C", "2026-01-02T00:00:00", "seal"),  # of an unknown device
+    ]
+    tables = written(tmp_path, "".join(",".join(row) + "\n" for row in failures))
+    facts = label_rows(*tables, tmp_path / "out.csv", within="6h")
+    reasons = facts["without rows"]
+    assert (facts["events"], list(reasons.values()), facts["labels"]["belt"]) == (1, [1] * 5, 7)
+    assert facts["events"] + sum(reasons.values()) == len(failures)
+    said = [record.getMessage() for record in caplog.records]
+    for row in range(3, 8):
+        assert any(f"row {row} (" in text for text in said), row
+    left = label_rows(*tables, tmp_path / "left.csv", remaining=True)  # the event of February ends a long wait
+    assert (left["events"], sum(left["without rows"].values())) == (2, 4)
+
+
+def test_events_with_an_end_are_moments_which_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data, events = written(tmp_path)
+    events.write_text("machineID,start time,end time,failure\nA,2026-01-02T00:00:00,2026-01-02T05:00:00,belt\n")
+    facts = label_rows(data, events, tmp_path / "out.csv", within="6h", columns={"time": "start time"}, kind="failure")
+    assert facts["labels"] == {"belt": 7, "none": 2 * HOURS - 7}
+    assert any("column 'end time' is not read" in record.getMessage() for record in caplog.records)
+    written(tmp_path)
+    with pytest.raises(SettingError, match="neither table has this column"):
+        label_rows(data, events, tmp_path / "no.csv", within="6h", columns={"time": "begin"}, kind="failure")
+
+
+def test_a_span_of_moments_needs_a_unit(tmp_path: Path) -> None:
+    for form in ("s", "ms", "utc"):
+        with pytest.raises(SettingError, match="has no unit"):
+            label_rows(*in_form(tmp_path, form, form), tmp_path / "out.csv", within="6")

@@ -27,6 +27,8 @@ UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 EVERY = 1 << 62  # rows
 LABEL, REMAINING, RUN = "label", "remaining", "run"
 NONE = "none"  # the label of rows without an event within the time span
+NAMED = 5  # rows listed in a message
+ENDS = ("end", "ende", "stop", "until", "finish", "bis")  # words in the name of a column with the end of an event
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ def span(text: str, *, absolute: bool) -> float:
     """Return a duration in seconds where times are moments, otherwise in the unit of the times' numbers.
 
     Raises:
-        SettingError: the text is no duration above 0, or has a unit although times are numbers of an unknown unit.
+        SettingError: the text is no duration above 0, has a unit although times are numbers of an unknown unit, or has
+            none although they are moments.
 
     >>> span("24h", absolute=True), span("1.5 d", absolute=True), span("30", absolute=False)
     (86400.0, 129600.0, 30.0)
@@ -65,6 +68,8 @@ def span(text: str, *, absolute: bool) -> float:
             f"--within {text}: must be a duration above 0, such as 24h, 30min, 7d or 90s; a number where times are "
             "numbers."
         )
+    if absolute and match[2] is None:
+        raise SettingError(f"--within {text}: has no unit, but times are moments. Write 24h, 30min, 7d or 90s.")
     if match[2] and not absolute:
         raise SettingError(
             f"--within {text}: has a unit, but times are numbers of an unknown unit, such as cycles. Give a number in "
@@ -90,12 +95,13 @@ def label_rows(
         within: the time span before an event in which rows get its label, such as ``24h``.
         remaining: whether to write the time until the next event instead.
         kind: the column of ``events`` with the kind; by default a column with a common name, or the only one left.
-        columns: names of the columns ``device`` and ``time``, where these are unusual.
+        columns: names of the columns ``device`` and ``time``, where these are unusual, in both tables or in one.
         time_format: the format of the times in both tables, as ``[data] time_format``; by default it is recognised.
         force: whether to overwrite ``out``.
 
     Returns:
-        The facts: file, rows, events, and the number of rows per label, or of rows left out.
+        The facts: file, rows, the number of ``events`` that rows precede and, by reason, of those ``without rows``; the
+        number of rows per label, or of rows left out.
 
     Raises:
         SettingError: a column is missing, times cannot be read or compared, or no event concerns any row.
@@ -107,39 +113,44 @@ def label_rows(
     check_new(out, (".csv",), force=force)
     table = _read(expanded(data), columns or {}, time_format)
     marks = _read(expanded(events), columns or {}, time_format)
-    _check_comparable(table, marks)
+    _check_pair(table, marks, columns or {})
     added = [REMAINING, RUN] if remaining else [LABEL]
     taken = next((name for name in added if name in table.cells.names), None)
     if taken is not None:
         raise SettingError(f"{table.path.name} has a column '{taken}' already. Rename it, or remove it.")
     kinds = [""] * len(marks.device) if remaining else _kinds(marks, kind)
-    unknown = sorted({*marks.device} - {*table.device})
-    unmatched = sum(device in unknown for device in marks.device)
-    if unknown:
-        log.warning(
-            "%s: %s of devices that %s has no rows of: %s.", marks.path.name, count(unmatched, "event"),
-            table.path.name, ", ".join(unknown[:5]),
-        )  # fmt: skip
-    cells = (
-        _remaining(table, marks, UNITS["h"] if table.absolute else 1.0)
-        if remaining
-        else [[label] for label in _labels(table, marks, kinds, span(within, absolute=table.absolute))]
-    )
+    length = np.inf if remaining else span(within, absolute=table.absolute)
+    following, before = _next(table, marks)
+    near = (following >= 0) & (marks.time[following] - table.time <= length)
+    unused = _unused(table, marks, following[near], length)
+    _name_unused(table, marks, unused)
+    if remaining:
+        cells = _remaining(table, marks, following, before)
+    else:
+        cells = [[kinds[event] if is_near else NONE] for event, is_near in zip(following, near, strict=True)]
     kept = [row + more for row, more in zip(table.cells.rows, cells, strict=True) if more]
     if not kept or (not remaining and all(row[-1] == NONE for row in kept)):
         raise SettingError(f"{marks.path.name}: no event follows any row of {table.path.name}: compare their times.")
     with new_file(out) as part, part.open("w", newline="", encoding="utf-8") as file:
         # cells of the user's own table, which fedfloor reads again: unchanged, unlike those of csv_text
         csv.writer(file).writerows([table.cells.names + added, *kept])
-    facts: dict[str, Any] = {"file": str(out), "rows": len(kept), "events": len(marks.device) - unmatched}
+    without = {reason: len(rows) for reason, rows in unused.items()}
+    facts: dict[str, Any] = {"file": str(out), "rows": len(kept), "events": len(marks.device) - sum(without.values())}
+    facts |= {"without rows": without} if without else {}
     if remaining:
         return facts | {"left out": len(table.device) - len(kept), "unit": "h" if table.absolute else "as time"}
     labels = [row[-1] for row in kept]
     return facts | {"labels": {label: labels.count(label) for label in sorted({*labels})}}
 
 
-def _check_comparable(table: _Table, marks: _Table) -> None:
-    """Refuse times of two tables that cannot be compared: moments and counts, or local times and universal ones."""
+def _check_pair(table: _Table, marks: _Table, columns: Mapping[str, str]) -> None:
+    """Refuse column names that neither table has, and times of the two that cannot be compared.
+
+    Moments are not compared with counts, nor local times with universal ones.
+    """
+    for role, name in columns.items():
+        if name and name not in {*table.cells.names, *marks.cells.names}:
+            raise SettingError(f"--{role} {name}: neither table has this column.")
     if table.absolute != marks.absolute:
         raise SettingError(
             f"{marks.path.name}: times are {marks.form}, but {table.path.name} has {table.form}. Write "
@@ -162,14 +173,13 @@ def _read(path: Path, columns: Mapping[str, str], given: str | None) -> _Table:
     short = next((number for number, row in enumerate(rows, start=2) if len(row) != len(names)), None)
     if short is not None:
         raise SettingError(f"{place(path, short)}: {len(rows[short - 2])} cells, but the header has {len(names)}.")
-    roles = guess.roles_of(table.top(guess.LOOKED_AT), {key: name for key, name in columns.items() if name})
+    roles = guess.roles_of(table.top(guess.LOOKED_AT), {key: name for key, name in columns.items() if name in names})
     unread = next((name for name in names if guess.word_of(name) in guess.CALLED["time"]), "")
     roles = {"time": unread} | roles  # the cells of the column are then read, and refused one by one
     for role in ("device", "time"):
         if roles.get(role) not in names:
             raise SettingError(
-                f"{path.name}: no column for the {role}. Available: {', '.join(names)}. Name it with --{role} NAME, "
-                "for both tables."
+                f"{path.name}: no column for the {role}. Available: {', '.join(names)}. Name it with --{role} NAME."
             )
     try:
         form, time, known = _times(table.cells(roles["time"]), given)
@@ -189,6 +199,50 @@ def _times(cells: Sequence[str], given: str | None) -> tuple[Form, NDArray[np.fl
     if known and "%" in known and not given:
         form, moments = read(cells, None, known, ".")
     return form, decide(moments, form, known)[0], known
+
+
+Unused = dict[str, list[int]]  # reason → the events
+
+
+def _unused(table: _Table, events: _Table, used: NDArray[np.int64], length: float) -> Unused:
+    """Return the events that no row precedes within the span and before any other event, by reason."""
+    names, whose = np.unique(table.device, return_inverse=True)
+    order = np.lexsort((table.time, whose))
+    rows = dict(zip(names.tolist(), np.split(table.time[order], np.cumsum(np.bincount(whose))[:-1]), strict=True))
+    unused: Unused = {}
+    seen: set[tuple[str, float]] = set()
+    taken = set(used.tolist())
+    for event in np.argsort(events.time, kind="stable").tolist():
+        device, time = events.device[event], float(events.time[event])
+        mine = rows.get(device)
+        if mine is None:
+            reason = f"of devices that {table.path.name} has no rows of"
+        elif (device, time) in seen:
+            reason = "at the time of another event of the device"
+        elif mine[0] > time:
+            reason = "before the first row of the device"
+        elif np.searchsorted(mine, time, "right") == np.searchsorted(mine, time - length, "left"):
+            reason = "without a row in the time span before them"
+        else:
+            reason = "right after another event, with no row in between"
+        seen.add((device, time))
+        if event not in taken:
+            unused.setdefault(reason, []).append(event)
+    return unused
+
+
+def _name_unused(table: _Table, events: _Table, unused: Unused) -> None:
+    """Warn of events that change no row, and of columns with the end of an event."""
+    for reason, which in unused.items():
+        named = ", ".join(f"row {event + 2} ('{events.device[event]}')" for event in sorted(which)[:NAMED])
+        more = ", …" if len(which) > NAMED else ""
+        log.warning("%s: %s %s: %s%s.", events.path.name, count(len(which), "event"), reason, named, more)
+    ends = [name for name in events.cells.names if {*re.split(r"[\W_]+", name.lower())} & {*ENDS}]
+    if ends:
+        log.warning(
+            "%s: events are moments, and column '%s' is not read: rows of %s during an event are labelled as any other "
+            "row.", events.path.name, ends[0], table.path.name,
+        )  # fmt: skip
 
 
 def _kinds(events: _Table, given: str) -> list[str]:
@@ -227,15 +281,11 @@ def _next(table: _Table, events: _Table) -> tuple[NDArray[np.int64], NDArray[np.
     return following, before
 
 
-def _labels(table: _Table, events: _Table, kinds: Sequence[str], within: float) -> list[str]:
-    following, _ = _next(table, events)
-    near = (following >= 0) & (events.time[following] - table.time <= within)
-    return [kinds[event] if is_near else NONE for event, is_near in zip(following, near, strict=True)]
-
-
-def _remaining(table: _Table, events: _Table, unit: float) -> list[list[str]]:
-    following, before = _next(table, events)
-    left = (events.time[following] - table.time) / unit
+def _remaining(
+    table: _Table, events: _Table, following: NDArray[np.int64], before: NDArray[np.int64]
+) -> list[list[str]]:
+    """Return the cells of each row: the time until its next event and the number of earlier ones; [] without one."""
+    left = (events.time[following] - table.time) / (UNITS["h"] if table.absolute else 1.0)
     return [
         [f"{hours:.10g}", str(run)] if event >= 0 else []
         for event, hours, run in zip(following, left, before, strict=True)
