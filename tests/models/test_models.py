@@ -251,7 +251,7 @@ REFUSED = {
     "own_networks:all_frozen": "has only frozen parameters: there is nothing to train",
     "own_networks:Spare": "parameters that its output does not depend on: spare.one, spare.two. Use them in forward()",
     "own_networks:Detached": "cannot be trained: RuntimeError: element 0 of tensors does not require grad",
-    "own_networks:FailsInTraining": "does not take samples of shape (1, 28, 28) while it is trained: ValueError: not today",
+    "own_networks:FailsInTraining": "(1, 28, 28) while it is trained: ValueError: not today",
     "own_networks:other_shape": "does not take samples of shape (1, 28, 28)",
     "own_networks:a_pair": "gives a tuple: it must give a tensor [batch, 10]",
     "own_networks:lazy": "has lazy layers: give them their sizes",
