@@ -80,8 +80,9 @@ class PendingReceipt:
     lost: bool = field(default=False, init=False)
 
     @property
-    def accuracy(self) -> float | None:
-        return self.stats().accuracy
+    def figures(self) -> tuple[float, float, float]:
+        """The losses and the accuracy, as those of a receipt."""
+        return self.receipt().figures
 
     def receipt(self) -> Receipt:
         stats = self.stats()
