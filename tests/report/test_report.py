@@ -235,7 +235,9 @@ def test_report_reads_only_and_never_trains() -> None:
         "fedfloor.names",
         "fedfloor.plan",
         "fedfloor.names",
+        "fedfloor.regular",
         "fedfloor.report",
+        "fedfloor.strict",
         "fedfloor.templates",
         "fedfloor._version",
     )
