@@ -26,9 +26,9 @@ from fedfloor.data.files.layout import NoColumnError, are_names
 from fedfloor.data.files.preamble import preamble
 from fedfloor.data.files.rows import PACKED, unpacked
 from fedfloor.data.files.sheet import head
-from fedfloor.data.files.table import EmptySensorsError, MissingValuesError, TimesError
 from fedfloor.data.files.times import UNITS
 from fedfloor.data.files.tree import files_in, named, tables
+from fedfloor.data.files.union import EmptySensorsError, MissingValuesError, TimesError
 from fedfloor.data.guess import FEW
 from fedfloor.data.proposals import findings
 from fedfloor.data.reading import ignoring, skipped

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tomllib
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
@@ -78,3 +80,105 @@ def test_no_number_becomes_a_date_of_a_distant_year(command: Command) -> None:
     plant(command, [FORMS["ms"](START + row * MINUTE) for row in range(60)])
     _, notes = drafted(command, "--set", "data.time_format=s")
     assert "58136" not in notes
+
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def local_times(start: str, rows: int = 600, minutes: int = 1) -> list[str]:
+    first = datetime.fromisoformat(start).replace(tzinfo=UTC)
+    moments = (first + timedelta(minutes=minutes * row) for row in range(rows))
+    return [f"{moment.astimezone(BERLIN):%Y-%m-%d %H:%M:%S}" for moment in moments]
+
+
+@pytest.mark.parametrize("minutes", [1, 7, 60], ids=["equal", "between", "hourly"])
+def test_the_end_of_summer_time_is_named_and_its_zone_tells_the_hours_apart(command: Command, minutes: int) -> None:
+    plant(command, local_times("2026-10-24 20:00", 600 // minutes * 2, minutes))
+    refused = command("new", "t.csv")
+    command.refused(refused, "data.zone=Europe/Berlin")
+    assert "data.sort" not in refused.err
+    assert "remove" not in refused.err
+    data, notes = drafted(command, "--set", "data.zone=Europe/Berlin")
+    assert data["zone"] == "Europe/Berlin"
+    assert "training: 2026-10-24 20:00:00 to " in notes  # in UTC, two hours before the local time
+
+
+def test_sorting_two_equal_hours_is_warned_of(command: Command) -> None:
+    plant(command, local_times("2026-10-24 20:30", 200, 7))
+    _, notes = drafted(command, "--set", "data.sort=true")
+    assert "data.zone=Europe/Berlin" in notes
+
+
+def test_the_beginning_of_summer_time_is_named(command: Command) -> None:
+    plant(command, local_times("2026-03-28 20:00"))
+    _, notes = drafted(command)
+    assert "goes forward an hour" in notes
+    _, notes = drafted(command, "--set", "data.zone=Europe/Berlin")
+    assert "forward" not in notes
+
+
+def test_a_zone_in_which_a_time_does_not_exist(command: Command) -> None:
+    plant(command, [f"2026-03-29 0{hour}:{minute:02}:00" for hour in range(5) for minute in range(60)])
+    command.refused(command("new", "t.csv", "--set", "data.zone=Europe/Berlin"), "does not exist in Europe/Berlin")
+    command.refused(command("new", "t.csv", "--set", "data.zone=Berlin"), "data.zone is 'Berlin'")
+
+
+def test_a_zone_is_not_for_numbers_or_times_with_a_zone(command: Command) -> None:
+    for form in ("s", "utc"):
+        each = FORMS.get(form, lambda time: f"{time}Z")
+        plant(command, [each(START + row * MINUTE) for row in range(60)])
+        command.refused(command("new", "t.csv", "--set", "data.zone=Europe/Berlin"), "Leave it out")
+
+
+@pytest.mark.parametrize("form", ["s", "iso"])
+@pytest.mark.parametrize(("first", "last", "where"), [(100, 140, "2000-01-01"), (150, 151, "2126-03-02")])
+def test_a_clock_that_was_reset_is_named(command: Command, form: str, first: int, last: int, where: str) -> None:
+    write = FORMS.get(form, str)
+    times = [write(START + row * MINUTE) for row in range(200)]
+    times[first:last] = [write(np.datetime64(where, "s") + row * MINUTE) for row in range(last - first)]
+    plant(command, times)
+    refused = command("new", "t.csv")
+    command.refused(refused, f"row {first + 2}", "reset")
+    assert f"{2 * (last - first)} such rows" in refused.err
+    assert "data.sort" not in refused.err
+
+
+def test_a_clock_that_begins_at_its_origin_is_warned_of(command: Command) -> None:
+    origin = np.datetime64("2000-01-01", "s")
+    plant(command, [str((origin if row < 40 else START) + row * MINUTE) for row in range(200)])
+    assert "80 such rows" in drafted(command)[1]
+
+
+def test_exact_copies_are_counted_and_dropped_on_request(command: Command) -> None:
+    plant(command, [f"{START + row * MINUTE}" for row in range(100)])
+    header, *rows = (command.folder / "t.csv").read_text().splitlines()
+    again = [row for number, row in enumerate(rows) for _ in range(1 + (number % 25 == 3))]
+    late = [*again[:50], rows[2], *again[50:]]  # a copy that arrives much later
+    (command.folder / "t.csv").write_text("\n".join([header, *late]) + "\n")
+    command.refused(command("new", "t.csv"), "9 rows are exact copies", "data.copies=drop")
+    data, notes = drafted(command, "--set", "data.copies=drop")
+    assert data["copies"] == "drop"
+    assert "9 of 209 rows" in notes
+    other = rows[2].split(",")
+    other[2] = "99.5"
+    (command.folder / "t.csv").write_text("\n".join([header, *rows[:3], ",".join(other), *rows[3:]]) + "\n")
+    assert "data.copies" not in command("new", "t.csv").err
+
+
+def test_sorting_is_proposed_for_late_rows_but_not_for_a_clock_that_was_set_back(command: Command) -> None:
+    times = [START + row * MINUTE for row in range(200)]
+    plant(command, [str(time) for time in [*times[:50], *times[60:100], *times[50:60], *times[100:]]])
+    command.refused(command("new", "t.csv"), "--set data.sort=true")
+    back = [*times, *(time - 90 * MINUTE + np.timedelta64(30, "s") for time in times[1:])]
+    plant(command, [str(time + 60 * 24 * 120 * MINUTE) for time in back])  # in July
+    refused = command("new", "t.csv")
+    command.refused(refused, "set back")
+    assert "data.sort" not in refused.err
+
+
+def test_late_rows_are_no_clock_that_was_set_back(command: Command) -> None:
+    order = np.random.default_rng(1).permutation(200)
+    plant(command, [str(START + row * MINUTE) for row in order.tolist()])
+    command.refused(command("new", "t.csv"), "--set data.sort=true")
+    _, notes = drafted(command, "--set", "data.sort=true")
+    assert "mixes" not in notes

@@ -13,7 +13,7 @@ from commands import Command
 from fedfloor.data import cache
 from fedfloor.data.files import table
 from fedfloor.data.files.encode import natural_order
-from fedfloor.data.files.table import MissingValuesError
+from fedfloor.data.files.union import MissingValuesError
 from fedfloor.data.reading import Columns, Reading
 from fedfloor.errors import SettingError
 from fedfloor.park.build import build

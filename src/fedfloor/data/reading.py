@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from fedfloor.data.dataset import Missing
+from fedfloor.data.files.clocks import check_zone
 from fedfloor.data.files.times import check_format
 from fedfloor.errors import SettingError, require, require_once
 from fedfloor.tasks.classification import Classification
@@ -179,9 +180,9 @@ class LastSplit:
 
 
 # the format of tables, recorded in a model's file
-DIALECT = ("time_format", "header", "thousands", "encoding", "sheet", "delimiter", "skip", "missing_texts")
+DIALECT = ("time_format", "zone", "header", "thousands", "encoding", "sheet", "delimiter", "skip", "missing_texts")
 # keys that a recipe contains only if they are set
-LATER = ("layout", "test", "bins", "remaining", "ended", "device", "factory", "file_name", "task", *DIALECT)
+LATER = ("layout", "test", "bins", "remaining", "ended", "device", "factory", "file_name", "task", "copies", *DIALECT)
 DEVICE = "DEVICE"  # the placeholder of the device's name in data.file_name
 SKEWED = 'kind="dirichlet",alpha=1.0'  # a partition
 Layout = Literal["label/file", "device/file", "device/label/file", "factory/device/file", "factory/device/label/file"]
@@ -210,6 +211,10 @@ class Reading:
         time_format: the format of times, where it is ambiguous: a format of ``strptime``, ``day-first``,
             ``month-first`` or ``year-first``, or the unit of numbers: ``s``, ``ms``, ``us``, ``ns``,
             or ``excel`` for days of a spreadsheet.
+        zone: the time zone of times without one, by its IANA name, such as ``Europe/Berlin``; by default they count as
+            UTC. The second of two equal hours, at the end of summer time, is recognised by the order of rows.
+        copies: ``drop`` leaves out rows that equal an earlier one in all columns that are read; by default such rows
+            are refused where they have times.
         test: a table or folder of the same format with the test samples; devices are matched by name, and devices that
             are only in it never train.
         device: the source of the devices' names for tables in a folder: ``column``, ``folder`` or ``file`` (its name);
@@ -249,6 +254,8 @@ class Reading:
     size: tuple[int, int] | None = None
     layout: Layout | None = None
     time_format: str | None = None
+    zone: str | None = None
+    copies: Literal["drop"] | None = None
     test: str | None = None
     device: Literal["column", "folder", "file"] | None = None
     factory: Literal["column", "folder"] | None = None
@@ -274,6 +281,7 @@ class Reading:
             if (given := getattr(self, key)) is not None:
                 object.__setattr__(self, key, tuple(given))
         check_format(self.time_format)
+        check_zone(self.zone)
         if self.header is not None:
             require(bool(self.header), "data.header", list(self.header), "the names of all columns")
         if self.skip is not None:

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Indices, Times, Values
 from fedfloor.data.files import columnar
+from fedfloor.data.files.clocks import copied, universal
 from fedfloor.data.files.joined import joined
 from fedfloor.data.files.layout import NUMBER, WORDS, OddTextError, TableLayout, coarse
 from fedfloor.data.files.rows import Row, decoded, in_blocks, is_workbook, opened, opened_workbook, place
@@ -45,6 +46,7 @@ class Sheet:
         clock: the times until :func:`settled` converts them; None afterwards, or without times.
         order: the order of day, month and year in dates, determined by :func:`settled`.
         dated: whether times are dates instead of numbers.
+        local: whether times are dates without a time zone.
     """
 
     path: Path
@@ -58,6 +60,7 @@ class Sheet:
     clock: TimeColumn | None = None
     order: str | None = None
     dated: bool = False
+    local: bool = False
 
     @property
     def title(self) -> str:
@@ -67,6 +70,18 @@ class Sheet:
     def place(self, row: int, column: str) -> str:
         """Return the place of a cell in messages."""
         return f"{self.title}, row {self.line[row]}, {self.cell.format(column)}"
+
+    def recordings(self) -> NDArray[np.int32]:
+        """Return the recording of each row, [T], by its device and run."""
+        parts = [self.text[role] for role in ("device", "run") if role in self.text]
+        number: dict[tuple[str, ...], int] = {}
+        names = zip(*parts, strict=True) if parts else [()] * len(self.line)
+        return np.array([number.setdefault(name, len(number)) for name in names], np.int32)
+
+    def copies(self) -> NDArray[np.bool_]:
+        """Return a mask of the rows that equal an earlier one in time, sensors and texts, [T]."""
+        codes = [np.unique(np.array(words), return_inverse=True)[1].ravel() for words in self.text.values()]
+        return copied([self.x, *([] if self.time is None else [self.time]), *codes])
 
     def take(self, rows: Indices) -> Sheet:
         """Return some of the rows."""
@@ -85,7 +100,8 @@ def settled(sheets: Sequence[Sheet], reading: Reading) -> list[Sheet]:
     """Return tables with times converted; the format and the order of day and month are determined by all tables."""
     clocks = [sheet.clock for sheet in sheets if sheet.clock is not None]
     if not clocks or len(clocks) < len(sheets):
-        return list(sheets)  # a mixture of tables with and without times is refused later
+        # a mixture of tables with and without times is refused later
+        return _without_copies(sheets) if reading.copies else list(sheets)
     form, column = shared([clock.form for clock in clocks]), reading.columns.time
     if not isinstance(form, Form):
         raise SettingError(
@@ -107,10 +123,40 @@ def settled(sheets: Sequence[Sheet], reading: Reading) -> list[Sheet]:
             "%s, column '%s': %.15g and the like are read as seconds, but seem to be %s: --set 'data.time_format=%s'.",
             sheets[0].title, column, time[0], NUMERALS[known], known,
         )  # fmt: skip
-    return [
-        replace(sheet, time=part, clock=None, order=order, dated=form != NUMBERS)
+    if reading.zone and (form == NUMBERS or form.zone):
+        raise SettingError(
+            f"{sheets[0].place(0, column)}: [data] zone = '{reading.zone}' is for dates without a time zone, but these "
+            f"are {form}. Leave it out."
+        )
+    local = not reading.zone and form != NUMBERS and not form.zone
+    timed = [
+        replace(sheet, time=part, clock=None, order=order, dated=form != NUMBERS, local=local)
         for sheet, part in zip(sheets, np.split(time, ends[:-1]), strict=True)
     ]
+    timed = [_zoned(sheet, reading.zone, column) for sheet in timed] if reading.zone else timed
+    return _without_copies(timed) if reading.copies else timed
+
+
+def _zoned(sheet: Sheet, zone: str, column: str) -> Sheet:
+    """Return a table with local times converted to universal ones."""
+    try:
+        return replace(sheet, time=universal(cast(Times, sheet.time), sheet.recordings(), zone))
+    except TimeError as error:
+        raise SettingError(f"{sheet.place(error.row, column)}: {error.message}") from error
+
+
+def _without_copies(sheets: Sequence[Sheet]) -> list[Sheet]:
+    """Return tables without the rows that equal an earlier row of the same table, and log their number."""
+    kept = []
+    for sheet in sheets:
+        copies = sheet.copies()
+        if copies.any():
+            log.info(
+                "%s: %s of %s rows are exact copies of earlier ones and are left out (data.copies).", sheet.title,
+                f"{copies.sum():,}", f"{len(copies):,}",
+            )  # fmt: skip
+        kept.append(sheet.take(np.flatnonzero(~copies)) if copies.any() else sheet)
+    return kept
 
 
 def scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool = False) -> Sheet:
