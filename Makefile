@@ -112,6 +112,10 @@ golden-check: $(READY)  ## Compare this code with what golden-record wrote down,
 kills: $(READY)  ## FedSR's MNIST experiment killed ten times and resumed: the same bits? (about 3 minutes; needs MNIST)
 	$(BIN)/python tests/kills.py
 
+.PHONY: outages
+outages: $(READY)  ## 100 random ends of devices, edges, brokers and clouds in parks of real processes (15 minutes; needs Mosquitto)
+	PYTHONPATH=.:tests/helpers $(BIN)/python tests/outages.py --faults 100 --parks 4 --out results/outages.md
+
 .PHONY: bench
 bench: $(READY)  ## Speed of rounds beside a bare training loop
 	$(BIN)/fedfloor bench simulation

@@ -239,15 +239,15 @@ def park(folder: Path, seed: int, method: str, faults: Callable[[Plant], list[Fa
 
 def compare(plant: Plant, came: Came) -> None:
     """Compare a run with the simulation that loses the same visits."""
-    told = [json.loads(text) for text in plant.losses.read_text().splitlines()]
-    lost = {(number, device, visit) for number, visits in dict(told).items() for device, visit in visits}
+    told = {row[0]: row for row in map(json.loads, plant.losses.read_text().splitlines())}  # the last time of each
+    lost = {(number, device, visit) for number, _, visits in told.values() for device, visit in visits}
     got, out = ledger.read(plant.trial.run / "ledger.jsonl"), plant.folder / "simulated"
     with mock.patch.object(ranks, "is_lost", lambda key, _: (key.round, key.device, key.visit) in lost):
         what = config.read(plant.trial.folder / "experiment.toml", [])
         launch.start(what, Orders(out, limits=Limits(stop_after=len(got))), 1, launch.ignore)
     wanted = ledger.read(out / "ledger.jsonl")
     came.rounds, came.lost = len(got), sum(line.lost for line in got)
-    came.visits = len(got) * DEVICES * (2 if came.method == "hierfavg" else 1)
+    came.visits = sum(told[line.round][1] for line in got)
     came.ledger = [figures(line) for line in got] == [figures(line) for line in wanted]
     paths = (place / "model.safetensors" for place in (plant.trial.run, out))
     came.model = len({path.read_bytes() for path in paths}) == 1
@@ -265,11 +265,11 @@ def blocks(all_came: Sequence[Came], command: str) -> Iterator[str | dict[str, A
         f"{JOIN_S:g} s. Then the run is ended by Ctrl-C and compared with a simulation in which the same visits are "
         "lost: the model to the bit, every line of the ledger but for what is measured."
     )
-    good = sum(came.good for came in all_came)
+    good, ends = sum(came.good for came in all_came), sum(len(came.ends) for came in all_came)
     yield (
         f"{len(faults)} faults in {sum(came.rounds for came in all_came)} rounds of {len(all_came)} parks; {good} of "
-        f"{len(all_came)} parks equal their simulations. The cloud ended by itself "
-        f"{sum(len(came.ends) for came in all_came)} times, each with exit code 1 and a sentence, and was resumed."
+        f"{len(all_came)} parks equal their simulations. Ends of the cloud by itself, with exit code 1 and a sentence, "
+        f"after which it was resumed: {ends}."
     )
     yield {
         "columns": ["seed", "method", "faults", "rounds", "visits", "lost", "waits", "ends", "model", "ledger"],

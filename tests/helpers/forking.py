@@ -36,7 +36,7 @@ class Nursery:
         return Forked(self, int(self.ask("start", file)))
 
     def command(self, words: Sequence[str], folder: Path, log: Path, losses: Path | None = None) -> Forked:
-        """Start ``fedfloor WORDS`` in a folder; it appends each round's lost visits to the file ``losses``."""
+        """Start ``fedfloor WORDS`` in a folder; it appends every round's visits to the file ``losses``."""
         about = {"words": [*words], "folder": str(folder), "log": str(log), "losses": str(losses or "")}
         return Forked(self, int(self.ask("command", json.dumps(about))))
 
@@ -95,7 +95,7 @@ def command(about: dict[str, Any]) -> None:
 
 
 def tell_losses(path: Path) -> None:
-    """Append the lost visits of every round to a file: the round, and each visit's device and number."""
+    """Append every round to a file: its number, that of its visits, and the device and number of each lost one."""
     from fedfloor.engine import ranks
 
     usual = ranks.run
@@ -104,7 +104,7 @@ def tell_losses(path: Path) -> None:
         outcome = usual(*parts, round_number=round_number, tick=tick)
         lost = [[one.device, one.visit] for one in outcome.receipts if one.lost]
         with path.open("a") as file:
-            file.write(json.dumps([round_number, lost]) + "\n")
+            file.write(json.dumps([round_number, len(outcome.receipts), lost]) + "\n")
         return outcome
 
     ranks.run = run

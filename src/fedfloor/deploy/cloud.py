@@ -64,7 +64,7 @@ from fedfloor.runs.results import noted
 log = logging.getLogger(__name__)
 
 WORK_OF_REQUEST = {"walk": "visit", "ask": "probe"}  # request to an edge → request to its devices, if they differ
-LOOK_DEADLINE_S = 10.0  # for the answer of an edge that has nothing to do
+LOOK_DEADLINE_S = 30.0  # for the answer of an edge that has nothing to do; Flower alone takes seconds for a message
 MIN_FAILING = 3  # failing devices that end a run; all devices if there are fewer
 Request = tuple[str, Mapping[str, Any], Mapping[str, Any]]  # kind, about, arrays
 
