@@ -87,7 +87,8 @@ def _headline(trained: Trained, predictions: Sequence[Prediction]) -> dict[str, 
     number = {name: i for i, name in enumerate(trained.classes)}
     y = np.array([number[str(each.label)] for each in known], np.int64)
     table = np.zeros((len(number), len(number)), np.int64)
-    np.add.at(table, (y, [number[each.best[0][0]] for each in known]), 1)
+    guessed = np.array([number[each.best[0][0]] for each in known], np.int64)
+    np.add.at(table, (y, guessed), 1)
     ranked = figure.scored(trained.classes)
     scores = np.array([each.scores for each in known]).reshape(len(known), len(ranked))
     tested = trained.task.judged(table, math.nan, y, scores, ranked)

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field
 
-from fedfloor import regular
 from fedfloor.checking import parsed, toml_text
 from fedfloor.errors import SettingError
 from fedfloor.figures import ACCURACY, Figure
 from fedfloor.names import Names
+from fedfloor.regular import read_bytes
 
 T = TypeVar("T")
 LARGEST = 1e100  # largest metric: NASA's exponential score exceeds it for targets that are not lives
@@ -482,7 +482,7 @@ def content(path: Path) -> bytes:
     try:
         if path.exists() and not path.is_file():
             raise SettingError(f"{path} cannot be read: it is not a file. A run folder has a file of this name.")
-        return regular.read_bytes(path)
+        return read_bytes(path)
     except OSError as error:
         raise SettingError(
             f"{path} cannot be read: {error.strerror or error}. A run folder has it; was the run interrupted?"
