@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from fedfloor.data.files.times import UNITS
 from fedfloor.data.files.tree import files_in, named, tables
 from fedfloor.data.files.union import EmptySensorsError, MissingValuesError, TimesError
 from fedfloor.data.guess import FEW
+from fedfloor.data.pace import pace_of
 from fedfloor.data.proposals import findings
 from fedfloor.data.reading import ignoring, skipped
 from fedfloor.data.series import OneClassError
@@ -144,6 +145,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     sentences, left = _suspects(data, park.dataset, free=not chosen)
     park = _without(document, left) if left else park
     park = _ahead(document, park, sentences, window=window) if park.dataset.task.ahead else park
+    park = _parted(document, park, notes)
     notes += [*_asked(data, park.dataset), *sentences, *_alike(park.dataset), *_regimes(data, park.dataset)]
     notes += _lasting(data, park.dataset)
     detects = isinstance(park.dataset.task, Reconstruction) and park.dataset.inputs.kind != "image"
@@ -223,6 +225,30 @@ def _ahead(document: dict[str, Any], park: Park, notes: list[str], *, window: bo
             return park
     if not window:
         notes.append(_windows(data["window"]["length"]))
+    return park
+
+
+def _parted(document: dict[str, Any], park: Park, notes: list[str]) -> Park:
+    """Set the longest step within windows, unless set, where recordings have holes; return the park."""
+    data = document["data"]
+    if "window" not in data or "gap_s" in data or park.dataset.time is None or park.dataset.inputs.kind != "table":
+        return park
+    rows = load_data(config.from_table(document | {"data": data | {"window": {"length": 1, "step": 1}}}))
+    time, owner = cast(np.ndarray, rows.time), np.zeros(len(rows.y), np.int32) if rows.owner is None else rows.owner
+    pace = pace_of(time, owner if rows.run is None else rows.run, owner)
+    holes = () if pace is None else pace.holes()
+    if pace is None or not len(holes):
+        return park
+    data["gap_s"] = pace.gap
+    try:
+        park = build_park(config.from_table(document))
+    except SettingError:  # the parts are too short for windows
+        del data["gap_s"]
+        return park
+    notes.append(
+        f"recordings have holes (steps above {pace.gap:g} s: {len(holes)}, the longest {max(holes):g} s), which "
+        "windows do not cross: data.gap_s, as for buffers of sensors"
+    )
     return park
 
 

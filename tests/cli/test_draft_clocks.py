@@ -182,3 +182,62 @@ def test_late_rows_are_no_clock_that_was_set_back(command: Command) -> None:
     command.refused(command("new", "t.csv"), "--set data.sort=true")
     _, notes = drafted(command, "--set", "data.sort=true")
     assert "mixes" not in notes
+
+
+def with_holes(command: Command, *, pauses: int = 10) -> None:
+    """An hour of minutes, then a pause of 2.5 days, ``pauses`` times."""
+    plant(command, [str(START + (row + 3600 * hour) * MINUTE) for hour in range(pauses) for row in range(60)])
+
+
+FORECAST = ("--task", "forecasting", "--set", "data.window={length=20,step=1}")
+
+
+def test_windows_do_not_cross_holes(command: Command) -> None:
+    """Of each hour of 60 rows 60 − 29 windows of 20 rows with 10 rows ahead; eight of ten hours are for training."""
+    with_holes(command)
+    data, notes = drafted(command, *FORECAST)
+    assert data["gap_s"] == 300
+    assert f"{2 * 8 * 31} training and {2 * 2 * 31} test samples" in notes + (command.folder / "t.toml").read_text()
+    assert "cross a hole" not in notes
+
+
+def test_an_experiment_is_warned_of_windows_across_holes(command: Command) -> None:
+    with_holes(command)
+    drafted(command, *FORECAST)
+    text = (command.folder / "t.toml").read_text()
+    (command.folder / "t.toml").write_text(text.replace("gap_s = 300.0\n", ""))
+    ran = command("run", "t.toml", "--ranks", "1", "--stop-after", "1")
+    assert f"{2 * 8 * 29 - 2 * 29} of " in ran.err.replace(",", "") or "cross a hole of more than 300 s" in ran.err
+
+
+def test_predictions_do_not_cross_holes_either(command: Command) -> None:
+    with_holes(command, pauses=5)
+    drafted(command, "--set", "data.window={length=20,step=20}", "--set", "method.name=fedavg", "--set", "rounds=1")
+    assert command("run", "t.toml", "--ranks", "1").code == 0
+    answers = command("predict", "runs/t", "t.csv", "--csv", "a.csv")
+    assert answers.code == 0, answers.err
+    assert len((command.folder / "a.csv").read_text().splitlines()) == 1 + 2 * 5 * 3
+
+
+def test_a_gap_requires_times(command: Command) -> None:
+    rows = [f"{'AB'[n % 2]},{n * 7 % 13},{'ok' if n % 3 else 'worn'}" for n in range(200)]
+    (command.folder / "t.csv").write_text("\n".join(["machine,temp,state", *rows]) + "\n")
+    command.refused(command("new", "t.csv", "--set", "data.gap_s=5"), "gap_s")
+    command.refused(command("new", "t.csv", "--set", "data.gap_s=0"), "gap_s")
+
+
+def test_devices_with_different_rates_are_noted(command: Command) -> None:
+    rows = [
+        f"{START + row * seconds},{name},{row * 7 % 13},{row * 5 % 11},{'ok' if row % 3 else 'worn'}"
+        for name, seconds in (("A", np.timedelta64(1, "s")), ("B", np.timedelta64(10, "s")))
+        for row in range(200)
+    ]
+    (command.folder / "t.csv").write_text("timestamp,machine,temp,vib,state\n" + "\n".join(rows) + "\n")
+    window = ("--set", "data.window={length=20,step=1}", "--set", "method.name=fedavg")
+    _, notes = drafted(command, *window)
+    assert "'A' every 1 s, but of 'B' every 10 s" in notes
+    assert "rates differ" in command("run", "t.toml", "--ranks", "1", "--stop-after", "1").err
+    plant(command, [str(START + row * MINUTE) for row in range(200)])
+    _, notes = drafted(command, *window)
+    assert "rates differ" not in notes
+    assert "holes" not in notes

@@ -180,7 +180,18 @@ class LastSplit:
 
 
 # the format of tables, recorded in a model's file
-DIALECT = ("time_format", "zone", "header", "thousands", "encoding", "sheet", "delimiter", "skip", "missing_texts")
+DIALECT = (
+    "time_format",
+    "zone",
+    "gap_s",
+    "header",
+    "thousands",
+    "encoding",
+    "sheet",
+    "delimiter",
+    "skip",
+    "missing_texts",
+)
 # keys that a recipe contains only if they are set
 LATER = ("layout", "test", "bins", "remaining", "ended", "device", "factory", "file_name", "task", "copies", *DIALECT)
 DEVICE = "DEVICE"  # the placeholder of the device's name in data.file_name
@@ -215,6 +226,8 @@ class Reading:
             UTC. The second of two equal hours, at the end of summer time, is recognised by the order of rows.
         copies: ``drop`` leaves out rows that equal an earlier one in all columns that are read; by default such rows
             are refused where they have times.
+        gap_s: the longest step of time, in s (or in the unit of times that are other numbers), that a window or a
+            forecast may cross; by default any within a recording.
         test: a table or folder of the same format with the test samples; devices are matched by name, and devices that
             are only in it never train.
         device: the source of the devices' names for tables in a folder: ``column``, ``folder`` or ``file`` (its name);
@@ -256,6 +269,7 @@ class Reading:
     time_format: str | None = None
     zone: str | None = None
     copies: Literal["drop"] | None = None
+    gap_s: float | None = None
     test: str | None = None
     device: Literal["column", "folder", "file"] | None = None
     factory: Literal["column", "folder"] | None = None
@@ -282,6 +296,7 @@ class Reading:
                 object.__setattr__(self, key, tuple(given))
         check_format(self.time_format)
         check_zone(self.zone)
+        require(self.gap_s is None or self.gap_s > 0, "data.gap_s", self.gap_s, "above 0")
         if self.header is not None:
             require(bool(self.header), "data.header", list(self.header), "the names of all columns")
         if self.skip is not None:

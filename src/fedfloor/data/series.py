@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Labels, Missing, Owned, Owners, Targets, Times, Values
 from fedfloor.data.files.encode import ONE_CLASS, columns_of, described, names_of
+from fedfloor.data.pace import pace_of
 from fedfloor.data.reading import LastSplit, Reading, RunSplit, Window
 from fedfloor.data.split import Cut, Rows, divided, runs
 from fedfloor.errors import SettingError, nearest
@@ -306,11 +307,14 @@ def assemble(
     Raises:
         SettingError: a device has too few rows, overlapping windows are to be split at random, or no samples are left.
     """
+    rows = rows.parted(name, reading.gap_s)
     cut = divided(name, rows, with_rows_ahead(name, rows, reading), owned, seed)
+    notes = _of_pace(rows, cut, reading, owned)
     cut = without_abnormal(name, classes, rows, cut, reading)
     if reading.window is not None:
         inputs = replace(inputs, length=reading.window.length, step=reading.window.stride)
     data = _dataset(name, asked(name, classes, rows, cut, reading, inputs), rows, cut, inputs, owned, digest)
+    data = replace(data, notes=notes)
     last = cut.last[~cut.test]
     if isinstance(reading.split, RunSplit) or rows.whole:
         return replace(data, run=rows.runs[last])
@@ -318,6 +322,28 @@ def assemble(
         whole = rows.segment if rows.owner is None or reading.split.of == "run" else rows.owner
         return replace(data, through=_through(whole)[last])
     return data
+
+
+def _of_pace(rows: Rows, cut: Cut, reading: Reading, owned: Owned) -> tuple[str, ...]:
+    """Return sentences on windows that last longer at some devices than at others, or cross holes."""
+    if cut.length == 1 or rows.time is None or reading.whole or (len(rows.time) < 2):
+        return ()
+    if (pace := pace_of(rows.time, rows.segment, rows.owner)) is None:
+        return ()
+    sentences = []
+    if rows.owner is not None and (rates := pace.rates(owned.names)):
+        sentences.append(
+            f"rates differ: rows of {rates}. Windows of {cut.length} rows last accordingly; give devices one rate, or "
+            "train them apart."
+        )
+    far = np.concatenate([[0], np.cumsum(pace.steps > pace.gap)])
+    across = int((far[cut.last] > far[cut.start]).sum())
+    if across and reading.gap_s is None:
+        sentences.append(
+            f"{across:,} of {len(cut.start):,} windows cross a hole of more than {pace.gap:g} s (the longest has "
+            f"{pace.holes().max():g} s), as no buffer of sensors allows: --set data.gap_s={pace.gap:g}."
+        )
+    return tuple(sentences)
 
 
 def fill(x: Rows32, segment: Owners) -> Rows32:

@@ -84,6 +84,19 @@ class Rows:
         """The recording of each row, int32 [T]."""
         return self.segment if self.run is None else self.run
 
+    def parted(self, name: str, gap: float | None) -> Rows:
+        """Return the rows with a new segment after each step of time above ``gap``; recordings stay the same.
+
+        Raises:
+            SettingError: rows have no times.
+        """
+        if gap is None:
+            return self
+        if self.time is None:
+            raise SettingError(f"{name}: [data] gap_s = {gap:g} requires times of the rows. Leave it out.")
+        parts = (np.diff(self.segment) != 0) | (np.diff(self.time) > gap)
+        return replace(self, segment=np.concatenate([[0], np.cumsum(parts)]).astype(np.int32), run=self.runs)
+
     def place(self, row: int) -> str:
         """Return the place of a row for an error message: its file and, if known, its row in the file."""
         file = self.files[int(self.file[row]) if self.file is not None else 0] if self.files else ""

@@ -73,6 +73,7 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = C
     if sensors.window is not None or (sensors.missing == "previous" and np.isnan(sheet.x).any()):
         _check_order(sheet, order, device)
     x = _filled(sheet, sensors, order, device)
+    device = _parted(sheet, sensors, order, device)
     first, length, left = _cut(sheet, sensors, order, device)
     rows = order[first[:, None] + np.arange(length)]
     if sensors.missing != "mean":
@@ -173,6 +174,17 @@ def _holes(sheet: Sheet, sensors: Sensors, x: NDArray[np.float32], rows: Numbers
     named = [f"{sheet.place(row, sensors.columns[column])}: no value. {why}" for row, column in cells[:NAMED]]
     more = len(cells) - len(named)
     return named + ([f"{sheet.path.name}: {more:,} more cells without a value."] if more else [])
+
+
+def _parted(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> Numbers:
+    """Return the bounds of windows, [n], also after each step of time above the ``gap_s`` of training."""
+    gap = sensors.dialect.get("gap_s")
+    if gap is None or sheet.time is None or sensors.window is None:
+        return device
+    parts = (np.diff(device[order]) != 0) | (np.diff(sheet.time[order]) > gap)
+    parted = np.empty_like(device)
+    parted[order] = np.concatenate([[0], np.cumsum(parts)])
+    return parted
 
 
 def _cut(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> tuple[Numbers, int, list[str]]:

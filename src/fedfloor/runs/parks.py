@@ -47,7 +47,9 @@ def load_data(experiment: Experiment) -> Dataset:
 
 
 def warn_of_gaps(park: Park) -> None:
-    """Log warnings on classes and values that occur (almost) only in the test data or only in the training data."""
+    """Log warnings on data: on the pace of recordings, and on classes and values of test data or training data only."""
+    for sentence in park.dataset.notes:
+        log.warning("%s: %s", park.dataset.name, sentence)
     if park.dataset.task.calibrates:
         return  # training samples have no anomalies
     beyond = {} if park.remote is not None else values_beyond(park.dataset)

@@ -37,7 +37,21 @@ log = logging.getLogger(__name__)
 BUFFERS = (".sqlite", ".sqlite3")
 FORMAT = "fedfloor sensors 2"
 TYPES = {"fedfloor sensors 1": "<f4", FORMAT: "<f8"}  # format → the type of values
-MEANT = ("columns", "classes", "window", "missing", "split", "small", "bins", "task")
+MEANT = (
+    "columns",
+    "classes",
+    "window",
+    "missing",
+    "split",
+    "small",
+    "bins",
+    "task",
+    "sort",
+    "copies",
+    "time_format",
+    "zone",
+    "gap_s",
+)
 WAIT_S = 20.0  # for another process to finish writing
 ABOUT = ("format", "id", "columns", "gap_s")
 
