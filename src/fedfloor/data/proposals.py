@@ -29,7 +29,10 @@ CHANCE = 1e-4  # probability that a value independent of the class occurs with a
 MARGIN = 0.1  # share of a sensor's range in training by which a value exceeds the range
 BEYOND = 0.1  # share of test samples with such values
 SAME = 1e-6  # 1 − |correlation| of copies, at most
-MARKS = (*(sign * float(nines) for nines in (99, 999, 9999, 99999, 999999) for sign in (1, -1)), 32767, -32768, 65535)
+MARKS = (  # values that denote missing ones: nines, limits of whole numbers, and an overload
+    *(sign * nines for nines in (99.0, 99.9, 999.0, 999.9, 9999.0, 9999.9, 99999.0, 999999.0) for sign in (1, -1)),
+    32767.0, -32768.0, 65535.0, 9.9e37, -9.9e37,
+)  # fmt: skip
 LEVELS = 12  # levels of a setting, or operating regimes, at most
 LEVEL_WIDTH = 0.01  # share of a setting's range: the width of a level at most, and the distance of levels at least
 MOVED = 0.5  # share of a sensor's variance between regimes from which it depends on them
@@ -89,7 +92,7 @@ def findings(data: Dataset) -> list[Finding]:
                 reasons[i] = text
     reasons = _beside(x, texts, [i for i, text in reasons.items() if text.endswith("label?")]) | reasons
     reasons |= {i: text for i, text in _copies(x, data.inputs.columns, texts).items() if i not in reasons}
-    empty = "empty these cells"
+    empty = "empty these cells, or name it as it is written: --set 'data.missing_texts=[\"{}\"]'"
     marks = {i: text for i in range(x.shape[1]) if i not in reasons and (text := missing_mark(x[:, i], empty))}
     return [
         Finding(data.inputs.columns[i], text, i in reasons, i in counted, text.endswith(CONSTANT))
@@ -306,12 +309,13 @@ def _beside(x: NDArray[np.float64], texts: Sequence[str], away: Collection[int])
 def missing_mark(column: NDArray[np.floating[Any]], advice: str) -> str:
     """Return a finding on a value, such as -999, that seems to denote missing values: far from all others."""
     for value in MARKS:
-        count = int((column == value).sum())
-        others = column[(column != value) & ~np.isnan(column)]
+        marked = column == np.float32(value)
+        count = int(marked.sum())
+        others = column[~marked & ~np.isnan(column)]
         if count >= OFTEN and len(others) and np.abs(others - value).min() > np.ptp(others) > 0:
             return (
                 f"is {value:g} in {count:,} of the rows examined, far from all its other values: if this value denotes "
-                f"a missing one, {advice}"
+                f"a missing one, {advice.replace('{}', f'{value:g}')}"
             )
     return ""
 

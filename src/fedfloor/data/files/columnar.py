@@ -19,6 +19,7 @@ from fedfloor import regular
 from fedfloor.data.files import unreadable
 from fedfloor.data.files.layout import LARGEST, MISSING, TableLayout
 from fedfloor.data.files.rows import delimiter_of, place, unpacked_bytes
+from fedfloor.data.files.times import EPOCHS as PER_SECOND
 from fedfloor.data.files.times import ISO, NUMBERS, Form
 from fedfloor.errors import SettingError
 
@@ -234,7 +235,7 @@ def _of_parquet(batch: Any, layout: TableLayout, before: int) -> ColumnBatch:
                 f"{place(path, before + row + 1, name)}: '{x[row, place_]}' is not a finite number. "
                 "Correct it, or empty the cell."
             )
-    text = {role: _words(_plain(batch.column(layout.header[i])).cast(pa.string())) for role, i in layout.text.items()}
+    text = {role: _words(_texts(_plain(batch.column(layout.header[i])))) for role, i in layout.text.items()}
     time = None
     if layout.time is not None:
         name = layout.header[layout.time]
@@ -276,16 +277,27 @@ def _plain(column: Any) -> Any:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
+def _texts(column: Any) -> Any:
+    """Return a column's values as texts, those of booleans as :func:`parquet_rows` writes them."""
+    import pyarrow as pa
+
+    if pa.types.is_boolean(column.type):
+        return pa.array([None if cell is None else str(cell) for cell in column.to_pylist()], pa.string())
+    return column.cast(pa.string())
+
+
 def _moments(column: Any, *, worded: bool) -> tuple[Form, Floats] | list[str]:
     import pyarrow as pa
 
     column = column.cast(pa.timestamp("ms")) if pa.types.is_date(column.type) else column
     kind = column.type
+    if pa.types.is_duration(kind):
+        return NUMBERS, (column.cast(pa.int64()).to_numpy() / PER_SECOND[kind.unit])[:, None]
     if pa.types.is_timestamp(kind):
         count = column.cast(pa.int64()).to_numpy()
         if kind.unit == "ns":  # reduced to microseconds, as for dates in texts
             return ISO[kind.tz is not None], (count // 1000 / 1e6)[:, None]
-        return ISO[kind.tz is not None], (count / {"s": 1.0, "ms": 1e3, "us": 1e6}[kind.unit])[:, None]
+        return ISO[kind.tz is not None], (count / PER_SECOND[kind.unit])[:, None]
     if _is_numeric(kind) and not worded:
         values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         if np.isfinite(values).all():
