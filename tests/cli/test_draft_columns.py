@@ -43,3 +43,11 @@ def test_booleans_and_durations_of_parquet(command: Command) -> None:
     made = command("new", "t.parquet", "--set", "data.columns.time=time")
     assert made.code == 0, made.err
     assert "training: 0 to 268.5" in made.err
+
+
+def test_the_clock_of_labview_is_no_sensor(command: Command) -> None:
+    rows = [
+        f"{row * 0.001:.3f},{'AB'[row * 2 // 400]},{row * 7 % 13},{'ok' if row % 3 else 'worn'}" for row in range(400)
+    ]
+    (command.folder / "t.csv").write_text("X_Value,machine,temp,state\n" + "\n".join(rows) + "\n")
+    assert "'X_Value' is taken for the time" in command("new", "t.csv").err

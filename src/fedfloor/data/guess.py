@@ -61,7 +61,7 @@ RUNNING = re.compile(
     r"|läuft|aktiv|not.failed",
     re.IGNORECASE,
 )  # of a recording that does not end in failure
-TICKS = re.compile(r"t|[tT] ?[\[(](s|sec|ms|us|µs|μs|ns|min|h)[\])]")  # names of a time if it only rises
+TICKS = re.compile(r"t|X_Value|[tT] ?[\[(](s|sec|ms|us|µs|μs|ns|min|h)[\])]")  # names of a time if it only rises
 CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[ap]\.?m\.?)?", re.IGNORECASE)
 CALLED = {
     "device": (
