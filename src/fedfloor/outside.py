@@ -1,7 +1,8 @@
 """Names in the user's code: ``module:name`` of a method, model or objective.
 
 Only :func:`load` imports a name, and is called only for names in a process's own experiment file or from Python. Code
-that may run because of a message uses :func:`loaded`, which imports nothing.
+that may run because of a message uses :func:`loaded`, which imports nothing. A command that reads a file which may be a
+stranger's permits or refuses each import by :func:`asking`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ import re
 import sys
 import sysconfig
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,8 @@ from fedfloor.errors import FedfloorError, RunError, SettingError, nearest
 
 SPEC = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 ANY = (Exception, SystemExit, KeyboardInterrupt)  # what user code may raise where a signal raises none of them
+Ask = Callable[[str], None]  # takes a name; raises SettingError to refuse its import
+_ASK: ContextVar[Ask | None] = ContextVar("ask", default=None)
 _LOADED: dict[str, Any] = {}  # like sys.modules: the objects imported by name in this process
 
 
@@ -29,12 +35,15 @@ def load(spec: str, role: str) -> Any:
         role: the role of the object, for error messages.
 
     Raises:
-        SettingError: the module or name does not exist, or the import of the module fails.
+        SettingError: the module or name does not exist, its import fails, or :func:`asking` refuses it.
 
     >>> load("math:sqrt", "model")(9.0)
     3.0
     """
     module_name, _, name = spec.partition(":")
+    ask = _ASK.get()
+    if ask is not None and spec not in _LOADED:
+        ask(spec)
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -54,6 +63,16 @@ def load(spec: str, role: str) -> Any:
         raise SettingError(f"{role} '{spec}': module '{module_name}' has no '{name}'.{nearest(name, public)}")
     _LOADED[spec] = getattr(module, name)
     return _LOADED[spec]
+
+
+@contextmanager
+def asking(ask: Ask) -> Iterator[None]:
+    """Call ``ask`` before :func:`load` imports a name for the first time, while the body runs."""
+    token = _ASK.set(ask)
+    try:
+        yield
+    finally:
+        _ASK.reset(token)
 
 
 def blamed(error: BaseException) -> RunError | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -122,6 +123,26 @@ def test_an_older_release_that_is_sent_again_is_refused(park: Park) -> None:
     delivery.deliver(first, ["d0"], 1.0)
     assert until(lambda: "replayed: it is entry 4 of the journal, not after 5." in park.log("d0"), WAIT_S)
     assert seen(park, "d0", wait_s=1)["d0"]["runs"] == 2
+
+
+@pytest.mark.parametrize("lost", ["the disk, and installed again", "its models, and an old copy of its settings"])
+def test_a_device_without_a_model_takes_no_old_release(park: Park, lost: str) -> None:
+    first = registry.release(park.registry, 1, ["d0"])
+    assert _delivered(park, first)["d0"] == ("serving", 1, None)
+    assert released(park, 2, "d0")["d0"] == ("serving", 2, None)
+    park.kill("d0")
+    place = park.out / "devices" / "d0"
+    if lost.startswith("its models"):
+        shutil.rmtree(place / "state" / "models")
+        (place / "released").unlink()
+    else:
+        shutil.rmtree(place / "state")
+    park.start("d0")
+    delivery.deliver(first, ["d0"], 1.0)
+    assert until(lambda: "replayed: it is entry 4 of the journal, not after 5." in park.log("d0"), WAIT_S)
+    assert not [*(place / "state").rglob("*.onnx")]
+    again = park.registry
+    assert until(lambda: {row["runs"] for row in delivery.deliver(again, ["d0"], WAIT_S)} == {2}, WAIT_S)
 
 
 def test_a_device_killed_while_it_switches_comes_back_with_one_of_the_two(park: Park) -> None:

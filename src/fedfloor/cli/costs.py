@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedfloor.cli import options, shared
-from fedfloor.cli.options import At, File, Folders, Json, Methods, Set
+from fedfloor.cli.options import At, File, Folders, Json, Methods, OwnCode, Set
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.names import NUMBERED, Names
 from fedfloor.terminal import counted, show
@@ -38,13 +38,13 @@ Rounds = Annotated[int | None, typer.Option("--rounds", metavar="N", help="Price
 def price(
     experiment: File,
     methods: Methods = None,
-    rounds: Rounds = None, changes: Set = None, as_json: Json = False,
+    rounds: Rounds = None, changes: Set = None, own: OwnCode = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Price rounds in seconds, bytes and joules, without training."""
     from fedfloor.runs.compare import each_once
     from fedfloor.runs.parks import build_park
 
-    setup = shared.experiment(experiment, changes)
+    setup = shared.experiment(experiment, changes, own=own)
     last = setup.rounds if rounds is None else rounds
     if not 1 <= last <= setup.rounds:
         raise SettingError(f"--rounds {last}: the experiment has rounds 1 to {setup.rounds}.")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedfloor.cli import options, shared
-from fedfloor.cli.options import At, File, Folders, Json, Set
+from fedfloor.cli.options import At, File, Folders, Json, OwnCode, Set
 from fedfloor.errors import SettingError, unknown
 from fedfloor.terminal import printable, show
 
@@ -25,7 +25,7 @@ def draw(
     experiment: File, changes: Set = None,
     number: Annotated[int, typer.Option("--round", metavar="N", help="The round to draw.")] = 1,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Write a picture to this file.")] = None,
-    as_json: Json = False,
+    own: OwnCode = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Draw the plan of one round, without training."""
     from fedfloor.config import combined
@@ -37,7 +37,7 @@ def draw(
     from fedfloor.runs.forecast import plan_of
     from fedfloor.runs.parks import build_park
 
-    setup = shared.experiment(experiment, changes)
+    setup = shared.experiment(experiment, changes, own=own)
     park = build_park(setup)
     plan = plan_of(setup, park, number)
     if svg is not None:

@@ -50,6 +50,10 @@ At = Annotated[
         help="Also compare methods at a budget: seconds=3600, bytes=1e9, joules=500 or rounds=50.",
     ),
 ]
+OwnCode = Annotated[
+    bool,
+    typer.Option("--own-code", help="Import code named in the file (module:Name); only for trusted files."),
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")]
 Force = Annotated[
     bool, typer.Option("--force", help="Resume even if the experiment, the version or the CPU has changed.")

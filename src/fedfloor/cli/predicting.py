@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import typer
 
-from fedfloor.cli.options import Json
+from fedfloor.cli.options import Json, OwnCode
 from fedfloor.cli.shared import note
 from fedfloor.errors import RunError, SettingError
 from fedfloor.names import count
@@ -32,10 +32,6 @@ LONGEST = 150  # characters of a file's name without its ending: systems allow 2
 FIRST = 20  # rows printed, at most
 LISTED = 10  # files listed in an error, if no file has an answer
 Model = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or its model.safetensors.")]
-OwnCode = Annotated[
-    bool,
-    typer.Option("--own-code", help="Import code named in the file (module:Name); only for trusted files."),
-]
 Which = Annotated[
     str,
     typer.Option(

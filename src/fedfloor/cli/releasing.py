@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedfloor.cli import shared
-from fedfloor.cli.options import Json
-from fedfloor.cli.predicting import OwnCode
+from fedfloor.cli.options import Json, OwnCode
 from fedfloor.errors import SettingError, unknown
 from fedfloor.strict import json_text
 from fedfloor.terminal import printable, show

@@ -11,9 +11,13 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+import typer
+
 from fedfloor.cli.options import within
 from fedfloor.data.files.rows import unpacked
 from fedfloor.errors import DivergedError, RunError, SettingError, unknown
+from fedfloor.outside import asking
 from fedfloor.runs.orders import Limits
 from fedfloor.terminal import both, printable, progress, show
 
@@ -81,10 +85,29 @@ def bundled(kind: str = "experiments") -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
-def experiment(file: str, changes: Sequence[str] | None) -> Experiment:
-    """Read an experiment by its path or its bundled name."""
+def experiment(file: str, changes: Sequence[str] | None, *, own: bool = True) -> Experiment:
+    """Read an experiment by its path or its bundled name.
+
+    Until the command ends, each import of a name of code (``module:Name``) is permitted by ``own`` and printed, or the
+    user is asked at the terminal; names in ``changes`` are the user's own.
+
+    Raises:
+        SettingError: a mistake in the experiment; or without a terminal, code of its own and not ``own``.
+    """
     from fedfloor import config
 
+    def ask(spec: str) -> None:
+        if any(spec in change for change in changes or ()):
+            return
+        about = f"{file} names code outside fedfloor, '{spec}': its module in {Path.cwd()}, or an installed one, is run"
+        if own:
+            note(f"{about}.")
+        elif not sys.stdin.isatty() or not typer.confirm(f"{about}. Import it?", err=True):
+            raise SettingError(f"{about}. If you trust it, give --own-code.")
+
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.with_resource(asking(ask))
     return config.read(_path(file), changes or [])
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from cryptography import x509
 
 from fedfloor import config, regular
-from fedfloor.deploy import authority, broker, journal, settings
+from fedfloor.deploy import authority, broker, journal, released, settings
 from fedfloor.deploy.authority import Authority, Holder
 from fedfloor.deploy.device import foreign_requests
 from fedfloor.deploy.machines import EXPERIMENT, Certified, Files, certified, settings_files
@@ -266,6 +266,9 @@ def add_settings(
         files[place / "revoked.crl"] = crl
         files[place / "mosquitto.conf"] = broker.conf(park, hub, user, crosses=reach).encode()
         files[place / "acl"] = broker.acl(park, hub, gone, crosses=reach).encode()
+    for device, number in released.numbers(journal.read(out, ca.cert)).items():
+        if device not in gone:
+            files[PurePosixPath("devices", device, released.NAME)] = released.text(number)
     root = ca.pem()[0]
     for path, text in settings_files(park, gone, crosses=reach).items():
         files[path] = text

@@ -259,6 +259,7 @@ class DeviceSettings:
         tls: TLS files; None: no encryption or authentication, for tests only.
         data: the source of its samples.
         predict: folder with growing files, for whose rows a released model makes predictions.
+        released: file with the number of its last release when it was provisioned: it accepts no older one.
         edge: name of its factory's edge, the only one from which it accepts the facts of a sample.
     """
 
@@ -273,6 +274,7 @@ class DeviceSettings:
     tls: Tls | None = None
     data: DataSource = DataSource()
     predict: Path | None = None
+    released: Path = Path("released")
     edge: str = field(kw_only=True)
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedfloor import regular
 from fedfloor.checking import toml
-from fedfloor.deploy import authority, journal, settings
+from fedfloor.deploy import authority, journal, released, settings
 from fedfloor.deploy.authority import Authority
 from fedfloor.deploy.journal import Entry
 from fedfloor.deploy.settings import EdgeSettings
@@ -142,8 +142,19 @@ class Registry:
         return data
 
     def appended(self, action: str, **about: Any) -> Registry:
-        """Return the registry after appending an entry to its journal; see :func:`~fedfloor.deploy.journal.append`."""
-        return replace(self, entries=journal.append(self.place, self.ca, self.entries, action, about))
+        """Return the registry after appending an entry to its journal; see :func:`~fedfloor.deploy.journal.append`.
+
+        Devices that are installed from the park's folder from now on accept no release before the entry.
+        """
+        from fedfloor.runs.folder import write
+
+        made = replace(self, entries=journal.append(self.place, self.ca, self.entries, action, about))
+        for device, number in released.numbers(made.entries[-1:]).items():
+            folder = self.place / "devices" / device
+            if folder.is_dir():
+                with regular.unwritable_by_others():
+                    write(folder / released.NAME, released.text(number))
+        return made
 
 
 def read(place: Path) -> Registry:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedfloor.checking import toml
+from fedfloor.deploy import released
 from fedfloor.deploy.authority import certificate
 from fedfloor.deploy.mqtt import MqttConnection, topic, topic_parts
 from fedfloor.deploy.settings import DeviceSettings
@@ -25,7 +26,7 @@ from fedfloor.rollout import drift
 from fedfloor.rollout.drift import Watch
 from fedfloor.rollout.model import Model
 from fedfloor.rollout.rows import Batch, InputRows
-from fedfloor.rollout.slots import Download, Slots
+from fedfloor.rollout.slots import Download, Slots, move
 from fedfloor.rollout.statement import TRIAL, Statement, attested, is_trial
 from fedfloor.strict import json_text
 
@@ -58,6 +59,10 @@ class Serving:
         network = _network(settings.experiment)
         slots = Slots(folder, certificate(settings.tls.ca), settings.park, settings.name, network)
         self._slots, self._model = slots.read()
+        self._released = settings.state / released.NAME
+        self._least = max(released.read(settings.released), released.read(self._released))
+        if self._model is not None:
+            self._least = max(self._least, self._model.statement.number)
         self._kept = folder / "drift.json"
         self._watch = None if self._model is None else self._watching(self._model)
         self._download: Download | None = None
@@ -138,8 +143,8 @@ class Serving:
                 return
             statement, self._lacking = self._slots.opened(envelope), None
             number, current = statement.number, None if self._model is None else self._model.statement
-            if current is not None and number < current.number:
-                raise RefusedError("replayed", f"it is entry {number} of the journal, not after {current.number}.")
+            if number < self._least:
+                raise RefusedError("replayed", f"it is entry {number} of the journal, not after {self._least}.")
             if statement == current:
                 self._report("serving")
             elif self._download is None or self._download.statement != statement:
@@ -164,8 +169,8 @@ class Serving:
     def _try(self, envelope: bytes) -> None:
         """Judge an unreleased model after its download; a release takes precedence."""
         statement = self._slots.opened(envelope, TRIAL)
-        if self._model is not None and statement.number < self._model.statement.number:
-            log.warning("a trial of version %d is older than the release in use: ignored", statement.version)
+        if statement.number < self._least:
+            log.warning("a trial of version %d is older than the last release: ignored", statement.version)
             return
         if self._download is not None and self._then == self._switch:
             self._say_judged(statement, {"why": "it is receiving a release."})
@@ -222,6 +227,10 @@ class Serving:
             self._lacking = (envelope, parts) if error.reason == "own" else None
             raise
         self._slots = self._slots.switched(envelope)
+        self._least = max(self._least, statement.number)
+        part = self._released.with_name(f".{released.NAME}.part")
+        part.write_bytes(released.text(self._least))
+        move(part, self._released)
         self._model, self._watch = model, self._watching(model)
         log.info("version %d is in use: network '%s'", statement.version, statement.network)
         self._report("serving")

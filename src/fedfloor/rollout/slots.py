@@ -92,7 +92,7 @@ class Slots:
         made = replace(self, statements=(envelope, *others)[:KEPT])
         part = self.folder / ".serving.part"
         part.write_text(json_text([one.decode() for one in made.statements]), encoding="utf-8")
-        _move(part, self.folder / "serving.json")
+        move(part, self.folder / "serving.json")
         made.tidy()
         return made
 
@@ -127,11 +127,11 @@ class Download:
             file.write(data)
         self.missing.discard(number)
         if not self.missing:
-            _move(self._part, self._slots.path(self.statement.sha256))
+            move(self._part, self._slots.path(self.statement.sha256))
         return not self.missing
 
 
-def _move(part: Path, path: Path) -> None:
+def move(part: Path, path: Path) -> None:
     """Flush a file to the disk, rename it, and flush the renaming."""
     for place in (part, path.parent):
         handle = os.open(place, os.O_RDONLY)

@@ -9,12 +9,13 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor import regular
+from fedfloor.data.files.packed import Unpacking
 from fedfloor.errors import RunError, SettingError
 
 PIECE = 1 << 18  # bytes
@@ -123,7 +124,7 @@ def pieces(path: Path) -> Iterator[bytes]:
         packed = start[:2] == b"\x1f\x8b"
         if path.suffix == ".gz" and not packed:
             raise damaged(path, f"not a gzip file: it starts with {start.hex() or 'nothing'}, not 1f8b")
-        stream = gzip.GzipFile(fileobj=raw) if packed else raw
+        stream = Unpacking(path, raw, cast(BinaryIO, gzip.GzipFile(fileobj=raw))) if packed else raw
         while piece := stream.read(PIECE):
             yield piece
 

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from fedfloor import regular
 from fedfloor.data.files import unreadable
 from fedfloor.data.files.layout import LARGEST, MISSING, TableLayout
-from fedfloor.data.files.rows import delimiter_of, place, unpacked_bytes
+from fedfloor.data.files.packed import BombError, check_ratio, unpacked_bytes
+from fedfloor.data.files.rows import check_columns, delimiter_of, place
 from fedfloor.data.files.times import EPOCHS as PER_SECOND
 from fedfloor.data.files.times import ISO, NUMBERS, Form
 from fedfloor.errors import SettingError
@@ -29,6 +30,7 @@ PIECE = 1 << 22  # bytes of a batch of CSV
 ROWS = 1 << 16  # rows of a batch of Parquet
 TEXTS = 1 << 11  # rows converted to texts at once: usually only the first rows are needed
 LONGEST = 1 << 20  # bytes of a header
+MOST_TEXT = 1 << 28  # bytes of a column's texts in a batch
 NULLS = ["NaN", *{form(word) for word in MISSING for form in (str, str.upper, str.capitalize)}]  # in usual capitals
 FAILURES = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
@@ -172,7 +174,9 @@ def _parquet(path: Path) -> Iterator[Any]:
     from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(regular.check(path)) as file:
+        schema = parquet.read_schema(regular.check(path))
+        texts = [field.name for field in schema if _is_text(field.type)]  # kept as references to a list of texts
+        with parquet.ParquetFile(path, read_dictionary=texts) as file:
             yield file
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
@@ -186,6 +190,7 @@ def parquet_names(path: Path) -> list[str]:
     """Return the names of a Parquet file's columns."""
     with _parquet(path) as file:
         names: list[str] = file.schema_arrow.names
+        check_columns(path.name, len(names))
         return names
 
 
@@ -197,22 +202,60 @@ def parquet_count(path: Path) -> int:
 
 def parquet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a Parquet file as texts, numbered from 1."""
-    with _parquet(path) as file:
-        number = 0
-        for batch in file.iter_batches(TEXTS):
-            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                number += 1
-                yield number, ["" if cell is None else str(cell) for cell in row]
+    number = 0
+    for batch in _batches(path, TEXTS):
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            number += 1
+            yield number, ["" if cell is None else str(cell) for cell in row]
 
 
 def parquet_batches(layout: TableLayout) -> Iterator[ColumnBatch]:
     """Yield the rows of a Parquet file in batches; errors name row and column."""
-    with _parquet(layout.path) as file:
-        before = 0
-        for batch in file.iter_batches(ROWS, columns=[layout.header[i] for i in (*layout.values, *layout.texts)]):
-            if batch.num_rows:
-                yield _of_parquet(batch, layout, before)
-            before += batch.num_rows
+    before = 0
+    for batch in _batches(layout.path, ROWS, [layout.header[i] for i in (*layout.values, *layout.texts)]):
+        if batch.num_rows:
+            yield _of_parquet(batch, layout, before)
+        before += batch.num_rows
+
+
+def _batches(path: Path, size: int, columns: list[str] | None = None) -> Iterator[Any]:
+    """Yield batches of so many rows of a Parquet file; columns of text are dictionaries.
+
+    Raises:
+        BombError: the footer states far more numbers, of 4 bytes, than the file can hold; or the texts of a batch are
+            longer than :data:`MOST_TEXT` where each row is written out.
+    """
+    with _parquet(path) as file:
+        groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+        numbers = sum(group.num_rows for group in groups) * len(columns or file.schema_arrow.names)
+        check_ratio(
+            path, path.stat().st_size, 4 * numbers,
+            "write it with compression='none' and use_dictionary=False, or read fewer columns: [data] columns.values",
+        )  # fmt: skip
+        for batch in file.iter_batches(size, columns=columns):
+            for name in batch.schema.names:
+                _check_texts(path, name, batch.column(name))
+            yield batch
+
+
+def _check_texts(path: Path, name: str, column: Any) -> None:
+    import pyarrow as pa
+    from pyarrow import compute
+
+    if not pa.types.is_dictionary(column.type) or not _is_text(column.type.value_type):
+        return
+    total = compute.sum(compute.binary_length(column.dictionary).take(column.indices)).as_py() or 0
+    if total > MOST_TEXT:
+        raise BombError(
+            f"{path.name}, column '{name}': {total:,} bytes of text in {len(column):,} rows; at most {MOST_TEXT:,}. "
+            "Leave the column out of the file, or shorten its texts."
+        )
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _of_parquet(batch: Any, layout: TableLayout, before: int) -> ColumnBatch:
@@ -223,7 +266,7 @@ def _of_parquet(batch: Any, layout: TableLayout, before: int) -> ColumnBatch:
         name = layout.header[number]
         column = batch.column(name)
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        if _is_text(kind):
             texts = ["" if text is None else text for text in column.to_pylist()]
             x[:, place_] = layout.column(texts, before + 1, number)
             continue

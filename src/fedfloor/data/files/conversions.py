@@ -21,9 +21,10 @@ from fedfloor import regular
 from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.joined import parts_of
 from fedfloor.data.files.layout import NO_LABEL, UnlabelledError, looks_like_time
+from fedfloor.data.files.packed import unpacked_bytes
 from fedfloor.data.files.pictures import SUFFIXES
 from fedfloor.data.files.preamble import preamble
-from fedfloor.data.files.rows import LEGACY, SheetsError, delimiter_of, is_workbook, marked, unpacked, unpacked_bytes
+from fedfloor.data.files.rows import LEGACY, SheetsError, delimiter_of, is_workbook, marked, unpacked
 from fedfloor.data.files.sheet import Excerpt, head
 from fedfloor.data.files.times import moment
 from fedfloor.data.files.tree import IGNORED, PARTS, TABLES, TEXTS, is_folder, named, stem_of

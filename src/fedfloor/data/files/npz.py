@@ -25,6 +25,8 @@ from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Inputs, Values
 from fedfloor.data.files import unreadable
 from fedfloor.data.files.encode import MeasureError, binned, check_no_measure, names_of
+from fedfloor.data.files.packed import check_ratio
+from fedfloor.data.files.rows import check_columns
 from fedfloor.data.files.sheet import Sheet
 from fedfloor.data.files.table import of_entry, write
 from fedfloor.data.reading import Columns, Reading
@@ -78,8 +80,6 @@ def samples(file: str, name: str, x: NDArray[Any]) -> Values:
     return x.astype(np.float32, copy=False)
 
 
-LARGE = 1 << 30  # bytes; archives that unpack to more must not be compressed above RATIO: that indicates a zip bomb
-RATIO = 100
 HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
@@ -101,12 +101,8 @@ def read_arrays(path: Path, choose: Callable[[Sequence[str]], Collection[str]]) 
                 raise SettingError(f"{path}: contains the array '{name}' twice. Write it again with np.savez.")
             members[name] = info
         chosen = {name: members[name] for name in choose(list(members))}
-        unpacked, available = sum(info.file_size for info in chosen.values()), path.stat().st_size
-        if unpacked > LARGE and unpacked > RATIO * available:
-            raise SettingError(
-                f"{path}: {available:,} bytes that would unpack to {unpacked:,}, more than {RATIO} times as many. If "
-                "this is correct, write the file with np.savez, which does not compress."
-            )
+        stated = sum(info.file_size for info in chosen.values())
+        check_ratio(path, path.stat().st_size, stated, "write them with np.savez, which does not compress")
         return {name: _array(path, archive, info, name) for name, info in chosen.items()}
 
 
@@ -262,7 +258,9 @@ def _check_there(path: Path, arrays: Arrays, reading: Reading) -> None:
 
 def _sheet(path: Path, arrays: Arrays, part: str) -> Sheet:
     x: Values = samples(path.name, f"x{part}", arrays[f"x{part}"])
-    columns = tuple(f"x{i}" for i in range(x.shape[1])) if x.dtype != np.uint8 else ()
+    pictures = x.dtype == np.uint8
+    check_columns(f"{path.name}, array 'x{part}'", 0 if pictures else x.shape[1])
+    columns = () if pictures else tuple(f"x{i}" for i in range(x.shape[1]))
     if "sensors" in arrays:
         names = tuple(map(str, arrays["sensors"].ravel().tolist()))
         if len(names) != len(columns) or len({*names}) < len(names) or not all(names):

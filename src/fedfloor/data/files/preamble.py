@@ -11,6 +11,7 @@ from typing import Any
 
 from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.layout import MISSING
+from fedfloor.data.files.packed import unpacked_bytes
 from fedfloor.data.files.rows import (
     DAMAGED,
     STATED,
@@ -18,7 +19,6 @@ from fedfloor.data.files.rows import (
     is_workbook,
     marked,
     opened_workbook,
-    unpacked_bytes,
 )  # fmt: skip
 
 SEARCHED = 60  # rows searched for the header

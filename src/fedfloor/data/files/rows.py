@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
 import codecs
 import csv
 import gzip
@@ -17,12 +16,12 @@ from contextlib import contextmanager, suppress
 from datetime import date, datetime, time
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, TypeVar
 
 from fedfloor import regular
 from fedfloor.data.files import unreadable
+from fedfloor.data.files.packed import unpacked_bytes
 from fedfloor.errors import SettingError, nearest
-from fedfloor.names import some
 
 DELIMITERS = ",;\t|"
 CALLED = {"tab": "\t", "blanks": " "}  # delimiters with names in [data] delimiter
@@ -31,6 +30,8 @@ PACKED = (".gz", ".bz2", ".xz", ".zip")  # endings; the first bytes determine th
 DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 BLOCK = 500  # rows converted at once, so that their cells stay in the processor's cache
 STATED = re.compile(r'"?sep=([,;\t|])"?')  # the delimiter in a line above the header
+LONGEST_LINE = 1 << 24  # characters
+MOST_COLUMNS = 1 << 12  # proposals of fedfloor new cost the square of it: 4 s, 0.5 GB
 LONGEST_HEADER = 100  # lines, because quoted names may contain line breaks
 
 LEGACY = "cp1252"  # Windows-1252, a superset of Latin-1's letters, for tables that are not UTF-8
@@ -172,52 +173,20 @@ def unpacked(name: str) -> str:
     return name.removesuffix(next((end for end in PACKED if name.endswith(end)), ""))
 
 
-def unpacked_bytes(path: Path) -> BinaryIO:
-    """Open a file that is unpacked while it is read; the size in its header is not trusted."""
-    with regular.opened(path) as raw:
-        start = raw.read(6)
-    for magic, unpack in ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open)):
-        if start.startswith(magic):
-            return cast(BinaryIO, unpack(path))
-    return _member(path) if start.startswith(b"PK\x03\x04") else regular.opened(path)
-
-
-def _member(path: Path) -> BinaryIO:
-    """Open the only file in a zip archive, apart from metadata of file managers."""
-    archive = zipfile.ZipFile(regular.check(path))
-    names = [
-        member.filename
-        for member in archive.infolist()
-        if not member.is_dir() and not member.filename.startswith("__MACOSX/")
-    ]
-    try:
-        if len(names) != 1:
-            raise SettingError(
-                f"{path.name}: {len(names)} files in the archive ({some(names, 5) or 'none'}), but a table must be "
-                "its only file. Unpack it into a folder, and give the folder."
-            )
-        return cast(BinaryIO, archive.open(names[0]))
-    except (RuntimeError, NotImplementedError) as error:  # encrypted, or an unsupported compression
-        raise SettingError(
-            f"{path.name}: cannot be unpacked ({error}). Unpack it, and give the table itself."
-        ) from error
-    finally:
-        archive.close()  # the member keeps the file open while it is read
-
-
 def _parsed(
     path: Path, text: io.TextIOWrapper, decimal: str, given: str | None, skip: Collection[int]
 ) -> Iterator[Row]:
-    head, line = [text.readline()], 1
+    body = _lines(path, text)
+    head, line = [next(body, "")], 1
     stated = STATED.fullmatch(head[0].strip())
     if stated:
-        head, line = [text.readline()], 2
+        head, line = [next(body, "")], 2
     while line in skip or (skip and head[0].isspace()):  # titles need not be complete rows
-        head, line = [text.readline()], line + 1
+        head, line = [next(body, "")], line + 1
     while "".join(head).count('"') % 2 and len(head) < LONGEST_HEADER:
-        head.append(text.readline())
+        head.append(next(body, ""))
     delimiter = stated[1] if stated and given is None else delimiter_of("".join(head), decimal, given)
-    lines, blanks = chain(head, text), delimiter == " "
+    lines, blanks = chain(head, body), delimiter == " "
     if blanks:  # several blanks are one delimiter; blanks at a line's ends are ignored
         lines = (line.strip() + "\n" for line in lines)  # type: ignore[assignment]
     reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=blanks, strict=True)
@@ -233,8 +202,29 @@ def _parsed(
         if cells is None:
             return
         if (cells or line == 1) and line not in skip:
+            check_columns(place(path, line), len(cells))
             yield line, cells
         line = above + reader.line_num + 1  # the line of the next row: cells may contain line breaks
+
+
+def _lines(path: Path, text: io.TextIOWrapper) -> Iterator[str]:
+    while line := text.readline(LONGEST_LINE):
+        if len(line) == LONGEST_LINE:
+            raise SettingError(
+                f"{path.name}: a line of more than {LONGEST_LINE:,} characters, therefore no table. Give the rows of "
+                "a table in lines."
+            )
+        yield line
+
+
+def check_columns(where: str, columns: int) -> None:
+    """Refuse a table with more than :data:`MOST_COLUMNS` columns."""
+    if columns > MOST_COLUMNS:
+        raise SettingError(
+            f"{where}: {columns:,} columns; at most {MOST_COLUMNS:,}. If they are the values of one sensor, such as a "
+            "spectrum or a window, write them as windows: np.savez(FILE, x=…, y=…) with x float32 [samples, sensors, "
+            "values]. Otherwise leave columns out of the file."
+        )
 
 
 def _undecodable(path: Path, encoding: str | None, decimal: str, given: str | None) -> EncodingError:

@@ -20,6 +20,7 @@ from fedfloor.data.files import columnar
 from fedfloor.data.files.clocks import copied, universal
 from fedfloor.data.files.joined import joined
 from fedfloor.data.files.layout import NUMBER, WORDS, OddTextError, TableLayout, coarse
+from fedfloor.data.files.packed import BombError
 from fedfloor.data.files.rows import Row, decoded, in_blocks, is_workbook, opened, opened_workbook, place
 from fedfloor.data.files.times import NUMBERS, NUMERALS, Form, TimeColumn, TimeError, day, decide, numeral, shared
 from fedfloor.data.reading import Reading, skipped
@@ -194,6 +195,8 @@ def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: boo
         if plain and not layout.joined and not reading.skip and line == 1 and path.stat().st_size >= columnar.QUICK:
             try:
                 return _Gathered(layout, columnar.csv_batches(layout, header=named)).sheet()
+            except BombError:
+                raise
             except (columnar.UnfitError, SettingError):
                 pass  # reading by rows locates the mistake, if any
         return _Gathered(layout, _by_rows(layout, rows if named or not first else chain([(line, first)], rows))).sheet()

@@ -1,0 +1,92 @@
+"""Code named in a stranger's experiment: commands that only look ask before they import it."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedfloor import outside
+from fedfloor.cli.app import app
+from fedfloor.errors import SettingError
+
+METHOD = '''
+from dataclasses import dataclass
+from pathlib import Path
+from fedfloor.methods.fedavg import FedAvg
+
+Path("imported").touch()
+
+
+@dataclass(frozen=True)
+class Mine(FedAvg):
+    pass
+'''
+EXPERIMENT = """
+rounds = 1
+data.samples_per_device = 32
+park.devices = 2
+model.name = "logistic"
+network.profile = "wifi"
+"""
+COMMANDS = [["price"], ["draw"], ["price", "--json"], ["draw", "--json"]]
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(METHOD)
+    (tmp_path / "e.toml").write_text(f'{EXPERIMENT}method.name = "mine:Mine"\n')
+    (tmp_path / "plain.toml").write_text(EXPERIMENT)
+    return tmp_path
+
+
+def done(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "fedfloor", *words]
+    return subprocess.run(line, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_to_look_at_an_experiment_imports_nothing(stranger: Path, words: list[str]) -> None:
+    command, *more = words
+    refused = done(stranger, command, "e.toml", *more)
+    assert refused.returncode == 2
+    assert "'mine:Mine'" in refused.stderr
+    assert "--own-code" in refused.stderr
+    assert not (stranger / "imported").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["price", "e.toml", "--own-code"], ["draw", "plain.toml", "--set", "method.name=mine:Mine"], ["run", "e.toml"]],
+    ids=" ".join,
+)
+def test_what_is_trusted_typed_or_carried_out_is_imported(stranger: Path, words: list[str]) -> None:
+    imported = done(stranger, *words)
+    assert imported.returncode == 0, imported.stderr
+    assert (stranger / "imported").exists()
+    assert ("mine:Mine" in imported.stderr) == ("--set" not in words)  # it is printed before
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_at_a_terminal_a_person_is_asked(stranger: Path, answer: str) -> None:
+    leader, terminal = pty.openpty()
+    os.write(leader, f"{answer}\n".encode())
+    line = [sys.executable, "-m", "fedfloor", "draw", "e.toml"]
+    asked = subprocess.run(line, cwd=stranger, stdin=terminal, capture_output=True, text=True, timeout=300)
+    os.close(leader)
+    os.close(terminal)
+    assert "Import it?" in asked.stderr
+    assert asked.returncode == (0 if answer == "y" else 2)
+    assert (stranger / "imported").exists() == (answer == "y")
+
+
+def test_the_permission_ends_with_the_command(stranger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(stranger)
+    assert isinstance(CliRunner().invoke(app, ["price", "e.toml"]).exception, SettingError)
+    monkeypatch.syspath_prepend(str(stranger))
+    assert outside.load("mine:Mine", "method").__name__ == "Mine"  # in Python, the caller's own code runs anyway
