@@ -176,7 +176,7 @@ def _parquet(path: Path) -> Iterator[Any]:
     try:
         schema = parquet.read_schema(regular.check(path))
         texts = [field.name for field in schema if _is_text(field.type)]  # kept as references to a list of texts
-        with parquet.ParquetFile(path, read_dictionary=texts) as file:
+        with parquet.ParquetFile(regular.check(path), read_dictionary=texts) as file:
             yield file
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):

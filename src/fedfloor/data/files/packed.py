@@ -16,7 +16,6 @@ from fedfloor.names import some
 
 LARGE = 1 << 26  # bytes; what unpacks to more must not be packed above RATIO: that indicates a bomb
 RATIO = 100  # sensor rows as text are packed 3 to 30 times
-PIECE = 1 << 16  # bytes
 
 
 class BombError(SettingError):
@@ -57,7 +56,7 @@ class Unpacking(io.RawIOBase):
 
     def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]
         """Read the next bytes into a buffer; return their number."""
-        count = self._stream.readinto(buffer)  # type: ignore[attr-defined]
+        count = self._stream.readinto1(buffer)  # type: ignore[attr-defined]  # what precedes damage is returned first
         self._count += count
         check_ratio(self._path, self._packed.tell(), self._count, "unpack the file, and give the unpacked one")
         return int(count)
@@ -80,7 +79,7 @@ def unpacked_bytes(path: Path) -> BinaryIO:
     for magic, unpack in ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open)):
         if start.startswith(magic):
             packed = regular.opened(path)
-            return io.BufferedReader(Unpacking(path, packed, cast(BinaryIO, unpack(packed))), PIECE)
+            return io.BufferedReader(Unpacking(path, packed, cast(BinaryIO, unpack(packed))))
     return _member(path) if start.startswith(b"PK\x03\x04") else regular.opened(path)
 
 
