@@ -132,7 +132,8 @@ class Histograms(Objective):
             match = node == slots.nan_to_num(-1.0).long()
             slot = torch.where(match.any(1), match.int().argmax(1), -1)[:, None].expand(bins.shape)
         bins = torch.where(torch.isnan(values), edges.shape[1] + 1, bins)
-        sums = torch.zeros(SLOTS, len(columns) + 1, edges.shape[1] + 2, numbers.shape[1], device=features.device)
+        shape = SLOTS, len(columns) + 1, edges.shape[1] + 2, numbers.shape[1]
+        sums = torch.zeros(shape, dtype=numbers.dtype, device=features.device)
         flat = sums.view(-1, numbers.shape[1])
         place = (slot * (len(columns) + 1) + torch.arange(len(columns), device=slot.device)) * sums.shape[2] + bins
         at_once = max(1, NUMBERS // (len(columns) * numbers.shape[1]))
