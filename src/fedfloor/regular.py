@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import BinaryIO, Literal, overload
 
 from fedfloor.errors import SettingError
 
@@ -33,6 +33,14 @@ class IrregularFileError(SettingError, OSError):
         self.strerror = f"{kind}, not a file"
 
 
+@overload
+def opened(path: Path | str, mode: Literal["rb"] = "rb") -> io.BufferedReader: ...
+
+
+@overload
+def opened(path: Path | str, mode: Literal["ab", "a+b", "r+b"]) -> BinaryIO: ...
+
+
 def opened(path: Path | str, mode: Literal["rb", "ab", "a+b", "r+b"] = "rb") -> BinaryIO:
     """Open a regular file as ``open`` does, without ever waiting for another process.
 
@@ -40,7 +48,7 @@ def opened(path: Path | str, mode: Literal["rb", "ab", "a+b", "r+b"] = "rb") -> 
         IrregularFileError: a pipe, a device or a socket, also at the end of a link.
         OSError: as ``open`` raises it.
     """
-    return cast(BinaryIO, open(path, mode, opener=_opener))
+    return open(path, mode, opener=_opener)
 
 
 def read_bytes(path: Path | str) -> bytes:

@@ -273,10 +273,11 @@ class _Server(uvicorn.Server):
             return BoundedProtocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
         tls, loop = self._tls, asyncio.get_running_loop()
-        self.servers = [
+        servers: list[Any] = [  # Uvicorn only closes them
             await loop.create_server(protocol, sock=sock) if tls is None else TlsListener(sock, tls, protocol)
             for sock in sockets or ()
         ]
+        self.servers = servers
         self.should_exit |= self.lifespan.should_exit
         self.started = True
 
