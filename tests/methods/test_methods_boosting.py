@@ -218,6 +218,17 @@ def test_missing_values_go_to_the_side_where_they_fit() -> None:
     assert np.abs(outputs[:, 0] - y / y.std()).max() < 0.05
 
 
+def test_rounding_errors_of_a_value_that_many_samples_have_change_no_output() -> None:
+    rng = np.random.default_rng(5)
+    x = rng.integers(0, 2, size=(300, 3)).astype(float)
+    x = (x - x.mean(0)) / x.std(0)
+    y = np.where((x[:, 0] > 0) & (x[:, 1] > 0), 1.0, -1.0) + 0.2 * x[:, 2]
+    forest, outputs = grown(x, (y - y.mean()) / y.std(), cut(300, 90), trees=8, depth=3)
+    for shift in (-1e-3, 1e-3):
+        moved = forest(torch.from_numpy(x + shift).float()).detach().numpy()
+        assert moved.tobytes() == outputs.tobytes()
+
+
 def test_the_two_outputs_of_two_classes_are_one_function() -> None:
     rng = np.random.default_rng(4)
     x = rng.normal(size=(100, 2))

@@ -49,6 +49,7 @@ class Split:
     """The best division of a node: its gain, place, and the sums on both sides.
 
     Args:
+        edge, last: the first and the last of the edges that divide the node's samples like this.
         missing: whether samples without the feature belong to the right side.
         left, right: sums of g and h, [2W].
     """
@@ -56,6 +57,7 @@ class Split:
     gain: float
     column: int
     edge: int
+    last: int
     missing: bool
     left: Floats
     right: Floats
@@ -82,7 +84,9 @@ class Tree:
 def best_split(sums: Floats, rule: Rule, mean: float) -> Split | None:
     """Return the division of a node with the largest gain G_l²/(H_l + λ) + G_r²/(H_r + λ) − G²/(H + λ).
 
-    Missing values belong to the side where the gain is larger; where none is missing, to the heavier side.
+    Missing values belong to the side where the gain is larger; where none is missing, to the heavier side. The
+    threshold is in the middle of the edges between which no sample of the node lies: beside a value that many samples
+    have, such as 0 or 1 of a category, it would decide by rounding errors.
 
     Args:
         sums: [F, B + 1, 2W] of the node.
@@ -113,7 +117,9 @@ def best_split(sums: Floats, rule: Rule, mean: float) -> Split | None:
     right = other[missing, column, edge]
     if gain[0, column, edge] == gain[1, column, edge]:
         missing = int(right[width:].sum() > left[width:].sum())
-    return Split(float(gain.flat[place]), column, edge, bool(missing), left, right)
+    alike = (below[column] == below[column, edge]).all(1)  # h of a sample is above 0: none lies between these edges
+    last = int(np.flatnonzero(alike)[-1])
+    return Split(float(gain.flat[place]), column, edge, last, bool(missing), left, right)
 
 
 def grow(tree: Tree, sums: Floats, columns: NDArray[np.int64], grid: Floats, rule: Rule, mean: float, *,
@@ -137,7 +143,7 @@ def grow(tree: Tree, sums: Floats, columns: NDArray[np.int64], grid: Floats, rul
     grown = Tree(list(tree.codes), list(tree.thresholds), dict(tree.ends))
     for split, leaf, own in splits[: LAST if last else SLOTS]:
         grown.codes.append(leaf + CODE * (2 * int(columns[split.column]) + split.missing))
-        grown.thresholds.append(float(grid[split.column, split.edge]))
+        grown.thresholds.append(float(grid[split.column, [split.edge, split.last]].mean()))
         new = len(grown.codes)
         grown.ends[leaf] = split.left
         grown.ends[new] = split.right
