@@ -24,6 +24,8 @@ Floats = NDArray[np.float64]
 Notes = tuple[dict[str, Any], dict[str, Tensor]]
 SUMS = ("grow1", "grow2", "grow4")
 GOLDEN = (math.sqrt(5) - 1) / 2
+EMPTY = 1e-9  # share of the weight of all samples below which a cell is empty
+NARROW = 1e-3  # width of the cell of a single value, relative to the empty cells beside it
 EXACT = 20  # bits of the largest sum, in steps: leaves 4 bits of a float32 for the rounding of means over devices
 
 
@@ -152,13 +154,14 @@ def grow(tree: Tree, sums: Floats, columns: NDArray[np.int64], grid: Floats, rul
     return grown
 
 
-def refine(sums: Floats, grid: Floats, levels: Floats) -> Floats:
+def refine(sums: Floats, grid: Floats, levels: Floats, *, apart: bool = False) -> Floats:
     """Return edges of each feature at quantiles weighted by h, by interpolation within quarters of bins, [F, L].
 
     Args:
         sums: [4, F, B + 1, 2W], by quarter of a bin; outer bins have only the first.
         grid: [F, B − 1], the edges of the bins.
         levels: [L], of the quantiles, ascending in (0, 1).
+        apart: whether edges stay away from values that many samples have.
 
     The part of the weight below an edge is wrong by at most that of a quarter.
     """
@@ -172,7 +175,37 @@ def refine(sums: Floats, grid: Floats, levels: Floats) -> Floats:
         mass = weight[0, column, 0] + np.append(0.0, inner.cumsum())
         total = mass[-1] + weight[0, column, -1]
         edges[column] = np.interp(levels * total, mass, places)
+        if apart:
+            edges[column] = between_values(edges[column], places, np.diff(mass) > EMPTY * total)
     return edges
+
+
+def between_values(edges: Floats, places: Floats, filled: NDArray[np.bool_]) -> Floats:
+    """Return edges beside empty cells moved to the middle between the filled cells around them.
+
+    A value that many samples have, such as 0 or 1 of a category, attracts edges up to rounding errors, so that its cell
+    is narrow beside the empty ones. Edges in wider cells divide the samples of these.
+
+    Args:
+        places: [n + 1], the ends of the cells, ascending.
+        filled: which cells hold samples, [n].
+
+    >>> between_values(np.array([1e-6, 0.5]), np.array([0.0, 1e-6, 0.4, 1.0, 1.2]), np.array([True, False, False, True])).round(3)
+    array([0.5, 0.5])
+    """
+    cells = np.arange(len(filled))
+    after = np.minimum.accumulate(np.where(filled, cells, len(filled))[::-1])[::-1]  # the next filled cell, or itself
+    before = np.maximum.accumulate(np.where(filled, cells, -1))  # the last filled cell, or itself
+    moved = edges.copy()
+    for number, cell in enumerate(np.searchsorted(places, edges, side="left") - 1):
+        inside = cell >= 0 and filled[cell]
+        first = cell + 1 if cell < 0 or inside else before[cell] + 1  # of the empty cells at the edge or after it
+        if first == len(filled) or filled[first]:
+            continue
+        low, high = places[first], places[after[first]]
+        if not inside or places[cell + 1] - places[cell] < NARROW * (high - low):
+            moved[number] = (low + high) / 2
+    return moved
 
 
 def chosen(edges: Floats, bins: int, tree: int) -> Floats:
@@ -283,7 +316,7 @@ class ForestState:
             self.grid[:] = refine(sums[:, :-1], self.grid, np.linspace(outer, 1 - outer, self.grid.shape[1]))
         else:
             levels = np.arange(1, edges + 1) / (edges + 1)
-            every[columns[: self.features].astype(int)] = refine(sums[:, :-1], self.grid, levels)
+            every[columns[: self.features].astype(int)] = refine(sums[:, :-1], self.grid, levels, apart=True)
             if share * self.features >= len(every):
                 return self._begin(0, {"edges": torch.from_numpy(every)})
             columns[:] = np.roll(columns, -self.features)
