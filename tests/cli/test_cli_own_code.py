@@ -15,7 +15,7 @@ from fedfloor import outside
 from fedfloor.cli.app import app
 from fedfloor.errors import SettingError
 
-METHOD = '''
+METHOD = """
 from dataclasses import dataclass
 from pathlib import Path
 from fedfloor.methods.fedavg import FedAvg
@@ -26,7 +26,7 @@ Path("imported").touch()
 @dataclass(frozen=True)
 class Mine(FedAvg):
     pass
-'''
+"""
 EXPERIMENT = """
 rounds = 1
 data.samples_per_device = 32

@@ -169,7 +169,7 @@ def test_a_device_with_secure_sums_sends_nothing_without_a_mask(
 ) -> None:
     more = "method.travel = 'secure-sum'\nmethod.travel_down = 'int8'\ndeploy.norm_limit = false\n"
     device = worker(tmp_path, "fedavg", more)
-    honest = Work(epochs=1, travel="secure-sum bits=32 bound=8.0 threshold=0.6 across=false")
+    honest = Work(epochs=1, travel="secure-sum bits=32 bound=0.0 threshold=0.6 across=false")
     size = device.engine.network.flat.numel()
     with pytest.raises(RefusedError, match="its sum is not a table"):  # it trains, and looks for keys
         device.reply(visit(device, honest, "all", size))

@@ -190,7 +190,8 @@ def between_values(edges: Floats, places: Floats, filled: NDArray[np.bool_]) -> 
         places: [n + 1], the ends of the cells, ascending.
         filled: which cells hold samples, [n].
 
-    >>> between_values(np.array([1e-6, 0.5]), np.array([0.0, 1e-6, 0.4, 1.0, 1.2]), np.array([True, False, False, True])).round(3)
+    >>> places, filled = np.array([0.0, 1e-6, 0.4, 1.0, 1.2]), np.array([True, False, False, True])
+    >>> between_values(np.array([1e-6, 0.5]), places, filled).round(3)
     array([0.5, 0.5])
     """
     cells = np.arange(len(filled))
