@@ -299,7 +299,8 @@ def _train(document: dict[str, Any], park: Park, *, detects: bool, paced: bool) 
         if (sums := _sums(park.dataset)) > MOST_AT_ONCE:
             share = math.ceil(100 * MOST_AT_ONCE / sums) / 100
             document.setdefault("methods", {}).setdefault("boosting", {}).setdefault("columns", share)
-            rounds += ROUNDS_OF_BINS * (math.ceil(1 / share) - 1)
+            features = described(park.dataset.shape)
+            rounds += ROUNDS_OF_BINS * (math.ceil(features / math.ceil(round(share * features, 9))) - 1)
         document.setdefault("evaluate", {}).setdefault("every", EVERY)
     model.setdefault("name", _network(park.dataset, detects=detects))
     _work(document, park)

@@ -20,6 +20,7 @@ from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.boosting import Boosting
 from fedfloor.methods.contract import View
+from fedfloor.models import forest
 from fedfloor.models.forest import ROUNDS_OF_BINS, Forest
 from fedfloor.models.network import Network
 from fedfloor.parts import means
@@ -246,7 +247,38 @@ def test_a_lost_device_leaves_trees_of_the_others(tmp_path: Path) -> None:
     assert value(done) < 1.8  # the deviation of the label
 
 
-@pytest.mark.parametrize("number", [torch.nan, -1.0, 1e9])
+def test_lost_devices_and_rare_classes_throw_no_leaf_far(tmp_path: Path) -> None:
+    path = table(tmp_path, "classification")
+    settings = {"methods": {"boosting": {"trees": 20}}, "evaluate": {"every": 100}}
+    done = run(asked(path, 100, faults={"visit": 0.3}, **settings), tmp_path / "out")
+    assert done.lines[-1].loss is not None
+    assert done.lines[-1].loss < 1.0  # it is ln 3 without trees
+
+
+def test_a_tree_for_which_no_row_is_drawn_changes_nothing() -> None:
+    rng = np.random.default_rng(6)
+    x, y = rng.normal(size=(30, 2)), rng.normal(size=30)
+    _, outputs = grown(x, y, cut(30), trees=10, depth=2, rows=0.03)
+    assert np.isfinite(outputs).all()
+
+
+def test_every_feature_of_a_row_counts_in_its_name() -> None:
+    rows = torch.zeros(2, 130)
+    rows[1, 77] = 1.0
+    assert len(set(forest.named(rows).tolist())) == 2
+
+
+def test_trees_that_differ_in_a_threshold_are_not_taken_for_remembered() -> None:
+    module = adapted(Histograms(trees=1, depth=1, bins=4), 1, 1)
+    x = torch.tensor([[-1.0], [0.5], [2.0]])
+    with torch.no_grad():
+        module.grown[:], module.split[:], module.leaf[0, 1] = 1.0, 0.0, 1.0
+        for threshold in (0.0, 1.0):
+            module.threshold[:] = threshold
+            assert module.remembered(x)[2].equal(module.raw(x))
+
+
+@pytest.mark.parametrize("number", [torch.nan, -1.0, 1e9, 1e30, torch.inf])
 def test_a_forest_of_any_numbers_gives_outputs_and_sums(number: float) -> None:
     goal = Histograms(trees=2, depth=2, bins=4)
     forest = adapted(goal, 2, 2)

@@ -108,7 +108,7 @@ class Boosting(Method):
         if view.rounds < refining + self.depth:
             log.warning("rounds = %d: a tree is complete after %d.", view.rounds, refining + self.depth)
         notes = {"layout": dict(view.layout), "samples": int(view.sizes.sum()), "key": int(rng.integers(2**20))}
-        notes |= {"features": features, "refining": refining}
+        notes |= {"features": features, "refining": refining, "drawn": self.rows * notes["samples"]}
         if not view.start:  # a preview
             return State(view.start, notes)
         return State(*growing.begun(view.start, notes, stop - first, EDGES))

@@ -17,7 +17,8 @@ SLOTS = 4  # nodes of a level whose sums devices send: the left children of so m
 LAST = 8  # splits of the last level
 REACH = 100.0  # range of the first bins, in standard deviations from the mean
 CODE = 32  # a split's code is leaf + 32·(2·feature + missing), which is exact as a float32
-NAMED = 64  # numbers of a row that give it its name
+FEATURES = 1 << 18  # the most of a split's code
+NAMED = 64  # numbers of a row that are hashed at once
 MEMO_BYTES = 1 << 28  # of outputs and features that a process remembers
 ROUNDS_OF_BINS = 4  # that refine the edges of a feature, until bins hold about the same number of samples
 REFINING = -1.0  # the phase in which the bins of all features are refined; otherwise the number of a tree's level
@@ -132,11 +133,12 @@ class Forest(nn.Module):
         known = self._memo.pop(place, None)
         if known is None:
             features = self.described(x)
-            known = Remembered(features, named(features), self.base.expand(len(x), -1), self.base[None].clone())
+            known = Remembered(features, named(features), self.base.expand(len(x), -1), self.base.clone())
         grown = int(self.grown.nan_to_num().clamp(0, len(self.leaf)))
-        forest = torch.cat([self.base[None], self.leaf[:grown].flatten(0, 1)])
+        parts = [self.leaf[:grown].flatten(1), self.split[:grown], self.threshold[:grown]]
+        forest = torch.cat([self.base, torch.cat(parts, 1).flatten()])
         raw = known.raw
-        done = (len(known.forest) - 1) // self.leaf.shape[1]
+        done = (len(known.forest) - len(self.base)) // sum(part.shape[1] for part in parts)
         if done > grown or not known.forest.equal(forest[: len(known.forest)]):
             raw = self.base.expand(len(x), -1)
             done = 0
@@ -152,7 +154,7 @@ class Forest(nn.Module):
 
 
 class Remembered(NamedTuple):
-    """What a process knows of samples: features [n, F], names [n], f [n, W], and the base and leaves that gave f."""
+    """What a process knows of samples: features [n, F], names [n], f [n, W], and the base and trees that gave f."""
 
     features: Tensor
     names: Tensor
@@ -160,16 +162,19 @@ class Remembered(NamedTuple):
     forest: Tensor
 
 
-def named(features: Tensor) -> Tensor:
-    """Return a number from 0 to 2³² − 1 for each row, int64 [n], that depends on the bits of the row alone.
+def named(rows: Tensor, *, some: bool = False) -> Tensor:
+    """Return a number from 0 to 2³² − 1 for each row [n, F], int64 [n], that depends on the bits of the row alone.
 
-    Of a long row it depends on some :data:`NAMED` numbers.
+    With ``some`` it depends on :data:`NAMED` of its numbers, at most: enough to put rows in an order.
     """
-    some = features[:, :: -(-features.shape[1] // NAMED)]
-    bits = some.float().nan_to_num().contiguous().view(torch.int32).long()
-    place = torch.arange(1, some.shape[1] + 1, device=features.device)
-    mixed = ((bits ^ place * 0x9E3779B1) % 2**32) * 0x85EBCA6B % 2**32
-    return ((mixed ^ (mixed >> 13)) * 0xC2B2AE35 % 2**32).sum(1) % 2**32
+    chosen = rows[:, :: -(-rows.shape[1] // NAMED)] if some else rows
+    total = torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
+    for number, part in enumerate(chosen.split(NAMED, 1)):
+        bits = part.float().nan_to_num().contiguous().view(torch.int32).long()
+        place = torch.arange(1, part.shape[1] + 1, device=rows.device) + number * NAMED
+        mixed = ((bits ^ place * 0x9E3779B1) % 2**32) * 0x85EBCA6B % 2**32
+        total += ((mixed ^ (mixed >> 13)) * 0xC2B2AE35 % 2**32).sum(1)
+    return total % 2**32
 
 
 def leaves(features: Tensor, split: Tensor, threshold: Tensor, *, quick: bool = False) -> Tensor:

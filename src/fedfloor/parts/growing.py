@@ -119,7 +119,7 @@ def best_split(sums: Floats, rule: Rule, mean: float) -> Split | None:
     right = other[missing, column, edge]
     if gain[0, column, edge] == gain[1, column, edge]:
         missing = int(right[width:].sum() > left[width:].sum())
-    alike = (below[column] == below[column, edge]).all(1)  # h of a sample is above 0: none lies between these edges
+    alike = (below[column] == below[column, edge]).all(1)  # hardly a sample lies between these edges: h is above 0
     last = int(np.flatnonzero(alike)[-1])
     return Split(float(gain.flat[place]), column, edge, last, bool(missing), left, right)
 
@@ -139,7 +139,7 @@ def grow(tree: Tree, sums: Floats, columns: NDArray[np.int64], grid: Floats, rul
         nodes.append((0, sums[0]))
         tree = Tree(ends={0: sums[0, 0].sum(0)})
     for (left, right), parent, own in zip(tree.open, tree.parents, sums, strict=False):
-        nodes += [(left, own), (right, parent - own)]
+        nodes += [(left, own), (right, bounded(parent - own))]
     splits = [(split, leaf, own) for leaf, own in nodes if (split := best_split(own[:-1], rule, mean)) is not None]
     splits.sort(key=lambda known: -known[0].gain)
     grown = Tree(list(tree.codes), list(tree.thresholds), dict(tree.ends))
@@ -152,6 +152,23 @@ def grow(tree: Tree, sums: Floats, columns: NDArray[np.int64], grid: Floats, rul
         grown.open.append((leaf, new))
         grown.parents.append(own)
     return grown
+
+
+def bounded(sums: Floats) -> Floats:
+    """Return sums in which h is at least |g|/3, so that no leaf changes by more than 3.
+
+    Rounding, lost devices, noise and codecs can make h smaller, and differences of sums even negative.
+    """
+    width = sums.shape[-1] // 2
+    g, h = sums[..., :width], sums[..., width:]
+    return np.concatenate([g, np.maximum(h, np.abs(g) / FARTHEST)], -1)
+
+
+def step(end: Floats, ridge: Floats | float) -> Floats:
+    """Return G/(H + λ) for sums [2W]; 0 where no sample was counted."""
+    width = len(end) // 2
+    below = end[width:] + ridge
+    return np.divide(end[:width], below, out=np.zeros(width), where=below > 0)
 
 
 def refine(sums: Floats, grid: Floats, levels: Floats, *, apart: bool = False) -> Floats:
@@ -271,7 +288,7 @@ class ForestState:
         """Return the sums over all samples, [slots, F + 1, B + 1, 2W], from the mean of the devices' models.
 
         They are the whole multiples of the steps that are nearest. If devices were lost, the sums of the others are
-        scaled to all samples. Noise and codecs can make h smaller than |g|/3, which it then becomes.
+        scaled to all samples.
         """
         received = w.double().cpu().numpy()
         mean = -np.concatenate([received[self.layout[name]] for name in SUMS])
@@ -283,9 +300,7 @@ class ForestState:
                 sums[..., part] = np.round(sums[..., part] / step) * step
         if answered != samples:
             sums *= samples / answered
-        h = sums[..., self.outputs :]
-        np.maximum(h, np.abs(sums[..., : self.outputs]) / FARTHEST, out=h)
-        return sums
+        return bounded(sums)
 
     def measure(self, g: float, h: float) -> None:
         """Set the steps of the next round by bounds of the sums of |g| and of h of all samples."""
@@ -307,8 +322,7 @@ class ForestState:
         """
         total = self._totals(sums)
         inside = sums[:, 0].sum((0, 1))
-        ridge = rule.ridge * total[self.outputs :] / self.notes["samples"]
-        self.part("base")[:] -= inside[: self.outputs] / (inside[self.outputs :] + ridge)
+        self.part("base")[:] -= step(inside, rule.ridge * total[self.outputs :] / self.notes["drawn"])
         columns = self.part("columns")
         every = self.tensors["edges"].numpy().copy()
         share, turn = divmod(done + 1, ROUNDS_OF_BINS)
@@ -353,7 +367,7 @@ class ForestState:
                 open=[tuple(pair) for pair in self.notes["open"]],
                 parents=list(kept["parents"].numpy()),
             )
-        mean = float(self._totals(sums)[self.outputs :].sum()) / self.notes["samples"]
+        mean = float(self._totals(sums)[self.outputs :].sum()) / self.notes["drawn"]
         last = level == rule.depth - 1
         columns = self.part("columns")[: self.features].astype(int)
         grown = grow(before, sums, columns, self.grid, rule, mean, last=last)
@@ -381,7 +395,7 @@ class ForestState:
         self.part("threshold").reshape(-1, self.splits)[tree, :count] = grown.thresholds
         leaf = self.part("leaf").reshape(len(split), self.splits + 1, self.outputs)
         for number, end in grown.ends.items():
-            leaf[tree, number] = -rate * end[: self.outputs] / (end[self.outputs :] + ridge)
+            leaf[tree, number] = -rate * step(end, ridge)
         self.part("grown")[:] = tree + 1
 
 

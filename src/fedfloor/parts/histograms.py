@@ -67,7 +67,7 @@ class Histograms(Objective):
         self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
     ) -> tuple[nn.Module, str | None]:
         """Return the forest, which replaces the experiment's network."""
-        from fedfloor.models.forest import SLOTS, Forest, described, splits_of
+        from fedfloor.models.forest import FEATURES, SLOTS, Forest, described, splits_of
         from fedfloor.models.network import COPIES
         from fedfloor.tasks.residual import FromLast, Residual
 
@@ -75,6 +75,10 @@ class Histograms(Objective):
             raise SettingError(
                 "method 'boosting' predicts classes and numbers: it neither forecasts nor reconstructs. Choose another "
                 "method, or another task."
+            )
+        if described(shape) > FEATURES:
+            raise SettingError(
+                f"method 'boosting' takes at most {FEATURES:,} features; these are {described(shape):,}."
             )
         columns = used(self.columns, described(shape))
         bins = self.bins or max(LEAST_BINS, EXPECTED // columns)
@@ -95,7 +99,9 @@ class Histograms(Objective):
         from fedfloor.models.forest import named
 
         with torch.no_grad():
-            order = named(x.flatten(1)).argsort()  # mini-batches are shuffled: the same order lets the forest remember
+            order = named(
+                x.flatten(1), some=True
+            ).argsort()  # mini-batches are shuffled: the same order lets the forest remember
             features, names, raw = forest.remembered(x[order])
             y = y[order]
         losses, out, first, second = self._derivatives(forest, raw, y, visit)
@@ -177,7 +183,7 @@ def rounded(x: Tensor, step: float, share: Tensor) -> Tensor:
 
 def uniform(names: Tensor, key: float) -> Tensor:
     """Return a number in [0, 1) for each row, float32 [n], by the row's name and a key: equal rows have equal ones."""
-    mixed = (names ^ int(key) * 0x9E3779B1) % 2**32
+    mixed = names ^ (int(key) * 0x9E3779B1 % 2**32)
     mixed = (mixed ^ (mixed >> 15)) * 0x2C1B3C6D % 2**32
     mixed = (mixed ^ (mixed >> 12)) * 0x297A2D39 % 2**32
     return ((mixed ^ (mixed >> 15)) >> 8).float() / 2**24
