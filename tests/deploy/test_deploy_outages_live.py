@@ -83,7 +83,7 @@ def test_what_does_not_come_back_ends_the_run_with_a_sentence_and_the_run_resume
 
         assert until(goes_on, 90), plant.cloud_log
         came = ended(plant)
-    assert came.lost == 0
+    assert came.good, came  # an edge that is back before its devices has lost visits
 
 
 def test_everything_ends_in_turn_in_both_ways(tmp_path: Path) -> None:
