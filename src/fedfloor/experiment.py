@@ -212,7 +212,7 @@ class DeploySettings:
             below 1 of each factory's devices, rounded up. A round waits for them, and is not counted meanwhile.
     """
 
-    norm_limit: float | Literal[False] = 10.0
+    norm_limit: float | Literal[False] = 4.0
     samples_limit: float | Literal[False] = 100.0
     simulate: bool = False
     quorum: float = 1.0

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import product
+from itertools import count, product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,6 +39,7 @@ import tomlkit
 import torch
 from PIL import Image
 from test_deploy_hostile import DEEP, GONE, forged, forgeries, places
+from test_deploy_sums_attacks import DEVICES, FALSE, Attacked, false_shares
 from test_deploy_survey import written as survey_of
 
 import fedfloor
@@ -595,6 +596,88 @@ def _answers(about: facts.Facts) -> str:
 def _same(check: Callable[[], bool]) -> str:
     expect(check(), "they differ")
     return HARMLESS
+
+
+def secure_sums(tally: Tally, folder: Path) -> None:
+    """A device that spoils a secure sum, and a server that takes a second one."""
+    numbers = count()
+
+    def spoilt(stage: str, change: Callable[[Any], Any], due: set[int]) -> str:
+        sum_ = Attacked(folder / str(next(numbers)), stage, change)
+        members = sum_.summed()  # raises if the others have no sum
+        left_out = members == set(DEVICES) - {FALSE}
+        return REFUSED if set(sum_.refused) == due and (left_out or stage == "sum-unmask") else HARMLESS
+
+    for stage in checks.STAGES:
+        for new in [*HOSTILE, ["00" * 32, "00" * 32], {str(k): "00" * 80 for k in DEVICES}]:
+            honest = stage == "sum-check" and new == []
+            due = set() if honest else {FALSE}
+            name = f"{stage} answered by {str(new)[:30]}"
+            tally.attempt(name, partial(spoilt, stage, lambda _, new=new: new, due), by_hand=False)
+    for name, (stage, change) in FALSE_ANSWERS.items():
+        tally.attempt(name, partial(spoilt, stage, change, {FALSE}))
+
+    def stages(kind: str, about: Any) -> str:
+        sum_ = Attacked(folder / str(next(numbers)))
+        sum_.server.end = lambda: None  # type: ignore[method-assign]
+        sum_.run()
+        try:
+            sum_.devices[FALSE].reply(kind, about(sum_))
+        except RefusedError:
+            return REFUSED
+        return f"the device answered {kind}"
+
+    def identity(sum_: Attacked, **more: Any) -> dict[str, Any]:
+        return {"identity": sum_.server.identity, **more}
+
+    for name, kind, about in (
+        ("shares are asked twice", "sum-shares", lambda s: identity(s, keys={})),
+        ("shares are sent twice", "sum-check", lambda s: identity(s, shares={})),
+        ("two survivors", "sum-unmask", lambda s: identity(s, survivors=[FALSE, 0])),
+        ("without itself", "sum-unmask", lambda s: identity(s, survivors=[0, 1, 2, 4, 5, 6, 7, 8])),
+        ("invented survivors", "sum-unmask", lambda s: identity(s, survivors=[*DEVICES, 77])),
+        ("another sum", "sum-unmask", lambda s: {"identity": "00" * 32, "survivors": list(DEVICES)}),
+    ):
+        tally.attempt(name, partial(stages, kind, about))
+    for new in HOSTILE:
+        for at in ("identity", "survivors"):
+            asked = lambda s, at=at, new=new: {**identity(s, survivors=list(DEVICES)), at: new}  # noqa: E731
+            tally.attempt(f"unmasking with {at} = {str(new)[:30]}", partial(stages, "sum-unmask", asked), by_hand=False)
+
+    def twice(gone: list[set[int]]) -> str:
+        first, second = (Attacked(folder / str(next(numbers))) for _ in range(2))
+        second.devices = first.devices
+        first.summed()
+        second.gone = gone
+        second.tolerant = True
+        second.run()
+        return REFUSED if second.made.sums[0].lost else "a second sum of the same visits"
+
+    for k in DEVICES:
+        tally.attempt(f"once more without {k}", partial(twice, [{k}, set(), set(), set()]))
+        tally.attempt(f"once more, {k} drops out", partial(twice, [set(), set(), {k}, set()]))
+
+    def other_model() -> str:
+        first, second = (Attacked(folder / str(next(numbers))) for _ in range(2))
+        second.devices = first.devices
+        second.start["w"] += 1e-7
+        first.summed()
+        second.gone = [{0}, set(), set(), set()]
+        second.run()
+        return KNOWN if not second.made.sums[0].lost else REFUSED
+
+    tally.attempt("once more with nearly the same model", other_model)
+
+
+FALSE_ANSWERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "one key twice": ("sum-keys", lambda pair: [pair[0], pair[0]]),
+    "a key of low order": ("sum-keys", lambda pair: [pair[0], "01" + "00" * 31]),
+    "false shares for all": ("sum-shares", lambda answer: false_shares(answer, set(DEVICES))),
+    "false shares for two": ("sum-shares", lambda answer: false_shares(answer, {0, 7})),
+    "it rejects all shares": ("sum-check", lambda _: [k for k in DEVICES if k != FALSE]),
+    "it reveals false shares": ("sum-unmask", lambda answer: dict.fromkeys(answer, "07" * 32)),
+    "it reveals one false share": ("sum-unmask", lambda answer: {**answer, "8": "07" * 32}),
+}
 
 
 def messages(tally: Tally, folder: Path) -> None:
@@ -1670,6 +1753,11 @@ CLASSES: Mapping[str, tuple[str, str, Callable[[Tally, Path], None]]] = {
         "read or spoil what they hold by normalisation",
         what_surveys_reveal,
     ),
+    "sums": (
+        "A device, the others' secure sum; a taken-over edge, devices",
+        "stop the sums; reveal an update by two sums",
+        secure_sums,
+    ),
     "bytes": ("Anybody who may send a message", "any harm: bytes that are none", messages),
     "claims": ("A device, its edge", "count for more, end a run: every field", claims_of_devices),
     "says": ("A device, its edge and other devices", "speak for others, poison, flood", what_a_device_says),
@@ -1691,9 +1779,9 @@ brokers as `fedfloor provision` configures them, with the certificates of a devi
 no member. An audit hook sees what is run, imported or opened; time and memory are measured. What a broker lets somebody
 subscribe to and never delivers counts as refused. *By hand*: thought out one by one; the others replace every field
 of a true message, answer or file by each of a list of hostile values. *Harmless*: done as it was said, within bounds,
-and nothing of others is touched. *Not prevented, as stated*: updates of ordinary length in a harmful direction, and
-clusters of few rows in a survey for normalisation, which `docs/deploy.md` names among what its checks do not protect
-against.
+and nothing of others is touched. *Not prevented, as stated*: updates of ordinary length in a harmful direction,
+clusters of few rows in a survey for normalisation, and secure sums over nearly the same model, which `docs/deploy.md`
+and `docs/secure-sums.md` name among what their checks do not protect against.
 
 What got through at first stands in `CHANGELOG.md` under Security; each of these is an attempt here, or in
 `tests/deploy/test_deploy_provision.py`."""

@@ -19,6 +19,7 @@ from test_deploy_network import pictures
 from fedfloor import config
 from fedfloor.deploy.message import Message
 from fedfloor.engine import executor, ranks
+from fedfloor.engine.directions import AGAINST
 from fedfloor.engine.limit import BOUND, Limit, Part, from_json, to_json
 from fedfloor.errors import DivergedError, SettingError
 from fedfloor.parts.mix import BySamples
@@ -179,7 +180,7 @@ def test_a_device_cannot_poison_by_size_and_the_simulation_refuses_the_same(
     for line in visited:
         assert str(BAD) in line.info["refused"]
         assert (
-            "norm_limit = 10" in line.info["refused"][str(BAD)] or "devices are known" in line.info["refused"][str(BAD)]
+            "norm_limit = 4" in line.info["refused"][str(BAD)] or "devices are known" in line.info["refused"][str(BAD)]
         )
         assert line.measured["failed"][f"d{BAD}"]  # type: ignore[index]
     assert all(line.loss is not None and line.loss < 10 for line in got)
@@ -341,7 +342,7 @@ def test_honest_devices_of_every_kind_are_taken(tmp_path: Path, case: str, netwo
 def test_devices_whose_updates_go_up_and_down_are_taken(tmp_path: Path) -> None:
     """Bright and dark pictures, a rate that is too high: lengths of one device's updates differ by a factor of 40."""
     what = pictures(tmp_path)
-    what.write_text(what.read_text().replace("rounds = 2", "rounds = 12") + SIMULATE)
+    what.write_text(what.read_text().replace("rounds = 2", "rounds = 12") + SIMULATE + "deploy.norm_limit = 5\n")
     _, lines = simulated(what, tmp_path / "out")
     assert [line.info.get("refused") for line in lines] == [None] * 12
 
@@ -428,3 +429,23 @@ def test_a_simulation_with_the_limit_refuses_a_negative_variance(tmp_path: Path)
             else:
                 with pytest.raises(DivergedError, match="loss of the global model is nan after round 1"):
                     simulated(what, tmp_path / "unlimited")
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("attack", [False, True])
+def test_a_device_that_turns_its_updates_round_is_named_by_its_edge_and_in_the_ledger_and_stays(
+    tmp_path: Path, attack: bool
+) -> None:
+    """So is device 6, whose pictures are light on dark where others' are dark on light: nobody is refused for it."""
+    more = "data.partition = { kind = 'iid' }\n"
+    what = experiment(tmp_path, "fedavg", rounds=AGAINST + 1, devices=8, factories=1, more=more)
+    what.write_text(what.read_text().replace("samples_per_device = 24", "samples_per_device = 300"))
+    with live(tmp_path, what) as park:
+        if attack:
+            poison(park, -1.0, lambda _device, _round: True)
+        lines = park.run()
+    names = {"d6", f"d{BAD}"} if attack else {"d6"}
+    named = [(line.measured or {}).get("against") for line in lines]
+    wanted = [dict.fromkeys(names, times) for times in (AGAINST, AGAINST + 1)]
+    assert named == [None] * (AGAINST - 1) + wanted
+    assert not any(line.lost for line in lines)

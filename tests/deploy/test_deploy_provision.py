@@ -264,11 +264,15 @@ def test_the_command_refuses(command: Command) -> None:
 def test_what_the_experiment_says_otherwise_is_noted(tmp_path: Path) -> None:
     park = plant(tmp_path)
     park.experiment.write_text('name = "given"\npark = { devices = 5, factories = 2 }\n')
-    first, second = provisioned(park, tmp_path).notes
+    first, second, third = provisioned(park, tmp_path).notes
     assert first == "warning: the experiment has 5 devices, the park file 4: set park.devices = 4 in given.toml"
     assert second.endswith("differs from the park file's: set park.assignment = [0, 0, 1, 1] in given.toml")
-    park.experiment.write_text('name = "given"\npark = { devices = 4, factories = 2, assignment = [0, 0, 1, 1] }\n')
+    assert third.startswith("warning: the mean takes every update of ordinary length")
+    right = 'name = "given"\npark = { devices = 4, factories = 2, assignment = [0, 0, 1, 1] }\n'
+    park.experiment.write_text(right + 'method.mix = "median"\n')
     assert not provisioned(park, tmp_path).notes[1:]  # but that a file was written anew
+    park.experiment.write_text(right + 'method.travel = "secure-sum"\n')
+    assert "in place of secure sums" in provisioned(park, tmp_path).notes[-1]
     park.experiment.write_text('name = "given"\npark = { devces = 5 }\n')
     before = content(tmp_path)
     with pytest.raises(SettingError, match="devces"):

@@ -39,9 +39,16 @@ class Attacked(Protocol):
         self.changes = {k: torch.full_like(self.start["w"], float(k + 1)) for k in DEVICES}
         self.refused: dict[int, str] = {}
         self._stage, self._change = stage, change
+        self.tolerant = False  # whether a device that refuses a stage just does not answer
 
     def _ask(self, kind: str, told: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
-        answers = super()._ask(kind, told)
+        answers = dict[int, Any]()
+        for k, about in told.items():
+            try:
+                answers |= super()._ask(kind, {k: about})
+            except RefusedError:
+                if not self.tolerant:
+                    raise
         if kind == self._stage:
             answers[FALSE] = self._change(answers[FALSE])
         return answers

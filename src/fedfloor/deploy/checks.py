@@ -13,7 +13,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -334,7 +334,8 @@ class Measured:
         reached: the number of devices that the request reached, whatever they answered.
         refused: sender → reason → number of refused messages.
         failed: device → its failure.
-        flaws: the reasons why parts of the two reports above were left out; the results remain valid.
+        against: device → number of the last rounds in which its updates pointed against the others'.
+        flaws: the reasons why parts of these reports were left out; the results remain valid.
     """
 
     seconds: float
@@ -344,6 +345,7 @@ class Measured:
     refused: Mapping[str, Mapping[str, int]]
     failed: Mapping[str, Failure]
     reached: int
+    against: Mapping[str, int] = field(default_factory=dict)
     flaws: Sequence[RefusedError] = ()
 
 
@@ -372,10 +374,11 @@ def measured(about: Mapping[str, Any], devices: Collection[int], most: int) -> M
     flaws = list[RefusedError]()
     refusals = read_report(about.get("refused", {}), most + 2, "its refusals", read_refusals, flaws)
     failures = read_report(about.get("failed", {}), most, "its failures", read_failure, flaws)
+    against = read_report(about.get("against", {}), most, "its devices", lambda n: whole(n, 1, COUNT, "rounds"), flaws)
     return Measured(
         seconds, training, {way: whole(n, 0, BYTES, "its bytes") for way, n in moved.items()},
         known & frozenset(devices) if devices else known, refusals, failures,
-        whole(about.get("reached", 1), 0, most, "the devices that it reached"), flaws,
+        whole(about.get("reached", 1), 0, most, "the devices that it reached"), against, flaws,
     )  # fmt: skip
 
 

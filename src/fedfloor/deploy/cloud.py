@@ -455,11 +455,11 @@ class CloudExecutor:
         """Record the measurements in an edge's answer; return the duration of the request, s."""
         known = len(self._factory_of) or ranges.DEVICES
         stated = checks.measured(answer.about, [k for k, m in enumerate(self._factory_of) if m == factory], known)
-        unlisted = set(stated.failed) - self._listed if self._listed else set()
-        if unlisted:
-            failed = {name: failure for name, failure in stated.failed.items() if name not in unlisted}
+        if self._listed and not {*stated.failed, *stated.against} <= self._listed:
+            failed = {name: failure for name, failure in stated.failed.items() if name in self._listed}
+            against = {name: times for name, times in stated.against.items() if name in self._listed}
             flaw = RefusedError("device", "it states failures of devices that cloud.toml does not list.")
-            stated = replace(stated, failed=failed, flaws=[*stated.flaws, flaw])
+            stated = replace(stated, failed=failed, against=against, flaws=[*stated.flaws, flaw])
         for flaw in stated.flaws:
             self._filter.refuse(self._names[factory], flaw)
             self._note_failure(factory, request, "RunError", checks.short_line(str(flaw)))

@@ -35,6 +35,7 @@ from fedfloor.deploy.summing import ServerSum
 from fedfloor.deploy.uplink import Uplink, socket_opened
 from fedfloor.engine import limit, ranks, travel
 from fedfloor.engine.aggregation import Aggregation
+from fedfloor.engine.directions import ROUNDS, Directions
 from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.summing import SecureAggregation
@@ -71,6 +72,7 @@ class FactoryExecutor:
         failed: device's name → its failure in the current request.
         relayed: device → the cloud's data on a secure sum across factories, for the visit's message.
         sums: device → the secure sum in which it takes part.
+        directions: the directions of the devices' updates.
         reached: devices that the current request reached: they answered, or remained connected.
     """
 
@@ -86,6 +88,7 @@ class FactoryExecutor:
     failed: dict[str, Failure] = field(default_factory=dict)
     relayed: Mapping[str, Any] = field(default_factory=dict)
     sums: dict[int, ServerSum] = field(default_factory=dict)
+    directions: Directions = field(default_factory=Directions)
     reached: set[int] = field(default_factory=set)
     at_once = True
 
@@ -170,6 +173,8 @@ class FactoryExecutor:
         engine.memory.visits[key.device] += work.counts
         if receipt.memory is not None:
             engine.memory.held[key.device] = receipt.memory
+        if not travel.summed(cut):
+            self.directions.add(key.device, packet["w"], sent["w"])
         return sent, receipt
 
     def hand(self, engine: Engine, node: Broadcast, packet: Packet) -> None:
@@ -445,7 +450,11 @@ class Edge:
         subtask, branches = subtasks.read_subtask(message, self.engine, self.names)
         self.factory.relayed = ranges.table(message.about.get("sums", {}), self.engine.park.devices, "its sums")
         parts = ranks.share(self.engine, subtask, branches)
-        return "walked", *subtasks.results_message(parts, subtask, self.engine)
+        about, arrays = subtasks.results_message(parts, subtask, self.engine)
+        against = {self.channel.name_of(k): times for k, times in self.factory.directions.close().items()}
+        for name, times in against.items():
+            log.warning("device %s: its updates point against the others' in %d of %d rounds.", name, times, ROUNDS)
+        return "walked", {**about, "against": against}, arrays
 
     def secure_sum(self, message: Message) -> Reply:
         """Pass a stage of a sum across factories on to this factory's devices."""

@@ -185,6 +185,8 @@ def up(trial: TrialPark, report: Report) -> Crew:
         _start(crew, trial, service, f"edge-{one.name}", "edge", place / "factories" / one.name)
     if any(one.predict for one in park.device):
         _start(crew, trial, machines.alarm_services()[0], ALARMS, ALARMS, place / ALARMS)
+    for line in provision.unguarded(park):
+        report(line)
     return crew
 
 

@@ -27,6 +27,7 @@ from fedfloor.deploy.machines import EXPERIMENT, Certified, Files, certified, se
 from fedfloor.deploy.park_file import ParkFile, reachable
 from fedfloor.deploy.settings import ALARMS, AlarmSettings, CloudSettings, DeviceSettings, EdgeSettings, Tls
 from fedfloor.errors import FedfloorError, RunError, SettingError, unknown
+from fedfloor.parts.codecs import secure
 from fedfloor.strict import json_text
 
 KINDS: dict[str, type[DeviceSettings | EdgeSettings | CloudSettings | AlarmSettings]] = {
@@ -165,7 +166,7 @@ def provision(
     add_settings(park, ca, revoked, gone, out, files, moment, user, renewed=len(revoked) != len(index.revoked))
     written = write_files(out, files, [path for name in gone for path in revoked_files(name, holders, out)])
     journal.record(out, ca, issued, revoked, moment)
-    notes = (*next_steps(park, index, rows, written, revoke), *fits, *sized)
+    notes = (*next_steps(park, index, rows, written, revoke), *fits, *sized, *unguarded(park))
     return Done(out, tuple(rows), tuple(map(str, written)), notes)
 
 
@@ -361,6 +362,20 @@ def misfits(park: ParkFile) -> Iterator[str]:
         experiment.deploy.needed(factories)
     except SettingError as error:
         yield f"{where}: {error}"
+
+
+def unguarded(park: ParkFile) -> list[str]:
+    """Return a warning if the experiment mixes by a mean, in which every device counts."""
+    parts = config.combined(config.read(park.experiment)).parts
+    if parts.mix is not None and not parts.mix.additive:
+        return []
+    remedy = 'method.mix = "multi_krum" or "centred_clipping"'
+    if secure(parts.travel or ""):
+        remedy = "a rule that reads every update, in place of secure sums"
+    return [
+        "warning: the mean takes every update of ordinary length, also one in a harmful direction: if a device of this "
+        f"park is not your own, use {remedy} (docs/robustness.md)"
+    ]
 
 
 def compare_sizes(park: ParkFile) -> list[str]:

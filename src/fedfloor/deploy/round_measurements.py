@@ -22,6 +22,7 @@ class RoundMeasurements:
         absent: edges and devices that did not answer.
         refused: edge → number of messages that it refused, by sender and reason.
         failed: device → its failure.
+        against: device → number of the last rounds in which its updates pointed against the others'.
         failing_edges: edges with a device whose training failed.
     """
 
@@ -31,6 +32,7 @@ class RoundMeasurements:
     absent: set[str] = field(default_factory=set)
     refused: dict[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
     failed: dict[str, Failure] = field(default_factory=dict)
+    against: dict[str, int] = field(default_factory=dict)
     failing_edges: set[str] = field(default_factory=set)
 
     def add(self, edge: str, stated: Measured, down: int, up: int) -> float:
@@ -44,6 +46,7 @@ class RoundMeasurements:
                 self.absent.add(device)
             elif failure.kind in ("visit", *STAGES):
                 self.failing_edges.add(edge)
+        self.against |= stated.against
         if stated.refused:
             self.refused[edge] = stated.refused
         return stated.seconds
@@ -54,7 +57,7 @@ class RoundMeasurements:
             "floor_s": round(self.floor_s, 4), "training_s": round(self.trained_s, 4),
             "bytes": dict(sorted(self.moved.items())), "absent": sorted(self.absent), "refused": self.refused,
             "failed": {device: failure.text for device, failure in sorted(self.failed.items())},
-        }  # fmt: skip
+        } | ({"against": self.against} if self.against else {})  # fmt: skip
 
 
 def raise_failure(failures: Mapping[str, Failure], number: int) -> None:

@@ -163,6 +163,7 @@ class MeasuredRecord:
     refused: dict[str, dict[str, dict[str, Count]]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     untrained: tuple[Count, ...] = ()
+    against: dict[str, Count] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -282,6 +282,8 @@ class Watched:
         for machine, why in measured.failed.items():
             if machine not in measured.absent:
                 self._note(line.round, machine, "failed", why)
+        for machine, times in measured.against.items():
+            self._note(line.round, machine, "against", f"its updates point against the others', in {times} rounds")
         for edge, senders in measured.refused.items():
             for sender, reasons in senders.items():
                 why = ", ".join(f"{reason} ({times} so far)" for reason, times in reasons.items())
