@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from test_deploy_faults import losing
@@ -18,7 +19,7 @@ from test_deploy_sums_across import Protocol
 from fedfloor.deploy import checks
 from fedfloor.deploy.checks import STAGES
 from fedfloor.deploy.message import Message
-from fedfloor.deploy.summing import RevealedSums
+from fedfloor.deploy.summing import DeviceSum, RevealedSums
 from fedfloor.errors import SettingError
 from fedfloor.parts import masking
 from fedfloor.ranges import RefusedError
@@ -379,3 +380,28 @@ def test_the_requests_of_a_device_are_those_whose_failures_an_edge_may_report() 
     for kind in ("walk", "", "sum", 3, None, ["visit"]):
         with pytest.raises(RefusedError):
             checks.read_failure([kind, "RunError", "x"])
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("factories", [1, 2])
+def test_figures_that_no_device_can_have_cost_their_own_sum(
+    factories: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device that adds to the words beside its masked vector ended the run, or its edge's part in it."""
+    what = experiment(
+        tmp_path, "fedavg", rounds=2, devices=6, factories=factories, more="method.travel = 'secure-sum'\n"
+    )
+    masked = DeviceSum.masked
+
+    def forged(self: DeviceSum, *given: Any) -> Any:
+        vector, receipt = masked(self, *given)
+        if self.device == 3:
+            words = vector.numpy()[-32:].view("<u8")
+            words[2:4] += np.uint64(2**62)
+        return vector, receipt
+
+    monkeypatch.setattr(DeviceSum, "masked", forged)
+    with live(tmp_path, what) as park:
+        lines = park.run()
+    assert [line.lost for line in lines] == [6 // factories] * 2
+    assert all("e1" not in line.measured.get("failed", {}) for line in lines if line.measured is not None)

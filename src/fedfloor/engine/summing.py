@@ -28,7 +28,7 @@ from fedfloor.models.parcel import Packet
 from fedfloor.parts import mix, objectives
 from fedfloor.parts.codecs import SecureSum
 from fedfloor.parts.discrete import LEAST_DEVIATION, TAIL, discrete_gaussian
-from fedfloor.parts.masking import FIGURE_BITS, LEAST, Bytes, FixedPoint, threshold
+from fedfloor.parts.masking import FIGURE_BITS, FIGURE_MOST, LEAST, Bytes, FixedPoint, threshold
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Parallel, Train, Work
 from fedfloor.plan.outcome import Receipt
@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 # pictures, sensors, remaining life, anomalies and forecasts had a third of this at most, and their means a tenth.
 STEEPEST = 10.0
 ADAM = 2.0
+ROUNDING = 1e-3  # of a mean training accuracy, in fixed point
 BOUND = 8.0  # the greatest change of a number, however many steps a visit has
 
 
@@ -194,10 +195,12 @@ class SecureAggregation(Aggregation):
 
     def flaw(self, group: GroupSum) -> str:
         """Return the reason why an unmasked sum cannot be that of its members, or ""."""
-        total, weight, _ = self.fixed.decoded(cast(Bytes, group.total))
+        total, weight, means = self.fixed.decoded(cast(Bytes, group.total))
         due = sum(self.weights[index] for index in group.members)
         if abs(weight - due) > len(group.members) * 2.0**-FIGURE_BITS:  # a mask is left, or a weight is false
             return f"its sum has the weight {weight:g}, its devices have {due:g} together"
+        if max(map(abs, means)) > FIGURE_MOST or not -ROUNDING <= means[-1] <= 1 + ROUNDING:
+            return "the mean of its devices' losses or training accuracies is out of range"
         steps = len(group.members) + TAIL * self.noise(group) * math.sqrt(len(group.members))
         most = (
             sum(self.weights[index] * self.bounds[index] for index in group.members) + steps * 2.0**-self.fixed.fraction
