@@ -122,8 +122,8 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
     if index := [name for name in index if name not in columns.get("ignore", ())]:
         columns["ignore"] = [*columns.get("ignore", ()), *index]
     marks = _sort_sensors(path, table, given, columns, roles)
-    if form is None and (known := _numeral(table, roles)) is not None:
-        marks["time_format"] = known
+    if form is None and (written := _numeral(table, roles)) is not None:
+        marks["time_format"] = written
     return ({"columns": columns} if columns != before else {}) | marks
 
 

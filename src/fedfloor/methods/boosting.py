@@ -107,8 +107,9 @@ class Boosting(Method):
             )
         if view.rounds < refining + self.depth:
             log.warning("rounds = %d: a tree is complete after %d.", view.rounds, refining + self.depth)
-        notes = {"layout": dict(view.layout), "samples": int(view.sizes.sum()), "key": int(rng.integers(2**20))}
-        notes |= {"features": features, "refining": refining, "drawn": self.rows * notes["samples"]}
+        samples = int(view.sizes.sum())
+        notes = {"layout": dict(view.layout), "samples": samples, "key": int(rng.integers(2**20))}
+        notes |= {"features": features, "refining": refining, "drawn": self.rows * samples}
         if not view.start:  # a preview
             return State(view.start, notes)
         return State(*growing.begun(view.start, notes, stop - first, EDGES))

@@ -271,7 +271,7 @@ class JoinedTables:
 
     def _recordings(self, owner: NDArray[np.int32]) -> Indices:
         """Return the recording of each row: a number for each pair of device and run."""
-        return owner * (int(self.run.max()) + 1) + self.run.astype(np.int64)
+        return owner.astype(np.int64) * (int(self.run.max()) + 1) + self.run
 
     def _at(self, row: int) -> str:
         return written(float(cast(Times, self.time)[row]), dated=self.sheets[0].dated)
