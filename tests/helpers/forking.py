@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -118,12 +119,13 @@ def main() -> None:
 
     what = config.read(Path(sys.argv[1]), [])
     own.alone(build_park(what), what, 0)
-    place = Path("nowhere")
     where = settings.Endpoint("127.0.0.1", 1)
     assert cloud.run
     assert edge.serve
-    made = settings.DeviceSettings("p", "d", 0, 0, where, place, place / "memory", place, edge="e")
-    worker.Worker(made, what, config.combined(what), names.table(what), build_park(what))
+    with tempfile.TemporaryDirectory() as folder:  # a worker with secure sums opens its record of them
+        place = Path(folder)
+        made = settings.DeviceSettings("p", "d", 0, 0, where, place, place / "memory", place, edge="e")
+        worker.Worker(made, what, config.combined(what), names.table(what), build_park(what))
     mqtt.MqttConnection("d", made.broker)
     for line in sys.stdin:
         kind, _, said = line.strip().partition(" ")
