@@ -47,10 +47,18 @@ data = { kind = "folder", path = "/srv/robot" }
 """
 
 
+_GIVEN: set[int] = set()
+
+
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    """A TCP port that is free, and that this process has not given before: the system may offer one twice."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        if port not in _GIVEN:
+            _GIVEN.add(port)
+            return port
 
 
 def plant(folder: Path, devices: tuple[tuple[str, str], ...] = (), **more: Any) -> ParkFile:
