@@ -435,8 +435,8 @@ def _mend(document: dict[str, Any], notes: list[str], *, timed: bool) -> str:
             if "split" in data or "test" in data or not _resplit(document, notes):
                 raise
         except MissingValuesError as holes:
-            data["missing"] = "previous" if holes.has_time else "mean"
-            note = f"{holes.count:,} missing; or " + ('"mean", "drop"' if holes.has_time else '"drop"')
+            data["missing"] = "previous" if holes.carried else "mean"
+            note = f"{holes.count:,} missing; or " + ('"mean", "drop"' if holes.carried else '"drop"')
     return note
 
 

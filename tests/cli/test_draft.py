@@ -126,11 +126,11 @@ def test_windows_get_trees_or_a_convolution(
     ("rows", "way", "note"),
     [
         ([row[:2] + row[3:] for row in plant(holes)], "mean", '2 missing; or "drop"'),
-        ([[*row[:5], "" if row[0] == "press 1" else row[5], *row[6:]] for row in plant()], "mean", "30 missing"),
+        ([[*row[:5], "" if row[0] == "press 1" else row[5], *row[6:]] for row in plant()], "previous", "30 missing"),
     ],
 )
 def test_holes_that_have_no_value_before_become_means(command: Command, rows: Lines, way: str, note: str) -> None:
-    """Without times, and where a device never measured something, nothing can be carried on."""
+    """Without times nothing can be carried on; a sensor that a device lacks has nowhere a value before."""
     (command.folder / "plant.csv").write_text(text(rows))
     assert command("new", "plant.csv").code == 0
     lines = (command.folder / "plant.toml").read_text()

@@ -151,9 +151,6 @@ def test_missing_values_in_windows(tmp_path: Path) -> None:
     pieces = [*data.take(np.arange(10), 0).tolist(), *data.take_test(np.arange(10)).tolist()]
     assert [[0, 1, 2], [3, 3, 5]] in pieces
     assert len(taken(read(tmp_path, rows(x=x), Reading(missing="drop")))) == 16  # 9 of device b: one for testing
-    x[0, 1] = np.nan
-    with pytest.raises(SettingError, match=r"'x1': no value, and device 'b' has none in this recording"):
-        read(tmp_path, rows(x=x), Reading(missing="previous"))
 
 
 @pytest.mark.parametrize("x", [np.arange(N * 6.0).reshape(N, 2, 3), np.arange(N * 6, dtype=np.uint8).reshape(N, 2, 3)])

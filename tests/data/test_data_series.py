@@ -193,8 +193,7 @@ def test_filling_carries_the_last_value_on(pieces: list[list[tuple[float, float]
         for row in range(len(piece)):
             said = []
             for channel in range(2):
-                order = [*range(row, -1, -1), *range(row + 1, len(piece))]  # back to the start, then what comes next
-                known = [piece[i][channel] for i in order if not np.isnan(piece[i][channel])]
+                known = [piece[i][channel] for i in range(row, -1, -1) if not np.isnan(piece[i][channel])]
                 said.append(known[0] if known else np.nan)
             wanted.append(said)
     kept = x.copy()

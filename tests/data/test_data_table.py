@@ -226,7 +226,7 @@ def test_holes_are_refused_unless_something_is_said(tmp_path: Path) -> None:
     holes = plant(lambda rows: (put(9, "speed", "")(rows), put(17, "temp", " n/a ")(rows)))
     with pytest.raises(MissingValuesError, match=r"row 9, column 'speed': no value \(2 missing") as said:
         load(tmp_path, holes)
-    assert (said.value.count, said.value.has_time) == (2, True)
+    assert (said.value.count, said.value.carried) == (2, True)
     previous = load(tmp_path, holes, Reading(missing="previous"))
     mine = [row for row in plant()[1:] if row[0] == "press 3"]
     assert previous.take(np.array([72 + 1]), 0)[0, 3] == np.float32(mine[0][6])
@@ -243,10 +243,27 @@ def test_a_recording_without_any_value_cannot_be_carried_on(tmp_path: Path) -> N
             row[HEADER.index("flow")] = ""
     with pytest.raises(MissingValuesError) as said:
         load(tmp_path, rows)
-    assert not said.value.has_time
-    with pytest.raises(SettingError, match=r"plant.csv, row 3, column 'flow': no value, and device 'press 1'"):
-        load(tmp_path, rows, Reading(missing="previous"))
-    assert len(load(tmp_path, rows, Reading(missing="mean")).y) == 96
+    assert said.value.carried
+    flow = [load(tmp_path, rows, Reading(missing=missing)) for missing in ("previous", "mean")]
+    holes = [np.isnan(data.take(np.arange(96), 0)) for data in flow]
+    assert holes[0].sum() == 24
+    assert np.array_equal(*holes)
+
+
+def test_no_value_is_filled_from_the_future_or_across_a_hole(tmp_path: Path) -> None:
+    """A sensor that is fitted late has no value before, at the end of the training rows neither."""
+    lines = ["device,time,temp,vib,label"]
+    for device in "ab":
+        for row in range(20):
+            time = row + 100 * (row >= 10)
+            late = row if row in (16, 18) else ""
+            lines.append(f"{device},{time},{'' if row in (5, 10, 11) else row},{late},{'ok' if row % 2 else 'worn'}")
+    (tmp_path / "late.csv").write_text("\n".join(lines) + "\n")
+    data = table.load(tmp_path / "late.csv", Reading(missing="previous", gap_s=5.0), 0)
+    temp, vib = data.take(np.arange(16), 0).T
+    np.testing.assert_array_equal(temp, [*range(5), 4, *range(6, 10), np.nan, np.nan, *range(12, 16)])
+    assert np.isnan(vib).all()
+    np.testing.assert_array_equal(data.take_test(np.arange(4))[:, 1], [16, 16, 18, 18])
 
 
 def test_small_devices_are_left_out_where_asked(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ Indices = NDArray[np.int64]
 Times = NDArray[np.float64]
 Targets = NDArray[np.float32]
 Missing = Literal["refuse", "previous", "mean", "drop"]
+HOLES = ("previous", "mean")  # treatments that leave values missing, which stand for their channel's mean
 
 LETTERS_AND_DIGITS = (*"0123456789", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ", *"abcdefghijklmnopqrstuvwxyz")
 
@@ -56,6 +57,11 @@ class Inputs:
     dialect: dict[str, Any] = field(default_factory=dict)
     coding: dict[str, Any] = field(default_factory=dict)
     device_of: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def holes(self) -> bool:
+        """Whether values of samples may be missing, NaN, and stand for their channel's mean."""
+        return self.missing in HOLES
 
     def describe(self) -> dict[str, Any]:
         """Return the object as JSON."""
@@ -101,8 +107,8 @@ class Made:
 class Dataset:
     """Samples, each with a bin (in classification: a class) and, where known, targets, an owner and a time.
 
-    A stored number times ``scale`` is its value. A sample of sensors may hold NaN where ``inputs.missing`` is
-    ``"mean"``: it represents the mean of its channel.
+    A stored number times ``scale`` is its value. A sample of sensors may hold NaN where ``inputs.holes``: it
+    represents the mean of its channel.
 
     Args:
         name: the name, as in ``[data] name``.

@@ -347,12 +347,12 @@ def _of_pace(rows: Rows, cut: Cut, reading: Reading, owned: Owned) -> tuple[str,
 
 
 def fill(x: Rows32, segment: Owners) -> Rows32:
-    """Return rows with missing values replaced by the last value before them in the recording, otherwise the next.
+    """Return rows with missing values replaced by the last value before them in the recording.
 
-    A sensor without any value in a recording stays missing.
+    A value without one before it stays missing: a later value is not known yet, and may belong to the test samples.
 
     >>> fill(np.array([[np.nan], [1], [np.nan], [np.nan]], np.float32), np.array([0, 0, 0, 1])).ravel()
-    array([ 1.,  1.,  1., nan], dtype=float32)
+    array([nan,  1.,  1., nan], dtype=float32)
     """
     x = x.copy()
     for first, last in runs(segment, None):
@@ -361,9 +361,7 @@ def fill(x: Rows32, segment: Owners) -> Rows32:
         if known.all():
             continue
         row = np.arange(len(piece))[:, None]
-        before = np.maximum.accumulate(np.where(known, row, -1), axis=0)
-        after = np.minimum.accumulate(np.where(known, row, len(piece))[::-1], axis=0)[::-1]
-        source = np.where(before >= 0, before, np.minimum(after, len(piece) - 1))
+        source = np.maximum.accumulate(np.where(known, row, 0), axis=0)  # the first row where none is known
         x[first:last] = np.take_along_axis(piece, source, axis=0)
     return x
 
@@ -373,7 +371,7 @@ def say_missing(name: str, counts: Mapping[str, int], each: int, sensors: int, m
     if counts and missing != "refuse":
         count, total, worst = sum(counts.values()), each * sensors, max(counts, key=lambda key: counts[key])
         done = {
-            "previous": "each is replaced by its recording's last value before it",
+            "previous": "each is replaced by its recording's last value before it, otherwise by its sensor's mean",
             "mean": "each is replaced by its sensor's mean over all devices",
             "drop": "samples with missing values are left out",
         }[missing]

@@ -94,8 +94,7 @@ class Rows:
             return self
         if self.time is None:
             raise SettingError(f"{name}: [data] gap_s = {gap:g} requires times of the rows. Leave it out.")
-        parts = (np.diff(self.segment) != 0) | (np.diff(self.time) > gap)
-        return replace(self, segment=np.concatenate([[0], np.cumsum(parts)]).astype(np.int32), run=self.runs)
+        return replace(self, segment=pieces(self.segment, self.time, gap), run=self.runs)
 
     def place(self, row: int) -> str:
         """Return the place of a row for an error message: its file and, if known, its row in the file."""
@@ -136,7 +135,10 @@ def divided(name: str, rows: Rows, reading: Reading, owned: Owned, seed: int) ->
         starts = [np.arange(first, end - length + 1, stride) for first, end in runs(rows.segment, part)]
         start = np.concatenate([*starts, np.empty(0, np.int64)]).astype(np.int64)
     cut = Cut(start, np.zeros(len(start), np.bool_) if part is None else part[start + length - 1] == 1, length)
-    if reading.missing == "drop" and rows.x.dtype.kind == "f":
+    # a forecast needs its targets, also where values have none before them
+    if (
+        reading.missing == "drop" or (reading.missing == "previous" and reading.asked.ahead)
+    ) and rows.x.dtype.kind == "f":
         cut = _without_missing(name, rows, cut)
     if isinstance(split, DeviceSplit | RunSplit) and not len(cut.start):
         _check_not_empty(name, rows, cut, part, whole=reading.whole)
@@ -188,6 +190,14 @@ def split_of(rows: Rows, reading: Reading) -> Split | None:
     if reading.split is not None:
         return reading.split
     return TimeSplit() if rows.time is not None or reading.window is not None else RandomSplit()
+
+
+def pieces(segment: Owners, time: Times | None, gap: float | None) -> Owners:
+    """Return the piece of each row, int32 [T]: recordings are divided after each step of time above ``gap``."""
+    if gap is None or time is None:
+        return segment
+    ends = (np.diff(segment) != 0) | (np.diff(time) > gap)
+    return np.concatenate([[0], np.cumsum(ends)]).astype(np.int32)
 
 
 def runs(segment: Owners, part: NDArray[np.int8] | None) -> list[tuple[int, int]]:

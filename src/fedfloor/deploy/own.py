@@ -402,7 +402,7 @@ def checked_result(where: str, result: Any, facts: Facts) -> tuple[Values, Label
         raise SettingError(f"{where}: x is {x.dtype} {list(x.shape)}; must be {kind} [{form}].")
     if y.shape != x.shape[:1]:
         raise SettingError(f"{where}: y has shape {list(y.shape)} for {len(x)} samples. Return a label for each.")
-    if kind == np.float32 and facts.inputs.missing != "mean" and bool(np.isnan(x).any()):
+    if kind == np.float32 and not facts.inputs.holes and bool(np.isnan(x).any()):
         raise SettingError(f"{where}: x holds NaN. Omit these samples, or set [data] missing = 'mean'.")
     return x, y
 

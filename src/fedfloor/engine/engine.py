@@ -217,7 +217,7 @@ class Engine:
     def wrap(self, x: Values, y: Labels | Targets) -> Samples:
         """Return arrays x [n, …] and y of the park as samples for this engine's network."""
         data, last = self.park.dataset, self.network.channels_last
-        missing = data.inputs.missing == "mean" and not self.network.reads_missing
+        missing = data.inputs.holes and not self.network.reads_missing
         return Samples(x, y, self.mean, self.std, scale=data.scale, channels_last=last, missing=missing)
 
 

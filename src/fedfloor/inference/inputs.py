@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data.dataset import Images
+from fedfloor.data.dataset import HOLES, Images
 from fedfloor.data.files import content, conversions, loaded, own
 from fedfloor.data.files.encode import binned, columns_of, described, encoded
 from fedfloor.data.files.npz import read_arrays, texts
@@ -72,13 +72,13 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = C
     order = np.argsort(device, kind="stable")  # rows grouped by device, each in the table's order
     if sensors.window is not None or (sensors.missing == "previous" and np.isnan(sheet.x).any()):
         _check_order(sheet, order, device)
-    x = _filled(sheet, sensors, order, device)
     device = _parted(sheet, sensors, order, device)
+    x = _filled(sheet, sensors, order, device)
     first, length, left = _cut(sheet, sensors, order, device)
     rows = order[first[:, None] + np.arange(length)]
-    if sensors.missing != "mean":
+    if sensors.missing not in HOLES or task.ahead:
         whole = ~np.isnan(x[rows]).any(axis=(1, 2))
-        if sensors.missing != "drop":
+        if sensors.missing == "refuse":
             left += _holes(sheet, sensors, x, rows[~whole])
             if not whole.any() and len(whole):
                 raise SettingError(left[-1] if len(whole) == 1 else "\n".join(left))
@@ -160,15 +160,15 @@ def _filled(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> 
     if sensors.missing == "previous":
         x = np.empty_like(known)
         x[order] = fill(known[order], device[order].astype(np.int32))
+        if many := int(np.isnan(x).sum()):
+            log.info("%s: %s without a value before it: each counts as its sensor's mean in training.",
+                     within(sheet.path), count(many, "missing value"))  # fmt: skip
     return x
 
 
 def _holes(sheet: Sheet, sensors: Sensors, x: NDArray[np.float32], rows: Numbers) -> list[str]:
     """Return a sentence for each of the first missing values of x [rows, C] in the rows of samples [n, length]."""
-    why = {
-        "refuse": "The model was trained on tables without missing values. Fill the cell in, or leave the row out.",
-        "previous": "This device has no other value of this sensor to fill the cell with.",
-    }[sensors.missing]
+    why = "The model was trained on tables without missing values. Fill the cell in, or leave the row out."
     mine = np.unique(rows)
     cells = [(row, column) for row in mine.tolist() for column in np.flatnonzero(np.isnan(x[row])).tolist()]
     named = [f"{sheet.place(row, sensors.columns[column])}: no value. {why}" for row, column in cells[:NAMED]]
@@ -177,9 +177,9 @@ def _holes(sheet: Sheet, sensors: Sensors, x: NDArray[np.float32], rows: Numbers
 
 
 def _parted(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> Numbers:
-    """Return the bounds of windows, [n], also after each step of time above the ``gap_s`` of training."""
+    """Return the bounds of recordings, [n], also after each step of time above the ``gap_s`` of training."""
     gap = sensors.dialect.get("gap_s")
-    if gap is None or sheet.time is None or sensors.window is None:
+    if gap is None or sheet.time is None:
         return device
     parts = (np.diff(device[order]) != 0) | (np.diff(sheet.time[order]) > gap)
     parted = np.empty_like(device)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.data.dataset import HOLES
 from fedfloor.data.files.encode import numbers
 from fedfloor.data.files.layout import NO_LABEL
 from fedfloor.data.files.sheet import Sheet
@@ -98,12 +99,12 @@ def _values(x: NDArray[Any], sensors: Sensors, where: str) -> NDArray[np.float32
         raise SettingError(f"{where} is {x.dtype}: sensors' values must be numbers, such as float32.")
     with np.errstate(over="ignore"):  # too large numbers become infinite, and are refused below
         values = x.astype(np.float32)
-    bad = np.isinf(values) if sensors.missing == "mean" else ~np.isfinite(values)
+    bad = np.isinf(values) if sensors.missing in HOLES else ~np.isfinite(values)
     if bad.any():
         sample, channel = np.argwhere(bad)[0][:2]
         raise SettingError(
             f"{where}: sample {sample}, {sensors.columns[channel]} is {x[bad][0]}: must be a finite number"
-            f"{' or nan' if sensors.missing == 'mean' else ''}. This model was trained with "
+            f"{' or nan' if sensors.missing in HOLES else ''}. This model was trained with "
             f'missing = "{sensors.missing}"; fill missing values first.'
         )
     return values

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfloor.checking import parsed, toml
+from fedfloor.data.dataset import HOLES
 from fedfloor.data.files.tree import Naming
 from fedfloor.errors import SettingError, shown
 from fedfloor.figures import ACCURACY, Figure, named
@@ -323,7 +324,7 @@ def _raw(header: Header, network: Network, sensors: Sensors | None, task: Task, 
     """Return the network in evaluation mode, with the normalisation in its header."""
     given, dims = header.normalise, len(header.shape) + 1
     mean, std = (torch.tensor(values, dtype=network.flat.dtype) for values in (given.mean, given.std))
-    holes = sensors is not None and sensors.missing == "mean"
+    holes = sensors is not None and sensors.missing in HOLES
     answers = task.answer
     if header.decide is not None:
         answers = partial(CLASSIFICATION.answer, temperature=header.decide.temperature)

@@ -237,9 +237,10 @@ def mean_and_deviation(park: Park, normalise: Normalise) -> tuple[NDArray[np.flo
         raise SettingError("this park is not normalised: call fedfloor.park.normalise.prepared(park, normalise) first.")
     if park.normalised is not None:
         return park.normalised.alike or (np.zeros(channels), np.ones(channels))
-    if normalise == "unit" and inputs.missing == "mean":
+    if normalise == "unit" and inputs.holes:
         raise SettingError(
-            "[data] missing = 'mean' needs the channels' means: set [data] normalise = 'standard', or leave it out."
+            f"[data] missing = '{inputs.missing}' needs the channels' means: set [data] normalise = 'standard', or "
+            "leave it out."
         )
     if normalise == "symmetric":
         if inputs.kind != "image":

@@ -163,7 +163,7 @@ def _check_empty(entries: Sequence[DataFile], depth: int) -> None:
             raise SettingError(f"{file.name}: an empty folder. Put the device's files into it, or remove it.")
 
 
-RECIPE = "recordings 5"
+RECIPE = "recordings 6"
 
 
 def _load_tables(root: Path, files: Sequence[DataFile], reading: Reading, seed: int, *, own: bool = False) -> Dataset:

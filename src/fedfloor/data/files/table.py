@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -34,13 +34,13 @@ from fedfloor.data.files.sheet import Sheet, scan, settled
 from fedfloor.data.files.union import JoinedTables
 from fedfloor.data.reading import DIALECT, Reading
 from fedfloor.data.series import assemble, fill, say_missing
-from fedfloor.data.split import Rows
+from fedfloor.data.split import Rows, pieces
 from fedfloor.errors import SettingError
 from fedfloor.tasks.regression import LIVES
 
 log = logging.getLogger(__name__)
 
-RECIPE = "table 7"
+RECIPE = "table 8"
 MEANT = (
     "columns", "classes", "window", "missing", "split", "sort", "copies", "small", "decimal", "test", "bins",
     "remaining", "ended", "task", *DIALECT,
@@ -182,9 +182,7 @@ def write(
     order = np.lexsort((everything.run, owner))  # stable, so that rows keep their order
     order = everything.in_time(order, owner, devices, reading, roles)
     segment = everything.segments(order, owner)
-    missing = _write_values(
-        writer, everything, order, segment, reading, lambda row: devices[owner[row]] if devices else ""
-    )
+    missing = _write_values(writer, everything, order, segment, reading)
     y = codes(label, classes) if target is None else np.zeros(len(label))
     writer.append("y", y[order].astype(np.int64))
     writer.append("segment", segment)
@@ -206,20 +204,17 @@ def write(
 
 
 def _write_values(
-    writer: Writer, tables: JoinedTables, order: Indices, segment: NDArray[np.int32], reading: Reading,
-    device: Callable[[int], str],
-) -> Mapping[str, int]:  # fmt: skip
+    writer: Writer, tables: JoinedTables, order: Indices, segment: NDArray[np.int32], reading: Reading
+) -> Mapping[str, int]:
     """Write the values of all sensors with missing values treated; return sensor → number of missing values."""
     missing = tables.missing(reading.columns.categories or ())
     tables.check_measured()
     if missing and reading.missing == "refuse":
         sparse = not reading.columns.device and 2 * max(missing.values()) > len(order)
-        carried = not sparse and not np.isnan(_filled(tables.rows(order), segment)).any()
-        raise tables.hole(sum(missing.values()), carried=carried)
+        raise tables.hole(sum(missing.values()), sparse=sparse)
     if missing and reading.missing == "previous":
-        x = _filled(tables.rows(order), segment)
-        tables.check_filled(x, order, device)
-        writer.append("x", x)
+        times = None if tables.time is None else tables.time[order]
+        writer.append("x", _filled(tables.rows(order), pieces(segment, times, reading.gap_s)))
     else:
         for rows in tables.blocks(order):
             writer.append("x", rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import cast
 
@@ -33,13 +33,12 @@ class MissingValuesError(SettingError):
     Args:
         message: the place of the first missing value, and the possible settings.
         count: the number of missing values.
-        has_time: whether each missing value has a value before or after it: rows have times, and every recording has at
-            least one value of every sensor.
+        carried: whether values can be carried on: rows have times, and are not parts that most lack a sensor.
     """
 
-    def __init__(self, message: str, count: int, *, has_time: bool) -> None:
+    def __init__(self, message: str, count: int, *, carried: bool) -> None:
         super().__init__(message)
-        self.count, self.has_time = count, has_time
+        self.count, self.carried = count, carried
 
 
 class TimesError(SettingError):
@@ -151,17 +150,6 @@ class JoinedTables:
             names = [self.columns[i] for i in np.flatnonzero(silent)]
             raise EmptySensorsError(
                 f"{self.place(0, names[0])}: no value, as in all other rows. {self.left_out(names[0])}", names
-            )
-
-    def check_filled(self, x: NDArray[np.float32], order: Indices, device: Callable[[int], str]) -> None:
-        """Refuse rows [T, C, …] if a sensor has no value in a recording that could be carried over."""
-        holes = np.argwhere(np.isnan(x))
-        if len(holes):
-            row, name = int(order[holes[0, 0]]), self.columns[holes[0, 1]]
-            whose = f"device '{device(row)}' has" if device(row) else "there is"
-            raise SettingError(
-                f"{self.place(row, name)}: no value, and {whose} none in this recording that could replace it. "
-                f'Set [data] missing = "mean". {self.left_out(name)}'
             )
 
     def left_out(self, name: str) -> str:
@@ -281,17 +269,17 @@ class JoinedTables:
         same = (np.diff(owner[order]) == 0) & (np.diff(self.run[order]) == 0)
         return np.where(same, np.diff(time[order]), np.inf)
 
-    def hole(self, count: int, *, carried: bool) -> MissingValuesError:
-        """Return the error for missing values; ``carried``: each has a value before or after it."""
+    def hole(self, count: int, *, sparse: bool) -> MissingValuesError:
+        """Return the error for missing values; ``sparse``: rows are parts, most of which lack a sensor."""
         number = next(number for number, sheet in enumerate(self.sheets) if np.isnan(sheet.x).any())
         row, column, *_ = np.argwhere(np.isnan(self.sheets[number].x))[0]
         more = f" ({count:,} missing values in total)" if count > 1 else ""
         message = (
             f"{self.sheets[number].place(int(row), self.columns[column])}: no value{more}. Set [data] missing = "
-            '"previous" (the device\'s last value), "mean" (the sensor\'s mean over all devices) or "drop" (leave such '
-            "samples out)."
+            '"previous" (the device\'s last value before), "mean" (the sensor\'s mean over all devices) or "drop" '
+            "(leave such samples out)."
         )
-        return MissingValuesError(message, count, has_time=self.time is not None and carried)
+        return MissingValuesError(message, count, carried=self.time is not None and not sparse)
 
     def digest(self, words: Iterator[str], part: NDArray[np.int8] | None, reading: Reading) -> str:
         """Return the SHA-256 of the data, including shapes, names of columns and the rows for testing."""

@@ -119,7 +119,7 @@ class Scale:
     def __init__(self, engine: Engine, stored: Tensor) -> None:
         data = engine.park.dataset
         form = (1, -1, *(1,) * (stored.dim() - 2))
-        self._missing = data.inputs.missing == "mean"
+        self._missing = data.inputs.holes
         floats = stored.is_floating_point()
         self._factor, self._mean, self._shift = scaling(engine.mean, engine.std, data.scale, form, floats)
 
