@@ -51,3 +51,31 @@ def test_the_clock_of_labview_is_no_sensor(command: Command) -> None:
     ]
     (command.folder / "t.csv").write_text("X_Value,machine,temp,state\n" + "\n".join(rows) + "\n")
     assert "'X_Value' is taken for the time" in command("new", "t.csv").err
+
+
+ROWS = [
+    f"2026-03-02 06:{row:02}:00,{m},{row * 7 % 13},{row * 5 % 11},{'ok' if row % 3 else 'worn'}"
+    for m in "AB"
+    for row in range(60)
+]
+BLOCKS = ("--set", "data.columns.device=", "--set", "park.devices=2", "--set", 'data.partition={kind="blocks"}')
+
+
+def test_rows_of_separators_are_no_samples(command: Command) -> None:
+    """As spreadsheets write them below a table, some shorter; and one within a table."""
+    lines = ["timestamp,machine,temp,vib,state", *ROWS[:30], ",,,,", *ROWS[30:], ",,", *[",,,,"] * 40, " , , , , "]
+    (command.folder / "t.csv").write_text("\n".join(lines) + "\n")
+    made = command("new", "t.csv")
+    assert made.code == 0, made.err
+    assert "43 rows without any value, the first of which is row 32" in made.err
+    assert "96 training and 24 test samples" in (command.folder / "t.toml").read_text()
+
+
+@pytest.mark.parametrize("many", [120, 60_000], ids=["by rows", "by columns"])
+def test_rows_of_separators_without_device_time_and_label(command: Command, many: int) -> None:
+    lines = ["temp,vib,flow", *(f"{row * 7 % 13}.125,{row * 5 % 11}.25,{row % 17}.5" for row in range(many))]
+    (command.folder / "t.csv").write_text("\n".join([*lines, *[",,"] * 50]) + "\n")
+    made = command("new", "t.csv", "--task", "reconstruction", *BLOCKS)
+    assert made.code == 0, made.err
+    assert f"50 rows without any value, the first of which is row {many + 2}" in made.err
+    assert f"{many * 4 // 5:,} training and {many // 5:,} test samples" in (command.folder / "t.toml").read_text()

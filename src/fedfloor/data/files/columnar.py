@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -56,6 +57,22 @@ class ColumnBatch:
     x: Floats
     text: Mapping[str, list[str]]
     time: tuple[Form, Floats] | list[str] | None
+
+    def empty(self) -> NDArray[np.bool_]:
+        """Return a mask of the rows without any value, [n]."""
+        empty: NDArray[np.bool_] = np.isnan(self.x).all(axis=1)
+        for words in (*self.text.values(), *([self.time] if isinstance(self.time, list) else [])):
+            if empty.any():
+                empty &= [not word for word in words]
+        return empty & np.isnan(self.time[1]).all(axis=1) if isinstance(self.time, tuple) else empty
+
+    def take(self, rows: NDArray[np.bool_]) -> ColumnBatch:
+        """Return the rows of a mask."""
+        text = {role: [*compress(words, rows)] for role, words in self.text.items()}
+        time = (self.time[0], self.time[1][rows]) if isinstance(self.time, tuple) else self.time
+        return ColumnBatch(
+            self.lines[rows], self.x[rows], text, [*compress(time, rows)] if isinstance(time, list) else time
+        )
 
 
 def is_parquet(path: Path) -> bool:

@@ -25,6 +25,7 @@ from fedfloor.data.files.rows import Row, decoded, in_blocks, is_workbook, opene
 from fedfloor.data.files.times import NUMBERS, NUMERALS, Form, TimeColumn, TimeError, day, decide, numeral, shared
 from fedfloor.data.reading import Reading, skipped
 from fedfloor.errors import SettingError
+from fedfloor.names import count
 
 log = logging.getLogger(__name__)
 
@@ -204,7 +205,10 @@ def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: boo
 
 def _by_rows(layout: TableLayout, rows: Iterator[Row]) -> Iterator[columnar.ColumnBatch]:
     """Yield the rows of a table in batches, read row by row."""
+    blank = [""] * (len(layout.header) - len(layout.joined))
     for block in in_blocks(rows):
+        # delimiters alone, as spreadsheets write below a table, may be fewer than the header's
+        block = [(line, cells if any(map(str.strip, cells)) else blank) for line, cells in block]
         layout.check_widths(block)
         if layout.joined:
             block = [(line, [*cells, *(each.cell(cells) for each in layout.joined)]) for line, cells in block]
@@ -257,7 +261,8 @@ def head(path: Path, many: int, given: Mapping[str, Any]) -> Excerpt:
 
     def texts_in(encoding: str | None) -> list[list[str]]:
         with _rows(path, {**given, "encoding": encoding}) as rows:
-            texts = [[cell.strip() for cell in cells] for _, cells in islice(rows, many)]
+            filled = ([cell.strip() for cell in cells] for _, cells in rows)
+            texts = [*islice((cells for cells in filled if any(cells)), many)]
         return [named_columns(texts[0]), *texts[1:]] if texts and not given.get("header") else texts
 
     rows = decoded(path, given.get("encoding"), texts_in)
@@ -321,8 +326,12 @@ class _Gathered:
         self._x, self._lines, self._times = _Pile(), _Pile(), _Pile()
         self._text: dict[str, list[str]] = {role: [] for role in layout.text}
         self._form: Form | None = None
+        self._empty: list[int] = []  # numbers of rows without any value, which are left out
         for batch in batches:
-            self._add(batch)
+            empty = batch.empty()
+            self._empty += batch.lines[empty].tolist()
+            if not empty.all():
+                self._add(batch.take(~empty) if empty.any() else batch)
 
     def _add(self, batch: columnar.ColumnBatch) -> None:
         time, x = batch.time, batch.x
@@ -343,6 +352,11 @@ class _Gathered:
         path, layout = self.layout.path, self.layout
         if not self._lines.rows:
             raise SettingError(f"{path.name}: a header, but no rows below it. Add rows.")
+        if self._empty:
+            log.info(
+                "%s: %s without any value, the first of which is row %d: left out.", path.name,
+                count(len(self._empty), "row"), self._empty[0],
+            )  # fmt: skip
         self._warn_delimiters()
         for i, step in coarse(self._low, self._high).items():
             log.warning(
