@@ -276,6 +276,8 @@ class EvaluateSettings:
             temperature of ``[decide]``.
         validation: the share of each device's training samples held out for ``validation`` or ``both``; for a split by
             device the share of devices.
+        patience: the number of evaluations in a row without a better headline or a smaller loss on held-out samples
+            after which a run ends; the model of its last round is then that of the best round. None: all rounds.
         coverage: whether the ledger records for each class the number of samples trained on in a round, and of devices.
         headline: the metric by which a run is judged, such as ``"recall of fault"``; by default that of the task.
         finetune: the work with which each device fine-tunes the model on its own samples before an evaluation, such as
@@ -287,6 +289,7 @@ class EvaluateSettings:
     every: int = 1
     on: Literal["test", "validation", "both"] = "test"
     validation: float = 0.1
+    patience: int | None = None
     coverage: bool = False
     headline: str | None = None
     finetune: WorkSettings | None = None
@@ -299,6 +302,13 @@ class EvaluateSettings:
         require(self.every >= 1, "evaluate.every", self.every, "a whole number of at least 1")
         share = self.validation
         require(0 < share < 1, "evaluate.validation", share, "a share, above 0 and below 1, such as 0.1")
+        waits = self.patience
+        require(waits is None or waits >= 1, "evaluate.patience", waits, "a number of evaluations of at least 1")
+        if waits is not None and self.on == "test":
+            raise SettingError(
+                f'evaluate.patience = {waits} needs held-out samples, but evaluate.on = "test". Set evaluate.on = '
+                '"both".'
+            )
 
     @property
     def figure(self) -> Figure:

@@ -140,6 +140,16 @@ class RecordedRun:
         """The last finished round; 0 before the first."""
         return self.rounds[-1].round if self.rounds else 0
 
+    @property
+    def returned(self) -> int | None:
+        """The round whose model is that of the last round, by ``evaluate.patience``; None without, or if it goes on."""
+        return self.evaluation.returned if self.evaluation else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has done all scheduled rounds, or ended by ``evaluate.patience``."""
+        return self.planned is None or self.last >= self.planned or self.returned is not None
+
 
 def collect(paths: Iterable[Path]) -> tuple[RecordedRun, ...]:
     """Read run folders, and folders that contain run folders; contained runs without a finished round are left out.

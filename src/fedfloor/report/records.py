@@ -380,7 +380,12 @@ class SharedRecord:
 
 @dataclass(frozen=True)
 class EvaluationRecord:
-    """``evaluation.json``: the final model on test or validation data; ``cohorts`` holds each device's cohort."""
+    """``evaluation.json``: the final model on test or validation data.
+
+    Args:
+        cohorts: each device's cohort.
+        returned: the round whose model is the final one, by ``evaluate.patience``.
+    """
 
     round: Positive
     classes: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -393,6 +398,7 @@ class EvaluationRecord:
     decide: DecideRecord | None = None
     errors: ErrorsRecord | None = None
     cohorts: tuple[Count, ...] | None = None
+    returned: Positive | None = None
     shared: SharedRecord | None = None
 
     def __post_init__(self) -> None:

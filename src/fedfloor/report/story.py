@@ -36,7 +36,7 @@ def story(compared: Compared, target: float | None) -> list[str]:
         apart(compared), reached, prices(rows, headline), place, *map(decision_story, best), *remarks(rivals),
         winner(rivals), *(contrast(compared, group) for group in best), *map(devices, best),
     ]  # fmt: skip
-    notes = untrained, diverged, failed, unfinished, lost, private, exact, reported
+    notes = untrained, diverged, failed, unfinished, returned, lost, private, exact, reported
     paragraphs += [note(compared) for note in notes]
     return [text[0].upper() + text[1:] if text.startswith("centralised") else text for text in paragraphs if text]
 
@@ -174,7 +174,7 @@ def _difference(first: Group, row: Row, headline: Figure) -> str:
     name, other, width = first.label.shown, display_name(row["against"]), row["half_width"]
     gap = headline.gain(row["difference"], 0.0)
     rounds = row["rounds"]
-    when = f"in round {rounds[0]}" if len(rounds) == 1 else "in their last common rounds"
+    when = f"in round {rounds[0]}" if len(rounds) == 1 else "in their last common rounds" if rounds else "at their ends"
     if gap == 0 and not width:
         seeds = "the only common seed" if width is None else "every common seed"
         equal = "are equally accurate" if headline == ACCURACY else f"have the same {headline.name}"
@@ -242,8 +242,8 @@ def unfinished(compared: Compared) -> str:
     """Return a text on the runs that have not completed all scheduled rounds."""
     parts, whole = [], 0
     for group in compared:
-        short = [run for run in group.whole if run.planned is not None and run.last < run.planned and not run.failed]
-        whole += sum(run.planned is None or run.last >= run.planned for run in group.whole)
+        short = [run for run in group.whole if not run.finished and not run.failed]
+        whole += sum(run.finished for run in group.whole)
         done = sorted({run.last for run in short})
         if short:
             where = str(done[0]) if len(done) == 1 else f"{done[0]} to {done[-1]}"
@@ -253,6 +253,18 @@ def unfinished(compared: Compared) -> str:
     failed_too = any(run.failed for group in compared for run in group.runs)
     rest = " All other runs completed all rounds." if whole and not failed_too else ""
     return f"Schedule not finished: {'; '.join(parts)}, stopped early or still running.{rest}" if parts else ""
+
+
+def returned(compared: Compared) -> str:
+    """Return a text on the runs whose model is that of an earlier round, by ``evaluate.patience``."""
+    parts = [
+        f"{group.label.shown}{f' (seed {run.seed})' if len(group.runs) > 1 else ''} of round {run.returned}, after "
+        f"{run.last} rounds"
+        for group in compared
+        for run in group.whole
+        if run.returned is not None
+    ]
+    return f"The model is that of the best round on held-out samples: {'; '.join(parts)}." if parts else ""
 
 
 def failed(compared: Compared) -> str:

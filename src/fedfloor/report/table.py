@@ -122,11 +122,16 @@ def natural_target(runs: Iterable[RecordedRun]) -> float | None:
 def last_difference(first: RecordedRun, second: RecordedRun, figure: Figure = ACCURACY) -> tuple[int, float] | None:
     """Return the last round evaluated in both runs, and the difference of a metric in it, first minus second.
 
-    Return None if there is no common round, or if a run diverged, as its last good value is not a final result.
+    If one of two finished runs ended by ``evaluate.patience``, both are compared at their own ends, as round 0. Return
+    None if there is no common round, or if a run diverged, as its last good value is not a final result.
     """
     a, b = values(first, figure.read), values(second, figure.read)
     common = a.keys() & b.keys()
-    if not common or (first.diverged, second.diverged) != (None, None):
+    if (first.diverged, second.diverged) != (None, None):
+        return None
+    if a and b and (first.returned or second.returned) and first.finished and second.finished:
+        return 0, a[max(a)] - b[max(b)]
+    if not common:
         return None
     return max(common), a[max(common)] - b[max(common)]
 
@@ -134,9 +139,9 @@ def last_difference(first: RecordedRun, second: RecordedRun, figure: Figure = AC
 def paired(runs: Iterable[RecordedRun], difference: Difference | None = None) -> list[Row]:
     """Return a row per pair of methods: the headline of the first minus that of the second over their common seeds.
 
-    Each seed has one difference, for the last round that both evaluated (``rounds``); ``half_width`` is the
-    95 % Student-t interval of their mean, None with one common seed. A common seed without a difference, because a
-    run diverged, is in ``left_out``. Methods without any difference give no row.
+    Each seed has one difference, for the last round that both evaluated (``rounds``; none if each has its own);
+    ``half_width`` is the 95 % Student-t interval of their mean, None with one common seed. A common seed without a
+    difference, because a run diverged, is in ``left_out``. Methods without any difference give no row.
 
     Args:
         difference: the round and the difference between two runs with one seed; :func:`last_difference` by default.
@@ -153,7 +158,7 @@ def paired(runs: Iterable[RecordedRun], difference: Difference | None = None) ->
         by_seed_difference = {run.seed: difference(run, by_seed[run.seed]) for run in first.runs if run.seed in by_seed}
         differences = {seed: value for seed, value in by_seed_difference.items() if value is not None}
         if differences:
-            rounds = sorted({number for number, _ in differences.values()})
+            rounds = sorted({number for number, _ in differences.values() if number})
             numbers = [value for _, value in differences.values()]
             row: Row = {"method": first.label, "against": second.label, "seeds": list(differences), "rounds": rounds}
             row |= {"difference": _mean(numbers), "half_width": half_width(numbers)}

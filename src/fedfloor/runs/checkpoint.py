@@ -8,7 +8,7 @@ import json
 import logging
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from fedfloor.engine.evaluate import Score, evaluate, tested_on
 from fedfloor.engine.limit import Longest
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.errors import RunError, disk_error
-from fedfloor.experiment import Experiment
+from fedfloor.experiment import EvaluateSettings, Experiment
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.methods.contract import State
 from fedfloor.park.park import Park
@@ -40,6 +40,8 @@ class Best:
 
     Attributes:
         value, loss: its headline, None if undefined, and its loss on validation data.
+        least: the smallest loss of any round on validation data.
+        improved: the last round with a better headline or a smaller loss than all rounds before it.
     """
 
     round: int  # the round; only evaluated rounds are compared
@@ -47,16 +49,34 @@ class Best:
     value: float | None
     loss: float
     model: Tensor  # flat, [P]
+    least: float
+    improved: int
 
     @property
     def about(self) -> dict[str, Any]:
-        """The checkpoint without the model, as JSON."""
+        """The round and its metrics, as JSON."""
         return {"round": self.round, "figure": self.figure, "value": self.value, "loss": self.loss}
 
+    @property
+    def row(self) -> dict[str, Any]:
+        """All but the model, as JSON."""
+        return {**self.about, "least": self.least, "improved": self.improved}
+
     @classmethod
-    def of(cls, about: Mapping[str, Any], model: Tensor) -> Best:
-        """Return the inverse of :attr:`about`."""
-        return cls(int(about["round"]), str(about["figure"]), about["value"], float(about["loss"]), model)
+    def of(cls, row: Mapping[str, Any], model: Tensor) -> Best:
+        """Return the inverse of :attr:`row`; earlier releases had neither ``least`` nor ``improved``."""
+        number, loss = int(row["round"]), float(row["loss"])
+        least, improved = float(row.get("least", loss)), int(row.get("improved", number))
+        return cls(number, str(row["figure"]), row["value"], loss, model, least, improved)
+
+    def waited(self, number: int, settings: EvaluateSettings) -> bool:
+        """Return whether none of the last evaluations, as many as ``patience``, improved on those before."""
+        return settings.patience is not None and number - self.improved >= settings.patience * settings.every
+
+    def ends(self, number: int, experiment: Experiment) -> bool:
+        """Return whether a run with ``patience`` ends after a round, and its model is this one."""
+        settings = experiment.evaluate
+        return settings.patience is not None and (number == experiment.rounds or self.waited(number, settings))
 
 
 def held_out(experiment: Experiment, park: Park) -> Park | None:
@@ -76,11 +96,13 @@ def better(
     if park is not engine.park:
         score = evaluate(tested_on(engine, park), model, method.objective, figure)
     value = figure.read(score)
-    new = Best(number, figure.name, value, score.loss, model.clone())
+    new = Best(number, figure.name, value, score.loss, model.clone(), score.loss, number)
     if before is None:
         return new
     gain = 0.0 if value is None or before.value is None else figure.gain(value, before.value)
-    return new if gain > 0 or (gain == 0 and score.loss < before.loss) else before
+    best = new if gain > 0 or (gain == 0 and score.loss < before.loss) else before
+    improved = number if best is new or score.loss < before.least else before.improved
+    return replace(best, least=min(score.loss, before.least), improved=improved)
 
 
 log = logging.getLogger(__name__)
@@ -141,7 +163,7 @@ def save_to(folder: Path, point: Checkpoint) -> None:
             "answers": {name: {str(k): n for k, n in counts.items()} for name, counts in point.answers.items()},
             "holders": sorted(point.holders),
             "updates": limit.to_json(point.updates),
-        } | ({} if point.best is None else {"best": point.best.about})
+        } | ({} if point.best is None else {"best": point.best.row})
         files = {TENSORS: save(tensors), ABOUT: json_text(about, separators=(",", ":")).encode()}
         for name, data in files.items():
             write(temporary / name, data)

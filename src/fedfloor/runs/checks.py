@@ -172,6 +172,9 @@ def method_fits(experiment: Experiment, method: ConfiguredMethod, park: Park, *,
         )
     if method.needs.personal and experiment.decide.asked:
         raise SettingError(f"method '{name}' has no single model for decisions: leave [decide] out.")
+    if evaluate.patience is not None and (method.needs.personal or method.needs.separate or evaluate.finetune):
+        what = f"method '{name}'" if evaluate.finetune is None else "evaluate.finetune"
+        raise SettingError(f"{what} has no single model that is the best: leave evaluate.patience out.")
 
 
 def attacking(experiment: Experiment, park: Park, *, live: bool) -> AttackingExecutor:

@@ -145,7 +145,7 @@ class _Run:
         why = "stopped" if self.reached(point) else "finished"
         last = min(self.experiment.rounds, self.orders.limits.stop_after or self.experiment.rounds)
         last = privacy.last_round(self.method, self.orders.limits.epsilon, self.engine.park.devices, last)
-        while why == "finished" and point.round < last:
+        while why == "finished" and point.round < last and not self.waited(point):
             after = self.next(start, point)
             if after is None:
                 why = "stopped"
@@ -157,7 +157,7 @@ class _Run:
                 why = "stopped"
             elif self.asked_to_stop() and point.round < last:
                 why = "interrupted"
-        if why == "finished" and point.round < self.experiment.rounds:
+        if why == "finished" and point.round < self.experiment.rounds and not self.waited(point):
             why = "stopped"
         if point.round:
             self.end(point)
@@ -205,6 +205,12 @@ class _Run:
                 f"the loss of the global model is {score.loss} after round {number}. "
                 "Lower work.lr; the last checkpoint is untouched."
             )
+        model, kept = state.packet["w"], point.best
+        if score is not None and not self.method.needs.personal:
+            kept = checkpoint.better(kept, number, model, score, self.experiment, self.engine, self.method)
+        if kept is not None and kept.ends(number, self.experiment) and kept.round < number:
+            state = replace(state, packet={**state.packet, "w": kept.model.clone()})
+            score = self.evaluate(state, number, point.tick + outcome.ticks)
         self.scored = (number, score)
         held, visits = dict(self.engine.memory.held), dict(+self.engine.memory.visits)
         known = len(view.sizes) if view.census is not None else 0
@@ -225,9 +231,6 @@ class _Run:
         new = replace(new, measured=measured, coverage=coverage, backdoor=backdoor)
         tick, holders = point.tick + outcome.ticks, paid[-1].holders if paid else frozenset[int]()
         updates = self.engine.limit.copy().known if self.engine.limit is not None else {}
-        model, kept = state.packet["w"], point.best
-        if score is not None and not self.method.needs.personal:
-            kept = checkpoint.better(kept, number, model, score, self.experiment, self.engine, self.method)
         return Checkpoint(
             number, tick, state, outcome.receipts, held, new, visits, reports, holders, updates, kept, answers
         )
@@ -355,6 +358,10 @@ class _Run:
     def reached(self, point: Checkpoint) -> bool:
         return point.line is not None and self.orders.limits.reached(point.line, ledger.total(point.line))
 
+    def waited(self, point: Checkpoint) -> bool:
+        """Return whether the model has not improved on held-out samples for as long as the experiment allows."""
+        return point.best is not None and point.best.waited(point.round, self.experiment.evaluate)
+
     def asked_to_stop(self) -> bool:
         """Return whether the user wants to stop, equally on every rank."""
         return any(bytes(part) == b"1" for (part,) in self.engine.team.gather([b"1" if self.interrupted() else b"0"]))
@@ -387,6 +394,8 @@ class _Run:
         results.write_memory(self.orders.out, self.engine.memory)
         more = (decide.about(models) if models else {}) | beside
         more |= {"cohorts": [cohorts[k] for k in sorted(cohorts)]} if cohorts else {}
+        if point.best is not None and point.best.ends(point.round, self.experiment):
+            more["returned"] = point.best.round
         results.write_evaluation(self.orders.out, self.experiment, point.round, score, more)
         for model in models:
             results.write_model(self.orders.out, self.experiment, self.engine, model)

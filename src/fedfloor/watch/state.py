@@ -19,7 +19,7 @@ from fedfloor.names import NUMBERED
 from fedfloor.plan.text import digest
 from fedfloor.report.ledger import read_plan
 from fedfloor.report.plan_svg import STYLE, svg
-from fedfloor.report.records import ExperimentRecord, FailedRecord, ParkRecord, experiment, record
+from fedfloor.report.records import EvaluationRecord, ExperimentRecord, FailedRecord, ParkRecord, experiment, record
 from fedfloor.watch.files import Row, Served, Tail, Visits, WatchedLine, by_device, newest, short
 
 MOST_ROUNDS = 600  # most rounds on a page; if there are more, every second round of the older half is dropped
@@ -64,6 +64,7 @@ class Watched:
         self._experiment: ExperimentRecord | None = None
         self._described: ParkRecord | None = None
         self._failure = ""
+        self._returned = False  # whether it ended by evaluate.patience
         self._plan_hash = ""
         self._stamps: dict[str, Any] = {}  # file → inode, size and time at the last read
         self._pid: int | None = None
@@ -144,6 +145,7 @@ class Watched:
             ("park.json", self._read_park),
             ("plan.json", self._draw),
             ("failed.json", self._read_failure),
+            ("evaluation.json", self._read_evaluation),
         ):
             if self._is_new(self.folder / name):
                 self._faults.pop(name, None)
@@ -157,6 +159,9 @@ class Watched:
 
     def _read_failure(self, path: Path) -> None:
         self._failure = short(record(FailedRecord, path, "a failed round").why)
+
+    def _read_evaluation(self, path: Path) -> None:
+        self._returned = record(EvaluationRecord, path, "an evaluation").returned is not None
 
     def _read_park(self, path: Path) -> None:
         self._described = record(ParkRecord, path, "the description of a park")
@@ -208,7 +213,7 @@ class Watched:
         if (self.folder / "failed.json").exists():
             return "failed"
         if (self.folder / "evaluation.json").exists():
-            return "finished" if done == planned else "stopped"
+            return "finished" if done == planned or self._returned else "stopped"
         return "not running"
 
     def _since(self) -> float | None:
