@@ -192,7 +192,7 @@ def test_windows_by_command(command: Command) -> None:
     assert [(row["device"], row["rows"]) for row in said.document["rows"]] == [
         ("press 1", [2, 5]), ("press 1", [4, 7]), ("press 2", [8, 11]), ("press 2", [10, 13]),
     ]  # fmt: skip
-    assert (command.folder / "out.csv").read_text().splitlines()[1].startswith("a.csv,press 1,2,5,,")
+    assert (command.folder / "out.csv").read_text().splitlines()[1].startswith("a.csv,press 1,,2,5,,,,")
     assert "2–5" in command("predict", "run", "a.csv").out
 
 

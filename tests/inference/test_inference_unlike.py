@@ -12,6 +12,7 @@ from commands import Command
 from fedfloor.inference import answers
 from fedfloor.inference.samples import FileSamples
 from fedfloor.inference.trained import load_model
+from fedfloor.inference.training import Training
 from model_files import SENSORS, WINDOWS, write_model
 
 # of write_model: temp 0.25 ± 0.5, torque 1.25 ± 1.5
@@ -58,16 +59,31 @@ def park(folder: Path, *counts: list[int], classes: tuple[str, ...] = ("ok", "wo
 
 
 def test_another_mix_of_classes(tmp_path: Path) -> None:
-    trained = load_model(write_model(tmp_path, shape=(2,), inputs=SENSORS))
-    assert answers.odd_mix(trained, {"ok": 100}, tmp_path) == ""  # no park.json
+    classes = ("ok", "worn")
+
+    def odd(ok: int, worn: int, **more: bool) -> list[str]:
+        return Training(tmp_path).odd_mix(np.array([ok, worn]), classes, **more)
+
+    assert odd(100, 0) == []  # no park.json
     park(tmp_path, [40, 20], [40, 0])  # 80 % and 20 %
     # of 200 samples chance makes √(2/200)/2 = 0.05: above 0.25 from the 80 % is below 55 %
-    assert answers.odd_mix(trained, {"ok": 112, "worn": 88}, tmp_path) == ""
-    said = answers.odd_mix(trained, {"ok": 108, "worn": 92}, tmp_path)
-    assert "54.0% 'ok', 80.0% in training" in said
-    assert answers.odd_mix(trained, {"ok": 2}, tmp_path) == ""  # so few say nothing
+    assert odd(112, 88) == []
+    assert "54.0% 'ok', 80.0% in training; 46.0% 'worn', 20.0% in training" in odd(108, 92)[0]
+    assert odd(2, 0) == []  # so few say nothing
+    assert len(odd(0, 200)) == 1
     park(tmp_path, [40, 20], classes=("a", "b"))
-    assert answers.odd_mix(trained, {"worn": 200}, tmp_path) == ""  # another park's file
+    assert odd(0, 200) == []  # another park's file
+
+
+def test_predicted_numbers_may_lie_in_the_middle_but_not_at_an_end(tmp_path: Path) -> None:
+    ranges = ("<1", "1-2", ">=2")
+    park(tmp_path, [40, 20, 40], classes=ranges)
+    training = Training(tmp_path)
+    assert training.odd_mix(np.array([0, 1000, 0]), ranges, ends=True) == []
+    assert len(training.odd_mix(np.array([0, 1000, 0]), ranges)) == 1
+    (text,) = training.odd_mix(np.array([0, 0, 1000]), ranges, ends=True)
+    assert "100.0% '>=2', 40.0% in training" in text
+    assert "<1" not in text
 
 
 def test_good_rows_are_answered_and_the_others_named(command: Command) -> None:

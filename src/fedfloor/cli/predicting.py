@@ -89,7 +89,7 @@ def predict(
     if table is not None:
         rows = answers.table()
         write(table, csv_text([rows[0] if rows else (), *(row.values() for row in rows)]))
-    warnings += answers.warnings(run if run.is_dir() else run.parent)
+    warnings += answers.warnings()
     warnings += [] if trained.models is None else trained.models.warnings()
     if as_json:
         errors = [{"file": str(path), "error": error} for path, error in failed.items()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,14 +13,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedfloor import regular
 from fedfloor.errors import SettingError, require
 from fedfloor.figures import ACCURACY, Figure, of_task
 from fedfloor.inference.samples import UNKNOWN, FileSamples
 from fedfloor.inference.trained import BLOCK, Trained
 from fedfloor.names import count
+from fedfloor.park.recorded import PARTS
 from fedfloor.tasks.answer import Answer, flat
 from fedfloor.tasks.classification import CLASSIFICATION, log_odds
+from fedfloor.tasks.regression import Predicting
 from fedfloor.terminal import show
 
 
@@ -30,24 +30,18 @@ class Prediction:
     """The predicted classes of one sample.
 
     Attributes:
-        place: (first, last) row of a table, (number, number) in an array; None for a picture.
+        file: the path of its file.
+        origin: the sample's origin, as of :func:`_origin`.
         best: the most likely classes with their probabilities, in descending order.
         label: the true class; None where it is unknown.
         scores: the log-odds of the classes by which the run's headline ranks samples; empty for other headlines.
     """
 
     file: Path
-    place: tuple[int, int] | None
+    origin: Row
     best: tuple[tuple[str, float], ...]
     label: str | None
-    device: str | None = None
     scores: tuple[float, ...] = ()
-
-    def row(self, shown: Callable[[tuple[int, int] | None], Any]) -> Row:
-        """Return the place of the sample, formatted by ``shown``, and its most likely class."""
-        (name, probability), *_ = self.best
-        return {"file": str(self.file), "device": self.device, "rows": shown(self.place), "predicted": name,
-                "probability": probability}  # fmt: skip
 
 
 def _predictions(trained: Trained, answers: Iterable[tuple[FileSamples, Answer]], top: int) -> list[Prediction]:
@@ -63,9 +57,7 @@ def _predictions(trained: Trained, answers: Iterable[tuple[FileSamples, Answer]]
         for i, chosen in enumerate(order[:, :top].tolist()):
             best = tuple((trained.classes[c], float(probabilities[i, c])) for c in chosen)
             label = None if part.y[i] == UNKNOWN else trained.classes[part.y[i]]
-            place = None if part.places is None else part.places[i]
-            device = None if part.devices is None else part.devices[i]
-            predictions.append(Prediction(part.file, place, best, label, device, tuple(scores[i])))
+            predictions.append(Prediction(part.file, _origin(trained, part, i), best, label, tuple(scores[i])))
     return predictions
 
 
@@ -95,6 +87,12 @@ def _headline(trained: Trained, predictions: Sequence[Prediction]) -> dict[str, 
     return {figure.name: figure.value(tested, trained.classes) if known else None}
 
 
+def _judged(trained: Trained, predictions: Sequence[Prediction]) -> tuple[Row, int]:
+    """Return the headline, if it is another metric, and the accuracy on labelled samples, and their number."""
+    right, known = _accuracy(predictions)
+    return _headline(trained, predictions) | {"accuracy": right}, known
+
+
 def _by(
     trained: Trained, predictions: Sequence[Prediction], key: Callable[[Prediction], str | None], name: str
 ) -> list[Row]:
@@ -107,8 +105,17 @@ def _by(
     for group, members in groups.items():
         most = _by_class(members)[0]
         row = {name: group, "samples": len(members), "mostly": most["class"], "share": most["share"]}
-        rows.append(row | {"accuracy": _accuracy(members)[0]} | _headline(trained, members))
+        row |= {"accuracy": _accuracy(members)[0]} | _headline(trained, members)
+        rows.append(row | _trained_of([each.origin["part"] for each in members]))
     return rows
+
+
+TRAINED = PARTS[0]
+
+
+def _trained_of(parts: Sequence[str | None]) -> Row:
+    """Return the number of samples that trained; empty where it is unknown."""
+    return {} if None in parts else {"trained": parts.count(TRAINED)}
 
 
 def _by_class(predictions: Sequence[Prediction]) -> list[Row]:
@@ -137,7 +144,10 @@ class Classified:
         """Return the first ``few`` samples as rows for display."""
         return [
             {
-                **each.row(_rows),
+                "file": str(each.file),
+                **_shown(each.origin),
+                "predicted": each.best[0][0],
+                "probability": each.best[0][1],
                 "next": ", ".join(f"{name} {p:.4f}" for name, p in each.best[1:]) or None,
                 "label": each.label,
             }
@@ -148,7 +158,10 @@ class Classified:
         """Return samples as JSON, with ``rows`` = [first, last] and the ``top`` classes."""
         return [
             {
-                **each.row(_pair),
+                "file": str(each.file),
+                **each.origin,
+                "predicted": each.best[0][0],
+                "probability": each.best[0][1],
                 "top": [{"class": name, "probability": p} for name, p in each.best],
                 "label": each.label,
             }
@@ -159,8 +172,7 @@ class Classified:
         """Return samples as rows of a CSV file."""
         rows = []
         for each in self.predictions:
-            first, last = each.place or (None, None)
-            row: Row = {"file": each.file, "device": each.device, "first": first, "last": last, "label": each.label}
+            row: Row = {"file": each.file, **_cells(each.origin), "label": each.label}
             for k, (name, p) in enumerate(each.best, start=1):
                 number = f"_{k}" if k > 1 else ""
                 row |= {f"predicted{number}": name, f"probability{number}": p}
@@ -172,7 +184,10 @@ class Classified:
         right, known = _accuracy(self.predictions)
         headline = _headline(self.trained, self.predictions)
         facts: Row = {"figures": headline} if headline else {}
-        facts |= {"accuracy": right, "labelled": known, "by_class": _by_class(self.predictions)}
+        facts |= {"accuracy": right, "labelled": known, "by_class": self._mix()}
+        for name, some in self._parted().items():
+            figures, known = _judged(self.trained, some)
+            facts[name] = {"figures": figures, "labelled": known}
         if self.trained.threshold is not None:
             facts["decide"] = dict(zip(("positive", "threshold"), self.trained.threshold, strict=True))
         return facts
@@ -181,12 +196,12 @@ class Classified:
         """Return a row per file and per device, for display (``people``) or as JSON."""
         return {
             "by_file": _by(self.trained, self.predictions, lambda prediction: str(prediction.file), "file"),
-            "by_device": _by(self.trained, self.predictions, lambda prediction: prediction.device, "device"),
+            "by_device": _by(self.trained, self.predictions, lambda prediction: prediction.origin["device"], "device"),
         }
 
     def overview(self) -> None:
-        """Print the number of predictions of each class."""
-        show(_by_class(self.predictions), as_json=False, title=f"{len(self):,} samples")
+        """Print the number of predictions of each class, and its share in training."""
+        show(self._mix(), as_json=False, title=f"{len(self):,} samples")
 
     def closing(self) -> list[str]:
         """Return sentences on the threshold, and on the run's headline and the accuracy."""
@@ -196,18 +211,35 @@ class Classified:
             lines = [
                 f"decision: '{name}' if its probability is at least {least:.4g}, a threshold chosen on validation data"
             ]
-        right, known = _accuracy(self.predictions)
-        if right is None:
-            return lines
-        values = _headline(self.trained, self.predictions) | {"accuracy": right}
-        listed = ", ".join(f"{name}: {value:.4f}" for name, value in values.items() if value is not None)
-        return [*lines, f"{listed} on {count(known, 'sample')} with a label"]
+        figures, known = _judged(self.trained, self.predictions)
+        if known:
+            lines.append(f"{_listed(figures)} on {count(known, 'sample')} with a label")
+        parts = {name: _judged(self.trained, some) for name, some in self._parted().items()}
+        return lines + _apart({name: (_listed(figures), known) for name, (figures, known) in parts.items()})
 
-    def warnings(self, folder: Path) -> list[str]:
-        """Return a warning if the class mix differs from that of training; ``folder`` is the run's folder."""
-        predicted = {row["class"]: row["samples"] for row in _by_class(self.predictions)}
-        warning = odd_mix(self.trained, predicted, folder)
-        return [warning] if warning else []
+    def warnings(self) -> list[str]:
+        """Return warnings of devices that did not train, and of another class mix than that of training."""
+        training, classes = self.trained.training, self.trained.classes
+        number = {name: i for i, name in enumerate(classes)}
+        predicted = np.bincount([number[each.best[0][0]] for each in self.predictions], minlength=len(classes))
+        devices = [each.origin["device"] or "" for each in self.predictions]
+        return [*training.strangers(devices), *training.odd_mix(predicted, classes)]
+
+    def _mix(self) -> list[Row]:
+        """Return a row per predicted class, with its share in training if that is known."""
+        shares = self.trained.training.shares(self.trained.classes)
+        rows = _by_class(self.predictions)
+        if shares is None:
+            return rows
+        beside = dict(zip(self.trained.classes, shares.tolist(), strict=True))
+        return [row | {"share_in_training": beside[row["class"]]} for row in rows]
+
+    def _parted(self) -> dict[str, list[Prediction]]:
+        """Return the labelled predictions of samples that trained and of the others; empty if none trained."""
+        known = [each for each in self.predictions if each.label is not None]
+        trained = [each for each in known if each.origin["part"] == TRAINED]
+        others = [each for each in known if each.origin["part"] != TRAINED]
+        return {"trained": trained, "others": others} if trained else {}
 
 
 Mask = NDArray[np.bool_]
@@ -232,14 +264,21 @@ class Answered:
         rows = []
         for part, answer, i in self._each(few):
             true = list(map(_short, _true(part, answer, i).get("true", {}).values()))
-            last = {"true": ", ".join(true) if {*true} - {"?"} else None}
-            rows.append({"file": str(part.file), **_origin(part, i, _rows), **answer.cells(i), **last})
+            last = {"true": ", ".join(true) if {*true} - {"?"} else None, **self._label(part, i)}
+            origin = _origin(self.trained, part, i)
+            rows.append({"file": str(part.file), **_shown(origin), **answer.cells(i), **last})
         return rows
 
     def documents(self) -> list[Row]:
         """Return samples as JSON."""
         return [
-            {"file": str(part.file), **_origin(part, i, _pair), **answer.document(i), **_true(part, answer, i)}
+            {
+                "file": str(part.file),
+                **_origin(self.trained, part, i),
+                **answer.document(i),
+                **_true(part, answer, i),
+                **self._label(part, i),
+            }
             for part, answer, i in self._each()
         ]
 
@@ -247,19 +286,18 @@ class Answered:
         """Return samples as rows of a CSV file."""
         rows = []
         for part, answer, i in self._each():
-            origin = _origin(part, i, _pair)
-            first, last = origin.pop("rows") or (None, None)
-            cells = flat(answer.document(i) | _true(part, answer, i))
-            rows.append({"file": part.file, **origin, "first": first, "last": last, **cells})
+            cells = flat(answer.document(i) | _true(part, answer, i) | self._label(part, i))
+            rows.append({"file": part.file, **_cells(_origin(self.trained, part, i)), **cells})
         return rows
 
     def summary(self) -> Row:
         """Return the task and, if true values are known, its metrics."""
         figures, known = self._figures(self._masks())
-        return {
-            "task": self.trained.task.describe(), "known": known,
-            "figures": {figure.name: value for figure, value in figures.items()},
-        }  # fmt: skip
+        facts: Row = {"task": self.trained.task.describe(), "known": known, "figures": _named(figures)}
+        for name, masks in self._parted().items():
+            figures, known = self._figures(masks)
+            facts[name] = {"figures": _named(figures), "known": known}
+        return facts | ({"by_range": mix} if (mix := self._mix()) else {})
 
     def groups(self, *, people: bool) -> dict[str, list[Row]]:
         """Return a row per file and per device: samples, the last answer, the headline metric if known."""
@@ -280,17 +318,53 @@ class Answered:
         figures, known = self._figures(self._masks())
         phrase = self.parts[0][1].phrase if self.parts else ""
         lines = [f"answer: {phrase}"] if phrase else []
-        if not figures:
-            return lines
-        listed = ", ".join(f"{figure.name} {value:.4g}" for figure, value in figures.items())
-        return [*lines, f"{listed} on {count(known, 'sample')} with known true values"]
+        if figures:
+            lines.append(f"{_measured(figures)} on {count(known, 'sample')} with known true values")
+        parts = {name: self._figures(masks) for name, masks in self._parted().items()}
+        return lines + _apart({name: (_measured(figures), known) for name, (figures, known) in parts.items()})
 
     def overview(self) -> None:
-        """Print nothing; the metrics follow in :meth:`closing`."""
+        """Print the number of predicted numbers in each range of the target, and the range's share in training."""
+        if mix := self._mix():
+            show(mix, as_json=False, title=f"{len(self):,} samples")
 
-    def warnings(self, folder: Path) -> list[str]:  # noqa: ARG002
-        """Return no warnings."""
-        return []
+    def warnings(self) -> list[str]:
+        """Return warnings of devices that did not train, and of another mix of ranges than that of training."""
+        training = self.trained.training
+        devices = [name for part, _ in self.parts for name in part.devices or ()]
+        counts, ranges = self._counts(), self.trained.classes
+        return training.strangers(devices) + ([] if counts is None else training.odd_mix(counts, ranges, ends=True))
+
+    def _label(self, part: FileSamples, i: int) -> Row:
+        """Return the class of a sample that a task evaluates by labels; empty if the file has none."""
+        known = any((each.y != UNKNOWN).any() for each, _ in self.parts)
+        return {"label": None if part.y[i] == UNKNOWN else self.trained.classes[part.y[i]]} if known else {}
+
+    def _counts(self) -> NDArray[np.int64] | None:
+        """Return the number of predictions in each range of the first target, [F]; None where a task has none."""
+        edges = self.trained.task.edges if isinstance(self.trained.task, Predicting) else ()
+        if not self.parts or len(edges) + 1 != len(self.trained.classes):
+            return None
+        first = [np.asarray(answer.parts()["value"]).reshape(len(part.x), -1)[:, 0] for part, answer in self.parts]
+        places = np.searchsorted(np.array(edges), np.concatenate(first), side="right")
+        return np.bincount(places, minlength=len(edges) + 1)
+
+    def _mix(self) -> list[Row]:
+        """Return a row per range of the target: predictions, their share, and the range's share in training."""
+        counts, shares = self._counts(), self.trained.training.shares(self.trained.classes)
+        if counts is None or shares is None or not counts.sum():
+            return []
+        ranges = zip(self.trained.classes, counts.tolist(), shares.tolist(), strict=True)
+        total = int(counts.sum())
+        return [
+            {"range": name, "samples": many, "share": many / total, "share_in_training": share}
+            for name, many, share in ranges
+        ]
+
+    def _parted(self) -> dict[str, list[Mask]]:
+        """Return masks of the samples that trained and of the others; empty if none trained."""
+        masks = [np.array(part.parts or [""] * len(part.x)) == TRAINED for part, _ in self.parts]
+        return {"trained": masks, "others": [~mask for mask in masks]} if any(mask.any() for mask in masks) else {}
 
     def _each(self, few: int | None = None) -> Iterator[tuple[FileSamples, Answer, int]]:
         every = ((part, answer, i) for part, answer in self.parts for i in range(len(part.x)))
@@ -306,8 +380,10 @@ class Answered:
         i, answer = int(np.flatnonzero(masks[n])[-1]), self.parts[n][1]
         cells = {f"last {key}": cell for key, cell in answer.cells(i).items()}
         last = cells if people else {"last": answer.document(i)}
-        return {kind: name, "samples": int(sum(mask.sum() for mask in masks)), **last,
-                **({headline.name: self._figures(masks)[0].get(headline)} if headline else {})}  # fmt: skip
+        value = {headline.name: self._figures(masks)[0].get(headline)} if headline else {}
+        whose = [part.parts[k] if part.parts else None for (part, _), mask in zip(self.parts, masks, strict=True)
+                 for k in np.flatnonzero(mask).tolist()]  # fmt: skip
+        return {kind: name, "samples": len(whose), **last, **value, **_trained_of(whose)}
 
     def _figures(self, masks: list[Mask]) -> tuple[dict[Figure, float], int]:
         """Return the task's metrics on the masked samples of each file, and the number of samples with known values."""
@@ -341,22 +417,60 @@ class Answered:
 Results = Classified | Answered
 
 
-def _origin(part: FileSamples, i: int, place: Callable[[tuple[int, int] | None], Any]) -> Row:
+def _origin(trained: Trained, part: FileSamples, i: int) -> Row:
+    """Return a sample's device, whether it trained, its rows in the file, its time, and its part of the run."""
+    device = None if part.devices is None else part.devices[i]
     return {
-        "device": None if part.devices is None else part.devices[i],
-        "rows": place(None if part.places is None else part.places[i]),
+        "device": device,
+        "rows": None if part.places is None else [*part.places[i]],
         "time": None if part.times is None else part.times[i],
+        "device_trained": trained.training.knows(device or ""),
+        "part": None if part.parts is None else part.parts[i],
     }
 
 
-def _rows(place: tuple[int, int] | None) -> int | str | None:
-    if place is None or place[0] == place[1]:
-        return place and place[0]
-    return f"{place[0]}–{place[1]}"
+def _shown(origin: Row) -> Row:
+    """Return an origin as cells for people; the devices that did not train are named in a warning."""
+    first, last = origin["rows"] or (None, None)
+    cells = origin | {"rows": first if first == last else f"{first}–{last}", "part": origin["part"] or None}
+    return {key: cell for key, cell in cells.items() if key != "device_trained"}
 
 
-def _pair(place: tuple[int, int] | None) -> list[int] | None:
-    return None if place is None else [*place]
+def _cells(origin: Row) -> Row:
+    """Return an origin as cells of a CSV file."""
+    first, last = origin["rows"] or (None, None)
+    trained = {True: "yes", False: "no", None: None}[origin["device_trained"]]
+    return {
+        "device": origin["device"], "time": origin["time"], "first": first, "last": last, "device_trained": trained,
+        "part": origin["part"],
+    }  # fmt: skip
+
+
+def _listed(figures: Row, form: str = "{}: {:.4f}") -> str:
+    """Return metrics with their names; those without a value are left out.
+
+    >>> _listed({"F1 of worn": 0.5, "accuracy": None})
+    'F1 of worn: 0.5000'
+    """
+    return ", ".join(form.format(name, value) for name, value in figures.items() if value is not None)
+
+
+def _measured(figures: Mapping[Figure, float]) -> str:
+    """Return a task's metrics with their names."""
+    return _listed(_named(figures), "{} {:.4g}")
+
+
+def _named(figures: Mapping[Figure, float]) -> Row:
+    return {figure.name: value for figure, value in figures.items()}
+
+
+def _apart(parts: Mapping[str, tuple[str, int]]) -> list[str]:
+    """Return a sentence with the metrics of samples that trained, and of the others; none if none trained."""
+    if not parts:
+        return []
+    (trained, many), (others, more) = parts["trained"], parts["others"]
+    beside = f"; {others} on the {more:,} others" if more else ", so that they say nothing about new rows"
+    return [f"{many:,} of these samples trained the model: {trained}{beside}"]
 
 
 def _true(part: FileSamples, answer: Answer, i: int) -> Row:
@@ -444,7 +558,6 @@ def _batches(parts: Iterable[FileSamples], follow: Callable[[int], None] | None)
 
 
 BEYOND = (5.0, 10.0, 30.0)  # standard deviations from the mean of training
-APART = 0.2  # distance of two class mixes that exceeds chance
 
 
 def odd_sensors(trained: Trained, samples: FileSamples) -> list[str]:
@@ -478,36 +591,3 @@ def odd_sensors(trained: Trained, samples: FileSamples) -> list[str]:
                 "failing sensor? Do not rely on these answers."
             )
     return warnings
-
-
-def odd_mix(trained: Trained, predicted: Mapping[str, int], folder: Path) -> str:
-    """Return a warning if ½ Σ_c |p_c − q_c| between predicted and training classes exceeds 0.2 + ½ √(F/n); "" if not.
-
-    The last term is the distance by chance for n samples of F classes. Without the run's ``park.json`` q is unknown.
-    """
-    counts = _counts(folder / "park.json", trained.classes)
-    total = sum(predicted.values())
-    if counts is None or not total:
-        return ""
-    here = np.array([predicted.get(name, 0) for name in trained.classes]) / total
-    apart = np.abs(here - counts / counts.sum())
-    if apart.sum() / 2 <= APART + math.sqrt(len(here) / total) / 2:
-        return ""
-    worst = int(apart.argmax())
-    return (
-        f"the class mix of the predictions differs from training: {here[worst]:.1%} '{trained.classes[worst]}', "
-        f"{counts[worst] / counts.sum():.1%} in training. The model's measured quality applies to a mix like that of "
-        "its test samples."
-    )
-
-
-def _counts(path: Path, classes: Sequence[str]) -> np.ndarray | None:
-    """Return the class counts of a run, summed over its devices; None if they are unknown."""
-    try:
-        park = json.loads(regular.read_text(path))
-        if park["classes"] != list(classes):
-            return None
-        total = np.sum([device["counts"] for device in park["devices"]], axis=0, dtype=np.float64)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return total if total.shape == (len(classes),) and total.sum() > 0 else None

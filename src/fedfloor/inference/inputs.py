@@ -309,7 +309,7 @@ def read(
     """
     for path in paths:
         try:
-            samples = _read(path, trained, resize=resize, invert=invert)
+            samples = trained.training.mark(_read(path, trained, resize=resize, invert=invert))
             if device:
                 samples = _of_device(samples, trained, device)
             if trained.models is not None:

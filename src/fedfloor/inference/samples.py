@@ -127,6 +127,8 @@ class FileSamples:
         left_out: a sentence for each group of rows without an answer, with place and reason.
         target: float32 [n, T], the true numbers, NaN where unknown; None for a classification.
         times: the time of each sample, as in its table.
+        parts: the part of the run to which each sample belongs, such as ``training``; "" for new samples. None if the
+            run has no record.
     """
 
     file: Path
@@ -138,6 +140,7 @@ class FileSamples:
     left_out: tuple[str, ...] = ()
     target: NDArray[np.float32] | None = None
     times: Sequence[str] | None = None
+    parts: Sequence[str] | None = None
 
 
 def within(path: Path) -> str:

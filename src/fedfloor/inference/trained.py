@@ -24,6 +24,7 @@ from fedfloor.figures import ACCURACY, Figure, named
 from fedfloor.inference.normalisation import OwnScale, RawNetwork, by_regimes
 from fedfloor.inference.samples import Sensors, fitting
 from fedfloor.inference.separate import DeviceModels
+from fedfloor.inference.training import Training
 from fedfloor.machine import one_thread
 from fedfloor.models.network import Network, assembled
 from fedfloor.models.saved import DEVICES, content, has_shared, model_file, staying
@@ -56,6 +57,7 @@ class Trained:
         sensors: the sensors, which are the channels; None for pictures.
         raw: the network in evaluation mode, with its normalisation.
         channels_last: whether the memory layout of pictures is channels-last, as in training.
+        training: the record of its training.
         scaled: whether pictures of other sizes are scaled, as in training.
         own: the normalisation by device applied before ``raw``, or None.
         decision: the rule from probabilities to a class; None: the most likely class.
@@ -73,6 +75,7 @@ class Trained:
     sensors: Sensors | None
     raw: RawNetwork
     channels_last: bool
+    training: Training
     scaled: bool = False
     own: OwnScale | None = None
     decision: Decision | None = None
@@ -274,7 +277,7 @@ def load_model(
     return Trained(
         getattr(network.module, "title", header.model), header.round, header.classes, shape, sensors,
         _raw(header, network, sensors, task, path),
-        network.channels_last, scaled=header.inputs is not None and bool(header.inputs.scaled),
+        network.channels_last, Training(path.parent), scaled=header.inputs is not None and bool(header.inputs.scaled),
         own=OwnScale.read(given.rows, path.parent, shape[0], fixed) if given.kind == "device" else None,
         decision=header.decide, task=task,
         staying=Staying(network, *left) if left is not None and network.numbers(left[0]) else None,

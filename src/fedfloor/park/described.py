@@ -93,6 +93,8 @@ def describe(park: Park) -> dict[str, Any]:
         "test_sha256": digest_tests(data),
     }
     facts |= {} if whole else {"of_devices": park.devices}
+    if (only := len(park.roster.names) - len(listed)) and all(tested := park.roster.names[-only:]):
+        facts["test_devices"] = list(tested)
     facts |= {"factory_names": list(names.factories)} if any(names.factories) else {}
     return facts | ({"untrained_classes": untrained} if untrained else {})
 

@@ -57,7 +57,8 @@ class DeviceNormaliser:
         tables_only(park.dataset, self.kind)
         own = _Own(park, self.rows)
         data = replace(park.dataset, take=own.take, take_test=own.take_test)
-        done = Normalised({"kind": self.kind, "rows": self.rows}, own.apply, own.statistics)
+        about = {"kind": self.kind, "rows": self.rows}
+        done = Normalised(about, own.apply, own.statistics, stored=park.dataset)
         return replace(park, dataset=data, normalised=done)
 
     def away(self) -> Normalised:

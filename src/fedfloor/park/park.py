@@ -69,6 +69,12 @@ class Park:
         """K, the number of devices."""
         return len(self.indices)
 
+    @property
+    def stored(self) -> Dataset:
+        """The data set with its samples as stored in files."""
+        before = None if self.normalised is None else self.normalised.stored
+        return self.dataset if before is None else before
+
     @cached_property
     def listed(self) -> NDArray[np.int64]:
         """int64, ascending: the devices listed in files; of more than 5,000 devices, 5,000 evenly spread ones."""

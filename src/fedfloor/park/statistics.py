@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.data.dataset import Indices, Values
+from fedfloor.data.dataset import Dataset, Indices, Values
 
 CHUNK = 1024  # samples summed at a time
 SMALLEST = 1e-30  # smallest deviation with a finite reciprocal in single precision
@@ -128,6 +128,7 @@ class Normalised:
         statistics: device's name → mean and deviation of each sensor, for all devices with samples in this process.
         alike: centre and scale [C] of the network's scaling; None: 0 and 1.
         steps: the questions to devices; empty if devices keep their statistics.
+        stored: the data set before its normalisation; None if the network normalises, or samples are elsewhere.
     """
 
     about: Mapping[str, Any]
@@ -135,3 +136,4 @@ class Normalised:
     statistics: Callable[[], Mapping[str, Statistics]]
     alike: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
     steps: tuple[Step, ...] = ()
+    stored: Dataset | None = None

@@ -405,7 +405,7 @@ class Regimes:
             take_test=lambda indices: self.apply(data.take_test(indices)),
         )
         about = {"kind": "regime", "regimes": self.to_dict()}
-        done = Normalised(about, lambda x, device: self.apply(x), dict, steps=steps)  # noqa: ARG005
+        done = Normalised(about, lambda x, device: self.apply(x), dict, steps=steps, stored=data)  # noqa: ARG005
         return replace(park, dataset=taken, normalised=done)
 
 

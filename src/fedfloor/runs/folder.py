@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import platform
 import shutil
@@ -10,6 +11,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedfloor._version import __version__
 from fedfloor.checking import toml, toml_text
@@ -160,3 +164,10 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def write_json(path: Path, value: Any) -> None:
     """Write a value as a JSON file, atomically."""
     write(path, json_text(value, separators=(",", ":")))
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays as a compressed .npz file, atomically."""
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
+    write(path, content.getvalue())
