@@ -18,13 +18,25 @@ from fedfloor._version import __version__
 if TYPE_CHECKING:
     from fedfloor.comparison import Comparison, compare, write_report
     from fedfloor.conformance import Check, check_method
+    from fedfloor.data.reading import (
+        Columns,
+        DeviceSplit,
+        LastSplit,
+        RandomSplit,
+        RunSplit,
+        StratifiedSplit,
+        TimeSplit,
+        Window,
+    )
     from fedfloor.engine.questions import Question
     from fedfloor.errors import FedfloorError, RunError, SettingError
     from fedfloor.experiment import (
         DataSettings,
+        DeploySettings,
         EngineSettings,
         EvaluateSettings,
         Experiment,
+        FaultSettings,
         MethodSettings,
         ModelSettings,
         ParkSettings,
@@ -32,12 +44,25 @@ if TYPE_CHECKING:
     from fedfloor.inference.trained import Trained, load_model
     from fedfloor.methods.contract import Method, Needs, Resources, State, View
     from fedfloor.methods.fedavg import FedAvg
+    from fedfloor.methods.fedgs import FedGS
+    from fedfloor.methods.fedsr import FedSR
+    from fedfloor.methods.fldg import FLDG
+    from fedfloor.methods.hfedms import HFedMS
+    from fedfloor.methods.hierfavg import HierFAVG
+    from fedfloor.methods.personal import APFL, Ditto, FedBN, FedPer, FedRep
+    from fedfloor.methods.presets import QFFL, FedAdagrad, FedAdam, FedAvgM, FedProx, FedYogi, Moon
+    from fedfloor.methods.scaffold import Scaffold
+    from fedfloor.network.profile import NetworkSettings
+    from fedfloor.park.augment import Augmented
+    from fedfloor.park.partition import Blocks, Dirichlet, Dominant, Iid, Mobility, Natural, Shards
+    from fedfloor.park.stream import Fifo, Recycle, Static
+    from fedfloor.parts.decision import DecideSettings
     from fedfloor.parts.mix import Branch, Meeting, Mix
     from fedfloor.parts.objective import Objective, Plain, Visit
     from fedfloor.parts.proximal import Represented
     from fedfloor.parts.selection import Selection
     from fedfloor.parts.server import Server, Sgd
-    from fedfloor.parts.work import WorkSettings
+    from fedfloor.parts.work import Cosine, Exponential, WorkSettings
     from fedfloor.plan.nodes import (
         CLOUD,
         Broadcast,
@@ -57,6 +82,10 @@ if TYPE_CHECKING:
     from fedfloor.runs.api import Run, run
     from fedfloor.runs.orders import Limits
     from fedfloor.tasks.answer import Answer
+    from fedfloor.tasks.classification import Classification
+    from fedfloor.tasks.forecasting import Forecasting
+    from fedfloor.tasks.reconstruction import Reconstruction
+    from fedfloor.tasks.regression import Regression
     from fedfloor.tasks.task import Task
 
 # module → its public names, imported on first use: PyTorch takes seconds, and only training needs it
@@ -67,16 +96,36 @@ _PUBLIC = {
     "inference.trained": ("load_model", "Trained"),
     "experiment": (
         "Experiment", "DataSettings", "ParkSettings", "ModelSettings", "MethodSettings", "EvaluateSettings",
-        "EngineSettings",
+        "EngineSettings", "FaultSettings", "DeploySettings",
     ),
+    "network.profile": ("NetworkSettings",),
+    "parts.decision": ("DecideSettings",),
+    "parts.work": ("WorkSettings", "Cosine", "Exponential"),
+    "data.reading": (
+        "Columns", "Window", "TimeSplit", "RandomSplit", "StratifiedSplit", "DeviceSplit", "RunSplit", "LastSplit",
+    ),
+    "park.partition": ("Natural", "Iid", "Dirichlet", "Shards", "Dominant", "Blocks", "Mobility"),
+    "park.stream": ("Static", "Fifo", "Recycle"),
+    "park.augment": ("Augmented",),
+    "tasks.classification": ("Classification",),
+    "tasks.regression": ("Regression",),
+    "tasks.reconstruction": ("Reconstruction",),
+    "tasks.forecasting": ("Forecasting",),
     "methods.contract": ("Method", "State", "View", "Needs", "Resources"),
     "methods.fedavg": ("FedAvg",),
+    "methods.presets": ("FedProx", "Moon", "QFFL", "FedAvgM", "FedAdagrad", "FedAdam", "FedYogi"),
+    "methods.scaffold": ("Scaffold",),
+    "methods.fedsr": ("FedSR",),
+    "methods.fedgs": ("FedGS",),
+    "methods.hfedms": ("HFedMS",),
+    "methods.fldg": ("FLDG",),
+    "methods.hierfavg": ("HierFAVG",),
+    "methods.personal": ("APFL", "Ditto", "FedBN", "FedPer", "FedRep"),
     "plan.nodes": (
         "Node", "Train", "Sequence", "Parallel", "Repeat", "Select", "Broadcast", "Probe", "Work", "Site", "CLOUD",
         "edge", "device",
     ),
     "plan.outcome": ("Outcome", "Receipt"),
-    "parts.work": ("WorkSettings",),
     "parts.objective": ("Objective", "Plain", "Visit"),
     "parts.proximal": ("Represented",),
     "parts.mix": ("Mix", "Meeting", "Branch"),
@@ -92,12 +141,16 @@ _MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in name
 
 __all__ = [
     "__version__", "run", "Run", "Limits", "compare", "Comparison", "write_report", "load_model", "Trained",
-    "Experiment", "DataSettings", "ParkSettings", "ModelSettings", "MethodSettings", "EvaluateSettings",
-    "EngineSettings", "Method", "State", "View", "Needs", "Resources", "FedAvg", "Node", "Train", "Sequence",
+    "Experiment", "DataSettings", "ParkSettings", "ModelSettings", "MethodSettings", "WorkSettings", "NetworkSettings",
+    "FaultSettings", "DeploySettings", "EngineSettings", "EvaluateSettings", "DecideSettings", "Cosine", "Exponential",
+    "Columns", "Window", "TimeSplit", "RandomSplit", "StratifiedSplit", "DeviceSplit", "RunSplit", "LastSplit",
+    "Natural", "Iid", "Dirichlet", "Shards", "Dominant", "Blocks", "Mobility", "Static", "Fifo", "Recycle", "Augmented",
+    "Classification", "Regression", "Reconstruction", "Forecasting", "FedAvg", "FedProx", "Moon", "QFFL", "FedAvgM",
+    "FedAdagrad", "FedAdam", "FedYogi", "Scaffold", "FedSR", "FedGS", "HFedMS", "FLDG", "HierFAVG", "APFL", "Ditto",
+    "FedBN", "FedPer", "FedRep", "Method", "State", "View", "Needs", "Resources", "Node", "Train", "Sequence",
     "Parallel", "Repeat", "Select", "Broadcast", "Probe", "Work", "Site", "CLOUD", "edge", "device", "Outcome",
-    "Receipt", "WorkSettings", "Objective", "Plain", "Visit", "Represented", "Mix", "Meeting", "Branch", "Server",
-    "Sgd", "Selection", "Question", "Task", "Answer", "check_method", "Check", "FedfloorError", "SettingError",
-    "RunError",
+    "Receipt", "Objective", "Plain", "Visit", "Represented", "Mix", "Meeting", "Branch", "Server", "Sgd", "Selection",
+    "Question", "Task", "Answer", "check_method", "Check", "FedfloorError", "SettingError", "RunError",
 ]  # fmt: skip
 
 

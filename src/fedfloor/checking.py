@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import numbers
+import os
 import tomllib
 import types
 import typing
@@ -74,6 +76,37 @@ def checked(kind: type[T], table: Table, where: str) -> T:
     """
     check_values(table, where)
     return typing.cast(T, _built(kind, table, where))
+
+
+def settle(settings: object, where: str) -> None:
+    """Check and convert the fields of a frozen dataclass that was made in Python, as :func:`checked` does for a table.
+
+    Numbers of NumPy become Python's, and paths become texts. To be called first in ``__post_init__``.
+
+    Args:
+        settings: the instance, whose fields are replaced.
+        where: the key of its table, such as ``data``; "" for the experiment itself.
+
+    Raises:
+        SettingError: a value of a wrong type; the message names the key.
+    """
+    types_of = hints(typing.cast(Hashable, type(settings)))
+    for field in dataclasses.fields(typing.cast(Any, settings)):
+        given, path = getattr(settings, field.name), f"{where}.{field.name}".lstrip(".")
+        value = _converted(_native(given), types_of.get(field.name, Any), path)
+        if value is not given:
+            object.__setattr__(settings, field.name, value)
+
+
+def _native(value: Any) -> Any:
+    """Return numbers of NumPy and paths as Python's numbers and texts; other values unchanged."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, range):
+        return tuple(value)
+    if isinstance(value, numbers.Integral) and not isinstance(value, int):
+        return int(value)
+    return float(value) if isinstance(value, numbers.Real) and not isinstance(value, int | float) else value
 
 
 def below(folder: Path, value: Any) -> Any:
@@ -224,6 +257,8 @@ def _converted(value: Any, hint: Any, path: str, *, listed: bool = False) -> Any
     parts = alternatives(hint)
     choices = [part for part in parts if dataclasses.is_dataclass(part) and isinstance(part, type)]
     of_origin = {typing.get_origin(part): typing.get_args(part) for part in parts}
+    if choices and isinstance(value, tuple(choices)):  # given from Python, and checked by itself
+        return value
     if isinstance(value, Mapping):
         if choices:
             return _built(_chosen(choices, value, path), value, path)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
+from fedfloor import objects
+from fedfloor.checking import settle
 from fedfloor.data.made.machines import Machines
 from fedfloor.data.made.procedural import Procedural
 from fedfloor.data.published.cmapss import SETTINGS, Cmapss
@@ -27,6 +29,17 @@ from fedfloor.parts.attacks import Attackers
 from fedfloor.parts.decision import DecideSettings
 from fedfloor.parts.work import WorkSettings
 from fedfloor.tasks.forecasting import Forecasting
+
+if TYPE_CHECKING:
+    from fedfloor.parts.mix import Mix
+    from fedfloor.parts.objective import Objective
+    from fedfloor.parts.selection import Selection
+    from fedfloor.parts.server import Server
+
+    PartSetting = str | Mapping[str, Any] | Objective | Mix | Server | Selection
+else:  # objects are replaced by their names and settings
+    PartSetting = str | Mapping[str, Any]
+Codecs = str | Mapping[str, Any] | tuple[str | Mapping[str, Any], ...]
 
 LIKE = ("procedural", "machines", "cmapss", "skab")  # data sets with a table of settings under their name
 
@@ -53,6 +66,7 @@ class DataSettings(Reading):
     """
 
     name: str = "labels"
+    _: KW_ONLY
     root: str | None = None
     path: str | None = None
     partition: Natural | Iid | Dirichlet | Shards | Dominant | Blocks | None = None
@@ -92,7 +106,7 @@ class DataSettings(Reading):
         return getattr(self, self.name) if self.name in LIKE else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ParkSettings:
     """The ``[park]`` table.
 
@@ -112,6 +126,7 @@ class ParkSettings:
     mobility: Mobility | None = None
 
     def __post_init__(self) -> None:
+        settle(self, "park")
         k = self.devices
         require(k is None or k >= 1, "park.devices", k, "a whole number of at least 1")
         m = self.factories
@@ -124,7 +139,7 @@ class ModelSettings:
     """The ``[model]`` table.
 
     Args:
-        name: the name of a network, or ``module:function`` of the user's code.
+        name: the name of a network, or ``module:function`` of the user's code; in Python also the function or class.
         classifier: the path of the classifier layer; by default the last linear layer.
         init: the distribution of initial weights: ``default`` for that of PyTorch's layers or the network's code, or
             ``glorot``, uniform within ±√(6 / (fan in + fan out)) with biases of 0.
@@ -132,11 +147,14 @@ class ModelSettings:
     """
 
     name: str = "mlp-2nn"
+    _: KW_ONLY
     classifier: str | None = None
     init: Literal["default", "glorot"] = "default"
     init_from: str | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "name", objects.code(self.name, "model.name"))
+        settle(self, "model")
         if self.init != "default" and self.init_from is not None:
             raise SettingError(
                 f"model.init = '{self.init}' draws initial weights, model.init_from = '{self.init_from}' reads them. "
@@ -148,7 +166,8 @@ class ModelSettings:
 class MethodSettings:
     """The ``[method]`` table: a method, and parts that replace its own.
 
-    A part is a name, or a table with its ``kind`` and settings; ``module:Name`` is a part in the user's code.
+    A part is a name, or a table with its ``kind`` and settings; ``module:Name`` is a part in the user's code. In Python
+    it is also an object, such as ``mix=Capped(500)``, which is recorded by its name and settings.
 
     Args:
         name: the name of a method, or ``module:Name``.
@@ -164,18 +183,31 @@ class MethodSettings:
     """
 
     name: str = "fedavg"
-    objective: str | Mapping[str, Any] | None = None
-    mix: str | Mapping[str, Any] | None = None
-    server: str | Mapping[str, Any] | None = None
-    selection: str | Mapping[str, Any] | None = None
-    edge_mix: str | Mapping[str, Any] | None = None
-    travel: str | Mapping[str, Any] | tuple[str | Mapping[str, Any], ...] | None = None
-    travel_down: str | Mapping[str, Any] | tuple[str | Mapping[str, Any], ...] | None = None
-    edge_travel: str | Mapping[str, Any] | tuple[str | Mapping[str, Any], ...] | None = None
-    edge_travel_down: str | Mapping[str, Any] | tuple[str | Mapping[str, Any], ...] | None = None
+    _: KW_ONLY
+    objective: PartSetting | None = None
+    mix: PartSetting | None = None
+    server: PartSetting | None = None
+    selection: PartSetting | None = None
+    edge_mix: PartSetting | None = None
+    travel: Codecs | None = None
+    travel_down: Codecs | None = None
+    edge_travel: Codecs | None = None
+    edge_travel_down: Codecs | None = None
+
+    def __post_init__(self) -> None:
+        for key in ("objective", "mix", "server", "selection", "edge_mix"):
+            object.__setattr__(self, key, objects.part(getattr(self, key), f"method.{key}"))
+        name, own = objects.method(self.name)
+        if own:
+            raise SettingError(
+                f"method.name = '{name}': its settings {', '.join(own)} belong to methods.{name}. Give the object to "
+                "Experiment(method=…), or to compare(methods=[…])."
+            )
+        object.__setattr__(self, "name", name)
+        settle(self, "method")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FaultSettings:
     """The ``[faults]`` table.
 
@@ -189,6 +221,7 @@ class FaultSettings:
     attackers: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
+        settle(self, "faults")
         require(0 <= self.visit < 1, "faults.visit", self.visit, "at least 0 and below 1")
         _ = self.acting  # refuses a wrong table
 
@@ -198,7 +231,7 @@ class FaultSettings:
         return None if self.attackers is None else Attackers.of(self.attackers)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DeploySettings:
     """The ``[deploy]`` table: limits for messages of devices, enforced by edges and the cloud.
 
@@ -218,6 +251,7 @@ class DeploySettings:
     quorum: float = 1.0
 
     def __post_init__(self) -> None:
+        settle(self, "deploy")
         for name in ("norm_limit", "samples_limit"):
             given = getattr(self, name)
             right = given is False or (given is not True and 1 < given < math.inf)
@@ -246,7 +280,7 @@ class DeploySettings:
         return {None: int(self.quorum)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EngineSettings:
     """The ``[engine]`` table: the execution of plans.
 
@@ -264,8 +298,11 @@ class EngineSettings:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["float32", "tf32", "bf16"] = "float32"
 
+    def __post_init__(self) -> None:
+        settle(self, "engine")
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, kw_only=True)
 class EvaluateSettings:
     """The ``[evaluate]`` table: the rounds with an evaluation, and its data.
 
@@ -296,6 +333,7 @@ class EvaluateSettings:
     recent: float | None = None
 
     def __post_init__(self) -> None:
+        settle(self, "evaluate")
         _ = self.figure  # refuses an unknown metric
         least = self.recent
         require(least is None or 0 < least < 1, "evaluate.recent", least, "a share, above 0 and below 1, such as 0.1")
@@ -320,6 +358,12 @@ class EvaluateSettings:
 class Experiment:
     """An experiment: all that determines a run's ledger and model, except versions and the kind of CPU.
 
+    In Python, ``data``, ``model`` and ``method`` may also be given by their names alone, a network as a function or
+    class, and a method as an object, which is recorded by its name and settings.
+
+    >>> Experiment("tiny", method="fedsr", model="lenet").method.name
+    'fedsr'
+
     Args:
         name: the name of the experiment and of the run's folder.
         seed: the seed of all random draws.
@@ -331,6 +375,7 @@ class Experiment:
     """
 
     name: str = "run"
+    _: KW_ONLY
     seed: int = 0
     rounds: int = 10
     data: DataSettings = field(default_factory=DataSettings)
@@ -348,6 +393,8 @@ class Experiment:
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._name_objects()
+        settle(self, "")
         six = self.data.name == "cmapss" and (self.data.cmapss or Cmapss()).six_regimes
         if six and self.data.normalise == "auto":
             by_regime = RegimeNormaliser(SETTINGS, 6)
@@ -359,3 +406,15 @@ class Experiment:
         require(self.seed >= 0, "seed", self.seed, "a whole number of at least 0")
         usable = bool(self.name) and self.name not in (".", "..") and not set(self.name) & set('/\\\0:*?"<>|')
         require(usable, "name", self.name, "a folder name (no slashes or colons)")
+
+    def _name_objects(self) -> None:
+        """Replace a name, class or object in place of ``data``, ``model`` and ``method`` by their tables."""
+        if isinstance(self.data, str):
+            object.__setattr__(self, "data", DataSettings(self.data))
+        if isinstance(self.model, str) or callable(self.model):
+            object.__setattr__(self, "model", ModelSettings(self.model))
+        if not isinstance(self.method, MethodSettings | Mapping):
+            name, own = objects.method(self.method)
+            object.__setattr__(self, "method", MethodSettings(name))
+            if own:
+                object.__setattr__(self, "methods", {**self.methods, name: {**self.methods.get(name, {}), **own}})

@@ -2,7 +2,8 @@
 
 Only :func:`load` imports a name, and is called only for names in a process's own experiment file or from Python. Code
 that may run because of a message uses :func:`loaded`, which imports nothing. A command that reads a file which may be a
-stranger's permits or refuses each import by :func:`asking`.
+stranger's permits or refuses each import by :func:`asking`. A class or function that is given from Python as an object
+has a name of this form, too: :func:`name_of`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ ANY = (Exception, SystemExit, KeyboardInterrupt)  # what user code may raise whe
 Ask = Callable[[str], None]  # takes a name; raises SettingError to refuse its import
 _ASK: ContextVar[Ask | None] = ContextVar("ask", default=None)
 _LOADED: dict[str, Any] = {}  # like sys.modules: the objects imported by name in this process
+_GIVEN: dict[str, Any] = {}  # the objects given from Python that are no attributes of their module, by their names
+MAIN = "__main__"  # the module of a script, and of a notebook's cells
 
 
 def load(spec: str, role: str) -> Any:
@@ -41,6 +45,8 @@ def load(spec: str, role: str) -> Any:
     3.0
     """
     module_name, _, name = spec.partition(":")
+    if spec in _GIVEN:
+        return _GIVEN[spec]
     ask = _ASK.get()
     if ask is not None and spec not in _LOADED:
         ask(spec)
@@ -59,6 +65,11 @@ def load(spec: str, role: str) -> Any:
     except (Exception, SystemExit) as error:
         raise SettingError(f"{role} '{spec}': importing it failed: {located(error)}") from error
     if not name or not hasattr(module, name):
+        if module_name == MAIN:
+            raise SettingError(
+                f"{role} '{spec}' was defined in a notebook or a script, not in this process. Run the cell that "
+                f"defines '{name}' first, or move it into a file and import it from there."
+            )
         public = [n for n in vars(module) if not n.startswith("_")]
         raise SettingError(f"{role} '{spec}': module '{module_name}' has no '{name}'.{nearest(name, public)}")
     _LOADED[spec] = getattr(module, name)
@@ -115,11 +126,34 @@ def _frame(error: BaseException) -> traceback.FrameSummary | None:
     return frames[-1] if frames else None
 
 
-def name_of(kind: type[Any]) -> str:
-    """Return ``module:name`` of the class of an existing instance, and register it for :func:`loaded`."""
-    spec = f"{kind.__module__}:{kind.__qualname__}"
+def name_of(kind: Any) -> str:
+    """Return ``module:name`` of a class or function in this process, and register it for :func:`loaded`.
+
+    One that is no attribute of its module, such as a class defined in a function, or one whose name has been given to
+    another class since, has a name that only this process knows, with a number if the name is in use.
+    """
+    module, plain = kind.__module__, kind.__qualname__.rpartition(".")[2]
+    names = (plain if number == 1 else f"{plain}_{number}" for number in count(1))
+    for spec in (f"{module}:{name}" for name in names):
+        held = _GIVEN.get(spec, _attribute(spec))
+        if held is kind:
+            break
+        if held is None:
+            _GIVEN[spec] = kind
+            break
     _LOADED[spec] = kind
     return spec
+
+
+def _attribute(spec: str) -> Any:
+    """Return the object of ``module:name`` in a module that is imported already; None without one."""
+    module, _, name = spec.partition(":")
+    return getattr(sys.modules.get(module), name, None)
+
+
+def only_here(spec: str) -> bool:
+    """Return whether only this process has the object of a name, so that no other can import it."""
+    return spec in _GIVEN or spec.partition(":")[0] == MAIN
 
 
 def loaded(spec: str, role: str) -> Any:

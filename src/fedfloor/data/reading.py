@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from fedfloor.checking import settle
 from fedfloor.data.dataset import Missing
 from fedfloor.data.files.clocks import check_zone
 from fedfloor.data.files.times import check_format
@@ -26,7 +27,7 @@ class OneHot:
     """One-hot coding of a column of texts: a column per value, 1 where the text has this value, else 0."""
 
     values: tuple[str, ...]
-    kind: Literal["one-hot"] = "one-hot"
+    kind: Literal["one-hot"] = field(default="one-hot", kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", tuple(self.values))
@@ -136,35 +137,35 @@ class ShareSplit:
 class TimeSplit(ShareSplit):
     """A split that holds out the last share ``test`` of each device's rows in the order of time."""
 
-    kind: Literal["time"] = "time"
+    kind: Literal["time"] = field(default="time", kw_only=True)
 
 
 @dataclass(frozen=True)
 class RandomSplit(ShareSplit):
     """A split that holds out a random share ``test`` of each device's samples."""
 
-    kind: Literal["random"] = "random"
+    kind: Literal["random"] = field(default="random", kw_only=True)
 
 
 @dataclass(frozen=True)
 class DeviceSplit(ShareSplit):
     """A split that holds out a random share ``test`` of the devices, which do not train."""
 
-    kind: Literal["device"] = "device"
+    kind: Literal["device"] = field(default="device", kw_only=True)
 
 
 @dataclass(frozen=True)
 class RunSplit(ShareSplit):
     """A split that holds out a random share ``test`` of the recordings of each device with several."""
 
-    kind: Literal["run"] = "run"
+    kind: Literal["run"] = field(default="run", kw_only=True)
 
 
 @dataclass(frozen=True)
 class StratifiedSplit(ShareSplit):
     """A split that holds out a random share ``test`` of each device's samples per class: one or more, but never all."""
 
-    kind: Literal["stratified"] = "stratified"
+    kind: Literal["stratified"] = field(default="stratified", kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ class LastSplit:
     """A split that holds out the last ``rows`` of each device, or of each of its recordings."""
 
     rows: int
-    kind: Literal["last"] = "last"
+    kind: Literal["last"] = field(default="last", kw_only=True)
     of: Literal["device", "run"] = "device"
 
     def __post_init__(self) -> None:
@@ -200,7 +201,7 @@ Layout = Literal["label/file", "device/file", "device/label/file", "factory/devi
 Split = TimeSplit | RandomSplit | DeviceSplit | RunSplit | StratifiedSplit | LastSplit
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Reading:
     """The settings of the conversion of the user's files to samples.
 
@@ -291,9 +292,7 @@ class Reading:
     whole: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for key in ("classes", "header", "bins", "size", "missing_texts"):
-            if (given := getattr(self, key)) is not None:
-                object.__setattr__(self, key, tuple(given))
+        settle(self, "data")
         check_format(self.time_format)
         check_zone(self.zone)
         require(self.gap_s is None or self.gap_s > 0, "data.gap_s", self.gap_s, "above 0")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from fedfloor.checking import checked, toml
+from fedfloor.checking import checked, settle, toml
 from fedfloor.errors import SettingError, require, unknown
 
 Number = float | tuple[float, float]  # one number for all devices, or [low, high] for random draws
@@ -226,6 +226,7 @@ class NetworkSettings:
     """
 
     profile: str | None = None
+    _: KW_ONLY
     route: str | None = None
     device_edge: Mapping[str, Any] | None = None
     edge_cloud: Mapping[str, Any] | None = None
@@ -234,6 +235,9 @@ class NetworkSettings:
     devices: Mapping[str, Any] | None = None
     radio: Mapping[str, Any] | None = None
     cloud_clock_hz: float | None = None
+
+    def __post_init__(self) -> None:
+        settle(self, "network")
 
     def changes(self) -> dict[str, Any]:
         """Return the entries other than the profile."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -40,7 +40,7 @@ class DeviceNormaliser:
         rows: number of a device's first rows that are used; None: all training rows.
     """
 
-    kind: Literal["device"] = "device"
+    kind: Literal["device"] = field(default="device", kw_only=True)
     rows: int | None = None
 
     def __post_init__(self) -> None:

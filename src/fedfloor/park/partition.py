@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -31,7 +31,7 @@ class Natural:
         at_least: owners with fewer training samples are left out (LEAF's ``-k``).
     """
 
-    kind: Literal["natural"] = "natural"
+    kind: Literal["natural"] = field(default="natural", kw_only=True)
     at_least: int = 1
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class Natural:
 class Iid:
     """The IID partition: samples dealt at random to devices whose sizes differ by at most one."""
 
-    kind: Literal["iid"] = "iid"
+    kind: Literal["iid"] = field(default="iid", kw_only=True)
 
     def split(self, y: Labels, owner: Owners | None, classes: int, devices: int, rng: Generator) -> list[Indices]:  # noqa: ARG002
         """Deal all N samples to ``devices`` devices; see :meth:`Natural.split` for the arguments.
@@ -105,7 +105,7 @@ class Dirichlet:
         at_least: smallest number of samples of a device; a draw with fewer is repeated.
     """
 
-    kind: Literal["dirichlet"] = "dirichlet"
+    kind: Literal["dirichlet"] = field(default="dirichlet", kw_only=True)
     alpha: float = 0.3
     at_least: int = 1
 
@@ -150,7 +150,7 @@ class Shards:
         per_device: ξ ≥ 1.
     """
 
-    kind: Literal["shards"] = "shards"
+    kind: Literal["shards"] = field(default="shards", kw_only=True)
     per_device: int = 2
 
     def __post_init__(self) -> None:
@@ -193,7 +193,7 @@ class Dominant:
         samples: n ≥ 1, samples per device (FLDG: 600, 600 and 500 on 100 devices); None: ⌊N/K⌋.
     """
 
-    kind: Literal["dominant"] = "dominant"
+    kind: Literal["dominant"] = field(default="dominant", kw_only=True)
     case: Literal[1, 2, 3, 4] = 1
     samples: int | None = None
 
@@ -256,7 +256,7 @@ class Blocks:
         gap: samples left out between two blocks.
     """
 
-    kind: Literal["blocks"] = "blocks"
+    kind: Literal["blocks"] = field(default="blocks", kw_only=True)
     gap: int = 0
 
     def __post_init__(self) -> None:

@@ -300,7 +300,7 @@ class RobustNormaliser:
         rounds: R.
     """
 
-    kind: Literal["robust"] = "robust"
+    kind: Literal["robust"] = field(default="robust", kw_only=True)
     rounds: int = 4
 
     def __post_init__(self) -> None:
@@ -431,7 +431,7 @@ class RegimeNormaliser:
 
     columns: tuple[str, ...]
     regimes: int
-    kind: Literal["regime"] = "regime"
+    kind: Literal["regime"] = field(default="regime", kw_only=True)
     rounds: int = 20
 
     def __post_init__(self) -> None:

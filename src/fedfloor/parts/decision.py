@@ -7,12 +7,13 @@ the likeliest of the other classes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.checking import settle
 from fedfloor.errors import SettingError, nearest, require
 
 Floats = NDArray[np.floating[Any]]
@@ -101,10 +102,12 @@ class DecideSettings:
     """
 
     positive: str | None = None
+    _: KW_ONLY
     by: By | Literal["f1"] | None = None
     calibrate: Literal["temperature"] | None = None
 
     def __post_init__(self) -> None:
+        settle(self, "decide")
         if self.by is not None and self.positive is None:
             raise SettingError("decide.by chooses a threshold for a class: name it with decide.positive.")
 

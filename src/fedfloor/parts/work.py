@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from fedfloor.checking import settle
 from fedfloor.errors import SettingError, require
 from fedfloor.parts.objective import Objective, Plain
 from fedfloor.parts.objectives import to_spec
@@ -59,7 +60,7 @@ class Exponential:
         return max(self.end, self.start * self.factor ** (round_number - 1))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WorkSettings:
     """The ``[work]`` table: the work of a visit. None marks a missing setting, so that tables can override each other.
 
@@ -102,6 +103,7 @@ class WorkSettings:
     short_batches: bool | None = None
 
     def __post_init__(self) -> None:
+        settle(self, "work")
         if self.epochs is not None and self.steps is not None:
             raise SettingError(f"work has epochs = {self.epochs} and steps = {self.steps}: give one of them.")
         for name in ("epochs", "steps", "batch_size", "warmup"):

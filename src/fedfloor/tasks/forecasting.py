@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from fedfloor.errors import require, require_once
@@ -41,7 +41,7 @@ class Forecasting(Predicting):
     labelled: ClassVar[bool] = False
     offers: ClassVar[str] = "predicts the sensors' next rows"
 
-    kind: Literal["forecasting"] = "forecasting"
+    kind: Literal["forecasting"] = field(default="forecasting", kw_only=True)
     horizon: int = 10
     sensors: tuple[str, ...] = ()
     season: int | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -50,7 +50,7 @@ class Reconstruction(Task):
     offers: ClassVar[str] = "trains on normal operation, and scores differences from it"
     calibrates: ClassVar[bool] = True
 
-    kind: Literal["reconstruction"] = "reconstruction"
+    kind: Literal["reconstruction"] = field(default="reconstruction", kw_only=True)
     normal: str | None = None
     abnormal: Literal["out", "used"] = "out"
     score: Literal["window", "last"] = "window"

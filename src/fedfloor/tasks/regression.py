@@ -6,7 +6,7 @@ import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -265,7 +265,7 @@ class Regression(Predicting):
 
     headline: ClassVar[str] = "RMSE"
 
-    kind: Literal["regression"] = "regression"
+    kind: Literal["regression"] = field(default="regression", kw_only=True)
     loss: Literal["squared", "huber", "quantile", "nasa"] = "squared"
     cap: float | None = None
     delta: float = 1.0
