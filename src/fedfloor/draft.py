@@ -42,6 +42,7 @@ from fedfloor.models.forest import ROUNDS_OF_BINS, described
 from fedfloor.names import count, some
 from fedfloor.park.described import LabelSkew, label_skew
 from fedfloor.park.park import Park
+from fedfloor.runs import trials
 from fedfloor.runs.parks import build_park, load_data, warn_of_gaps
 from fedfloor.runs.prepare import warn
 from fedfloor.tasks.classification import CLASSIFICATION
@@ -146,8 +147,9 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     park = _without(document, left) if left else park
     park = _ahead(document, park, sentences, window=window) if park.dataset.task.ahead else park
     park = _parted(document, park, notes)
-    notes += [*_asked(data, park.dataset), *sentences, *_alike(park.dataset), *_regimes(data, park.dataset)]
-    notes += _lasting(data, park.dataset)
+    notes += [*_asked(data, park.dataset), *sentences, *_alike(park.dataset)]
+    park = _lasting(document, park, notes)
+    notes += [*_regimes(data, park.dataset), *_levels(data, park)]
     detects = isinstance(park.dataset.task, Reconstruction) and park.dataset.inputs.kind != "image"
     if not document.get("model", {}).get("name"):
         notes += _tails(park.dataset, detects=detects)
@@ -584,8 +586,14 @@ def _regimes(data: dict[str, Any], dataset: Dataset) -> list[str]:
 
 
 def _check_classes(data: Mapping[str, Any], dataset: Dataset, name: str) -> None:
-    """Refuse labels with many different numbers, unless classes or edges are given."""
-    if data.get("classes") or data.get("bins") or len(dataset.classes) <= MOST_NUMBERS:
+    """Refuse numbers as labels if there are many, or each device has another, unless classes or edges are given.
+
+    Labels of pictures are classes.
+    """
+    each = dataset.owner is not None and proposals.MANY <= len(dataset.owned.names) == len(dataset.classes)
+    if data.get("classes") or data.get("bins") or dataset.inputs.kind == "image":
+        return
+    if len(dataset.classes) <= MOST_NUMBERS and not (each and proposals.constant(dataset)):
         return
     if (numbers := sorted_numbers(dataset.classes)) is None:
         return
@@ -685,22 +693,47 @@ def _rare(document: Mapping[str, Any], dataset: Dataset) -> list[str]:
     ]
 
 
-def _lasting(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
-    """Return a sentence on windows if samples are rows over time with labels that last for many rows."""
+def _lasting(document: dict[str, Any], park: Park, notes: list[str]) -> Park:
+    """Set windows, unless set, if rows are in order, labels last for many rows, and a trial shows a gain."""
+    data, dataset = document["data"], park.dataset
     if dataset.task != CLASSIFICATION or "window" in data or dataset.inputs.kind != "table":
-        return []
+        return park
     if dataset.time is None and not expanded(data["path"]).is_dir():  # the rows of a file in a folder are in order
-        return []
+        return park
     owner = np.zeros(len(dataset.y), np.int64) if dataset.owner is None else dataset.owner
     change = np.flatnonzero((np.diff(dataset.y) != 0) | (np.diff(owner) != 0))
     rows = np.diff(np.r_[-1, change, len(dataset.y) - 1])
     label = dataset.y[np.r_[change, len(dataset.y) - 1]]
     rare = rows[label != np.bincount(dataset.y).argmax()]
     if not len(rare) or rare.mean() < LASTING:
+        return park
+    lasts = f"a label lasts for {rare.mean():.0f} rows on average"
+    window = {"length": WINDOW, "step": math.ceil(len(dataset.y) / MOST_WINDOWS)}
+    with suppress(SettingError):  # too few rows for windows
+        windowed = build_park(config.from_table(document | {"data": data | {"window": window}}))
+        if evidence := trials.windows(park, windowed):
+            data["window"] = window
+            notes.append(
+                f"{lasts}, therefore samples are windows of {WINDOW} rows: with them {evidence}; others: --set "
+                "data.window.length=N (1 for single rows)"
+            )
+            return windowed
+    notes.append(
+        f"{lasts}, and a window of several rows may be more informative than a single row: --set "
+        f"'data.window={{length={WINDOW},step=1}}'"
+    )
+    return park
+
+
+def _levels(data: dict[str, Any], park: Park) -> list[str]:
+    """Set normalisation by each device's own rows if devices have levels of their own; return a sentence on it."""
+    if "normalise" in data or "partition" in data or (proposal := trials.own_levels(park)) is None:
         return []
+    data["normalise"], evidence = proposal
+    rows = f"its first {data['normalise']['rows']}" if "rows" in data["normalise"] else "its own training"
     return [
-        f"a label lasts for {rare.mean():.0f} rows on average, and a window of several rows is more informative than "
-        f"a single row: --set 'data.window={{length={WINDOW},step=1}}'"
+        f"devices have levels of their own, therefore each is normalised by {rows} rows: with it {evidence}; for one "
+        "scale for all: --set data.normalise=standard"
     ]
 
 

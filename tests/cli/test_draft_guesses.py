@@ -611,4 +611,4 @@ def test_folders_of_labels_hold_recordings_that_windows_suit(command: Command) -
             (folder / "1.csv").write_text(f"DE_time\n{rows}")
     drafted = command("new", "rig", "--layout", "device/label/file")
     assert drafted.code == 0, drafted.err
-    assert "and a window of several rows is more informative than a single row" in drafted.err
+    assert "a label lasts for 31 rows on average" in drafted.err

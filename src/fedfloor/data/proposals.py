@@ -420,6 +420,7 @@ def folder_words(data: Dataset, path: Path, settings: Mapping[str, Any]) -> list
     return sentences
 
 
+MANY = 4  # devices from which it is examined whether a model is for devices that are not in training
 RARE = 10  # ratio of a class's shares of training and test samples, or its inverse, that counts as a gap
 KINDS = {
     "time": "the last fifth of each device's rows",
@@ -458,9 +459,15 @@ def propose(
         with_runs = _tried(read, "run")
         if with_runs is not None and not gaps(with_runs):
             return _proposal("run", f"{several}: rows of the same recording resemble each other.")
+    doubt = ""
+    if unmet := never_met(data):
+        whole = _tried(read, "device")
+        if whole is not None and not (data.target is None and data.task.labelled and gaps(whole)):
+            return _proposal("device", f"{unmet}.")
+        doubt = f" But {unmet}: another split may show how well devices are recognised."
     usual = "time" if data.time is not None or given.get("window") is not None else "random"
     if usual == "random" and data.inputs.kind == "image":
-        return _proposal("random", "pictures have no times.")
+        return _proposal("random", f"pictures have no times.{doubt}")
     why = "rows have times." if data.time is not None else "windows follow each other."
     if usual == "random":
         why = "no column holds the times of rows. If rows are in the order of time, choose by device or last."
@@ -469,12 +476,47 @@ def propose(
     ranked = data.task.labelled or data.target is not None
     lacking = gaps(data) if ranked and not data.task.ahead else []  # other tasks learn no classes or ranges
     if not lacking:
-        return _proposal(usual, why)
+        return _proposal(usual, f"{why}{doubt}")
     for kind in ("device", "stratified"):
         other = _tried(read, kind)
         if other is not None and len(gaps(other)) < len(lacking):
             return _proposal(kind, f"by {usual} {'; '.join(lacking[:3])}: this is usual where machines run to failure.")
-    return _proposal(usual, f"{why} But {'; '.join(lacking[:3])}, and no other split avoids this.")
+    return _proposal(usual, f"{why} But {'; '.join(lacking[:3])}, and no other split avoids this.{doubt}")
+
+
+def never_met(data: Dataset) -> str:
+    """Return a clause if a model is to be used on devices that are not in training; "" where nothing indicates it.
+
+    Each of at least :data:`MANY` devices has a single label or target: a split within devices would test whether
+    devices are recognised. Or no two devices have times in common: they are recordings, made one after another.
+    """
+    if data.owner is None or data.owner_test is None or data.task.ahead or len(data.owned.names) < MANY:
+        return ""
+    if constant(data):
+        return "each device has a single label, which devices that are not in training may have, too"
+    if data.time is None:
+        return ""
+    order = np.lexsort([data.time, data.owner])
+    owner, time = data.owner[order], data.time[order]
+    first = np.flatnonzero(np.diff(owner, prepend=-1))
+    last = np.append(first[1:] - 1, len(owner) - 1)
+    begin, end = time[first], time[last]
+    turn = np.argsort(begin)
+    if len(first) >= MANY and (begin[turn][1:] > end[turn][:-1]).all():
+        return "devices have no times in common: they are recordings, made one after another"
+    return ""
+
+
+def constant(data: Dataset) -> bool:
+    """Return whether each device has a single label or target, but not all devices the same."""
+    if data.owner is None or data.owner_test is None or not (data.task.labelled or data.target is not None):
+        return False
+    owner = np.concatenate([data.owner, data.owner_test])
+    label = np.concatenate([data.y, data.y_test]).astype(np.float64)
+    if data.target is not None and data.target_test is not None:
+        label = np.concatenate([data.target, data.target_test])[:, 0]
+    pairs = np.unique(np.stack([owner, label]), axis=1)
+    return bool(len(np.unique(owner)) == len(pairs.T) < len(owner) and np.ptp(label) > 0)
 
 
 def neighbours_alike(data: Dataset) -> bool:

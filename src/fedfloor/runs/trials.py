@@ -1,0 +1,237 @@
+"""Trials of settings of the data, for drafts: simple models of training samples, of which a part is held out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.data.dataset import Indices
+from fedfloor.park.normalise import DeviceNormaliser, prepared
+from fedfloor.park.park import Park
+from fedfloor.runs.references import columns
+
+MOST = 4000  # samples of a trial at most, evenly spread over each device's
+FOLDS = 4  # parts of devices or recordings, each of which is held out in turn
+HELD = 0.25  # share of each device's samples, the last ones, that is held out where tested devices train
+TREES, LEAST = 50, 3  # of a forest, and samples of a leaf
+DISTINCT = 0.2  # share of a sensor's variance between devices from which these have levels of their own
+GAIN, SURE = 0.02, 0.75  # of the explained variance, at least; one-sided confidence, as errors would cost little
+FEW, MANY = 3, 100  # devices or recordings of a trial, at least, and devices at most
+FIRST = (1 / 3, 1 / 8)  # of the shortest device's rows: the first rows by which a new device may be normalised
+ROWS = (20, 1000)  # of these first rows, the least and the most
+
+Numbers = NDArray[np.float64]
+Groups = NDArray[np.int64]
+
+
+def own_levels(park: Park) -> tuple[dict[str, Any], str] | None:
+    """Return a normalisation by each device's own rows, and its evidence; None unless held-out samples gain by it.
+
+    Trials are made if a sensor has a share of :data:`DISTINCT` of its variance between devices. If tested devices do
+    not train, all devices are normalised by their first rows, :data:`FIRST` of the shortest device's.
+
+    Args:
+        park: a park whose samples are not normalised.
+    """
+    if park.natural_owners is None or park.dataset.owner_test is None or park.dataset.task.ahead:
+        return None
+    alike = HeldOut(park)
+    if not alike.possible or not alike.distinct:
+        return None
+    settings = [DeviceNormaliser()]
+    if alike.strangers:
+        shortest = min(_rows(park, device) for device in alike.chosen)
+        numbers = [_rounded(min(max(share * shortest, ROWS[0]), ROWS[1])) for share in FIRST]
+        settings = [DeviceNormaliser(rows=rows) for rows in dict.fromkeys(numbers)]
+    best = max((HeldOut(park, own) for own in settings), key=lambda trial: trial.explained)
+    if best.own is None or not (evidence := best.better(alike, "with one scale for all")):
+        return None
+    return {"kind": "device"} | ({} if best.own.rows is None else {"rows": best.own.rows}), evidence
+
+
+def windows(rows: Park, windowed: Park) -> str:
+    """Return the evidence that windows are better samples of the same task than single rows; "" if they are not."""
+    before, after = HeldOut(rows), HeldOut(windowed)
+    if not (before.possible and after.possible) or len(before.errors) != len(after.errors):
+        return ""
+    return after.better(before, "of single rows")
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """A model fitted to a part of a park's training samples, and its errors on the others.
+
+    Held out are whole recordings if recordings are held out for testing, whole devices if tested devices do not train,
+    both in :data:`FOLDS` folds, otherwise the last :data:`HELD` of each device's samples. Classes and numbers are
+    predicted by a random forest. Where only sensors are to be reproduced, each is predicted by its mean: of all samples
+    that are not held out, or with ``own`` of its device's.
+
+    Args:
+        park: a park whose samples are not normalised.
+        own: a normalisation by devices.
+    """
+
+    park: Park
+    own: DeviceNormaliser | None = None
+
+    @cached_property
+    def strangers(self) -> bool:
+        """Whether devices are tested that do not train."""
+        return bool((self.park.test_devices < 0).any())
+
+    @property
+    def possible(self) -> bool:
+        """Whether the samples are of sensors, and of enough devices or recordings, with a variance to be explained."""
+        data = self.park.dataset
+        sensors = data.inputs.kind == "table" and data.made is None
+        return sensors and len(np.unique(self._unit)) >= FEW and bool(self._targets.var(axis=0).sum() > 0)
+
+    @cached_property
+    def distinct(self) -> bool:
+        """Whether a sensor has a share of :data:`DISTINCT` of its variance between devices."""
+        x = self._last
+        between = sum((self._device == k).mean() * x[self._device == k].mean(axis=0) ** 2 for k in self.chosen)
+        share = np.divide(between, x.var(axis=0), out=np.zeros(x.shape[1]), where=x.var(axis=0) > 0)
+        return bool((share >= DISTINCT).any())
+
+    @cached_property
+    def errors(self) -> Numbers:
+        """The mean squared error of each held-out device or recording, in units of the variance."""
+        y, held = self._targets, self._fold >= 0
+        error = ((self._predicted - y) ** 2).sum(axis=1) / y[held].var(axis=0).sum()
+        return np.array([error[held & (self._unit == unit)].mean() for unit in np.unique(self._unit[held])])
+
+    @cached_property
+    def explained(self) -> float:
+        """The share of the variance that predictions explain, with the same weight for each device or recording."""
+        return float(1 - self.errors.mean())
+
+    def better(self, other: HeldOut, words: str) -> str:
+        """Return a clause on the gain over another trial; "" unless it is large, and likely by Student's t-test."""
+        from scipy.stats import t
+
+        gain = other.errors - self.errors
+        least = t.ppf(SURE, len(gain) - 1) * gain.std(ddof=1) / math.sqrt(len(gain))
+        if gain.mean() < max(GAIN, least):
+            return ""
+        noun = "recordings" if self._recorded else "devices"
+        held = f"{noun} not in training" if self._recorded or self.strangers else "devices' last rows"
+        model = "a random forest explains" if self._supervised else "levels explain"
+        return (
+            f"{model} {100 * self.explained:.0f} % of the variance of {held}, {100 * other.explained:.0f} % {words}; "
+            f"better on {(gain > 0).sum()} of {len(gain)} {noun}"
+        )
+
+    @property
+    def _supervised(self) -> bool:
+        return self.park.dataset.task.labelled or self.park.dataset.target is not None
+
+    @property
+    def _recorded(self) -> bool:
+        return self.park.dataset.run is not None
+
+    @cached_property
+    def chosen(self) -> dict[int, Indices]:
+        """Device → its samples that are examined, evenly spread."""
+        many = min(self.park.devices, MANY)
+        parts = {k: np.sort(self.park.indices[k]) for k in (np.arange(many) * self.park.devices // many).tolist()}
+        share = min(1.0, MOST / sum(map(len, parts.values())))
+        sizes = {k: max(1, round(share * len(part))) for k, part in parts.items()}
+        return {k: part[np.arange(sizes[k]) * len(part) // sizes[k]] for k, part in parts.items()}
+
+    @cached_property
+    def _every(self) -> Indices:
+        return np.concatenate([*self.chosen.values()])
+
+    @cached_property
+    def _device(self) -> Groups:
+        return np.repeat([*self.chosen], [len(part) for part in self.chosen.values()])
+
+    @cached_property
+    def _unit(self) -> Groups:
+        """The device or the recording of each sample."""
+        run = self.park.dataset.run
+        return np.unique(self._device if run is None else run[self._every], return_inverse=True)[1].ravel()
+
+    @cached_property
+    def _fold(self) -> Groups:
+        """The fold in which each sample is held out, −1 for none."""
+        if self._recorded or self.strangers:
+            return self._unit % FOLDS
+        last = [np.arange(len(part)) >= (1 - HELD) * len(part) for part in self.chosen.values()]
+        return np.where(np.concatenate(last), 0, -1)
+
+    @cached_property
+    def _x(self) -> Numbers:
+        park = self.park if self.own is None or not self._supervised else prepared(self.park, self.own)
+        parts = [park.dataset.take(part, k) for k, part in self.chosen.items()]
+        return np.concatenate(parts).astype(np.float64)
+
+    @cached_property
+    def _last(self) -> Numbers:
+        """The last rows, with mean 0 and deviation 1, and 0 for missing values."""
+        x = self._x if self._x.ndim == 2 else self._x[:, :, -1]
+        x = np.nan_to_num(x - np.nanmean(x, axis=0))
+        return x / np.where(x.std(axis=0) > 0, x.std(axis=0), 1.0)
+
+    @cached_property
+    def _targets(self) -> Numbers:
+        data = self.park.dataset
+        if not self._supervised:
+            return self._last
+        if data.target is None:
+            return np.eye(len(data.classes))[data.y[self._every]]
+        return data.target[self._every].astype(np.float64)
+
+    @cached_property
+    def _predicted(self) -> Numbers:
+        predicted = np.zeros_like(self._targets)
+        for fold in range(self._fold.max() + 1):
+            held = self._fold == fold
+            predict = self._forest if self._supervised else self._levels
+            predicted[held] = predict(held)
+        return predicted
+
+    def _forest(self, held: NDArray[np.bool_]) -> Numbers:
+        from sklearn.ensemble import RandomForestRegressor
+
+        x, y = columns(self._x), self._targets
+        forest = RandomForestRegressor(TREES, min_samples_leaf=LEAST, max_features="sqrt", random_state=0, n_jobs=1)
+        predicted: Numbers = forest.fit(x[~held], y[~held].squeeze()).predict(x[held])
+        return predicted.reshape(-1, y.shape[1])
+
+    def _levels(self, held: NDArray[np.bool_]) -> Numbers:
+        x = self._last
+        if self.own is None:
+            return np.broadcast_to(x[~held].mean(axis=0), x[held].shape)
+        level = np.zeros_like(x)
+        for device in self.chosen:
+            mine = np.flatnonzero(self._device == device)
+            rows = None if self.own.rows is None else self.own.rows * len(mine) // _rows(self.park, device)
+            first = mine[~held[mine]] if rows is None else mine[: max(1, rows)]
+            level[mine] = x[first].mean(axis=0) if len(first) else x[~held].mean(axis=0)
+        return level[held]
+
+
+def _rows(park: Park, device: int) -> int:
+    """Return the number of rows of a device's training samples, of windows those that they cover."""
+    part, first = park.indices[device], park.dataset.first
+    if first is None:
+        return len(part)
+    length = park.dataset.shape[-1]
+    return int(np.minimum(np.diff(np.sort(first[part])), length).sum()) + length
+
+
+def _rounded(rows: float) -> int:
+    """Return a number of rows, rounded to two digits.
+
+    >>> _rounded(358.3), _rounded(20), _rounded(1000)
+    (360, 20, 1000)
+    """
+    unit = 10 ** max(math.floor(math.log10(rows)) - 1, 0)
+    return int(round(rows / unit) * unit)

@@ -1,0 +1,159 @@
+"""Trials of settings of the data, and the drafts that they decide."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from commands import Command
+from fedfloor import config
+from fedfloor.data.proposals import never_met
+from fedfloor.runs import trials
+from fedfloor.runs.parks import build_park
+
+DEVICES, ROWS = 9, 80
+
+
+def table(
+    path: Path, level: float, *, turns: bool = False, wears: bool = True, scale: float = 1.0, clock: str = "time"
+) -> Path:
+    """Write rows of machines whose sensors have levels of their own; from the middle on, a label moves two sensors.
+
+    Args:
+        level: standard deviation of the levels, in deviations of the noise.
+        turns: whether machines run one after another, otherwise at the same time.
+        wears: whether the label changes in the middle, otherwise each third machine has it from the start.
+        scale: what the label moves, in units of three deviations of the noise.
+        clock: the name of the time's column.
+    """
+    rng = np.random.default_rng(5)
+    lines = [f"machine,{clock},a,b,c,state"]
+    for k in range(DEVICES):
+        levels = rng.normal(0, level, 3)
+        for t in range(ROWS):
+            worn = t >= ROWS // 2 if wears else k % 3 == 0
+            values = levels + rng.normal(0, 1, 3) + 3 * scale * np.array([worn, -float(worn), 0])
+            time = 60 * (t + (k * ROWS if turns else 0))
+            lines.append(f"m{k},{time},{','.join(f'{value:.3f}' for value in values)},{'worn' if worn else 'normal'}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def drafted(command: Command, *words: str) -> tuple[dict[str, Any], str]:
+    """Return the data of a draft, and its notes."""
+    made = command("new", "plant.csv", "--force", *words)
+    assert made.code == 0, made.err
+    written: dict[str, Any] = tomllib.loads((command.folder / "plant.toml").read_text())
+    return written["data"], made.err
+
+
+def test_levels_of_devices_are_normalised_by_rows_that_new_devices_have(command: Command) -> None:
+    """Levels of eight deviations hide a label that moves three; recordings of 80 rows have a third and an eighth."""
+    table(command.folder / "plant.csv", level=8, turns=True)
+    data, notes = drafted(command)
+    assert data["split"] == {"kind": "device"}
+    assert data["normalise"] in ({"kind": "device", "rows": 27}, {"kind": "device", "rows": 20})
+    assert "devices have levels of their own" in notes
+    words = ("run", "plant.toml", "--ranks", "1", "--set", "rounds=16", "--set", "methods.boosting.rate=1.0", "--json")
+    own, alike = (
+        command(*words, "--out", kind, *change).document["rows"][0]["accuracy"]
+        for kind, change in (("own", ()), ("alike", ("--set", "data.normalise=standard")))
+    )
+    assert own > alike + 0.1
+
+
+def test_devices_without_levels_have_one_scale(command: Command) -> None:
+    table(command.folder / "plant.csv", level=0, turns=True)
+    assert "normalise" not in drafted(command)[0]
+
+
+def test_levels_that_carry_the_label_stay(command: Command) -> None:
+    """Where whole machines are worn, a scale for each would remove what the label is about."""
+    table(command.folder / "plant.csv", level=0.1, wears=False)
+    words = ("--set", 'data.split={kind="device",test=0.4}', "--set", "seed=3")
+    assert "normalise" not in drafted(command, *words)[0]
+
+
+def test_known_devices_are_normalised_by_all_their_rows(command: Command) -> None:
+    """The label alternates within devices that run at the same time: the last rows test, and those before are known."""
+    rng = np.random.default_rng(2)
+    lines = ["machine,time,a,b,c,state"]
+    for k in range(DEVICES):
+        levels = rng.normal(0, 30, 3)
+        for t in range(ROWS):
+            worn = t // 5 % 2 == 1
+            values = levels + rng.normal(0, 1, 3) + 3 * worn
+            lines.append(f"m{k},{t},{','.join(f'{value:.3f}' for value in values)},{'worn' if worn else 'normal'}")
+    (command.folder / "plant.csv").write_text("\n".join(lines) + "\n")
+    data, _ = drafted(command, "--set", "data.window={length=1,step=1}")
+    assert data["split"] == {"kind": "time"}
+    assert data["normalise"] == {"kind": "device"}
+
+
+def test_levels_are_found_without_labels(command: Command) -> None:
+    table(command.folder / "plant.csv", level=8)
+    data, notes = drafted(command, "--task", "reconstruction")
+    assert data["normalise"] == {"kind": "device"}
+    assert "levels explain" in notes
+    table(command.folder / "plant.csv", level=0)
+    assert "normalise" not in drafted(command, "--task", "reconstruction")[0]
+
+
+def test_what_is_given_stays(command: Command) -> None:
+    table(command.folder / "plant.csv", level=8, turns=True)
+    given = ("--set", "data.normalise=standard", "--set", 'data.split={kind="time",test=0.3}')
+    data, _ = drafted(command, *given)
+    assert (data["normalise"], data["split"]) == ("standard", {"kind": "time", "test": 0.3})
+
+
+@pytest.mark.parametrize(("turns", "kind"), [(True, "device"), (False, "time")])
+def test_recordings_made_one_after_another_are_held_out_whole(command: Command, turns: bool, kind: str) -> None:
+    rng = np.random.default_rng(3)
+    rows = [
+        f"m{k},{60 * (t + 100 * k * turns)},{rng.normal():.3f},{'on' if t % 7 else 'off'}"
+        for k in range(6) for t in range(50)
+    ]  # fmt: skip
+    (command.folder / "plant.csv").write_text("\n".join(["machine,time,a,state", *rows]) + "\n")
+    assert drafted(command)[0]["split"] == {"kind": kind}
+
+
+def test_targets_that_devices_have_once_are_tested_on_whole_devices(command: Command) -> None:
+    """By time a model would recognise the cell: its target is the same in all rows."""
+    rng = np.random.default_rng(4)
+    rows = [f"c{k},{t},{k + rng.normal(0, 0.1):.3f},{700 + 37 * k}" for k in range(12) for t in range(30)]
+    (command.folder / "plant.csv").write_text("\n".join(["cell,cycle,a,grade", *rows]) + "\n")
+    words = ("--set", "data.columns.device=cell", "--set", "data.columns.label=grade")
+    command.refused(command("new", "plant.csv", *words), "a measure, or codes?", "--set data.task=regression")
+    data, notes = drafted(command, *words, "--set", "data.task=regression")
+    assert data["split"] == {"kind": "device"}
+    assert "each device has a single label" in notes
+
+
+def test_labels_of_devices_that_no_split_can_test_are_named(command: Command) -> None:
+    """Of four machines one is worn: a split by device lacks it in training or in testing."""
+    rng = np.random.default_rng(4)
+    rows = [f"m{k},{t},{rng.normal():.3f},{'worn' if k == 3 else 'good'}" for k in range(4) for t in range(30)]
+    (command.folder / "plant.csv").write_text("\n".join(["machine,time,a,state", *rows]) + "\n")
+    data, notes = drafted(command)
+    assert data["split"] == {"kind": "time"}
+    assert "how well devices are recognised" in notes
+
+
+def test_gains_are_judged_by_devices(tmp_path: Path) -> None:
+    """A trial is not better than itself, and errors are in units of the variance: those of the mean are 1."""
+    path = table(tmp_path / "plant.csv", level=0)
+    data = {
+        "path": str(path),
+        "split": {"kind": "device"},
+        "task": "reconstruction",
+        "columns": {"device": "machine", "label": "state"},
+    }
+    park = build_park(config.from_table({"data": data}))
+    trial = trials.HeldOut(park)
+    assert trial.errors.mean() == pytest.approx(1, abs=0.05)  # means of folds hardly differ
+    assert trial.better(trial, "") == ""
+    assert never_met(park.dataset) == ""
