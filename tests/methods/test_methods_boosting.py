@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedfloor import run
+from fedfloor.api.run import Run
 from fedfloor.checking import checked
 from fedfloor.config import combined
 from fedfloor.errors import SettingError
@@ -28,7 +29,6 @@ from fedfloor.parts.histograms import Histograms
 from fedfloor.parts.objective import Objective, Visit
 from fedfloor.plan import walk
 from fedfloor.plan.outcome import Outcome, Receipt
-from fedfloor.runs.api import Run
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.regression import Regression
 
