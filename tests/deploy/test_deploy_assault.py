@@ -46,9 +46,10 @@ import fedfloor
 from fedfloor import __version__, cli, config
 from fedfloor.data.dataset import Inputs
 from fedfloor.deploy import broker, checks, device, facts, joining, machines, mqtt, provision, subtasks
-from fedfloor.deploy.channel import DeviceChannel, Flow, OpenRequest
+from fedfloor.deploy.channel import DeviceChannel, OpenRequest
 from fedfloor.deploy.checks import MessageFilter
 from fedfloor.deploy.cloud import CloudExecutor, _answer_limits
+from fedfloor.deploy.flow import Flow
 from fedfloor.deploy.message import FEW_ARRAYS, MAGIC, SHORT_HEADER, START, VERSION, Message, decode, encode
 from fedfloor.deploy.names import table
 from fedfloor.deploy.park_file import from_document

@@ -23,12 +23,14 @@ from fedfloor.data.dataset import Inputs
 from fedfloor.deploy import broker, channel, checks, cloud, facts, joining, live, mqtt, names
 from fedfloor.deploy import device as device_of
 from fedfloor.deploy import message as messages
-from fedfloor.deploy.channel import BURST, CHUNK, RATE_HZ, REPEATS, DeviceChannel, Flow, OpenRequest
+from fedfloor.deploy.channel import REPEATS, DeviceChannel, OpenRequest
 from fedfloor.deploy.checks import MessageFilter
 from fedfloor.deploy.device import Agent, foreign_requests
+from fedfloor.deploy.flow import BURST, CHUNK, RATE_HZ, RESTART, Flow
 from fedfloor.deploy.message import SHORT_HEADER, STATUS_BYTES, Message, decode, encode
 from fedfloor.deploy.mqtt import MqttConnection, topic
 from fedfloor.deploy.processes import LIST
+from fedfloor.deploy.round_measurements import nameable, without_strangers
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, Deadlines, Named
 from fedfloor.deploy.worker import NEWEST, most_batches
 from fedfloor.engine import ranks
@@ -40,7 +42,7 @@ from fedfloor.methods.hfedms import HFedMS
 from fedfloor.plan.nodes import Work
 from fedfloor.ranges import RefusedError
 from fedfloor.runs import ledger
-from fedfloor.runs.parks import build_park
+from fedfloor.runs.parks import build_park, load_data
 from live_park import NOWHERE, Broker, InMemory, Live, device_settings, experiment
 from live_park import live as park_of
 from parks import plant, until
@@ -430,6 +432,42 @@ def test_a_bucket_is_filled_by_time_and_by_requests() -> None:
     assert admitted(100 * CHUNK) == 3  # the third overdraws
 
 
+@pytest.mark.parametrize("method", ["fedavg", "fedsr"])
+def test_a_flood_of_hellos_is_cut_off_also_where_rounds_cross_factories(tmp_path: Path, method: str) -> None:
+    """An edge that crosses factories queries each new session, and expects an answer larger than the hello."""
+    crossing = "methods.fedsr = { laps = 1, ring_size = 4 }" * (method == "fedsr")
+    with park_of(tmp_path, experiment(tmp_path, method, rounds=1, devices=4, more=crossing)) as park:
+        (edge,) = (edge for edge in park.edges.values() if 0 in edge.own)
+        assert edge.crosses == (method == "fedsr")
+        edge.joining.facts = facts.of(edge.experiment, load_data(edge.experiment))
+        for _ in range(BURST // 2):
+            about = {"device": 0, "version": __version__}
+            hello = Message("hello", "d0", session=time.time_ns(), number=1, about=about)
+            edge.channel.receive(topic("trial", "status", "d0"), encode(hello))
+        assert edge.channel.filter.refused["d0", "flood"]
+        assert 0 not in edge.channel.connected
+
+
+def test_a_device_that_restarts_every_few_seconds_is_no_flood() -> None:
+    now = [0.0]
+    flow = Flow(clock=lambda: now[0])
+    for _ in range(1000):
+        assert flow.admits("d0", 500)
+        flow.spend("d0", RESTART)
+        now[0] += 3.0
+
+
+def test_an_edge_states_failures_of_the_devices_that_it_visits() -> None:
+    edges = (CloudEdge("e0", 0, (Named("d0", 0),)), CloudEdge("e1", 1, (Named("d1", 1),)))
+    failure = checks.Failure("visit", "RunError", "why")
+    stated = checks.Measured(0.0, 0.0, {}, frozenset(), {}, {"d0": failure, "d1": failure}, 1, {"d1": 5})
+    for crosses, failed, against, flaws in ((False, {"d0"}, set(), 1), (True, {"d0", "d1"}, {"d1"}, 0)):
+        kept = without_strangers(stated, nameable(edges, crosses=crosses).get(0))
+        assert (set(kept.failed), set(kept.against), len(kept.flaws)) == (failed, against, flaws)
+    assert nameable((CloudEdge("e0", 0),), crosses=False) == {}
+    assert without_strangers(stated, None) == stated
+
+
 def test_a_device_that_floods_is_cut_off_and_named_and_the_others_train_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -789,7 +827,7 @@ def test_failures_of_invented_devices_do_not_add_up_and_do_not_count_where_devic
     found = config.read(what, [])
     live_cloud = cloud.CloudExecutor(settings, made, [], names.table(found))
     with pytest.raises(RunError, match="holdings are missing from"):
-        live_cloud.gather(found, config.combined(found))
+        live_cloud.gather(found)
     assert made.asked > 2
     assert set(live_cloud.measured()["failed"]) == ({"e0"} if listed else {f"x{made.asked}-{i}" for i in range(3)})
 

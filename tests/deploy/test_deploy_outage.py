@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from test_deploy_faults import losing, model
 
 from fedfloor import __version__
-from fedfloor.deploy import mqtt
-from fedfloor.deploy.attendance import Attendance
+from fedfloor.deploy import authority, mqtt
+from fedfloor.deploy.attendance import ATTEMPTS, Attendance
 from fedfloor.deploy.channel import DeviceChannel
-from fedfloor.deploy.message import Message, encode
+from fedfloor.deploy.device import Agent
+from fedfloor.deploy.message import Message, decode, encode
 from fedfloor.deploy.settings import Deadlines, Named
+from fedfloor.deploy.signing import Signer
+from fedfloor.deploy.waits import Waits
 from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import DeploySettings
 from fedfloor.runs import ledger
-from live_park import Live, experiment, figures, live, simulated
+from live_park import Live, experiment, figures, live, member, simulated
 from parks import until
 
 
@@ -132,6 +138,44 @@ def test_devices_that_all_leave_during_their_visits_get_the_round_again(tmp_path
     assert sorted(left) == [0, 1]
     assert [figures(line) for line in got] == [figures(line) for line in wanted]
     assert model(tmp_path / "live") == model(tmp_path / "simulated")
+
+
+@contextmanager
+def flapping(park: Live, *devices: int) -> Iterator[list[int]]:
+    """Let devices begin a new session instead of answering a request; yield the rounds of these requests."""
+    usual, rounds = Agent.serve, list[int]()
+
+    def serve(agent: Agent, edge: str, payload: bytes) -> None:
+        device = agent.settings.device
+        if device not in devices:
+            usual(agent, edge, payload)
+            return
+        rounds.append(decode(payload).round)
+        park.links[device].stop()
+        park.join(device)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Agent, "serve", serve)
+        yield rounds
+
+
+def test_a_device_drawn_alone_that_begins_a_session_at_each_request_is_lost_and_others_train(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=4, devices=3, more="methods.fedavg.fraction = 0.33")
+    with losing(lambda key: key.device == 0):
+        _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park, flapping(park, 0) as rounds:
+        got = park.run()
+    assert rounds
+    assert Counter(rounds) == dict.fromkeys(set(rounds), ATTEMPTS)
+    assert [line.round for line in got if line.lost] == sorted(set(rounds))
+    assert [figures(line) for line in got] == [figures(line) for line in wanted]
+    assert model(tmp_path / "live") == model(tmp_path / "simulated")
+
+
+def test_a_run_ends_if_all_connected_devices_begin_sessions_instead_of_answering(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=2, devices=2)
+    with live(tmp_path, what) as park, flapping(park, 0, 1), pytest.raises(RunError):
+        park.run()
 
 
 def test_a_run_without_devices_ends_after_join_s_and_resumes_to_the_same_bits(tmp_path: Path) -> None:
@@ -310,6 +354,71 @@ def test_who_does_not_return_in_time_is_gone_and_its_request_is_lost() -> None:
     asking.join(5.0)
     assert answers == [None]
     assert made.present() == [0]
+    made.stop()
+
+
+@pytest.mark.parametrize("ends", ["restart", "goodbye", "will"])
+def test_what_a_device_that_leaves_let_the_edge_wait_shortens_its_next_wait(ends: str) -> None:
+    link, made = channel()
+    made.waits = Waits(lambda: 0.0)  # no time passes, so that short waits do not end
+
+    def ask() -> threading.Thread:
+        asking = threading.Thread(
+            target=made.request, args=(0, "visit", 60.0), kwargs={"run": "r", "number": 1, "about": {}}
+        )
+        asking.start()
+        assert until(lambda: made.open_requests("d0"))
+        return asking
+
+    def wait_s() -> float:
+        return float(decode(link.sent[-1]).about["wait_s"])
+
+    for number, expected in enumerate((60.0, 6.0, 2.0)):
+        asking = ask()
+        assert wait_s() == expected
+        if ends != "restart":
+            tell(made, 0, "gone", session=5 + number, why=mqtt.LEFT if ends == "goodbye" else mqtt.LOST)
+            link.answer()
+        tell(made, 0, "hello", session=6 + number)
+        asking.join(5.0)
+    asking = ask()
+    made.abandon("the cloud sent another request")  # which is not the device's fault
+    asking.join(5.0)
+    made.resume()
+    assert made.waits.wait_s("d1", 60) == 60
+    made.stop()
+
+
+def test_only_signed_answers_in_order_are_signs_of_life_also_those_in_pieces(tmp_path: Path) -> None:
+    ca = authority.found("trial", authority.now())
+    signers = {name: Signer(member(tmp_path, ca, name), name) for name in ("e", "d0", "d1")}
+    link = Link()
+    made = DeviceChannel("p", "e", link, {0: Named("d0", 0)}, signer=signers["e"])  # type: ignore[arg-type]
+    made.start()
+    made.waits = Waits(lambda: 0.0)
+
+    def answer(by: str, number: int, size: int = 1) -> list[bytes]:
+        arrays = {"w": np.zeros(size, np.float32)}
+        told = Message("update", "d0", session=5, number=number, answers="1-1", arrays=arrays, receiver="e")
+        return list(mqtt.pieces(encode(told, signers[by])))
+
+    def alive(*packets: bytes) -> bool:
+        made.waits = Waits(lambda: 0.0)
+        made.waits.expired("d0", 0.0)
+        for packet in packets:
+            made.receive(mqtt.topic("p", "out", "d0", "e"), packet)
+        return made.waits.wait_s("d0", 60) == 60
+
+    large = answer("d0", 2, 200_000)
+    assert len(large) > 2
+    assert alive(*answer("d0", 1))
+    assert not alive(*answer("d0", 1))  # repeated
+    assert not alive(*answer("d1", 2))
+    assert not alive(b"x")
+    assert not alive(*large[1:])
+    assert alive(large[0])
+    assert not alive(*large)
+    assert not alive(*answer("d1", 3, 200_000))
     made.stop()
 
 

@@ -69,6 +69,21 @@ def test_an_edge_that_is_gone_sits_the_round_out_and_comes_back(tmp_path: Path) 
     assert [line.measured["absent"] for line in lines] == [[], ["e1"], ["e1"], []]  # type: ignore[index]
 
 
+def test_an_edge_that_does_not_answer_is_waited_for_shortly_in_later_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what = experiment(tmp_path, "fedavg")
+    with live(tmp_path, what) as park:
+        way = Downlink(replace(park.settings(), deadlines=Deadlines(round_s=3600.0)), InMemory(Broker()))
+    way.channel.connected[0] = {}
+    waited: list[float] = []
+    monkeypatch.setattr(way.channel, "exchange", lambda *given: waited.append(given[4]))
+    for number in (1, 0):  # before round 1 nothing can be lost
+        way.channel.waits.expired("e0", 3600.0)
+        way.request({0: encode(Message("walk", CLOUD, round=number))}, 3600.0, {0: 1})
+    assert waited == [360.0, 3600.0]
+
+
 def test_a_run_without_edges_ends_with_their_names(tmp_path: Path) -> None:
     what = experiment(tmp_path, "fedavg")
     with live(tmp_path, what) as park:

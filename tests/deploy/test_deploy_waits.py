@@ -88,14 +88,33 @@ def test_waits_are_whole_again_after_an_answer_and_a_deadline() -> None:
     assert some.wait_s("a", 1) == 1  # never beyond the deadline
     now[0] = 1000.0
     assert some.wait_s("a", 60) == 2  # it has not answered
-    some.answered("a")
+    some.alive("a")
     assert some.wait_s("a", 60) == 60
     some.expired("a", 60)
-    some.answered("a")
+    some.alive("a")
     now[0] = 1059.0
     assert some.wait_s("a", 60) == 6
-    some.forget("a")
+    now[0] = 1060.0
     assert some.wait_s("a", 60) == 60
+    some.expired("a", 5.0)  # it left after 5 s
+    some.alive("a")
+    assert some.wait_s("a", 60) == 6
+    now[0] = 1065.0
+    assert some.wait_s("a", 60) == 60
+
+
+def test_a_device_that_restarts_instead_of_answering_stalls_half_of_the_time_at_most() -> None:
+    """It hangs for the whole wait, and is restarted just before its end; the edge sends one request after the other."""
+    now, stalled = [0.0], 0.0
+    some = Waits(lambda: now[0])
+    while now[0] < 100_000:
+        wait_s = some.wait_s("a", 600)
+        now[0] += wait_s - 0.01
+        stalled += wait_s * (wait_s == 600)
+        some.expired("a", wait_s - 0.01)
+        some.alive("a")
+        now[0] += 1.0  # the visits of others
+    assert 0.4 < stalled / now[0] < 0.51
 
 
 def test_a_request_that_expired_in_the_queue_is_refused_and_not_carried_out(tmp_path: Path) -> None:

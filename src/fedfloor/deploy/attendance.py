@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 0.5  # interval between two looks for devices
 SHOWN = 8  # the most devices named in a message
-ATTEMPTS = 8  # times that a request is sent before the run ends, if its devices disconnect each time
+ATTEMPTS = 8  # times that a request is sent if its devices disconnect each time
 Present = Mapping[int, Collection[int]]  # factory → its connected devices; a factory whose edge is gone is left out
 
 
@@ -84,6 +84,10 @@ class Attendance:
         if not self._met():
             self._wait(number)
         return not self._here().isdisjoint(devices)
+
+    def others(self, devices: Collection[int]) -> bool:
+        """Return whether devices other than these were connected at their edges' last answers."""
+        return not self._here() <= set(devices)
 
     def end(self, number: int) -> RunError:
         """Return the error of a round whose devices disconnect whenever they are sent a request."""

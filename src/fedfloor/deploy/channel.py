@@ -9,13 +9,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedfloor._version import __version__
 from fedfloor.deploy import mqtt
 from fedfloor.deploy.checks import MessageFilter, printable, timely
+from fedfloor.deploy.flow import RESTART, Flow
 from fedfloor.deploy.message import MOST_BYTES, SHORT_HEADER, STATUS_BYTES, Arrays, Message, decode, encode, split
 from fedfloor.deploy.mqtt import Assembler, Connection
 from fedfloor.deploy.settings import Named
@@ -24,59 +25,6 @@ from fedfloor.ranges import RefusedError
 
 if TYPE_CHECKING:
     from fedfloor.deploy.signing import Signer
-
-BURST = 256  # tokens of a full bucket, far more than a device on a poor connection needs for unrequested messages
-RATE_HZ = 4.0  # tokens per second
-CHUNK = mqtt.PACKET_BYTES  # bytes per further token: a message costs one token, and one more for each CHUNK
-
-
-class Flow:
-    """A rate limit: one token bucket per sender.
-
-    A request adds the cost of its answer, so that a device that only answers requests never runs out of tokens.
-
-    Args:
-        clock: returns the time in s; only differences are used.
-
-    >>> flow = Flow(clock=lambda: 0.0)
-    >>> sum(flow.admits("press-1", 100) for _ in range(1000))
-    256
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._tokens: dict[str, float] = {}
-        self._filled: dict[str, float] = {}
-        self._lock = Lock()
-
-    def expect(self, sender: str, most: int) -> None:
-        """Add a sender's tokens for an expected answer of at most ``most`` bytes.
-
-        Tokens of missing answers do not accumulate: above two bursts, only one answer is added.
-        """
-        added = cost(most)
-        with self._lock:
-            self._tokens[sender] = min(self.refill(sender) + added, 2 * BURST + added)
-
-    def admits(self, sender: str, size: int) -> bool:
-        """Return whether a message of ``size`` bytes is admitted, and take its tokens, if need be below zero."""
-        with self._lock:
-            tokens = self.refill(sender)
-            self._tokens[sender] = tokens if tokens <= 0 else tokens - cost(size)
-            return tokens > 0
-
-    def refill(self, sender: str) -> float:
-        """Return a sender's tokens, refilled for the time since the last call; the caller holds the lock."""
-        now = self._clock()
-        tokens, before = self._tokens.get(sender, float(BURST)), self._filled.get(sender, now)
-        self._filled[sender] = now
-        return max(tokens, min(BURST, tokens + (now - before) * RATE_HZ))
-
-
-def cost(size: int) -> int:
-    """Return the tokens that a message of ``size`` bytes costs."""
-    return 1 + size // CHUNK
-
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -104,6 +52,8 @@ class OpenRequest:
         payload: the encoded request.
         most: largest size of the answer in bytes.
         repeats: number of times the request was sent again.
+        sent: the time at which it was first sent, by the monotonic clock in s.
+        ended: whether its device is gone, so that the wait for the answer ends.
         answer: the encoded answer, or the reason why there is none.
     """
 
@@ -111,6 +61,8 @@ class OpenRequest:
     payload: bytes
     most: int
     repeats: int = 0
+    sent: float = field(default_factory=time.monotonic)
+    ended: bool = False
     answer: queue.SimpleQueue[bytes | Gone] = field(default_factory=queue.SimpleQueue)
 
 
@@ -330,7 +282,6 @@ class DeviceChannel:
 
     def receive_answer(self, name: str, topic: str, packet: bytes) -> None:
         """Pass a complete answer to the waiting thread, which decodes it."""
-        self.waits.answered(name)
         payload: bytes | None = None
         try:
             room = max((waiting.most for waiting in self.open_requests(name).values()), default=0)
@@ -338,6 +289,7 @@ class DeviceChannel:
             if payload is None:
                 return
             header = self.filter.admit(payload, name)
+            self.waits.alive(name)
             request = self._open.get(header["answers"])
             if request is None or request.device != name:
                 raise RefusedError("unasked", f"it answers '{header['answers']}', which is not an open request.")
@@ -345,10 +297,18 @@ class DeviceChannel:
                 request.answer.put(Gone("its answer is too large"))
                 raise RefusedError("oversized", f"{len(payload)} bytes; its answer may have at most {request.most}.")
         except RefusedError as error:
+            if payload is None:
+                self.note_late(name, packet)
             if not self.is_second_answer(name, payload, error):
                 self.filter.refuse(name, error)
             return
         request.answer.put(payload)
+
+    def note_late(self, name: str, packet: bytes) -> None:
+        """Record that a device has answered late, by the first piece of an answer for which no request is open."""
+        with suppress(RefusedError):
+            self.filter.admit(mqtt.beginning(packet), name)
+            self.waits.alive(name)
 
     def is_second_answer(self, name: str, payload: bytes | None, error: RefusedError) -> bool:
         """Return whether a refused message is merely the second answer to a repeated request."""
@@ -421,11 +381,13 @@ class DeviceChannel:
         log.info("%s %s (%d) is connected.", self._peer, name, device)
         for identity, request in self.open_requests(name).items():
             if restarted:  # its open work is lost
-                request.answer.put(Gone("it was restarted"))
+                self.end_wait(request, "it was restarted")
             else:
                 self.repeat(identity, request)
+        self.waits.alive(name)
+        if restarted:
+            self.flow.spend(name, RESTART)
         if new:
-            self.waits.forget(name)
             self._on_joined(device)
 
     def receive_leave(self, device: int, why: str) -> None:
@@ -438,7 +400,7 @@ class DeviceChannel:
         def leave() -> None:
             if self._leaving.get(device) is leave:
                 del self._leaving[device]
-                self.remove(device, self.name_of(device), why)
+                self.remove(device, self.name_of(device), why, left=True)
 
         if why != mqtt.LOST or device not in self._awaited:
             self._leaving[device] = leave
@@ -460,8 +422,12 @@ class DeviceChannel:
         for device in [device for device, number in list(self._awaited.items()) if number == loss]:
             self.remove(device, self.name_of(device), why)
 
-    def remove(self, device: int, name: str, why: str) -> None:
-        """Record a device as disconnected, and end the waits for its answers."""
+    def remove(self, device: int, name: str, why: str, *, left: bool = False) -> None:
+        """Record a device as disconnected, and end the waits for its answers.
+
+        Args:
+            left: whether the device itself has left.
+        """
         with self._changed:
             self._awaited.pop(device, None)
             if self.connected.pop(device, None) is None:  # a status may arrive any number of times
@@ -469,7 +435,16 @@ class DeviceChannel:
             self._changed.notify_all()
         log.warning("%s %s (%d) is gone: %s.", self._peer, name, device, why)
         for request in self.open_requests(name).values():
-            request.answer.put(Gone(why))
+            self.end_wait(request, why, left=left)
+
+    def end_wait(self, request: OpenRequest, why: str, *, left: bool = True) -> None:
+        """End the wait for the answer of a device that is gone; what it took counts if the device itself has left."""
+        if request.ended:
+            return
+        request.ended = True
+        if left:
+            self.waits.expired(request.device, time.monotonic() - request.sent)
+        request.answer.put(Gone(why))
 
 
 def answer_size(kind: str, sent: Arrays, back: int = 0) -> tuple[int, int]:

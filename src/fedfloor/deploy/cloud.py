@@ -27,7 +27,7 @@ from fedfloor.deploy.device import foreign_requests
 from fedfloor.deploy.facts import Facts
 from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode
 from fedfloor.deploy.names import PartNames, table
-from fedfloor.deploy.round_measurements import RoundMeasurements, raise_failure, reason_of
+from fedfloor.deploy.round_measurements import RoundMeasurements, nameable, raise_failure, reason_of, without_strangers
 from fedfloor.deploy.settings import CLOUD, CloudSettings
 from fedfloor.deploy.signing import signer_of
 from fedfloor.deploy.summing import ServerSum
@@ -40,7 +40,6 @@ from fedfloor.engine.summing import SecureAggregation
 from fedfloor.engine.team import Alone
 from fedfloor.errors import FedfloorError, RunError, SettingError
 from fedfloor.experiment import DeploySettings, Experiment
-from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet
 from fedfloor.names import Names
@@ -78,6 +77,7 @@ class CloudExecutor:
         factory_of: the factory of each device; empty until the devices have reported.
         names: the objects from outside the package to which messages may refer.
         deploy: the experiment's settings of real machines; default: the defaults.
+        crosses: whether edges also visit devices of other factories.
     """
 
     at_once = True
@@ -89,14 +89,15 @@ class CloudExecutor:
         factory_of: Sequence[int],
         names: PartNames,
         deploy: DeploySettings | None = None,
+        crosses: bool = False,
     ) -> None:
         self._parts = names
         self._settings, self._edges = settings, edges
         self._names = {edge.factory: edge.name for edge in settings.edges}
         self.attendance = Attendance(deploy or DeploySettings(), settings.deadlines.join_s, self._names, self._look)
         self._factory_of: Sequence[int] = ()
-        listed = [{device.name for device in edge.devices} for edge in settings.edges]
-        self._listed = set[str]().union(*listed) if all(listed) else set()
+        self._crosses = crosses
+        self._nameable = nameable(settings.edges, crosses=crosses)
         lacking = sorted(set(factory_of) - set(self._names))
         if lacking:
             raise SettingError(f"factory {lacking[0]} has devices but no edge: add it to [[edges]].")
@@ -105,7 +106,7 @@ class CloudExecutor:
         self._introductions: dict[int, Mapping[str, Any]] = {}  # factory → holdings for its edge
         self._filter = MessageFilter(signer=signer_of(settings.tls, CLOUD))
         self._session, self._number = time.time_ns(), 0
-        self._in_vain = -1  # the last round in which a request reached no device, however often it was sent
+        self._in_vain = -1  # the last round in which a request to all connected devices reached none of them
         self._met: dict[int, int] = {}  # factory → number of devices that the last request reached
         self._round = self._model_bytes = 0  # bytes of the packet sent to the edges
         self._kept: Mapping[int, set[str]] = {}
@@ -116,7 +117,7 @@ class CloudExecutor:
 
     # -- as the engine's factories and floor ------------------------------------------------------------------------
 
-    def gather(self, experiment: Experiment, method: ConfiguredMethod) -> Park:
+    def gather(self, experiment: Experiment) -> Park:
         """Wait for the holdings of all devices, pass them on to the edges, and return the park.
 
         Args:
@@ -144,8 +145,8 @@ class CloudExecutor:
             facts = replace(facts, found=learnt.to_dict())
         self._assign(gathered[0])
         park = facts_of.park(experiment, facts, *gathered, dataset, steps)
-        known, crosses = facts_of.with_statistics(facts, park), bool(foreign_requests(experiment, method))
-        self._introductions = {m: joining.holdings_for(known, gathered, m, crosses=crosses) for m in self._names}
+        known = facts_of.with_statistics(facts, park)
+        self._introductions = {m: joining.holdings_for(known, gathered, m, crosses=self._crosses) for m in self._names}
         self._exchange(self._introduce(self._names))
         return park
 
@@ -388,17 +389,20 @@ class CloudExecutor:
     ) -> dict[int, Message]:
         """Send requests for devices to edges once the round may begin, again if they reached no device.
 
+        Devices that disconnect each time are lost if others of the park are connected; otherwise the run ends.
+
         Raises:
             RunError: too few devices are connected until the deadline.
         """
         self.attendance.begin(self._round)
+        before = copy.deepcopy(self._measurements)
         for _ in range(ATTEMPTS):
-            before = copy.deepcopy(self._measurements)
+            self._measurements = copy.deepcopy(before)
             answers = self._delivered(requests, scope)
             if any(self._met[factory] for factory in requests) or not self.attendance.returned(self._round, devices):
                 return answers
-            self._measurements = before
-        self._in_vain = self._round
+        if not self.attendance.others(devices):
+            self._in_vain = self._round
         return answers
 
     def _look(self) -> dict[int, set[int]]:
@@ -455,11 +459,7 @@ class CloudExecutor:
         """Record the measurements in an edge's answer; return the duration of the request, s."""
         known = len(self._factory_of) or ranges.DEVICES
         stated = checks.measured(answer.about, [k for k, m in enumerate(self._factory_of) if m == factory], known)
-        if self._listed and not {*stated.failed, *stated.against} <= self._listed:
-            failed = {name: failure for name, failure in stated.failed.items() if name in self._listed}
-            against = {name: times for name, times in stated.against.items() if name in self._listed}
-            flaw = RefusedError("device", "it states failures of devices that cloud.toml does not list.")
-            stated = replace(stated, failed=failed, against=against, flaws=[*stated.flaws, flaw])
+        stated = without_strangers(stated, self._nameable.get(factory))
         for flaw in stated.flaws:
             self._filter.refuse(self._names[factory], flaw)
             self._note_failure(factory, request, "RunError", checks.short_line(str(flaw)))
@@ -507,11 +507,12 @@ def machines(settings: CloudSettings, factories: int) -> Names:
 def attached(settings: CloudSettings, edges: Edges) -> tuple[Experiment, Park, CloudExecutor]:
     """Return a cloud's experiment, the park of its devices, and the executor that is connected to them."""
     experiment = read_experiment(Path(settings.experiment), [])
-    away, names = settings.samples == "devices", table(experiment)
+    method, away, names = combined(experiment), settings.samples == "devices", table(experiment)
     park = None if away else build_park(experiment)
     factory_of = [] if park is None else park.factory_of.tolist()
-    live = CloudExecutor(settings, edges, factory_of, names, experiment.deploy)
-    park = live.gather(experiment, combined(experiment)) if park is None else park
+    crosses = bool(foreign_requests(experiment, method))
+    live = CloudExecutor(settings, edges, factory_of, names, experiment.deploy, crosses)
+    park = live.gather(experiment) if park is None else park
     return experiment, replace(park, machines=machines(settings, park.factories)), live
 
 

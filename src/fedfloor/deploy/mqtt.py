@@ -69,6 +69,13 @@ def pieces(payload: bytes) -> Iterator[bytes]:
         yield PIECE.pack(PIECE_MAGIC, transmission, start, len(payload)) + view[start : start + room]
 
 
+def beginning(packet: bytes) -> bytes:
+    """Return what a packet holds of the beginning of a message; nothing of a later piece."""
+    if packet[: len(PIECE_MAGIC)] != PIECE_MAGIC or len(packet) <= PIECE.size:
+        return packet
+    return packet[PIECE.size :] if PIECE.unpack_from(packet)[2] == 0 else b""
+
+
 @dataclass
 class PartialMessage:
     """A message whose first pieces have arrived."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedfloor.deploy.checks import ABSENT, ERRORS, STAGES, Failure, Measured, note_failure
+from fedfloor.deploy.settings import CloudEdge
 from fedfloor.errors import RunError
+from fedfloor.ranges import RefusedError
 
 
 @dataclass
@@ -58,6 +60,28 @@ class RoundMeasurements:
             "bytes": dict(sorted(self.moved.items())), "absent": sorted(self.absent), "refused": self.refused,
             "failed": {device: failure.text for device, failure in sorted(self.failed.items())},
         } | ({"against": self.against} if self.against else {})  # fmt: skip
+
+
+def nameable(edges: Sequence[CloudEdge], *, crosses: bool) -> dict[int, set[str]]:
+    """Return the names of the devices whose failures each edge may state: factory → names; empty if none are listed.
+
+    Args:
+        crosses: whether edges also visit devices of other factories.
+    """
+    own = {edge.factory: {device.name for device in edge.devices} for edge in edges}
+    if not all(own.values()):
+        return {}
+    return dict.fromkeys(own, set[str]().union(*own.values())) if crosses else own
+
+
+def without_strangers(stated: Measured, names: Collection[str] | None) -> Measured:
+    """Return an edge's measurements without devices that it does not visit, which become a flaw; None: any are."""
+    if names is None or {*stated.failed, *stated.against} <= set(names):
+        return stated
+    failed = {name: failure for name, failure in stated.failed.items() if name in names}
+    against = {name: times for name, times in stated.against.items() if name in names}
+    flaw = RefusedError("device", "it states failures of devices that cloud.toml does not list for it.")
+    return replace(stated, failed=failed, against=against, flaws=[*stated.flaws, flaw])
 
 
 def raise_failure(failures: Mapping[str, Failure], number: int) -> None:

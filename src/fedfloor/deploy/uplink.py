@@ -104,8 +104,9 @@ class Downlink:
         """Send a message to each factory's edge; return the answers received in time: factory → answer."""
 
         def exchange(factory: int) -> bytes | None:
-            sent = messages[factory]
-            return self.channel.exchange(factory, split(sent).identity, "part", sent, deadline_s, most[factory])
+            sent, name = split(messages[factory]), self.channel.name_of(factory)
+            wait_s = self.channel.waits.wait_s(name, deadline_s) if sent.header["round"] else deadline_s
+            return self.channel.exchange(factory, sent.identity, "part", messages[factory], wait_s, most[factory])
 
         asked = [factory for factory in messages if factory in self.channel.connected]
         answers = zip(asked, side_by_side(exchange, asked), strict=True)

@@ -16,22 +16,22 @@ class Silence:
 
     Args:
         until: earliest end of short waits, by the clock in s.
-        waits: number of expired waits.
-        answered: whether the device has sent an answer since the first of them, even if late.
+        waits: number of waits without an answer.
+        alive: whether the device has answered since the first of them, even if late, or has connected again.
     """
 
     until: float
     waits: int = 0
-    answered: bool = False
+    alive: bool = False
 
 
 class Waits:
     """The waits for devices' answers.
 
-    After n expired waits in a row a device is waited for deadline / 10ⁿ, but at least 2 s. It gets the whole deadline
-    again once it has answered, in time or late, and at least one deadline has passed since the first expired wait: a
-    device that is always too slow thus costs at most half of the time. The state is kept in memory only, and a
-    restarted device begins anew.
+    After n waits without an answer in a row a device is waited for deadline / 10ⁿ, but at least 2 s. It gets the whole
+    deadline again once it has answered, in time or late, or has connected again, and as much time has passed as the
+    first of these waits took: a device that is always too slow, or that leaves and returns instead of answering, thus
+    costs at most half of the time. The state is kept in memory only.
 
     Args:
         clock: returns the time in s; only differences are used.
@@ -42,7 +42,7 @@ class Waits:
     (60, None, 6.0)
     >>> waits.expired("press-1", 60), waits.wait_s("press-1", 60)
     (None, 2.0)
-    >>> waits.answered("press-1"), waits.wait_s("press-1", 60)
+    >>> waits.alive("press-1"), waits.wait_s("press-1", 60)
     (None, 2.0)
     >>> now[0] = 60.0
     >>> waits.wait_s("press-1", 60)
@@ -58,21 +58,17 @@ class Waits:
         silence = self._silent.get(device)
         if silence is None:
             return deadline_s
-        if silence.answered and self._clock() >= silence.until:
-            self.forget(device)
+        if silence.alive and self._clock() >= silence.until:
+            del self._silent[device]
             return deadline_s
         return min(deadline_s, max(LEAST_S, deadline_s / SHORTER**silence.waits))
 
-    def expired(self, device: str, deadline_s: float) -> None:
-        """Count an expired wait."""
-        silence = self._silent.get(device) or Silence(self._clock() + deadline_s)
+    def expired(self, device: str, waited_s: float) -> None:
+        """Count a wait without an answer, which took so many seconds."""
+        silence = self._silent.get(device) or Silence(self._clock() + waited_s)
         self._silent[device] = replace(silence, waits=silence.waits + 1)
 
-    def answered(self, device: str) -> None:
-        """Record an answer, in time or late."""
+    def alive(self, device: str) -> None:
+        """Record an answer, in time or late, or a connection."""
         if (silence := self._silent.get(device)) is not None:
-            self._silent[device] = replace(silence, answered=True)
-
-    def forget(self, device: str) -> None:
-        """Return to whole deadlines, as after a restart of the device."""
-        self._silent.pop(device, None)
+            self._silent[device] = replace(silence, alive=True)
