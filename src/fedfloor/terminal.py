@@ -70,11 +70,14 @@ def losses(line: Mapping[str, Any], names: Names | None) -> str:
     >>> line = {"lost": 3, "visits": 4, "lost_by": {"0": [1, 2], "1": [2, 2]}, "measured": {"absent": ["south"]}}
     >>> losses(line, Names({0: "pump", 1: "mill"}, ("north", "south"))), losses(line, None)
     (', 3 of 4 visits lost: pump, mill (edge south absent)', ', 3 of 4 visits lost')
+    >>> losses({"lost": 4, "visits": 4}, None)
+    ', all 4 visits lost, model unchanged'
     """
     if not line.get("lost"):
         return ""
-    of = "" if line.get("visits") is None else f" of {line['visits']:,}"
-    text = f", {line['lost']:,}{of} visits lost"
+    lost, visits = line["lost"], line.get("visits")
+    of = "" if visits is None else f" of {visits:,}"
+    text = f", all {lost:,} visits lost, model unchanged" if lost == visits else f", {lost:,}{of} visits lost"
     if names is None or not line.get("lost_by"):
         return text
     absent = [name for name in (line.get("measured") or {}).get("absent", ()) if name in names.factories]

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from test_deploy_failures import away, raises, replies
+from test_deploy_faults import losing
 
 from fedfloor.deploy import cloud
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, Named
+from fedfloor.engine.summing import SecureAggregation
 from fedfloor.errors import RunError, SettingError
 from fedfloor.report.groups import groups
 from fedfloor.report.ledger import collect
@@ -109,3 +111,32 @@ def test_participants_of_a_simulation_are_those_whose_visit_arrived(tmp_path: Pa
         assert sum(own for own, _ in (line.lost_by or {}).values()) == line.lost
         assert line.visits == (8 if line.lost else None)
         assert line.measured is None
+
+
+def test_a_run_whose_sums_are_all_refused_ends_with_an_error_and_writes_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(SecureAggregation, "excess", lambda *_: "the mean update is too long")
+    what = experiment(tmp_path, "fedavg", rounds=2, devices=6, more="method.travel = 'secure-sum'")
+    with live(tmp_path, what) as park, pytest.raises(RunError, match=r"none of 2 rounds.*mean update is too long"):
+        park.run()
+    run = tmp_path / "live"
+    lines = ledger.read(run / "ledger.jsonl")
+    assert [(line.participants, line.lost, line.visits) for line in lines] == [(0, 6, 6), (0, 6, 6)]
+    assert json.loads((run / "failed.json").read_text())["round"] == 2
+    assert not (run / "model.safetensors").exists()
+    assert "round 1: every visit was lost or refused" in caplog.text
+    assert "mean update is too long" in caplog.text
+    text = lost(groups(collect([run])))
+    assert "12 of 12 visits" in text
+    assert "2 rounds lost every visit" in text
+
+
+def test_a_run_that_learns_in_one_round_of_several_is_finished(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "hierfavg", rounds=3, devices=4)
+    with losing(lambda key: key.round != 2):
+        _, lines = simulated(what, tmp_path / "some")
+    assert [line.lost for line in lines] == [8, 0, 8]
+    assert (tmp_path / "some/model.safetensors").exists()
+    with losing(lambda _: True), pytest.raises(RunError, match="none of 3 rounds"):
+        simulated(what, tmp_path / "none")

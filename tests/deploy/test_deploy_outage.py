@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from fedfloor.deploy.waits import Waits
 from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import DeploySettings
 from fedfloor.runs import ledger
+from fedfloor.runs.results import Wait
 from live_park import Live, experiment, figures, live, member, simulated
 from parks import until
 
@@ -77,23 +79,30 @@ def test_a_round_begins_once_the_quorum_is_met_and_ends_the_run_with_what_is_mis
     monkeypatch.setattr("fedfloor.deploy.attendance.LOOK_S", 0.01)
     seen = iter([{0: [0, 1]}, {0: [0, 1], 1: []}, {0: [0, 1], 1: [3]}, {0: [], 1: []}, {0: [0, 1], 1: [2]}])
     seen = iter([*seen, {0: [0, 1], 1: [3]}])
-    meeting = Attendance(DeploySettings(quorum=0.5), 60.0, {0: "north", 1: "south"}, lambda: next(seen))
+    shown: list[Wait | None] = []
+    edges = {0: "north", 1: "south"}
+    meeting = Attendance(DeploySettings(quorum=0.5), 60.0, edges, lambda: next(seen), shown.append)
     meeting.assign([0, 0, 1, 1])
     meeting.begin(1)
     assert meeting.present == {0: {0, 1}, 1: {3}}
     waits = [one.getMessage() for one in caplog.records if "waits" in one.getMessage()]
     assert ["edge south" in one for one in waits] == [True, False]
     assert "device 2, 3" in waits[1]
+    assert [wait and wait.round for wait in shown] == [1, 1, None]
+    assert [wait.why.rstrip(".") in said for wait, said in zip(shown, waits, strict=False) if wait] == [True, True]
+    assert {wait.until - wait.since for wait in shown if wait} == {60.0}
     meeting.begin(1)  # the same round does not ask again
     assert next(seen) == {0: [], 1: []}
     assert meeting.returned(1, {0})  # the quorum is met
     assert not meeting.returned(1, {2})
     assert list(seen) == []
 
-    never = Attendance(DeploySettings(quorum=3), 0.05, {0: "north", 1: "south"}, lambda: {0: [0, 1]})
+    shown.clear()
+    never = Attendance(DeploySettings(quorum=3), 0.05, edges, lambda: {0: [0, 1]}, shown.append)
     never.assign([0, 0, 1, 1])
     with pytest.raises(RunError, match=r"round 2 did not begin: .*2 of 4 .*3 must be.*edge south.*--resume"):
         never.begin(2)
+    assert [wait and wait.round for wait in shown] == [2, None]
 
 
 # -- rounds without devices --------------------------------------------------------------------------------------------
@@ -116,6 +125,27 @@ def test_a_round_without_devices_waits_for_their_return_and_costs_no_bit(tmp_pat
         got = park.run(report=leave)
     assert [figures(line) for line in got] == [figures(line) for line in wanted]
     assert model(tmp_path / "live") == model(tmp_path / "simulated")
+
+
+def test_a_round_that_waits_is_written_down_while_it_does(tmp_path: Path) -> None:
+    what, waits = experiment(tmp_path, "fedavg", rounds=2, devices=2), tmp_path / "live/waiting.json"
+    with live(tmp_path, what) as park:
+        seen: list[str] = []
+
+        def back() -> None:
+            assert until(waits.exists, 60)
+            seen.append(json.loads(waits.read_text())["why"])
+            for k in (0, 1):
+                park.join(k)
+
+        def leave(line: ledger.Line) -> None:
+            if line.round == 1:
+                away(park, 0, 1)
+                threading.Thread(target=back, daemon=True).start()
+
+        park.run(report=leave)
+    assert "0 of 2 devices" in seen[0]
+    assert not waits.exists()
 
 
 def test_devices_that_all_leave_during_their_visits_get_the_round_again(tmp_path: Path) -> None:

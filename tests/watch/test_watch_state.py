@@ -180,6 +180,36 @@ def test_a_run_whose_folder_a_process_owns_is_running(tmp_path: Path) -> None:
         assert watched.document["run"]["state"] == "running"
 
 
+def test_what_a_round_waits_for_is_shown_while_it_waits(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [0.1], rounds=3)
+    watched, shown = Watched(run), list[Any]()
+
+    def look() -> None:
+        watched._looked = -1e9  # processes are looked at once a second
+        watched.poll()
+        shown.append(watched.document["run"]["waits"])
+
+    waits = run / "waiting.json"
+    with (run / ".lock").open("w"):
+        look()
+        waits.write_text(json.dumps({"round": 2, "why": "0 of 8 devices\x1b", "since": 5.04, "until": 65.04}))
+        look()
+        waits.write_text(json.dumps({"round": 2, "why": "7 of 8 devices", "since": 5.04, "until": 65.04}))
+        look()
+        waits.unlink()
+        look()
+        waits.write_text(json.dumps({"round": 2, "why": 7}))
+        look()
+        waits.write_text(json.dumps({"round": 0, "why": "before round 1", "since": 1, "until": 2}))
+        look()
+    look()  # it has ended
+    assert [row and row["why"] for row in shown] == [
+        None, "0 of 8 devices\\x1b", "7 of 8 devices", None, "7 of 8 devices", "before round 1", None,
+    ]  # fmt: skip
+    assert shown[1]["since"] == 5.0
+    assert shown[1]["until"] == 65.0
+
+
 def test_a_park_with_its_processes_and_logs(tmp_path: Path) -> None:
     park = tmp_path / "park"
     make_run(park / "run", [0.1])

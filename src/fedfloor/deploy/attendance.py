@@ -9,6 +9,7 @@ from datetime import datetime
 
 from fedfloor.errors import RunError
 from fedfloor.experiment import DeploySettings
+from fedfloor.runs.results import Wait
 
 log = logging.getLogger(__name__)
 
@@ -30,15 +31,17 @@ class Attendance:
         wait_s: the longest wait, s.
         edges: factory → name of its edge.
         look: requests the connected devices from all edges.
+        show: called with each state of a wait, and with None at its end.
 
     Attributes:
         present: factory → devices that were connected at its edge's last answer.
     """
 
     def __init__(
-        self, deploy: DeploySettings, wait_s: float, edges: Mapping[int, str], look: Callable[[], Present]
-    ) -> None:
-        self._deploy, self._wait_s, self._edges, self._look = deploy, wait_s, edges, look
+        self, deploy: DeploySettings, wait_s: float, edges: Mapping[int, str], look: Callable[[], Present],
+        show: Callable[[Wait | None], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        self._deploy, self._wait_s, self._edges, self._look, self._show = deploy, wait_s, edges, look, show
         self._factory_of: list[int] = []
         self._needed: dict[int | None, int] = {}
         self._begun, self._before = -1, frozenset[int]()  # the last round, and the devices connected when it began
@@ -107,8 +110,14 @@ class Attendance:
         return all((together if m is None else len(self.present.get(m, ()))) >= n for m, n in self._needed.items())
 
     def _wait(self, number: int) -> None:
-        began, shown = time.monotonic(), ""
-        since, until = (f"{datetime.fromtimestamp(time.time() + later):%H:%M:%S}" for later in (0.0, self._wait_s))
+        try:
+            self._wait_for(number)
+        finally:
+            self._show(None)
+
+    def _wait_for(self, number: int) -> None:
+        began, shown, now = time.monotonic(), "", time.time()
+        since, until = (f"{datetime.fromtimestamp(at):%H:%M:%S}" for at in (now, now + self._wait_s))
         while not (self._met() and self._here() >= self._before):
             state, left = self._state(), began + self._wait_s - time.monotonic()
             if left <= 0 and self._met():
@@ -120,6 +129,7 @@ class Attendance:
                 )
             if state != shown:
                 log.warning("round %d waits, since %s until %s: %s.", number, since, until, state)
+                self._show(Wait(number, f"{state}.", now, now + self._wait_s))
             shown = state
             time.sleep(min(LOOK_S, left))
             self._refresh()

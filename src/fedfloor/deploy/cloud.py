@@ -58,7 +58,7 @@ from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits, Orders, interrupts
 from fedfloor.runs.parks import build_park, load_data, warn_of_gaps
 from fedfloor.runs.prepare import check_place, prepare
-from fedfloor.runs.results import noted
+from fedfloor.runs.results import noted, write_wait
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,10 @@ class CloudExecutor:
         self._parts = names
         self._settings, self._edges = settings, edges
         self._names = {edge.factory: edge.name for edge in settings.edges}
-        self.attendance = Attendance(deploy or DeploySettings(), settings.deadlines.join_s, self._names, self._look)
+        self.attendance = Attendance(
+            deploy or DeploySettings(), settings.deadlines.join_s, self._names, self._look,
+            partial(write_wait, settings.out),
+        )  # fmt: skip
         self._factory_of: Sequence[int] = ()
         self._crosses = crosses
         self._nameable = nameable(settings.edges, crosses=crosses)

@@ -435,6 +435,16 @@ class FailedRecord:
 
 
 @dataclass(frozen=True)
+class WaitRecord:
+    """``waiting.json``."""
+
+    round: Count
+    why: str
+    since: float
+    until: float
+
+
+@dataclass(frozen=True)
 class DivergedRecord:
     """``diverged.json``."""
 

@@ -306,7 +306,10 @@ def _lost_of(group: Group) -> str:
     visits, rounds = [line.visits for line in lines], sum(len(run.rounds) for run in group.runs)
     of = "" if None in visits else f" of {sum(filter(None, visits)):,}"
     where = f"in {len(lines):,} of {count(rounds, 'round')}"
-    return f"{sum(line.lost or 0 for line in lines):,}{of} visits of {group.label.shown} {where}{_losers(group)}"
+    vain = sum(line.lost == line.visits for line in lines)
+    unchanged = f"; {count(vain, 'round')} lost every visit, and left the model unchanged" if vain else ""
+    own = f"{sum(line.lost or 0 for line in lines):,}{of} visits of {group.label.shown} {where}{_losers(group)}"
+    return own + unchanged
 
 
 def _losers(group: Group) -> str:

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +33,7 @@ from fedfloor.park.park import Park
 from fedfloor.parts import codecs
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
-from fedfloor.plan.outcome import Outcome
+from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.plan.schedule import several
 from fedfloor.runs import checkpoint, checks, decide, folder, ledger, prepare, pricing, privacy, results, revealed
 from fedfloor.runs.checkpoint import Checkpoint
@@ -159,9 +159,28 @@ class _Run:
                 why = "interrupted"
         if why == "finished" and point.round < self.experiment.rounds and not self.waited(point):
             why = "stopped"
+        if why != "interrupted":
+            self.check_trained(point)
         if point.round:
             self.end(point)
         return why
+
+    def check_trained(self, point: Checkpoint) -> None:
+        """Raise an error if no visit of the run counted, so that its model is the initial one.
+
+        Raises:
+            RunError: every visit was lost or refused.
+        """
+        if point.visits or not point.receipts or not all(receipt.lost for receipt in point.receipts):
+            return
+        error = RunError(
+            f"none of {point.round} rounds changed the model: every visit was lost or refused."
+            f"{refusal_of(point.receipts)} Correct the cause, and start a new run."
+        )
+        if self.first:
+            results.write_failure(self.orders.out, point.round, error)
+            self.save(point)
+        raise error
 
     def next(self, start: dict[str, torch.Tensor], point: Checkpoint) -> Checkpoint | None:
         """Carry out one round, and return its checkpoint; None if it would exceed the budget of ε.
@@ -191,7 +210,7 @@ class _Run:
         before = dict(self.engine.memory.visits) if self.coverage is not None else {}
         outcome = ranks.run(self.engine, plan, point.state.packet, round_number=number, tick=point.tick)
         if outcome.receipts and all(receipt.lost for receipt in outcome.receipts):
-            self.all_lost(number)
+            self.all_lost(number, outcome.receipts)
         if self.engine.limit is not None:
             self.engine.limit.note(outcome.resolved, outcome.receipts)
         paid = self.price(view, outcome, start, point)
@@ -283,13 +302,14 @@ class _Run:
             return {}
         return results.of_shared(self.engine, state.packet["w"], headline, own)
 
-    def all_lost(self, number: int) -> None:
-        """Log that every visit of a round was lost; raise an error if real devices keep failing."""
+    def all_lost(self, number: int, receipts: Sequence[Receipt]) -> None:
+        """Log that every visit of a round was lost or refused; raise an error if real devices keep failing."""
         if self.live is not None:
             self.live.no_success(number)
         if not self.warned:
             self.warned = True
-            log.warning("round %d: every visit was lost, and the model is unchanged; logged once.", number)
+            text = "round %d: every visit was lost or refused, and the model is unchanged; logged once.%s"
+            log.warning(text, number, refusal_of(receipts))
 
     def settle(self, tick: int) -> None:
         """Move devices to the factories to which they belong at the beginning of a round."""
@@ -401,3 +421,9 @@ class _Run:
             results.write_model(self.orders.out, self.experiment, self.engine, model)
         if cohorts or (self.method.needs.own and one_model):
             results.write_devices(self.orders.out, self.experiment, self.engine, point.round, packet, cohorts)
+
+
+def refusal_of(receipts: Sequence[Receipt]) -> str:
+    """Return the first reason for which a visit was refused as a sentence; "" if none was."""
+    why = next((receipt.refused for receipt in receipts if receipt.refused), "")
+    return f" {why.rstrip('.')}." if why else ""

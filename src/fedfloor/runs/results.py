@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -289,7 +290,7 @@ def _censuses(epsilon: float, counted: Mapping[int, int], park: Park, *, secret:
     return figures
 
 
-NAME, FAILED = "diverged.json", "failed.json"
+NAME, FAILED, WAITING = "diverged.json", "failed.json", "waiting.json"
 
 
 @contextmanager
@@ -311,9 +312,33 @@ def write_failure(folder: Path, number: int, error: Exception) -> None:
         write_json(folder / FAILED, {"round": number, "why": str(blamed(error) or error) or type(error).__name__})
 
 
+@dataclass(frozen=True)
+class Wait:
+    """A round of real machines that waits for devices, as ``waiting.json`` has it.
+
+    Args:
+        round: its number.
+        why: what is missing.
+        since, until: the start and the latest end of the wait, s since 1970.
+    """
+
+    round: int
+    why: str
+    since: float
+    until: float
+
+
+def write_wait(folder: Path, wait: Wait | None) -> None:
+    """Record that a round waits; None: it no longer does."""
+    if wait is None:
+        (folder / WAITING).unlink(missing_ok=True)
+    else:
+        write_json(folder / WAITING, asdict(wait))
+
+
 def forget(folder: Path) -> None:
-    """Delete the record of an earlier divergence or failure."""
-    for name in (NAME, FAILED):
+    """Delete the record of an earlier divergence, failure or wait."""
+    for name in (NAME, FAILED, WAITING):
         (folder / name).unlink(missing_ok=True)
 
 

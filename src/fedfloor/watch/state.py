@@ -19,7 +19,15 @@ from fedfloor.names import NUMBERED
 from fedfloor.plan.text import digest
 from fedfloor.report.ledger import read_plan
 from fedfloor.report.plan_svg import STYLE, svg
-from fedfloor.report.records import EvaluationRecord, ExperimentRecord, FailedRecord, ParkRecord, experiment, record
+from fedfloor.report.records import (
+    EvaluationRecord,
+    ExperimentRecord,
+    FailedRecord,
+    ParkRecord,
+    WaitRecord,
+    experiment,
+    record,
+)
 from fedfloor.watch.files import Row, Served, Tail, Visits, WatchedLine, by_device, newest, short
 
 MOST_ROUNDS = 600  # most rounds on a page; if there are more, every second round of the older half is dropped
@@ -65,6 +73,7 @@ class Watched:
         self._described: ParkRecord | None = None
         self._failure = ""
         self._returned = False  # whether it ended by evaluate.patience
+        self._wait: WaitRecord | None = None
         self._plan_hash = ""
         self._stamps: dict[str, Any] = {}  # file → inode, size and time at the last read
         self._pid: int | None = None
@@ -146,6 +155,7 @@ class Watched:
             ("plan.json", self._draw),
             ("failed.json", self._read_failure),
             ("evaluation.json", self._read_evaluation),
+            ("waiting.json", self._read_wait),
         ):
             if self._is_new(self.folder / name):
                 self._faults.pop(name, None)
@@ -162,6 +172,9 @@ class Watched:
 
     def _read_evaluation(self, path: Path) -> None:
         self._returned = record(EvaluationRecord, path, "an evaluation").returned is not None
+
+    def _read_wait(self, path: Path) -> None:
+        self._wait = record(WaitRecord, path, "a round that waits")
 
     def _read_park(self, path: Path) -> None:
         self._described = record(ParkRecord, path, "the description of a park")
@@ -190,7 +203,7 @@ class Watched:
             "data": park and short(park.dataset), "devices": park and park.size, "factories": park and park.factories,
             "live": (self.park / LIST).is_file() or bool(last and last.measured),
             "state": self._state(done, planned), "why": self._failure, "round": done, "rounds": planned,
-            "since": self._since(),
+            "since": self._since(), "waits": self._waits(),
             "round_s": wall, "left_s": left, "wall_s": round(self._wall_s, 4),
             "predicted_s": round(self._predicted_s, 4), "headline": short(name), "value": value, "lost": self._lost,
             "loss": last and last.loss, "train_loss": last and last.train_loss, "receipts_of": self._visits[0] or None,
@@ -215,6 +228,11 @@ class Watched:
         if (self.folder / "evaluation.json").exists():
             return "finished" if done == planned or self._returned else "stopped"
         return "not running"
+
+    def _waits(self) -> Row | None:
+        """Return what the current round waits for, and the start and latest end of the wait in s since 1970."""
+        wait = self._wait if self._pid is not None and (self.folder / "waiting.json").is_file() else None
+        return wait and {"why": short(wait.why), "since": round(wait.since, 1), "until": round(wait.until, 1)}
 
     def _since(self) -> float | None:
         """Return the start of the current round in s since 1970, from the times of files; None if unknown."""

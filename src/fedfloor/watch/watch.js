@@ -213,7 +213,8 @@
     const elapsed = Math.max(0, Date.now() / 1000 - ahead - (run.since ?? Date.now() / 1000));
     const usual = run.round_s == null ? "" : ` of about ${seconds(run.round_s)}`;
     const words = {
-      running: under ? `Round ${run.round + 1}${total} is under way: ${seconds(Math.round(elapsed))}${usual}` : "All rounds are done; the run is being evaluated",
+      running: run.waits ? `Round ${run.round + 1}${total} waits since ${clock(run.waits.since)}, until ${clock(run.waits.until)} at most: ${run.waits.why}`
+        : under ? `Round ${run.round + 1}${total} is under way: ${seconds(Math.round(elapsed))}${usual}` : "All rounds are done; the run is being evaluated",
       waiting: "The run has not begun yet", finished: `Finished after round ${run.round}`, stopped: `Stopped after round ${run.round}${total}`,
       diverged: `Diverged after round ${run.round}${total}`, failed: `Failed after round ${run.round}${total}: ${run.why}`, "not running": `Not running: round ${run.round}${total} was the last`,
     };
@@ -221,10 +222,10 @@
     const left = under && run.left_s ? `about ${seconds(run.left_s)} left` : "";
     $("now").textContent = [words[run.state], known, run.lost ? `${many(run.lost, "visit")} lost` : "", untrained, left].filter(Boolean).join(" · ");
     const working = state.devices.filter((row) => row.machine === "at work").map((row) => row.name);
-    const where = !under ? "" : working.length ? `The model is at ${working.slice(0, 12).join(", ")}${working.length > 12 ? " and others" : ""}.`
+    const where = !under || run.waits ? "" : working.length ? `The model is at ${working.slice(0, 12).join(", ")}${working.length > 12 ? " and others" : ""}.`
       : run.live ? "No device is at work at the moment: the model is on its way, or where models meet."
       : "A simulation does not record where in a round it is.";
-    $("place").textContent = [under ? `Round ${run.round + 1} is under way.` : "", where].filter(Boolean).join(" ");
+    $("place").textContent = [under ? `Round ${run.round + 1} ${run.waits ? "waits for devices" : "is under way"}.` : "", where].filter(Boolean).join(" ");
   };
 
   const take = (changes) => {
