@@ -12,7 +12,6 @@ import getpass
 import multiprocessing
 import os
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedfloor.deploy import cloud, edge, provision
+from fedfloor.deploy import cloud, edge, processes, provision
 from fedfloor.deploy.message import MOST_BYTES, Message, decode, encode
 from fedfloor.deploy.park_file import CloudTable, DeviceTable, FactoryTable, ParkFile
 from fedfloor.deploy.settings import (
@@ -130,9 +129,10 @@ def _exchanges(folder: Path, case: Case, repeats: int) -> Row:
     """Time rounds of the cloud with edges that send back what they receive."""
     what = folder / "experiment.toml"
     what.write_text('name = "bench"\n')
-    factories = tuple(FactoryTable(f"e{m}", HERE, free_port(), HERE) for m in range(case.factories))
+    above, *ports = processes.free(1 + case.factories)
+    factories = tuple(FactoryTable(f"e{m}", HERE, port, HERE) for m, port in enumerate(ports))
     devices = tuple(DeviceTable(f"d{m}", one.name) for m, one in enumerate(factories))
-    park = ParkFile(PARK, what, CloudTable(HERE, free_port(), HERE), factories, devices, folder=folder)
+    park = ParkFile(PARK, what, CloudTable(HERE, above, HERE), factories, devices, folder=folder)
     place = folder / "park"
     provision.provision(park, place, user=getpass.getuser())
     (place / "cloud/state").mkdir()
@@ -235,7 +235,7 @@ class _Floor:
 
 @contextmanager
 def _floor(folder: Path, case: Case, repeats: int) -> Iterator[_Floor]:
-    what, port = folder / "experiment.toml", free_port()
+    what, (port,) = folder / "experiment.toml", processes.free(1)
     what.write_text(
         FEDGS.format(
             rounds=1 + max(1, repeats // 3), devices=case.devices, random=min(2, case.devices - 1), model=case.model
@@ -304,13 +304,6 @@ def started_broker(folder: Path) -> subprocess.Popen[bytes]:
     if program is None:
         raise RunError("there is no Mosquitto on this machine: apt install mosquitto.")
     return subprocess.Popen([program, "-c", "mosquitto.conf"], cwd=folder, stderr=subprocess.DEVNULL)
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def _resident(process: int) -> float:

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Semaphore
 
-from benchmarks.live import computed_s, free_port, open_to_anybody, started_broker
+from benchmarks.live import computed_s, open_to_anybody, started_broker
 from fedfloor import config
-from fedfloor.deploy import cloud
+from fedfloor.deploy import cloud, processes
 from fedfloor.deploy.settings import (
     CloudEdge,
     CloudSettings,
@@ -161,7 +161,7 @@ def _park(folder: Path, name: str, text: str) -> Iterator[Park]:
     """Yield a park whose brokers, devices and edges run, or are started."""
     above = folder / "cloud"
     above.mkdir(parents=True)
-    what, where, over = folder / "experiment.toml", *(Endpoint("127.0.0.1", free_port()) for _ in range(2))
+    what, where, over = folder / "experiment.toml", *(Endpoint("127.0.0.1", port) for port in processes.free(2))
     what.write_text(text)
     places, started = build_park(config.read(what, [])).factory_of.tolist(), list[subprocess.Popen[bytes]]()
     factories = sorted(set(places))

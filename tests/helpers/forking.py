@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +36,21 @@ class Nursery:
         self.process.stdin.flush()
         return self.process.stdout.readline().strip()
 
-    def device(self, file: Path) -> Forked:
-        return Forked(self, int(self.ask("start", file)))
+    def device(self, file: Path, dies: Mapping[int, str] | None = None) -> Forked:
+        """Start a device, which kills itself when it is sent the request of a kind in a round of ``dies``."""
+        return Forked(self, int(self.ask("start", json.dumps({"file": str(file), "dies": dict(dies or {})}))))
 
-    def command(self, words: Sequence[str], folder: Path, log: Path, losses: Path | None = None) -> Forked:
-        """Start ``fedfloor WORDS`` in a folder; it appends every round's visits to the file ``losses``."""
-        about = {"words": [*words], "folder": str(folder), "log": str(log), "losses": str(losses or "")}
+    def command(
+        self, words: Sequence[str], folder: Path, log: Path, losses: Path | None = None, gate: Path | None = None
+    ) -> Forked:
+        """Start ``fedfloor WORDS`` in a folder.
+
+        Args:
+            losses: file to which a cloud appends every round's visits.
+            gate: file that holds a device, see :func:`held_by`.
+        """
+        files = {"losses": str(losses or ""), "gate": str(gate or "")}
+        about = {"words": [*words], "folder": str(folder), "log": str(log), **files}
         return Forked(self, int(self.ask("command", json.dumps(about))))
 
 
@@ -92,7 +104,47 @@ def command(about: dict[str, Any]) -> None:
     sys.argv = ["fedfloor", *about["words"]]
     if about["losses"]:
         tell_losses(Path(about["losses"]))
+    if about["gate"]:
+        before_serving(partial(held_by, Path(about["gate"])))
     cli.main()
+
+
+def before_serving(do: Callable[[Any, Any], None]) -> None:
+    """Call ``do`` with the agent and each message before the agent serves it."""
+    from fedfloor.deploy.device import Agent
+    from fedfloor.deploy.message import decode
+
+    usual = Agent.serve
+
+    def serve(agent: Agent, edge: str, payload: bytes) -> None:
+        do(agent, decode(payload))
+        usual(agent, edge, payload)
+
+    Agent.serve = serve  # type: ignore[method-assign]
+
+
+def dying(dies: Mapping[str, str], _: Any, message: Any) -> None:
+    """Kill this process if the message is a request of a kind in a round of ``dies``."""
+    if dies.get(str(message.round)) == message.kind:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def held_by(gate: Path, agent: Any, message: Any) -> None:
+    """Do not serve a visit of the round in the file ``gate``, or of a later one, while that file exists.
+
+    A held device says so by a file beside it.
+    """
+
+    def closed() -> bool:
+        try:
+            return bool(message.round >= int(gate.read_text()))
+        except FileNotFoundError:
+            return False
+
+    if message.kind == "visit" and closed():
+        gate.with_name(f"held-{agent.settings.name}").touch()
+        while closed():
+            time.sleep(0.02)
 
 
 def tell_losses(path: Path) -> None:
@@ -139,7 +191,12 @@ def main() -> None:
             os.dup2(2, 1)
             code = 0
             try:
-                command(json.loads(said)) if kind == "command" else deploying.device(Path(said))
+                about = json.loads(said)
+                if kind == "command":
+                    command(about)
+                else:
+                    before_serving(partial(dying, about["dies"]))
+                    deploying.device(Path(about["file"]))
             except SystemExit as end:
                 code = int(end.code or 0)
             except BaseException:

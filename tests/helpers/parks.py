@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from fedfloor.deploy import provision
+from fedfloor.deploy import processes, provision
 from fedfloor.deploy.park_file import CloudTable, DeviceTable, FactoryTable, ParkFile
 
 MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
@@ -53,9 +53,7 @@ _GIVEN: set[int] = set()
 def free_port() -> int:
     """A TCP port that is free, and that this process has not given before: the system may offer one twice."""
     while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
+        (port,) = processes.free(1)
         if port not in _GIVEN:
             _GIVEN.add(port)
             return port
