@@ -20,7 +20,7 @@ import pytest
 
 from fedfloor import __version__, config
 from fedfloor.data.dataset import Inputs
-from fedfloor.deploy import broker, channel, checks, cloud, facts, joining, live, mqtt, names
+from fedfloor.deploy import authority, broker, channel, checks, cloud, facts, joining, live, mqtt, names
 from fedfloor.deploy import device as device_of
 from fedfloor.deploy import message as messages
 from fedfloor.deploy.channel import REPEATS, DeviceChannel, OpenRequest
@@ -32,6 +32,7 @@ from fedfloor.deploy.mqtt import MqttConnection, topic
 from fedfloor.deploy.processes import LIST
 from fedfloor.deploy.round_measurements import nameable, without_strangers
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, Deadlines, Named
+from fedfloor.deploy.signing import Signer
 from fedfloor.deploy.worker import NEWEST, most_batches
 from fedfloor.engine import ranks
 from fedfloor.errors import FedfloorError, RunError, SettingError
@@ -43,7 +44,7 @@ from fedfloor.plan.nodes import Work
 from fedfloor.ranges import RefusedError
 from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park, load_data
-from live_park import NOWHERE, Broker, InMemory, Live, device_settings, experiment
+from live_park import NOWHERE, Broker, InMemory, Live, device_settings, experiment, member
 from live_park import live as park_of
 from parks import plant, until
 
@@ -430,6 +431,53 @@ def test_a_bucket_is_filled_by_time_and_by_requests() -> None:
     assert admitted() == 10
     now[0] = 1e6
     assert admitted(100 * CHUNK) == 3  # the third overdraws
+
+
+def test_a_device_takes_requests_from_the_edges_of_its_settings_alone(tmp_path: Path) -> None:
+    """A member's key and a broker that delivers anything make no edge, also where rounds cross factories."""
+    crossing = "methods.fedsr = { laps = 1, ring_size = 4 }"
+    ca = authority.found("trial", authority.now())
+    what = experiment(tmp_path, "fedsr", rounds=1, devices=4, more=crossing)
+    with park_of(tmp_path, what, ca=ca) as park:
+        agent = park.agents[0]
+        (far,) = {"e0", "e1"} - {agent.settings.edge}
+        for number, name in enumerate(("d3", "bridge-e0", "cloud", "alarms", far)):
+            signer = Signer(member(tmp_path / "stolen", ca, name), name)
+            about = {"to": agent._session, "device": 0, "tick": 0, "trained": 0}
+            asked = Message("visit", name, "run", 1, 1, number, about=about, receiver="d0")
+            agent.receive(topic("trial", "in", name, "d0"), encode(asked, signer))
+            assert until(lambda: agent.filter.refused[name, "edge" if name != far else "header"] == 1)  # noqa: B023
+
+
+def test_an_answer_is_sent_again_a_few_times_only(tmp_path: Path) -> None:
+    """The header of a signed request suffices for a repetition, so that one kilobyte fetched an answer of any size."""
+    with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=1, devices=2)) as park:
+        agent = park.agents[0]
+        edge, before = agent.settings.edge, len(park.broker.said)
+        asked = encode(Message("census", edge, "run", 1, 1, 1, about={"to": agent._session}, receiver="d0"))
+        for _ in range(50):
+            agent.serve(edge, asked)
+        sent = [where for where, _ in park.broker.said[before:] if "/out/d0/" in where]
+    assert len(sent) == 1 + REPEATS
+
+
+@pytest.mark.parametrize(("kind", "line"), [("refused", "refuses"), ("expired", "expired"), ("failing", "no light")])
+def test_requests_of_an_edge_do_not_fill_a_devices_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, kind: str, line: str
+) -> None:
+    def fails(_: Any) -> Any:
+        raise SettingError("no light")
+
+    with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=1, devices=2)) as park:
+        agent = park.agents[0]
+        monkeypatch.setattr(agent, "census", fails)
+        caplog.clear()
+        for number in range(200):
+            about = {"to": agent._session, "text": "x", "wait_s": -1 if kind == "expired" else 60}
+            asked = Message("refused" if kind == "refused" else "census", "e0", "run", 1, 1, number + 1, about=about)
+            agent.serve(agent.settings.edge, encode(replace(asked, sender=agent.settings.edge, receiver="d0")))
+    lines = [one for one in caplog.records if line in one.getMessage()]
+    assert len(lines) in (checks.TOLD, checks.TOLD + 1)  # one more if a minute passes
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedsr"])

@@ -14,7 +14,7 @@ from commands import Command
 from fedfloor import config
 from fedfloor.deploy import authority, provision, settings
 from fedfloor.deploy.edge import Edge
-from fedfloor.deploy.park_file import DeviceTable
+from fedfloor.deploy.park_file import DeviceTable, ParkFile
 from fedfloor.deploy.settings import CloudSettings, DataSource, DeviceSettings, EdgeSettings
 from fedfloor.errors import RunError, SettingError
 from parks import NOW, PARK, plant, provisioned
@@ -307,6 +307,12 @@ def test_a_process_with_an_expired_certificate_does_not_start(
     command.refused(command(kind, f"out/{place}/{who}/{name}.toml"), f"certificate of '{who}' expired on 2031-05-01")
 
 
+def _visitors(folder: Path, park: ParkFile) -> dict[str, tuple[str, ...]]:
+    """The edges of other factories from which each device takes requests."""
+    files = {one.name: folder / "out/devices" / one.name / f"device-{one.name}.toml" for one in park.device}
+    return {name: settings.read(DeviceSettings, file).visitors for name, file in files.items()}
+
+
 def test_where_rounds_stay_within_factories_no_other_factorys_edge_has_a_way_to_a_device(tmp_path: Path) -> None:
     park = plant(tmp_path)
     park.experiment.write_text('name = "given"\npark = { devices = 4, factories = 2 }\nmethod.name = "hierfavg"\n')
@@ -325,8 +331,12 @@ def test_where_rounds_stay_within_factories_no_other_factorys_edge_has_a_way_to_
         ring = config.from_table({"method": {"name": "ring"}, "park": {"devices": 4, "factories": 2}})
         with pytest.raises(SettingError, match=r"'ring' crosses factories.* fedfloor provision again"):
             Edge(read, ring, None, link)
+    assert _visitors(tmp_path, park) == {"n0": (), "n1": (), "s0": (), "s1": ()}
     park.experiment.write_text('name = "given"\nmethod.name = "ring"\n')
     done = provisioned(park, tmp_path)
     assert any("restart its broker" in note for note in done.notes)
+    assert _visitors(tmp_path, park) == {"n0": ("south",), "n1": ("south",), "s0": ("north",), "s1": ("north",)}
+    provisioned(park, tmp_path, revoke=["south"])
+    assert _visitors(tmp_path, park)["n0"] == ()
     assert "connection north-cloud" in (tmp_path / "out/factories/north/mosquitto.conf").read_text()
     assert "topic write fedfloor/plant/in/south/n0" in (tmp_path / "out/cloud/acl").read_text()

@@ -171,6 +171,7 @@ def device_settings(
         place,
         data=data or DataSource(),
         edge=f"e{factory}",
+        visitors=tuple(f"e{m}" for m in range(9) if m != factory),
     )
 
 

@@ -19,6 +19,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedfloor import regular
+from fedfloor.deploy.flow import Flow
 from fedfloor.deploy.message import MOST_ARRAYS, MOST_BYTES, MOST_HEADER, Message, MessageParts, Reply, decode, split
 from fedfloor.deploy.settings import NAME
 from fedfloor.engine.limit import MOST as LONGEST
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 TOLD = 20  # refusals per sender and reason that are logged one by one; later only the 32nd, 64th, 128th, …
+LINES_HZ = 1 / 60  # further lines that a sender's requests write to a log, after TOLD at once
 AHEAD_S = 86_400  # the most that a sender's clock may be ahead; a session far ahead would block all later ones
 LOG_CHARS = 400  # characters of a received text in a log
 
@@ -85,6 +87,7 @@ class MessageFilter:
         self.signer = signer
         self.most, self.header, self.arrays, self._seen = most, header, arrays, seen
         self.refused: Counter[tuple[str, str]] = Counter()  # by sender and reason
+        self._lines = Flow(burst=TOLD, rate_hz=LINES_HZ)
         self._last: dict[str, tuple[int, int]] = read_seen(seen)
         self._lock = Lock()
 
@@ -141,12 +144,17 @@ class MessageFilter:
         if count <= TOLD or count.bit_count() == 1:  # so that a flood does not fill the disk
             log.warning("refused a message of %s: %s (%d so far)", sender, printable(str(error)), count)
 
+    def log(self, level: int, sender: str, text: str) -> None:
+        """Log a line that a sender's message causes, unless it causes so many that they could fill the disk."""
+        if self._lines.admits(sender, 0):
+            log.log(level, "%s", printable(text))
+
     def reply(self, sender: str, serve: Callable[[], Reply]) -> Reply:
         """Return the reply to a sender's request; errors become answers, so that this process keeps running."""
         try:
             return serve()
         except FedfloorError as error:
-            log.error("%s", printable(str(error)))
+            self.log(logging.ERROR, sender, str(error))
             return "failed", {"error": type(error).__name__, "text": str(error)}, {}
         except RefusedError as error:
             refused = error

@@ -22,6 +22,7 @@ from fedfloor._version import __version__
 from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
 from fedfloor.deploy import mqtt, names, own
+from fedfloor.deploy.channel import REPEATS
 from fedfloor.deploy.checks import REQUESTS, MessageFilter, printable
 from fedfloor.deploy.facts import Facts, Questions, holding
 from fedfloor.deploy.facts import read as read_facts
@@ -92,6 +93,7 @@ class Agent:
         self._run = ""  # the run for which the samples were read
         self._questions = Questions(normaliser(experiment.data.normalise))
         self._last: tuple[str, bytes] = ("", b"")  # the last request's identity and answer, for a repeated request
+        self._repeats = 0  # times that this answer was sent again
 
     def run(self) -> None:
         """Serve requests until :meth:`leave` is called."""
@@ -130,6 +132,8 @@ class Agent:
         if kind != "in" or names[1:] != (self.settings.name,):
             return
         try:
+            if names[0] not in (self.settings.edge, *self.settings.visitors):
+                raise RefusedError("edge", "it is none of the edges in this device's settings.")
             payload = self._assembler.add(topic, packet, self.filter.most)
             if payload is None:
                 return
@@ -172,26 +176,30 @@ class Agent:
             self.filter.refuse(edge, RefusedError("stale", "it is for an earlier session of this device."))
             return
         if message.kind == "refused":
-            log.error("%s refuses this device: %s", edge, printable(str(message.about.get("text"))))
+            self.filter.log(logging.ERROR, edge, f"{edge} refuses this device: {message.about.get('text')}")
             return
         wait_s = message.about.get("wait_s")
         if isinstance(wait_s, float | int) and self._queued_s > wait_s:
-            log.warning("a request of %s expired after %.4g s in the queue: %s.", edge, wait_s, printable(message.kind))
+            text = f"a request of {edge} expired after {wait_s:.4g} s in the queue: {message.kind}."
+            self.filter.log(logging.WARNING, edge, text)
             kind, about, arrays = EXPIRED
         else:
             kind, about, arrays = self.reply(edge, message)
+        self._repeats = 0
         self._last = f"{edge} {message.identity}", self.next_message(kind, message, about, arrays)
         self._link.publish(mqtt.topic(self.settings.park, "out", self.settings.name, edge), self._last[1])
 
     def repeat_answer(self, edge: str, payload: bytes) -> bool:
-        """Send the last answer again if it belongs to this request; return whether it does."""
+        """Return whether the last answer belongs to this request; send it again, but not any number of times."""
         try:
             request = split(payload, header=SHORT_HEADER).identity
         except RefusedError:
             return False
         if f"{edge} {request}" != self._last[0]:
             return False
-        self._link.publish(mqtt.topic(self.settings.park, "out", self.settings.name, edge), self._last[1])
+        self._repeats += 1
+        if self._repeats <= REPEATS:
+            self._link.publish(mqtt.topic(self.settings.park, "out", self.settings.name, edge), self._last[1])
         return True
 
     def reply(self, edge: str, message: Message) -> Reply:

@@ -21,14 +21,18 @@ class Flow:
 
     Args:
         clock: returns the time in s; only differences are used.
+        burst: tokens of a full bucket.
+        rate_hz: tokens per second.
 
     >>> flow = Flow(clock=lambda: 0.0)
     >>> sum(flow.admits("press-1", 100) for _ in range(1000))
     256
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, burst: int = BURST, rate_hz: float = RATE_HZ
+    ) -> None:
+        self._clock, self._burst, self._rate_hz = clock, burst, rate_hz
         self._tokens: dict[str, float] = {}
         self._filled: dict[str, float] = {}
         self._lock = Lock()
@@ -40,7 +44,7 @@ class Flow:
         """
         added = cost(most)
         with self._lock:
-            self._tokens[sender] = min(self.refill(sender) + added, 2 * BURST + added)
+            self._tokens[sender] = min(self.refill(sender) + added, 2 * self._burst + added)
 
     def admits(self, sender: str, size: int) -> bool:
         """Return whether a message of ``size`` bytes is admitted, and take its tokens, if need be below zero."""
@@ -57,9 +61,9 @@ class Flow:
     def refill(self, sender: str) -> float:
         """Return a sender's tokens, refilled for the time since the last call; the caller holds the lock."""
         now = self._clock()
-        tokens, before = self._tokens.get(sender, float(BURST)), self._filled.get(sender, now)
+        tokens, before = self._tokens.get(sender, float(self._burst)), self._filled.get(sender, now)
         self._filled[sender] = now
-        return max(tokens, min(BURST, tokens + (now - before) * RATE_HZ))
+        return max(tokens, min(self._burst, tokens + (now - before) * self._rate_hz))
 
 
 def cost(size: int) -> int:

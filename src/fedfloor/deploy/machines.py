@@ -217,7 +217,8 @@ def settings_files(park: ParkFile, shut_out: Sequence[str], *, crosses: bool = T
         for one in park.factory
     ]  # fmt: skip
     machines += [
-        (f"devices/{one.name}", f"device-{one.name}.toml", device_settings(park, one), device_services(one))
+        (f"devices/{one.name}", f"device-{one.name}.toml", device_settings(park, one, shut_out, crosses=crosses),
+         device_services(one))
         for one in park.device if one.name not in shut_out
     ]  # fmt: skip
     machines.append((ALARMS, f"{ALARMS}.toml", alarm_settings(park, shut_out), alarm_services()))
@@ -258,14 +259,15 @@ def edge_settings(park: ParkFile, factory: FactoryTable, shut_out: Sequence[str]
     )  # fmt: skip
 
 
-def device_settings(park: ParkFile, device: DeviceTable) -> DeviceSettings:
+def device_settings(park: ParkFile, device: DeviceTable, shut_out: Sequence[str], *, crosses: bool) -> DeviceSettings:
     """Return the settings of a device."""
+    visitors = [one.name for one in park.factory if crosses and one.name not in (device.factory, *shut_out)]
     (factory,) = (f for f in park.factory if f.name == device.factory)
     return DeviceSettings(
         park=park.name, name=device.name, factory=park.factory.index(factory), device=device.number or 0,
         broker=Endpoint(factory.address, factory.port), experiment=EXPERIMENT, memory=STATE_PATH / "memory",
         state=STATE_PATH, tls=_tls_files("device"), data=device.data, edge=factory.name,
-        predict=Path(device.predict) if device.predict else None,
+        predict=Path(device.predict) if device.predict else None, visitors=tuple(visitors),
     )  # fmt: skip
 
 

@@ -261,6 +261,7 @@ class DeviceSettings:
         predict: folder with growing files, for whose rows a released model makes predictions.
         released: file with the number of its last release when it was provisioned: it accepts no older one.
         edge: name of its factory's edge, the only one from which it accepts the facts of a sample.
+        visitors: names of other factories' edges from which it accepts requests, where rounds cross factories.
     """
 
     park: str
@@ -276,6 +277,7 @@ class DeviceSettings:
     predict: Path | None = None
     released: Path = Path("released")
     edge: str = field(kw_only=True)
+    visitors: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_names(park=self.park, name=self.name, edge=self.edge)

@@ -20,8 +20,8 @@ from typing import Protocol
 from fedfloor import regular
 from fedfloor._version import __version__
 from fedfloor.deploy import mqtt
-from fedfloor.deploy.channel import DeviceChannel, side_by_side
-from fedfloor.deploy.checks import MessageFilter, printable
+from fedfloor.deploy.channel import REPEATS, DeviceChannel, side_by_side
+from fedfloor.deploy.checks import MessageFilter
 from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode, split
 from fedfloor.deploy.mqtt import Assembler, Connection, MqttConnection
 from fedfloor.deploy.settings import CLOUD, CloudSettings, EdgeSettings, Named
@@ -138,6 +138,7 @@ class Uplink:
         self._link = link(will) if link else MqttConnection(settings.name, settings.cloud, settings.tls, will)
         self._under_way = set[str]()  # identities of requests
         self._last = "", b""  # identity and answer of the last answered request
+        self._repeats = 0  # times that this answer was sent again
 
     def __enter__(self) -> Uplink:
         """Connect to the cloud's broker."""
@@ -167,7 +168,9 @@ class Uplink:
                 return
             parts = self._filter.signed(request, CLOUD)
             if parts.header["kind"] == "refused":
-                log.error("the cloud refuses this edge: %s", printable(str(parts.header["about"].get("text"))))
+                self._filter.log(
+                    logging.ERROR, CLOUD, f"{CLOUD} refuses this edge: {parts.header['about'].get('text')}"
+                )
             else:
                 self.take(parts.identity, request)
         except RefusedError as error:
@@ -185,13 +188,16 @@ class Uplink:
                 self._under_way.add(name)
                 threading.Thread(target=self._serve, args=(name, request), daemon=True).start()
                 return
+            self._repeats += 1
+            if self._repeats > REPEATS:
+                return
         self._send(answer)
 
     def _serve(self, name: str, request: bytes) -> None:
         answer = self._answer(request)
         with self._lock:
             self._under_way.discard(name)
-            self._last = name, answer
+            self._last, self._repeats = (name, answer), 0
         self._send(answer)
 
     def _send(self, answer: bytes) -> None:
