@@ -13,6 +13,7 @@ import logging
 import math
 import os
 import queue
+import random
 import resource
 import shutil
 import socket
@@ -45,18 +46,20 @@ from test_deploy_survey import written as survey_of
 import fedfloor
 from fedfloor import __version__, cli, config
 from fedfloor.data.dataset import Inputs
-from fedfloor.deploy import broker, checks, device, facts, joining, machines, mqtt, provision, subtasks
-from fedfloor.deploy.channel import DeviceChannel, OpenRequest
+from fedfloor.deploy import authority, broker, checks, device, facts, joining, machines, mqtt, provision, subtasks
+from fedfloor.deploy.channel import REPEATS, DeviceChannel, OpenRequest
 from fedfloor.deploy.checks import MessageFilter
 from fedfloor.deploy.cloud import CloudExecutor, _answer_limits
-from fedfloor.deploy.flow import Flow
+from fedfloor.deploy.flow import BURST, Flow
 from fedfloor.deploy.message import FEW_ARRAYS, MAGIC, SHORT_HEADER, START, VERSION, Message, decode, encode
 from fedfloor.deploy.names import table
 from fedfloor.deploy.park_file import from_document
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, DataSource, Named
+from fedfloor.deploy.signing import Signer
+from fedfloor.deploy.waits import LEAST_S, Waits
 from fedfloor.engine.engine import FrozenExtractor
 from fedfloor.engine.limit import Limit
-from fedfloor.errors import FedfloorError
+from fedfloor.errors import FedfloorError, RunError
 from fedfloor.experiment import Experiment, ModelSettings
 from fedfloor.inference.trained import load_model
 from fedfloor.models import saved
@@ -66,7 +69,7 @@ from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
 from fedfloor.runs.parks import load_data
 from fedfloor.runs.prepare import begin
-from live_park import NOWHERE, Broker, InMemory, Live, device_settings, experiment
+from live_park import NOWHERE, Broker, InMemory, Live, device_settings, experiment, member
 from live_park import live as park_of
 from model_files import write_model
 from networks import build
@@ -1080,10 +1083,8 @@ def answers_of_edges(tally: Tally, folder: Path) -> None:
     tally.attempt("another edge's name", partial(_named, folder, "e1"))
     tally.attempt("the cloud's name", partial(_named, folder, "cloud"))
     tally.attempt("an answer to an earlier question", partial(_named, folder, "e0", answers="1-1"))
-    tally.attempt(
-        "failures of devices that are not listed",
-        partial(_named, folder, "e0", failed={"x": ["visit", "RunError", "x"]}),
-    )
+    for name, who in (("that are not listed", "x"), ("of another factory", "d1")):
+        tally.attempt(f"failures of devices {name}", partial(_strangers_failed, folder, who))
 
 
 def _moved(values: Any, start: Any, by: float) -> Any:
@@ -1136,9 +1137,25 @@ def _large(frame: bytes, kind: str, sent: Any) -> str:
     return REFUSED
 
 
-def _named(folder: Path, sender: str, answers: str = "", failed: Any = None) -> str:
+def _named(folder: Path, sender: str, answers: str = "") -> str:
+    said = Message("walked", sender, session=1, number=1, about={})
+    taken, _ = _exchanged(folder, said, answers)
+    expect(not taken, "it is taken")
+    return REFUSED
+
+
+def _strangers_failed(folder: Path, who: str) -> str:
+    failed = {name: ["visit", "RunError", "why"] for name in ("d0", who)}
+    said = Message("walked", "e0", session=1, number=1, about={"failed": failed, "against": {who: 5}})
+    _, cloud = _exchanged(folder, said)
+    measured = cloud.measured()
+    expect(set(measured["failed"]) == {"d0", "e0"} and "against" not in measured, "another's device is blamed")
+    return REFUSED
+
+
+def _exchanged(folder: Path, said: Message, answers: str = "") -> tuple[Mapping[int, Message], CloudExecutor]:
+    """What a cloud takes of an edge's message in answer to a request, and the cloud."""
     what = experiment(folder, "fedavg", rounds=1)
-    said = Message("walked", sender, session=1, number=1, about={"failed": failed or {}})
     edges = (
         CloudEdge("e0", 0, devices=(Named("d0", 0),)),
         CloudEdge("e1", 1, devices=(Named("d1", 1),)),
@@ -1151,8 +1168,154 @@ def _named(folder: Path, sender: str, answers: str = "", failed: Any = None) -> 
     one = CloudExecutor(
         CloudSettings("trial", what, folder / "run", edges, NOWHERE), way, [0, 1], table(config.read(what, []))
     )
-    expect(one._exchange({0: ("walk", {"mine": [0]}, {})}) == {}, "it is taken")
+    return one._exchange({0: ("walk", {"mine": [0]}, {})}), one
+
+
+# -- the time of others ----------------------------------------------------------------------------------------------
+
+STALLS = ("hang", "restart", "leave", "late", "unasked", "restart at once")
+
+
+def time_of_others(tally: Tally, folder: Path) -> None:
+    """Devices and edges that let others wait, leave and return, and fill logs and lines."""
+    for how in STALLS:
+        tally.attempt(f"a device that does nothing but {how}", partial(_stalls, [how]))
+    for seed in range(30):
+        tally.attempt(f"a device that chooses, {seed}", partial(_stalls, STALLS, seed), by_hand=False)
+    for deadline_s in (20.0, 3600.0):
+        for how in STALLS:
+            tally.attempt(f"{how}, {deadline_s:g} s", partial(_stalls, [how, "late"], 0, deadline_s))
+    for present, ends in (({0: [0], 1: [1]}, False), ({0: [0]}, True)):
+        tally.attempt(f"a device drawn alone flaps beside {present}", partial(_flaps, folder, present, ends=ends))
+    with park_of(folder, experiment(folder, "fedsr", rounds=1, devices=4, more=CROSSING)) as park:
+        for edge in park.edges.values():
+            for k in edge.own:
+                tally.attempt(f"device {k} begins sessions", partial(_begins_sessions, edge, k))
+    ca = authority.found("trial", authority.now())
+    with park_of(folder, experiment(folder, "fedsr", rounds=1, devices=4, more=CROSSING), ca=ca) as park:
+        agent = park.agents[0]
+        for name in ("d1", "d3", "cloud", "alarms", "releases", "bridge-e0", "broker-e0", "e77"):
+            for kind in ("visit", "facts", "refused"):
+                tally.attempt(f"{name} requests a {kind}", partial(_poses, agent, ca, folder, name, kind))
+        for kind in ("refused", "census", "expired"):
+            tally.attempt(f"an edge fills the log by '{kind}'", partial(_fills_log, agent, ca, folder, kind))
+        tally.attempt("a broker fetches an answer again", partial(_fetches, park, agent, ca, folder))
+
+
+CROSSING = "methods.fedsr = { laps = 1, ring_size = 4 }"
+
+
+def _stalls(choices: Sequence[str], seed: int = 0, deadline_s: float = 600.0) -> str:
+    """Let an edge wait for a device in 1,000 requests; others train for a second in between."""
+    now, short, whole, rng = [0.0], 0.0, 0.0, random.Random(seed)
+    waits = Waits(lambda: now[0])
+    for _ in range(1000):
+        how, wait_s = rng.choice(choices), waits.wait_s("a", deadline_s)
+        waited_s = 0.0 if how == "restart at once" else wait_s
+        now[0] += waited_s
+        waits.expired("a", waited_s)
+        if how != "hang":
+            waits.alive("a")
+        short, whole = (short, whole + waited_s) if wait_s == deadline_s else (short + waited_s, whole)
+        now[0] += 1.0
+    expect(whole <= now[0] - whole + deadline_s, f"{whole:.0f} of {now[0]:.0f} s are lost")
+    expect(short <= 0.12 * whole + LEAST_S * 1000, f"{short:.0f} s of short waits")  # a tenth, a hundredth, then 2 s
+    return HARMLESS
+
+
+def _flaps(folder: Path, present: Mapping[int, Sequence[int]], *, ends: bool) -> str:
+    """Let the only device of a request disconnect whenever it is sent one, and be back at once."""
+    what = experiment(folder, "fedavg", rounds=1, devices=2)
+    edges = (CloudEdge("e0", 0), CloudEdge("e1", 1))
+    said = Message("walked", "e0", session=1, about={"reached": 0, "here": present[0]})
+    number = iter(range(1, 1000))
+
+    def ask(messages: dict[int, bytes], *_: object) -> dict[int, bytes]:
+        return {
+            m: encode(replace(said, sender=f"e{m}", number=next(number), answers=decode(frame).identity,
+                              about={**said.about, "here": present[m]}))
+            for m, frame in messages.items() if m in present
+        }  # fmt: skip
+
+    way: Any = SimpleNamespace(request=ask)
+    settings = CloudSettings("trial", what, folder / "run", edges, NOWHERE)
+    one = CloudExecutor(settings, way, [0, 1], table(config.read(what, [])))
+    one.begin(1)
+    one._request({0: ("walk", {"mine": [0]}, {})}, [0])
+    try:
+        one.no_success(1)
+    except RunError:
+        expect(ends, "the run ends although others are connected")
+        return HARMLESS
+    expect(not ends, "a run without devices goes on")
+    return HARMLESS
+
+
+def _begins_sessions(edge: Any, k: int) -> str:
+    name = edge.channel.name_of(k)
+    for _ in range(BURST // 2):
+        about = {"device": k, "version": __version__}
+        hello = Message("hello", name, session=time.time_ns(), number=1, about=about)
+        edge.channel.receive(mqtt.topic("trial", "status", name), encode(hello))
+    expect(edge.channel.filter.refused[name, "flood"] > 0, "it is not cut off")
     return REFUSED
+
+
+def _poses(agent: device.Agent, ca: authority.Authority, folder: Path, name: str, kind: str) -> str:
+    before, waiting = agent.filter.refused[name, "edge"], agent._requests.qsize()
+    _send(agent, ca, folder, name, kind, 1)
+    expect(agent.filter.refused[name, "edge"] == before + 1, "its message is taken")
+    expect(agent._requests.qsize() == waiting, "its message is queued")
+    return REFUSED
+
+
+def _send(
+    agent: device.Agent, ca: authority.Authority, folder: Path, name: str, kind: str, number: int, **more: Any
+) -> bytes:
+    signer = Signer(member(folder / "stolen", ca, name), name)
+    about = {"to": agent._session, "device": 0, "tick": 0, "trained": 0, **more}
+    frame = encode(Message(kind, name, "run", 1, time.time_ns(), number, about=about, receiver="d0"), signer)
+    agent.receive(mqtt.topic("trial", "in", name, "d0"), frame)
+    return frame
+
+
+def _fills_log(agent: device.Agent, ca: authority.Authority, folder: Path, kind: str) -> str:
+    lines, edge = Lines(), agent.settings.edge
+    logging.disable(logging.NOTSET)
+    logging.getLogger("fedfloor").addHandler(lines)
+    try:
+        wait_s, signer = -1 if kind == "expired" else 60, Signer(member(folder / "stolen", ca, edge), edge)
+        for _ in range(200):
+            about = {"to": agent._session, "text": TEXT, "wait_s": wait_s}
+            sent = Message("census" if kind == "expired" else kind, edge, "run", 1, time.time_ns(), 1, about=about,
+                           receiver="d0")  # fmt: skip
+            agent.serve(edge, encode(sent, signer))
+    finally:
+        logging.getLogger("fedfloor").removeHandler(lines)
+        logging.disable(logging.WARNING)
+    expect(lines.count < 100, f"{lines.count} lines")
+    return HARMLESS
+
+
+class Lines(logging.Handler):
+    """The number of lines that a device writes to its log; those of edges in this process do not count."""
+
+    count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += record.name == checks.__name__ and "message of d" not in record.getMessage()
+
+
+def _fetches(park: Live, agent: device.Agent, ca: authority.Authority, folder: Path) -> str:
+    edge, before = agent.settings.edge, len(park.broker.said)
+    frame = _send(agent, ca, folder, edge, "census", 1)
+    for _ in range(100):
+        agent.receive(mqtt.topic("trial", "in", edge, "d0"), frame)
+    expect(until(lambda: agent._requests.empty()), "it is still busy")
+    time.sleep(0.2)
+    sent = [where for where, _ in park.broker.said[before:] if "/out/d0/" in where]
+    expect(len(sent) <= 1 + REPEATS, f"{len(sent)} answers")
+    return HARMLESS
 
 
 # -- network reach only -----------------------------------------------------------------------------------------------
@@ -1763,6 +1926,11 @@ CLASSES: Mapping[str, tuple[str, str, Callable[[Tally, Path], None]]] = {
     "claims": ("A device, its edge", "count for more, end a run: every field", claims_of_devices),
     "says": ("A device, its edge and other devices", "speak for others, poison, flood", what_a_device_says),
     "edges": ("A taken-over edge, the cloud", "poison, end a run, fill its memory", answers_of_edges),
+    "time": (
+        "A device, an edge or a broker",
+        "take others' time, fill logs, pose as an edge",
+        time_of_others,
+    ),
     "network": ("Network reach only", "enter a broker, fill its memory", at_the_brokers_gates),
     "files": ("A stranger's park file, model file", "run code, add rules or units", files_of_strangers),
     "folders": ("A stranger's run folder, model", "run code, scripts in pages, begin a run", folders_of_strangers),

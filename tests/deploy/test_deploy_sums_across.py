@@ -21,6 +21,7 @@ from fedfloor.deploy.checks import STAGES
 from fedfloor.deploy.message import Message, decode
 from fedfloor.deploy.summing import DeviceSum, ServerSum, check_sums
 from fedfloor.engine.summing import SecureAggregation
+from fedfloor.errors import RunError
 from fedfloor.parts.codecs import SecureSum
 from fedfloor.parts.masking import Bytes
 from fedfloor.parts.mix import BySamples
@@ -28,6 +29,7 @@ from fedfloor.plan.nodes import Parallel, Train, Work, device
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
+from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park
 from floor import park
 from live_park import experiment, figures, live, simulated
@@ -230,7 +232,9 @@ def test_without_a_third_factory_the_round_is_lost_and_the_ledger_states_why(tmp
             return bytes(usual(frame))
 
         there.edges[2].answer = answer  # type: ignore[method-assign]
-        (line,) = there.run()
+        with pytest.raises(RunError, match="none of 1 rounds"):
+            there.run()
+    (line,) = ledger.read(tmp_path / "live/ledger.jsonl")
     assert line.lost == 9
     text = (tmp_path / "live/ledger.jsonl").read_text()
     assert "devices of only 2 factories delivered; a secure sum across factories needs 3" in text

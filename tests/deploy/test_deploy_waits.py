@@ -103,6 +103,15 @@ def test_waits_are_whole_again_after_an_answer_and_a_deadline() -> None:
     assert some.wait_s("a", 60) == 60
 
 
+def test_a_device_that_hangs_for_ever_is_waited_for_shortly_for_ever() -> None:
+    """10ⁿ is beyond a float from n = 309 on, so that the edge of a device that hung for ten minutes failed."""
+    some = Waits(lambda: 0.0)
+    for _ in range(2000):
+        some.expired("a", 86_400.0)
+        assert 2.0 <= some.wait_s("a", 86_400.0) <= 8640.0
+    assert some.wait_s("a", 86_400.0) == 2.0
+
+
 def test_a_device_that_restarts_instead_of_answering_stalls_half_of_the_time_at_most() -> None:
     """It hangs for the whole wait, and is restarted just before its end; the edge sends one request after the other."""
     now, stalled = [0.0], 0.0

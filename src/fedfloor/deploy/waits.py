@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 SHORTER = 10.0  # factor by which each expired wait in a row shortens the next
 LEAST_S = 2.0  # the shortest wait
+MOST = 9  # counted waits: a year shortened so often is below the shortest wait
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class Silence:
 
     Args:
         until: earliest end of short waits, by the clock in s.
-        waits: number of waits without an answer.
+        waits: number of waits without an answer, at most :data:`MOST`.
         alive: whether the device has answered since the first of them, even if late, or has connected again.
     """
 
@@ -66,7 +67,7 @@ class Waits:
     def expired(self, device: str, waited_s: float) -> None:
         """Count a wait without an answer, which took so many seconds."""
         silence = self._silent.get(device) or Silence(self._clock() + waited_s)
-        self._silent[device] = replace(silence, waits=silence.waits + 1)
+        self._silent[device] = replace(silence, waits=min(silence.waits + 1, MOST))
 
     def alive(self, device: str) -> None:
         """Record an answer, in time or late, or a connection."""
