@@ -7,12 +7,12 @@ acknowledgement for every message, even if the broker reads none. By itself it c
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
 from paho.mqtt import client as mqtt
-from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.enums import CallbackAPIVersion, MessageState
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
@@ -66,6 +66,24 @@ class BoundedClient(mqtt.Client):
                     heard(topic, bytes(message.payload), bool(message.retain))
 
         self.on_message = on_message
+
+    def forget(self, sent: Iterable[mqtt.MQTTMessageInfo]) -> int:
+        """Drop messages that wait for the broker's acknowledgement of others; return their number.
+
+        paho keeps any number of them, but sends only 20 ahead of their acknowledgements.
+
+        Args:
+            sent: what ``publish`` returned for them; those that are sent or acknowledged are passed over.
+        """
+        dropped = 0
+        with self._out_message_mutex:
+            for info in sent:
+                message = self._out_messages.get(info.mid)
+                known = message is not None and message.info is info  # numbers are used again
+                if message is not None and known and message.state != MessageState.MQTT_MS_WAIT_FOR_PUBACK:
+                    del self._out_messages[info.mid]
+                    dropped += 1
+        return dropped
 
     def _sock_recv(self, bufsize: int) -> bytes:
         """Read at most ``bufsize`` bytes from the socket: a byte of a packet's head, or the rest of its body.

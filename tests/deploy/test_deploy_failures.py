@@ -13,10 +13,11 @@ import pytest
 import torch
 from test_deploy_faults import WHEN, WHO, losing, model
 
-from fedfloor.deploy import mqtt, subtasks
+from fedfloor import config
+from fedfloor.deploy import checks, cloud, mqtt, names, subtasks
 from fedfloor.deploy.edge import FactoryExecutor
 from fedfloor.deploy.message import Message, encode
-from fedfloor.deploy.settings import Deadlines
+from fedfloor.deploy.settings import CloudEdge, CloudSettings, Deadlines, Named
 from fedfloor.engine.executor import ask
 from fedfloor.engine.team import Alone
 from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
@@ -24,7 +25,7 @@ from fedfloor.parts.mix import Branch, Meeting, QFair
 from fedfloor.plan.nodes import Probe
 from fedfloor.ranges import RefusedError
 from fedfloor.runs import ledger
-from live_park import Live, experiment, figures, live, simulated
+from live_park import NOWHERE, Inside, Live, experiment, figures, live, simulated
 from parks import until
 
 NAME = f"d{WHO}"
@@ -87,6 +88,24 @@ def test_devices_that_fail_for_several_reasons_end_the_run_with_neither_of_them(
         with pytest.raises(RunError, match="d0: its loss is nan; 1 more failed likewise") as told:
             park.run()
     assert type(told.value) is RunError
+
+
+@pytest.mark.parametrize(("devices", "needed"), [(1, 1), (2, 2), (3, 3), (4, 3), (8, 5), (100, 20)])
+def test_a_minority_that_fails_whenever_it_is_drawn_ends_no_run(tmp_path: Path, devices: int, needed: int) -> None:
+    """One device is drawn in each round, and fails; only more than half of the devices (or 20) end the run."""
+    what = experiment(tmp_path, "fedavg", devices=max(2, devices))
+    edges, way = (CloudEdge("e0", 0, (Named("d0", 0),)),), Inside({})
+    settings = CloudSettings("trial", what, tmp_path / "run", edges, NOWHERE)
+    one = cloud.CloudExecutor(settings, way, [0] * devices, names.table(config.read(what, [])))
+    one.attendance.present = {0: set(range(devices))}
+    for number in range(1, needed + 1):
+        failed = {f"d{number}": checks.Failure("visit", "RunError", "why")}
+        one._measurements.add("e0", checks.Measured(0.0, 0.0, {}, frozenset(), {}, failed, 1), 0, 0)
+        if number < needed:
+            one.no_success(number)
+            one.measured()
+    with pytest.raises(RunError, match="no device's training succeeded"):
+        one.no_success(needed)
 
 
 def test_one_device_that_diverges_does_not_end_a_run_that_others_can_carry(

@@ -11,11 +11,15 @@ from contextlib import contextmanager, suppress
 from itertools import count, cycle, islice
 
 import pytest
+from paho.mqtt.enums import MQTTErrorCode
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
 
 from fedfloor.deploy import mqtt
 from fedfloor.deploy.mqtt import PACKET_BYTES, Assembler, MqttConnection, pieces
 from fedfloor.deploy.settings import Endpoint
-from fedfloor.mqtt_client import RECEIVED
+from fedfloor.mqtt_client import RECEIVED, BoundedClient
 from fedfloor.sensors.events import Inbox
 from fedfloor.sensors.mqtt import Broker, connected
 from parks import until
@@ -136,6 +140,42 @@ def test_a_broker_that_breaks_a_limit_loses_the_connection(
     assert f"broker {HERE}:{broker.port}" in lines[0]
     assert "two devices have this name" not in caplog.text
     assert max(broker.taken) < 1 << 24  # what the machine's own buffers took
+
+
+def test_a_broker_that_acknowledges_nothing_does_not_fill_the_memory() -> None:
+    """Every request that expires would stay in the client, a model for each device and round."""
+    with listening(lambda: iter(())) as (broker, link, _):
+        assert until(lambda: link.connected)
+        tracemalloc.start()
+        for _ in range(60):
+            link.publish("fedfloor/p/in/north/press-1", bytes(1 << 20))
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < MEMORY + (mqtt.KEPT + 1) * (1 << 20)
+        sent = mqtt.KEPT * len(list(pieces(bytes(1 << 20))))
+        assert sent <= link.unacknowledged <= sent + 20  # those in flight stay
+        assert broker.connects
+
+
+def test_messages_that_are_sent_or_acknowledged_are_not_dropped() -> None:
+    taken: list[bytes] = []
+
+    def send(*given: object, **_: object) -> MQTTErrorCode:
+        taken.append(given[2])  # type: ignore[arg-type]
+        return MQTTErrorCode.MQTT_ERR_SUCCESS
+
+    client = BoundedClient("n", 1 << 20, reconnects=False)
+    client._send_publish = send  # type: ignore[method-assign]
+    sent = [client.publish("t", str(number), qos=1) for number in range(30)]
+    assert [int(one) for one in taken] == list(range(20))  # as many as may be in flight
+    assert client.forget(sent) == 10
+    assert client.forget(sent) == 0
+    client._do_on_publish(sent[0].mid, ReasonCode(PacketTypes.PUBACK), Properties(PacketTypes.PUBACK))
+    for number in range(2):
+        client._last_mid = sent[25 + number].mid - 1
+        client.publish("t", "with a number that is used again", qos=1)
+    assert len(client._out_messages) == 21  # one in flight, one behind it
+    assert client.forget(sent) == 0
 
 
 def test_limits_are_requested_of_the_broker_too() -> None:

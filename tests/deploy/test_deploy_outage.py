@@ -15,7 +15,7 @@ import pytest
 from test_deploy_faults import losing, model
 
 from fedfloor import __version__
-from fedfloor.deploy import authority, mqtt
+from fedfloor.deploy import authority, mqtt, waits
 from fedfloor.deploy.attendance import ATTEMPTS, Attendance
 from fedfloor.deploy.channel import DeviceChannel
 from fedfloor.deploy.device import Agent
@@ -85,11 +85,11 @@ def test_a_round_begins_once_the_quorum_is_met_and_ends_the_run_with_what_is_mis
     meeting.assign([0, 0, 1, 1])
     meeting.begin(1)
     assert meeting.present == {0: {0, 1}, 1: {3}}
-    waits = [one.getMessage() for one in caplog.records if "waits" in one.getMessage()]
-    assert ["edge south" in one for one in waits] == [True, False]
-    assert "device 2, 3" in waits[1]
+    said = [one.getMessage() for one in caplog.records if "waits" in one.getMessage()]
+    assert ["edge south" in one for one in said] == [True, False]
+    assert "device 2, 3" in said[1]
     assert [wait and wait.round for wait in shown] == [1, 1, None]
-    assert [wait.why.rstrip(".") in said for wait, said in zip(shown, waits, strict=False) if wait] == [True, True]
+    assert [wait.why.rstrip(".") in line for wait, line in zip(shown, said, strict=False) if wait] == [True, True]
     assert {wait.until - wait.since for wait in shown if wait} == {60.0}
     meeting.begin(1)  # the same round does not ask again
     assert next(seen) == {0: [], 1: []}
@@ -128,13 +128,13 @@ def test_a_round_without_devices_waits_for_their_return_and_costs_no_bit(tmp_pat
 
 
 def test_a_round_that_waits_is_written_down_while_it_does(tmp_path: Path) -> None:
-    what, waits = experiment(tmp_path, "fedavg", rounds=2, devices=2), tmp_path / "live/waiting.json"
+    what, file = experiment(tmp_path, "fedavg", rounds=2, devices=2), tmp_path / "live/waiting.json"
     with live(tmp_path, what) as park:
         seen: list[str] = []
 
         def back() -> None:
-            assert until(waits.exists, 60)
-            seen.append(json.loads(waits.read_text())["why"])
+            assert until(file.exists, 60)
+            seen.append(json.loads(file.read_text())["why"])
             for k in (0, 1):
                 park.join(k)
 
@@ -145,7 +145,7 @@ def test_a_round_that_waits_is_written_down_while_it_does(tmp_path: Path) -> Non
 
         park.run(report=leave)
     assert "0 of 2 devices" in seen[0]
-    assert not waits.exists()
+    assert not file.exists()
 
 
 def test_devices_that_all_leave_during_their_visits_get_the_round_again(tmp_path: Path) -> None:
@@ -388,7 +388,10 @@ def test_who_does_not_return_in_time_is_gone_and_its_request_is_lost() -> None:
 
 
 @pytest.mark.parametrize("ends", ["restart", "goodbye", "will"])
-def test_what_a_device_that_leaves_let_the_edge_wait_shortens_its_next_wait(ends: str) -> None:
+def test_what_a_device_that_leaves_let_the_edge_wait_shortens_its_next_wait(
+    ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waits, "LEAST_S", 0.0)  # these waits are short
     link, made = channel()
     made.waits = Waits(lambda: 0.0)  # no time passes, so that short waits do not end
 
@@ -403,7 +406,7 @@ def test_what_a_device_that_leaves_let_the_edge_wait_shortens_its_next_wait(ends
     def wait_s() -> float:
         return float(decode(link.sent[-1]).about["wait_s"])
 
-    for number, expected in enumerate((60.0, 6.0, 2.0)):
+    for number, expected in enumerate((60.0, 6.0, 0.6)):
         asking = ask()
         assert wait_s() == expected
         if ends != "restart":

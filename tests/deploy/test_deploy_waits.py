@@ -103,6 +103,25 @@ def test_waits_are_whole_again_after_an_answer_and_a_deadline() -> None:
     assert some.wait_s("a", 60) == 60
 
 
+def test_a_device_that_is_restarted_has_the_time_that_its_visits_take() -> None:
+    """Visits of 200 s: after a restart 60 s would lose them for as long as the last wait took."""
+    now = [0.0]
+    some = Waits(lambda: now[0])
+    some.answered("a", 200.0)
+    some.answered("a", 3.0)  # a question
+    some.expired("a", 150.0)
+    some.alive("a")
+    assert some.wait_s("a", 600) == 300.0
+    assert some.wait_s("a", 100) == 100.0
+    some.expired("a", 300.0)
+    assert some.wait_s("a", 600) == 6.0
+    some.alive("a")
+    now[0] = 449.0
+    assert some.wait_s("a", 600) == 6.0
+    now[0] = 450.0
+    assert some.wait_s("a", 600) == 600
+
+
 def test_a_device_that_hangs_for_ever_is_waited_for_shortly_for_ever() -> None:
     """10ⁿ is beyond a float from n = 309 on, so that the edge of a device that hung for ten minutes failed."""
     some = Waits(lambda: 0.0)

@@ -88,6 +88,10 @@ class Attendance:
             self._wait(number)
         return not self._here().isdisjoint(devices)
 
+    def connected(self) -> int:
+        """Return the number of devices that were connected at their edges' last answers."""
+        return len(self._here())
+
     def others(self, devices: Collection[int]) -> bool:
         """Return whether devices other than these were connected at their edges' last answers."""
         return not self._here() <= set(devices)

@@ -222,6 +222,7 @@ class DeviceChannel:
             log.warning("%s %s is gone (%s): its %s is lost.", self._peer, name, answer.why, kind)
             self.lost[name] = answer.why
             return None
+        self.waits.answered(name, time.monotonic() - request.sent)
         return answer
 
     def name_of(self, device: int) -> str:

@@ -64,7 +64,7 @@ log = logging.getLogger(__name__)
 
 WORK_OF_REQUEST = {"walk": "visit", "ask": "probe"}  # request to an edge → request to its devices, if they differ
 LOOK_DEADLINE_S = 30.0  # for the answer of an edge that has nothing to do; Flower alone takes seconds for a message
-MIN_FAILING = 3  # failing devices that end a run; all devices if there are fewer
+MIN_FAILING, MOST_FAILING = 3, 20  # failing devices that end a run, if they are most of those that are connected
 Request = tuple[str, Mapping[str, Any], Mapping[str, Any]]  # kind, about, arrays
 
 
@@ -350,8 +350,8 @@ class CloudExecutor:
         """End the run if devices of all factories have failed in turn without a success in between.
 
         Raises:
-            FedfloorError: three devices (or all, if fewer) failed, or all edges were refused, with the reasons; or
-                all devices disconnected time and again.
+            FedfloorError: more than half of the connected devices failed, at least three (or all, if fewer) and at most
+                twenty; or all edges were refused; or all devices disconnected time and again.
         """
         kinds = {"visit", *STAGES}
         if number != self._last_failed + 1:
@@ -362,7 +362,8 @@ class CloudExecutor:
         failed_visits = {name: replace(failure, kind="visit") for name, failure in failed if failure.kind in kinds}
         self._failures |= failed_visits
         self._working -= self._measurements.absent | self._measurements.failing_edges
-        enough = len(self._failures) >= min(MIN_FAILING, len(self._factory_of))
+        connected = self.attendance.connected() or len(self._factory_of)
+        enough = len(self._failures) >= min(connected, max(MIN_FAILING, connected // 2 + 1), MOST_FAILING)
         if not self._working and (enough or self._failures.keys() >= set(self._names.values())):
             raise_failure(self._failures, number)
         if self._in_vain == number:

@@ -10,6 +10,7 @@ import socket
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,7 +20,7 @@ from fedfloor.errors import SettingError
 from fedfloor.ranges import RefusedError
 
 if TYPE_CHECKING:
-    from paho.mqtt.client import Client
+    from paho.mqtt.client import Client, MQTTMessageInfo
 
     from fedfloor.mqtt_client import BoundedClient
 
@@ -145,6 +146,7 @@ LONGEST_WAIT_S = 30.0
 TOPICS = 1000  # largest packet of subscriptions, as brokers limit it
 STEADY_S, SHORT = 5.0, 3  # a connection that ends sooner has failed; so many failures in a row are logged
 LOST, LEFT = "lost", "left"  # why a process is gone: by its last will, by its own goodbye
+KEPT = 4  # requests or answers on a topic that the broker has not acknowledged; older ones have expired
 CONFIRMATION = f"{ROOT}/confirmation"  # a topic without subscribers
 Receive = Callable[[str, bytes], None]
 
@@ -234,6 +236,7 @@ class MqttConnection:
         self._confirming: dict[int, Callable[[], None]] = {}  # id of a packet → what its answer allows
         self._topics: tuple[str, ...] = ()
         self._saying = threading.Lock()  # keeps the pieces of a message together
+        self._sent: dict[str, deque[list[MQTTMessageInfo]]] = {}  # topic → its last messages
 
     @property
     def connected(self) -> bool:
@@ -296,12 +299,23 @@ class MqttConnection:
             call_handler(do)
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
-        """Publish."""
+        """Publish; a request or an answer that the broker does not acknowledge is dropped after the next few."""
         with self._saying:
+            sent = []
             for packet in pieces(payload):
                 with self._counting:
                     self.unacknowledged += 1
-                self._client.publish(topic, packet, qos=1, retain=retain)
+                sent.append(self._client.publish(topic, packet, qos=1, retain=retain))
+            if topic_parts(topic)[0] in ("in", "out"):
+                self._forget_before(topic, sent)
+
+    def _forget_before(self, topic: str, sent: list[MQTTMessageInfo]) -> None:
+        messages = self._sent.setdefault(topic, deque())
+        messages.append(sent)
+        if len(messages) > KEPT:
+            dropped = self._client.forget(messages.popleft())
+            with self._counting:
+                self.unacknowledged -= dropped
 
     def _acknowledged(self, _client: Client, _data: object, _number: int, reason: Any, _properties: object) -> None:
         with self._counting:

@@ -232,7 +232,9 @@ class Watched:
     def _waits(self) -> Row | None:
         """Return what the current round waits for, and the start and latest end of the wait in s since 1970."""
         wait = self._wait if self._pid is not None and (self.folder / "waiting.json").is_file() else None
-        return wait and {"why": short(wait.why), "since": round(wait.since, 1), "until": round(wait.until, 1)}
+        if wait is None:
+            return None
+        return {"why": short(wait.why), "since": round(wait.since, 1), "until": round(wait.until, 1)}
 
     def _since(self) -> float | None:
         """Return the start of the current round in s since 1970, from the times of files; None if unknown."""
