@@ -1,11 +1,13 @@
-"""Makes the reference when the documentation is built: commands from their help, Python from its docstrings.
+"""Makes pages when the documentation is built: commands from their help, Python from its docstrings, and results.
 
-A public name without a docstring, or one that stands on no page here, fails the build.
+A public name without a docstring, or one that stands on no page here, fails the build. Pages link to results and
+experiments as they stand in the repository; in the site both are beside the pages.
 """
 
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +17,9 @@ import griffe
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
-SOURCE = Path(__file__).parents[1] / "src"
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src"
+BESIDE = ("results", "experiments")  # folders of the repository that are part of the site
 PAGES = {  # of the Python reference: title, and the first and last public name in the order of ``fedfloor.__all__``
     "experiments": ("Experiments and their results", "run", "EngineSettings"),
     "methods": ("Methods", "Method", "FedAvg"),
@@ -35,7 +39,27 @@ def on_files(files: Files, config: Any) -> Files:
     pages = {"reference/commands.md": commands(), "reference/cards.md": cards(), **python(package)}
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
+    for folder in BESIDE:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.is_file():
+                files.append(File.generated(config, str(path.relative_to(ROOT)), abs_src_path=str(path)))
     return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Return a page with links as they are in the site, where results and experiments are beside the pages."""
+    inside = page.file.src_uri.startswith(f"{BESIDE[0]}/")
+    if inside:
+        markdown = re.sub(r"\[([^]]*)\]\((?!\.\.|https?:)([^)#.]+)\)", r"\1 (folder `results/\2`)", markdown)
+        return markdown.replace("](../docs/", "](../")
+    return re.sub(rf"\]\(\.\./({'|'.join(BESIDE)})/", r"](\1/", markdown)
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """Return a page's HTML; links of a notebook lead to pages of the site, as those of other pages do."""
+    if not page.file.src_uri.endswith(".ipynb"):
+        return html
+    return re.sub(r'href="([\w-]+)\.md', r'href="../\1/', html)
 
 
 def public(package: griffe.Module) -> dict[str, griffe.Object]:
@@ -89,7 +113,7 @@ def commands() -> str:
 
 
 def cards() -> str:
-    """Return every method's card, as ``fedfloor methods NAME`` prints it."""
+    """Return every method's card, as ``fedfloor list methods NAME`` prints it."""
     catalog = importlib.import_module("fedfloor.methods.catalog")
     parts = ["# Methods by name\n"]
     for name in [*catalog.METHODS, *catalog.REFERENCES]:

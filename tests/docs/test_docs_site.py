@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,16 @@ def test_the_site_builds_with_every_command_and_public_name(tmp_path: Path) -> N
         assert f"fedfloor {name}" in commands
     assert "Parallel" in (tmp_path / "reference" / "plans" / "index.html").read_text()
     assert "fedsr" in (tmp_path / "reference" / "cards" / "index.html").read_text()
+    assert (tmp_path / "results" / "rafed-fig3" / "index.html").is_file()
+    links = runpy.run_path(str(HERE / "docs" / "links.py"))
+    assert not links["dead"](tmp_path)
+
+
+def test_a_dead_link_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text('<a href="b.html#here">x</a><a href="b.html#away">y</a><a href="c.html">z</a>')
+    (tmp_path / "b.html").write_text('<h1 id="here">b</h1><img src="https://other.example/x.png">')
+    dead = runpy.run_path(str(HERE / "docs" / "links.py"))["dead"]
+    assert dead(tmp_path) == ["a.html: b.html#away", "a.html: c.html"]
 
 
 @pytest.mark.slow
