@@ -84,8 +84,8 @@ network: $(READY)  ## Four methods on FEMNIST, priced on two networks (about hal
 	$(BIN)/fedfloor compare femnist-methods --methods fedavg,fedsr,hierfavg,ring --seeds 0,1,2 \
 		--set rounds=60 --set evaluate.every=2 --resume --out runs/femnist-network
 	rm -rf runs/femnist-lte-cat-m2 runs/femnist-5g-edge
-	$(BIN)/fedfloor reprice runs/femnist-network --network lte-cat-m2 --target 0.8 --at seconds=900 --out runs/femnist-lte-cat-m2
-	$(BIN)/fedfloor reprice runs/femnist-network --network 5g-edge --target 0.8 --at seconds=15 --out runs/femnist-5g-edge
+	$(BIN)/fedfloor price runs/femnist-network --network lte-cat-m2 --target 0.8 --at seconds=900 --out runs/femnist-lte-cat-m2
+	$(BIN)/fedfloor price runs/femnist-network --network 5g-edge --target 0.8 --at seconds=15 --out runs/femnist-5g-edge
 
 ALL := fedavg,fedsr,hierfavg,ring,fedgs,hfedms,hfedms-s,astraea,fldg,fldgl,kcenter,fedcs,fedprox,moon,fedmmd,fedfusion,cgau,fedl
 ALL := $(ALL),scaffold,qffl,ida,fedavgm,fedadagrad,fedadam,fedyogi
@@ -95,7 +95,7 @@ choose: $(READY)  ## Nearly all methods on skewed data, still and streaming, on 
 	mkdir -p runs; for park in static:0.65 stream:0.7; do name=choose-$${park%:*}; \
 		$(BIN)/fedfloor compare $$name --methods $(ALL) --seeds 0,1,2 --resume --out runs/$$name --json > runs/$$name.json || exit; \
 		for network in 5g-edge lte-cat-m2; do rm -rf runs/$$name-$$network; \
-			$(BIN)/fedfloor reprice $$(ls -d runs/$$name/*-seed* | grep -v fedcs) --network $$network --target $${park#*:} \
+			$(BIN)/fedfloor price $$(ls -d runs/$$name/*-seed* | grep -v fedcs) --network $$network --target $${park#*:} \
 				--out runs/$$name-$$network --json > runs/$$name-$$network.json || exit; done; \
 		$(BIN)/fedfloor compare $$name --methods fedcs --seeds 0,1,2 --resume --set network.profile=lte-cat-m2 \
 			--set methods.fedcs.deadline_s=16 --out runs/$$name-fedcs --json > runs/$$name-fedcs.json || exit; done
@@ -137,6 +137,7 @@ bench-gpu: $(READY)  ## Cohorts on one GPU: equality, speed, the papers' workloa
 .PHONY: docs
 docs: $(READY)  ## The documentation as a web site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	$(BIN)/python docs/links.py site
 
 .PHONY: release
 release: $(READY)  ## Build both wheels in dist/, install that of fedfloor into an empty environment and train with it there

@@ -1,7 +1,7 @@
 """Which method? The tables of docs/choose.md, made from what ``make choose`` printed: ``python -m benchmarks.choose``.
 
 ``runs/choose-PARK.json`` is what ``fedfloor compare`` printed with ``--json`` for the park, ``…-NETWORK.json`` what
-``fedfloor reprice`` printed for a network, ``…-fedcs.json`` the comparison of FedCS, which decides by the network, on
+``fedfloor price`` printed for a network, ``…-fedcs.json`` the comparison of FedCS, which decides by the network, on
 the slow one. ``python -m benchmarks.pages`` takes the tables into the page, beside that of the factory benchmark.
 """
 

@@ -250,7 +250,7 @@ def _floor(folder: Path, case: Case, repeats: int) -> Iterator[_Floor]:
             own, tls = folder / one.name, _tls(folder, one.name, "device") if case.tls else None
             device = DeviceSettings(PARK, one.name, 0, one.device, where, what, own, own, tls, edge="e0")
             file.write_text(to_toml(device))
-            started.append(subprocess.Popen([sys.executable, "-m", "fedfloor", "device", str(file)]))
+            started.append(subprocess.Popen([sys.executable, "-m", "fedfloor", "park", "device", str(file)]))
         tls = _tls(folder, "e0", "edge") if case.tls else None
         made = edge.of(EdgeSettings(PARK, "e0", 0, where, what, folder, names, tls=tls))
         made.start()

@@ -50,7 +50,7 @@ def measure(names: Sequence[str], said: Callable[[str], None], rows: int = ROWS)
     found: list[Row] = []
     for name in names:
         if name != TABLE and not sources.looked_in([name])[0]["found"]:
-            said(f"{name}: not there (fedfloor datasets says where it is looked for)")
+            said(f"{name}: not there (fedfloor list datasets says where it is looked for)")
             continue
         with tempfile.TemporaryDirectory(prefix="fedfloor-bench-") as cache:
             place = name

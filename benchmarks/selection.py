@@ -97,7 +97,7 @@ def census(said: Callable[[str], None], size: int = BATCH) -> tuple[Floats, Deal
         size: samples of a batch.
     """
     if not sources.looked_in(["femnist"])[0]["found"]:
-        said("femnist: not there (fedfloor datasets says where it is looked for): devices are made up")
+        said("femnist: not there (fedfloor list datasets says where it is looked for): devices are made up")
         share = generator(0, "selection").dirichlet(np.full(CLASSES, 2.0))
         return share, lambda devices, rng: made_up(devices, share, rng, size)
     data = sources.load("femnist")

@@ -188,7 +188,7 @@ def _park(folder: Path, name: str, text: str) -> Iterator[Park]:
 
 def _process(kind: str, file: Path, settings: DeviceSettings | EdgeSettings) -> subprocess.Popen[bytes]:
     file.write_text(to_toml(settings))
-    return subprocess.Popen([sys.executable, "-m", "fedfloor", kind, str(file)], stderr=subprocess.DEVNULL)
+    return subprocess.Popen([sys.executable, "-m", "fedfloor", "park", kind, str(file)], stderr=subprocess.DEVNULL)
 
 
 def row(case: Case, found: Row) -> list[str]:

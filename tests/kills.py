@@ -49,7 +49,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         calm, killed = Path(folder) / "calm", Path(folder) / "killed"
         if begin(calm).wait():
-            print("the run does not work undisturbed: is MNIST there? (fedfloor datasets)")
+            print("the run does not work undisturbed: is MNIST there? (fedfloor list datasets)")
             return 1
         kills = disturb(killed, random.Random(0))
         begin(killed).wait()

@@ -88,10 +88,10 @@ class Plant:
         for where, hub in provision.hubs(park):
             self.start_of[hub.broker] = lambda where=where: self.broker(place / where)  # type: ignore[misc]
         for one in park.factory:
-            words = ("edge", f"edge-{one.name}.toml")
+            words = ("park", "edge", f"edge-{one.name}.toml")
             self.start_of[f"edge-{one.name}"] = lambda w=words, m=one: self.client(w, place / "factories" / m.name)  # type: ignore[misc]
         for device in park.device:
-            words = ("device", f"device-{device.name}.toml")
+            words = ("park", "device", f"device-{device.name}.toml")
             self.start_of[device.name] = lambda w=words, k=device: self.client(w, place / "devices" / k.name)  # type: ignore[misc]
         self.gate = folder / "gate"
         for file, kind in [(place / "cloud/cloud.toml", CloudSettings)] + [
@@ -107,15 +107,17 @@ class Plant:
 
     def client(self, words: Sequence[str], where: Path, losses: Path | None = None) -> Any:
         (where / "state").mkdir(exist_ok=True)
-        gate = self.gate if words[0] == "device" else None
-        return self.forks.command(words, where, self.folder / f"{where.name}-{words[0]}.log", losses, gate)
+        gate = self.gate if words[1] == "device" else None
+        return self.forks.command(words, where, self.folder / f"{where.name}-{words[1]}.log", losses, gate)
 
     def start(self, name: str) -> None:
         self.processes[name] = self.start_of[name]()
 
     def start_cloud(self) -> None:
         more = ("--resume",) if (self.trial.run / "experiment.toml").exists() else ()
-        self.processes["cloud"] = self.client(("cloud", "cloud.toml", *more), self.trial.place / "cloud", self.losses)
+        self.processes["cloud"] = self.client(
+            ("park", "cloud", "cloud.toml", *more), self.trial.place / "cloud", self.losses
+        )
 
     @property
     def cloud_log(self) -> str:

@@ -303,7 +303,7 @@ def check(
     """
     known = [each for each in document["records"] if each.get("value") is not None and each["protocol"] in given]
     if not known:
-        raise SettingError("these protocols have no recorded results. Run the benchmark without --check first.")
+        raise SettingError("these protocols have no recorded results. Run the benchmark without --rerun first.")
     drawn = np.random.default_rng(seed).permutation(len(known))[:count]
     rows = []
     with tempfile.TemporaryDirectory() as folder:

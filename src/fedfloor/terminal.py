@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # it imports PyTorch, which takes seconds
 QUIET_S = 5  # between two lines on a download
 LINE_S = 60  # between two lines on work without other output
 LONGEST = 1e12  # numbers from here on are written with an exponent
+WIDE = 160  # characters of a table that is not printed on a terminal, without COLUMNS
 SHORT = 16  # cells up to this length are never wrapped
 
 
@@ -216,7 +217,9 @@ def show(
     table = Table(title=Text(printable(title)) if title else None, box=box.SIMPLE, title_justify="left")
     names = dict.fromkeys(name for row in rows for name in row)
     columns = [name for name in names if any(row.get(name) is not None for row in rows)]
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    given = os.environ.get("COLUMNS", "")
+    plain = int(given) if given.isdecimal() and int(given) > 0 else WIDE
+    console = Console(width=None if sys.stdout.isatty() else plain)
     longest = {name: max(len(_cell(row.get(name))) for row in rows) for name in columns}
     wide = 3 * len(columns) + sum(max(len(name), longest[name]) for name in columns) > console.width
     for name in columns:

@@ -152,26 +152,26 @@ def test_a_report_that_cannot_be_written(command: Command) -> None:
 
 
 def test_methods_and_their_cards(command: Command) -> None:
-    rows = command("methods", "--json").document["rows"]
+    rows = command("list", "methods", "--json").document["rows"]
     assert [row["method"] for row in rows] == list(METHODS)
     assert all(row["what"] for row in rows)
-    card = command("methods", "fedsr", "--json").document
+    card = command("list", "methods", "fedsr", "--json").document
     assert "arXiv 2403.14718" in card["card"]
-    shown = command("methods", "fedadam").out
+    shown = command("list", "methods", "fedadam").out
     assert "settings, in [methods.fedadam]" in shown  # no markup of the terminal
     assert "0.00316" in shown  # no digit is lost
-    assert card["card"] in command("methods", "fedsr").out
+    assert card["card"] in command("list", "methods", "fedsr").out
     assert {"setting": "laps", "default": 5} in card["rows"]
-    command.refused(command("methods", "fedrs"), "Did you mean 'fedsr'?")
+    command.refused(command("list", "methods", "fedrs"), "Did you mean 'fedsr'?")
 
 
 def test_datasets_says_what_there_is_and_how_to_get_it(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDFLOOR_DATA", "nowhere")
-    rows = {row["name"]: row for row in command("datasets", "--json").document["rows"]}
+    rows = {row["name"]: row for row in command("list", "datasets", "--json").document["rows"]}
     assert list(rows) == list(SOURCES)
     assert [name for name, row in rows.items() if row["found"]] == ["labels", "procedural", "machines"]
     assert all("http" in row["how"] for name, row in rows.items() if not row["found"])
-    shown = " ".join(command("datasets").out.split())
+    shown = " ".join(command("list", "datasets").out.split())
     assert "[park]" in shown  # no markup of the terminal
     assert "[data]" in shown
 
@@ -179,8 +179,8 @@ def test_datasets_says_what_there_is_and_how_to_get_it(command: Command, monkeyp
 def test_help_and_version(command: Command) -> None:
     assert "Train FedAvg and FedSR and compare them." in command("demo", "--help").out
     assert command("--version").out == f"fedfloor {__version__}\n"
-    for name in ("run", "compare", "draw", "report", "methods", "datasets"):
-        said = command(name, "-h")
+    for name in ("run", "compare", "draw", "report", "list methods", "datasets"):
+        said = command(*name.split(), "-h")
         assert said.code == 0
         assert said.out.startswith(f"Usage: fedfloor {name}")
     wrong = command("runn")
@@ -232,7 +232,7 @@ run = fedfloor.run(
     ),
     out="two", ranks=2, report=seen.append,
 )
-assert run.stopped == "finished" and list(run.lines) == seen and run.model_file.is_file()
+assert run.stopped == "finished" and list(run.lines) == seen and run.model.is_file()
 print(run.accuracy)
 """
 

@@ -1,4 +1,4 @@
-"""``fedfloor networks``: the list, and one profile with its sources."""
+"""``fedfloor list links``: the list, and one profile with its sources."""
 
 from __future__ import annotations
 
@@ -10,32 +10,34 @@ from fedfloor.network import profile
 NAMES = sorted(profile.profiles())
 
 
-def test_the_list_says_how_fast_each_is_and_who_waits_for_whom(command: Command) -> None:
-    said = command("networks")
+def test_the_list_says_how_fast_each_is(command: Command) -> None:
+    said = command("list", "links")
     assert (said.code, said.err, said.new) == (0, "", frozenset())
     rows = {name: next(line for line in said.out.splitlines() if line.split()[:1] == [name]) for name in NAMES}
-    assert "via_edge" in rows["lte-cat-m2"]
     assert "4 Mbit/s" in rows["lte-cat-m2"]
     assert "7 Mbit/s" in rows["lte-cat-m2"]
-    assert "serial over the park, half duplex" in rows["lte-cat-m2"]
     assert "62.5 kbit/s" in rows["nb-iot"]
-    assert "serial over each cell, full duplex" in rows["5g-edge"]
-    assert "dedicated" in rows["ethernet"]
     assert "by interference" in rows["rafed"]
     assert "no limit" in rows["rafed"]
 
 
 def test_the_list_as_json_has_numbers(command: Command) -> None:
-    rows = {row["network"]: row for row in command("networks", "--json").document["rows"]}
+    rows = {row["network"]: row for row in command("list", "links", "--json").document["rows"]}
     assert sorted(rows) == NAMES
     assert (rows["wifi"]["up"], rows["wifi"]["down"]) == (80e6, 80e6)
     assert (rows["rafed"]["up"], rows["rafed"]["down"], rows["rafed"]["sharing"]) == (None, None, "sinr")
+    shared = {name: rows[name]["sharing"] for name in ("lte-cat-m2", "5g-edge", "ethernet")}
+    assert shared == {
+        "lte-cat-m2": "serial over the park, half duplex",
+        "5g-edge": "serial over each cell, full duplex",
+        "ethernet": "dedicated",
+    }
     assert rows["wifi"]["what"] == profile.from_table(profile.read_tables("wifi")).about
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_source_is_told_once(name: str, command: Command) -> None:
-    said = command("networks", name)
+    said = command("list", "links", name)
     tables = {key: part for key, part in profile.read_tables(name).items() if isinstance(part, dict)}
     words = " ".join(said.out.split())
     for key, part in tables.items():
@@ -49,7 +51,7 @@ def test_each_source_is_told_once(name: str, command: Command) -> None:
 
 
 def test_one_profile_as_json(command: Command) -> None:
-    document = command("networks", "nb-iot", "--json").document
+    document = command("list", "links", "nb-iot", "--json").document
     table = profile.read_tables("nb-iot")
     assert (document["name"], document["about"], document["route"]) == ("nb-iot", table["about"], "via_edge")
     assert document["sources"]["devices"] == table["devices"]["source"]
@@ -59,7 +61,7 @@ def test_one_profile_as_json(command: Command) -> None:
 
 def test_a_profile_of_ones_own(command: Command) -> None:
     (command.folder / "hall.toml").write_text("route = 'via_edge'\n[device_edge]\nup_bps = 1e6\n")
-    said = command("networks", "hall.toml")
+    said = command("list", "links", "hall.toml")
     assert said.code == 0
     assert said.out.startswith("hall\nroute = via_edge\n")
     assert "source: not given" in said.out
@@ -77,7 +79,7 @@ def test_a_profile_of_ones_own(command: Command) -> None:
     ],
 )
 def test_what_is_refused(name: str, message: str, command: Command) -> None:
-    command.refused(command("networks", name), message)
+    command.refused(command("list", "links", name), message)
 
 
 # -- price -------------------------------------------------------------------------------------------------------------

@@ -67,12 +67,12 @@ def test_a_pipe_in_the_place_of_a_runs_file(tmp_path: Path, command: str) -> Non
     assert "pipe" in failed(*words.get(command, [command, str(run)]))
 
 
-@pytest.mark.parametrize("command", ["audit", "rollback", "releases"])
+@pytest.mark.parametrize("command", ["park audit", "model rollback", "model list"])
 @pytest.mark.parametrize("name", [FOLDER / "1.json", Path("authority/journal.head")])
 def test_a_pipe_in_a_parks_journal(tmp_path: Path, command: str, name: Path) -> None:
     place = provisioned(tmp_path)
     (place / name).unlink()
     os.mkfifo(place / name)
-    done = CliRunner().invoke(app, [command, str(place)] if command == "audit" else [command, "--park", str(place)])
+    done = CliRunner().invoke(app, [*command.split(), "--park", str(place)])
     assert done.exit_code
     assert "journal" in f"{done.output} {done.exception}"

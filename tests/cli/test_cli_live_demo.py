@@ -20,7 +20,7 @@ pytest.importorskip("starlette", reason="Starlette is not installed: pip install
 
 
 def test_every_step_comes_out_and_nothing_is_left(tmp_path: Path) -> None:
-    words = ["live", "demo", "--out", str(tmp_path / "park"), "--json"]
+    words = ["park", "live", "demo", "--out", str(tmp_path / "park"), "--json"]
     done = subprocess.run([sys.executable, "-m", "fedfloor", *words], capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
@@ -45,5 +45,5 @@ def test_a_step_that_does_not_come_out_is_the_last(monkeypatch: pytest.MonkeyPat
         subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 1, "", "error: no such park")
     )
     shown.trial = type("Trial", (), {"place": Path("park")})()  # type: ignore[assignment]
-    with pytest.raises(RunError, match="fedfloor release failed: error: no such park"):
-        shown._command("release", "run")
+    with pytest.raises(RunError, match="fedfloor model release failed: error: no such park"):
+        shown._command("model", "release", "run")

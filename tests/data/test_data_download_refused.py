@@ -155,7 +155,6 @@ def test_ctrl_c_says_how_to_go_on(command: Command, server: Server, monkeypatch:
         ("get ../mnist", "unknown data set '../mnist'"),
         ("get labels", "It is generated: set [park] devices"),
         ("get mnist --from file:///etc", "--from file:///etc: must be a web address"),
-        ("--json get mnist", "--json goes after the command"),
     ],
 )
 def test_the_command_refuses(command: Command, words: str, message: str) -> None:

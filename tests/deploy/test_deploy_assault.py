@@ -1944,7 +1944,7 @@ HEAD = """\
 Written by `PYTHONPATH=.:tests/helpers python tests/deploy/test_deploy_assault.py`.
 
 Attempts against the handlers of messages and files that real machines run, in one process, and against three Mosquitto
-brokers as `fedfloor provision` configures them, with the certificates of a device, another factory, a bridge, and of
+brokers as `fedfloor park provision` sets them up, with the certificates of a device, another factory, a bridge, and of
 no member. An audit hook sees what is run, imported or opened; time and memory are measured. What a broker lets somebody
 subscribe to and never delivers counts as refused. *By hand*: thought out one by one; the others replace every field
 of a true message, answer or file by each of a list of hostile values. *Harmless*: done as it was said, within bounds,

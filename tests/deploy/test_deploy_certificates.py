@@ -138,8 +138,8 @@ def test_a_folder_is_looked_over(tls: Tls, tmp_path: Path) -> None:
     (out / "factories/north/acl").unlink()
     assert provision.faults(out, NOW) == [f"{out}/factories/north/acl is missing"]
     soon = provision.faults(out / "devices/n1", NOW + dt.timedelta(days=340))
-    assert soon == [f"{out}/devices/n1/device.crt is valid only until 2031-05-01: run fedfloor provision again and "
-                    "copy the renewed files"]  # fmt: skip
+    assert soon == [f"{out}/devices/n1/device.crt is valid only until 2031-05-01: run fedfloor park provision again "
+                    "and copy the renewed files"]  # fmt: skip
     with pytest.raises(SettingError, match=r"has no ca.crt"):
         provision.faults(tmp_path / "nowhere", NOW)
 

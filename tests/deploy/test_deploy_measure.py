@@ -47,9 +47,9 @@ def test_a_park_is_measured_and_priced_by_what_was_measured(tmp_path: Path) -> N
         )
 
     try:
-        up = fedfloor("live", "up", "tiny.toml", "--out", "live", "--devices", "4", "--stay")
+        up = fedfloor("park", "live", "up", "tiny.toml", "--out", "live", "--devices", "4", "--stay")
         assert up.returncode == 0, up.stderr
-        done = fedfloor("live", "measure", "live", "--out", "here.toml", "--repeats", "2", "--json")
+        done = fedfloor("park", "live", "measure", "--park", "live", "--out", "here.toml", "--repeats", "2", "--json")
         assert done.returncode == 0, done.stderr
     finally:
         live.down(tmp_path / "live")

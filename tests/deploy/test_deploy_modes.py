@@ -59,7 +59,20 @@ def test_a_folder_of_keys_that_was_opened_is_closed_again(tmp_path: Path) -> Non
 @needs_mosquitto
 def test_what_a_live_park_writes(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(TINY)
-    words = [sys.executable, "-m", "fedfloor", "live", "up", "tiny.toml", "--out", "live", "--devices", "2", "--stay"]
+    words = [
+        sys.executable,
+        "-m",
+        "fedfloor",
+        "park",
+        "live",
+        "up",
+        "tiny.toml",
+        "--out",
+        "live",
+        "--devices",
+        "2",
+        "--stay",
+    ]
     try:
         subprocess.run(words, cwd=tmp_path, check=True, umask=0, timeout=600)
         check(tmp_path / "live")

@@ -62,7 +62,7 @@ def service(unit: str, folder: Path) -> Iterator[None]:
     inside = ["unshare", "-m", "sh", "-ec", script] if can_shut_in() else ["sh", "-c", script]
     given = dict(one.split("=", 1) for one in re.findall('^Environment="(.*)"$', unit, re.MULTILINE))
     environment = {**os.environ, **given, "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/nowhere"}
-    with (folder.parent / f"{folder.name}-{words[0].strip('-')}.log").open("wb") as log:
+    with (folder.parent / f"{folder.name}-{words[1]}.log").open("wb") as log:
         process = subprocess.Popen(inside, cwd=folder, stdout=log, stderr=log, env=environment)
     try:
         yield

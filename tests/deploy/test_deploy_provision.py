@@ -214,7 +214,7 @@ def test_sensors_and_an_agent_without_pytorch_have_units_of_their_own(tmp_path: 
     second = dataclasses.replace(park.device[1], predict="/srv/rows", agent=True)
     provisioned(dataclasses.replace(park, device=(first, second, *park.device[2:])), tmp_path)
     unit = (tmp_path / "out/devices/n0/fedfloor-sense.service").read_text()
-    assert "/fedfloor sense press.toml --into state/press.sqlite\n" in unit
+    assert "/fedfloor park sense press.toml --into state/press.sqlite\n" in unit
     assert "sense press.toml" in (tmp_path / "out/devices/n0/compose.yaml").read_text()
     assert "/fedfloor-agent device-n1.toml\n" in (tmp_path / "out/devices/n1/fedfloor-device.service").read_text()
     with pytest.raises(SettingError, match=r"sense = 'press\.toml': must be beside data\.path"):
@@ -242,23 +242,23 @@ def test_with_flower_the_cloud_has_no_broker(tmp_path: Path) -> None:
 
 def test_the_command_provisions_checks_and_revokes(command: Command) -> None:
     (command.folder / "hall.toml").write_text(PARK)
-    said = command("provision", "hall.toml", "--out", "out")
+    said = command("park", "provision", "hall.toml", "--out", "out")
     assert said.code == 0, said
     assert "keep authority/ca.key secret" in said.out
-    assert command("provision", "--check", "out").code == 0
-    told = command("provision", "hall.toml", "--out", "out", "--revoke", "camera", "--json").document
+    assert command("park", "provision", "--check", "out").code == 0
+    told = command("park", "provision", "hall.toml", "--out", "out", "--revoke", "camera", "--json").document
     assert {row["state"] for row in told["rows"] if row["name"] == "camera"} == {"revoked"}
     assert any("reload" in note for note in told["notes"])
     (command.folder / "out/devices/robot/device.key").chmod(0o640)
-    assert command("provision", "--check", "out").code == 1
+    assert command("park", "provision", "--check", "out").code == 1
 
 
 def test_the_command_refuses(command: Command) -> None:
     (command.folder / "hall.toml").write_text(PARK.replace("tiny", "tinny"))
-    command.refused(command("provision", "hall.toml"), "experiment", "tinny.toml")
-    command.refused(command("provision", "hal.toml"), "hal.toml", "Did you mean 'hall.toml'?")
-    command.refused(command("provision"), "needs a park file")
-    command.refused(command("provision", "--check", "nowhere"), "nowhere")
+    command.refused(command("park", "provision", "hall.toml"), "experiment", "tinny.toml")
+    command.refused(command("park", "provision", "hal.toml"), "hal.toml", "Did you mean 'hall.toml'?")
+    command.refused(command("park", "provision"), "needs a park file")
+    command.refused(command("park", "provision", "--check", "nowhere"), "nowhere")
 
 
 def test_what_the_experiment_says_otherwise_is_noted(tmp_path: Path) -> None:
@@ -282,16 +282,16 @@ def test_what_the_experiment_says_otherwise_is_noted(tmp_path: Path) -> None:
 
 def test_a_park_file_is_checked_beside_its_folder_and_its_experiment(command: Command) -> None:
     (command.folder / "hall.toml").write_text(PARK)
-    assert command("provision", "hall.toml", "--out", "out").code == 0
-    found = command("provision", "hall.toml", "--check", "out")
+    assert command("park", "provision", "hall.toml", "--out", "out").code == 0
+    found = command("park", "provision", "hall.toml", "--check", "out")
     assert found.code == 1
     assert "set park.devices = 2 in tiny.toml" in found.out
     (command.folder / "tiny.toml").write_text(
         'name = "tiny"\npark = { devices = 2, factories = 2, assignment = [0, 1] }\n'
     )
-    assert command("provision", "hall.toml", "--check", "out").code == 0
+    assert command("park", "provision", "hall.toml", "--check", "out").code == 0
     (command.folder / "hall.toml").write_text(PARK + '[[device]]\nname = "press"\nfactory = "north"\n')
-    found = command("provision", "hall.toml", "--check", "out")
+    found = command("park", "provision", "hall.toml", "--check", "out")
     assert found.code == 1
     assert "device 'press' was not provisioned, or was revoked" in found.out
 
@@ -304,7 +304,9 @@ def test_a_process_with_an_expired_certificate_does_not_start(
     monkeypatch.setattr(authority, "now", lambda: NOW + dt.timedelta(days=400))
     kind, _, who = name.partition("-")
     place = {"device": "devices", "edge": "factories"}[kind]
-    command.refused(command(kind, f"out/{place}/{who}/{name}.toml"), f"certificate of '{who}' expired on 2031-05-01")
+    command.refused(
+        command("park", kind, f"out/{place}/{who}/{name}.toml"), f"certificate of '{who}' expired on 2031-05-01"
+    )
 
 
 def _visitors(folder: Path, park: ParkFile) -> dict[str, tuple[str, ...]]:
@@ -329,7 +331,7 @@ def test_where_rounds_stay_within_factories_no_other_factorys_edge_has_a_way_to_
         link: Any = None
         Edge(read, config.read(park.experiment), None, link)
         ring = config.from_table({"method": {"name": "ring"}, "park": {"devices": 4, "factories": 2}})
-        with pytest.raises(SettingError, match=r"'ring' crosses factories.* fedfloor provision again"):
+        with pytest.raises(SettingError, match=r"'ring' crosses factories.* fedfloor park provision again"):
             Edge(read, ring, None, link)
     assert _visitors(tmp_path, park) == {"n0": (), "n1": (), "s0": (), "s1": ()}
     park.experiment.write_text('name = "given"\nmethod.name = "ring"\n')

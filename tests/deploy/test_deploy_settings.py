@@ -89,7 +89,7 @@ def test_a_cloud_needs_a_broker_unless_flower_carries_its_messages(tmp_path: Pat
 
 
 def test_no_file_says_where_files_come_from(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="fedfloor provision"):
+    with pytest.raises(SettingError, match="fedfloor park provision"):
         read(DeviceSettings, tmp_path / "none.toml")
 
 

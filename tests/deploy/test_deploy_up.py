@@ -43,7 +43,19 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def started(folder: Path, *words: str, devices: int = 4) -> subprocess.Popen[str]:
-    line = [sys.executable, "-m", "fedfloor", "live", "up", "tiny.toml", "--out", "live", "--devices", str(devices)]
+    line = [
+        sys.executable,
+        "-m",
+        "fedfloor",
+        "park",
+        "live",
+        "up",
+        "tiny.toml",
+        "--out",
+        "live",
+        "--devices",
+        str(devices),
+    ]
     line += words
     return subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -104,7 +116,7 @@ def test_down_ends_a_park_whose_command_was_killed(folder: Path) -> None:
     comes_up(folder, process)
     process.kill()
     process.communicate()
-    with pytest.raises(RunError, match=r"a park runs in .* already: fedfloor live down"):
+    with pytest.raises(RunError, match=r"a park runs in .* already: fedfloor park live down"):
         live.prepare(_experiment(folder), folder / "live")
     assert live.down(folder / "live") > 0
     assert not Crew(folder / "live").left()
@@ -228,13 +240,15 @@ def test_free_ports_are_free_and_all_different() -> None:
 
 def test_words_that_cannot_be(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "mosquitto", str)
-    command.refused(command("live", "up", "tiny.toml", "--devices", "1"), "--devices = 1", "each of the 2 factories")
-    command.refused(command("live", "up", "tiny.toml", "--factories", "0"), "--factories = 0")
-    command.refused(command("live", "up", "tiny.toml", "--ports", "70000"), "--ports = 70000")
-    command.refused(command("live", "status"), "no park runs in runs/live", "live up")
+    command.refused(
+        command("park", "live", "up", "tiny.toml", "--devices", "1"), "--devices = 1", "each of the 2 factories"
+    )
+    command.refused(command("park", "live", "up", "tiny.toml", "--factories", "0"), "--factories = 0")
+    command.refused(command("park", "live", "up", "tiny.toml", "--ports", "70000"), "--ports = 70000")
+    command.refused(command("park", "live", "status"), "no park runs in runs/live", "live up")
     (command.folder / "mine").mkdir()
     (command.folder / "mine" / "thesis").write_text("text")
-    command.refused(command("live", "up", "tiny.toml", "--out", "mine"), "is not empty")
+    command.refused(command("park", "live", "up", "tiny.toml", "--out", "mine"), "is not empty")
 
 
 def test_a_number_given_to_another_process_is_not_the_parks(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_the_pages_commands_train_a_model_on_three_machines(tmp_path: Path, netw
                 for one, source in MACHINES.items():
                     shutil.copytree(tmp_path / "plant" / source, machines[one] / "fedfloor")
             else:
-                if "fedfloor cloud" in text:
+                if "fedfloor park cloud" in text:
                     log = machines["cloud"] / "log"  # which the broker writes to
                     assert until(lambda: all(f" as {one} " in log.read_text() for one in STANDS.values()), START_S)  # noqa: B023
                 carry(where, text)

@@ -30,10 +30,11 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(tmp_path)
     names = [path.stem for path in tmp_path.glob("*.py")]
     importlib.invalidate_caches()
-    assert not set(names) & set(sys.modules), "another test has modules of these names"
+    others = {name: sys.modules.pop(name) for name in names if name in sys.modules}  # of other tests
     yield
     for name in names:
         sys.modules.pop(name, None)
+    sys.modules.update(others)
 
 
 # -- a method derived from FedAvg -------------------------------------------------------------------------------------
@@ -56,9 +57,9 @@ def test_the_derived_method_visits_those_with_the_largest_last_loss() -> None:
 
 @pytest.mark.usefixtures("_files")
 def test_the_derived_method_is_a_method_like_any_other(command: Command) -> None:
-    shown = command("methods", "mine:Mine")
+    shown = command("list", "methods", "mine:Mine")
     assert "devices with the largest last loss, those never visited first" in shown.out
-    first, *_ = command("methods", "mine:Mine", "--json").document["rows"]
+    first, *_ = command("list", "methods", "mine:Mine", "--json").document["rows"]
     assert first == {"setting": "fraction", "default": 0.3}
     done = command("compare", "tiny.toml", "--methods", "fedavg,mine:Mine", "--json", "--out", "both")
     assert [row["method"] for row in done.document["rows"]] == ["fedavg", "mine:Mine"]

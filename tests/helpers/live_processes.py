@@ -67,16 +67,16 @@ class Processes:
 
     def start_device(self, k: int) -> None:
         file, log = self.folder / f"device-d{k}.toml", self.folder / f"d{k}.log"
-        self.devices[k] = self.fork(file) if self.fork else command("device", file, log=log, inside=self.floor)
+        self.devices[k] = self.fork(file) if self.fork else command("park", "device", file, log=log, inside=self.floor)
 
     def start_edge(self, m: int) -> None:
         self.edges[m] = command(
-            "edge", self.folder / f"edge-e{m}.toml", log=self.folder / f"e{m}.log", inside=self.hall
+            "park", "edge", self.folder / f"edge-e{m}.toml", log=self.folder / f"e{m}.log", inside=self.hall
         )
 
     def cloud(self, *more: str) -> subprocess.Popen[bytes]:
         self.others.append(
-            command("cloud", self.folder / "cloud.toml", *more, log=self.folder / "cloud.log", inside=self.hall)
+            command("park", "cloud", self.folder / "cloud.toml", *more, log=self.folder / "cloud.log", inside=self.hall)
         )
         return self.others[-1]
 

@@ -355,29 +355,29 @@ def test_samples_of_another_kind_are_refused(name: str, shape: tuple[int, ...], 
 
 
 def test_the_list(command: Command) -> None:
-    rows = {row["model"]: row for row in command("models", "--json").document["rows"]}
+    rows = {row["model"]: row for row in command("list", "models", "--json").document["rows"]}
     assert list(rows) == list(NETWORKS)
     hfedms = rows["cnn-hfedms"]
     assert (hfedms["parameters"], hfedms["classifier"], hfedms["classifier_parameters"]) == (6_687_834, "11", 6_262)
     assert (hfedms["shape"], hfedms["classes"]) == ([1, 28, 28], 62)
-    assert "LeNet-5" in command("models").out
+    assert "LeNet-5" in command("list", "models").out
 
 
 def test_the_card_of_one(command: Command) -> None:
-    said = command("models", "mlp-sensor", "--shape", "52", "--json").document
+    said = command("list", "models", "mlp-sensor", "--shape", "52", "--json").document
     assert said["parameters"] == 8_982
     assert [row["parameters"] for row in said["rows"]] == [linear(52, 64), linear(64, 64), linear(64, 22)]
     assert [row["layer"] for row in said["rows"]] == ["1", "3", "5"]
     assert said["card"].startswith("Return a small multilayer perceptron")
-    assert "8,982" in command("models", "mlp-sensor").out
+    assert "8,982" in command("list", "models", "mlp-sensor").out
 
 
 def test_the_card_of_your_own(command: Command) -> None:
     text = "from torch import nn\n\ndef net(shape, classes):\n    return nn.Linear(shape[-1], classes)\n"
     command.module("own_card", text)
-    said = command("models", "own_card:net", "--shape", "5", "--classes", "3")
+    said = command("list", "models", "own_card:net", "--shape", "5", "--classes", "3")
     assert said.code == 0
-    command.refused(command("models", "own_card:net"), "give its shape and classes, such as --shape 1,28,28")
+    command.refused(command("list", "models", "own_card:net"), "give its shape and classes, such as --shape 1,28,28")
 
 
 @pytest.mark.parametrize(
@@ -388,8 +388,8 @@ def test_the_card_of_your_own(command: Command) -> None:
         (["lenet", "--shape", "1,0,28"], "--shape = '1,0,28': must be whole numbers of at least 1."),
         (["lenet", "--shape", "1x28x28"], "--shape 1x28x28: must be whole numbers separated by commas"),
         (["lenet", "--classes", "0"], "--classes = 0: must be a whole number of at least 1."),
-        (["--shape", "1,28,28"], "--shape and --classes need the name of a network"),
+        (["--shape", "1,28,28"], "--shape and --classes need the name of a model"),
     ],
 )
 def test_refused(command: Command, words: list[str], message: str) -> None:
-    command.refused(command("models", *words), message)
+    command.refused(command("list", "models", *words), message)

@@ -65,13 +65,13 @@ MAY = {
     "experiment": BASE | {"checking", "data", "network", "objects", "park", "parts"},
     "checking": {"errors", "regular"},
     "config": BASE | {"checking", "experiment", "methods", "data", "park", "parts", "network"},
-    "runs": TRAINING,
+    "runs": TRAINING | {"templates"},
     "report": {"_version", "checking", "errors", "figures", "names", "plan", "regular", "templates"},
-    "api": TRAINING | {"draft", "inference", "objects", "report", "runs", "templates", "terminal"},
+    "comparison": BASE | {"experiment", "report", "runs"},
     "benchmark": BASE | {"config", "experiment", "network", "report", "runs", "templates"},
     "terminal": BASE | {"runs"},  # for type annotations
     "tracking": {"checking", "errors", "figures", "regular", "runs", "strict"},
-    "conformance": TRAINING | {"api", "report", "runs"},
+    "conformance": TRAINING | {"report", "runs"},
     "draft": BASE | {"checking", "config", "experiment", "data", "models", "park", "runs"},
     "deploy": TRAINING | {"mqtt_client", "runs", "templates"},
     "sensors": {"checking", "data", "errors", "mqtt_client", "regular", "strict"},
@@ -205,7 +205,8 @@ import fedfloor
 assert fedfloor.Experiment().method.name == "fedavg"
 from fedfloor import cli
 for words in (
-    ["--help"], ["run", "--help"], ["methods"], ["methods", "fedsr"], ["datasets"], ["datasets", "--json"],
+    ["--help"], ["run", "--help"], ["list", "methods"], ["list", "methods", "fedsr"], ["list", "datasets"],
+    ["list", "datasets", "--json"],
     ["datasets", "get", "--help"],
 ):
     sys.argv = ["fedfloor", *words]

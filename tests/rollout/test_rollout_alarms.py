@@ -292,9 +292,9 @@ def test_a_full_disk_loses_no_line(trial: Trial, monkeypatch: pytest.MonkeyPatch
 
 def test_the_command_lists_what_was_kept(tmp_path: Path, command: Command) -> None:
     out = provisioned(tmp_path)
-    said = command("alarms", str(out), "--json")
+    said = command("model", "alarms", "--park", str(out), "--json")
     assert (said.code, said.document) == (0, {"rows": []})
-    assert f"no alarms were recorded here. To record them: fedfloor alarms {out} --follow" in said.err
+    assert f"no alarms were recorded here. To record them: fedfloor model alarms --park {out} --follow" in said.err
     state = out / "alarms" / "state"
     state.mkdir()
     old, new = (
@@ -304,16 +304,20 @@ def test_the_command_lists_what_was_kept(tmp_path: Path, command: Command) -> No
     )  # fmt: skip
     (state / kept.NOW).write_text("{}")
     (state / kept.LINES).write_text("".join(json.dumps(one) + "\n" for one in (old, new)))
-    assert command("alarms", str(out / "alarms"), "--json").document["rows"] == [old, new]
-    assert command("alarms", str(out), "--json", "--since", "1h").document["rows"] == [new]
-    assert command("alarms", str(out), "--json", "--device", "d0").document["rows"] == [old]
-    table = command("alarms", str(out)).out
+    assert command("model", "alarms", "--park", str(out / "alarms"), "--json").document["rows"] == [old, new]
+    assert command("model", "alarms", "--park", str(out), "--json", "--since", "1h").document["rows"] == [new]
+    assert command("model", "alarms", "--park", str(out), "--json", "--device", "d0").document["rows"] == [old]
+    table = command("model", "alarms", "--park", str(out)).out
     assert "drift: heat\\x1b[2J" in table
-    command.refused(command("alarms", str(out), "--device", "d9"), "unknown device of --device 'd9'")
-    command.refused(command("alarms", str(out), "--since", "yesterday"), "--since 'yesterday': must be a span")
-    command.refused(command("alarms", str(out), "--since", "999999d"), "must be a span")
-    command.refused(command("alarms", str(out), "--since", "1h", "--follow"), "leave it out with --follow")
-    command.refused(command("alarms", str(tmp_path)), "has no alarms.toml", "provisioned again")
+    command.refused(command("model", "alarms", "--park", str(out), "--device", "d9"), "unknown device of --device 'd9'")
+    command.refused(
+        command("model", "alarms", "--park", str(out), "--since", "yesterday"), "--since 'yesterday': must be a span"
+    )
+    command.refused(command("model", "alarms", "--park", str(out), "--since", "999999d"), "must be a span")
+    command.refused(
+        command("model", "alarms", "--park", str(out), "--since", "1h", "--follow"), "leave it out with --follow"
+    )
+    command.refused(command("model", "alarms", "--park", str(tmp_path)), "has no alarms.toml", "provisioned again")
 
 
 def test_a_terminal_that_lacks_a_character_ends_no_command(tmp_path: Path) -> None:
@@ -321,7 +325,7 @@ def test_a_terminal_that_lacks_a_character_ends_no_command(tmp_path: Path) -> No
     (out / "alarms" / "state").mkdir()
     text = json.dumps({**line, **DECISION, "kind": "decision", "class": "b\u00e4d \u2620"})
     (out / "alarms" / "state" / kept.LINES).write_text(text + "\n")
-    words = [sys.executable, "-m", "fedfloor", "alarms", str(out)]
+    words = [sys.executable, "-m", "fedfloor", "model", "alarms", "--park", str(out)]
     env = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     shown = subprocess.run(words, capture_output=True, check=True, env=env).stdout.decode("latin-1")
     assert "class b\u00e4d \\u2620 (0.97)" in shown
@@ -352,7 +356,7 @@ def test_who_keeps_alarms_may_read_and_nothing_else(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert "user alarms" not in (out / "cloud/acl").read_text()
     unit = (out / "alarms/fedfloor-alarms.service").read_text()
-    assert "ExecStart=/opt/fedfloor/bin/fedfloor alarms . --follow" in unit
+    assert "ExecStart=/opt/fedfloor/bin/fedfloor model alarms --park . --follow" in unit
     assert [one.devices for one in kept.read(out).factories] == [("d0", "d2"), ("d1", "d3")]
 
 

@@ -458,7 +458,7 @@ def test_a_person_at_a_terminal_decides_and_a_script_needs_a_word(
 ) -> None:
     monkeypatch.setattr(gate, "judged", lambda *_: rows_of({"d0": "it has not trained yet."}))
     known = park_of(tmp_path)
-    with pytest.raises(SettingError, match=r"no device judged it .*: not released\. Release it with --anyway, or by"):
+    with pytest.raises(SettingError, match=r"no device judged it .*: not released\. Release it with --force, or by"):
         releasing._passed(known, 2, (), 1.0, as_json=False)
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
     put: list[str] = []
@@ -479,7 +479,7 @@ def test_a_schedule_announces_what_no_device_judged(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(schedule.registry, "register", lambda *_, **__: (known, 2))
     monkeypatch.setattr(gate, "judged", lambda *_: rows_of({"d0": "it has not trained yet."}))
     told = schedule.Scheduler._released(made, tmp_path)
-    assert told.startswith("no device judged it by labelled samples of their own: fedfloor release 2 --park")
+    assert told.startswith("no device judged it by labelled samples of their own: fedfloor model release 2 --park")
 
 
 # -- real processes ----------------------------------------------------------------------------------------------------
@@ -509,7 +509,7 @@ def trial(tmp_path: Path) -> Iterator[TrialPark]:
 @needs_mosquitto
 def test_devices_of_a_real_park_let_a_better_model_pass_and_no_worse_one(trial: TrialPark, tmp_path: Path) -> None:
     def released(run: Path, *more: str) -> subprocess.CompletedProcess[str]:
-        words = [sys.executable, "-m", "fedfloor", "release", str(run), "--park", str(trial.place), *more]
+        words = [sys.executable, "-m", "fedfloor", "model", "release", str(run), "--park", str(trial.place), *more]
         return subprocess.run(words, capture_output=True, text=True, check=False, timeout=200, stdin=subprocess.DEVNULL)
 
     crew = live.up(trial, lambda _: None)

@@ -197,10 +197,10 @@ def test_a_certificate_that_the_journal_lacks_is_named(tmp_path: Path) -> None:
 
 
 def test_audit_by_the_command_line(out: Path) -> None:
-    done = CliRunner().invoke(app, ["audit", str(out)])
+    done = CliRunner().invoke(app, ["park", "audit", "--park", str(out)])
     assert not done.exit_code
     assert "4 entries, all signed by the authority and in order" in done.stdout
     _edit(out)
-    done = CliRunner().invoke(app, ["audit", str(out), "--json"])
+    done = CliRunner().invoke(app, ["park", "audit", "--park", str(out), "--json"])
     assert done.exit_code == 1
     assert "3.json does not match its signature" in json.loads(done.stdout)["faults"][0]

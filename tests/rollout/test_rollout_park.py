@@ -166,7 +166,7 @@ def test_a_device_killed_while_it_switches_comes_back_with_one_of_the_two(park: 
 
 def test_of_two_people_who_promote_at_once_one_gets_a_clear_error(park: Park) -> None:
     released(park, 1, "north", canary=("d0",))
-    both = [park.command("promote", "--park", str(park.out), "--json") for _ in range(2)]
+    both = [park.command("model", "promote", "--park", str(park.out), "--json") for _ in range(2)]
     ends = sorted((one.wait(180), *one.communicate()) for one in both)
     assert [code for code, _, _ in ends] == [0, 2]
     assert json.loads(ends[0][1])["rows"][0]["runs"] == 1
@@ -178,7 +178,7 @@ def test_of_two_people_who_promote_at_once_one_gets_a_clear_error(park: Park) ->
 def test_a_registry_edited_by_hand_is_refused_by_the_command(park: Park) -> None:
     path = park.out / "registry/journal/2.json"
     path.write_text(path.read_text().replace("logistic", "lenet"))
-    done = park.command("release", "2", "--park", str(park.out))
+    done = park.command("model", "release", "2", "--park", str(park.out))
     _, error = done.communicate(timeout=180)
     assert done.returncode == 2
     assert error.startswith(f"error: {path} does not match its signature: it was edited")
@@ -250,7 +250,7 @@ def test_a_broker_of_an_earlier_version_is_named(park: Park) -> None:
     acl.write_text(acl.read_text().replace("user releases", "user nobody"))
     park.brokers["north"].process.send_signal(1)
     assert until(lambda: "Reloading config" in park.brokers["north"].log())
-    done = park.command("release", "1", "--park", str(park.out), "--wait", "5")
+    done = park.command("model", "release", "1", "--park", str(park.out), "--wait", "5")
     _, error = done.communicate(timeout=180)
     assert done.returncode == 1
     assert "the broker of north does not let 'releases' publish: provision the park again" in error

@@ -142,7 +142,7 @@ def test_the_clouds_machine_has_a_unit_for_a_schedule_that_needs_nothing_else(tm
         assert len(services) == units
     path.write_text(f"{PARK}[schedule]\nat = '02:00'\n")
     unit = machines.unit(machines.cloud_services(park_file.read(path))[2], park)
-    assert "ExecStart=/opt/fedfloor/bin/fedfloor schedule cloud.toml" in unit
+    assert "ExecStart=/opt/fedfloor/bin/fedfloor park schedule cloud.toml" in unit
     assert "Restart=always" in unit
 
 
@@ -608,7 +608,7 @@ def trial(tmp_path: Path) -> Iterator[TrialPark]:
     path = made.place / "cloud" / "cloud.toml"
     given = Schedule(every="3s", drift=1, pause="1s", look="1s", release="all")
     path.write_text(settings.to_toml(replace(settings.read(CloudSettings, path), schedule=given)))
-    keeps = [sys.executable, "-m", "fedfloor", "alarms", str(made.place), "--follow"]
+    keeps = [sys.executable, "-m", "fedfloor", "model", "alarms", "--park", str(made.place), "--follow"]
     keeper = subprocess.Popen(keeps, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     yield made
     keeper.terminate()
@@ -631,7 +631,7 @@ def test_a_park_of_real_processes_trains_and_releases_by_itself(trial: TrialPark
     """First because time passed, then because a device drifts; Ctrl-C ends the wait, and leaves no process."""
     live.up(trial, lambda _: None)
     cloud = trial.place / "cloud" / "cloud.toml"
-    words = [sys.executable, "-m", "fedfloor", "schedule", str(cloud), "--park", str(trial.place)]
+    words = [sys.executable, "-m", "fedfloor", "park", "schedule", str(cloud), "--park", str(trial.place)]
     waiting = subprocess.Popen([*words, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     log = trial.folder / "run-schedule.jsonl"
     assert until(lambda: log.exists() and '"ended"' in log.read_text(), 120), log.read_text()

@@ -78,7 +78,7 @@ def test_a_protocol_of_ones_own_goes_on_and_is_run_again(command: Command) -> No
     assert f"another kind, {benchmark.processor()}. Mean over" in page
     first = max(("fedavg", "fedsr"), key=lambda method: rows[method]["value"])
     assert f"| [mine](#mine) | accuracy | `{first}` {100 * rows[first]['value']:.1f} ± " in page
-    again = command("benchmark", "--data", "mine.toml", "--out", "b", "--check", "2", "--ranks", "1", "--json")
+    again = command("benchmark", "--data", "mine.toml", "--out", "b", "--rerun", "2", "--ranks", "1", "--json")
     assert again.code == 0, again
     assert all(row["same"] for row in again.document["rows"])
     for record in records:
@@ -86,7 +86,7 @@ def test_a_protocol_of_ones_own_goes_on_and_is_run_again(command: Command) -> No
     (command.folder / "b/benchmark.json").write_text(
         json.dumps(benchmark.results(command.folder / "b/benchmark.json") | {"records": records})
     )
-    assert command("benchmark", "--data", "mine.toml", "--out", "b", "--check", "1", "--ranks", "1").code == 1
+    assert command("benchmark", "--data", "mine.toml", "--out", "b", "--rerun", "1", "--ranks", "1").code == 1
 
 
 def test_a_method_that_a_protocol_excludes_is_recorded_with_the_reason(command: Command) -> None:
@@ -102,8 +102,8 @@ def test_a_method_that_a_protocol_excludes_is_recorded_with_the_reason(command: 
 
 def test_mistakes_are_named(command: Command) -> None:
     command.refused(command("benchmark", "turbofan"), "unknown protocol 'turbofan'. Did you mean 'turbofans'?")
-    command.refused(command("benchmark", "--check", "0"), "--check 0")
-    command.refused(command("benchmark", "--check", "1", "--out", "none"), "has no results of a benchmark")
+    command.refused(command("benchmark", "--rerun", "0"), "--rerun 0")
+    command.refused(command("benchmark", "--rerun", "1", "--out", "none"), "has no results of a benchmark")
     (command.folder / "benchmark.json").write_text("[]")
     with pytest.raises(SettingError, match="has no results"):
         benchmark.results(Path(command.folder / "benchmark.json"))

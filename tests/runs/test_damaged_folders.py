@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], int, str]] = {
     "predict": (("model.safetensors",), 100, "predict run dark.png"),
     "price": (("experiment.toml",), 200, "price run/experiment.toml --rounds 1"),
     "price-on": ((NETWORK,), 200, f"price run/experiment.toml --rounds 1 --set network.profile=run/{NETWORK}"),
-    "reprice": ((*RECORDS, NETWORK, NETWORK), 300, f"reprice run --network run/{NETWORK} --out copies"),
+    "price-runs": ((*RECORDS, NETWORK, NETWORK), 300, f"price run --network run/{NETWORK} --out copies"),
 }
 UNNAMED = ("draw", "predict", "price")  # one file is typed, and it is not always the file that is at fault
 

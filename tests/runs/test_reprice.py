@@ -89,5 +89,5 @@ def test_a_ledger_that_lacks_a_key_is_named(command: Command) -> None:
     first, second = path.read_text().splitlines()
     for old, new, message in (('"loss"', '"loss_"', "loss is missing"), ("{", '{"los": 1, ', "unknown key 'los'")):
         path.write_text(f"{first}\n{second.replace(old, new, 1)}\n")
-        said = command("reprice", "out", "--network", "wifi", "--out", "copies")
+        said = command("price", "out", "--network", "wifi", "--out", "copies")
         command.refused(said, f"ledger.jsonl: line 2 is damaged ({message})")

@@ -697,7 +697,7 @@ def test_check_suggests_an_address_for_one_that_never_occurs_and_ends(command: C
     (command.folder / "files/a.csv").write_text(f"time,a,state\n{BEGIN},1,ok\n")
     for tag, code in (("a", 0), ("state", 1)):
         path.write_text(f'[source]\nkind = "folder"\npath = "files"\n[tags]\nsensor = "{tag}"\n')
-        assert command("sense", str(path), "--check").code == code
+        assert command("park", "sense", str(path), "--check").code == code
 
 
 @needs_mosquitto

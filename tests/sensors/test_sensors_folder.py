@@ -182,13 +182,13 @@ def test_the_command_lists_sensors_and_fills_a_buffer(command: Command) -> None:
     folder = command.folder
     path, into = source(folder), folder / "b.sqlite"
     (folder / "press/a.csv").write_text(HEAD + lines(0, 10))
-    listed = command("sense", str(path), "--check", "--json").document["rows"]
+    listed = command("park", "sense", str(path), "--check", "--json").document["rows"]
     kinds = [("temp", "number"), ("load", "number"), ("label", "text")]
     assert [(row["address"], row["kind"]) for row in listed] == kinds
-    done = command("sense", str(path), "--into", str(into), "--seconds", "1", "--json")
+    done = command("park", "sense", str(path), "--into", str(into), "--seconds", "1", "--json")
     assert done.document["rows"][0]["rows"] == 10
     assert "10 rows of 2 sensors, newest 2026-09-21" in done.err
-    assert command("sense", str(path), "--into", str(folder / "b.csv")).err.startswith("error: --into")
+    assert command("park", "sense", str(path), "--into", str(folder / "b.csv")).err.startswith("error: --into")
 
 
 LEARN = """

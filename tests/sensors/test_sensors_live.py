@@ -82,7 +82,7 @@ def test_the_first_round_comes_within_two_minutes_of_full_windows(tmp_path: Path
         (tmp_path / "1.toml").write_text(SPARKPLUG.format(port=port, tags="\n".join(tags)))
         try:
             for k in (0, 1):
-                words = ["sense", str(tmp_path / f"{k}.toml"), "--into", str(into[k])]
+                words = ["park", "sense", str(tmp_path / f"{k}.toml"), "--into", str(into[k])]
                 with (tmp_path / f"sense-{k}.log").open("wb") as log:
                     agents.append(subprocess.Popen([sys.executable, "-m", "fedfloor", *words], stdout=log, stderr=log))
             with processes(tmp_path, what, data=lambda k: DataSource("folder", into[k])) as park:

@@ -59,7 +59,15 @@ def test_a_hundred_sensors_each_second_in_a_hundred_mebibytes(tmp_path: Path) ->
     into, seconds = tmp_path / "b.sqlite", 30
     labels = '\n[labels]\naddress = "ns=2;s=Press.State"'
     with opcua_server(100, begin=0) as port:
-        words = ["sense", str(source(tmp_path, port, 100, labels)), "--into", str(into), "--seconds", str(seconds)]
+        words = [
+            "park",
+            "sense",
+            str(source(tmp_path, port, 100, labels)),
+            "--into",
+            str(into),
+            "--seconds",
+            str(seconds),
+        ]
         process = subprocess.Popen([sys.executable, "-m", "fedfloor", *words])
         assert until(lambda: len(times(into)) >= 15, 60)
         memory = re.findall(r"VmHWM:\s*(\d+)", Path(f"/proc/{process.pid}/status").read_text())

@@ -169,7 +169,7 @@ def test_metrics_have_what_is_known(park: Kept) -> None:
 def test_the_command_prints_them(park: Kept, command: Command) -> None:
     said = command("watch", str(park.folder), "--json")
     assert said.document["serving"]["alarming"] == 1
-    command.refused(command("watch", str(park.folder), "--alarms", "nowhere"), "--alarms nowhere: has no alarms.toml")
+    command.refused(command("watch", str(park.folder), "--park", "nowhere"), "--park nowhere: has no alarms.toml")
 
 
 # -- in a browser ------------------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def test_beside_a_run_names_are_text(browser: Any, park: Kept, tmp_path: Path) -
     park.send("d0", DRIFT | {"file": HOSTILE, "drift": [HOSTILE]})
     park.send("d0", REPORT | {"why": HOSTILE, "drift": [HOSTILE]}, "serving")
     park.write()
-    words = [str(make_run(tmp_path / "run", [0.5])), "--alarms", str(park.folder)]
+    words = [str(make_run(tmp_path / "run", [0.5])), "--park", str(park.folder)]
     with page(browser, words, viewport={"width": 390, "height": 900}) as (made, troubles):
         assert made.title() == "trial – fedfloor"
         assert made.locator("#training").is_visible()

@@ -4,44 +4,152 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import typer.core
 
 from fedfloor import __version__
 from fedfloor.cli import benchmarking, catalog, costs, deploying, look, predicting, releasing, train
+from fedfloor.cli.examples import EXAMPLES
+from fedfloor.cli.groups import CommandGroup, PanelGroup
 from fedfloor.errors import FedfloorError
 from fedfloor.outside import blamed
 
 typer.core.HAS_RICH = False  # help is plain text, without escapes for Rich
+
+PARK = {
+    "provision": deploying.provision,
+    "cloud": deploying.cloud,
+    "edge": deploying.edge,
+    "device": deploying.device,
+    "sense": deploying.sense,
+    "schedule": releasing.schedule,
+    "live": {
+        "up": deploying.up,
+        "demo": deploying.demo,
+        "status": deploying.status,
+        "measure": deploying.measure,
+        "down": deploying.down,
+    },
+    "audit": releasing.audit,
+}
+MODEL = {
+    "release": releasing.release,
+    "promote": releasing.promote,
+    "rollback": releasing.rollback,
+    "list": releasing.releases,
+    "alarms": releasing.alarms,
+}
+LIST = {
+    "methods": catalog.methods,
+    "parts": catalog.parts,
+    "models": catalog.models,
+    "links": costs.links,
+    "datasets": catalog.datasets,
+    "experiments": catalog.experiments,
+    "tables": benchmarking.tables,
+}
+DATASETS = {
+    "get": catalog.get,
+    "query": catalog.query,
+    "label": catalog.label,
+    "matrices": catalog.matrices,
+}
+PANELS: dict[str, dict[str, Any]] = {
+    "Start": {
+        "demo": train.demo,
+        "new": train.new,
+        "run": train.run,
+    },
+    "Compare": {
+        "compare": train.compare,
+        "sweep": train.sweep,
+        "benchmark": benchmarking.benchmark,
+        "price": costs.price,
+        "allocate": costs.allocate,
+        "draw": look.draw,
+    },
+    "Results": {
+        "report": look.report,
+        "watch": look.watch,
+        "track": look.track,
+        "predict": predicting.predict,
+        "export": predicting.export,
+    },
+    "Real machines": {
+        "park": PARK,
+        "model": MODEL,
+    },
+    "Catalogue": {
+        "list": LIST,
+        "datasets": DATASETS,
+        "check": {"method": look.method},
+        "reproduce": benchmarking.reproduce,
+        "bench": benchmarking.bench,
+    },
+}
+ABOUT = {  # groups
+    "park": "Provision and run a park of real machines, or a trial of one.",
+    "park live": "Run a whole park on this machine, over TLS.",
+    "model": "Release models to devices, roll them back, read their alarms.",
+    "list": "List methods, parts, models, links, data sets, experiments.",
+    "datasets": "Download a data set, query a database, label a table.",
+    "check": "Check your own method.",
+}
+SOURCES = ("reproduce", "bench")  # commands of the source tree
+HELP = {"help_option_names": ["-h", "--help"]}
+
+
+class _Root(PanelGroup):
+    panels = PANELS
+
+
+def _group(name: str, commands: dict[str, Any], **more: Any) -> typer.Typer:
+    made = typer.Typer(
+        help=ABOUT.get(name), cls=CommandGroup, rich_markup_mode=None, pretty_exceptions_enable=False, **more
+    )
+    made.callback()(lambda: None)  # also a group of one command has its name
+    _add(made, commands, f"{name} ")
+    return made
+
+
+def _add(to: typer.Typer, commands: dict[str, Any], before: str = "") -> None:
+    for name, command in commands.items():
+        path = before + name
+        if isinstance(command, dict):
+            to.add_typer(_group(path, command), name=name)
+        elif name in SOURCES:
+            to.command(name, context_settings=benchmarking.HANDED_ON, hidden=not benchmarking.in_sources(name))(command)
+        else:
+            to.command(name, epilog=_epilog(path))(command)
+
+
+def _epilog(path: str) -> str:
+    """Return the examples of a command, as the end of its help page; \\b keeps the lines as they are."""
+    return "\n".join(["\b", "Examples:", *(f"  fedfloor {line}" for line in EXAMPLES[path])])
+
+
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
-    help="Federated learning on the factory floor: train one model across the devices of an industrial park.",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    cls=_Root, rich_markup_mode=None, pretty_exceptions_enable=False, context_settings=HELP,
+    help="Federated learning on the factory floor: one model from many machines' data.",
 )  # fmt: skip
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
     if version:
         print(f"fedfloor {__version__}")
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
-for _command in (
-    train.new, train.run, train.compare, train.sweep, train.demo, benchmarking.benchmark, costs.price, costs.reprice,
-    costs.allocate, look.draw, look.report, look.track, predicting.predict, predicting.export, catalog.methods,
-    catalog.parts, catalog.models, costs.networks, deploying.provision, deploying.cloud, deploying.edge,
-    deploying.device, deploying.sense, look.watch, releasing.release, releasing.promote, releasing.rollback,
-    releasing.releases, releasing.audit, releasing.alarms, releasing.schedule,
-):  # fmt: skip
-    app.command()(_command)
-app.add_typer(catalog.datasets, name="datasets")
-app.add_typer(deploying.live, name="live")
-app.add_typer(look.check, name="check")
-app.command(context_settings=benchmarking.HANDED_ON)(benchmarking.reproduce)
-app.command(context_settings=benchmarking.HANDED_ON)(benchmarking.bench)
+for _commands in PANELS.values():
+    _add(app, _commands)
 
 
 def main() -> None:

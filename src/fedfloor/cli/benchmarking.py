@@ -26,10 +26,10 @@ def benchmark(
     ] = None,
     methods: Annotated[
         str | None,
-        typer.Option("--methods", metavar="A,B", help="Methods, separated by commas; default: the benchmark's."),
+        typer.Option("--methods", metavar="A,B", help="Comma-separated methods; default: the benchmark's."),
     ] = None,
     more: Annotated[
-        list[str] | None, typer.Option("--method", metavar="M", help="Additional method, such as mine:Method.")
+        list[str] | None, typer.Option("--add", metavar="M", help="Additional method, such as mine:Method; repeatable.")
     ] = None,
     data: Annotated[
         list[Path] | None, typer.Option("--data", metavar="FILE", help="An experiment file as an additional protocol.")
@@ -42,12 +42,15 @@ def benchmark(
     ] = None,
     so_far: Annotated[bool, typer.Option("--so-far", help="Print the existing results; run nothing.")] = False,
     check: Annotated[
-        int | None, typer.Option("--check", metavar="N", help="Run N recorded results again and compare.")
+        int | None, typer.Option("--rerun", metavar="N", help="Run N recorded results again and compare.")
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the protocols.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run methods and references on frozen protocols; the same command continues a stopped run."""
+    """Run methods and references on frozen protocols.
+
+    The same command continues a stopped run.
+    """
     from fedfloor import benchmark as bench
 
     if listed:
@@ -88,7 +91,7 @@ def _check(file: Path, given: Mapping[str, Experiment], many: int, ranks: int, *
     from fedfloor import benchmark as bench
 
     if many < 1:
-        raise SettingError(f"--check {many}: must be the number of results to run again, at least 1.")
+        raise SettingError(f"--rerun {many}: must be the number of results to run again, at least 1.")
     document = bench.results(file)
     rows = bench.check(document, given, many, len(document["records"]), ranks)
     show(rows, as_json=as_json)
@@ -103,11 +106,12 @@ def _progress(label: str, line: Line) -> None:
 
 
 ROOT = Path(__file__).parents[3]
+FOLDERS = {"bench": "benchmarks", "reproduce": "papers"}
 HANDED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
 def bench(context: typer.Context) -> None:
-    """Benchmark rounds, loading, pricing and the solvers (in the source tree)."""
+    """Time rounds, loading, pricing and solvers (source tree only)."""
     _call("bench", ROOT / "benchmarks", context.args)
 
 
@@ -120,8 +124,18 @@ def reproduce(
         ),
     ] = None,
 ) -> None:
-    """Reproduce a published table, or list the tables (in the source tree)."""
+    """Compute a published table again (source tree only)."""
     _call("reproduce", papers or ROOT / "papers", context.args)
+
+
+def tables(as_json: Json = False) -> None:
+    """List the published tables that can be computed again (source tree only)."""
+    _call("reproduce", ROOT / "papers", ["--json"] if as_json else [])
+
+
+def in_sources(command: str) -> bool:
+    """Return whether the folder of a command of the source tree exists beside the package."""
+    return (ROOT / FOLDERS[command] / "command.py").is_file()
 
 
 def _call(command: str, folder: Path, arguments: list[str]) -> None:
@@ -130,7 +144,7 @@ def _call(command: str, folder: Path, arguments: list[str]) -> None:
     Raises:
         SettingError: the folder does not exist.
     """
-    name = "benchmarks" if command == "bench" else "papers"
+    name = FOLDERS[command]
     if folder.resolve().name != name or not (folder / "command.py").is_file():
         how = ", or name its folder with --papers DIR." if command == "reproduce" else "."
         raise SettingError(

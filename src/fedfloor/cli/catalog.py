@@ -1,7 +1,9 @@
-"""Commands that list methods, parts, networks and data sets."""
+"""Commands that list methods, parts, models, data sets and experiments, and commands that make tables."""
 
 from __future__ import annotations
 
+import itertools
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from fedfloor import regular
 from fedfloor.cli import shared
 from fedfloor.cli.options import Json, Overwrite
 from fedfloor.errors import SettingError, unknown
@@ -46,7 +49,7 @@ def parts(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the parts that methods combine with, and their settings."""
+    """List the parts that methods combine with."""
     from fedfloor.config import PARTS
     from fedfloor.parts.attacks import ATTACKS
     from fedfloor.parts.codecs import CODECS
@@ -61,19 +64,21 @@ def parts(
 
 
 def models(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this network's card and layers.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this model's card and layers.")] = None,
     shape: Annotated[
         str | None, typer.Option("--shape", metavar="C,H,W", help="Shape of a sample; C,L or C for sensors.")
     ] = None,
     classes: Annotated[int | None, typer.Option("--classes", metavar="N", help="Number of classes.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the networks, or show and check one of them."""
+    """List the models, or show and check one of them."""
     from fedfloor.models import listing
 
     if name is None:
         if shape is not None or classes is not None:
-            raise SettingError("--shape and --classes need the name of a network: fedfloor models NAME --shape C,H,W.")
+            raise SettingError(
+                "--shape and --classes need the name of a model: fedfloor list models NAME --shape C,H,W."
+            )
         show(listing.rows(), as_json=as_json)
         return
     sides = None if shape is None else tuple(shared.numbers("shape", shape))
@@ -86,22 +91,46 @@ def models(
     show(layers, as_json=False, title="layers with trained parameters")
 
 
-datasets = typer.Typer(help="List the data sets and their folders; download, query or label one.")
-
-
-@datasets.callback(invoke_without_command=True)
-def _datasets(context: typer.Context, as_json: Json = False) -> None:
+def datasets(as_json: Json = False) -> None:
+    """List the data sets and their folders."""
     from fedfloor.data.sources import looked_in
 
-    if context.invoked_subcommand is None:
-        rows = looked_in()
-        short = [row | {"how": str(row["how"]).partition(" By hand:")[0]} for row in rows]
-        show(rows if as_json else short, as_json=as_json)
-    elif as_json:
-        raise SettingError(f"--json goes after the command: fedfloor datasets {context.invoked_subcommand} … --json")
+    rows = looked_in()
+    short = [row | {"how": str(row["how"]).partition(" By hand:")[0]} for row in rows]
+    show(rows if as_json else short, as_json=as_json)
 
 
-@datasets.command()
+def experiments(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this experiment file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the bundled experiments and radio cells, or print one."""
+    kinds = {"experiment": shared.bundled(), "cell": shared.bundled("cells")}
+    if name is None:
+        rows = [
+            {"name": key, "kind": kind, "what": _first_comment(path)}
+            for kind, files in kinds.items()
+            for key, path in files.items()
+        ]
+        show(rows, as_json=as_json)
+        return
+    files = {key: path for known in kinds.values() for key, path in known.items()}
+    if name not in files:
+        raise unknown("experiment", name, files)
+    text = regular.read_text(files[name])
+    if as_json:
+        show([], as_json=True, name=name, text=text)
+    else:
+        print(text, end="")
+
+
+def _first_comment(path: Path) -> str:
+    """Return the first sentence of the comment at the head of a file."""
+    lines = regular.read_text(path).splitlines()
+    head = " ".join(line.lstrip("# ") for line in itertools.takewhile(lambda line: line.startswith("#"), lines))
+    return re.split(r"(?<=[.?])\s", head)[0]
+
+
 def get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The data set.")],
     root: Annotated[Path | None, typer.Option("--root", metavar="DIR", help="Folder; default: $FEDFLOOR_DATA.")] = None,
@@ -124,7 +153,6 @@ def get(
     show(rows if as_json else short, as_json=as_json, after=[f"folder: {Path(str(rows[0]['where'])).parent}"])
 
 
-@datasets.command()
 def query(
     url: Annotated[
         str, typer.Argument(metavar="URL", help="Address of the database, with $NAME for environment variables.")
@@ -139,7 +167,7 @@ def query(
     force: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Write the result of a database query to a Parquet file, with its SHA-256."""
+    """Write the result of a database query to a Parquet file."""
     from fedfloor.data.query import fetch
 
     facts = fetch(url, text, out, force=force, plain=plain)
@@ -151,7 +179,6 @@ def query(
     show(rows, as_json=as_json, after=after, facts=facts)
 
 
-@datasets.command()
 def label(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="Measurements: a table with device, time and sensors.")],
     events: Annotated[
@@ -176,7 +203,10 @@ def label(
     force: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Label a table of measurements with a table of events, such as failures of a maintenance system."""
+    """Label measurements by events, such as failures.
+
+    The events are a table, such as that of a maintenance system.
+    """
     from fedfloor.data.events import label_rows
 
     columns = {"device": device, "time": time}
@@ -195,7 +225,6 @@ def label(
     show(rows, as_json=as_json, after=after, facts=facts)
 
 
-@datasets.command()
 def matrices(
     sensors: Annotated[
         list[Path],

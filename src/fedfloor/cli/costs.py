@@ -1,4 +1,4 @@
-"""Commands about costs on a network, without training: price, reprice, networks, allocate."""
+"""Commands about costs on a network, without training: price, list links, allocate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedfloor.cli import options, shared
-from fedfloor.cli.options import At, File, Folders, Json, Methods, OwnCode, Set
+from fedfloor.cli.options import At, Json, Methods, OwnCode, Set
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.names import NUMBERED, Names
 from fedfloor.terminal import counted, show
@@ -36,11 +36,67 @@ Rounds = Annotated[int | None, typer.Option("--rounds", metavar="N", help="Price
 
 
 def price(
-    experiment: File,
-    methods: Methods = None,
-    rounds: Rounds = None, changes: Set = None, own: OwnCode = False, as_json: Json = False,
+    what: Annotated[
+        list[str],
+        typer.Argument(metavar="EXPERIMENT|RUN…", help="An experiment file, a bundled name, or run folders."),
+    ],
+    network: Annotated[
+        str | None, typer.Option("--network", metavar="NAME", help="A network's name, or a TOML file.")
+    ] = None,
+    methods: Methods = None, rounds: Rounds = None, changes: Set = None, own: OwnCode = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Of runs: folder for their copies with the prices.")
+    ] = None,
+    target: Annotated[
+        float | None, typer.Option("--target", metavar="X", help="Of runs: metric for time and bytes to a target.")
+    ] = None,
+    at: At = None, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Price rounds in seconds, bytes and joules, without training."""
+    """Price rounds in seconds, bytes and joules, without training.
+
+    The rounds are those of an experiment, or of finished runs on another network.
+    """
+    of_runs = {"--out": out, "--target": target, "--at": at}
+    of_experiment = {"--methods": methods, "--rounds": rounds, "--set": changes or None, "--own-code": own or None}
+    folders = all(_holds_runs(Path(name)) for name in what)
+    wrong = [option for option, given in (of_experiment if folders else of_runs).items() if given is not None]
+    if wrong:
+        raise SettingError(f"{wrong[0]}: applies to {'an experiment' if folders else 'finished runs'}. Leave it out.")
+    if folders:
+        _price_runs([Path(name) for name in what], network, out, target, at, as_json=as_json)
+        return
+    if len(what) > 1:
+        raise SettingError(f"price {' '.join(what)}: give one experiment, or the folders of finished runs.")
+    profile = [] if network is None else [f"network.profile={network}"]
+    _price_experiment(what[0], methods, rounds, [*profile, *(changes or [])], own=own, as_json=as_json)
+
+
+def _holds_runs(folder: Path) -> bool:
+    """Return whether a folder is that of a run, or of runs."""
+    return any(next(folder.glob(name), None) is not None for name in ("experiment.toml", "*/experiment.toml"))
+
+
+def _price_runs(
+    folders: list[Path], network: str | None, out: Path | None, target: float | None, at: str | None, *, as_json: bool
+) -> None:
+    """Write copies of finished runs with the prices of another network, and print their summary."""
+    from fedfloor.network.profile import NetworkSettings
+    from fedfloor.report import ledger
+    from fedfloor.runs import forecast
+
+    if network is None or out is None:
+        raise SettingError(
+            "price of finished runs needs --network NAME, the other network, and --out DIR, the folder for copies of "
+            "the runs with its prices."
+        )
+    runs, budget = [run.folder for run in ledger.collect(folders)], options.budget(at)
+    copies = forecast.reprice(runs, NetworkSettings(network), out, lambda copy: print(copy, file=sys.stderr))
+    shared.summary(copies, out / "report.html", target, as_json=as_json, at=budget)
+
+
+def _price_experiment(
+    experiment: str, methods: str | None, rounds: int | None, changes: list[str], *, own: bool, as_json: bool
+) -> None:
     from fedfloor.runs.compare import each_once
     from fedfloor.runs.parks import build_park
 
@@ -136,28 +192,11 @@ def waits_for(critical: Critical, names: Names = NUMBERED) -> str:
     return f"{' and '.join(sites)}: {uses}" if sites else uses
 
 
-def reprice(
-    folders: Folders,
-    network: Annotated[str, typer.Option("--network", metavar="NAME", help="A profile's name, or a TOML file.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the copies of the runs.")],
-    target: Annotated[float | None, typer.Option("--target", help="Accuracy for time and bytes to a target.")] = None,
-    at: At = None, as_json: Json = False,
-) -> None:  # fmt: skip
-    """Price finished runs on another network, without training again."""
-    from fedfloor.network.profile import NetworkSettings
-    from fedfloor.report import ledger
-    from fedfloor.runs import forecast
-
-    runs, budget = [run.folder for run in ledger.collect(folders)], options.budget(at)
-    copies = forecast.reprice(runs, NetworkSettings(network), out, lambda copy: print(copy, file=sys.stderr))
-    shared.summary(copies, out / "report.html", target, as_json=as_json, at=budget)
-
-
-def networks(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this profile with its sources.")] = None,
+def links(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this network with its sources.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the network profiles, or show one."""
+    """List the networks between machines, or show one."""
     from fedfloor.network import profile
 
     if name is None:
@@ -189,10 +228,11 @@ def networks(
 def _line(name: str, network: NetworkProfile, *, as_json: bool) -> Row:
     """Return a profile's row, with the link of the devices."""
     link = network.uplink
-    row: Row = {"network": name, "route": network.route, "up": link.up_bps, "down": link.down_bps}
-    if not as_json:
-        row |= {"up": "by interference" if link.sharing == "sinr" else rate(link.up_bps), "down": rate(link.down_bps)}
-    return row | {"sharing": shared_by(link), "what": network.about}
+    if as_json:
+        rates: Row = {"route": network.route, "up": link.up_bps, "down": link.down_bps, "sharing": shared_by(link)}
+        return {"network": name} | rates | {"what": network.about}
+    up = "by interference" if link.sharing == "sinr" else rate(link.up_bps)
+    return {"network": name, "up": up, "down": rate(link.down_bps), "what": network.about}
 
 
 def shared_by(link: LinkClass) -> str:
@@ -239,7 +279,7 @@ def allocate(
     ] = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Choose devices, radio channels and transmit powers for the shortest training."""
+    """Choose devices, channels and powers for the shortest training."""
     from fedfloor.network import cell as cells
     from fedfloor.report import floor as pictures
     from fedfloor.solvers.allocation.problem import verify

@@ -46,13 +46,15 @@ class Demonstration:
         """Carry out all steps; return whether all succeeded."""
         half = config.read(self.trial.park.experiment).rounds // 2
         self._step("train", lambda: self._train(crew, follow, "--stop-after", str(half)))
-        self._step("release to a canary", lambda: self._released("release", str(self.trial.run), "--canary", CANARY))
-        self._step("promote", lambda: self._released("promote"))
+        self._step(
+            "release to a canary", lambda: self._released("model", "release", str(self.trial.run), "--canary", CANARY)
+        )
+        self._step("promote", lambda: self._released("model", "promote"))
         self._step("predict as usual", lambda: self._predicted("usual", LEARN * BLOCK + BLOCK, 0))
         self._step("a sensor drifts", lambda: self._predicted("brighter", 8 * BLOCK, BRIGHTER))
         self._step("train on", lambda: self._train(crew, follow, "--resume"))
-        self._step("release the new version", lambda: self._released("release", str(self.trial.run)))
-        self._step("roll back", lambda: self._released("rollback"))
+        self._step("release the new version", lambda: self._released("model", "release", str(self.trial.run)))
+        self._step("roll back", lambda: self._released("model", "rollback"))
         return all(row["came out"] for row in self.rows)
 
     def _step(self, name: str, act: Callable[[], tuple[bool, str]]) -> None:
@@ -91,7 +93,7 @@ class Demonstration:
         os.replace(part, folder / f"{name}.npy")
         until, drift = time.monotonic() + WAIT_S, ""
         while time.monotonic() < until:
-            (row,) = [row for row in self._command("releases", "--live", "--wait", "2") if row["device"] == SENSOR]
+            (row,) = [row for row in self._command("model", "list", "--live", "--wait", "2") if row["device"] == SENSOR]
             drift = row["drift"] or ""
             if bool(drift) == bool(brighter) and self._done(f"{name}.npy", count):
                 break
@@ -112,11 +114,11 @@ class Demonstration:
     def _command(self, *words: str) -> Rows:
         """Run a command of fedfloor, and return the rows of its JSON document."""
         whole = [*words, "--park", str(self.trial.place), "--json"]
-        if words[0] != "releases":
+        if words[:2] != ("model", "list"):
             self._say(f"  $ fedfloor {' '.join(words)} --park {self.trial.place}")
         done = subprocess.run([sys.executable, "-m", "fedfloor", *whole], capture_output=True, text=True)
         if not done.stdout.strip():
-            raise RunError(f"fedfloor {words[0]} failed: {done.stderr.strip()[-2000:]}")
+            raise RunError(f"fedfloor {' '.join(words[:2])} failed: {done.stderr.strip()[-2000:]}")
         rows: Rows = json.loads(done.stdout)["rows"]
         return rows
 

@@ -54,7 +54,10 @@ def provision(
     check: Check = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Write certificates, keys and settings for every machine of a park; repeated calls add new machines."""
+    """Write certificates, keys and settings for every machine.
+
+    Repeated calls add new machines.
+    """
     with shared.needing("provision", "deploy"):
         from fedfloor.deploy import park_file
         from fedfloor.deploy import provision as provisioning
@@ -75,7 +78,7 @@ def provision(
             print("\n".join(faults) or f"{check}: no faults.")
         raise typer.Exit(1 if faults else 0)
     if park is None:
-        raise SettingError("provision needs a park file: fedfloor provision PARK.toml --out DIR.")
+        raise SettingError("provision needs a park file: fedfloor park provision PARK.toml --out DIR.")
     there = park_file.read(park)
     done = provisioning.provision(there, out or Path(there.name), revoke or (), renew or ())
     shown = [{key: value for key, value in row.items() if key != "folder"} for row in done.rows]
@@ -86,7 +89,7 @@ def provision(
         note(text)
 
 
-Config = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The settings that fedfloor provision wrote.")]
+Config = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The settings that fedfloor park provision wrote.")]
 
 
 def _certified(settings: DeviceSettings | EdgeSettings) -> None:
@@ -109,7 +112,10 @@ LEAVE_S = 5.0  # wait for the request under way when a device's agent is ended
 
 
 def device(config: Config) -> None:
-    """Run a device's agent, which registers with its edge, trains on request and uses released models."""
+    """Run a device's agent.
+
+    It registers with its edge, trains on request and uses released models.
+    """
     from fedfloor.deploy import device as agents
     from fedfloor.deploy.settings import DeviceSettings, read
     from fedfloor.rollout import training
@@ -133,7 +139,7 @@ def device(config: Config) -> None:
 
 
 def edge(config: Config) -> None:
-    """Run a factory's edge, which executes its part of each round with its devices."""
+    """Run the edge of a factory, with its devices' part of each round."""
     from fedfloor.deploy import edge as edges
     from fedfloor.deploy.settings import EdgeSettings, read
 
@@ -172,7 +178,10 @@ def sense(
     ] = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Read a device's sensors into a ring buffer on disk, the agent's training data, until Ctrl-C."""
+    """Read a device's sensors into a buffer on disk, until Ctrl-C.
+
+    The buffer holds the training data of the device's agent.
+    """
     from fedfloor.data.files.buffer import BUFFERS
     from fedfloor.sensors import sense as agent
     from fedfloor.sensors.settings import read
@@ -219,10 +228,8 @@ EVENTS = (
 )  # counted in the status of sensing
 LIVE = Path("runs/live")
 TRAINED = ("rounds=8", "model.name=cnn-small", "work.lr=0.1", "work.epochs=5")  # for useful predictions
-Folder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The park's folder.")]
-live = typer.Typer(
-    no_args_is_help=True, help="Run a whole park on this machine: cloud, edges, brokers and devices, over TLS."
-)
+Folder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The park's folder to write.")]
+Trial = Annotated[Path, typer.Option("--park", metavar="DIR", help="The folder that park live up wrote.")]
 
 
 def _module() -> ModuleType:
@@ -231,7 +238,6 @@ def _module() -> ModuleType:
     return module
 
 
-@live.command()
 def up(
     file: File, changes: Set = None, out: Folder = LIVE,
     factories: Annotated[
@@ -248,7 +254,10 @@ def up(
     stay: Annotated[bool, typer.Option("--stay", help="Keep the park running after the run, until live down.")]
         = False,
 ) -> None:  # fmt: skip
-    """Start a park, train and show the progress; the park ends with the run, or at Ctrl-C."""
+    """Start a park, train and show the progress.
+
+    The park ends with the run, or at Ctrl-C.
+    """
     module = _module()
     trial = module.prepare(shared.experiment(file, changes), out, factories, devices, first)
     kept = stay
@@ -263,7 +272,7 @@ def up(
         raise
     finally:
         if kept:
-            note(f"the park keeps running until: fedfloor live down --out {out}")
+            note(f"the park keeps running until: fedfloor park live down --park {out}")
         else:
             note(f"{module.down(trial.folder)} processes ended")
     if code:
@@ -271,9 +280,11 @@ def up(
     print(f"run: {out / 'run'}")
 
 
-@live.command()
 def demo(out: Folder = LIVE, changes: Set = None, as_json: Json = False) -> None:
-    """Train in a park of real processes, release to a canary and to all, detect drift, train again, roll back."""
+    """Train, release, detect drift, train again and roll back.
+
+    The park consists of real processes; a model is released to a canary first, then to all.
+    """
     from fedfloor.cli import demonstration as module
 
     experiment = shared.experiment("demo-live", [*TRAINED, *(changes or [])])
@@ -323,11 +334,10 @@ def _headline(line: dict[str, Any]) -> tuple[str, float | None]:
     return next(iter((line.get("figures") or {}).items()), ("accuracy", line.get("accuracy")))
 
 
-@live.command()
-def status(out: Folder = LIVE, as_json: Json = False) -> None:
+def status(park: Trial = LIVE, as_json: Json = False) -> None:
     """Show the processes of a park and the progress of its run."""
     module = _module()
-    rows, lines = module.status(out), module.ledger(out)
+    rows, lines = module.status(park), module.ledger(park)
     number = lines[-1]["round"] if lines else 0
     name, value = next((pair for pair in map(_headline, reversed(lines)) if pair[1] is not None), ("accuracy", None))
     shown = []
@@ -340,22 +350,25 @@ def status(out: Folder = LIVE, as_json: Json = False) -> None:
     show(rows if as_json else shown, as_json=as_json, after=[after], **reached)
 
 
-@live.command()
 def measure(
-    place: Annotated[
-        Path, typer.Argument(metavar="PARK", help="A live park's folder, or the cloud.toml of any park.")
+    park: Annotated[
+        Path,
+        typer.Option("--park", metavar="DIR", help="The folder that park live up wrote, or any cloud.toml."),
     ] = LIVE,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The profile to write.")] = Path("measured.toml"),
     repeats: Annotated[int, typer.Option("--repeats", metavar="N", help="Number of timed visits.")] = 15,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Measure a running park between runs, and write a network profile for [network] profile = "FILE"."""
+    """Measure a running park, and write a network for pricing.
+
+    An experiment names the file as [network] profile = "FILE".
+    """
     _module()
     from fedfloor.deploy import measure as measuring
     from fedfloor.deploy.settings import CloudSettings, read
 
-    inside = place / "park" / "cloud" / "cloud.toml"
-    settings = read(CloudSettings, inside if inside.is_file() else place)
+    inside = park / "park" / "cloud" / "cloud.toml"
+    settings = read(CloudSettings, inside if inside.is_file() else park)
     table = measuring.measure(settings, repeats, note)
     measuring.written(table, out)
     rows = [{"of": name, **{key: one for key, one in part.items() if key != "source"}}
@@ -363,7 +376,9 @@ def measure(
     show(rows, as_json=as_json, after=[f"profile: {out}"], profile=str(out))
 
 
-@live.command()
-def down(out: Folder = LIVE) -> None:
-    """End every process of a park and delete its keys; the run folder and the logs remain."""
-    print(f"{_module().down(out)} processes ended")
+def down(park: Trial = LIVE) -> None:
+    """End every process of a park and delete its keys.
+
+    The run folder and the logs remain.
+    """
+    print(f"{_module().down(park)} processes ended")

@@ -91,7 +91,7 @@ def track(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Export the ledgers of existing runs to TensorBoard, MLflow or CSV."""
+    """Export ledgers to TensorBoard, MLflow or CSV."""
     from fedfloor.report import ledger
     from fedfloor.tracking import sinks
     from fedfloor.tracking.tracker import replay
@@ -122,8 +122,8 @@ def track(
 
 def watch(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder, or a park's.")],
-    alarms: Annotated[
-        Path | None, typer.Option("--alarms", metavar="DIR", help="The park's folder, whose devices' alarms are shown.")
+    park: Annotated[
+        Path | None, typer.Option("--park", metavar="DIR", help="The park's folder, whose devices' alarms are shown.")
     ] = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on; beyond 127.0.0.1, with TLS and password.")]
         = "127.0.0.1",
@@ -141,10 +141,13 @@ def watch(
     handed: Annotated[int | None, typer.Option("--socket", hidden=True)] = None,
     parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,
 ) -> None:  # fmt: skip
-    """Serve a page that shows a run while it trains: metrics, plan, devices, costs, losses, logs and alarms."""
+    """Serve a page that shows a run while it trains.
+
+    It shows metrics, plan, devices, costs, losses, logs and alarms.
+    """
     from fedfloor.watch.state import Watched
 
-    watched = Watched(folder, waiting=handed is not None, alarms=alarms)
+    watched = Watched(folder, waiting=handed is not None, alarms=park)
     if as_json:
         watched.poll()
         document = dict(watched.document)
@@ -182,21 +185,15 @@ def watched(folder: Path, *, watch: bool, stay: bool) -> Iterator[None]:
                 signal.pause()
 
 
-check = typer.Typer(help="Check your own method.", no_args_is_help=True)
-
-
-@check.callback()
-def _root() -> None:
-    """Check your own method."""
-
-
-@check.command()
 def method(
     name: Annotated[str, typer.Argument(metavar="METHOD", help="A method's name, or MODULE:NAME of your method.")],
     changes: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Check a method's contract on small parks: plans, prices, ranks, resuming, lost visits (about a minute)."""
+    """Check a method's contract on small parks (about a minute).
+
+    The checks cover plans, prices, ranks, resuming and lost visits.
+    """
     from fedfloor.conformance import CHECKS, check_method
 
     done = []

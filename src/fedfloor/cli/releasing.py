@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedfloor.deploy.settings import AlarmSettings
     from fedfloor.rollout.registry import Registry
 
-Park = Annotated[Path, typer.Option("--park", metavar="DIR", help="The folder that fedfloor provision wrote.")]
+Park = Annotated[Path, typer.Option("--park", metavar="DIR", help="The folder that fedfloor park provision wrote.")]
 To = Annotated[
     list[str] | None, typer.Option("--to", metavar="NAME", help="A factory or a device; repeatable; default: all.")
 ]
@@ -41,19 +41,22 @@ def release(
     canary: Annotated[
         list[str] | None, typer.Option("--canary", metavar="DEVICE", help="Release to this device first; repeatable.")
     ] = None,
-    anyway: Annotated[
-        bool, typer.Option("--anyway", help="Release even if not better than the version in use, or not judged.")
+    force: Annotated[
+        bool, typer.Option("--force", help="Release even if not better than the version in use, or not judged.")
     ] = False,
     own: OwnCode = False, wait: Wait = WAIT_S, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Release a trained model to devices, which check its signature and switch to it."""
+    """Release a trained model to devices.
+
+    They check its signature and switch to it.
+    """
     from fedfloor.rollout import registry
 
     known = before = _read(park)
     number, rows = int(what) if what.isdecimal() else 0, list[dict[str, Any]]()
     if not number:
         known, number = registry.register(known, Path(what), own=own)
-        if not anyway:
+        if not force:
             rows = _passed(known, number, to or (), wait, as_json=as_json)
     made = registry.release(known, number, to or (), canary or ())
     _deliver(made, before, wait, as_json=as_json, judged=rows)
@@ -70,7 +73,7 @@ def _passed(known: Registry, number: int, to: Sequence[str], wait_s: float, *, a
     verdict = gate.verdict(known, number, to, wait_s)
     if verdict.rows and not as_json:
         show(verdict.rows, as_json=False, title="evaluated on devices")
-    way = f"Release it with --anyway, or by its number, {number}."
+    way = f"Release it with --force, or by its number, {number}."
     if verdict.better is None and sys.stdin.isatty() and not as_json:
         name, value = known.versions[number].run.get("headline") or ("", None)
         figure = "no metric" if value is None else f"{name} {value:.4f} on the cloud's test samples"
@@ -86,7 +89,7 @@ def promote(
     version: Annotated[int | None, typer.Argument(metavar="[VERSION]", help="The version to promote.")] = None,
     wait: Wait = WAIT_S, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Release the canaries' version to the remaining devices of its target."""
+    """Release the canaries' version to the remaining devices."""
     from fedfloor.rollout import registry
 
     before = _read(park)
@@ -119,7 +122,8 @@ def _show(
         print(f"{', '.join(late)}: no report yet; a device gets its release when it connects", file=sys.stderr)
     if shut := sorted({row["factory"] for row in rows if row["state"] == "unreachable"}):
         print(
-            f"{', '.join(shut)}: the broker cannot be reached. To send again: fedfloor releases --send", file=sys.stderr
+            f"{', '.join(shut)}: the broker cannot be reached. To send again: fedfloor model list --send",
+            file=sys.stderr,
         )
     if any(row["state"] in ("refused", "unreachable") for row in rows):
         raise typer.Exit(1)
@@ -132,7 +136,7 @@ def releases(
     mlflow: Annotated[bool, typer.Option("--mlflow", help="Write the versions to MLflow's registry.")] = False,
     wait: Wait = WAIT_S, as_json: Json = False,
 ) -> None:  # fmt: skip
-    """List the versions of a park, and the version of each device."""
+    """List a park's versions, and the version of each device."""
     known = _read(park)
     if mlflow:
         from fedfloor.rollout.mirror import mirror
@@ -160,11 +164,11 @@ def _version(known: Registry, number: int) -> dict[str, Any]:
             "headline": None if value is None else f"{name} {value:.4f}", "devices": count}  # fmt: skip
 
 
-def audit(
-    park: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that fedfloor provision wrote.")],
-    as_json: Json = False,
-) -> None:
-    """List and verify the signed log of a park: provisioning, revocations and releases."""
+def audit(park: Park, as_json: Json = False) -> None:
+    """List and verify the signed log of a park.
+
+    It holds provisioning, revocations and releases.
+    """
     with shared.needing("audit", "deploy,onnx"):
         from fedfloor.rollout import registry
 
@@ -179,7 +183,10 @@ def audit(
 
 def alarms(
     park: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The folder that fedfloor provision wrote, or its part 'alarms'.")
+        Path,
+        typer.Option(
+            "--park", metavar="DIR", help="The folder that fedfloor park provision wrote, or its part 'alarms'."
+        ),
     ],
     follow: Annotated[
         bool, typer.Option("--follow", help="Record and print the devices' alarms until Ctrl-C or SIGTERM.")
@@ -192,7 +199,10 @@ def alarms(
     ] = None,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """List or record alarms of predicting devices: drift, and alarms by the models' decisions."""
+    """List or record alarms of predicting devices.
+
+    Devices report drift, and alarms by the models' decisions.
+    """
     with shared.needing("alarms", "deploy"):
         from fedfloor.deploy import authority, kept
         from fedfloor.rollout import alarms as module
@@ -208,7 +218,7 @@ def alarms(
     lines = [one for one in kept.lines(settings.state, start) if one["device"] in wanted]
     show(lines if as_json else [_row(one) for one in lines], as_json=as_json)
     if not (settings.state / kept.NOW).exists():
-        shared.note(f"no alarms were recorded here. To record them: fedfloor alarms {park} --follow")
+        shared.note(f"no alarms were recorded here. To record them: fedfloor model alarms --park {park} --follow")
 
 
 def _devices(settings: AlarmSettings, names: list[str]) -> set[str]:
@@ -246,7 +256,7 @@ def schedule(
     config: Annotated[Path, typer.Argument(metavar="CLOUD.toml", help="The cloud's settings, with a [schedule].")],
     park: Annotated[
         Path | None,
-        typer.Option("--park", metavar="DIR", help="The folder that fedfloor provision wrote, with the authority."),
+        typer.Option("--park", metavar="DIR", help="The folder that park provision wrote, with the authority."),
     ] = None,
     alarms: Annotated[
         Path | None, typer.Option("--alarms", metavar="DIR", help="Folder of recorded alarms; default: that of --park.")
@@ -259,7 +269,10 @@ def schedule(
     ] = False,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Start a run whenever a reason in [schedule] holds, until Ctrl-C."""
+    """Start a run whenever a reason holds, until Ctrl-C.
+
+    The reasons are those of [schedule] in the cloud's settings.
+    """
     with shared.needing("a schedule", "deploy,onnx"):
         from fedfloor.rollout.schedule import Scheduler
 

@@ -72,19 +72,27 @@ def new(
 
 
 def run(
-    experiment: File, changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None,
+    experiment: File,
+    method: Annotated[
+        str | None, typer.Option("--method", metavar="NAME", help="Short for --set method.name=NAME.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option("--rounds", metavar="N", help="Short for --set rounds=N.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Short for --set seed=N.")] = None,
+    changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None,
     until: Until = None, resume: Resume = False, force: Force = False, track: Track = None,
     references: References = False, watch: options.Watch = False, stay: options.Stay = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Train one model as described by an experiment file."""
     import json
 
-    from fedfloor.api.run import carried_out
     from fedfloor.cli.look import watched
     from fedfloor.park.described import LabelSkew
+    from fedfloor.runs.api import run as carry_out
     from fedfloor.runs.launch import is_first
     from fedfloor.tracking.tracker import follow as tracked
 
+    short = {"method.name": method, "rounds": rounds, "seed": seed}
+    changes = [*(f"{key}={value}" for key, value in short.items() if value is not None), *(changes or [])]
     setup = shared.experiment(experiment, changes)
     limits = options.limits(stop_after, until, setup.evaluate.figure)
     folder = out or Path("runs") / setup.name
@@ -93,7 +101,7 @@ def run(
         shared.check_references(setup, folder)
     with watched(folder, watch=watch and is_first(), stay=stay), tracked(folder, track or []) as record:
         with progress(setup.name, last) as follow:
-            got = carried_out(
+            got = carry_out(
                 setup, folder, ranks=shared.ranks(ranks, setup), resume=resume, force=force, limits=limits,
                 report=both(follow, record) if is_first() else None,
             )  # fmt: skip
@@ -146,7 +154,7 @@ def compare(
 
 def sweep(
     experiment: File,
-    methods: Annotated[str, typer.Option("--methods", metavar="A,B", help="Methods, separated by commas.")],
+    methods: Annotated[str, typer.Option("--methods", metavar="A,B", help="Comma-separated methods.")],
     grid: Annotated[list[str], typer.Option("--grid", metavar="KEY=X,Y", help="Values to try: work.lr=0.1,0.01.")],
     trials: Annotated[int | None, typer.Option("--trials", metavar="N", help="Trials of each method.")] = None,
     seeds: options.Seeds = "0",

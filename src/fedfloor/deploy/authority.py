@@ -173,7 +173,7 @@ def private_key(path: Path) -> Key:
     except (ValueError, TypeError) as error:
         raise SettingError(f"{path} is not a private key in PEM format: copy it again.") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise SettingError(f"{path}: its type of key is not ECDSA, the type that fedfloor provision writes.")
+        raise SettingError(f"{path}: its type of key is not ECDSA, the type that fedfloor park provision writes.")
     return key
 
 
@@ -202,7 +202,7 @@ def fault(path: Path, cert: x509.Certificate, root: x509.Certificate, name: str,
     clock = f"This machine's clock shows {_day(at)}"
     if at > cert.not_valid_after_utc:
         until = f"{whose} expired on {_day(cert.not_valid_after_utc)}. {clock}"
-        return f"{until}: if that is right, run fedfloor provision again and copy the new one here; else set the clock."
+        return f"{until}: if that is right, run fedfloor park provision again and copy the new one; else set the clock."
     if at < cert.not_valid_before_utc:
         return f"{whose} is valid only from {_day(cert.not_valid_before_utc)}. {clock}: set the clock if it is slow."
     try:
@@ -274,7 +274,7 @@ def read_bytes(path: Path, what: str) -> bytes:
         return regular.read_bytes(path)
     except OSError as error:
         raise SettingError(
-            f"{what} {path}: {error.strerror or error}. fedfloor provision PARK.toml writes it."
+            f"{what} {path}: {error.strerror or error}. fedfloor park provision PARK.toml writes it."
         ) from error
 
 

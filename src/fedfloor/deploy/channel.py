@@ -366,7 +366,7 @@ class DeviceChannel:
         timely(hello.session)
         if about.get("device") != device:
             text = f"it is {self._peer} {about.get('device')}; this side lists it as {device}."
-            raise RefusedError("device", f"{text} Copy the files of the same fedfloor provision to both.")
+            raise RefusedError("device", f"{text} Copy the files of the same fedfloor park provision to both.")
         if about.get("version") != __version__:
             text = f"it runs fedfloor {about.get('version')}; this is {__version__}. Install the same release on both."
             raise RefusedError("release", text)

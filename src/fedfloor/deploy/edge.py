@@ -316,7 +316,7 @@ class Edge:
         if settings.reach == "factory" and self.crosses:
             raise SettingError(
                 f"method '{experiment.method.name}' crosses factories, but this edge was provisioned for rounds within "
-                "its own: run fedfloor provision again, copy the files that it lists, restart the brokers and edges."
+                "its own: run fedfloor park provision again, copy the files that it lists, restart brokers and edges."
             )
         signer = signer_of(settings.tls, settings.name)
         self.filter = MessageFilter(seen=settings.state / f"{settings.name}.seen.json", signer=signer)
@@ -514,7 +514,7 @@ def check_places(settings: EdgeSettings, park: Park) -> None:
             stands = f"not in {place}" if listed in settings.neighbours else f"in {place}"
             raise SettingError(
                 f"{named} is {stands} by the park file, but in factory {factory} by the experiment. Set "
-                "park.assignment in the experiment to the factory of each device; fedfloor provision names the list."
+                "park.assignment in the experiment to each device's factory; fedfloor park provision names the list."
             )
 
 

@@ -160,7 +160,7 @@ def take_answer(
             raise RefusedError(
                 "device",
                 f"it and cloud.toml assign device {min(other)} to different factories. Copy cloud.toml and the edge's "
-                "file of the same fedfloor provision to their machines.",
+                "file of the same fedfloor park provision to their machines.",
             )
         for k in devices:
             if factory_of.setdefault(k, edge.factory) != edge.factory:

@@ -152,7 +152,7 @@ def append(
         other = read_entry(path, number, before, ca.cert)
         raise SettingError(
             f"the park was changed meanwhile: {other.action} by {other.by} at {other.at} (entry {number} of "
-            "its journal). Nothing was done: check fedfloor releases, and repeat the command if it is still needed."
+            "its journal). Nothing was done: check fedfloor model list, and repeat the command if it is still needed."
         ) from None
     except OSError as error:
         raise RunError(f"{path} could not be written: {error.strerror or error}.") from error

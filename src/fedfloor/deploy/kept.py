@@ -24,7 +24,7 @@ def find(folder: Path) -> Path | None:
     """Return the settings file of the process that keeps a park's alarms, or None if there is none.
 
     Args:
-        folder: a folder that ``fedfloor provision`` wrote, its part ``alarms``, or the folder of a trial park.
+        folder: a folder that ``fedfloor park provision`` wrote, its part ``alarms``, or the folder of a trial park.
     """
     return next((path for place in PLACES if (path := folder / place / f"{ALARMS}.toml").is_file()), None)
 
@@ -38,8 +38,8 @@ def read(folder: Path) -> AlarmSettings:
     path = find(folder)
     if path is None:
         raise SettingError(
-            f"{folder}: has no {ALARMS}.toml. Name the folder that fedfloor provision wrote, or its part '{ALARMS}'; "
-            "a park that an earlier version provisioned is provisioned again first."
+            f"{folder}: has no {ALARMS}.toml. Name the folder that fedfloor park provision wrote, or its part "
+            f"'{ALARMS}'; a park that an earlier version provisioned is provisioned again first."
         )
     return settings.read(AlarmSettings, path)
 

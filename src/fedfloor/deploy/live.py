@@ -148,7 +148,7 @@ def _sized(experiment: Experiment, factories: int | None, devices: int | None) -
 
 def _fresh(folder: Path) -> None:
     if Crew(folder).left():
-        raise RunError(f"a park runs in {folder} already: fedfloor live down --out {folder} ends it.")
+        raise RunError(f"a park runs in {folder} already: fedfloor park live down --park {folder} ends it.")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SettingError(f"--out {folder}: the folder is not empty. Name a new folder, or delete this one.")
 
@@ -248,7 +248,9 @@ def status(folder: Path) -> list[dict[str, Any]]:
     """
     crew = Crew.of(folder.resolve())
     if not crew.members:
-        raise SettingError(f"no park runs in {folder}: fedfloor live up EXPERIMENT.toml --out {folder} starts one.")
+        raise SettingError(
+            f"no park runs in {folder}: fedfloor park live up EXPERIMENT.toml --out {folder} starts one."
+        )
     rows = []
     for process in crew.members:
         alive = crew.alive(process)

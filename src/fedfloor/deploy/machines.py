@@ -71,11 +71,13 @@ def cloud_services(park: ParkFile) -> tuple[Service, ...]:
     if park.cloud.transport == "flower":
         return ()
     waits = park.schedule is not None and not park.schedule.reports and park.schedule.release is None
-    schedule = Service("fedfloor-schedule", "fedfloor schedule", ("fedfloor", "schedule", "cloud.toml"), ALONE,
-                       after=("fedfloor-broker",))  # fmt: skip
+    schedule = Service(
+        "fedfloor-schedule", "fedfloor park schedule", ("fedfloor", "park", "schedule", "cloud.toml"), ALONE,
+        after=("fedfloor-broker",),
+    )  # fmt: skip
     return (
         Service("fedfloor-broker", "broker of the cloud", BROKER_WORDS, files=FILES),
-        Service("fedfloor-cloud", "fedfloor cloud", ("fedfloor", "cloud", "cloud.toml"), ALONE,
+        Service("fedfloor-cloud", "fedfloor park cloud", ("fedfloor", "park", "cloud", "cloud.toml"), ALONE,
                 after=("fedfloor-broker",), idle=True),
         *((schedule,) if waits else ()),
     )  # fmt: skip
@@ -85,24 +87,33 @@ def factory_services(factory: FactoryTable) -> tuple[Service, ...]:
     """Return the services of a factory's base station: the broker and the edge."""
     return (
         Service("fedfloor-broker", f"broker of {factory.name}", BROKER_WORDS, files=FILES),
-        Service("fedfloor-edge", f"edge of {factory.name}", ("fedfloor", "edge", f"edge-{factory.name}.toml"), ALONE,
-                after=("fedfloor-broker",), writes=ACL),
+        Service(
+            "fedfloor-edge", f"edge of {factory.name}", ("fedfloor", "park", "edge", f"edge-{factory.name}.toml"),
+            ALONE, after=("fedfloor-broker",), writes=ACL,
+        ),
     )  # fmt: skip
 
 
 def device_services(device: DeviceTable) -> tuple[Service, ...]:
     """Return the services of a device: its agent, and the reader of its sensors if it has any."""
-    program = ("fedfloor-agent",) if device.agent else ("fedfloor", "device")
+    program = ("fedfloor-agent",) if device.agent else ("fedfloor", "park", "device")
     services = [Service("fedfloor-device", f"device {device.name}", (*program, f"device-{device.name}.toml"), ALONE)]
     if device.sense:
-        words = ("fedfloor", "sense", device.sense, "--into", str(device.data.path))
+        words = ("fedfloor", "park", "sense", device.sense, "--into", str(device.data.path))
         services.append(Service("fedfloor-sense", f"sensors of {device.name}", words))
     return tuple(services)
 
 
 def alarm_services() -> tuple[Service, ...]:
     """Return the service of the machine that keeps alarms."""
-    return (Service("fedfloor-alarms", "alarms of all devices", ("fedfloor", "alarms", ".", "--follow"), ALONE),)
+    return (
+        Service(
+            "fedfloor-alarms",
+            "alarms of all devices",
+            ("fedfloor", "model", "alarms", "--park", ".", "--follow"),
+            ALONE,
+        ),
+    )
 
 
 def service_environment(service: Service, folder: PurePath) -> dict[str, str]:

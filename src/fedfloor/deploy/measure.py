@@ -88,7 +88,7 @@ def measure(settings: CloudSettings, repeats: int = 15, say: Callable[[str], Non
                 sample = job.timed(plan)
                 if number:
                     found[name].append(sample)
-        return job.fit(found, f"Measured by fedfloor live measure, {dt.date.today()}: medians of {repeats}, "
+        return job.fit(found, f"Measured by fedfloor park live measure, {dt.date.today()}: medians of {repeats}, "
                               f"{at_once} devices of a factory at once.")  # fmt: skip
 
 

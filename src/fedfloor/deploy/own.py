@@ -105,7 +105,7 @@ def check(settings: DeviceSettings) -> None:
     """
     source = settings.data
     path = Path(str(source.path))
-    is_buffer = path.name.endswith(buffer.BUFFERS)  # fedfloor sense fills it, and may start later
+    is_buffer = path.name.endswith(buffer.BUFFERS)  # fedfloor park sense fills it, and may start later
     if source.kind == "folder" and not is_buffer and not path.exists():
         raise SettingError(f"[data] path: {source.path} does not exist. Put the device's samples there.")
     if source.kind == "function" and not callable(load(str(source.name), "[data] name")):

@@ -1,4 +1,4 @@
-"""Park files: the machines of a park with their names and addresses, as read by ``fedfloor provision``."""
+"""Park files: the machines of a park with their names and addresses, as read by ``fedfloor park provision``."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class ParkFile:
         folder: path of the machine's folder on each machine, for systemd units.
         programs: path of the folder with ``fedfloor`` and ``python`` on each machine.
         user: account that runs the services on each machine.
-        schedule: the conditions under which ``fedfloor schedule`` starts a run.
+        schedule: the conditions under which ``fedfloor park schedule`` starts a run.
     """
 
     name: str

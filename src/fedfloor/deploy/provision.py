@@ -427,7 +427,7 @@ def next_steps(
 def unprovisioned(folder: Path, park: ParkFile) -> list[str]:
     """Return a message for each certificate of a park file that is missing in a provisioned folder."""
     missing = [one for one in certified(park) if not (folder / one.cert).exists()]
-    how = f"fedfloor provision PARK.toml --out {folder}"
+    how = f"fedfloor park provision PARK.toml --out {folder}"
     return [f"{one.what} '{one.holder.name}' was not provisioned, or was revoked: {how} writes it" for one in missing]
 
 
@@ -444,7 +444,7 @@ def faults(folder: Path, at: dt.datetime | None = None) -> list[str]:
     known = [path for path in sorted(folder.rglob("ca.crt")) if path.is_file()]
     if not known:
         raise SettingError(
-            f"--check {folder}: has no ca.crt: name a folder that fedfloor provision wrote, or a part of it."
+            f"--check {folder}: has no ca.crt: name a folder that fedfloor park provision wrote, or a part of it."
         )
     moment = at or authority.now()
     return list(dict.fromkeys(wrong for path in known for wrong in folder_faults(path.parent, moment)))
@@ -529,4 +529,4 @@ def certificate_faults(path: Path, place: Path, at: dt.datetime) -> Iterator[str
         return
     if cert.not_valid_after_utc - at < min(SOON, (cert.not_valid_after_utc - cert.not_valid_before_utc) / 3):
         until = f"{cert.not_valid_after_utc:%Y-%m-%d}"
-        yield f"{path} is valid only until {until}: run fedfloor provision again and copy the renewed files"
+        yield f"{path} is valid only until {until}: run fedfloor park provision again and copy the renewed files"

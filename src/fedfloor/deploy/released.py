@@ -1,8 +1,8 @@
 """The least number of a release that a device without a model accepts.
 
 A device refuses releases older than the one it has. So that a new disk does not make it accept any, the number of its
-last release stands in a file beside its settings as well, where ``fedfloor provision`` and every release write it, and
-in a file of its state.
+last release stands in a file beside its settings as well, where ``fedfloor park provision`` and every release write it,
+and in a file of its state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The TOML settings file of each process on a real machine: ``fedfloor cloud|edge|device FILE``.
+"""The TOML settings file of each process on a real machine: ``fedfloor park cloud|edge|device FILE``.
 
 Paths in a file are relative to the file's folder.
 """
@@ -31,7 +31,7 @@ def read(kind: type[T], path: Path | str) -> T:
     try:
         body = toml(path, "settings file")
     except SettingError as error:
-        raise SettingError(f"{error} `fedfloor provision PARK.toml` writes such files.") from error
+        raise SettingError(f"{error} `fedfloor park provision PARK.toml` writes such files.") from error
     try:
         settings: T = below(path.parent, checked(kind, body, ""))
     except SettingError as error:
@@ -176,11 +176,11 @@ def span_s(text: str, name: str) -> int:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The ``[schedule]`` table: conditions for ``fedfloor schedule`` to start a run. Spans are texts: ``"24h"``.
+    """The ``[schedule]`` table: conditions for ``fedfloor park schedule`` to start a run. Spans are texts: ``"24h"``.
 
     Args:
         every: span from the start of a run to the start of the next.
-        at: time of day, ``"02:00"``, by clock and time zone of the machine that runs ``fedfloor schedule``.
+        at: time of day, ``"02:00"``, by clock and time zone of the machine that runs ``fedfloor park schedule``.
         windows: number of new windows in all devices' buffers since the start of the last run.
         drift: number of devices that began to report drift since the start of the last run.
         pause: shortest span from the start of a run to one started by ``windows`` or ``drift``.
@@ -367,7 +367,7 @@ class CloudSettings:
         deadlines: the longest waits.
         samples: ``"experiment"`` if each device holds a share of the experiment's data, ``"devices"`` if each device
             reports its own samples.
-        schedule: conditions for ``fedfloor schedule`` to start a run.
+        schedule: conditions for ``fedfloor park schedule`` to start a run.
         message_mb: the largest message for which the park's brokers have memory, in MB.
     """
 

@@ -18,7 +18,7 @@ from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.errors import FedfloorError, SettingError
 from fedfloor.rollout.serving import Serving, report
 
-USAGE = "usage: fedfloor-agent CONFIG.toml, the settings of a device that fedfloor provision wrote"
+USAGE = "usage: fedfloor-agent CONFIG.toml, the settings of a device that fedfloor park provision wrote"
 
 
 def run(config: str) -> None:

@@ -167,7 +167,7 @@ def deliver(
         if refusing := [one.edge.name for one in all_of_them if one.link.forbidden]:
             raise RunError(
                 f"the broker of {', '.join(refusing)} does not let '{RELEASES}' publish: provision the park again with "
-                "this version, copy acl there, and systemctl reload fedfloor-broker. Then fedfloor releases --send."
+                "this version, copy acl there, and systemctl reload fedfloor-broker. Then fedfloor model list --send."
             )
         return [_row(registry, station, device) for station in all_of_them
                 for device in (one.name for one in station.edge.devices) if device in devices]  # fmt: skip

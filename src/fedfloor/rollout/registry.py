@@ -160,12 +160,14 @@ class Registry:
 def read(place: Path) -> Registry:
     """Return the registry in a provisioned folder; raise SettingError if its journal was edited."""
     if not (place / "authority").is_dir():
-        raise SettingError(f"--park {place}: has no authority. Name the folder that fedfloor provision wrote.")
+        raise SettingError(f"--park {place}: has no authority. Name the folder that fedfloor park provision wrote.")
     ca = authority.load(place / "authority")
     paths = sorted((place / "factories").glob("*/edge-*.toml"))
     floor = tuple(settings.read(EdgeSettings, path) for path in paths)
     if not floor:
-        raise SettingError(f"--park {place}: has no factories: run fedfloor provision PARK.toml --out {place} again.")
+        raise SettingError(
+            f"--park {place}: has no factories: run fedfloor park provision PARK.toml --out {place} again."
+        )
     return Registry(place, ca, floor, journal.read(place, ca.cert))
 
 
@@ -289,7 +291,7 @@ def promote(registry: Registry, version: int | None = None) -> Registry:
     waiting = registry.waiting
     if waiting is None or not waiting[1]:
         state = "no version is waiting" if waiting is None else f"its whole target has version {waiting[0]}"
-        raise SettingError(f"nothing to promote: {state}. fedfloor releases shows the versions of all devices.")
+        raise SettingError(f"nothing to promote: {state}. fedfloor model list shows the versions of all devices.")
     if version not in (None, waiting[0]):
         raise SettingError(f"version {version} is not the last released version, {waiting[0]}: release it instead.")
     return registry.appended("promote", version=waiting[0], devices=waiting[1])
@@ -330,7 +332,7 @@ def audit(place: Path) -> tuple[tuple[Entry, ...], list[str]]:
 
     certificates = [path for path in (place / "authority/ca.crt", place / "ca.crt") if path.is_file()]
     if not certificates:
-        raise SettingError(f"{place}: has no ca.crt: name a folder that fedfloor provision wrote.")
+        raise SettingError(f"{place}: has no ca.crt: name a folder that fedfloor park provision wrote.")
     try:
         entries = journal.read(place, authority.certificate(certificates[0]))
     except SettingError as error:

@@ -61,7 +61,7 @@ INTERRUPTED = 130
 
 @dataclass(frozen=True)
 class Sight:
-    """The last reports of devices, as stored by ``fedfloor alarms --follow``.
+    """The last reports of devices, as stored by ``fedfloor model alarms --follow``.
 
     Args:
         rows: device → number of rows in its sensor buffer so far.
@@ -171,7 +171,7 @@ class Scheduler:
 
     Args:
         file: settings file of the cloud.
-        place: the folder that ``fedfloor provision`` wrote, with the authority; None without it.
+        place: the folder that ``fedfloor park provision`` wrote, with the authority; None without it.
         alarms: the folder of stored alarms; default: ``place``.
         say: called with each line of output.
 
@@ -314,7 +314,7 @@ class Scheduler:
             rows = {name: int(row["written"]) for name, row in here.items() if row["written"] is not None}
             return Sight(rows, {name: bool(row["drift"]) for name, row in here.items()})
         except (OSError, ValueError, KeyError, TypeError) as error:
-            follow = "windows and drift need devices' reports: start fedfloor alarms DIR --follow."
+            follow = "windows and drift need devices' reports: start fedfloor model alarms --park DIR --follow."
             log.warning("%s: %s. %s", self._reports, error, follow)
             return Sight()
 
@@ -409,7 +409,7 @@ class Scheduler:
     def _released(self, out: Path) -> str:
         """Release a run's model if it is better than the version in use, or announce it; return the result as text."""
         if self._place is None:
-            return f"trained: fedfloor release {out} --park DIR releases it"
+            return f"trained: fedfloor model release {out} --park DIR releases it"
         try:
             before = registry.read(self._place)
             known, version = registry.register(before, out, own=True)
@@ -417,7 +417,9 @@ class Scheduler:
             if verdict.better is False:
                 return f"not released: {verdict.why}"
             if self.schedule.release is None or verdict.better is None:
-                return f"{verdict.why}: fedfloor release {version} --park {self._place} releases version {version}"
+                return (
+                    f"{verdict.why}: fedfloor model release {version} --park {self._place} releases version {version}"
+                )
             known = registry.release(known, version, (), self.schedule.canary)
             rows = delivery.deliver(known, list(known.entries[-1].about["devices"]), RELEASED_S, before)
         except FedfloorError as error:
@@ -514,7 +516,7 @@ def _cloud(words: Sequence[str], record: Path, ended: Event) -> int:
     The process has its own session, so that Ctrl-C reaches it only through this function, and writes to a file, which
     remains when the terminal is closed. The process itself holds the file's lock, also after the schedule has ended.
     """
-    line = [sys.executable, "-m", "fedfloor", "cloud", *words]
+    line = [sys.executable, "-m", "fedfloor", "park", "cloud", *words]
     with regular.opened(record, "ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         child = subprocess.Popen(

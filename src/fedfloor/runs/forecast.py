@@ -85,7 +85,7 @@ def rounds(experiment: Experiment, park: Park, last: int, state: State | None = 
     run = _Planner(experiment, park)
     if run.costs is None:
         raise SettingError(
-            "the experiment names no network. Add one, such as --set network.profile=lte-cat-m2; fedfloor networks "
+            "the experiment names no network. Add one, such as --set network.profile=lte-cat-m2; fedfloor list links "
             "lists the profiles."
         )
     holders = frozenset[int]()

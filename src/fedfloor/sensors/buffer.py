@@ -144,7 +144,7 @@ def writing(path: Path, columns: Sequence[str], max_mb: float, max_age_h: float,
             yield Buffer(base, path, columns, most, max_age_h * 3600)
     except Timeout:
         raise RunError(
-            f"{path}: another process writes to it. Stop that fedfloor sense, or choose another file."
+            f"{path}: another process writes to it. Stop that fedfloor park sense, or choose another file."
         ) from None
     except OSError as error:
         raise RunError(f"{path} could not be written: {error.strerror or error}.") from error

@@ -1,4 +1,4 @@
-"""The settings of a device's sensors, the file of ``fedfloor sense SOURCE.toml``."""
+"""The settings of a device's sensors, the file of ``fedfloor park sense SOURCE.toml``."""
 
 from __future__ import annotations
 

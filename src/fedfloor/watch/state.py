@@ -61,11 +61,13 @@ class Watched:
         self.park = folder if self.folder != folder else folder.parent
         self._served = Served(alarms or folder)
         if alarms is not None and not self._served:
-            raise SettingError(f"--alarms {alarms}: has no alarms.toml. Name the folder of `fedfloor provision --out`.")
+            raise SettingError(
+                f"--park {alarms}: has no alarms.toml. Name the folder of `fedfloor park provision --out`."
+            )
         if not (waiting or park or self._served or (self.folder / "experiment.toml").is_file()):
             raise SettingError(
                 f"{folder} is neither a run's folder nor a park's: it has no experiment.toml, no {LIST} and no "
-                "alarms.toml. Name the folder of `fedfloor run`, `fedfloor live up` or `fedfloor provision` --out."
+                "alarms.toml. Name the folder of `fedfloor run`, `fedfloor park live up` or `fedfloor park provision`."
             )
         self._ledger = Tail(self.folder / "ledger.jsonl")
         self._logs: dict[str, Tail] = {}

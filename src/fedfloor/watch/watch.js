@@ -149,7 +149,7 @@
       }
       const away = (serving.factories ?? []).filter((row) => !row.reached).map((row) => `${row.factory} (${row.broker})`);
       const stale = ever ? `Not up to date: alarms were kept last at ${clock(serving.last)}.` : "No alarms are kept yet.";
-      $("brokers").textContent = !serving.kept ? `${stale} The command fedfloor alarms PARK --follow keeps them.`
+      $("brokers").textContent = !serving.kept ? `${stale} The command fedfloor model alarms --park PARK --follow keeps them.`
         : away.length ? `Not connected: the broker of ${away.join(", ")}.` : `Connected to the ${many(serving.factories.length, "broker")}.`;
       $("brokers").className = serving.kept && !away.length ? "soft" : "bad";
       const alarmed = (serving.devices ?? []).filter((row) => row.alarms);

@@ -1,4 +1,4 @@
-"""A device's ring buffer of sensor rows, filled by ``fedfloor sense``: an SQLite file, read as recordings.
+"""A device's ring buffer of sensor rows, filled by ``fedfloor park sense``: an SQLite file, read as recordings.
 
 The file has three tables: ``about`` (``format``, ``id``, ``columns`` as JSON, ``gap_s``), ``rows`` (epoch, time, the
 values as float64 in little-endian order, a label) and ``labels`` for labels added later (from, to, label). Rows
@@ -90,7 +90,7 @@ def opened(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         raise SettingError(
             f"{path}: not a buffer of sensor rows, or it cannot be read ({error}). Give a file that "
-            "fedfloor sense wrote."
+            "fedfloor park sense wrote."
         ) from error
 
 
@@ -105,13 +105,14 @@ def read(path: Path, newest: int | None = None) -> BufferedRows:
         about = dict(base.execute("SELECT key, value FROM about"))
         if any(key not in about for key in ABOUT) or about["format"] not in TYPES:
             raise SettingError(
-                f"{path}: not a buffer of sensor rows in the format '{FORMAT}'. Give a file that fedfloor sense wrote."
+                f"{path}: not a buffer of sensor rows in the format '{FORMAT}'. Give a file that "
+                "fedfloor park sense wrote."
             )
         most = "" if newest is None else f" LIMIT {newest:d}"
         rows = base.execute(f"SELECT epoch, time, x, label FROM rows ORDER BY epoch DESC, time DESC{most}").fetchall()
         later = base.execute("SELECT since, until, label FROM labels ORDER BY rowid").fetchall()
     if not rows:
-        raise SettingError(f"{path}: no rows yet. Start fedfloor sense to fill it; its --check tests the sensors.")
+        raise SettingError(f"{path}: no rows yet. Start fedfloor park sense to fill it; its --check tests the sensors.")
     rows.reverse()
     columns = tuple(map(str, json.loads(about["columns"])))
     kind = np.dtype(TYPES[about["format"]])
@@ -236,7 +237,7 @@ def _note_coarse(path: Path, recorded: BufferedRows) -> None:
     for i, step in coarse(np.fmin.reduce(recorded.x), np.fmax.reduce(recorded.x)).items():
         log.warning(
             "%s, sensor '%s': its values vary by less than models resolve, whose inputs have steps of %.2g there. "
-            "[offsets] in the source file of fedfloor sense keeps its variation.",
+            "[offsets] in the source file of fedfloor park sense keeps its variation.",
             path.name,
             recorded.columns[i],
             step,

@@ -1,1 +1,0 @@
-"""The interface for Python and notebooks: experiments in, runs and comparisons out."""
