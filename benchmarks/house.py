@@ -30,7 +30,7 @@ from pathlib import Path
 import torch
 from fedfloor import config
 from fedfloor.engine import ranks
-from fedfloor.runs.api import run
+from fedfloor.api.run import carried_out as run
 
 seen = set()
 whole = ranks.run

@@ -29,7 +29,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from fedfloor import config
-from fedfloor.runs.api import run
+from fedfloor.api.run import carried_out as run
 
 PORTABLE = Path(__file__).parent / "golden"
 LOCAL = Path(__file__).parents[1] / ".golden"
@@ -124,7 +124,7 @@ def results(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         text = EXPERIMENTS[name].replace("TABLE", str(folder / "table.csv"))
         done = run(config.from_table({"name": name, "seed": 3, **tomllib.loads(text)}), folder / "run", ranks=1)
         lines = [json.loads(line) for line in (folder / "run" / "ledger.jsonl").read_text().splitlines()]
-        model = hashlib.sha256(done.model.read_bytes()).hexdigest()
+        model = hashlib.sha256(done.model_file.read_bytes()).hexdigest()
     for line in lines:
         del line["wall_s"]
     plans = {"plans": [line["plan_hash"] for line in lines], "priced": [line["priced"] for line in lines]}

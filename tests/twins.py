@@ -208,7 +208,7 @@ def by_engine(
     what = replace(what, seed=seed, data=replace(what.data, root=root))
     with tempfile.TemporaryDirectory() as folder:
         done = fedfloor.run(what, Path(folder) / "run", limits=fedfloor.Limits(stop_after=rounds))
-        return tuple(line.accuracy or 0.0 for line in done.lines), load_file(done.model)
+        return tuple(line.accuracy or 0.0 for line in done.lines), load_file(done.model_file)
 
 
 def beside(

@@ -16,7 +16,11 @@ from typing import TYPE_CHECKING, Any
 from fedfloor._version import __version__
 
 if TYPE_CHECKING:
-    from fedfloor.comparison import Comparison, compare, write_report
+    from fedfloor.api.comparison import Comparison, compare, write_report
+    from fedfloor.api.model import TrainedModel
+    from fedfloor.api.run import Run, load_run, run
+    from fedfloor.api.source import load
+    from fedfloor.api.train import train
     from fedfloor.conformance import Check, check_method
     from fedfloor.data.reading import (
         Columns,
@@ -79,7 +83,6 @@ if TYPE_CHECKING:
         edge,
     )
     from fedfloor.plan.outcome import Outcome, Receipt
-    from fedfloor.runs.api import Run, run
     from fedfloor.runs.orders import Limits
     from fedfloor.tasks.answer import Answer
     from fedfloor.tasks.classification import Classification
@@ -90,9 +93,12 @@ if TYPE_CHECKING:
 
 # module → its public names, imported on first use: PyTorch takes seconds, and only training needs it
 _PUBLIC = {
-    "runs.api": ("run", "Run"),
+    "api.source": ("load",),
+    "api.run": ("run", "Run", "load_run"),
+    "api.train": ("train",),
+    "api.model": ("TrainedModel",),
+    "api.comparison": ("compare", "Comparison", "load_comparison", "write_report"),
     "runs.orders": ("Limits",),
-    "comparison": ("compare", "Comparison", "write_report"),
     "inference.trained": ("load_model", "Trained"),
     "experiment": (
         "Experiment", "DataSettings", "ParkSettings", "ModelSettings", "MethodSettings", "EvaluateSettings",
@@ -140,7 +146,8 @@ _PUBLIC = {
 _MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names}
 
 __all__ = [
-    "__version__", "run", "Run", "Limits", "compare", "Comparison", "write_report", "load_model", "Trained",
+    "__version__", "load", "run", "Run", "load_run", "Limits", "train", "TrainedModel", "compare", "Comparison",
+    "load_comparison", "write_report", "load_model", "Trained",
     "Experiment", "DataSettings", "ParkSettings", "ModelSettings", "MethodSettings", "WorkSettings", "NetworkSettings",
     "FaultSettings", "DeploySettings", "EngineSettings", "EvaluateSettings", "DecideSettings", "Cosine", "Exponential",
     "Columns", "Window", "TimeSplit", "RandomSplit", "StratifiedSplit", "DeviceSplit", "RunSplit", "LastSplit",

@@ -40,14 +40,17 @@ MAKE: Mapping[str, Callable[[str, Mapping[str, Any]], Any]] = {
 }  # fmt: skip
 
 
-def read(path: Path, changes: Iterable[str] = ()) -> Experiment:
+Change = str | tuple[str, Any]  # "a.b=value", or (key, value)
+
+
+def read(path: Path, changes: Iterable[Change] = ()) -> Experiment:
     """Return the experiment in a file, with single keys changed. Paths to data are relative to the file first.
 
     If ``network.profile`` of a run's ``experiment.toml`` is changed, the values of the old network are dropped.
 
     Args:
         path: a TOML file.
-        changes: ``a.b=value`` texts; a value that is not TOML is a text.
+        changes: ``a.b=value`` texts, in which a value that is not TOML is a text; or pairs of a key and a value.
 
     Raises:
         SettingError: the file does not exist or is not TOML; a key, type or value is wrong. The message names the file,
@@ -62,10 +65,10 @@ def read(path: Path, changes: Iterable[str] = ()) -> Experiment:
         raise SettingError(f"{path}: {error}") from error
 
 
-def _read(path: Path, changes: Sequence[str]) -> Experiment:
+def _read(path: Path, changes: Sequence[Change]) -> Experiment:
     document = toml(path, "experiment file")
     document.setdefault("name", path.stem)
-    if "provenance" in document and any(keys(setting.partition("=")[0].strip()) == NETWORK for setting in changes):
+    if "provenance" in document and any(keys(_key(change)) == NETWORK for change in changes):
         document["network"] = {}  # a run's file has all values, which would replace those of the new profile
     for change in changes:
         apply(document, change)
@@ -83,13 +86,20 @@ def _own_error(path: Path) -> str:
     return ""
 
 
-def apply(document: Table, change: str) -> None:
+def _key(change: Change) -> str:
+    return change.partition("=")[0].strip() if isinstance(change, str) else change[0]
+
+
+def apply(document: Table, change: Change) -> None:
     """Change one key of a document in place.
 
     >>> table = {"work": {"lr": 0.1}}
     >>> apply(table, "work.lr=0.01"); apply(table, "model.name=lenet"); table
     {'work': {'lr': 0.01}, 'model': {'name': 'lenet'}}
     """
+    if not isinstance(change, str):
+        put(document, keys(_key(change)), change[1], _key(change))
+        return
     key, equals, text = change.partition("=")
     if not equals or not key.strip():
         raise SettingError(f"--set {change!r}: must be KEY=VALUE, such as work.lr=0.05.")
@@ -228,8 +238,8 @@ def texts(experiment: Experiment) -> list[tuple[str, str]]:
     given = experiment.methods.get(experiment.method.name, {})
     own = {key: setting for key, setting in given.items() if key in ("method", *EXCHANGED)}
     tables = {
-        "model": experiment.model.name, "method": {**_plain(experiment.method), "name": ""},
-        "methods": own, "settings": _plain(method_of(experiment)),
+        "model": experiment.model.name, "method": {**plain(experiment.method), "name": ""},
+        "methods": own, "settings": plain(method_of(experiment)),
     }  # fmt: skip
     collected: list[tuple[str, str]] = []
 
@@ -296,16 +306,16 @@ def resolved(experiment: Experiment, folder: Path | None = None) -> str:
     """
     import tomlkit
 
-    body = _plain(experiment if folder is None else placed(experiment, folder))
+    body = plain(experiment if folder is None else placed(experiment, folder))
     name = experiment.method.name
     given = experiment.methods.get(name, {})
     own = {key: given[key] for key in ("method", *EXCHANGED) if key in given}
-    body["methods"] = {name: _plain(own | _plain(method_of(experiment)))}
+    body["methods"] = {name: plain(own | plain(method_of(experiment)))}
     body["data"] = _with_effect(experiment.data, body["data"])
     network = profile.build(experiment.network)
     if network is not None:
         whole = body["network"] | {
-            key: setting for key, setting in _plain(network).items() if key not in ("name", "about")
+            key: setting for key, setting in plain(network).items() if key not in ("name", "about")
         }
         body["network"] = dict(sorted(whole.items(), key=lambda item: (isinstance(item[1], dict), item[0])))
     order = sorted(body, key=lambda key: isinstance(body[key], dict))
@@ -318,7 +328,7 @@ def _with_effect(data: DataSettings, table: Table) -> Table:
     if data.path is None:
         idle = {field.name for field in dataclasses.fields(Reading)}
         idle |= set() if data.name in MADE_HERE else {"samples_per_device"}
-    usual = _plain(DataSettings())
+    usual = plain(DataSettings())
     return {key: value for key, value in table.items() if key not in idle or value != usual.get(key)}
 
 
@@ -335,7 +345,7 @@ def brief(experiment: Experiment) -> str:
         if dataclasses.is_dataclass(mine):
             names = [f.name for f in dataclasses.fields(mine)]
             mine = {name: getattr(mine, name) for name in names if getattr(mine, name) != getattr(other, name)}
-        body[field.name] = _inline(_plain(mine))
+        body[field.name] = _inline(plain(mine))
     return tomlkit.dumps(body)
 
 
@@ -353,12 +363,12 @@ def _inline(value: Any) -> Any:
     return dict(sorted(inner.items(), key=lambda item: type(item[1]) is dict))  # tables last: keys would belong to them
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return dataclasses and mappings as dictionaries of TOML values, without None."""
     if dataclasses.is_dataclass(value):
         value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {k: _plain(v) for k, v in value.items() if v is not None}
+        return {k: plain(v) for k, v in value.items() if v is not None}
     return value
 
 

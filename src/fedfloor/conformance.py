@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from fedfloor import config, regular
+from fedfloor.api.run import Run, carried_out
 from fedfloor.chance import generator
 from fedfloor.engine import ranks as ranked
 from fedfloor.engine.memory import DeviceMemory
@@ -31,7 +32,6 @@ from fedfloor.outside import located
 from fedfloor.plan import text, walk
 from fedfloor.report import plan_svg, plan_text
 from fedfloor.runs import forecast, prepare
-from fedfloor.runs.api import Run, run
 from fedfloor.runs.orders import Limits
 from fedfloor.runs.parks import build_park
 
@@ -89,7 +89,7 @@ class Contract:
     def run(self, experiment: Experiment, place: str = "", ranks: int = 1, **more: Any) -> Run:
         """Train an experiment in a subfolder and return the run."""
         self._runs += not place
-        return run(experiment, self.folder / (place or f"run-{self._runs}"), ranks=ranks, **more)
+        return carried_out(experiment, self.folder / (place or f"run-{self._runs}"), ranks=ranks, **more)
 
     # -- checks -----------------------------------------------------------------------------------------------------
 
@@ -191,7 +191,7 @@ class Contract:
         for first, second in zip(self._ledger(ours), self._ledger(theirs), strict=True):
             keys = [key for key in first if first[key] != second.get(key)]
             _demand(not keys, f"round {first['round']} differs in {', '.join(keys)}.")
-        models = [regular.read_bytes(done.model) for done in (ours, theirs)]
+        models = [regular.read_bytes(done.model_file) for done in (ours, theirs)]
         _demand(models[0] == models[1], "the ledgers are equal, but the models differ.")
 
 

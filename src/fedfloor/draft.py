@@ -29,7 +29,7 @@ from fedfloor.data.files.sheet import head
 from fedfloor.data.files.times import UNITS
 from fedfloor.data.files.tree import files_in, named, tables
 from fedfloor.data.files.union import EmptySensorsError, MissingValuesError, TimesError
-from fedfloor.data.guess import FEW
+from fedfloor.data.kinds import FEW, is_called_time
 from fedfloor.data.pace import pace_of
 from fedfloor.data.proposals import findings
 from fedfloor.data.reading import ignoring, skipped
@@ -379,13 +379,14 @@ def _guess(data: dict[str, Any], path: Path) -> list[str]:
     if not folder or data.get("device", "folder" if files[0].folders else "column") == "column":
         needed = ("device", *needed)
     try:
-        guessed = guess.guess(table, data, needed)
+        guess_of = guess.guess(table, data, needed)
     except SettingError as error:  # its message names the file, but not its folder
         place = next(file.name.removesuffix(table.name) for file in files if file.path == table) if folder else ""
         raise SettingError(f"{place}{error}") from error
     sentences = [f"rows {', '.join(map(str, above))} are no data (titles or units) and are skipped"] if above else []
+    guessed = guess_of.settings
     endings = guess.endings(table, data, guessed) if data.get("remaining") and "ended" not in data else []
-    sentences += guess.words(guessed, data) + endings
+    sentences += guess.words(guess_of, data) + endings
     if (task := _task(data)).kind == "reconstruction" or task.ahead:
         sentences += guess.marks(table, data, guessed, judged=not task.ahead)
     data.update(guessed)
@@ -457,7 +458,7 @@ def _ignore(data: dict[str, Any], names: Sequence[str]) -> None:
 def _untimed(data: dict[str, Any], notes: list[str]) -> bool:
     """Leave out a column of dates that was guessed to be the time; return False if its name is clear."""
     name = data.get("columns", {}).get("time", "")
-    if not name or guess.is_called_time(name):
+    if not name or is_called_time(name):
         return False
     _ignore(data, [name])
     data["columns"]["time"] = ""
@@ -648,7 +649,7 @@ def _suspects(data: Mapping[str, Any], dataset: Dataset, *, free: bool) -> tuple
     categories = dataset.inputs.coding.get("categories", {})
     constant = [finding.sensor for finding in suspects if finding.constant]
     constant = constant if len(constant) > MANY else []
-    sentences = [f"{named(constant)} each have one value{proposals.CONSTANT}"] if constant else []
+    sentences = [f"{named(constant)} each have one value in every row examined, and are of no use"] if constant else []
     sentences += [f"'{finding.sensor}' {finding.text}" for finding in suspects if finding.sensor not in constant]
     if len(sentences) > MOST_SUSPECTS:
         sentences[MOST_SUSPECTS:] = [f"{len(sentences) - MOST_SUSPECTS} more of these sensors are in the list below"]

@@ -26,8 +26,8 @@ def code(value: Any, key: str) -> str:
     Raises:
         SettingError: an object of another kind, or a function without a name.
 
-    >>> code("lenet", "model.name"), code(Table, "model.name"), code(inspect.getdoc, "model.name")
-    ('lenet', 'builtins:dict', 'inspect:getdoc')
+    >>> code("lenet", "model.name"), code(inspect.getdoc, "model.name")
+    ('lenet', 'inspect:getdoc')
     """
     if isinstance(value, str):
         return value

@@ -232,7 +232,7 @@ run = fedfloor.run(
     ),
     out="two", ranks=2, report=seen.append,
 )
-assert run.stopped == "finished" and list(run.lines) == seen and run.model.is_file()
+assert run.stopped == "finished" and list(run.lines) == seen and run.model_file.is_file()
 print(run.accuracy)
 """
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -79,3 +82,87 @@ def test_rows_of_separators_without_device_time_and_label(command: Command, many
     assert made.code == 0, made.err
     assert f"50 rows without any value, the first of which is row {many + 2}" in made.err
     assert f"{many * 4 // 5:,} training and {many // 5:,} test samples" in (command.folder / "t.toml").read_text()
+
+
+def drafted(command: Command, header: str, rows: list[str], *words: str) -> tuple[dict[str, Any], str]:
+    (command.folder / "t.csv").write_text("\n".join([header, *rows]) + "\n")
+    made = command("new", "t.csv", "--force", *words)
+    assert made.code == 0, made.err
+    return tomllib.loads((command.folder / "t.toml").read_text())["data"], made.err
+
+
+QUALITY = {"codes": ("192", "24"), "texts": ("Good", "Bad"), "hex": ("0x00000000", "0x80340000")}
+
+
+@pytest.mark.parametrize("form", QUALITY)
+@pytest.mark.parametrize("names", ["temp.Value,temp.Quality", "temp,temp_quality", "temp_value,temp_status"])
+def test_qualities_beside_values_are_no_sensors(command: Command, form: str, names: str) -> None:
+    good, bad = QUALITY[form]
+    rows = [f"{row}," + f"{(0 if n % 20 == 3 else n % 7)},{bad if n % 20 == 3 else good}" for n, row in enumerate(ROWS)]
+    data, notes = drafted(command, f"timestamp,machine,a,vib,state,{names}", rows)
+    assert data["columns"]["ignore"] == [names.split(",")[1]]
+    assert "5 % of the rows examined are not good" in notes
+
+
+@pytest.mark.parametrize("name", ["quality", "temp_quality", "pump_status"])
+def test_other_qualities_and_states_stay(command: Command, name: str) -> None:
+    """Without a value beside it, or with states of a machine in place of codes."""
+    rows = [f"{row},{'on' if n % 20 < 3 else 'off'},{n % 11}" for n, row in enumerate(ROWS)]
+    data, notes = drafted(command, f"timestamp,machine,a,vib,state,{name},pump", rows)
+    assert data["columns"]["categories"] == {name: ["off", "on"]}
+    assert "states the quality" not in notes
+
+
+LONG = "Attack LABLE (1:No Attack, -1:Attack)"
+TWO = [f"{n % 97},{n * 7 % 13}.5,{n * 5 % 11}.25,{-1 if 200 < n < 220 else 1}" for n in range(300)]
+
+
+@pytest.mark.parametrize(("name", "normal"), [(LONG, "1"), ("is_fault (0 = normal; 1 = fault)", "0")])
+def test_a_label_with_a_long_name_is_no_sensor_of_an_anomaly_detection(
+    command: Command, name: str, normal: str
+) -> None:
+    rows = [row if normal == "1" else f"{row.rsplit(',', 1)[0]},{int(row.endswith('-1'))}" for row in TWO]
+    data, notes = drafted(command, f'a,temp,vib,"{name}"', rows, "--task", "reconstruction", *BLOCKS)
+    assert data["columns"]["label"] == name
+    assert data["task"] == {"kind": "reconstruction", "normal": normal}
+    assert "3 sensors: a, temp, vib" in notes
+    data, notes = drafted(command, f'a,temp,vib,"{name}"', rows, *BLOCKS)
+    assert data["columns"]["label"] == name
+
+
+def test_marks_of_faults_beside_a_label_are_left_out_of_an_anomaly_detection(command: Command) -> None:
+    rows = [f"{row},{int(row.endswith('-1'))},{n % 5}" for n, row in enumerate(TWO)]
+    data, _ = drafted(command, "a,temp,vib,label,Pump fault,fault current", rows, "--task", "reconstruction", *BLOCKS,
+                      "--set", 'data.task.normal="1"')  # fmt: skip
+    assert data["columns"]["ignore"] == ["Pump fault"]
+
+
+def test_row_numbers_counters_and_constants(command: Command) -> None:
+    rows = [f"{n + 1},{row},{1000 + 3 * n + n % 2},7" for n, row in enumerate(ROWS)]
+    data, notes = drafted(command, "Row ,timestamp,machine,temp,vib,state,parts,limit", rows)
+    assert data["columns"]["ignore"] == ["Row", "parts", "limit"]
+    assert "'Row' counts the rows and is ignored" in notes
+    assert "'parts' counts up from row to row" in notes
+    assert "'limit' is 7 in every row examined" in notes
+
+
+def test_a_sensor_without_a_value_in_training_is_left_out(command: Command) -> None:
+    rows = [f"{row},{n % 9 if n % 60 >= 50 else ''}" for n, row in enumerate(ROWS)]
+    data, notes = drafted(command, "timestamp,machine,temp,vib,state,late", rows)
+    assert data["columns"]["ignore"] == ["late"]
+    assert "'late' holds no value in any row examined" in notes
+
+
+def test_numbers_that_are_moments_are_the_time_whatever_their_name(command: Command) -> None:
+    rows = [f"{1772431200000 + 1000 * n},{row.split(',', 1)[1]}" for n, row in enumerate(ROWS)]
+    data, _ = drafted(command, "erfasst,machine,temp,vib,state", rows)
+    assert (data["columns"]["time"], data["time_format"]) == ("erfasst", "ms")
+    rows = [f"{100 + 2 * n},{row.split(',', 1)[1]}" for n, row in enumerate(ROWS)]
+    data, _ = drafted(command, "erfasst,machine,temp,vib,state", rows)
+    assert "time" not in data["columns"]
+
+
+def test_segments_are_recordings(command: Command) -> None:
+    rows = [f"{row},{n // 30}" for n, row in enumerate(ROWS)]
+    data, _ = drafted(command, "timestamp,machine,temp,vib,state,segment_id", rows)
+    assert data["columns"]["run"] == "segment_id"

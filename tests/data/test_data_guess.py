@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from commands import Command
-from fedfloor.data.guess import guess, words
+from fedfloor.data.guess import Guess, words
+from fedfloor.data.guess import guess as whole
 from fedfloor.errors import SettingError
 
 GERMAN = "timestamp;Machine;plant;rpm;torque;condition;operator\n" + "".join(
@@ -19,6 +20,10 @@ GERMAN = "timestamp;Machine;plant;rpm;torque;condition;operator\n" + "".join(
     for minute in range(30)
     for machine in range(4)
 )
+
+
+def guess(*words: Any) -> dict[str, Any]:
+    return whole(*words).settings
 
 
 def table(folder: Path, text: str) -> Path:
@@ -35,8 +40,11 @@ def test_common_names_texts_and_decimal_commas(tmp_path: Path) -> None:
         },
         "decimal": ",",
     }  # fmt: skip
-    assert words(got, {})[0] == "'Machine' is taken for the device"
-    assert words(got, {})[-2:] == ["'operator' holds no numbers and is ignored", "fractions are written with commas"]
+    assert words(Guess(got), {})[0] == "'Machine' is taken for the device"
+    assert words(Guess(got), {})[-2:] == [
+        "'operator' holds no numbers and is ignored",
+        "fractions are written with commas",
+    ]
 
 
 def test_what_is_told_is_not_guessed(tmp_path: Path) -> None:
@@ -46,7 +54,7 @@ def test_what_is_told_is_not_guessed(tmp_path: Path) -> None:
     assert got["columns"]["ignore"][0] == "Machine"
     assert "factory" not in got["columns"]  # 'plant' is the device now
     assert "decimal" not in got
-    assert not any("taken for the device" in sentence for sentence in words(got, told))
+    assert not any("taken for the device" in sentence for sentence in words(Guess(got), told))
     with pytest.raises(SettingError, match=r"column 'rpm': '1500,5' looks like a number.*--set data.decimal=,"):
         guess(table(tmp_path, GERMAN), told | {"decimal": "."})
 
@@ -72,7 +80,7 @@ def test_numbers_with_both_marks_show_the_one_between_thousands(tmp_path: Path) 
     rows = "".join(f"x;{cell};{i}.5;ok\n" for i, cell in enumerate(("20,000.5", "1,020.5", "3.1")))
     got = guess(table(tmp_path, f"device;a;b;label\n{rows}"), {})
     assert got == {"thousands": ","}
-    assert "',' stands between thousands" in words(got, {})
+    assert "',' stands between thousands" in words(Guess(got), {})
 
 
 def test_codes_are_no_numbers_with_units(tmp_path: Path) -> None:
@@ -234,12 +242,12 @@ def test_columns_that_may_be_the_device_or_the_label_are_named(command: Command)
 
 def test_a_column_of_states_is_offered_as_the_label_and_not_as_the_device(command: Command) -> None:
     rows = "".join(f"{i},{i * 0.7:.1f},{('Normal', 'Attack')[i > 40]}\n" for i in range(60))
-    (command.folder / "water.csv").write_text(f"n,level,Plant/Attack\n{rows}")
+    (command.folder / "water.csv").write_text(f"n,level,Plant/Phase\n{rows}")
     ownerless = command("new", "water.csv")
     command.refused(ownerless, "no column 'device'")
     assert "It may be" not in ownerless.err
     undealt = command("new", "water.csv", "--set", "data.columns.device=")
-    command.refused(undealt, "It may be 'Plant/Attack' (2 texts): --set 'data.columns.label=Plant/Attack'.")
+    command.refused(undealt, "It may be 'Plant/Phase' (2 texts): --set 'data.columns.label=Plant/Phase'.")
 
 
 @pytest.mark.parametrize(("first", "named"), [("", "column 1"), ("Unnamed: 0", "Unnamed: 0")])

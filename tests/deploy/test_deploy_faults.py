@@ -280,3 +280,31 @@ def test_only_the_classifier_travels_once_a_device_holds_the_rest(tmp_path: Path
     assert len(sent[b"keep"]) == len(sent[b"visit"]) == len(park.agents)  # handed out by the Broadcast of round 1
     assert min(sent[b"keep"]) > whole
     assert max(sent[b"visit"]) < whole / 4
+
+
+def test_a_device_that_missed_a_tree_receives_the_forest_once(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [
+        f"m{n % 4},{a:.3f},{b:.3f},{'high' if a * b > 0 else 'low'}"
+        for n, (a, b) in enumerate(rng.normal(size=(80, 2)))
+    ]
+    (tmp_path / "rows.csv").write_text("\n".join(["device,a,b,label", *rows]) + "\n")
+    what = tmp_path / "experiment.toml"
+    what.write_text(
+        'rounds = 16\ndata = { path = "rows.csv", split = { kind = "random" } }\npark.factories = 2\n'
+        'method.name = "boosting"\nmethods.boosting = { trees = 30, depth = 3 }\nengine.shortcuts = "off"\n'
+    )
+    _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+
+        def change(line: ledger.Line) -> None:
+            if line.round == 8:
+                park.agents[1]._worker._held = None  # type: ignore[union-attr]
+
+        got = park.run(report=change)
+        lacks = [p for topic, p in park.broker.said if "/out/" in topic and b'"lacks"' in p[:200]]
+        handed = [len(p) for topic, p in park.broker.said if "/in/" in topic and b'"kind":"keep"' in p[:200]]
+    assert [figures(line) for line in got] == [figures(line) for line in wanted]
+    assert model(tmp_path / "live") == model(tmp_path / "simulated")
+    assert len(lacks) == 1
+    assert max(handed[4:]) < max(handed[:4]) / 3  # the whole model at first, then the newest of its trees

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedfloor.api.run import Run, run
 from fedfloor.config import from_table
 from fedfloor.engine.memory import DeviceMemory, extractor_bytes
 from fedfloor.engine.team import Team
@@ -20,7 +21,6 @@ from fedfloor.plan import text
 from fedfloor.plan import walk as plans
 from fedfloor.plan.nodes import CLOUD, Broadcast, Node, Parallel, Probe, Repeat, Select, Sequence, Train, device, edge
 from fedfloor.runs import ledger
-from fedfloor.runs.api import Run, run
 from fedfloor.runs.orders import Limits
 from floor import COUNTING, WORK, bits, engine, everywhere, park, visits, walk
 
@@ -339,7 +339,7 @@ def remembering(rounds: int = 4) -> Experiment:
 
 def figures(done: Run) -> tuple[list[object], bytes]:
     lines = [{**vars(line), "wall_s": 0} for line in ledger.read(done.folder / "ledger.jsonl")]
-    return list(lines), done.model.read_bytes()
+    return list(lines), done.model_file.read_bytes()
 
 
 def test_a_run_that_remembers_is_the_same_on_two_ranks_and_resumed(tmp_path: Path) -> None:

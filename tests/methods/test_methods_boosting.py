@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedfloor import run
+from fedfloor.api.run import Run
 from fedfloor.checking import checked
 from fedfloor.config import combined
 from fedfloor.errors import SettingError
@@ -23,12 +24,11 @@ from fedfloor.methods.contract import View
 from fedfloor.models import forest
 from fedfloor.models.forest import ROUNDS_OF_BINS, Forest
 from fedfloor.models.network import Network
-from fedfloor.parts import means
+from fedfloor.parts import growing, means
 from fedfloor.parts.histograms import Histograms
 from fedfloor.parts.objective import Objective, Visit
 from fedfloor.plan import walk
 from fedfloor.plan.outcome import Outcome, Receipt
-from fedfloor.runs.api import Run
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.regression import Regression
 
@@ -262,6 +262,11 @@ def test_a_tree_for_which_no_row_is_drawn_changes_nothing() -> None:
     assert np.isfinite(outputs).all()
 
 
+def test_nodes_without_weight_are_not_divided_and_warn_of_nothing() -> None:
+    with np.errstate(all="raise"):
+        assert growing.best_split(np.zeros((2, 5, 2)), Boosting(), 0.0) is None
+
+
 def test_every_feature_of_a_row_counts_in_its_name() -> None:
     rows = torch.zeros(2, 130)
     rows[1, 77] = 1.0
@@ -272,9 +277,9 @@ def test_trees_that_differ_in_a_threshold_are_not_taken_for_remembered() -> None
     module = adapted(Histograms(trees=1, depth=1, bins=4), 1, 1)
     x = torch.tensor([[-1.0], [0.5], [2.0]])
     with torch.no_grad():
-        module.grown[:], module.split[:], module.leaf[0, 1] = 1.0, 0.0, 1.0
+        module.grown[:] = 1.0
         for threshold in (0.0, 1.0):
-            module.threshold[:] = threshold
+            module.trees[0][:] = torch.tensor([0.0, threshold, 0.0, 1.0])  # a split, its threshold, two leaves
             assert module.remembered(x)[2].equal(module.raw(x))
 
 
@@ -283,11 +288,11 @@ def test_a_forest_of_any_numbers_gives_outputs_and_sums(number: float) -> None:
     goal = Histograms(trees=2, depth=2, bins=4)
     forest = adapted(goal, 2, 2)
     with torch.no_grad():
-        for tensor in (forest.split, forest.grown, forest.grid, forest.growing, forest.columns):
+        for tensor in (*forest.trees, forest.grown, forest.grid, forest.growing, forest.columns):
             tensor.fill_(number)
     loss, out = goal.loss(forest, torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64), Visit(None, {}))
     assert out.shape == (3, 2)
-    assert torch.autograd.grad(loss, [forest.grow1])[0].shape == forest.grow1.shape
+    assert torch.autograd.grad(loss, [forest.sums["1"]])[0].shape == forest.sums["1"].shape
 
 
 def test_sums_that_noise_has_changed_throw_no_output_far(tmp_path: Path) -> None:
@@ -312,8 +317,8 @@ def test_rare_classes_do_not_throw_outputs_far(tmp_path: Path) -> None:
         forest.base.copy_(torch.tensor([20.0, -20.0, 0.0]))
     y = torch.tensor([1])
     loss, _ = goal.loss(forest, torch.zeros(1, 1), y, Visit(None, {}))
-    (sums,) = torch.autograd.grad(loss, [forest.grow1])
-    first, second = sums[0, -1, 0].view(2, 3)
+    (sums,) = torch.autograd.grad(loss, [forest.sums["all"]])
+    first, second = sums.view(2, 3)
     assert (first.abs() / second)[:2].max().item() == pytest.approx(3.0)
 
 

@@ -269,7 +269,7 @@ def test_a_whole_run_on_validation_data_never_touches_the_test_data(
     for ranks in (1, 2, 3):
         got = fedfloor.run(small(), tmp_path / str(ranks), ranks=ranks)
         assert lines(got.folder) == lines(clean.folder)
-        assert got.model.read_bytes() == clean.model.read_bytes()
+        assert got.model_file.read_bytes() == clean.model_file.read_bytes()
     with pytest.raises(AssertionError, match="the test data were"):
         fedfloor.run(small("test"), tmp_path / "test", ranks=1)
 

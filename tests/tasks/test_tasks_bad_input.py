@@ -197,4 +197,4 @@ def test_a_minute_that_rises_is_the_time_and_one_of_a_clock_is_not(tmp_path: Pat
     for rows, time in ((90, {"time": "minute"}), (None, {})):
         lines = ["minute,a,b", *(f"{t % (rows or 60)},{t % 7},{t % 5}" for t in range(90))]
         (tmp_path / "wide.csv").write_text("\n".join(lines))
-        assert guess(tmp_path / "wide.csv", {}, ()).get("columns", {}) == time
+        assert guess(tmp_path / "wide.csv", {}, ()).settings.get("columns", {}) == time

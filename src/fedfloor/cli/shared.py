@@ -6,7 +6,7 @@ import errno
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import typer
 
+from fedfloor.api.source import bundled, experiment_file
 from fedfloor.cli.options import within
-from fedfloor.data.files.rows import unpacked
 from fedfloor.errors import DivergedError, RunError, SettingError, unknown
 from fedfloor.outside import asking
 from fedfloor.runs.orders import Limits
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from fedfloor.runs.ledger import Follow
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-DATA = (".csv", ".tsv", ".npz", ".parquet", ".xlsx")
 RESUME = "Continue with the same command and --resume"
 
 
@@ -78,13 +77,6 @@ def names(methods: str | None, experiment: Experiment) -> list[str]:
     return [experiment.method.name] if methods is None else [name.strip() for name in methods.split(",")]
 
 
-def bundled(kind: str = "experiments") -> dict[str, Path]:
-    """Return the bundled files of a kind, ``"experiments"`` or ``"cells"``, by name."""
-    here = Path(__file__).parents[1]
-    folder = here / kind if (here / kind).is_dir() else here.parents[1] / kind
-    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
-
-
 def experiment(file: str, changes: Sequence[str] | None, *, own: bool = True) -> Experiment:
     """Read an experiment by its path or its bundled name.
 
@@ -108,35 +100,16 @@ def experiment(file: str, changes: Sequence[str] | None, *, own: bool = True) ->
     context = click.get_current_context(silent=True)
     if context is not None:
         context.with_resource(asking(ask))
-    return config.read(_path(file), changes or [])
-
-
-def _path(file: str) -> Path:
-    from fedfloor.data.files.conversions import FORMATS
-
-    path, known = Path(file), bundled()
-    if path.is_file() and (unpacked(path.name).endswith(DATA) or path.suffix.casefold() in (".zip", *FORMATS)):
-        raise SettingError(f"{path} holds data and is not an experiment file. fedfloor new {path} writes one for them.")
-    if path.is_dir() and file not in known:
-        beside = Path(f"{path}.toml")
-        hint = f"Did you mean {beside}? " if beside.is_file() else ""
-        raise SettingError(
-            f"{path} is a folder and not an experiment file. {hint}fedfloor new {path} writes one for data."
-        )
-    if path.is_file() or path.suffix or len(path.parts) > 1 or (path.exists() and file not in known):
-        return path
-    return _bundled("experiment", file, known)
+    return config.read(experiment_file(file), changes or [])
 
 
 def cell_file(file: str) -> Path:
     """Return a cell file by its path or its bundled name."""
-    path = Path(file)
-    return path if path.is_file() or path.suffix or len(path.parts) > 1 else _bundled("cell", file, bundled("cells"))
-
-
-def _bundled(noun: str, file: str, known: Mapping[str, Path]) -> Path:
+    path, known = Path(file), bundled("cells")
+    if path.is_file() or path.suffix or len(path.parts) > 1:
+        return path
     if file not in known:
-        raise unknown(noun, file, {*known, *(beside.name for beside in Path().glob("*.toml"))})
+        raise unknown("cell", file, {*known, *(beside.name for beside in Path().glob("*.toml"))})
     return known[file]
 
 
@@ -151,7 +124,7 @@ def numbers(name: str, text: str) -> list[int]:
 def ranks(given: int | None, experiment: Experiment | None = None) -> int:
     """Return the number of ranks, by default the experiment's; print a note if it exceeds the number of cores."""
     from fedfloor.machine import cores
-    from fedfloor.runs.api import default_ranks
+    from fedfloor.runs.launch import default_ranks
 
     if given is not None and given > cores():
         print(f"note: {given} ranks on {cores()} cores: ranks will share cores.", file=sys.stderr)

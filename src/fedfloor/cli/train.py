@@ -85,9 +85,9 @@ def run(
     """Train one model as described by an experiment file."""
     import json
 
+    from fedfloor.api.run import carried_out
     from fedfloor.cli.look import watched
     from fedfloor.park.described import LabelSkew
-    from fedfloor.runs.api import run as carry_out
     from fedfloor.runs.launch import is_first
     from fedfloor.tracking.tracker import follow as tracked
 
@@ -101,7 +101,7 @@ def run(
         shared.check_references(setup, folder)
     with watched(folder, watch=watch and is_first(), stay=stay), tracked(folder, track or []) as record:
         with progress(setup.name, last) as follow:
-            got = carry_out(
+            got = carried_out(
                 setup, folder, ranks=shared.ranks(ranks, setup), resume=resume, force=force, limits=limits,
                 report=both(follow, record) if is_first() else None,
             )  # fmt: skip

@@ -18,6 +18,7 @@ from fedfloor.data.files import check_new, expanded, new_file
 from fedfloor.data.files.rows import place
 from fedfloor.data.files.sheet import Excerpt, head
 from fedfloor.data.files.times import NUMBERS, NUMERALS, Form, TimeError, check_format, decide, numeral, read
+from fedfloor.data.kinds import CALLED, word_of
 from fedfloor.errors import SettingError
 from fedfloor.names import count
 
@@ -174,7 +175,7 @@ def _read(path: Path, columns: Mapping[str, str], given: str | None) -> _Table:
     if short is not None:
         raise SettingError(f"{place(path, short)}: {len(rows[short - 2])} cells, but the header has {len(names)}.")
     roles = guess.roles_of(table.top(guess.LOOKED_AT), {key: name for key, name in columns.items() if name in names})
-    unread = next((name for name in names if guess.word_of(name) in guess.CALLED["time"]), "")
+    unread = next((name for name in names if word_of(name) in CALLED["time"]), "")
     roles = {"time": unread} | roles  # the cells of the column are then read, and refused one by one
     for role in ("device", "time"):
         if roles.get(role) not in names:
@@ -249,7 +250,7 @@ def _kinds(events: _Table, given: str) -> list[str]:
     """Return the kind of each event."""
     table, names = events.cells, events.cells.names
     free = [name for name in names if table.cells(name) != events.device]
-    free = [name for name in free if guess.word_of(name) not in guess.CALLED["time"]]
+    free = [name for name in free if word_of(name) not in CALLED["time"]]
     roles = guess.roles_of(table.top(guess.LOOKED_AT), {})
     column = given or roles.get("label") or (free[0] if len(free) == 1 else "")
     if column not in names:

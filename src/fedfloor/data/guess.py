@@ -6,8 +6,8 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -19,20 +19,33 @@ from fedfloor.data.files.joined import JOIN, MIDNIGHT, Joined, parts_of
 from fedfloor.data.files.layout import MISSING, are_names, looks_like_time, numbers_of, other_marks
 from fedfloor.data.files.rows import place
 from fedfloor.data.files.sheet import Excerpt, check_header, head
-from fedfloor.data.files.times import NUMERALS, READ, moment, numeral
+from fedfloor.data.files.times import NUMERALS, READ, numeral
+from fedfloor.data.kinds import (
+    ANSWERS,
+    CALLED,
+    COUNTERS,
+    FEW,
+    MACHINES,
+    STATE,
+    STEPS,
+    Profile,
+    answers,
+    called_label,
+    filled,
+    is_date,
+    is_number,
+    is_text,
+    is_time,
+    kind_of,
+    mostly_text,
+    normal_of,
+    rises,
+    textual,
+    word_of,
+)  # fmt: skip
 from fedfloor.data.reading import Columns, ignoring
 from fedfloor.errors import SettingError
 
-# names of columns that hold the label of failures and faults
-ANSWERS = (
-    "anomaly", "failure", "machine_failure", "defect", "outlier", "changepoint", "rul", "remaining_life", "life", "ttf",
-    "time_to_failure", "cycles_left", "restlebensdauer", "fault_code", "error_code", "maintenance", "störung",
-    "störcode", "fehler", "fehlercode", "ausfall", "wartung", "pass_fail", "failure_type", "fault_type", "outcome",
-    "result", "quality", "ergebnis", "qualität", "response", "verdict", "ausschuss", "befund", "attack",
-    "normal_attack", "attack_label", "abnormal", "defective", "faulty", "classes", "category", "kategorie",
-)  # fmt: skip
-COUNTERS = ("second", "seconds", "sekunde", "minute", "minutes", "hour", "stunde")  # a time if they only rise
-STEPS = ("sample", "step", "takt")  # a time if they only rise within recordings
 LOOKED_AT = 200  # rows
 NAMED = 40  # columns for which an error lists names to copy
 MOST_FILES = 40  # files of a folder in which texts are counted
@@ -40,60 +53,42 @@ COUNTED = 20_000  # rows in which texts are counted
 UNIT = re.compile(r"[+-]?\d[\d.,' ]*?\s*((?:[^\W\d_]|[°%])[^\W_]{0,3}(?:/[^\W_]{1,3})?|)")  # the unit after a number
 CANDIDATES = 4  # columns named for a role in an error
 FLAGS = 3  # adjacent columns of 0 and 1 that are taken for a label
-FEW = 20  # different texts in a column of categories, at most
-NOUNS = ("device", "machine", "unit", "asset", "station", "equipment", "engine", "maschine", "anlage")
-MACHINES = (  # more names of the device's column, if it has texts, or "id" or the like in its name
-    "pump", "motor", "turbine", "compressor", "battery", "robot", "vehicle", "truck", "press", "furnace", "bearing",
-    "drive", "gearbox", "pumpe", "presse", "ofen",
-)  # fmt: skip
-INDEX = re.compile(
-    r"column \d+|unnamed: \d+|__index_level_\d+__|index", re.IGNORECASE
-)  # names of row numbers, such as pandas writes
 MATRIX = (
     " If the file holds one sensor, and a row is a sample with its values over time: fedfloor datasets matrices --help."
     " If there are too many names to write, or labels are in a second file: docs/your-data.md, section 'Conversions'."
 )
+LEFT_OUT = ("quality", "row number")  # kinds of columns that are no sensors
 SWITCHES = (("false", "true"), ("no", "yes"), ("n", "y"), ("off", "on"), ("nein", "ja"), ("aus", "an"), ("aus", "ein"))
-STATE = re.compile(r"^(ab)?normal$|^n?ok$|^(healthy|good|bad|faulty|anomaly)$", re.IGNORECASE)  # no name
 FAILED = re.compile(r"fail(ed|ure)?|broken|dead|event|eol|end.of.life|ausgefallen|ausfall|defekt", re.IGNORECASE)
 RUNNING = re.compile(
     r"running|censored|suspended|active|alive|surviv(ed|ing)|ok|operat(ing|ional)|in.(service|operation|betrieb|use)"
     r"|läuft|aktiv|not.failed",
     re.IGNORECASE,
 )  # of a recording that does not end in failure
-TICKS = re.compile(r"t|X_Value|[tT] ?[\[(](s|sec|ms|us|µs|μs|ns|min|h)[\])]")  # names of a time if it only rises
 CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[ap]\.?m\.?)?", re.IGNORECASE)
-CALLED = {
-    "device": (
-        *NOUNS, *(f"{noun}_{e}" for noun in NOUNS + MACHINES for e in ("id", "no", "nr", "number", "name")),
-        "serial_number", "serial_no", "serial", "seriennummer", "hostname",
-    ),
-    "factory": ("factory", "plant", "site", "hall", "location", "werk", "halle", "standort"),
-    "time": (
-        "time", "timestamp", "datetime", "date", "date_time", "ts", "zeit", "zeitpunkt", "zeitstempel", "datum",
-        "cycle", "zyklus", *COUNTERS, *STEPS,
-    ),
-    "run": ("run", "run_id", "run_number", "recording", "simulationrun", "simulation_run", "trial", "lauf", "messung"),
-    "label": (
-        "label", "class", "condition", "state", "status", "fault", "fault_number", "target", "zustand", "klasse",
-    ),
-}  # fmt: skip
-
 PLACES = (  # columns taken for the factory if each device has one value, and a value several devices
     "line", "production_line", "linie", "building", "gebäude", "area", "bereich", "zone", "department", "abteilung",
     "region", "shop", "shop_floor", "fab", "mill", "park", "wind_farm", "station", "anlage",
 )  # fmt: skip
 
 
-def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device", "label")) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Guess:
+    """Keys of ``[data]``, and the evidence for the columns that are left out, as predicates of sentences."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    evidence: dict[str, str] = field(default_factory=dict)
+
+
+def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device", "label")) -> Guess:
     """Return the keys of ``[data]`` that a table probably needs in addition to ``given``.
 
     A column with a common name is taken for the device, factory, time or label, and the only column of dates for the
-    time. Of the other columns, those with few texts become categories, and those with many texts or a copy of the label
-    are ignored. ``decimal`` is a comma if fractions are written with commas and the delimiter is not a comma; if
-    numbers such as 1.500,0 have both marks, the other mark is ``thousands``. Without a device or a label only the roles
-    of other columns are guessed, and the reader of the table reports the missing role. Unreadable dates are never
-    ignored.
+    time. Of the other columns, those with few texts become categories; row numbers, qualities of values beside them,
+    and columns with many texts or a copy of the label are ignored. ``decimal`` is a comma if fractions are written with
+    commas and the delimiter is not a comma; if numbers such as 1.500,0 have both marks, the other mark is
+    ``thousands``. Without a device or a label only the roles of other columns are guessed, and the reader of the table
+    reports the missing role. Unreadable dates are never ignored.
 
     Raises:
         SettingError: the file cannot be read as a table, its first row holds values, or its time cannot be read because
@@ -101,7 +96,7 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
     """
     table = head(path, LOOKED_AT, given)
     if not table.first:
-        return {}
+        return Guess()
     check_header(path, table.first, given.get("header"))
     _check_names(path, table.names, given)
     table, before, form = table.whole(), given.get("columns", {}), given.get("time_format")
@@ -116,15 +111,12 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
     named: dict[str, Any] = {role: name for role, name in roles.items() if name != Columns().roles().get(role)}
     if not {*needed} <= roles.keys() or not set(filter(None, roles.values())) <= set(table.names):
         known = {role: name for role, name in named.items() if name in table.names}
-        return {"columns": columns | known} if known else {}
+        return Guess({"columns": columns | known} if known else {})
     columns |= named
-    index = [] if columns.get("values") else _indices(table, roles.values())
-    if index := [name for name in index if name not in columns.get("ignore", ())]:
-        columns["ignore"] = [*columns.get("ignore", ()), *index]
-    marks = _sort_sensors(path, table, given, columns, roles)
+    marks, evidence = _sort_sensors(path, table, given, columns, roles)
     if form is None and (written := _numeral(table, roles)) is not None:
         marks["time_format"] = written
-    return ({"columns": columns} if columns != before else {}) | marks
+    return Guess(({"columns": columns} if columns != before else {}) | marks, evidence)
 
 
 def _numeral(table: Excerpt, roles: Mapping[str, str]) -> str | None:
@@ -140,15 +132,14 @@ def _counted(path: Path, given: Mapping[str, Any]) -> Excerpt:
     return head(path, COUNTED + 1, given).whole()
 
 
-def _filled(cells: Iterable[str]) -> list[str]:
-    """Return the cells that are not missing values."""
-    return [cell for cell in cells if cell.casefold() not in MISSING]
-
-
 def _sort_sensors(
     path: Path, table: Excerpt, given: Mapping[str, Any], columns: dict[str, Any], roles: Mapping[str, str]
-) -> dict[str, str]:
-    """Add columns of texts to ``columns``, as categories or ignored, and return the guessed marks in numbers."""
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Add columns that are no numbers of sensors to ``columns``, as categories or ignored.
+
+    Returns:
+        The guessed marks in numbers, and the evidence for the columns that are ignored.
+    """
     taken = {
         *(name for role, name in Columns().roles().items() if roles.get(role) != ""),
         *roles.values(),
@@ -162,21 +153,49 @@ def _sort_sensors(
     comma = given.get("decimal", ",") == "," and _commas(measured)
     decimal = "," if comma else "."
     mark = given.get("thousands") or _thousands(measured, decimal)
-    texts = [name for name in free if _mostly_text([cell.replace(mark, "") for cell in table.cells(name)], decimal)]
-    if texts and not columns.get("values"):
-        if "time" not in given.get("columns", {}):
-            cells = {name: table.cells(name) for name in texts}
-            _check_times(path.name, cells, given.get("time_format"), has_time="time" in roles)
-        for name in texts:
-            _check_numbers(path.name, name, table.cells(name), decimal)
-        more = _counted(path, given)
-        few = {name: _coded(more.cells(name)) for name in _categories(more, texts, roles.get("label", "label"))}
-        if few:
-            columns["categories"] = {**columns.get("categories", {}), **few}
-        if len(few) < len(texts):
-            columns["ignore"] = [*columns.get("ignore", ()), *(name for name in texts if name not in few)]
     guessed = {"thousands": mark, "decimal": "," if comma else ""}
-    return {key: text for key, text in guessed.items() if text and key not in given}
+    guessed = {key: text for key, text in guessed.items() if text and key not in given}
+    if columns.get("values"):
+        return guessed, {}
+    profiles = {name: _profile(table, name, roles, decimal, mark) for name in free}
+    texts = [name for name in free if mostly_text(profiles[name].cells, decimal)]
+    if texts and "time" not in given.get("columns", {}):
+        cells = {name: table.cells(name) for name in texts}
+        _check_times(path.name, cells, given.get("time_format"), has_time="time" in roles)
+    odd = {name: kind for name in free if (kind := kind_of(profiles[name])).kind in LEFT_OUT or name in texts}
+    more, few = _counted(path, given) if odd else table, {}
+    for name in odd:
+        cells = more.cells(name)
+        odd[name] = kind = kind_of(_profile(more, name, roles, decimal, mark))
+        if name in texts and kind.kind not in LEFT_OUT:
+            _check_numbers(path.name, name, table.cells(name), decimal)
+            odd[name] = kind = textual(cells)
+        if kind.kind == "category" and not _copies(cells, more, roles.get("label", "label")):
+            few[name] = _coded(cells)
+    if few:
+        columns["categories"] = {**columns.get("categories", {}), **few}
+    evidence = {name: kind.evidence for name, kind in odd.items() if name not in few}
+    if evidence:
+        columns["ignore"] = [*columns.get("ignore", ()), *evidence]
+    return guessed, evidence
+
+
+def _profile(table: Excerpt, name: str, roles: Mapping[str, str], decimal: str = ".", mark: str = "") -> Profile:
+    """Return the profile of a column, without marks between thousands."""
+    cells = [cell.replace(mark, "") for cell in table.cells(name)] if mark else table.cells(name)
+    others = [other for other in table.names if other != name]
+    return Profile(name, cells, _recordings(table, roles), others, decimal)
+
+
+def _recordings(table: Excerpt, roles: Mapping[str, str]) -> list[str]:
+    """Return the recording of each row, by its device and run."""
+    parts = [table.cells(roles[role]) for role in ("device", "run") if roles.get(role) in table.names]
+    return ["\0".join(both) for both in zip(*parts, strict=True)] or [""] * len(table.rows)
+
+
+def _copies(cells: Sequence[str], table: Excerpt, label: str) -> bool:
+    """Return whether each text of a column occurs with one label only."""
+    return label in table.names and len({*zip(cells, table.cells(label), strict=True)}) == len({*filled(cells)})
 
 
 def _told(columns: Mapping[str, Any]) -> set[str]:
@@ -188,12 +207,12 @@ def _day_and_clock(table: Excerpt, form: str | None) -> str | None:
     """Return the joined name of a table's column of days and its column of times of day, if it has one of each."""
     cells = {name: table.cells(name) for name in table.names}
     clocks = [name for name in cells if table.rows and all(map(CLOCK.fullmatch, cells[name]))]
-    days = [name for name in cells if clocks and all(_is_date(cell, None) for cell in cells[name])]
+    days = [name for name in cells if clocks and all(is_date(cell, None) for cell in cells[name])]
     days = [name for name in days if not any(":" in MIDNIGHT.sub("", cell) for cell in cells[name])]
     if len(clocks) != 1 or len(days) != 1:
         return None
     time = Joined("", (table.names.index(days[0]), table.names.index(clocks[0])), "time")
-    return days[0] + JOIN + clocks[0] if _is_time(list(map(time.cell, table.rows)), form, numbers=False) else None
+    return days[0] + JOIN + clocks[0] if is_time(list(map(time.cell, table.rows)), form, numbers=False) else None
 
 
 def _coded(cells: Sequence[str]) -> str | list[str]:
@@ -202,29 +221,10 @@ def _coded(cells: Sequence[str]) -> str | list[str]:
     >>> _coded(["True", "False", "NA"]), _coded(["ja", "nein"]), _coded(["low", "high"])
     (['False', 'True'], ['nein', 'ja'], 'one-hot')
     """
-    known = {*_filled(cells)}
+    known = {*filled(cells)}
     texts = {cell.casefold(): cell for cell in known}
     switch = next((pair for pair in SWITCHES if {*pair} == {*texts}), ())
     return [texts[text] for text in switch] if len(switch) == len(known) else "one-hot"
-
-
-def word_of(name: str) -> str:
-    """Return a column's name in lower case, its words joined by ``_``, without a unit in brackets.
-
-    >>> word_of("machineID"), word_of("Pass/Fail"), word_of("Machine failure"), word_of("Time [s]")
-    ('machine_id', 'pass_fail', 'machine_failure', 'time')
-    """
-    name = re.sub(r"\s*[\[(][^\])]*[\])]\s*$", "", name) or name
-    return re.sub(r"[\W_]+", "_", re.sub(r"(?<=[a-zäöüß0-9])(?=[A-ZÄÖÜ])", "_", name)).strip("_").casefold()
-
-
-def _answers(names: Sequence[str]) -> list[str]:
-    """Return the columns whose names denote labels of failures and faults, the most likely first.
-
-    >>> _answers(["heat", "is_anomaly", "Quality", "history"])
-    ['is_anomaly', 'Quality']
-    """
-    return [name for word in ANSWERS for name in names if word_of(name).removeprefix("is_") == word]
 
 
 def _check_names(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> None:
@@ -242,18 +242,6 @@ def _check_names(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> 
     )
 
 
-def _categories(table: Excerpt, texts: Sequence[str], label: str) -> list[str]:
-    """Return the columns of texts that have few recurring values and do not copy the label."""
-    categories = []
-    for name in texts:
-        cells = table.cells(name)
-        many = len({*_filled(cells)})
-        copy = label in table.names and len({*zip(cells, table.cells(label), strict=True)}) == many
-        if 2 <= many <= FEW and many * FEW <= max(len(cells), FEW * 2) and not copy:
-            categories.append(name)
-    return categories
-
-
 def roles_of(table: Excerpt, given: Mapping[str, Any], form: str | None = None) -> dict[str, str]:
     """Return role → column: the given column, otherwise the first column with one of the role's common names."""
     names = table.names
@@ -265,10 +253,9 @@ def roles_of(table: Excerpt, given: Mapping[str, Any], form: str | None = None) 
                 continue
             match = [name for name in names if word_of(name) == word and name not in roles.values()]
             cells = table.cells(match[0]) if match else []
-            fits = role != "time" or word == "time" or _is_time(cells, form)
-            parts = [table.cells(name) for name in (roles.get("device"), run) if name in names]
-            whose = ["\0".join(both) for both in zip(*parts, strict=True)] or [""] * len(cells)
-            if match and fits and (word not in COUNTERS + STEPS or _rises(cells, whose)):
+            fits = role != "time" or word == "time" or is_time(cells, form)
+            whose = _recordings(table, {"device": roles.get("device", ""), "run": run or ""})
+            if match and fits and (word not in COUNTERS + STEPS or rises(cells, whose)):
                 roles[role] = match[0]
                 break
     machines = _machines(table, roles, given)
@@ -279,18 +266,18 @@ def roles_of(table: Excerpt, given: Mapping[str, Any], form: str | None = None) 
         roles["device"] = _finer(table, roles["device"], machines)
     if "label" not in roles:
         taken = {*roles.values(), *given.get("values", ()), *given.get("ignore", ())}
-        answers = [name for name in _answers(names) if name not in taken]
-        roles |= {"label": answers[0]} if answers else {}
+        free = [name for name in names if name not in taken]
+        usual, marked = answers(free), [name for name in free if called_label(_profile(table, name, roles))]
+        marked = usual[:1] or (marked if len(marked) == 1 else [])  # several are named by the refusal
+        roles |= {"label": marked[0]} if marked else {}
     if "time" not in roles:
         known = {*roles.values(), *given.get("values", ()), *given.get("ignore", ()), given.get("id", "id")}
-        dates = [name for name in names if name not in known and _is_time(table.cells(name), form, numbers=False)]
+        dates = [name for name in names if name not in known and is_time(table.cells(name), form, numbers=False)]
         if len(dates) == 1:
             roles["time"] = dates[0]
-        parts = [table.cells(roles[role]) for role in ("device", "run") if roles.get(role) in names]
-        whose = ["\0".join(both) for both in zip(*parts, strict=True)] or [""] * len(table.rows)
-        ticks = [name for name in names if name not in known and TICKS.fullmatch(name)]
-        ticks = [name for name in ticks if _rises([cell.replace(",", ".") for cell in table.cells(name)], whose)]
-        roles |= {"time": ticks[0]} if ticks and not dates else {}
+        free = [name for name in names if name not in known]
+        clocks = [name for name in free if not dates and kind_of(_profile(table, name, roles, ",")).kind == "time"]
+        roles |= {"time": clocks[0]} if clocks else {}
     return roles
 
 
@@ -343,24 +330,26 @@ def _groups(devices: Sequence[str], places: Sequence[str]) -> bool:
 def marks(path: Path, given: Mapping[str, Any], guessed: dict[str, Any], *, judged: bool) -> list[str]:
     """Leave out columns that mark anomalies, but keep the first as the label for evaluation; return sentences on both.
 
-    Such a column has a name among :data:`ANSWERS` and at most two values, or texts that include a state such as
-    ``normal``. As a sensor it would reveal the anomalies.
+    :func:`~fedfloor.data.kinds.kind_of` decides. As a sensor such a column would reveal the anomalies. If its name has
+    a legend of its codes, such as ``Attack (1: no attack, -1: attack)``, the code of normal operation is taken from it.
     """
     columns: dict[str, Any] = {**given.get("columns", {}), **guessed.get("columns", {})}
     table = _counted(path, given)
     told = {*columns.get("values", ()), *columns.get("ignore", ()), *given.get("columns", {}).get("categories", ())}
-    marked = []
-    for name in _answers(table.names):
-        if name not in told and len({*table.cells(name)}) <= 2:
-            marked.append(name)
-    for name in columns.get("categories", ()):
-        if name not in (*told, *marked) and any(map(STATE.search, table.cells(name))):
-            marked.append(name)
+    told |= {name for role, name in columns.items() if role in CALLED and role != "label"}
+    free = [name for name in table.names if name not in told]
+    marked = [name for name in free if kind_of(_profile(table, name, {})).kind == "label"]
+    marked = [name for name in (*answers(marked), *marked) if name in marked]
+    marked = [*dict.fromkeys(marked)]
     sentences = []
     if judged and marked and "label" not in columns and "label" not in table.names:
         columns["label"] = marked[0]
         sentences.append(f"'{marked[0]}' is taken for the label, which is only used for evaluation")
-    rest = [name for name in marked if name != columns.get("label")]
+    label, task = columns.get("label", "label"), _task_of(given)
+    if judged and label in table.names and "normal" not in task and (normal := normal_of(label)) is not None:
+        guessed["task"] = {**task, "normal": normal}
+        sentences.append(f"'{normal}' is normal operation, by the name of '{label}'")
+    rest = [name for name in marked if name != label]
     if rest:
         columns["ignore"] = [*columns.get("ignore", ()), *rest]
         sentences.append(
@@ -370,6 +359,11 @@ def marks(path: Path, given: Mapping[str, Any], guessed: dict[str, Any], *, judg
         few = {name: how for name, how in columns.pop("categories", {}).items() if name not in marked}
         guessed["columns"] = columns | ({"categories": few} if few else {})
     return sentences
+
+
+def _task_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    task = given.get("task")
+    return dict(task) if isinstance(task, Mapping) else {"kind": task}
 
 
 def endings(path: Path, given: Mapping[str, Any], guessed: dict[str, Any]) -> list[str]:
@@ -404,15 +398,15 @@ def endings(path: Path, given: Mapping[str, Any], guessed: dict[str, Any]) -> li
 def _check_times(table: str, texts: Mapping[str, Sequence[str]], form: str | None, *, has_time: bool) -> None:
     """Refuse to ignore columns of texts that are the time, judged by their names and cells."""
     for name, cells in texts.items():
-        known = _filled(cells)
-        odd = [cell for cell in known if not _is_date(cell, form)]
+        known = filled(cells)
+        odd = [cell for cell in known if not is_date(cell, form)]
         shaped = 2 * sum(map(looks_like_time, known)) >= len(known)
         if odd and (shaped or word_of(name) in CALLED["time"]):
             raise SettingError(
                 f"{table}, column '{name}': '{odd[0]}' looks like a date or time, but cannot be read. {READ} "
                 f"Or leave the column out: {ignoring(name)}."
             )
-    dates = [name for name, cells in texts.items() if _is_time(cells, form, numbers=False)]
+    dates = [name for name, cells in texts.items() if is_time(cells, form, numbers=False)]
     if dates and not has_time:
         raise SettingError(
             f"{table}: columns {', '.join(map(repr, dates))} hold dates. Choose the time: --set "
@@ -422,7 +416,7 @@ def _check_times(table: str, texts: Mapping[str, Sequence[str]], form: str | Non
 
 def _check_numbers(table: str, name: str, cells: Sequence[str], decimal: str) -> None:
     """Refuse to ignore a column of numbers that are written with a unit or with other marks."""
-    known = _filled(cells)
+    known = filled(cells)
     units = Counter(match[1] for cell in known if (match := UNIT.fullmatch(cell)))
     if not units or 2 * max(units.values()) < len(known) or len({*known}) == 1:
         return
@@ -438,33 +432,6 @@ def _check_numbers(table: str, name: str, cells: Sequence[str], decimal: str) ->
     )
 
 
-def _is_time(cells: Sequence[str], form: str | None, *, numbers: bool = True) -> bool:
-    """Return whether every cell is a readable date, or a number where numbers are accepted."""
-    return bool(cells) and all(
-        _is_date(cell, form) or (numbers and is_number(cell.replace(",", "."))) for cell in cells
-    )
-
-
-def _rises(cells: Sequence[str], devices: Sequence[str]) -> bool:
-    """Return whether numbers rise between adjacent rows of a device; a clock may restart between devices.
-
-    >>> _rises(["0", "1", "0", "1"], ["a", "a", "b", "b"]), _rises(["59", "0"], ["", ""]), _rises(["7", "7"], ["", ""])
-    (True, False, False)
-    """
-    last = dict[str, float]()
-    for cell, device in zip(cells, devices, strict=True):
-        if not is_number(cell) or float(cell) <= last.get(device, -math.inf):
-            return False
-        last[device] = float(cell)
-    return True
-
-
-def _is_date(text: str, form: str | None) -> bool:
-    """Return whether a cell is a date; a cell of digits only counts as a number unless the format is given."""
-    digits = is_number(text) and not (form and "%" in form)
-    return not digits and moment(text, form) is not None
-
-
 def _commas(cells: Sequence[str]) -> bool:
     """Return whether some fractions are written with commas and none with points."""
     return any(re.fullmatch(r"[+-]?\d+,\d+", cell) for cell in cells) and not any(
@@ -477,18 +444,6 @@ def _thousands(cells: Sequence[str], decimal: str) -> str:
     mark = "." if decimal == "," else ","
     form = re.compile(rf"[+-]?\d{{1,3}}(?:[{mark}]\d{{3}})+[{decimal}]\d+")
     return mark if any(map(form.fullmatch, cells)) else ""
-
-
-def _indices(table: Excerpt, roles: Collection[str]) -> list[str]:
-    """Return columns with a name for row numbers whose values rise by the same step from row to row."""
-    named = [name for name in table.names if INDEX.fullmatch(name) and name not in roles]
-    counted = [name for name in named if len(table.rows) > 1 and all(map(is_number, table.cells(name)))]
-    return [name for name in counted if len({*np.diff([*map(float, table.cells(name))])}) == 1]
-
-
-def is_called_time(name: str) -> bool:
-    """Return whether a column, or one of several joined columns, has a common name of the time."""
-    return any(word_of(part) in CALLED["time"] for part in parts_of(name))
 
 
 def separating(path: Path, given: Mapping[str, Any]) -> str | None:
@@ -527,10 +482,10 @@ def candidates(paths: Sequence[Path], given: Mapping[str, Any], role: str) -> di
         cells = table.cells(name)
         many = len({*cells} - MISSING)
         text = is_text(cells, ".")
-        whole = all(re.fullmatch(r"-?\d+(\.0)?", cell) for cell in _filled(cells))
+        whole = all(re.fullmatch(r"-?\d+(\.0)?", cell) for cell in filled(cells))
         most = FEW if role == "label" else len(cells) // FEW
         state = role == "device" and any(STATE.search(cell) for cell in cells)
-        if name in known or state or _is_time(cells[:LOOKED_AT], form, numbers=False):
+        if name in known or state or is_time(cells[:LOOKED_AT], form, numbers=False):
             continue
         last = role == "label" and i == len(table.names) - 1
         if role == "label" and (last or i == 0) and _is_measure(cells):
@@ -549,7 +504,7 @@ def candidates(paths: Sequence[Path], given: Mapping[str, Any], role: str) -> di
 
 def _is_measure(cells: Sequence[str]) -> bool:
     """Return whether a column holds more than :data:`FEW` different numbers and does not number the rows."""
-    known = _filled(cells)
+    known = filled(cells)
     if len({*known}) <= FEW or not all(map(is_number, known)):
         return False
     return not (np.diff([float(cell) for cell in known]) > 0).all()
@@ -571,34 +526,6 @@ def _flags(table: Excerpt) -> dict[str, str]:
     return {JOIN.join(run): f"{len(run)} flags" for run in reversed(single)}
 
 
-def is_text(cells: Sequence[str], decimal: str) -> bool:
-    """Return whether a column has cells and none of them is a number."""
-    filled = _filled(cells)
-    return bool(filled) and not any(is_number(cell.replace(decimal, ".")) for cell in filled)
-
-
-def _mostly_text(cells: Sequence[str], decimal: str) -> bool:
-    """Return whether a column has only texts, or few values that are mostly texts: codes such as A, F, R and 4.
-
-    >>> codes = ["A", "F", "4", "R"] * 5
-    >>> _mostly_text(codes, "."), _mostly_text(["1.5", "n.a.", "1.7"], "."), _mostly_text(["7", "E1", "E2", "E3"], ".")
-    (True, False, False)
-    """
-    known = Counter(_filled(cells))
-    texts = [cell for cell in known if not is_number(cell.replace(decimal, "."))]
-    again = len(known) <= FEW and min(known.values(), default=0) > 1
-    return is_text(cells, decimal) or (again and len(texts) > len(known) / 2)
-
-
-def is_number(text: str) -> bool:
-    """Return whether a text is a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def doubtful(sensors: Sequence[str]) -> list[str]:
     """Return a sentence for each sensor whose name is one of a role's common names.
 
@@ -617,8 +544,9 @@ def doubtful(sensors: Sequence[str]) -> list[str]:
     return sentences
 
 
-def words(guessed: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
+def words(guess: Guess, given: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each guess."""
+    guessed = guess.settings
     before, columns = given.get("columns", {}), guessed.get("columns", {})
     sentences = [
         f"'{columns[role]}' is taken for the {role}"
@@ -634,9 +562,7 @@ def words(guessed: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
         out = ignoring(*columns.get("ignore", ()), name)
         sentences.append(f"'{name}' holds a few texts: {each}. Or leave it out: {out}")
     new = [name for name in columns.get("ignore", ()) if name not in before.get("ignore", ())]
-    sentences += [
-        f"'{name}' {'counts the rows' if INDEX.fullmatch(name) else 'holds no numbers'} and is ignored" for name in new
-    ]
+    sentences += [f"'{name}' {guess.evidence.get(name, 'holds no numbers')} and is ignored" for name in new]
     if "time_format" in guessed:
         sentences.append(
             f"times are numbers, read as {NUMERALS[guessed['time_format']]} (data.time_format); if they are not: --set "

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedfloor import regular
 from fedfloor.data.files import check_new, expanded, loaded, new_file, unreadable
-from fedfloor.data.guess import is_number
+from fedfloor.data.kinds import is_number
 from fedfloor.errors import SettingError
 
 log = logging.getLogger(__name__)

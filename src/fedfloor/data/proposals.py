@@ -17,7 +17,7 @@ from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.encode import natural_order, sources
 from fedfloor.data.files.layout import looks_like_time
 from fedfloor.data.files.tree import DataFile, dated, files_in, named, of_file, walk
-from fedfloor.data.guess import word_of
+from fedfloor.data.kinds import CALENDAR, COUNTS, measured, word_of
 from fedfloor.errors import SettingError
 
 MOST = 50_000  # training samples examined at most, evenly spread
@@ -39,14 +39,8 @@ MOVED = 0.5  # share of a sensor's variance between regimes from which it depend
 BESIDE = 3  # adjacent flags that reveal the class before their neighbours are suspected too
 STEADY = 0.3  # share of the squared step between independent rows below which a sensor changes slowly
 KURTOSIS = 20  # of a log-normal variable whose logarithm has a deviation of 0.76
-CONSTANT = " in every row examined, and of no use"
+CONSTANT = ", and is of no use"
 OFTEN = 3  # occurrences of a mark for missing values, at least
-CALENDAR = {  # names of columns whose values a calendar gives
-    "year", "quarter", "month", "week", "day", "hour", "minute", "second", "weekday", "weekend", "workday", "work_day",
-    "working_day",
-    "holiday", "day_of_week", "dayofweek", "day_of_year", "dayofyear", "day_of_month", "hour_of_day", "season", "jahr",
-    "quartal", "monat", "woche", "tag", "stunde", "sekunde", "wochentag", "wochenende", "arbeitstag", "feiertag",
-}  # fmt: skip
 SERIES, PERIODS = 20_000, (6, 400)  # rows of a recording searched for periods; the shortest and the longest period
 PERIODIC, SURE = 0.15, 5.0  # autocorrelation at a period, at least; in standard deviations of independent values
 NEARLY = 0.8  # share of the highest autocorrelation that is nearly as high
@@ -81,11 +75,11 @@ def findings(data: Dataset) -> list[Finding]:
     texts = _texts(data)
     for i in range(x.shape[1]):
         column = x[:, i]
-        known = column[~np.isnan(column)]
-        if len(known) and known.min() == known.max() and not texts[i]:
-            reasons[i] = f"is {known[0]:g}{CONSTANT}"
+        kind = measured(column, np.zeros(len(column), np.int64))
+        if kind.kind in ("constant", "empty") and not texts[i]:
+            reasons[i] = f"{kind.evidence}{CONSTANT}"
         elif i in counted:
-            reasons[i] = "counts up from row to row: a row number or a running time, which new data do not continue"
+            reasons[i] = f"{COUNTS}: a row number or a running time, which new data do not continue"
         else:
             text = _gives_away(column, y, data.classes)
             if text:
@@ -253,15 +247,12 @@ def _counters(data: Dataset) -> set[int]:
     """Return the sensors with whole numbers that rise from sample to sample of a device or a recording."""
     owner = data.run if data.run is not None else data.owner
     owner = np.zeros(len(data.y), np.int32) if owner is None else owner
-    rises, seen = np.ones(data.shape[0], np.bool_), 0
-    for device in np.unique(owner)[:DEVICES].tolist():
-        mine = np.flatnonzero(owner == device)[:IN_A_ROW]
-        if len(mine) < SHOWN:
-            continue
-        x = _last_row(data, mine)
-        rises &= (np.diff(x, axis=0) > 0).all(axis=0) & (x == np.floor(x)).all(axis=0)
-        seen += 1
-    return {*np.flatnonzero(rises).tolist()} if seen else set()
+    rows = [np.flatnonzero(owner == device)[:IN_A_ROW] for device in np.unique(owner)[:DEVICES].tolist()]
+    every = np.concatenate([np.empty(0, np.int64), *(mine for mine in rows if len(mine) >= SHOWN)])
+    if not len(every):
+        return set()
+    x, whose = _last_row(data, every), owner[every]
+    return {i for i, column in enumerate(x.T) if measured(column, whose).kind == "counter"}
 
 
 def _gives_away(column: NDArray[np.float64], y: NDArray[np.int64], classes: Sequence[str]) -> str:

@@ -136,7 +136,8 @@ class Worker:
         else:
             packet = cut.unpack(message.arrays, {"w": around})
         if not rest:
-            self._held = packet["w"].clone() if goal.remembers or work.sends or about.get("frozen") else None
+            needed = goal.remembers or work.sends or about.get("frozen") or work.travels != "all"  # by later visits
+            self._held = packet["w"].clone() if needed else None
         began = time.perf_counter()
         sent, receipt = local_update(self.engine, work, packet, key, FrozenExtractor(bool(about.get("frozen"))))
         if self._sum is not None and travel.summed(travel.up(network, work)):

@@ -40,12 +40,12 @@ class Boosting(Method):
 
     A tree uses about 24 of the 255 edges of a feature, and the next tree others, so that few bins travel and all edges
     are used. A round is FedAvg's with all samples of a device as one mini-batch, on a loss that is linear in the sums.
-    T trees of depth D take at most 4 + T·D rounds; ``[model]`` and ``[work]`` are not used. Sums are exact, as g and h
-    of a sample are rounded to multiples of a power of two, up or down by a hash of the sample: the trees do not depend
-    on the partition of samples among devices by a bit, up to about a million samples.
+    T trees of depth D take at most ⌈1/C⌉·4 + T·D rounds; ``[model]`` and ``[work]`` are not used. Sums are exact, as g
+    and h of a sample are rounded to multiples of a power of two, up or down by a hash of the sample: the trees do not
+    depend on the partition of samples among devices by a bit, up to about a million samples.
 
-    Travels: up to (F·C + 1)·(B + 1)·2K sums of at most four nodes, up; the unfinished tree, down; the forest, down
-    before each tree.
+    Travels: up to F·C·(B + 1)·2K sums of at most four nodes, up; the unfinished tree, down; and before each tree its
+    edges, and of the forest the tensor with the last tree, down.
 
     Chen and Guestrin, KDD 2016, arXiv 1603.02754 (gain, leaves, missing values, bins weighted by h); Ke et al., NeurIPS
     2017 (sums of siblings by subtraction); Shi et al., NeurIPS 2022, arXiv 2207.09682 (rounded derivatives). The
@@ -115,33 +115,30 @@ class Boosting(Method):
         return State(*growing.begun(view.start, notes, stop - first, EDGES))
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
-        from fedfloor.models.forest import scope
+        from fedfloor.models.forest import handed, scope
 
         level = int(state.notes.get("level", -1))
         if state.notes.get("tree", 0) == self.trees:  # all have been grown, some in fewer rounds
             return Sequence(())
         work = STEP.at(view.round, view.rounds, self.objective)
-        devices = list(view.devices)
-        visits = Parallel(
-            tuple(
-                Train(device(k), replace(work, trains=scope(level), travel_down=self.needs.travel_down))
-                for k in devices
-            ),
-            mix="by_samples",
-        )
-        return visits if level > 0 else Sequence((Broadcast(tuple(devices)), visits))
+        work = replace(work, trains=scope(level), travel_down=self.needs.travel_down)
+        visits = Parallel(tuple(Train(device(k), work) for k in view.devices), mix="by_samples")
+        if level > 0:
+            return visits
+        done = "rounds" in state.notes
+        return Sequence((Broadcast(tuple(view.devices), handed(state.notes.get("tree", 0)) if done else "all"), visits))
 
     def absorb(self, state: State, outcome: Outcome) -> State:
-        from fedfloor.parts.growing import ForestState, Rule
+        from fedfloor.parts.growing import ForestState
 
         answered = sum(receipt.samples for receipt in outcome.receipts if not receipt.lost)
         if not answered:
             return State(outcome.packet, state.notes, state.tensors)
         model = ForestState(state.packet["w"], state.notes["layout"], state.notes, state.tensors)
         sums = model.sums(outcome.packet["w"], answered, state.notes["samples"])
-        rule = Rule(self.rate, self.ridge, self.least, self.depth)
+        model.measure(float(sums.total[: model.outputs].max()), float(sums.total[model.outputs :].max()))
         done = int(state.notes.get("rounds", 0))
         refines = done < state.notes["refining"]
-        notes, tensors = model.refined(sums, rule, EDGES, done) if refines else model.grow(sums, rule)
+        notes, tensors = model.refined(sums, self, EDGES, done) if refines else model.grow(sums, self)
         packet = {**outcome.packet, "w": model.flat(outcome.packet["w"])}
         return State(packet, {**state.notes, **notes, "rounds": done + 1}, tensors)

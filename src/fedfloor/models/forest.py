@@ -14,10 +14,12 @@ from torch import Tensor, nn
 from fedfloor.models.layers import STATISTICS, Statistics
 
 SLOTS = 4  # nodes of a level whose sums devices send: the left children of so many splits
+NODES = {"1": 1, "2": 1, "4": SLOTS - 2}  # whose sums a tensor holds: levels send the first, two or all
 LAST = 8  # splits of the last level
 REACH = 100.0  # range of the first bins, in standard deviations from the mean
 CODE = 32  # a split's code is leaf + 32·(2·feature + missing), which is exact as a float32
 FEATURES = 1 << 18  # the most of a split's code
+BLOCK = 8  # trees of a tensor: devices receive the one with the newest tree
 NAMED = 64  # numbers of a row that are hashed at once
 MEMO_BYTES = 1 << 28  # of outputs and features that a process remembers
 ROUNDS_OF_BINS = 4  # that refine the edges of a feature, until bins hold about the same number of samples
@@ -39,9 +41,19 @@ def scope(level: int) -> str:
     """Return the part of a forest that travels while a level grows: the sums of its nodes and the unfinished tree.
 
     >>> scope(0), scope(2), scope(5)
-    ('grow[1i]*', 'grow[12i]*', 'grow*')
+    ('sums.all+sums.1+growing', 'sums.all+sums.1+sums.2+growing', 'sums.*+growing')
     """
-    return "grow[1i]*" if 0 <= level < 2 else "grow[12i]*" if level == 2 else "grow*"
+    nodes = "sums.1" if 0 <= level < 2 else "sums.1+sums.2" if level == 2 else ""
+    return f"sums.all+{nodes}+growing" if nodes else "sums.*+growing"
+
+
+def handed(tree: int) -> str:
+    """Return the part of a forest that differs from the last tree's: its features and edges, and the tree before.
+
+    >>> handed(0), handed(9)
+    ('base+columns+grid+grown', 'base+columns+grid+grown+trees.1')
+    """
+    return "base+columns+grid+grown" + (f"+trees.{(tree - 1) // BLOCK}" if tree else "")
 
 
 class Forest(nn.Module):
@@ -61,14 +73,15 @@ class Forest(nn.Module):
 
     Attributes:
         features: samples → features, [n, F].
-        grow1, grow2, grow4: [nodes, F' + 1, B + 1, 2W] for W = K, or 1 if paired; after a visit the negative sums of
-            derivatives by node, feature and bin, the last of which counts missing values, otherwise 0. Row F' has the
-            sums of |g| and h of all samples.
+        sums: after a visit the negative sums of derivatives, otherwise 0; for W = K, or 1 if paired. ``all``: those of
+            |g| and h of all samples, [2W]; ``1``, ``2`` and ``4``: those of g and h by node, feature and bin, the last
+            of which counts missing values, [nodes, F', B + 1, 2W].
         growing: the unfinished tree: S codes of splits, S thresholds, the numbers of the leaves to sum, the phase, the
             steps to which g and h of a sample are rounded, and the key of the drawn rows.
         columns: [F], the features in an order of which the unfinished tree uses the first F'.
         grid: [F', B − 1], its edges, ascending; the number of a value's bin is the number of edges below the value.
-        split, threshold, leaf: [T, S], [T, S] and [T, S + 1, W] of the complete trees, whose number is ``grown``.
+        trees: a row per complete tree, whose number is ``grown``: the codes and the thresholds of S splits, and S + 1
+            leaves of W numbers; in tensors of :data:`BLOCK` trees.
     """
 
     set_by = "boosting"
@@ -84,20 +97,19 @@ class Forest(nn.Module):
         self.paired = paired
         self.features = Statistics() if self.windows else nn.Flatten()
         width = 1 if paired else outputs
-        splits = splits_of(depth)
+        splits = self.splits = splits_of(depth)
         chosen = described(shape) if columns is None else columns
-        for name, nodes in (("grow1", 1), ("grow2", 1), ("grow4", SLOTS - 2)):
-            sums = torch.zeros(nodes, chosen + 1, bins + 1, 2 * width)
-            self.register_parameter(name, nn.Parameter(sums, requires_grad=grows))
+        sums = {"all": torch.zeros(2 * width)}
+        sums |= {name: torch.zeros(nodes, chosen, bins + 1, 2 * width) for name, nodes in NODES.items()}
+        self.sums = nn.ParameterDict((name, nn.Parameter(part, requires_grad=grows)) for name, part in sums.items())
         self.growing = _fixed(
             torch.tensor([-1.0] * splits + [0.0] * splits + [-1.0] * SLOTS + [REFINING, 0.0, 0.0, 0.0])
         )
         self.columns = _fixed(torch.arange(float(described(shape))))
         self.grid = _fixed(torch.from_numpy(first_grid(bins)).float().repeat(chosen, 1))
         self.base = _fixed(torch.zeros(width))
-        self.split = _fixed(torch.full((trees, splits), -1.0))
-        self.threshold = _fixed(torch.zeros(trees, splits))
-        self.leaf = _fixed(torch.zeros(trees, splits + 1, width))
+        row = torch.cat([torch.full((splits,), -1.0), torch.zeros(splits + (splits + 1) * width)])
+        self.trees = nn.ParameterList(map(_fixed, row.repeat(trees, 1).split(BLOCK)))
         self.grown = _fixed(torch.zeros(1))
         self._memo: dict[bytes, Remembered] = {}
 
@@ -108,11 +120,17 @@ class Forest(nn.Module):
 
     def raw(self, features: Tensor) -> Tensor:
         """Return f of the complete trees, [n, W]."""
-        reached = leaves(features, self.split, self.threshold)
-        grown = torch.arange(len(self.leaf), device=features.device) < self.grown
-        first = torch.arange(len(self.leaf), device=features.device) * self.leaf.shape[1]
-        added = self.leaf.flatten(0, 1)[reached + first] * grown[:, None]
+        split, threshold, leaf = self.parts(torch.cat(list(self.trees)))
+        reached = leaves(features, split, threshold)
+        grown = torch.arange(len(leaf), device=features.device) < self.grown
+        first = torch.arange(len(leaf), device=features.device) * leaf.shape[1]
+        added = leaf.flatten(0, 1)[reached + first] * grown[:, None]
         return self.base + added.sum(1)
+
+    def parts(self, trees: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the codes [T, S], the thresholds [T, S] and the leaves [T, S + 1, W] of rows of ``trees``."""
+        split, threshold, leaf = trees.tensor_split([self.splits, 2 * self.splits], 1)
+        return split, threshold, leaf.reshape(len(trees), self.splits + 1, -1)
 
     def outputs(self, raw: Tensor) -> Tensor:
         """Return the outputs [n, K] for f [n, W]."""
@@ -134,19 +152,17 @@ class Forest(nn.Module):
         if known is None:
             features = self.described(x)
             known = Remembered(features, named(features), self.base.expand(len(x), -1), self.base.clone())
-        grown = int(self.grown.nan_to_num().clamp(0, len(self.leaf)))
-        parts = [self.leaf[:grown].flatten(1), self.split[:grown], self.threshold[:grown]]
-        forest = torch.cat([self.base, torch.cat(parts, 1).flatten()])
+        trees = torch.cat(list(self.trees))
+        grown = int(self.grown.nan_to_num().clamp(0, len(trees)))
+        forest = torch.cat([self.base, trees[:grown].flatten()])
         raw = known.raw
-        done = (len(known.forest) - len(self.base)) // sum(part.shape[1] for part in parts)
+        done = (len(known.forest) - len(self.base)) // trees.shape[1]
         if done > grown or not known.forest.equal(forest[: len(known.forest)]):
             raw = self.base.expand(len(x), -1)
             done = 0
         for tree in range(done, grown):
-            part = slice(tree, tree + 1)
-            raw = (
-                raw + self.leaf[tree][leaves(known.features, self.split[part], self.threshold[part], quick=True)[:, 0]]
-            )
+            split, threshold, leaf = self.parts(trees[tree : tree + 1])
+            raw = raw + leaf[0][leaves(known.features, split, threshold, quick=True)[:, 0]]
         self._memo[place] = Remembered(known.features, known.names, raw, forest)
         while len(self._memo) > 1 and len(self._memo) * known.features.nbytes > MEMO_BYTES:
             del self._memo[next(iter(self._memo))]

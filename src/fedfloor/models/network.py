@@ -115,7 +115,7 @@ class Network:
         parts = vector.split([view.numel() for _, view in self._named])
         return {name: self.shaped(part, view.shape) for (name, view), part in zip(self._named, parts, strict=True)}
 
-    @property
+    @cached_property
     def layout(self) -> dict[str, tuple[int, int]]:
         """The place of each tensor in the flat vector: name → (first, last + 1)."""
         places, at = {}, 0
@@ -174,14 +174,15 @@ class Network:
         Args:
             name: ``all``, frozen numbers and statistics included; ``head``, the ``classifier``; ``body``, all but the
                 classifier; ``norms``, weights and statistics of normalisation layers, empty without such layers;
-                ``nothing``; a pattern of tensor names, such as ``features.*``; or ``all but`` and one of these names.
+                ``nothing``; patterns of tensor names, such as ``features.*`` or ``first.*+last.*``; or ``all but`` and
+                one of these names.
 
         Raises:
             SettingError: the network has no such part, or its classifier is unknown.
 
         >>> network = Network(nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)), "2")
-        >>> network.numbers("norms"), network.numbers("0.*")
-        ((slice(25, 35, None), slice(53, 63, None)), (slice(0, 25, None),))
+        >>> network.numbers("norms"), network.numbers("0.*"), network.numbers("0.weight+2.bias")
+        ((slice(25, 35, None), slice(53, 63, None)), (slice(0, 25, None),), (slice(0, 20, None), slice(50, 53, None)))
         """
         whole = self.flat.numel()
         if name in ("all", "nothing"):
@@ -201,7 +202,7 @@ class Network:
         pieces = [
             slice(*self.layout[tensor])
             for tensor, view in self._named
-            if (view.data_ptr() in inside if name == "norms" else fnmatchcase(tensor, name))
+            if (view.data_ptr() in inside if name == "norms" else any(fnmatchcase(tensor, p) for p in name.split("+")))
         ]
         if not pieces and name != "norms":
             raise SettingError(

@@ -1,7 +1,7 @@
 """Growth of a tree from sums over all samples: the cloud's part of boosted trees, numbers only.
 
-Sums are float64 arrays [nodes, F + 1, B + 1, 2W]: by feature and bin the sums of g and of h for each of W outputs; the
-last bin holds missing values, and row F the sums of |g| and h of all samples.
+Sums are float64 arrays [nodes, F, B + 1, 2W]: by feature and bin the sums of g and of h for each of W outputs; the last
+bin holds missing values.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -17,33 +17,41 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfloor.chance import generator
-from fedfloor.models.forest import CODE, LAST, ROUNDS_OF_BINS, SLOTS, first_grid
+from fedfloor.models.forest import BLOCK, CODE, LAST, NODES, ROUNDS_OF_BINS, SLOTS, first_grid
 from fedfloor.parts.histograms import FARTHEST
 
 Floats = NDArray[np.float64]
 Notes = tuple[dict[str, Any], dict[str, Tensor]]
-SUMS = ("grow1", "grow2", "grow4")
+SUMS = ("sums.all", *(f"sums.{name}" for name in NODES))
 GOLDEN = (math.sqrt(5) - 1) / 2
 EMPTY = 1e-9  # share of the weight of all samples below which a cell is empty
 NARROW = 1e-3  # width of the cell of a single value, relative to the empty cells beside it
 EXACT = 20  # bits of the largest sum, in steps: leaves 4 bits of a float32 for the rounding of means over devices
 
 
-@dataclass(frozen=True)
-class Rule:
-    """The rule by which nodes are divided.
+class Rule(Protocol):
+    """The settings by which nodes are divided, those of :class:`fedfloor.methods.boosting.Boosting`."""
 
-    Args:
-        rate: η, the learning rate.
-        ridge: λ, added to the sum of h of a node or leaf, in units of the mean h of a sample.
-        least: the least sum of h on each side, in units of the mean h of a sample.
-        depth: the greatest number of levels.
+    @property
+    def rate(self) -> float: ...
+    @property
+    def ridge(self) -> float: ...
+    @property
+    def least(self) -> float: ...
+    @property
+    def depth(self) -> int: ...
+
+
+class Sums(NamedTuple):
+    """What devices sent in a round, summed over all samples.
+
+    Attributes:
+        total: sums of |g| and of h, [2W].
+        parts: sums of g and of h by node, feature and bin.
     """
 
-    rate: float
-    ridge: float
-    least: float
-    depth: int
+    total: Floats
+    parts: Floats
 
 
 @dataclass(frozen=True)
@@ -105,7 +113,9 @@ def best_split(sums: Floats, rule: Rule, mean: float) -> Split | None:
     ridge = rule.ridge * mean / width
 
     def score(part: Floats) -> Floats:
-        return (part[..., :width] ** 2 / (part[..., width:] + ridge)).sum(-1)  # type: ignore[no-any-return]
+        below = part[..., width:] + ridge
+        parts = np.divide(part[..., :width] ** 2, below, out=np.zeros_like(below), where=below > 0)
+        return parts.sum(-1)  # type: ignore[no-any-return]
 
     other = total - sides
     gain = score(sides) + score(other) - score(total)
@@ -140,7 +150,7 @@ def grow(tree: Tree, sums: Floats, columns: NDArray[np.int64], grid: Floats, rul
         tree = Tree(ends={0: sums[0, 0].sum(0)})
     for (left, right), parent, own in zip(tree.open, tree.parents, sums, strict=False):
         nodes += [(left, own), (right, bounded(parent - own))]
-    splits = [(split, leaf, own) for leaf, own in nodes if (split := best_split(own[:-1], rule, mean)) is not None]
+    splits = [(split, leaf, own) for leaf, own in nodes if (split := best_split(own, rule, mean)) is not None]
     splits.sort(key=lambda known: -known[0].gain)
     grown = Tree(list(tree.codes), list(tree.thresholds), dict(tree.ends))
     for split, leaf, own in splits[: LAST if last else SLOTS]:
@@ -284,34 +294,27 @@ class ForestState:
             self.part(name)[:] = 0.0
         return torch.from_numpy(self.numbers).to(like)
 
-    def sums(self, w: Tensor, answered: int, samples: int) -> Floats:
-        """Return the sums over all samples, [slots, F + 1, B + 1, 2W], from the mean of the devices' models.
+    def sums(self, w: Tensor, answered: int, samples: int) -> Sums:
+        """Return the sums over all samples from the mean of the devices' models.
 
         They are the whole multiples of the steps that are nearest. If devices were lost, the sums of the others are
         scaled to all samples.
         """
         received = w.double().cpu().numpy()
         mean = -np.concatenate([received[self.layout[name]] for name in SUMS])
-        sums = mean.reshape(SLOTS, self.features + 1, -1, 2 * self.outputs) * answered
-        for part, step in zip(
-            (slice(self.outputs), slice(self.outputs, None)), self.part("growing")[-3:-1], strict=True
-        ):
-            if step > 0:
-                sums[..., part] = np.round(sums[..., part] / step) * step
+        sums = mean.reshape(-1, 2, self.outputs) * answered
+        steps = self.part("growing")[-3:-1, None]
+        sums = np.where(steps > 0, np.round(sums / np.where(steps > 0, steps, 1.0)) * steps, sums)
         if answered != samples:
             sums *= samples / answered
-        return bounded(sums)
+        total, *parts = bounded(sums.reshape(-1, 2 * self.outputs))
+        return Sums(total, np.reshape(parts, (SLOTS, self.features, -1, 2 * self.outputs)))
 
     def measure(self, g: float, h: float) -> None:
         """Set the steps of the next round by bounds of the sums of |g| and of h of all samples."""
         self.part("growing")[-3:-1] = step_of(2 * g), step_of(2 * h)
 
-    def _totals(self, sums: Floats) -> Floats:
-        total: Floats = sums[0, -1, 0]
-        self.measure(float(total[: self.outputs].max()), float(total[self.outputs :].max()))
-        return total
-
-    def refined(self, sums: Floats, rule: Rule, edges: int, done: int) -> Notes:
+    def refined(self, sums: Sums, rule: Rule, edges: int, done: int) -> Notes:
         """Take a Newton step of the base, and move edges to quantiles; after the last round, begin the first tree.
 
         Where a tree uses a share of the features, the edges of one share are refined after those of another.
@@ -320,18 +323,17 @@ class ForestState:
             edges: the number of edges of a feature that are known in the end.
             done: the number of earlier rounds.
         """
-        total = self._totals(sums)
-        inside = sums[:, 0].sum((0, 1))
-        self.part("base")[:] -= step(inside, rule.ridge * total[self.outputs :] / self.notes["drawn"])
+        inside = sums.parts[:, 0].sum((0, 1))
+        self.part("base")[:] -= step(inside, rule.ridge * sums.total[self.outputs :] / self.notes["drawn"])
         columns = self.part("columns")
         every = self.tensors["edges"].numpy().copy()
         share, turn = divmod(done + 1, ROUNDS_OF_BINS)
         if turn:
             outer = 1 / (2 * edges)  # what lies beyond the outer edges is not resolved
-            self.grid[:] = refine(sums[:, :-1], self.grid, np.linspace(outer, 1 - outer, self.grid.shape[1]))
+            self.grid[:] = refine(sums.parts, self.grid, np.linspace(outer, 1 - outer, self.grid.shape[1]))
         else:
             levels = np.arange(1, edges + 1) / (edges + 1)
-            every[columns[: self.features].astype(int)] = refine(sums[:, :-1], self.grid, levels, apart=True)
+            every[columns[: self.features].astype(int)] = refine(sums.parts, self.grid, levels, apart=True)
             if share * self.features >= len(every):
                 return self._begin(0, {"edges": torch.from_numpy(every)})
             columns[:] = np.roll(columns, -self.features)
@@ -352,7 +354,7 @@ class ForestState:
         about[-1] = (self.notes["key"] + 3 * tree) % 2**20
         return {"level": 0, "tree": tree, "info": {"trees": tree}}, {"edges": tensors["edges"]}
 
-    def grow(self, sums: Floats, rule: Rule) -> Notes:
+    def grow(self, sums: Sums, rule: Rule) -> Notes:
         """Add a level to the unfinished tree; complete it after its last level, or where no node can be split."""
         about = self.part("growing")
         level, tree = self.notes["level"], self.notes["tree"]
@@ -367,10 +369,10 @@ class ForestState:
                 open=[tuple(pair) for pair in self.notes["open"]],
                 parents=list(kept["parents"].numpy()),
             )
-        mean = float(self._totals(sums)[self.outputs :].sum()) / self.notes["drawn"]
+        mean = float(sums.total[self.outputs :].sum()) / self.notes["drawn"]
         last = level == rule.depth - 1
         columns = self.part("columns")[: self.features].astype(int)
-        grown = grow(before, sums, columns, self.grid, rule, mean, last=last)
+        grown = grow(before, sums.parts, columns, self.grid, rule, mean, last=last)
         count = len(grown.codes)
         if last or not grown.open:
             self._complete(tree, grown, rule.rate, rule.ridge * mean / self.outputs)
@@ -389,13 +391,13 @@ class ForestState:
     def _complete(self, tree: int, grown: Tree, rate: float, ridge: float) -> None:
         """Write a tree into the forest."""
         count = len(grown.codes)
-        split = self.part("split").reshape(-1, self.splits)
-        split[tree] = -1.0
-        split[tree, :count] = grown.codes
-        self.part("threshold").reshape(-1, self.splits)[tree, :count] = grown.thresholds
-        leaf = self.part("leaf").reshape(len(split), self.splits + 1, self.outputs)
+        size = 2 * self.splits + (self.splits + 1) * self.outputs
+        row = self.part(f"trees.{tree // BLOCK}").reshape(-1, size)[tree % BLOCK]
+        row[:count] = grown.codes
+        row[self.splits : self.splits + count] = grown.thresholds
+        leaf = row[2 * self.splits :].reshape(self.splits + 1, self.outputs)
         for number, end in grown.ends.items():
-            leaf[tree, number] = -rate * step(end, ridge)
+            leaf[number] = -rate * step(end, ridge)
         self.part("grown")[:] = tree + 1
 
 

@@ -86,38 +86,36 @@ class Histograms(Objective):
         setting = f"methods.boosting with {self.trees} trees of depth {self.depth} and {bins} bins"
         require_memory(setting, COPIES * 4 * numbers, "Take fewer of them.")
         paired = self.paired and classes == 2
-        forest = Forest(
-            shape, classes, self.trees, self.depth, bins, columns=columns, grows=True, paired=paired
-        )  # fmt: skip
-        return forest, None
+        return Forest(shape, classes, self.trees, self.depth, bins, columns=columns, grows=True, paired=paired), None
 
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
         """Return (the task's mean loss [] with the gradient of the linear one, outputs [n, K])."""
         import torch
 
         forest: Forest = module  # type: ignore[assignment]
-        from fedfloor.models.forest import named
+        from fedfloor.models.forest import NODES, named
 
         with torch.no_grad():
-            order = named(
-                x.flatten(1), some=True
-            ).argsort()  # mini-batches are shuffled: the same order lets the forest remember
+            # mini-batches are shuffled: the same order lets the forest remember
+            order = named(x.flatten(1), some=True).argsort()
             features, names, raw = forest.remembered(x[order])
             y = y[order]
         losses, out, first, second = self._derivatives(forest, raw, y, visit)
         with torch.no_grad():
-            sums = self._sums(forest, features, names, first, second)
-        parts = [forest.grow1, forest.grow2, forest.grow4]
-        linear = sum((part * own).sum() for part, own in zip(parts, sums.split([1, 1, len(sums) - 2]), strict=True))
+            total, sums = self._sums(forest, features, names, first, second)
+        parts = [total, *sums.split(list(NODES.values()))]
+        linear = sum((part * own).sum() for part, own in zip(forest.sums.values(), parts, strict=True))
         return losses.mean() + (linear - linear.detach()) / len(y), out[order.argsort()]
 
-    def _sums(self, forest: Forest, features: Tensor, names: Tensor, first: Tensor, second: Tensor) -> Tensor:
-        """Return the sums of g and h by slot, feature and bin, [slots, F' + 1, B + 1, 2W]."""
+    def _sums(
+        self, forest: Forest, features: Tensor, names: Tensor, first: Tensor, second: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the sums of |g| and h [2W], and of g and h by slot, feature and bin, [slots, F', B + 1, 2W]."""
         import torch
 
         from fedfloor.models.forest import REFINING, SLOTS, leaves
 
-        splits = forest.split.shape[1]
+        splits = forest.splits
         code, threshold, slots, about = forest.growing.split([splits, splits, SLOTS, 4])
         phase, step_g, step_h, key = about.nan_to_num().tolist()
         if self.rows < 1:
@@ -138,16 +136,15 @@ class Histograms(Objective):
             match = node == slots.nan_to_num(-1.0).long()
             slot = torch.where(match.any(1), match.int().argmax(1), -1)[:, None].expand(bins.shape)
         bins = torch.where(torch.isnan(values), edges.shape[1] + 1, bins)
-        shape = SLOTS, len(columns) + 1, edges.shape[1] + 2, numbers.shape[1]
+        shape = SLOTS, len(columns), edges.shape[1] + 2, numbers.shape[1]
         sums = torch.zeros(shape, dtype=numbers.dtype, device=features.device)
         flat = sums.view(-1, numbers.shape[1])
-        place = (slot * (len(columns) + 1) + torch.arange(len(columns), device=slot.device)) * sums.shape[2] + bins
+        place = (slot * len(columns) + torch.arange(len(columns), device=slot.device)) * sums.shape[2] + bins
         at_once = max(1, NUMBERS // (len(columns) * numbers.shape[1]))
         for own, some in zip(place.split(at_once), numbers.split(at_once), strict=True):
             inside = own[:, 0] >= 0
             flat.index_add_(0, own[inside].flatten(), some[inside].repeat_interleave(len(columns), 0))
-        sums[0, -1, 0] = torch.cat([first.abs().sum(0), second.sum(0)])
-        return sums
+        return torch.cat([first.abs().sum(0), second.sum(0)]), sums
 
     @staticmethod
     def _derivatives(forest: Forest, raw: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -104,8 +104,8 @@ class Work:
         momentum: β in [0, 1) of SGD.
         weight_decay: added to the gradient as weight_decay·w; AdamW subtracts rate·weight_decay·w from the weights.
         trains: the name of the trained part of the model (:meth:`fedfloor.models.network.Network.numbers`): ``all``,
-            ``head`` (or ``classifier``), ``body``, or a pattern of the names of adjacent tensors; the rest, statistics
-            included, does not change.
+            ``head`` (or ``classifier``), ``body``, or patterns, joined by +, of the names of adjacent tensors;
+            the rest, statistics included, does not change.
         settings: the objective's own settings, such as FedProx's μ.
         optimizer: the optimiser of the steps.
         beta1, beta2, eps: for Adam and AdamW, the decay of the mean gradient and of its mean square, in [0, 1), and the

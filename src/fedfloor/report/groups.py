@@ -181,9 +181,11 @@ def _labels(firsts: Sequence[RecordedRun]) -> list[str]:
 
 
 def composed(run: RecordedRun) -> str:
-    """Return a run's method with the objective, mixing rule and server that replace its own."""
+    """Return a run's method with the objective, mixing rule and server that replace its own; a given name alone."""
     tables = (run.settings.methods.get(run.method), run.settings.method)  # the experiment's part takes precedence
     names = [run.method]
+    if getattr(tables[0], "method", None) is not None:
+        return run.method
     for part in ("objective", "mix", "edge_mix", "server"):
         given = next((value for table in tables if (value := getattr(table, part, None)) is not None), None)
         if given is not None:

@@ -38,12 +38,16 @@ Part = str | dict[str, Any] | None
 
 @dataclass(frozen=True, kw_only=True)
 class PartsRecord:
-    """The replaced parts in a table of an experiment: each a name, or a table with ``kind``."""
+    """The replaced parts in a table of an experiment: each a name, or a table with ``kind``.
+
+    ``method`` is the method of which the table's name is another name.
+    """
 
     objective: Part = None
     mix: Part = None
     edge_mix: Part = None
     server: Part = None
+    method: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

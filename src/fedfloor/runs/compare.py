@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from fedfloor.runs.ledger import Follow
 from fedfloor.runs.orders import Limits, Orders, interrupts
 from fedfloor.runs.parks import warn_of_gaps
 
+UNFIT = re.compile(r'[/\\\0:*?"<>|]')  # characters that cannot be in a folder's name
 log = logging.getLogger(__name__)
 
 
@@ -45,7 +47,7 @@ def planned_runs(experiment: Experiment, methods: Sequence[str], seeds: Sequence
         for method in methods:
             variant = replace(experiment, seed=seed, method=replace(experiment.method, name=method))
             combined(variant)  # checks the method's settings
-            planned.append(PlannedRun(f"{method} seed {seed}", variant, out / f"{method.replace(':', '.')}-seed{seed}"))
+            planned.append(PlannedRun(f"{method} seed {seed}", variant, out / f"{UNFIT.sub('.', method)}-seed{seed}"))
     return planned
 
 

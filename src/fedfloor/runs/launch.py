@@ -17,11 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from fedfloor.config import texts
+from fedfloor.engine import place
 from fedfloor.engine.team import MOST_RANKS, Alone, Shared, Team, shared_file
 from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
-from fedfloor.experiment import Experiment
-from fedfloor.machine import VARIABLES, kept_settings
-from fedfloor.outside import blamed
+from fedfloor.experiment import EngineSettings, Experiment
+from fedfloor.machine import VARIABLES, cores, kept_settings
+from fedfloor.outside import SPEC, blamed, only_here
 from fedfloor.park.park import Park
 from fedfloor.runs import checks, loop
 from fedfloor.runs.folder import owned
@@ -149,6 +151,27 @@ def _no_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def code_of_here(experiment: Experiment) -> list[str]:
+    """Return the names of code in an experiment that only this process has, such as classes of a notebook's cells."""
+    names = {experiment.method.name, *(text for _, text in texts(experiment))}
+    return sorted(name for name in names if SPEC.fullmatch(name) and only_here(name))
+
+
+def _check_importable(experiment: Experiment) -> None:
+    if here := code_of_here(experiment):
+        raise SettingError(
+            f"--ranks: {', '.join(here)} was defined in this notebook or script, and cannot be sent to other processes "
+            "because threads run in this one. Use one rank, or move it into a file and import it from there."
+        )
+
+
+def default_ranks(engine: EngineSettings | None = None) -> int:
+    """Return the default number of ranks: one per core, or per CUDA device."""
+    if engine is not None and place.placed(engine.kind, engine.device).device == "cuda":
+        return min(place.accelerators(), MOST_RANKS)
+    return min(cores(), MOST_RANKS)
+
+
 def under_torchrun() -> bool:
     """Return whether this process is a rank of a ``torchrun`` job."""
     return {"RANK", "WORLD_SIZE"} <= set(os.environ)
@@ -197,6 +220,7 @@ def start(
             size = packet_bytes(experiment, park)
             if single_threaded():
                 return copies(ranks, size, body)
+            _check_importable(experiment)
             start = pickle.dumps((experiment, orders))
             return team_of(ranks, size, body, lambda path, rank: _fresh((path, rank, ranks, os.getpid()), start))
 

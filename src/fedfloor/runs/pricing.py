@@ -70,8 +70,9 @@ class Tariff:
         return replace(self, sites=sites, air=None if self.air is None else radio_uplink(sites, self.air.seed))
 
     def payload(
-        self, packet: Mapping[str, Tensor], works: Collection[Work] = (), chains: Collection[tuple[str, str]] = ()
-    ) -> Payload:
+        self, packet: Mapping[str, Tensor], works: Collection[Work] = (), chains: Collection[tuple[str, str]] = (),
+        handed: Collection[str] = (),
+    ) -> Payload:  # fmt: skip
         """Return the sizes of messages: all tensors of the packet, down and up, and answers to questions.
 
         A visit, hop or broadcast with the classifier as scope carries only the classifier's parameters. If the radio
@@ -81,6 +82,7 @@ class Tariff:
 
         Args:
             chains: pairs of a part of the model and codecs, as used by models between nodes and edges.
+            handed: the parts of the model that broadcasts send.
         """
         packet = single(packet)  # several models are sent one by one
         model = packet["w"]
@@ -89,7 +91,7 @@ class Tariff:
         gradient = number * self.trained
         parts = {"classifier": number * self.classifier} if self.classifier else {}
         if self.parcel is not None:
-            travels = {work.travels for work in works} - {"all", "classifier"}
+            travels = {*handed, *(work.travels for work in works)} - {"all", "classifier"}
             parts |= {part: self.parcel(part).size(packet) for part in travels}
         coded = {way: self.parcel(*way).size(packet) for way in chains} if self.parcel is not None else {}
         if radio is not None and radio.payload_nats is not None:
@@ -133,7 +135,7 @@ class Tariff:
         """
         walk.check(plan, len(self.sites.samples))
         visits = None if receipts is None else [receipt.visit for receipt in receipts]
-        size = self.payload(packet, walk.works(plan), walk.codings(plan))
+        size = self.payload(packet, walk.works(plan), walk.codings(plan), walk.handed(plan))
         if "classifier" not in size.packet and "classifier" in walk.scopes(plan) | walk.handed(plan):
             why = "the network's classifier is unknown. Name its layer with model.classifier."
             if self.classifier:

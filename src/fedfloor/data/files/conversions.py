@@ -28,7 +28,8 @@ from fedfloor.data.files.rows import LEGACY, SheetsError, delimiter_of, is_workb
 from fedfloor.data.files.sheet import Excerpt, head
 from fedfloor.data.files.times import moment
 from fedfloor.data.files.tree import IGNORED, PARTS, TABLES, TEXTS, is_folder, named, stem_of
-from fedfloor.data.guess import is_number, is_text, roles_of, word_of
+from fedfloor.data.guess import roles_of
+from fedfloor.data.kinds import is_number, is_text, word_of
 from fedfloor.data.reading import SKEWED, skipped
 from fedfloor.errors import SettingError
 from fedfloor.names import count

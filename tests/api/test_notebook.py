@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import fedfloor
+from fedfloor.api import run as api
 from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings, ModelSettings, ParkSettings
-from fedfloor.runs import api
 from fedfloor.runs.ledger import Line
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.ipynb"

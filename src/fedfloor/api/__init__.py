@@ -1,0 +1,1 @@
+"""The interface for Python and notebooks: experiments in, runs and comparisons out."""

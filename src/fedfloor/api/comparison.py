@@ -1,0 +1,269 @@
+"""Comparisons and reports in Python: :func:`compare` and its :class:`Comparison`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from html import escape
+from pathlib import Path
+from typing import Any, Unpack
+
+from fedfloor import objects
+from fedfloor.api.progress import Bars, bars
+from fedfloor.api.run import Run, chosen_folder, processes
+from fedfloor.api.source import Settings, load, with_fraction
+from fedfloor.api.tables import pandas
+from fedfloor.api.wording import in_python
+from fedfloor.config import EXCHANGED
+from fedfloor.experiment import Experiment, MethodSettings
+from fedfloor.parts.named import written
+from fedfloor.report import ledger as reading
+from fedfloor.report import page
+from fedfloor.report.groups import curve, display_name, groups
+from fedfloor.report.numbers import interval
+from fedfloor.report.story import story
+from fedfloor.report.table import natural_target, paired, summary
+from fedfloor.runs import ledger
+from fedfloor.runs.compare import PlannedRun, carry_out, planned_runs
+from fedfloor.runs.folder import flat
+from fedfloor.runs.forecast import warn_of_unequal_passes
+from fedfloor.runs.ledger import Follow, Line
+from fedfloor.runs.orders import Limits
+from fedfloor.runs.references import beside
+
+Report = Callable[[str, int, Line], None]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Finished runs of several methods and seeds; in a notebook it shows their table.
+
+    Attributes:
+        folder: the folder with a run's folder for each pair.
+        folders: the finished runs, in the order of execution.
+        diverged: the runs whose training diverged, with the rounds before.
+        stopped: ``"finished"``, or ``"interrupted"`` if runs are missing or incomplete.
+    """
+
+    folder: Path
+    folders: tuple[Path, ...]
+    stopped: str
+    diverged: tuple[Path, ...] = ()
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row per method, with its seeds combined; see :func:`fedfloor.report.table.summary`."""
+        return summary(reading.collect(self.folders))
+
+    @property
+    def differences(self) -> list[dict[str, Any]]:
+        """The methods' paired differences in the headline metric; see :func:`fedfloor.report.table.paired`."""
+        return paired(reading.collect(self.folders))
+
+    @property
+    def story(self) -> list[str]:
+        """The result in sentences."""
+        runs = reading.collect(self.folders)
+        return story(groups(runs), natural_target(runs))
+
+    def to_pandas(self) -> Any:
+        """Return the ledgers of all runs as a pandas DataFrame: a row per method, seed and round."""
+        runs = reading.collect(self.folders)
+        label_of = {run.folder: str(group.label) for group in groups(runs) for run in group.runs}
+        rows = [
+            {"method": label_of[run.folder], "seed": run.seed, **flat(ledger.to_row(line))}
+            for run in runs
+            for line in ledger.read(run.folder / "ledger.jsonl")
+        ]
+        return pandas("to_pandas").DataFrame(rows)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw each method's headline against rounds, with its 95 % interval over seeds; return the Matplotlib axes."""
+        from fedfloor.api.drawing import axes
+
+        compared = groups(reading.collect(self.folders))
+        ax = axes(ax, compared.headline.name)
+        for i, group in enumerate(compared):
+            line = curve(group, compared.headline.read)
+            ax.plot(line.rounds, line.mean, marker=".", color=f"C{i}", label=display_name(group.label))
+            if line.half_width is not None:
+                low, high = zip(*((m - w, m + w) for m, w in zip(line.mean, line.half_width, strict=True)), strict=True)
+                ax.fill_between(line.rounds, low, high, color=f"C{i}", alpha=0.15)
+        ax.legend()
+        return ax
+
+    def report(self, out: Path | str | None = None) -> Path:
+        """Write the report and return its path: ``report.html`` in the comparison's folder, or ``out``."""
+        return page.write(self.folders, Path(out) if out is not None else self.folder / "report.html")
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        figure = groups(reading.collect(self.folders)).headline
+        return [("method", "seeds", "rounds", figure.name, "loss")] + [
+            (display_name(row["method"]), str(len(row["seeds"])), str(row["rounds"]),
+             interval(row[figure.key], row["half_width"]), interval(row["loss"], None, 3))
+            for row in self.rows
+        ]  # fmt: skip
+
+    def __repr__(self) -> str:
+        if not self.folders:
+            return f"{self.folder}: {self.stopped}"
+        cells = self._cells()
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
+        return "\n".join([f"{self.folder}: {self.stopped}", *lines, *self.story])
+
+    def _repr_html_(self) -> str:
+        head, *cells = self._cells()
+        first = "".join(f"<th>{escape(name)}</th>" for name in head)
+        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
+        paragraphs = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.story)
+        where = f"<p>folder: <code>{escape(str(self.folder))}</code></p>"
+        return f"<div>{paragraphs}<table><thead><tr>{first}</tr></thead><tbody>{body}</tbody></table>{where}</div>"
+
+
+Methods = Sequence[Any] | Mapping[str, Any] | None
+
+
+@in_python
+def compare(
+    source: Experiment | Path | str, methods: Methods = None, seeds: Sequence[int] = (0,),
+    out: Path | str | None = None, *, references: bool = False, ranks: int | None = None, resume: bool = False,
+    limits: Limits | None = None, report: Report | None = None, progress: bool | None = None,
+    changes: Mapping[str, Any] | None = None, **settings: Unpack[Settings],
+) -> Comparison:  # fmt: skip
+    """Run an experiment with several methods and seeds under equal conditions.
+
+    Args:
+        source: an experiment, the path of its file, or a name, as for :func:`~fedfloor.load`; its own method and seed
+            are ignored.
+        methods: names of methods, objects such as ``FedProx(mu=0.1)`` or those of a class of your own, or
+            ``MethodSettings`` with exchanged parts; or a dictionary of these by names of your choice.
+        seeds: the seeds; with a seed, every method has the same park and the same initial model.
+        out: the comparison's folder; by default ``runs/NAME-compare``, or ``runs/NAME-compare-2`` and so on if earlier
+            ones are there.
+        references: also train on each device alone, on pooled data, and with scikit-learn on pooled sensor data, for as
+            many rounds as the first method; for forecasts, also repeat values. See :mod:`fedfloor.runs.references`.
+        ranks: the number of processes of each run; by default the number of cores.
+        resume: continue existing runs; without ``out``, those of the newest folder.
+        limits: the conditions under which a run stops early.
+        report: called with method and seed, and each new ledger line.
+        progress: whether to show a bar; by default in a notebook and on a terminal.
+        changes: key of the experiment file → value, as for :func:`~fedfloor.load`.
+        settings: such as ``rounds=20`` and ``devices=100``; ``fraction`` is that of every method without its own.
+
+    Raises:
+        SettingError: the experiment, a method or a seed is wrong, or a run exists already in ``out``.
+        RunError: a run failed; its last checkpoint is kept. A run that diverges does not end the comparison.
+    """
+    fraction = settings.pop("fraction", None)
+    experiment = load(source, changes=changes, **settings)
+    experiment, names = with_methods(experiment, methods, fraction)
+    seeds = list(seeds)
+    folder = chosen_folder(out, f"{experiment.name}-compare", resume=resume)
+    work = planned_runs(experiment, names, seeds, folder)
+    if references:
+        work = beside(work, experiment, names, seeds, folder, limits or Limits())
+    size = min(processes(run.experiment, ranks) for run in work)
+    show = bars(len(work), wanted=progress)
+    ends, whole = carry_out(
+        work, limits or Limits(), size, _follow(report, show, limits or Limits()), resume=resume, tolerant=True,
+        keep=True, begin=warn_of_unequal_passes,
+    )  # fmt: skip
+    gone = tuple(place for place, why in ends.items() if why == "diverged")
+    return Comparison(folder, tuple(ends), "finished" if whole else "interrupted", gone)
+
+
+def load_comparison(folder: Path | str) -> Comparison:
+    """Return the comparison in a folder, with all of its runs that have finished a round.
+
+    Raises:
+        SettingError: the folder holds no runs, or a file in it is damaged.
+    """
+    runs = reading.collect([Path(folder)])
+    gone = tuple(run.folder for run in runs if run.diverged is not None)
+    whole = all(run.finished or run.diverged is not None for run in runs)
+    stopped = "finished" if whole else "interrupted"
+    return Comparison(Path(folder), tuple(run.folder for run in runs), stopped, gone)
+
+
+def with_methods(experiment: Experiment, methods: Methods, fraction: float | None) -> tuple[Experiment, list[str]]:
+    """Return an experiment with the settings of all methods, and their names.
+
+    An object has the name of its class, with its settings if the class occurs several times, and with exchanged parts.
+    """
+    named = methods.items() if isinstance(methods, Mapping) else [("", method) for method in methods or ()]
+    entries = [(label, *_entry(method)) for label, method in named or [("", experiment.method.name)]]
+    times = Counter(base for _, base, _ in entries)
+    tables, names = dict(experiment.methods), []
+    for label, base, own in entries:
+        name = label or (base if own is None else _label(base, own, several=times[base] > 1))
+        before = dict(tables.get(base, {}))
+        tables[name] = {**before, **(own or {})} | ({} if name == base else {"method": base})
+        names.append(name)
+    experiment = replace(experiment, methods={name: table for name, table in tables.items() if table})
+    for name in names if fraction is not None else ():
+        if "fraction" not in experiment.methods.get(name, {}):
+            experiment = with_fraction(experiment, name, fraction)
+    return experiment, names
+
+
+def _label(base: str, own: Mapping[str, Any], *, several: bool) -> str:
+    """Return a name for a method given as an object.
+
+    >>> _label("mine:Mine", {"mu": 0.5, "mix": {"kind": "mine:Capped", "most": 50}}, several=True)
+    'Mine(mu=0.5) + Capped(most=50)'
+    """
+    parts = [part if isinstance(part, Mapping) else {"kind": part} for key, part in own.items() if key in EXCHANGED]
+    settings = {key: setting for key, setting in own.items() if key not in EXCHANGED}
+    texts = [_called(base, settings if several else {})]
+    texts += [_called(str(part.get("kind")), {k: v for k, v in part.items() if k != "kind"}) for part in parts]
+    return " + ".join(texts)
+
+
+def _called(name: str, settings: Mapping[str, Any]) -> str:
+    shown = ", ".join(f"{key}={written(setting)}" for key, setting in settings.items())
+    return name.rpartition(":")[2] + (f"({shown})" if shown else "")
+
+
+def _entry(method: Any) -> tuple[str, dict[str, Any] | None]:
+    """Return a method's name, and its own settings and parts; None for a name alone."""
+    if isinstance(method, str):
+        return method, None
+    if isinstance(method, MethodSettings):
+        return method.name, {key: value for key in EXCHANGED if (value := getattr(method, key)) is not None}
+    return objects.method(method)
+
+
+def _follow(
+    report: Report | None, show: Bars, limits: Limits
+) -> Callable[[PlannedRun], AbstractContextManager[Follow]]:  # fmt: skip
+    @contextmanager
+    def follow(run: PlannedRun) -> Iterator[Follow]:
+        rounds = min(run.experiment.rounds, limits.stop_after or run.experiment.rounds)
+        with show(run.label, rounds) as bar:
+
+            def each(line: Line) -> None:
+                bar(line)
+                if report is not None:
+                    report(run.experiment.method.name, run.experiment.seed, line)
+
+            yield each
+
+    return follow
+
+
+def write_report(runs: Run | Path | str | Iterable[Run | Path | str], out: Path | str | None = None) -> Path:
+    """Write the report of one or several runs as a self-contained page and return its path.
+
+    Args:
+        runs: a result of :func:`fedfloor.run`, a run's folder, a folder of runs' folders, or a sequence of these.
+        out: the path of the page; by default ``report.html`` in the (first) folder.
+
+    Raises:
+        SettingError: a folder has no run, or a file in it is damaged.
+    """
+    several = [runs] if isinstance(runs, (Run, Path, str)) else list(runs)
+    folders = [item.folder if isinstance(item, Run) else Path(item) for item in several]
+    return page.write(folders, Path(out) if out is not None else folders[0] / "report.html")

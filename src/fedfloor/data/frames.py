@@ -1,0 +1,78 @@
+"""Tables in memory, such as DataFrames: written to Parquet files, which are read as all others; columns returned.
+
+A table is a pandas, Polars or Arrow table, any other object with the Arrow or the dataframe interchange protocol, or a
+mapping of columns' names to arrays. None of these packages is required.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedfloor.errors import SettingError
+
+
+def is_frame(value: object) -> bool:
+    """Return whether an object is a table.
+
+    >>> is_frame({"x": [1, 2]}), is_frame(np.zeros((2, 3))), is_frame("plant.csv")
+    (True, False, False)
+    """
+    return isinstance(value, Mapping) or hasattr(value, "__arrow_c_stream__") or hasattr(value, "__dataframe__")
+
+
+def write(frame: Any, path: Path) -> None:
+    """Write a table, without its index, to a Parquet file.
+
+    Raises:
+        SettingError: the object is no table, has two columns of one name, columns of different lengths, or values of
+            mixed types in a column.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        table = _arrow(frame)
+        names = [str(name) for name in (frame if isinstance(frame, Mapping) else getattr(frame, "columns", ()))]
+        if names and hasattr(frame, "iloc"):  # without the index, which pandas adds as further columns
+            table = table.select(range(len(names))).rename_columns(names)
+        twice = next((name for name in table.column_names if table.column_names.count(name) > 1), None)
+        if twice is not None:
+            raise SettingError(f"the table has two columns '{twice}'. Rename one of them.")
+        parquet.write_table(table, path, store_schema=False)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise SettingError(
+            f"the table cannot be read as columns of equal length with values of one type each: {error}"
+        ) from error
+
+
+def _arrow(frame: Any) -> Any:
+    import pyarrow as pa
+
+    if isinstance(frame, pa.Table):
+        return frame
+    if isinstance(frame, Mapping):
+        return pa.table({str(name): pa.array(np.asarray(column)) for name, column in frame.items()})
+    if hasattr(frame, "__arrow_c_stream__"):
+        return pa.table(frame)
+    if hasattr(frame, "__dataframe__"):
+        from pyarrow.interchange import from_dataframe
+
+        return from_dataframe(frame)
+    raise SettingError(
+        f"a {type(frame).__name__} is no table: give a pandas, Polars or Arrow table, or a dictionary of arrays."
+    )
+
+
+def columns_like(frame: Any, columns: Mapping[str, Sequence[Any]]) -> Any:
+    """Return columns as a table of the frame's kind with its index; a dictionary of arrays for other kinds."""
+    pandas, polars = sys.modules.get("pandas"), sys.modules.get("polars")
+    if pandas is not None and isinstance(frame, pandas.DataFrame):
+        return pandas.DataFrame({name: list(values) for name, values in columns.items()}, index=frame.index)
+    if polars is not None and isinstance(frame, polars.DataFrame):
+        return polars.DataFrame({name: list(values) for name, values in columns.items()})
+    return {name: np.array(list(values)) for name, values in columns.items()}

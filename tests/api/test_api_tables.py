@@ -1,0 +1,155 @@
+"""Tables in memory: training on them, and predictions of the same kind and index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+import fedfloor
+from fedfloor import SettingError
+from fedfloor.data import frames
+
+N = 240
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def plant() -> dict[str, Any]:
+    """A table of four machines whose state is the sign of temperature − 50, with a gap of 5 on both sides."""
+    rng = np.random.default_rng(0)
+    hot = rng.random(N) < 0.5
+    return {
+        "machine": np.repeat(["m1", "m2", "m3", "m4"], N // 4),
+        "temp": 50 + np.where(hot, 1, -1) * rng.uniform(5, 15, N),
+        "noise": rng.normal(size=N),
+        "state": np.where(hot, "hot", "cold"),
+    }
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> fedfloor.Run:
+    folder = tmp_path_factory.mktemp("trained") / "plant"
+    return fedfloor.train(plant(), device="machine", label="state", rounds=5, name="plant", out=folder, ranks=1)
+
+
+def test_training_shows_alone_federated_and_pooled_and_the_worst_machine(trained: fedfloor.Run) -> None:
+    assert [row["training"] for row in trained.rows][:3] == [
+        "each device alone", "federated (FedAvg)", "all data in one place"
+    ]  # fmt: skip
+    assert trained.devices[0]["device"] in {"m1", "m2", "m3", "m4"}
+    assert "worst device: m" in repr(trained)
+    assert any("machine" in note for note in trained.notes)
+    assert (trained.folder / "plant.toml").read_text().startswith("# 4 devices")
+    assert fedfloor.load_run(trained.folder).rows == trained.rows
+
+
+def test_the_drafted_file_is_the_command_lines(trained: fedfloor.Run) -> None:
+    from fedfloor.draft import draft
+
+    table = trained.folder / "table.parquet"
+    changes = ['data.columns.device="machine"', 'data.columns.label="state"', "rounds=5"]
+    assert draft(table, trained.folder / "plant.toml", changes).text == (trained.folder / "plant.toml").read_text()
+
+
+def test_a_dictionary_is_predicted_as_an_array(trained: fedfloor.Run) -> None:
+    table = plant()
+    predicted = trained.model.predict({key: table[key] for key in ("noise", "temp")})  # in another order
+    assert isinstance(predicted, np.ndarray)
+    assert (predicted == table["state"]).mean() > 0.95
+    answers = trained.model.answers(table)
+    assert (answers["predicted"] == predicted).all()
+    assert ((answers["probability"] >= 0.5) & (answers["probability"] <= 1)).all()
+
+
+def test_a_data_frame_gives_a_series_of_its_index(trained: fedfloor.Run) -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(plant()).set_index(np.arange(N) * 10 + 7)
+    table["machine"] = table["machine"].astype("category")
+    predicted = trained.model.predict(table.drop(columns="state"))
+    assert isinstance(predicted, pandas.Series)
+    assert predicted.index.equals(table.index)
+    assert list(predicted) == trained.model.predict(plant()).tolist()
+    shuffled = table.sample(frac=1, random_state=0)
+    assert trained.model.predict(shuffled).sort_index().equals(predicted)
+    assert trained.to_pandas().index.tolist() == [1, 2, 3, 4, 5]
+
+
+def test_a_polars_frame_gives_a_polars_series(trained: fedfloor.Run) -> None:
+    polars = pytest.importorskip("polars")
+    predicted = trained.model.predict(polars.DataFrame(plant()))
+    assert isinstance(predicted, polars.Series)
+    assert predicted.to_list() == trained.model.predict(plant()).tolist()
+
+
+def test_rows_without_a_whole_window_have_no_answer() -> None:
+    changes = {"data.window": {"length": 4, "step": 1}, "method.name": "fedavg"}
+    done = fedfloor.train(
+        plant(), device="machine", label="state", rounds=1, ranks=1, references=False, changes=changes
+    )
+    predicted = done.model.predict(plant())
+    assert [i for i in range(N) if predicted[i] is None] == [60 * k + i for k in range(4) for i in range(3)]
+
+
+def test_numbers_are_predicted_as_numbers() -> None:
+    table = plant() | {"life": np.linspace(0, 1, N)}
+    del table["state"]
+    done = fedfloor.train(table, device="machine", label="life", task="regression", rounds=1, ranks=1, references=False)
+    predicted = done.model.predict(table)
+    assert predicted.dtype == np.float64
+    assert predicted.shape == (N,)
+
+
+def test_a_mistake_names_the_column_in_the_words_of_python() -> None:
+    with pytest.raises(SettingError) as error:
+        fedfloor.train(plant(), device="machines", label="state")
+    assert "machines" in str(error.value)
+    assert "--set" not in str(error.value)
+    assert not Path("runs").exists()  # nothing is left behind
+
+
+def test_a_missing_column_is_named(trained: fedfloor.Run) -> None:
+    with pytest.raises(SettingError, match="temp"):
+        trained.model.predict({"noise": plant()["noise"]})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [1, 2, 3],
+        {"a": [1, 2], "b": [1]},
+        {"a": np.array([1, "x", None], object)},
+        pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]),
+    ],
+)
+def test_what_is_no_table_is_refused(given: Any, tmp_path: Path) -> None:
+    with pytest.raises(SettingError):
+        frames.write(given, tmp_path / "x.parquet")
+
+
+def test_tables_of_every_kind_are_written_alike(tmp_path: Path) -> None:
+    columns = {"n": [1.5, None, 3.0], "t": ["a", None, "b"]}
+    kinds: list[Any] = [pa.table(columns)]
+    for name in ("pandas", "polars"):
+        try:
+            kinds.append(__import__(name).DataFrame(columns))
+        except ModuleNotFoundError:
+            continue
+
+    class Interchanged:
+        """A table with the dataframe interchange protocol alone."""
+
+        def __dataframe__(self, **more: Any) -> Any:
+            return pa.table(columns).__dataframe__(**more)
+
+    for kind in (*kinds, Interchanged()):
+        assert frames.is_frame(kind)
+        frames.write(kind, tmp_path / "x.parquet")
+        assert parquet.read_table(tmp_path / "x.parquet").to_pydict() == columns
