@@ -166,3 +166,28 @@ def test_segments_are_recordings(command: Command) -> None:
     rows = [f"{row},{n // 30}" for n, row in enumerate(ROWS)]
     data, _ = drafted(command, "timestamp,machine,temp,vib,state,segment_id", rows)
     assert data["columns"]["run"] == "segment_id"
+
+
+def test_the_ramp_of_a_clock_has_no_period(command: Command) -> None:
+    """The differences of rounded multiples of 0.07 recur after ten rows, as the rounding does."""
+    draw = np.random.default_rng(0)
+    rows = [f"{'AB'[n // 300]},{round(n % 300 * 0.07, 1)},{draw.normal():.3f}" for n in range(600)]
+    data, _ = drafted(command, "machine,way,temp", rows, "--task", "forecasting", "--set", 'data.split={kind="time"}')
+    assert "season" not in data["task"]
+
+
+META = ["Customer\tDummy", "Counter\t25", "Operator\tNN"]
+
+
+@pytest.mark.parametrize("above", [[], META], ids=["none", "keys and values"])
+@pytest.mark.parametrize("units", [[], ["\t\t°C\tmm\t"], ["s\t\t\t\t"]], ids=["none", "some", "of the time"])
+def test_keys_and_values_above_a_header_and_units_below_it(
+    command: Command, above: list[str], units: list[str]
+) -> None:
+    rows = [f"{n * 0.01:.2f}\t{row.split(',', 1)[1]}".replace(",", "\t") for n, row in enumerate(ROWS)]
+    lines = [*above, "Time\tmachine\ttemp\tvib\tstate", *units, *rows]
+    (command.folder / "t.txt").write_text("\n".join(lines) + "\n")
+    made = command("new", "t.txt")
+    assert made.code == 0, made.err
+    assert "2 sensors: temp, vib" in made.err
+    assert "96 training and 24 test samples" in (command.folder / "t.toml").read_text()

@@ -106,6 +106,34 @@ def test_machines_and_labels_stay_columns() -> None:
         assert draft(Path("long-wide.csv"), Path("x.toml"), ["data.sort=true"]).park.devices == 2
 
 
+def test_an_archive_of_wincc() -> None:
+    tags = ("Kessel_Temp", "Kessel_Druck", "Pumpe_Ein")
+    lines = ['"VarName";"TimeString";"VarValue";"Validity";"Time_ms"']
+    for i in range(40):
+        moment = datetime(2026, 3, 2) + timedelta(seconds=10 * i)
+        lines += [f'"{tag}";"{moment:%d.%m.%Y %H:%M:%S}";{i}{n},5;1;{46083e6 + i:.6f}' for n, tag in enumerate(tags)]
+    lines.append('"$RT_OFF$";"02.03.2026 08:00:00";0;2;46083333333,333333')
+    Path("log.csv").write_text("\r\n".join(lines).replace(".000000", ",000000"), encoding="utf-16")
+    if convert(refused("log.csv")):
+        wide = list(csv.reader(Path("log-wide.csv").read_text(encoding="utf-8").splitlines()))
+        assert wide[:2] == [["TimeString", *tags], ["02.03.2026 00:00:00", "00,5", "01,5", "02,5"]]
+        assert len(wide) == 41
+
+
+def test_channels_of_an_oscilloscope_with_times_of_their_own() -> None:
+    names = ("Axis.Torque", "Axis.Velocity", "Axis.State")
+    above = ["Name\tProject\t\t", "File\tC:\\a.svdx", "Start\t1330\t2022-06-18 10:00:00", ""]
+    channels = ["\t".join(f"{key}\t{value or name}" for name in names) for key, value in (("Name", ""), ("Port", "x"))]
+    body = ["\t".join(f"{i}\t{i}.{n}" for n in range(3)) for i in range(40)]
+    Path("scope.csv").write_text("\n".join([*above, *channels, "", *body, ""]))
+    message = refused("scope.csv")
+    assert "3 channels" in message
+    if convert(message):
+        wide = list(csv.reader(Path("scope-wide.csv").read_text(encoding="utf-8").splitlines()))
+        assert wide[:2] == [["time", *names], ["0", "0.0", "0.1", "0.2"]]
+        assert len(wide) == 41
+
+
 WRITTEN = {
     "other words": ([("Zeit", "Messgröße", "Wert"), *LONG[1:]], 'columns="Messgröße", values="Wert"'),
     "numbers for sensors": (

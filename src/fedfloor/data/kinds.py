@@ -54,7 +54,8 @@ CALLED = {
     ),
     "factory": ("factory", "plant", "site", "hall", "location", "werk", "halle", "standort"),
     "time": (
-        "time", "timestamp", "datetime", "date", "date_time", "ts", "zeit", "zeitpunkt", "zeitstempel", "datum",
+        "time", "timestamp", "time_string",
+        "datetime", "date", "date_time", "ts", "zeit", "zeitpunkt", "zeitstempel", "datum",
         "cycle", "zyklus", *COUNTERS, *STEPS,
     ),
     "run": (

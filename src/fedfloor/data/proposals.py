@@ -158,9 +158,25 @@ def period(data: Dataset) -> int | None:
     rows = np.arange(len(data.y)) if whose is None else np.flatnonzero(whose == np.bincount(whose).argmax())
     names = {*data.task.called()}
     x = _last_row(data, rows[:SERIES])[:, [i for i, name in enumerate(data.inputs.columns) if name in names]]
-    votes = Counter(lag for column in x.T if (lag := _period(np.diff(column))) is not None)
+    votes = Counter(lag for column in x.T if not _ramps(column) and (lag := _period(np.diff(column))) is not None)
     lag, many = votes.most_common(1)[0] if votes else (0, 0)
     return lag if many and 4 * many >= len(names) else None
+
+
+def _ramps(column: NDArray[np.float64]) -> bool:
+    """Return whether a series rises or falls along a straight line, but for the rounding of its values.
+
+    The differences of such a clock or counter recur only as its rounding does.
+
+    >>> _ramps(np.round(np.arange(500) * 0.07, 1)), _ramps(np.arange(500) % 7.0), _ramps(np.array([1.0, 2.0, 2.5, 9.0]))
+    (True, False, False)
+    """
+    change = np.diff(column)
+    steps = np.abs(change[change != 0])
+    if not len(steps) or not ((change >= 0).all() or (change <= 0).all()):
+        return False
+    line = np.linspace(column[0], column[-1], len(column))
+    return bool(np.abs(column - line).max() <= 2 * steps.min())
 
 
 def _period(change: NDArray[np.float64]) -> int | None:
@@ -188,7 +204,7 @@ def _period(change: NDArray[np.float64]) -> int | None:
         around = np.arange(int((many - 0.25) * place), int((many + 0.25) * place) + 1)
         if around[-1] < len(alike):
             place = int(around[alike[around].argmax()]) / many
-    return round(place)
+    return round(place) if PERIODS[0] <= round(place) <= longest else None
 
 
 def _levels(column: NDArray[np.float64]) -> NDArray[np.int64] | None:

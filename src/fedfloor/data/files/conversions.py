@@ -168,11 +168,13 @@ INFLUX = {"result", "table", "_start", "_stop", "_time", "_value", "_field", "_m
 KEYS = (  # names of columns with names of sensors
     "tag", "tag_name", "tagname", "tag_id", "field", "variable", "variable_name", "sensor", "sensor_name", "sensor_id",
     "signal", "signal_name", "channel", "channel_name", "parameter", "metric", "metric_name", "point", "point_id",
-    "data_point", "node_id", "item", "item_id", "topic", "measurement", "attribute", "property", "series", "kanal",
+    "data_point", "node_id", "item", "item_id", "topic", "var_name",
+    "measurement", "attribute", "property", "series", "kanal",
     "messstelle", "messgrösse", "merkmal", "signalname",
 )  # fmt: skip
 VALUES = (
-    "value", "val", "values", "reading", "measured_value", "numeric_value", "tag_value", "sensor_value", "wert",
+    "value", "val", "values", "var_value",
+    "reading", "measured_value", "numeric_value", "tag_value", "sensor_value", "wert",
     "messwert",
 )  # fmt: skip
 
@@ -183,6 +185,7 @@ def _check_table(path: Path, given: Mapping[str, Any]) -> None:
         table = head(path, LOOKED_AT, given)
         if table.first and not given.get("header"):
             _check_influx(path, table)
+            _check_channels(path, table, given)
             _check_short_header(path, table, given)
         if given.get("skip") is None and (above := preamble(path, given)):
             given = {**given, "skip": above}
@@ -215,6 +218,18 @@ def _check_influx(path: Path, table: Excerpt) -> None:
         write=_pivoted(kept, "_field", "_value", write) if per_field else f"table[{_code(kept)}].{write}",
         then=_then(out, SORTED),
     )  # fmt: skip
+
+
+def _check_channels(path: Path, table: Excerpt, given: Mapping[str, Any]) -> None:
+    """Refuse exports of oscilloscopes with blocks of properties, and a column of times beside that of each channel."""
+    names = next((row for row in table.rows if len(row) >= 4 and {*row[::2]} == {"Name"}), None)
+    if names is not None and not is_workbook(path):
+        out = f"{stem_of(path.name)}-wide.csv"
+        settings = dict(setting.split("=", 1) for setting in _as_text(path, given))
+        raise ConversionError(
+            "channels", name=path.name, path=_code(path), many=len(names) // 2, out=_code(out), then=_then(out),
+            encoding=settings.get("encoding", '"utf-8-sig"'), mark=settings.get("sep", '","'),
+        )  # fmt: skip
 
 
 def _pivoted(index: list[str], key: str, value: str, write: str) -> str:
@@ -309,13 +324,15 @@ def _check_long(path: Path, table: Excerpt, given: Mapping[str, Any]) -> None:
             index.append(name)
     index = [part for name in index for part in _columns_of(name, names)]
     read, write, out = _converted(path, given, "wide")
+    own = f'table = table[~table[{_code(key)}].str.startswith("$")]  # of the archive itself\n'
+    own = own if any(tag.startswith("$") for tag in cells[key]) else ""
     wide = _pivoted(index, key, value, write)
     machines = Counter(tag.partition(".")[0] for tag in {*cells[key]} if "." in tag)
     if "device" not in roles and machines.total() == different(key) > len(machines) > 1:  # tags such as P101.temp
         wide = f'table[["device", "sensor"]] = table[{_code(key)}].str.split(".", n=1, expand=True)\n'
         wide += _pivoted(["device", *index], "sensor", value, write)
     raise ConversionError(
-        "long", name=path.name, key=key, value=value, read=read, write=wide,
+        "long", name=path.name, key=key, value=value, read=read, write=own + wide,
         setting=shlex.quote(f"data.columns.device={key}"), then=_then(out, SORTED),
     )  # fmt: skip
 

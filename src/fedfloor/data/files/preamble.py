@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ SEARCHED = 60  # rows searched for the header
 BELOW = 3  # rows below a header, if present, that must have as many cells
 LONGEST_LINE = 1 << 20  # bytes
 LONGEST_UNIT = 16  # characters
+UNIT = re.compile(
+    r"[\[(]?(n|u|µ|μ|m)?s[\])]?|[\[(]?(sec|min|h|°C|°F|K|bar|Pa|%|V|A|W|kW|Hz|rpm|1/min|mm|m/s|N|Nm|g)[\])]?"
+)
 NUMBER = re.compile(r"[+-]?\d[\d' ]*([.,]\d{3})*([.,]\d*)?(e[+-]?\d+)?", re.IGNORECASE)  # excludes dates
 
 Rows = Sequence[tuple[int, list[str]]]
@@ -33,9 +37,9 @@ Rows = Sequence[tuple[int, list[str]]]
 def preamble(path: Path, given: Mapping[str, Any]) -> list[int]:
     """Return the numbers, counted from 1, of the rows above a table's header and of a row of units below it.
 
-    The header is the first row of names with more filled cells than each row above it and as many cells as the rows
-    below it. Empty rows are not counted. For an unreadable file the list is empty, and the reader of the table reports
-    the problem.
+    The header is the last row of names with more filled cells than each row above it and as many cells as the rows
+    below it; such rows above it are names and values of the recording. Empty rows are not counted. For an unreadable
+    file the list is empty, and the reader of the table reports the problem.
     """
     if is_parquet(path) or given.get("header"):
         return []
@@ -59,7 +63,9 @@ def preamble(path: Path, given: Mapping[str, Any]) -> list[int]:
 
 def _preamble(readings: Sequence[Rows]) -> list[int]:
     """Return the rows to skip of the reading whose header is found first."""
-    headers = [(place, rows) for rows in readings for place in range(len(rows)) if _is_header(rows, place)]
+    headers = [
+        (max(places), rows) for rows in readings if (places := [*filter(partial(_is_header, rows), range(len(rows)))])
+    ]
     if not headers:
         return []
     place, rows = min(headers, key=lambda header: header[0])
@@ -103,4 +109,5 @@ def _units(rows: Rows) -> list[int]:
     cells = [first[i].strip() for i in measured]
     words = [cell for cell in cells if cell]
     odd = [cell for cell in words if NUMBER.fullmatch(cell) or cell.casefold() in MISSING or len(cell) > LONGEST_UNIT]
-    return [] if odd or not words or 2 * len(words) < len(cells) else [number]
+    alone = all(UNIT.fullmatch(cell.strip()) for cell in first if cell.strip())  # one unit, of the time
+    return [] if odd or not words or (2 * len(words) < len(cells) and not alone) else [number]
