@@ -143,6 +143,24 @@ def test_certificates_are_renewed_in_their_last_month(tmp_path: Path) -> None:
     assert [row["name"] for row in done.rows if row["state"] == "renewed"] == ["broker-north"]
 
 
+def test_certificates_state_that_they_are_a_devices_and_earlier_ones_are_renewed(tmp_path: Path) -> None:
+    park = plant(tmp_path)
+    provisioned(park, tmp_path)
+    found = {path: authority.certificate(path) for path in (tmp_path / "out").rglob("*.crt")}
+    assert {authority.common_name(cert) for cert in found.values() if authority.of_device(cert)} == {
+        device.name for device in park.device
+    }
+    assert {path.parent.parent.name for path, cert in found.items() if authority.of_device(cert)} == {"devices"}
+    folder = tmp_path / "out/devices/n0"
+    holder = authority.Holder("n0")  # as before devices' certificates stated it
+    cert, key = authority.issue(authority.load(tmp_path / "out/authority"), holder, 365, NOW)
+    (folder / "device.crt").write_bytes(cert)
+    (folder / "device.key").write_bytes(key)
+    done = provisioned(park, tmp_path)
+    assert [row["name"] for row in done.rows if row["state"] == "renewed"] == ["n0"]
+    assert authority.of_device(authority.certificate(folder / "device.crt"))
+
+
 def test_a_device_that_left_the_park_file_is_named(tmp_path: Path) -> None:
     park = plant(tmp_path)
     provisioned(park, tmp_path)

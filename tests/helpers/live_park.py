@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -95,7 +96,8 @@ def member(folder: Path, ca: authority.Authority, name: str) -> Tls:
     """Issue a certificate of a park."""
     folder.mkdir(parents=True, exist_ok=True)
     files = Tls(folder / "ca.crt", folder / f"{name}.crt", folder / f"{name}.key")
-    cert, key = authority.issue(ca, authority.Holder(name), 30, authority.now())
+    holder = authority.Holder(name, device=re.fullmatch(r"d\d+", name) is not None)
+    cert, key = authority.issue(ca, holder, 30, authority.now())
     for path, text in zip((files.ca, files.cert, files.key), (ca.pem()[0], cert, key), strict=True):
         path.write_bytes(text)
     return files

@@ -1,6 +1,7 @@
 """A park's certificate authority: it issues and revokes certificates (X.509; ECDSA P-256).
 
-A certificate's common name is its holder's name, the only identity by which a broker grants rights.
+A certificate's common name is its holder's name, the only identity by which a broker grants rights. The certificates of
+devices, and no others, have the organisational unit :data:`DEVICE`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from fedfloor.errors import SettingError
 YEARS = 10  # validity of an authority and of its revocation list; an expired list would block every client
 AHEAD = dt.timedelta(hours=1)  # certificates are valid from so long before their issue, for clocks that run slow
 Key = ec.EllipticCurvePrivateKey
+UNIT = NameOID.ORGANIZATIONAL_UNIT_NAME
+DEVICE = "device"  # organisational unit in the certificates of devices
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,13 @@ class Holder:
         name: the common name.
         addresses: host names and IP addresses at which it accepts connections; empty for a client.
         client: whether it also connects to others as a client.
+        device: whether it is a device.
     """
 
     name: str
     addresses: tuple[str, ...] = ()
     client: bool = True
+    device: bool = False
 
 
 def now() -> dt.datetime:
@@ -93,7 +98,8 @@ def issue(by: Authority, holder: Holder, days: int, at: dt.datetime) -> tuple[by
     """
     key = ec.generate_private_key(ec.SECP256R1())
     span = min(dt.timedelta(days=days), by.cert.not_valid_after_utc - at)
-    built = certificate_builder(_x509_name(holder.name), by.cert.subject, key.public_key(), at, span)
+    subject = _x509_name(holder.name, device=holder.device)
+    built = certificate_builder(subject, by.cert.subject, key.public_key(), at, span)
     uses = [ExtendedKeyUsageOID.SERVER_AUTH] if holder.addresses else []
     uses += [ExtendedKeyUsageOID.CLIENT_AUTH] if holder.client else []
     parent = by.cert.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
@@ -191,6 +197,11 @@ def common_name(cert: x509.Certificate) -> str:
     return str(cert.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
 
 
+def of_device(cert: x509.Certificate) -> bool:
+    """Return whether a certificate is that of a device."""
+    return [str(unit.value) for unit in cert.subject.get_attributes_for_oid(UNIT)] == [DEVICE]
+
+
 def fault(path: Path, cert: x509.Certificate, root: x509.Certificate, name: str, at: dt.datetime) -> str | None:
     """Return a sentence on a certificate's fault and its remedy; None if the certificate is valid.
 
@@ -282,8 +293,9 @@ def _day(when: dt.datetime) -> str:
     return when.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def _x509_name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+def _x509_name(common: str, *, device: bool = False) -> x509.Name:
+    unit = [x509.NameAttribute(UNIT, DEVICE)] if device else []
+    return x509.Name([*unit, x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 
 def _general_name(address: str) -> x509.GeneralName:

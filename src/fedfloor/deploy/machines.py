@@ -198,7 +198,7 @@ def certified(park: ParkFile) -> list[Certified]:
             entry(Holder(factory.name), "edge", place, "edge"),
         ]
     entries.append(entry(Holder(ALARMS), ALARMS, ALARMS, ALARMS))
-    return entries + [entry(Holder(d.name), "device", f"devices/{d.name}", "device") for d in park.device]
+    return entries + [entry(Holder(d.name, device=True), "device", f"devices/{d.name}", "device") for d in park.device]
 
 
 def _with_local(address: str) -> tuple[str, ...]:

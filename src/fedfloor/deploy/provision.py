@@ -235,7 +235,8 @@ def add_certificate(
 def _still_good(cert: x509.Certificate, holder: Holder, at: dt.datetime) -> bool:
     span = cert.not_valid_after_utc - cert.not_valid_before_utc
     left = cert.not_valid_after_utc - at
-    return left > min(RENEW, span / 3) and set(authority.addresses(cert)) == set(holder.addresses)
+    same = set(authority.addresses(cert)) == set(holder.addresses) and authority.of_device(cert) == holder.device
+    return left > min(RENEW, span / 3) and same
 
 
 def revoked_serials(

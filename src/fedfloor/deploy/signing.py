@@ -54,6 +54,16 @@ class Signer:
         Raises:
             RefusedError: the certificate is invalid, revoked or not the sender's, or the signature does not match.
         """
+        name = authority.common_name(self.signatory(seal, header, purpose))
+        if name != sender:
+            raise RefusedError("signature", f"'{name}' signed it, not '{sender}'.")
+
+    def signatory(self, seal: bytes, header: bytes, purpose: bytes = PURPOSE) -> x509.Certificate:
+        """Return the certificate of the member of the park that made a seal.
+
+        Raises:
+            RefusedError: the certificate is invalid or revoked, or the signature does not match.
+        """
         if not seal:
             raise RefusedError("signature", "it is not signed.")
         try:
@@ -65,12 +75,11 @@ class Signer:
             key.verify(seal[CERTIFICATE.size + length :], purpose + header, ec.ECDSA(hashes.SHA256()))
         except NOT_OURS as error:
             raise RefusedError("signature", f"its signer is no member of the park ({type(error).__name__}).") from error
-        if authority.common_name(cert) != sender:
-            raise RefusedError("signature", f"'{authority.common_name(cert)}' signed it, not '{sender}'.")
         if cert.serial_number in self.revoked():
-            raise RefusedError("signature", f"the certificate of '{sender}' was revoked.")
+            raise RefusedError("signature", f"the certificate of '{authority.common_name(cert)}' was revoked.")
         if not cert.not_valid_before_utc <= authority.now() <= cert.not_valid_after_utc:
             raise RefusedError("signature", "its certificate is not valid now: check this machine's clock.")
+        return cert
 
     def revoked(self) -> frozenset[int]:
         """Return the serials of revoked certificates, from the list beside a hub's certificates."""
