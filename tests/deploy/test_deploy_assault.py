@@ -674,8 +674,8 @@ def secure_sums(tally: Tally, folder: Path) -> None:
 
 
 FALSE_ANSWERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "one key twice": ("sum-keys", lambda pair: [pair[0], pair[0]]),
-    "a key of low order": ("sum-keys", lambda pair: [pair[0], "01" + "00" * 31]),
+    "one key twice": ("sum-keys", lambda pair: [pair[0], pair[0], *pair[2:]]),
+    "a key of low order": ("sum-keys", lambda pair: [pair[0], "01" + "00" * 31, *pair[2:]]),
     "false shares for all": ("sum-shares", lambda answer: false_shares(answer, set(DEVICES))),
     "false shares for two": ("sum-shares", lambda answer: false_shares(answer, {0, 7})),
     "it rejects all shares": ("sum-check", lambda _: [k for k in DEVICES if k != FALSE]),

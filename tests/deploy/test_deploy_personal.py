@@ -88,10 +88,11 @@ def test_the_simulations_figures_and_shared_bits_and_nothing_of_the_devices_own_
 
 
 @pytest.mark.live
-def test_batch_norm_stays_with_each_device(tmp_path: Path) -> None:
+@pytest.mark.parametrize("secure", ["", "method.travel = 'secure-sum'\ndeploy.norm_limit = false\n"])
+def test_batch_norm_stays_with_each_device(tmp_path: Path, secure: str) -> None:
     keys = ("name = 'machines'", "window = { length = 6, step = 2 }", "machines = { life = 30, factories = 2 }")
     more = "\n".join(f"data.{key}" for key in keys)
-    what = experiment(tmp_path, "fedbn", rounds=3, devices=4, model="cnn-sensor-bn", more=more)
+    what = experiment(tmp_path, "fedbn", rounds=3, devices=6, model="cnn-sensor-bn", more=secure + more)
     read, wanted = simulated(what, tmp_path / "simulated")
     with live(tmp_path, what) as park:
         lines = park.run()

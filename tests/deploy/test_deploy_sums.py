@@ -20,9 +20,10 @@ from torch import Tensor
 from fedfloor import config, models
 from fedfloor.deploy import cloud, mqtt
 from fedfloor.deploy.checks import STAGES
+from fedfloor.deploy.device_sum import DeviceSum
 from fedfloor.deploy.message import Message, decode
 from fedfloor.deploy.settings import CloudSettings, Endpoint, read
-from fedfloor.deploy.summing import DeviceSum, read_keys
+from fedfloor.deploy.sum_messages import read_keys
 from fedfloor.engine import travel
 from fedfloor.parts.codecs import SecureSum
 from fedfloor.parts.masking import PublicKeys, Residues, unmasked
@@ -145,8 +146,8 @@ def test_a_device_with_a_key_of_low_order_is_left_out_of_the_sum() -> None:
     keys = [["00" * 32, "11" * 32], ["11" * 32, "01" + "00" * 31]]
     for pair in keys:
         with pytest.raises(RefusedError, match="not one of X25519"):
-            read_keys(pair, 0)
-    assert read_keys(["11" * 32, "12" * 32], 0).mask == b"\x12" * 32
+            read_keys([*pair, 0, ""])
+    assert read_keys(["11" * 32, "12" * 32, 0, ""]).public.mask == b"\x12" * 32
 
 
 @pytest.mark.parametrize("lie", ["nothing", "model", "rate", "fraction", "weight", "devices"])
@@ -181,7 +182,7 @@ def test_a_sum_of_devices_that_are_given_different_things_cannot_be_unmasked(lie
         k: {int(v): bytes.fromhex(text) for v, text in ask(k, "sum-unmask", survivors=[0, 1, 2, 3]).items()}
         for k in devices
     }
-    public = {k: PublicKeys(*map(bytes.fromhex, pair)) for k, pair in keys.items()}
+    public = {k: PublicKeys(*map(bytes.fromhex, pair[:2])) for k, pair in keys.items()}
     beside = {k: [v for v in devices if v != k] for k in devices}
     known = unmasked(total, ring, public, beside, [0, 1, 2, 3], revealed, lambda _: 3, bytes.fromhex(identity))
     whole, _ = ring.signed(known)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from test_deploy_sums import holds, noted
 
 from fedfloor import config
 from fedfloor.deploy.checks import STAGES
+from fedfloor.deploy.device_sum import DeviceSum
 from fedfloor.deploy.message import Message, decode
-from fedfloor.deploy.summing import DeviceSum, ServerSum, check_sums
+from fedfloor.deploy.summing import ServerSum, check_sums
 from fedfloor.engine.summing import SecureAggregation
 from fedfloor.errors import RunError
 from fedfloor.parts.codecs import SecureSum
@@ -58,8 +60,9 @@ class Protocol:
         self.start = {"w": self.engine.network.flat.clone()}
         self.made = SecureAggregation(self.engine, node, self.start, CODEC)
         self.gone, self.changes = gone, changes
-        self.devices = {k: DeviceSum(k, n, CODEC, BySamples()) for k, n in enumerate(sizes)}
+        self.devices = {k: DeviceSum(k, n, CODEC, BySamples(), factory=FACTORIES[k]) for k, n in enumerate(sizes)}
         self.server = ServerSum(self.made, self.made.sums[0], self._ask, self._refuse)
+        self.visit, self.place = VISIT, Key(0, 1, 0, 0, 0)
         self.partial: dict[int, Bytes] = {}  # of each factory: what its edge holds and sends
 
     def _ask(self, kind: str, told: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
@@ -71,15 +74,15 @@ class Protocol:
 
     def run(self) -> None:
         ring, network = self.made.fixed.ring, self.engine.network
-        self.server.hang(network, VISIT, self.start["w"])
+        self.server.hang(self.visit, self.start["w"], self.place)
         self.server.begin()
         receipt = Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
         for k in sorted(self.changes.keys() - set().union(*self.gone[:3])):
             about = self.server.about(k)
             if about is not None:
-                change, place = self.changes[k], Key(0, 1, 0, k, 0)
+                change, place = self.changes[k], replace(self.place, device=k)
                 device_sum = self.devices[k]
-                vector, _ = device_sum.masked(network, VISIT, self.start["w"], change, receipt, about, place)
+                vector, _ = device_sum.masked(network, self.visit, self.start["w"], change, receipt, about, place)
                 self.made.add(k, {"w": vector}, 1, [receipt])
                 ring.add(self.partial.setdefault(FACTORIES[k], ring.zeros()), vector.numpy())
         self.server.end()

@@ -89,6 +89,7 @@ def test_facts_with_a_task_are_read_as_they_were_said_and_others_are_refused(tmp
     said = facts.of(read, load_data(read))
     body = json.loads(json.dumps(said.to_dict()))
     assert facts.read(body) == said
+    assert facts.read(body).digest == said.digest
     assert isinstance(said.task, Regression)
     for key, wrong in (
         ("scale", [0.0]),

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedfloor import ranges
 from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
-from fedfloor.deploy import checks, joining, sizes, subtasks
+from fedfloor.deploy import checks, joining, sizes, subtasks, sum_messages
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.attendance import ATTEMPTS, Attendance
 from fedfloor.deploy.channel import ENVELOPE, VECTOR_BYTES
@@ -101,11 +101,13 @@ class CloudExecutor:
         self._factory_of: Sequence[int] = ()
         self._crosses = crosses
         self._nameable = nameable(settings.edges, crosses=crosses)
+        self._device_names = {device.device: device.name for edge in settings.edges for device in edge.devices}
         lacking = sorted(set(factory_of) - set(self._names))
         if lacking:
             raise SettingError(f"factory {lacking[0]} has devices but no edge: add it to [[edges]].")
         if factory_of:
             self._assign(factory_of)
+        self._facts = ""  # digest of the facts that devices have received
         self._introductions: dict[int, Mapping[str, Any]] = {}  # factory → holdings for its edge
         self._filter = MessageFilter(signer=signer_of(settings.tls, CLOUD))
         self._session, self._number = time.time_ns(), 0
@@ -149,6 +151,7 @@ class CloudExecutor:
         self._assign(gathered[0])
         park = facts_of.park(experiment, facts, *gathered, dataset, steps)
         known = facts_of.with_statistics(facts, park)
+        self._facts = known.digest
         self._introductions = {m: joining.holdings_for(known, gathered, m, crosses=self._crosses) for m in self._names}
         self._exchange(self._introduce(self._names))
         return park
@@ -255,10 +258,13 @@ class CloudExecutor:
         def refuse(device: int, kind: str, error: RefusedError) -> None:
             self.refuse(device, kind, str(error))
 
-        secure_sum = self._sum = ServerSum(aggregation, aggregation.sums[0], partial(self._stage, engine), refuse)
+        secure_sum = self._sum = ServerSum(
+            aggregation, aggregation.sums[0], partial(self._stage, engine), refuse, self._facts, self._filter.signer,
+            self._device_names,
+        )  # fmt: skip
         key = Key(engine.seed, subtask.round, subtask.tick, secure_sum.devices[0], 0)
         coded = travel.sent(network, work, subtask.start, key)
-        secure_sum.hang(network, work, travel.arrived(network, work, coded, subtask.start["w"], key)["w"])
+        secure_sum.hang(work, travel.arrived(network, work, coded, subtask.start["w"], key)["w"], key)
         secure_sum.begin()
         try:
             yield
@@ -271,7 +277,7 @@ class CloudExecutor:
         requests: dict[int, Request] = {}
         for factory in sorted({self._factory_of[k] for k in abouts}):
             devices = [k for k in abouts if self._factory_of[k] == factory]
-            about = {"stage": stage, "sums": {str(k): abouts[k] for k in devices}}
+            about = {"stage": stage, **sum_messages.packed({str(k): abouts[k] for k in devices})}
             requests[factory] = ("sum", about | subtasks.device_states(engine, set(devices), self._kept), {})
         answers: dict[int, Any] = {}
         for factory, answer in self._request(requests, abouts).items():

@@ -228,7 +228,8 @@ class Agent:
         if self._worker is None:
             from fedfloor.deploy.worker import Worker  # PyTorch is imported here
 
-            self._worker = Worker(self.settings, self.experiment, self._method, self._names, self.own_park())
+            facts = "" if self._facts is None else self._facts.digest
+            self._worker = Worker(self.settings, self.experiment, self._method, self._names, self.own_park(), facts)
         return self._worker
 
     def own_park(self) -> Park:

@@ -31,6 +31,7 @@ from fedfloor.deploy.mqtt import Connection, MqttConnection
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.settings import CLOUD, Deadlines, EdgeSettings
 from fedfloor.deploy.signing import signer_of
+from fedfloor.deploy.sum_messages import unpacked
 from fedfloor.deploy.summing import ServerSum
 from fedfloor.deploy.uplink import Uplink, socket_opened
 from fedfloor.engine import limit, ranks, travel
@@ -112,7 +113,7 @@ class FactoryExecutor:
                 return None
             about["sum"] = masked if group is None else self.names.refer(masked)
             if group is not None and not group.common:
-                group.hang(engine.network, work, travel.arrived(engine.network, work, coded, model, key)["w"])
+                group.hang(work, travel.arrived(engine.network, work, coded, model, key)["w"], key)
         train = partial(self.request, key.device, "visit", self.deadlines.visit_s, back=size)
         answer = train(about, cut.pack(coded), work.travels)
         if answer is not None and answer.kind == "lacks":  # the device lacks the rest of the model
@@ -132,7 +133,12 @@ class FactoryExecutor:
             yield
             return
         own = [group for group in aggregation.sums.values() if set(group.planned) & set(mine)]
-        sums = [ServerSum(aggregation, group, partial(self.stage, engine), self.reject) for group in own]
+        facts = "" if self.joining is None or self.joining.facts is None else self.joining.facts.digest
+        names, signer = {k: device.name for k, device in self.channel.devices.items()}, self.channel.filter.signer
+        sums = [
+            ServerSum(aggregation, group, partial(self.stage, engine), self.reject, facts, signer, names)
+            for group in own
+        ]
         for secure_sum in sums:
             secure_sum.begin()
             self.sums |= dict.fromkeys(secure_sum.devices, secure_sum)
@@ -458,7 +464,7 @@ class Edge:
 
     def secure_sum(self, message: Message) -> Reply:
         """Pass a stage of a sum across factories on to this factory's devices."""
-        stage, sums = message.about.get("stage"), ranges.table(message.about.get("sums"), len(self.own), "its sums")
+        stage, sums = message.about.get("stage"), unpacked(message.about, len(self.own))
         if stage not in STAGES or not set(sums) <= {str(k) for k in self.own}:
             raise RefusedError("header", "its stage of a secure sum is unknown, or a device is of another factory.")
         answers = self.factory.stage(self.engine, stage, {int(k): about for k, about in sums.items()})

@@ -81,6 +81,11 @@ class Facts:
         return replace(self, standard=None, question=None, found=None)
 
     @property
+    def digest(self) -> str:
+        """SHA-256 of the facts as the devices receive them."""
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
+
+    @property
     def known(self) -> RemoteStatistics | None:
         """The normalisation of all devices, for a device's park; None while it is unknown."""
         if self.standard is None:

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from fedfloor.deploy import names as names_of
 from fedfloor.deploy.checks import STAGES, printable
+from fedfloor.deploy.device_sum import DeviceSum, RevealedSums
 from fedfloor.deploy.message import Message, Reply, check_visit, layout_digest, returned
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.settings import DeviceSettings
+from fedfloor.deploy.signing import signer_of
 from fedfloor.deploy.subtasks import question_of
-from fedfloor.deploy.summing import DeviceSum, RevealedSums
 from fedfloor.engine import travel
 from fedfloor.engine.engine import FrozenExtractor
 from fedfloor.engine.local_update import local_update
@@ -43,6 +44,7 @@ NEWEST, FOREIGN_NEWEST = 4, 64  # memories kept regardless of checkpoints: of th
 NAMED = 4  # most memories named by checkpoints; a run keeps two
 MEMORY_BYTES = 1 << 26  # most bytes that a device keeps, or ten models if these are more
 SUMS = "sums.sqlite"  # the sums for which the device has revealed shares
+SAME_START = (1e-3, 1e-5)  # relative and absolute difference of initial weights of machines of different kinds
 RUNS = 8  # runs whose personal parts a device keeps for predictions
 BATCH = 100  # a tenth of the size of a mini-batch that is always accepted
 
@@ -56,11 +58,13 @@ class Worker:
         method: the method of the experiment.
         names: the references of the experiment; messages may use no others.
         park: the park with the device's samples.
+        facts: digest of the facts by which the samples were read and normalised.
     """
 
     def __init__(
-        self, settings: DeviceSettings, experiment: Experiment, method: ConfiguredMethod, names: PartNames, park: Park
-    ) -> None:
+        self, settings: DeviceSettings, experiment: Experiment, method: ConfiguredMethod, names: PartNames, park: Park,
+        facts: str = "",
+    ) -> None:  # fmt: skip
         self.device, self._edge, self._names = settings.device, settings.edge, names
         self._models = settings.models
         memory = DeviceMemory(settings.memory)
@@ -80,7 +84,13 @@ class Worker:
         rule, samples = method.parts.mix or Equal(), int(park.holdings[self.device])
         self._sum = None
         if secure is not None:
-            self._sum = DeviceSum(self.device, samples, secure, rule, RevealedSums(settings.state / SUMS))
+            self._sum = DeviceSum(
+                self.device, samples, secure, rule, RevealedSums(settings.state / SUMS), experiment.rounds, facts,
+                settings.factory, signer_of(settings.tls, settings.name),
+            )  # fmt: skip
+        self._initial: Tensor | None = None  # the own part of the initial model
+        if secure is not None and self._own not in ("", "all"):
+            self._initial = self.engine.network.parcel(self._own).cut(self.engine.network.flat).clone()
         self._held: Tensor | None = None  # the last received model, as a later message may hold only a part
 
     def reply(self, message: Message) -> Reply:
@@ -135,6 +145,7 @@ class Worker:
             packet = travel.arrived(network, work, parcel.unpack(message.arrays), around, key)
         else:
             packet = cut.unpack(message.arrays, {"w": around})
+        self.check_own_part(work, packet["w"])
         if not rest:
             needed = goal.remembers or work.sends or about.get("frozen") or work.travels != "all"  # by later visits
             self._held = packet["w"].clone() if needed else None
@@ -142,7 +153,7 @@ class Worker:
         sent, receipt = local_update(self.engine, work, packet, key, FrozenExtractor(bool(about.get("frozen"))))
         if self._sum is not None and travel.summed(travel.up(network, work)):
             part = self._names.resolve(about.get("sum"))
-            vector, receipt = self._sum.masked(network, work, packet["w"], sent["w"], receipt, part, key)
+            vector, receipt = self._sum.masked(network, work, packet["w"], sent["w"], receipt, part, key, message.run)
             sent = {**sent, "w": vector}
         seconds = time.perf_counter() - began
         if receipt.memory is not None:
@@ -190,6 +201,23 @@ class Worker:
         if beside := sorted(objectives.objective(work.objective, work.settings).travels):
             raise RefusedError(
                 "codec", f"'{beside[0]}' would be sent unmasked; this device's experiment has 'secure-sum'."
+            )
+
+    def check_own_part(self, work: Work, arrived: Tensor) -> None:
+        """Check the arrived numbers of the part of the model that stays on devices, with which new devices begin.
+
+        With chosen numbers, such as zeros, the masked updates of new devices would be zero, and hide no other update.
+
+        Raises:
+            RefusedError: they are not those of the experiment's initial model, with secure sums.
+        """
+        if self._initial is None or not work.own:
+            return
+        if not torch.allclose(self.engine.network.parcel(work.own).cut(arrived), self._initial, *SAME_START):
+            raise RefusedError(
+                "work",
+                "the part of its model that stays on devices is not that of this device's initial model; with secure "
+                "sums all experiment files need the same model.init_from.",
             )
 
     def check_memory(self, work: Work, kept: object) -> None:

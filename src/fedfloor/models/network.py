@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import accumulate, pairwise
+from threading import Lock
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,7 @@ from fedfloor.models.parcel import Parcel
 from fedfloor.models.zoo import NETWORKS, Builder, Shape, pool_first
 from fedfloor.outside import loaded, located
 
+SEEDING = Lock()  # PyTorch's global generator, for the devices of a park that are threads of one process
 COPIES = 3  # least number of copies of a model in training: the model, the arrived model, the gradient
 NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.LocalResponseNorm)
 HEAD = ("head", "classifier")
@@ -290,7 +292,7 @@ def build(
     >>> network.flat.numel(), network.classifier, network.classifier_parameters
     (199210, '5', 2010)
     """
-    with torch.random.fork_rng(devices=[]):
+    with SEEDING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(seed, "weights"))
         return Network(*assembled(name, shape, classes, classifier, adapt, init))
 

@@ -1,0 +1,304 @@
+"""A device's part in secure sums, and its record of the sums for which it has revealed shares."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedfloor import ranges
+from fedfloor.chance import secret
+from fedfloor.deploy.signing import Signer
+from fedfloor.deploy.sum_messages import Advertisement, by_device, common, from_hex, listed, read_keys
+from fedfloor.engine import travel
+from fedfloor.engine.summing import bound, device_noise
+from fedfloor.errors import SettingError
+from fedfloor.models.network import Network
+from fedfloor.parts import masking, mix
+from fedfloor.parts.codecs import SecureSum
+from fedfloor.parts.discrete import discrete_gaussian
+from fedfloor.parts.masking import KEY_BYTES, SEALED_BYTES, DeviceKeys, FixedPoint, PublicKeys
+from fedfloor.plan.nodes import Work
+from fedfloor.plan.outcome import Receipt
+from fedfloor.plan.schedule import Key
+from fedfloor.ranges import RefusedError
+
+MOST_FRACTION = 128  # most bits after or before the binary point
+MOST_SETTINGS = 16  # most settings of a mixing rule
+
+
+class RevealedSums:
+    """The sums for which a device has revealed shares, kept on disk: an update is revealed in one sum alone.
+
+    Two sums with the same update of this device and different devices, rules or units differ by other devices' updates,
+    and training is the same to the bit whenever a visit is repeated. Unmasking takes shares of more than half of a
+    sum's devices, so two sums would need a device that reveals shares for both; it does so only if they are the same.
+
+    Args:
+        path: an SQLite file; by default nothing is kept beyond the process.
+
+    Raises:
+        SettingError: the file is damaged, or the disk is full.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        self._base = sqlite3.connect(path or ":memory:", check_same_thread=False)
+        self._do("CREATE TABLE IF NOT EXISTS sums (part BLOB PRIMARY KEY, total BLOB) WITHOUT ROWID")
+
+    def admit(self, update: bytes, total: bytes) -> None:
+        """Record an update and the sum that holds it on disk, before this device reveals shares for the sum.
+
+        Args:
+            update: a digest of the update.
+            total: a digest of all on which the sum depends beside the devices' updates.
+
+        Raises:
+            RefusedError: the update is in another sum.
+        """
+        self._do("INSERT OR IGNORE INTO sums VALUES (?, ?)", update, total)
+        ((before,),) = self._do("SELECT total FROM sums WHERE part = ?", update)
+        if before != total:
+            raise RefusedError(
+                "sum", "this update is in an earlier sum of other devices; the two would reveal single updates."
+            )
+
+    def _do(self, command: str, *values: object) -> list[tuple[Any, ...]]:
+        try:
+            with self._base:
+                return self._base.execute(command, values).fetchall()
+        except sqlite3.Error as error:
+            raise SettingError(
+                f"{self._path}: {error}. Make room on the disk, or restore the file; without it, this device does not "
+                "know for which sums it has revealed shares."
+            ) from error
+
+
+@dataclass
+class OpenSum:
+    """A device's state in a sum: what it has received and sent so far.
+
+    Attributes:
+        keys: its secrets.
+        others: advertisements of the neighbours.
+        pairs: the shares of its own secrets that it keeps, and the decrypted ones of its neighbours.
+        senders: the neighbours whose shares it has received; None before.
+        around: the neighbours with whom it has masked its update; None before.
+        complete: whether all devices of the sum are neighbours.
+        update: the bytes by which its update is recorded; empty for an update of zeros, which hides no other.
+        scale: the rule and the unit of its update in the sum.
+    """
+
+    keys: DeviceKeys
+    others: dict[int, Advertisement] = field(default_factory=dict)
+    pairs: dict[int, bytes] = field(default_factory=dict)
+    senders: set[int] | None = None
+    around: set[int] | None = None
+    complete: bool = False
+    update: bytes = b""
+    scale: tuple[object, ...] = ()
+
+    @property
+    def public(self) -> dict[int, PublicKeys]:
+        """The public keys of the neighbours."""
+        return {v: advertised.public for v, advertised in self.others.items()}
+
+
+@dataclass
+class DeviceSum:
+    """A device's part in consecutive secure sums.
+
+    Args:
+        device: number of the device.
+        samples: number of its samples.
+        codec, rule: from the device's own copy of the experiment.
+        revealed: the sums for which it has revealed shares.
+        rounds: number of rounds of the experiment.
+        facts: digest of the facts by which it reads and normalises its samples.
+        factory: number of its factory.
+        signer: signs its keys and checks those of others; None in a park without certificates.
+    """
+
+    device: int
+    samples: int
+    codec: SecureSum
+    rule: mix.Mix
+    revealed: RevealedSums = field(default_factory=RevealedSums)
+    rounds: int = ranges.COUNT
+    facts: str = ""
+    factory: int = 0
+    signer: Signer | None = None
+    _sum: OpenSum | None = None
+
+    def reply(self, kind: str, about: Any) -> dict[str, Any]:
+        """Return the answer to a request of a stage other than the visit.
+
+        Raises:
+            RefusedError: the request is out of order, or would reveal more than a sum.
+        """
+        given = ranges.table(about, 3, "its sum")
+        if kind == "sum-keys":
+            self._sum = OpenSum(masking.advertise(self.device, from_hex(given.get("identity"), KEY_BYTES)))
+            return {"answer": Advertisement.made(self._sum.keys, self.factory, self.signer).to_json()}
+        stages = {"sum-shares": self._share, "sum-check": self._check, "sum-unmask": self._reveal}
+        return {"answer": stages[kind](self.current(given), given)}
+
+    def _share(self, open_sum: OpenSum, given: Mapping[str, Any]) -> dict[str, str]:
+        if open_sum.pairs:
+            raise RefusedError("sum", "this device has sent its shares already.")
+        open_sum.others = by_device(given.get("keys"), read_keys)
+        open_sum.others.pop(self.device, None)
+        if self.signer is not None:
+            context, signer = open_sum.keys.context, self.signer
+            names = {signer.name, *(one.signatory(v, context, signer) for v, one in open_sum.others.items())}
+            if len(names) <= len(open_sum.others):
+                raise RefusedError("sum", "keys of two devices are signed by one of them.")
+        shares = masking.share(open_sum.keys, open_sum.public, self._least(open_sum))
+        open_sum.pairs = {self.device: shares.pop(self.device)}
+        return {str(v): text.hex() for v, text in shares.items()}
+
+    def _check(self, open_sum: OpenSum, given: Mapping[str, Any]) -> list[int]:
+        sealed = by_device(given.get("shares"), lambda text: from_hex(text, SEALED_BYTES))
+        if not open_sum.pairs or open_sum.senders is not None or not set(sealed) <= set(open_sum.others):
+            raise RefusedError("sum", "shares arrived out of order, or of devices that are not its neighbours.")
+        pairs = masking.opened(open_sum.keys, open_sum.public, sealed)
+        open_sum.senders = set(sealed)
+        open_sum.pairs |= pairs
+        return sorted(set(sealed) - set(pairs))
+
+    def _reveal(self, open_sum: OpenSum, given: Mapping[str, Any]) -> dict[str, str]:
+        if open_sum.around is None:
+            raise RefusedError("sum", "it requests shares before this device has sent its vector.")
+        survivors = ranges.rows(given.get("survivors"), None, "the survivors")
+        devices = {ranges.whole(k, 0, ranges.DEVICES, "a device") for k in survivors}
+        if open_sum.complete:
+            self._check_survivors(open_sum, devices)
+        shares = masking.reveal(self.device, open_sum.around, open_sum.pairs, devices, self._least(open_sum))
+        if open_sum.update:
+            total = json.dumps([*open_sum.scale, sorted(devices)], sort_keys=True)
+            self.revealed.admit(hashlib.sha256(open_sum.update).digest(), hashlib.sha256(total.encode()).digest())
+        self._sum = None  # shares of both a seed and a key of one device would unmask its vector
+        return {str(v): text.hex() for v, text in shares.items()}
+
+    def _check_survivors(self, open_sum: OpenSum, devices: set[int]) -> None:
+        """Check the survivors of a sum whose devices are all neighbours.
+
+        Raises:
+            RefusedError: one of them has no masks with this device, or a sum across factories is of too few.
+        """
+        if not devices <= {self.device, *(open_sum.around or ())}:
+            raise RefusedError("sum", "its survivors are not those with whom this device has masked its update.")
+        factories = {self.factory, *(open_sum.others[v].factory for v in devices - {self.device})}
+        if self.codec.across and len(factories) < masking.LEAST:
+            raise RefusedError("sum", f"its survivors are of {len(factories)} factories; at least {masking.LEAST}.")
+
+    def masked(
+        self, network: Network, work: Work, arrived: Tensor, change: Tensor, receipt: Receipt, about: Any, key: Key,
+        run: str = "",
+    ) -> tuple[Tensor, Receipt]:  # fmt: skip
+        """Return the masked vector of a visit's change, and the receipt without its metrics.
+
+        Args:
+            arrived: the model before training.
+            about: the visit's fields about the sum, with references resolved.
+            key, run: the visit's place in the run, on which its training depends, and the run's name.
+        """
+        # the devices of the sum
+        given = ranges.table(about, 6, "its sum")
+        open_sum = self.current(given)
+        senders = open_sum.senders or set()
+        around = {listed(v, senders) for v in ranges.rows(given.get("around"), None, "its neighbours")}
+        if open_sum.around is not None or 1 + len(around) < self._least(open_sum):
+            raise RefusedError(
+                "sum", f"a sum with {len(around)} neighbours, too few or out of order; no update is sent."
+            )
+        devices = self.checked_devices(given.get("devices"), 1 + len(around))
+        # the update in the sum's unit, with noise
+        cut = travel.up(network, work)
+        rule, fraction = self.checked_scale(given, work)
+        weight = mix.weigh(rule, self.samples)
+        ring = masking.Residues(cut.numbers, self.codec.bits)
+        fixed = FixedPoint(ring, bound(self.codec, work, self.samples), fraction)
+        summand = self.rule.summand(change.cpu(), cut.among(network.trained)).numpy()
+        noise = device_noise(self.rule, fixed, masking.threshold(self.codec.threshold, devices))
+        if noise and weight != mix.weigh(self.rule, self.samples):
+            raise RefusedError(
+                "sum", f"the weight {weight:g} of its rule is too large for the noise on this device's update."
+            )
+        figures = (0.0, 0.0, 0.0) if noise else receipt.figures
+        vector = fixed.encoded(summand, weight, figures, discrete_gaussian(noise, cut.numbers, secret()))
+        # the record of the update, and its masks
+        if noise:
+            self.record_visit(open_sum, key, run)
+        else:
+            open_sum.update = summand.tobytes() if summand.any() else b""
+            open_sum.scale = mix.to_spec(rule), fraction
+        open_sum.around, open_sum.complete = around, devices <= masking.ALL_PAIRS + 1
+        alike = common(work, arrived, key, self.facts, mix.to_spec(rule), fraction, devices)
+        public = {v: open_sum.others[v].public for v in around}
+        payload = masking.masked(open_sum.keys, public, vector, ring, alike)
+        if receipt.loss_last is not None:
+            receipt = replace(receipt, loss_first=0.0, loss_last=0.0, accuracy=0.0)
+        return torch.from_numpy(payload), receipt
+
+    def record_visit(self, open_sum: OpenSum, key: Key, run: str) -> None:
+        """Set the record of an update with noise: a single sum for each visit of a run.
+
+        The noise of repeated sums would average out, and the published ε is for the experiment's rounds.
+
+        Raises:
+            RefusedError: the visit is after the last round of the experiment.
+        """
+        if not 1 <= key.round <= self.rounds:
+            raise RefusedError("sum", f"it is of round {key.round}; this device's experiment has {self.rounds}.")
+        open_sum.update = json.dumps(["noise", run, *key.place()]).encode()
+        open_sum.scale = (open_sum.keys.public.mask.hex(),)  # no other sum has it
+
+    def checked_scale(self, given: Mapping[str, Any], work: Work) -> tuple[mix.Mix, int]:
+        """Return the checked mixing rule and number of bits after the binary point of a sum.
+
+        Raises:
+            RefusedError: the rule is no mean, or the update does not fit the modulus.
+        """
+        fraction = ranges.whole(given.get("fraction"), -MOST_FRACTION, MOST_FRACTION, "its fraction")
+        name, settings = given.get("mix"), ranges.table(given.get("settings"), MOST_SETTINGS, "its rule's settings")
+        rule = mix.rule(name, settings) if isinstance(name, str) else None
+        if rule is None or not rule.additive:
+            raise RefusedError("sum", "its mixing rule does not add weighted updates, which a secure sum requires.")
+        most = bound(self.codec, work, self.samples) * mix.weigh(rule, self.samples)
+        if most * 2.0**fraction >= 2.0 ** (self.codec.bits - 1):
+            raise RefusedError("sum", f"{fraction} bits after the binary point are too many for this device's update.")
+        return rule, fraction
+
+    def checked_devices(self, value: object, around: int) -> int:
+        """Return the checked number of devices in a sum, which determines each device's noise.
+
+        Args:
+            around: number of devices that share keys with this one, including itself.
+
+        Raises:
+            RefusedError: a sum of this size needs more devices that share keys.
+        """
+        devices = ranges.whole(value, around, ranges.DEVICES, "its number of devices")
+        due = masking.threshold(self.codec.threshold, min(devices, masking.ALL_PAIRS + 1))
+        if around < due:
+            raise RefusedError("sum", f"a sum of {devices} devices needs {due} of them to share keys; {around} do.")
+        return devices
+
+    def current(self, given: Mapping[str, Any]) -> OpenSum:
+        """Return this device's state in the sum of a message."""
+        if self._sum is None or given.get("identity") != self._sum.keys.context.hex():
+            raise RefusedError("sum", "it belongs to a sum for which this device has no keys.")
+        return self._sum
+
+    def _least(self, open_sum: OpenSum) -> int:
+        return masking.threshold(self.codec.threshold, 1 + len(open_sum.others))

@@ -1,0 +1,164 @@
+"""The messages of a secure sum: signed public keys, texts of shares, and the digest of inputs that must be the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from fedfloor import ranges
+from fedfloor.deploy import authority
+from fedfloor.deploy.signing import Signer
+from fedfloor.parts import masking
+from fedfloor.parts.masking import KEY_BYTES, DeviceKeys, PublicKeys
+from fedfloor.plan.nodes import Scalar, Work
+from fedfloor.plan.schedule import Key
+from fedfloor.ranges import RefusedError
+
+T = TypeVar("T")
+PURPOSE = b"fedfloor sum\0"  # separates signatures of keys from those of messages
+SEAL_BYTES = 4096  # most bytes of a certificate and a signature
+Spec = tuple[str, Mapping[str, Scalar]]  # a mixing rule's name and settings
+
+
+def common(work: Work, arrived: Tensor, place: Key, facts: str, rule: Spec, fraction: int, devices: int) -> bytes:
+    """Return a digest of the inputs that must be the same for all devices of a sum.
+
+    An edge could send all devices but one a model, rate, normalisation, weight or unit with which their changes are
+    zero, and so obtain the change of the last device from the sum (Pasquini, Francati, Ateniese, CCS 2022). Pairwise
+    masks therefore depend on this digest.
+
+    Args:
+        arrived: the received model, with the part that does not travel.
+        place: a visit's place in the run, of which round and tick count.
+        facts: digest of the facts by which devices read and normalise their samples; "" without such facts.
+        rule: the mixing rule that weights the devices.
+        fraction: bits after the binary point.
+        devices: number of devices that are to take part.
+    """
+    body = {**asdict(work), "settings": dict(work.settings)}
+    about = json.dumps([body, place.round, place.tick, facts, rule, fraction, devices], sort_keys=True)
+    return hashlib.sha256(about.encode() + arrived.cpu().contiguous().numpy().tobytes()).digest()
+
+
+@dataclass(frozen=True)
+class Advertisement:
+    """The public keys of a device for one sum, signed with the key of its certificate.
+
+    A server could otherwise give devices keys of its own in place of other devices', and remove their masks.
+
+    Args:
+        public: the keys.
+        factory: number of the device's factory.
+        seal: the device's certificate and signature; empty in a park without certificates.
+    """
+
+    public: PublicKeys
+    factory: int
+    seal: bytes = b""
+
+    @classmethod
+    def made(cls, keys: DeviceKeys, factory: int, signer: Signer | None) -> Advertisement:
+        """Return the advertisement of a device's keys; without a signer it is not signed."""
+        bare = cls(keys.public, factory)
+        if signer is None:
+            return bare
+        return cls(keys.public, factory, signer.sign(bare.signed(keys.device, keys.context), PURPOSE))
+
+    def signed(self, device: int, context: bytes) -> bytes:
+        """Return the bytes that are signed: the device's number, the sum, factory and keys."""
+        stated = [device, context.hex(), self.factory, self.public.channel.hex(), self.public.mask.hex()]
+        return json.dumps(stated).encode()
+
+    def signatory(self, device: int, context: bytes, signer: Signer) -> str:
+        """Return the name of the device that signed.
+
+        Raises:
+            RefusedError: the signature is not that of a device of the park.
+        """
+        cert = signer.signatory(self.seal, self.signed(device, context), PURPOSE)
+        if not authority.of_device(cert):
+            why = f"'{authority.common_name(cert)}' is no device by its certificate; run fedfloor provision again."
+            raise RefusedError("signature", why)
+        return authority.common_name(cert)
+
+    def to_json(self) -> list[Any]:
+        """Return the inverse of :func:`read_keys`."""
+        return [self.public.channel.hex(), self.public.mask.hex(), self.factory, self.seal.hex()]
+
+
+def read_keys(value: object) -> Advertisement:
+    """Return a device's advertisement, of which the signature is not checked.
+
+    Raises:
+        RefusedError: the value is malformed, or no secret can be agreed with a key.
+    """
+    channel, mask, factory, seal = ranges.rows(value, 4, "its keys")
+    keys = PublicKeys(from_hex(channel, KEY_BYTES), from_hex(mask, KEY_BYTES))
+    masking.check(keys)
+    if not isinstance(seal, str) or len(seal) > 2 * SEAL_BYTES:
+        raise RefusedError("sum", "its keys are not signed.")
+    return Advertisement(keys, ranges.whole(factory, 0, ranges.DEVICES, "its factory"), from_hex(seal, len(seal) // 2))
+
+
+def listed(value: object, among: Collection[int]) -> int:
+    """Return a device of a list.
+
+    Raises:
+        RefusedError: another value.
+    """
+    if type(value) is int and value in among:
+        return value
+    raise RefusedError("device", "it names a device that it has no shares of.")
+
+
+def from_hex(text: object, size: int) -> bytes:
+    """Return the bytes of a hexadecimal text."""
+    if isinstance(text, str) and len(text) == 2 * size:
+        try:
+            return bytes.fromhex(text)
+        except ValueError:
+            pass
+    raise RefusedError("sum", f"a key or share is not {2 * size} hexadecimal digits.")
+
+
+def by_device(value: object, read: Callable[[Any], T]) -> dict[int, T]:
+    """Return a table with device numbers as keys and values parsed by ``read``."""
+    given = ranges.table(value, masking.ALL_PAIRS, "its devices")
+    if not all(name.isascii() and name.isdecimal() and len(name) < 8 for name in given):
+        raise RefusedError("sum", "a key is not the number of a device.")
+    return {int(name): read(entry) for name, entry in given.items()}
+
+
+def packed(sums: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the requests of a stage for an edge's devices as one message, with the keys of each device once.
+
+    Args:
+        sums: device → request.
+    """
+    keys = {v: entry for about in sums.values() for v, entry in about.get("keys", {}).items()}
+    bare = {k: {**about, "keys": list(about["keys"])} if "keys" in about else about for k, about in sums.items()}
+    return {"sums": bare, "keys": keys}
+
+
+def unpacked(about: Mapping[str, Any], most: int) -> dict[str, dict[str, Any]]:
+    """Return the inverse of :func:`packed`.
+
+    Args:
+        most: number of the edge's devices.
+
+    Raises:
+        RefusedError: the message has another form.
+    """
+    sums, keys = ranges.table(about.get("sums"), most, "its sums"), about.get("keys", {})
+    try:
+        return {
+            k: {**given, "keys": {v: keys[v] for v in given["keys"]}} if "keys" in given else {**given}
+            for k, given in sums.items()
+        }
+    except (KeyError, TypeError) as error:
+        raise RefusedError("header", "it does not hold the keys that it names.") from error
