@@ -21,7 +21,7 @@ from fedfloor.deploy.settings import DataSource, Deadlines
 from fedfloor.errors import RunError, SettingError
 from fedfloor.report.groups import groups
 from fedfloor.report.ledger import collect
-from fedfloor.report.story import failed, unfinished
+from fedfloor.report.notes import failed, unfinished
 from fedfloor.rollout.delivery import read_report
 from fedfloor.watch.state import Watched
 from live_park import experiment, live

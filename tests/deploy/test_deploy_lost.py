@@ -17,7 +17,7 @@ from fedfloor.engine.summing import SecureAggregation
 from fedfloor.errors import RunError, SettingError
 from fedfloor.report.groups import groups
 from fedfloor.report.ledger import collect
-from fedfloor.report.story import lost
+from fedfloor.report.notes import lost
 from fedfloor.runs import ledger
 from fedfloor.terminal import losses, progress
 from fedfloor.watch.state import Watched

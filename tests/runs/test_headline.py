@@ -16,8 +16,9 @@ from fedfloor.report import charts
 from fedfloor.report.groups import groups
 from fedfloor.report.ledger import RecordedRun, collect
 from fedfloor.report.page import render
+from fedfloor.report.remarks import baseline, one_class, remarks, rising
 from fedfloor.report.sections import budget_story
-from fedfloor.report.story import baseline, one_class, remarks, rising, story
+from fedfloor.report.story import story
 from fedfloor.report.table import Budget, at, leader, natural_target, paired, paired_at, summary
 from fedfloor.report.words import markdown as table
 from fedfloor.runs import sweep as sweeps

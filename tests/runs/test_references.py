@@ -26,8 +26,8 @@ from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import text
 from fedfloor.plan.nodes import Train, Work, device
 from fedfloor.report import ledger
+from fedfloor.report.contrast import contrast
 from fedfloor.report.groups import contestants, groups
-from fedfloor.report.story import contrast
 from fedfloor.report.table import natural_target
 from fedfloor.runs import launch, prepare, references
 from fedfloor.runs.references import work

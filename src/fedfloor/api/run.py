@@ -22,8 +22,8 @@ from fedfloor.figures import ACCURACY, LOSS, named
 from fedfloor.names import LOCAL_ONLY, POOLED, REFERENCES_FOLDER
 from fedfloor.report import ledger as reading
 from fedfloor.report import page
+from fedfloor.report.contrast import contrast
 from fedfloor.report.groups import display_name, groups
-from fedfloor.report.story import contrast
 from fedfloor.runs import launch, ledger
 from fedfloor.runs.compare import carry_out
 from fedfloor.runs.folder import flat

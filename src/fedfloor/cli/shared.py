@@ -137,7 +137,7 @@ def summary(
     """Write the report of runs to ``out``; print their table, and the differences of methods with common seeds."""
     from fedfloor.report import ledger, page, table
     from fedfloor.report.groups import groups
-    from fedfloor.report.story import remarks
+    from fedfloor.report.remarks import remarks
 
     folders = ledger.with_references(folders)
     try:

@@ -12,13 +12,14 @@ from fedfloor.figures import ACCURACY, LOSS, Figure
 from fedfloor.names import count
 from fedfloor.report import charts, words
 from fedfloor.report.charts import AT_ONCE, FEW, FEW_POINTS, heat_map, scatter
+from fedfloor.report.decisions import DECISION_HEAD, decision_caption, decision_rows
 from fedfloor.report.groups import CLASSES, Compared, Group, contestants, display_name, groups
 from fedfloor.report.ledger import RecordedRun, by_place, summed
 from fedfloor.report.numbers import COSTS, NAMES, amount, figure, interval, listed
 from fedfloor.report.plan_svg import svg
 from fedfloor.report.plan_text import tree
 from fedfloor.report.records import ErrorsOfRecord, ErrorsRecord, ParkRecord, PlaceRecord
-from fedfloor.report.story import DECISION_HEAD, MOST, decision_caption, decision_rows
+from fedfloor.report.story import MOST
 from fedfloor.report.table import Budget, Row, at, paired, paired_at, shown, summary
 from fedfloor.templates import template
 

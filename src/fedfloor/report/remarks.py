@@ -1,0 +1,156 @@
+"""Texts that put metrics in perspective: attackers, constant predictions, and losses that rise."""
+
+from __future__ import annotations
+
+import math
+from statistics import median
+
+import numpy as np
+
+from fedfloor.figures import ACCURACY, LOSS, Figure, Predictions, Ranking
+from fedfloor.names import count
+from fedfloor.report.groups import CLASSES, Compared, values
+from fedfloor.report.ledger import RecordedRun
+from fedfloor.report.numbers import figure, listed
+from fedfloor.report.records import EvaluationRecord
+
+SMOOTH = 3  # evaluations in a median, as one bad round is not a trend
+RISE = 1.1  # ratio to the lowest loss
+
+
+def remarks(compared: Compared) -> list[str]:
+    """Return texts on the baseline, on models that predict only one class, and on rising losses."""
+    classes = compared.task == CLASSES
+    own = (baseline(compared), one_class(compared)) if classes else (mean_baseline(compared),)
+    return [text for text in (attacked(compared), *own, rising(compared)) if text]
+
+
+def attacked(compared: Compared) -> str:
+    """Return a text on the attacking devices and their attack; "" without any."""
+    attacks: dict[str, list[str]] = {}
+    for group in compared:
+        acting = group.runs[0].settings.faults.attackers
+        if acting is not None:
+            share = "" if acting.share is None else f"{100 * acting.share:g} % of the devices"
+            many = share or ("" if acting.count is None else count(acting.count, "device"))
+            which = many or f"device {listed([str(device) for device in acting.devices or ('?',)])}"
+            attacks.setdefault(f"{which} by '{acting.kind}'", []).append(group.label.shown)
+    everyone = [labels for labels in attacks.values() if len(labels) == len(compared)]
+    parts = list(attacks) if everyone else [f"{how} in {listed(labels)}" for how, labels in attacks.items()]
+    return f"Attackers: {'; '.join(parts)}." if parts else ""
+
+
+def baseline(compared: Compared) -> str:
+    """Return a text on the metrics of always predicting the most frequent class of the test samples."""
+    runs = compared.runs
+    finals = {tuple(map(sum, run.evaluation.confusion)): run.evaluation for run in runs if run.evaluation}
+    if not finals or len({final.classes for final in finals.values()}) > 1:
+        return ""
+    parts = []
+    for measure in dict.fromkeys((ACCURACY, compared.headline)):
+        reached = [value for final in finals.values() if (value := constant(final, measure)) is not None]
+        if reached:
+            low, high = (figure(value, _digits(value)) for value in (min(reached), max(reached)))
+            parts.append(f"{measure.phrase} of {low if low == high else f'{low} to {high}'}")
+    names = " or ".join(dict.fromkeys(f"'{majority(final)}'" for final in finals.values()))
+    return f"Always predicting {names} would reach {' and '.join(parts)}." if parts else ""
+
+
+def mean_baseline(compared: Compared) -> str:
+    """Return a text on the RMSE of always predicting the mean of the test values.
+
+    For a single target it follows from the metrics of any model: R² = 1 − RMSE²/s², with s the RMSE of the mean. It
+    does not follow from metrics averaged over several targets.
+    """
+    runs = compared.runs
+    several = any(str(run.settings.data.get("path", "")).endswith(".npz") for run in runs)
+    if compared.task != "regression" or compared.headline.kind.name != "RMSE" or several:
+        return ""
+    figures = [run.rounds[-1].figures or {} for run in runs if run.rounds]
+    both = [(row.get("RMSE"), row.get("R2")) for row in figures]
+    reached = [rmse / math.sqrt(1 - r2) for rmse, r2 in both if rmse is not None and r2 is not None and r2 < 1]
+    if not reached:
+        return ""
+    low, high = (figure(value, 2) for value in (min(reached), max(reached)))
+    amount = compared.headline.amount(low if low == high else f"{low} to {high}")
+    return f"Always predicting the mean of the test values would reach an RMSE of {amount}."
+
+
+def _digits(value: float) -> int:
+    """Return the number of decimals at which a share differs from 0 and from 1."""
+    return 3 if 0 < value < 0.01 or 0.985 < value < 1 else 2
+
+
+def majority(final: EvaluationRecord) -> str:
+    """Return the most frequent class of the test samples, the first one in a tie."""
+    return final.classes[int(np.argmax(np.sum(final.confusion, axis=1)))]
+
+
+def constant(final: EvaluationRecord, headline: Figure) -> float | None:
+    """Return a metric of the best model without input: the most frequent class, with class shares as probabilities.
+
+    Its loss is the entropy of the mix, −Σ_c p(c)·ln p(c); its scores are all equal.
+
+    >>> final = EvaluationRecord(1, ("ok", "fault"), ((80, 10), (5, 5)))
+    >>> constant(final, ACCURACY), round(constant(final, LOSS), 4)
+    (0.9, 0.3251)
+    """
+    counts = np.sum(final.confusion, axis=1)
+    table = np.zeros((len(counts), len(counts)), np.int64)
+    table[:, int(np.argmax(counts))] = counts
+    mix = counts[counts > 0] / counts.sum()
+    scored = headline.scored(final.classes)
+    ranked = {c: Ranking(counts[[c]], (counts.sum() - counts[c])[None]) for c in scored}
+    return headline.value(Predictions(table, float(-(mix * np.log(mix)).sum()), ranked), final.classes)
+
+
+def one_class(compared: Compared) -> str:
+    """Return a text on the final models that predict one class for every test sample."""
+    parts = []
+    for group in compared:
+        same = [(run, name) for run in group.runs if run.evaluation and (name := only(run.evaluation)) is not None]
+        if same:
+            names = listed(list(dict.fromkeys(f"'{name}'" for _, name in same)))
+            seeds = "" if len(same) == len(group.runs) else f" with seed {listed([str(run.seed) for run, _ in same])}"
+            parts.append(f"that of {group.label.shown}{seeds} predicts {names} for every test sample")
+    return f"A model that does not separate the classes: {'; '.join(parts)}." if parts else ""
+
+
+def only(final: EvaluationRecord) -> str | None:
+    """Return the only class that a model predicts; None if it predicts several or there is only one class."""
+    table = np.array(final.confusion)
+    taken = np.flatnonzero(table.sum(axis=0))
+    return final.classes[int(taken[0])] if len(taken) == 1 and np.count_nonzero(table.sum(axis=1)) > 1 else None
+
+
+def rising(compared: Compared) -> str:
+    """Return a text on the groups whose loss on the test data rises during training."""
+    parts = []
+    for group in compared:
+        risen = [(run, *ends) for run in group.runs if (ends := risen_from(run)) is not None]
+        if risen:
+            run, best, low, high = risen[0]
+            seeds = "" if len(group.runs) == 1 else f" (seed {run.seed}; {len(risen)} of {len(group.runs)} seeds)"
+            parts.append(f"{group.label.shown} from {low:.3g} in round {best} to {high:.3g} in the last{seeds}")
+    advice = (
+        "The model becomes overconfident, and its probabilities are less reliable than before: fewer rounds, a smaller "
+        "learning rate or calibrated confidence help."
+    )
+    if compared.task != CLASSES:
+        advice = "The model overfits its training samples: fewer rounds or a smaller learning rate help."
+    return f"The test loss rises: {'; '.join(parts)}. {advice}" if parts else ""
+
+
+def risen_from(run: RecordedRun) -> tuple[int, float, float] | None:
+    """Return (round, lowest, last) of a test loss that ends a tenth or more above its lowest value; None otherwise.
+
+    Both values are medians of three evaluations.
+    """
+    by_round = values(run, LOSS.read)
+    rounds, losses = list(by_round), list(by_round.values())
+    smooth = [median(losses[i - SMOOTH : i]) for i in range(SMOOTH, len(losses) + 1)]
+    if len(smooth) < SMOOTH + 1:
+        return None
+    low = min(smooth)
+    best = smooth.index(low)
+    return (rounds[best + SMOOTH // 2], low, smooth[-1]) if smooth[-1] > RISE * low else None
