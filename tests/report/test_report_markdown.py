@@ -20,11 +20,12 @@ def both(folder: Path) -> Path:
 def test_the_lines_by_hand(tmp_path: Path) -> None:
     # FedAvg 0.5 and 0.6: mean 0.55, 95 % half width t(1)·s/√2 = 12.7062·0.0707107/1.41421 = 0.6353.
     # FedSR is 0.10 and 0.12 better: mean 0.11, half width 12.7062·0.0141421/1.41421 = 0.1271.
-    # 0.6 and 0.72: mean 0.66, half width 12.7062·0.0848528/1.41421 = 0.7624; losses 1 − accuracy; 1.5 s per round.
+    # 0.6 and 0.72: mean 0.66, half width 12.7062·0.0848528/1.41421 = 0.7624;
+    # intervals of shares end at 0 and 1. Losses 1 − accuracy; 1.5 s per round.
     head, _, first, second = table(collect([both(tmp_path)])).splitlines()
     assert head == "| method | accuracy | minus fedavg | macro-F1 | loss | rounds | seeds | s per run |"
-    assert first == "| fedavg | 0.5500 ± 0.6353 |  | – | 0.450 | 2 | 2 | 3.0 |"
-    assert second == "| fedsr | 0.6600 ± 0.7624 | 0.1100 ± 0.1271 | – | 0.340 | 2 | 2 | 3.0 |"
+    assert first == "| fedavg | 0.5500 (0.0000 to 1.0000) |  | – | 0.450 | 2 | 2 | 3.0 |"
+    assert second == "| fedsr | 0.6600 (0.0000 to 1.0000) | 0.1100 (−0.0171 to 0.2371) | – | 0.340 | 2 | 2 | 3.0 |"
 
 
 def test_the_command_writes_it(command: Command) -> None:

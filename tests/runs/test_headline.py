@@ -48,7 +48,8 @@ def test_the_headline_governs_the_summary_the_differences_and_the_story(tmp_path
     runs = recalled(tmp_path)
     assert groups(runs).headline.name == "recall of 1"
     rows = {row["method"]: row for row in summary(runs, 0.5)}
-    assert list(rows["fedsr"])[3:7] == ["recall_of_1", "half_width", "best_recall_of_1", "accuracy"]
+    assert list(rows["fedsr"])[3:7] == ["recall_of_1", "half_width", "low", "high"]
+    assert list(rows["fedsr"])[7:10] == ["over", "best_recall_of_1", "accuracy"]
     assert (rows["fedsr"]["recall_of_1"], rows["fedsr"]["accuracy"]) == (0.72, 0.90)
     assert (rows["fedsr"]["rounds_to_target"], rows["fedavg"]["rounds_to_target"]) == (1, None)
     assert natural_target(runs) == 0.7
@@ -56,8 +57,8 @@ def test_the_headline_governs_the_summary_the_differences_and_the_story(tmp_path
     assert (pair["method"], pair["against"], pair["difference"]) == ("fedavg", "fedsr", pytest.approx(-0.52))
     assert leader(groups(runs), [pair]) == "fedsr"
     told = story(groups(runs), natural_target(runs))
-    assert told[0] == "FedSR reached a recall of 1 of 0.70 after 2 rounds; FedAvg did not within 2."
-    assert told[1] == "In round 2, the recall of 1 of the model on the test samples: FedSR 0.720, FedAvg 0.200."
+    assert told[1] == "FedSR reached a recall of 1 of 0.70 after 2 rounds; FedAvg did not within 2."
+    assert told[0] == "In round 2, the recall of 1 of the model on the test samples: FedSR 0.720, FedAvg 0.200."
     assert told[2].startswith("FedSR is ahead of FedAvg by 0.520 in round 2, with one common seed")
     page = unescape(render(runs))
     for words in ("Recall of 1 against rounds", "The first method's recall of 1 minus the second's (higher is better)"):
@@ -95,7 +96,7 @@ def test_runs_with_different_headlines_are_compared_by_accuracy_and_that_is_told
     make_run(tmp_path / "b", [0.95], method="fedsr")
     runs = collect([tmp_path])
     assert groups(runs).headline.name == "accuracy"
-    assert story(groups(runs), 0.9)[0] == (
+    assert story(groups(runs), 0.9)[1] == (
         "These runs have different headlines (loss and accuracy); here they are judged by accuracy."
     )
 
@@ -209,8 +210,8 @@ def number(folder: Path, figures: dict[str, list[float]], unit: str = "cycles") 
 
 
 def test_a_regression_is_reported_by_its_own_figures_in_their_unit(tmp_path: Path) -> None:
-    number(make_run(tmp_path / "a", [0.4, 0.5], method="fedavg"), {"RMSE": [40.0, 18.0], "R2": [0.0, 0.84]})
-    number(make_run(tmp_path / "b", [0.4, 0.3], method="fedsr"), {"RMSE": [30.0, 12.4], "R2": [0.1, 0.9]})
+    number(make_run(tmp_path / "a", [0.4, 0.5], method="fedavg", devices=12), {"RMSE": [40.0, 18.0], "R2": [0.0, 0.84]})
+    number(make_run(tmp_path / "b", [0.4, 0.3], method="fedsr", devices=12), {"RMSE": [30.0, 12.4], "R2": [0.1, 0.9]})
     runs = collect([tmp_path])
     rows = {row["method"]: row for row in summary(runs, 20)}
     assert (rows["fedsr"]["RMSE"], rows["fedsr"]["best_RMSE"], rows["fedsr"]["R2"]) == (12.4, 12.4, 0.9)

@@ -22,7 +22,7 @@ from fedfloor.parts.named import written
 from fedfloor.report import ledger as reading
 from fedfloor.report import page
 from fedfloor.report.groups import curve, display_name, groups
-from fedfloor.report.numbers import interval
+from fedfloor.report.numbers import between
 from fedfloor.report.story import story
 from fedfloor.report.table import natural_target, paired, summary
 from fedfloor.runs import ledger
@@ -66,7 +66,7 @@ class Comparison:
     def story(self) -> list[str]:
         """The result in sentences."""
         runs = reading.collect(self.folders)
-        return story(groups(runs), natural_target(runs))
+        return story(groups(runs), natural_target(runs), hindsight=True)
 
     def to_pandas(self) -> Any:
         """Return the ledgers of all runs as a pandas DataFrame: a row per method, seed and round."""
@@ -102,7 +102,7 @@ class Comparison:
         figure = groups(reading.collect(self.folders)).headline
         return [("method", "seeds", "rounds", figure.name, "loss")] + [
             (display_name(row["method"]), str(len(row["seeds"])), str(row["rounds"]),
-             interval(row[figure.key], row["half_width"]), interval(row["loss"], None, 3))
+             between(row[figure.key], row["low"], row["high"]), between(row["loss"], None, None, 3))
             for row in self.rows
         ]  # fmt: skip
 

@@ -24,6 +24,7 @@ from fedfloor.report import ledger as reading
 from fedfloor.report import page
 from fedfloor.report.contrast import contrast
 from fedfloor.report.groups import display_name, groups
+from fedfloor.report.table import paired
 from fedfloor.runs import launch, ledger
 from fedfloor.runs.compare import carry_out
 from fedfloor.runs.folder import flat
@@ -133,7 +134,7 @@ class Run:
     def story(self) -> str:
         """The lead over each reference in sentences; "" without references."""
         compared = groups(reading.collect(reading.with_references([self.folder])))
-        return contrast(compared, compared[0]) if len(compared) > 1 else ""
+        return contrast(compared, compared[0], paired(compared.runs)) if len(compared) > 1 else ""
 
     @property
     def rows(self) -> list[dict[str, Any]]:

@@ -65,6 +65,7 @@ def report(
         Path | None, typer.Option("--markdown", metavar="FILE", help="Also write the table as Markdown.")
     ] = None,
     at: At = None,
+    against: options.Against = None,
     as_json: Json = False,
 ) -> None:
     """Write an HTML report on runs and print its table."""
@@ -79,7 +80,7 @@ def report(
     if markdown is not None:
         runs = ledger.collect(ledger.with_references(folders))
         shared.save("--markdown", markdown, table(runs, target, budget))
-    shared.summary(folders, out or folders[0] / "report.html", target, as_json=as_json, at=budget)
+    shared.summary(folders, out or folders[0] / "report.html", target, as_json=as_json, at=budget, against=against)
 
 
 def track(

@@ -50,6 +50,10 @@ At = Annotated[
         help="Also compare methods at a budget: seconds=3600, bytes=1e9, joules=500 or rounds=50.",
     ),
 ]
+Against = Annotated[
+    str | None,
+    typer.Option("--against", metavar="METHOD", help="Compare every method with this one, not each with each."),
+]
 OwnCode = Annotated[
     bool,
     typer.Option("--own-code", help="Import code named in the file (module:Name); only for trusted files."),

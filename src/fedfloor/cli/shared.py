@@ -132,8 +132,9 @@ def ranks(given: int | None, experiment: Experiment | None = None) -> int:
 
 
 def summary(
-    folders: Sequence[Path], out: Path, target: float | None, *, as_json: bool, at: Budget | None = None
-) -> None:
+    folders: Sequence[Path], out: Path, target: float | None, *, as_json: bool, at: Budget | None = None,
+    against: str | None = None,
+) -> None:  # fmt: skip
     """Write the report of runs to ``out``; print their table, and the differences of methods with common seeds."""
     from fedfloor.report import ledger, page, table
     from fedfloor.report.groups import groups
@@ -141,15 +142,16 @@ def summary(
 
     folders = ledger.with_references(folders)
     try:
-        where = page.write(folders, out, target, at)
+        where = page.write(folders, out, target, at, against)
     except OSError as error:
         raise (RunError if error.errno in FULL else SettingError)(
             f"the report {out} could not be written: {error.strerror or error}. The runs are unaffected. To write it "
             "elsewhere: fedfloor report DIR --out FILE"
         ) from error
     runs = ledger.collect(folders)
-    rows, differences, notes = table.summary(runs, target), table.paired(runs), remarks(groups(runs))
-    more: dict[str, Any] = {} if at is None else {"at": _at(runs, at)}
+    differences = table.paired(runs, against=against)
+    rows, notes = table.summary(runs, target), remarks(groups(runs))
+    more: dict[str, Any] = {} if at is None else {"at": _at(runs, at, against)}
     if as_json:
         show(rows, as_json=True, report=str(where), paired=differences, remarks=notes, **more)
         return
@@ -158,7 +160,9 @@ def summary(
     _show_pairs(runs, differences, f"differences in {groups(runs).headline.name}, seed by seed")
     if at is not None:
         reached = [
-            row | {"in_rounds": ["–" if n is None else n for n in row["in_rounds"]], "ended": row["ended"] or None}
+            row
+            | {"in_rounds": ["–" if n is None else n for n in row["in_rounds"]], "ended": row["ended"] or None}
+            | {"half_width": None}
             for row in more["at"]["rows"]
         ]
         show(reached, as_json=False, title=f"after {at.words}")
@@ -168,17 +172,19 @@ def summary(
     print(f"report: {where}")
 
 
-def _at(runs: Sequence[RecordedRun], budget: Budget) -> Row:
+def _at(runs: Sequence[RecordedRun], budget: Budget, against: str | None) -> Row:
     from fedfloor.report.table import at, paired_at
 
-    return {"budget": budget.kind, "most": budget.most, "rows": at(runs, budget), "paired": paired_at(runs, budget)}
+    pairs = paired_at(runs, budget, against)
+    return {"budget": budget.kind, "most": budget.most, "rows": at(runs, budget), "paired": pairs}
 
 
 def _shown(row: Row, target: float | None) -> Row:
     from fedfloor.report.words import diverged
 
     costs = {name: None for name in row if name.startswith(("seconds", "bytes", "joules"))}  # in a separate table
-    return row | costs | {"reached": row["reached"] if target else None, "diverged": diverged(row)}
+    others = {"reached": row["reached"] if target else None, "diverged": diverged(row), "half_width": None}
+    return row | costs | others
 
 
 def _show_costs(rows: Sequence[Row]) -> None:
@@ -204,7 +210,9 @@ def _show_pairs(runs: Sequence[RecordedRun], pairs: Sequence[Row], title: str) -
             if len(listed) < len(pairs)
             else ""
         )
-        show([row | {"left_out": row["left_out"] or None} for row in listed], as_json=False, title=title + few)
+        empty = {"half_width": None, "seeded": None}
+        rows = [row | {"left_out": row["left_out"] or None} | empty for row in listed]
+        show(rows, as_json=False, title=title + few)
 
 
 def followed(stop: Limits, track: Sequence[str] = ()) -> Callable[[PlannedRun], AbstractContextManager[Follow]]:
@@ -224,7 +232,7 @@ def followed(stop: Limits, track: Sequence[str] = ()) -> Callable[[PlannedRun], 
 
 def compare(
     work: Sequence[PlannedRun], out: Path, stop: Limits, size: int, *, resume: bool, as_json: bool,
-    track: Sequence[str] = (), at: Budget | None = None,
+    track: Sequence[str] = (), at: Budget | None = None, against: str | None = None,
 ) -> bool:  # fmt: skip
     """Carry out the runs of a comparison with their progress and a summary; return whether all are complete.
 
@@ -242,7 +250,7 @@ def compare(
         work, stop, size, followed(stop, track), resume=resume, tolerant=True, keep=True, begin=warn_of_unequal_passes
     )
     target = stop.target(work[0].experiment.evaluate.figure)
-    summary(list(ends), out / "report.html", target, as_json=as_json, at=at)
+    summary(list(ends), out / "report.html", target, as_json=as_json, at=at, against=against)
     gone = [f"{run.label} in round {round_of(run.out)}" for run in work if ends.get(run.out) == "diverged"]
     if gone and whole:
         raise DivergedError(

@@ -132,7 +132,7 @@ def compare(
     experiment: File,
     methods: options.Methods = None, seeds: options.Seeds = "0",
     changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None, until: Until = None,
-    at: At = None, resume: Resume = False, track: Track = None,
+    at: At = None, against: options.Against = None, resume: Resume = False, track: Track = None,
     references: References = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare methods over seeds in one report."""
@@ -147,8 +147,13 @@ def compare(
     work = planned_runs(setup, names, every, folder)
     if references:
         work = beside(work, setup, names, every, folder, limits)
+    known = {run.experiment.method.name for run in work}
+    if against is not None and against not in known:
+        raise unknown("method (--against)", against, known)
     size, budget = shared.ranks(ranks, setup), options.budget(at)
-    if not shared.compare(work, folder, limits, size, resume=resume, as_json=as_json, track=track or [], at=budget):
+    if not shared.compare(
+        work, folder, limits, size, resume=resume, as_json=as_json, track=track or [], at=budget, against=against
+    ):
         _interrupted("stopped")
 
 

@@ -143,6 +143,7 @@ class Dataset:
         recording_test: int32 [Nt], the recording of each test sample; the samples of a recording are in the order of
             time. None where samples have no order.
         held_by: int32 [Nt], the device from whose data each test sample was held out; None for other test samples.
+        split: the kind of split that chose the test samples, such as ``"time"``; "" if they were supplied.
         notes: sentences to be logged before training.
     """
 
@@ -171,6 +172,7 @@ class Dataset:
     target_test: Targets | None = None
     recording_test: Owners | None = None
     held_by: Owners | None = None
+    split: str = ""
     notes: tuple[str, ...] = ()
 
     def labels(self, indices: Indices) -> Labels:

@@ -17,6 +17,7 @@ from torch import Tensor
 from fedfloor.data.dataset import Indices, Labels, Owners
 from fedfloor.engine.calibrate import calibrated
 from fedfloor.engine.engine import Engine
+from fedfloor.engine.resample import WITHOUT, Value, resampled, units
 from fedfloor.engine.team import deal
 from fedfloor.figures import ACCURACY, ROUNDING, Counts, Errors, Figure, Predictions, macro_f1, of_task, recalls
 from fedfloor.park.described import device_accuracy
@@ -412,11 +413,29 @@ def score(
     def details() -> dict[str, Any]:
         known = errors is not None and bool((np.abs(errors.predicted) < BEYOND).all())
         described = describe_errors(errors, park.dataset.classes, owners) if known and errors is not None else None
-        return describe(park, table, every, by_headline, described)
+        drawn = _resampled(park, right, single, headline, one=len(views) == 1)
+        return describe(park, table, every, by_headline, described) | {"resampled": drawn}
 
     spreads = {name: shares for name, (devices, _) in by_headline.items() if (shares := spread(devices))}
     f1 = _mean([macro_f1(view.table) for view in views])
     return Score(float(right.mean()), loss, f1, named, points, details, figures, spreads)
+
+
+def _resampled(
+    park: Park, right: NDArray[Any], single: SampleAnswers, headline: Figure, *, one: bool
+) -> dict[str, Any]:  # fmt: skip
+    """Return accuracy and headline on resampled test samples; a headline of several models is left out."""
+    values = dict[str, tuple[Value, int]]()
+    if park.dataset.task.kind == "classification" or headline == ACCURACY:
+        values[ACCURACY.name] = (lambda rows: float(right[rows].mean()), 1)
+    if one and headline != ACCURACY and headline.kind.name not in WITHOUT:
+        place = np.arange(len(right)) if single.places is None else np.argsort(single.places, kind="stable")
+
+        def value(rows: Indices) -> float | None:
+            return headline.value(single.predictions(place[rows]), park.dataset.classes)
+
+        values[headline.name] = (value, 1 + single.scores.shape[1])
+    return resampled(units(park.dataset), values)
 
 
 def _mean(values: Sequence[float]) -> float:

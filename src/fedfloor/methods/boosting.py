@@ -89,7 +89,8 @@ class Boosting(Method):
         from fedfloor.models.forest import scope
 
         scopes = frozenset(scope(level) for level in range(-1, self.depth))
-        return Needs(scopes=scopes, objective=True, pooled=True, travel_down="zeros")
+        draws = self.columns < 1 or self.rows < 1
+        return Needs(scopes=scopes, objective=True, pooled=True, travel_down="zeros", draws=draws)
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
         """Return the first state, with the places of the network's tensors, and the number of samples."""

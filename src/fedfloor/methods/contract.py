@@ -154,6 +154,7 @@ class Needs:
         cohorts: the packet may have several models, and :attr:`State.cohorts` gives each device's model, with which
             the device is evaluated.
         pooled: the model is that of pooled training up to rounding, however samples are divided among devices.
+        draws: the model depends on random draws, and so on the seed: of first weights, mini-batches, devices, ….
         questions: the questions that ``setup`` and ``plan`` may put to devices, as ``Probe`` nodes without devices; a
             device answers no others. ``census`` includes the question for the census.
         travel_down: the codecs of models on their way to devices in works of the method's own.
@@ -174,6 +175,7 @@ class Needs:
     objective: bool = False
     cohorts: bool = False
     pooled: bool = False
+    draws: bool = True
     questions: tuple[Probe, ...] = ()
     travel_down: str = ""
 

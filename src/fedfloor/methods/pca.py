@@ -58,7 +58,7 @@ class Pca(Method):
 
     @property
     def needs(self) -> Needs:
-        return Needs(scopes=frozenset(), questions=(Probe((), "moments"),))
+        return Needs(scopes=frozenset(), questions=(Probe((), "moments"),), draws=False)
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
         """Return the first state, with the places of the model's two tensors."""

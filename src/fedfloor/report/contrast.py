@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fedfloor.figures import ACCURACY, Figure
 from fedfloor.names import LOCAL_ONLY, PERSISTENCE, POOLED, SCIKIT_LEARN, SEASONAL
 from fedfloor.report.groups import Compared, Group
 from fedfloor.report.numbers import figure
-from fedfloor.report.table import Row, paired, seen_from
+from fedfloor.report.table import Row, seen_from
+from fedfloor.report.words import evidence, lacking
 
 ABOUT = {
     POOLED: "pooled training (the same network, all data in one place)",
     LOCAL_ONLY: "local training only (each device by itself)",
-    SCIKIT_LEARN: "gradient boosting (scikit-learn, on the pooled table; of a window five statistics of each sensor)",
     PERSISTENCE: "persistence (the last value repeated)",
     SEASONAL: "the seasonal forecast (the value one season before)",
 }
@@ -29,25 +31,40 @@ OPENINGS = {
 } | dict.fromkeys((SCIKIT_LEARN, PERSISTENCE, SEASONAL), PLAIN)
 
 
-def contrast(compared: Compared, first: Group) -> str:
-    """Return texts on the lead of ``first`` over each reference, such as pooled and local training, seed by seed."""
-    sentences, headline = list[str](), Compared([first, *compared]).headline
+def about(name: str, first: Group) -> str:
+    """Return the description of a reference for a group's data."""
+    if name != SCIKIT_LEARN:
+        return ABOUT[name]
+    windows = len(first.runs[0].park.shape) == 2
+    rows = "windows of all devices, five statistics of each sensor" if windows else "rows of all devices"
+    return f"gradient boosting (scikit-learn, on the {rows} in one table)"
+
+
+def contrast(compared: Compared, first: Group, every: Sequence[Row]) -> str:
+    """Return texts on the lead of ``first`` over each reference, such as pooled and local training, seed by seed.
+
+    ``every`` are the paired differences of all groups.
+    """
+    sentences, headline = list[str](), compared.headline
     for name in OPENINGS:
         same = [group for group in compared if group.runs[0].method == name and group.label != first.label]
-        rows = paired([*first.runs, *same[0].runs]) if len(same) == 1 else []
+        labels = {first.label, same[0].label} if len(same) == 1 else set()
+        rows = [row for row in every if {row["method"], row["against"]} == labels]
         sentences += [_sentence(name, first, seen_from(row, first.label), headline) for row in rows]
     return " ".join(sentences)
 
 
 def _sentence(name: str, first: Group, row: Row, headline: Figure) -> str:
-    gap, width = headline.gain(row["difference"], 0.0), row["half_width"]
-    if gap == 0 and not width:
+    gap, other = headline.gain(row["difference"], 0.0), about(name, first)
+    if gap == 0 and row["low"] == row["high"]:
         equal = "are equally accurate" if headline == ACCURACY else f"have the same {headline.name}"
-        return f"{first.label.shown} and {ABOUT[name]} {equal}."
-    facts = (first.label.shown, ABOUT[name], headline.amount(figure(abs(gap), 3)), headline.name)
-    if width is None:
-        return f"{PLAIN[gap > 0].format(*facts)} with one common seed: only more seeds can exclude chance."
-    ends = f"95 % interval {figure(abs(gap) - width, 3)} to {figure(abs(gap) + width, 3)}, {len(row['seeds'])} seeds"
-    if abs(gap) <= width:
-        return f"No significant difference: {PLAIN[gap > 0].format(*facts)} ({ends}); the interval contains 0."
-    return f"{OPENINGS[name][gap > 0].format(*facts)} ({ends})."
+        return f"{first.label.shown} and {other} {equal}."
+    facts = (first.label.shown, other, headline.amount(figure(abs(gap), 3)), headline.name)
+    if row["low"] is None:
+        seed = " with one common seed" if len(row["seeds"]) == 1 else ""
+        return f"{PLAIN[gap > 0].format(*facts)}{seed}: {lacking(row)} needed to exclude chance."
+    clear, text = evidence(row, headline)
+    if not clear:
+        return f"No significant difference: {PLAIN[gap > 0].format(*facts)} ({text})."
+    one = "; how much seeds differ is not known" if row["seeded"] and len(row["seeds"]) == 1 else ""
+    return f"{(PLAIN if one else OPENINGS[name])[gap > 0].format(*facts)} ({text}{one})."

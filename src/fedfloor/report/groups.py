@@ -75,6 +75,25 @@ class Group:
         return [spread for line in lines if (spread := line.spread(figure))]
 
 
+class MedianDevice(Figure):
+    """A metric of the median device, for models that differ between devices."""
+
+    @property
+    def name(self) -> str:
+        """The name, such as ``"median device's accuracy"``."""
+        return f"median device's {super().name}"
+
+    @property
+    def key(self) -> str:
+        """The key in rows of JSON, such as ``"median_accuracy"``."""
+        return f"median_{super().key}"
+
+    def read(self, line: Any) -> float | None:
+        """Return the metric of the median device in a ledger line; None if it is missing."""
+        spread = line.spread(Figure(self.kind, self.of, self.own))
+        return None if spread is None else float(spread.p50)
+
+
 class Compared(tuple[Group, ...]):
     """Groups of runs in a comparison, and their common properties."""
 
@@ -84,9 +103,21 @@ class Compared(tuple[Group, ...]):
         return [run for group in self for run in group.runs]
 
     @cached_property
-    def headline(self) -> Figure:
+    def recorded(self) -> Figure:
         """The common headline metric of the runs; the accuracy, which every run has, if headlines differ."""
         return common({run.headline for run in self.runs}, ACCURACY)
+
+    @cached_property
+    def headline(self) -> Figure:
+        """The metric by which groups are ranked: :attr:`recorded`, or that of the median device.
+
+        The latter where devices have different models and no test sample belongs to a device: the mean over all
+        models on all samples would count each model mostly on samples that its devices never have.
+        """
+        personal = any(run.evaluation and (run.evaluation.cohorts or run.evaluation.shared) for run in self.runs)
+        median = personal and self.figures == "expected" and self.placed == self.recorded
+        figure = self.recorded
+        return MedianDevice(figure.kind, figure.of, figure.own) if median else figure
 
     @cached_property
     def task(self) -> str:

@@ -136,6 +136,11 @@ class RecordedRun:
         return (self.evaluation and self.evaluation.device_accuracy) or self.park.device_accuracy
 
     @property
+    def seeded(self) -> bool:
+        """Whether another seed may give another result."""
+        return self.evaluation is None or self.evaluation.seeded
+
+    @property
     def last(self) -> int:
         """The last finished round; 0 before the first."""
         return self.rounds[-1].round if self.rounds else 0

@@ -36,6 +36,16 @@ def interval(value: float | None, half_width: float | None, digits: int = 4) -> 
     return figure(value, digits) + ("" if half_width is None else f" ± {figure(half_width, digits)}")
 
 
+def between(value: float | None, low: float | None, high: float | None, digits: int = 4) -> str:
+    """Return a metric as text, with its interval in brackets if there is one.
+
+    >>> between(0.9, 0.85, 0.93, 2), between(0.9, None, None)
+    ('0.90 (0.85 to 0.93)', '0.9000')
+    """
+    ends = "" if low is None or high is None else f" ({figure(low, digits)} to {figure(high, digits)})"
+    return figure(value, digits) + ends
+
+
 def listed(parts: list[str]) -> str:
     """Return words joined by commas and "and".
 

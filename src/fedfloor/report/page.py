@@ -30,17 +30,22 @@ ICON = (
 )
 
 
-def write(paths: Iterable[Path], out: Path, target: float | None = None, budget: Budget | None = None) -> Path:
+def write(
+    paths: Iterable[Path], out: Path, target: float | None = None, budget: Budget | None = None,
+    against: str | None = None,
+) -> Path:  # fmt: skip
     """Write the report of run folders as a self-contained HTML page, and return ``out``.
 
     Args:
         target: the value of the headline for the comparison of rounds and costs; default: the best rounded value.
         budget: an amount of cost at which the methods are also compared.
+        against: the method that the others are compared with; default: each with each.
 
     Raises:
-        SettingError: a path is not a run folder, a file in it is damaged, or the runs have no price for the budget.
+        SettingError: a path is not a run folder, a file in it is damaged, the runs have no price for the budget, or no
+            method is called ``against``.
     """
-    page = render(collect(paths), target, budget)
+    page = render(collect(paths), target, budget, against)
     out = Path(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
@@ -52,7 +57,9 @@ def write(paths: Iterable[Path], out: Path, target: float | None = None, budget:
     return out
 
 
-def render(runs: Sequence[RecordedRun], target: float | None = None, budget: Budget | None = None) -> str:
+def render(
+    runs: Sequence[RecordedRun], target: float | None = None, budget: Budget | None = None, against: str | None = None
+) -> str:  # fmt: skip
     """Return the report on runs as HTML; arguments as :func:`write`."""
     compared = groups(runs)
     hindsight = target is None
@@ -60,9 +67,9 @@ def render(runs: Sequence[RecordedRun], target: float | None = None, budget: Bud
     drawn: dict[str, Any] = {}
     main = Markup("").join(
         (
-            sections.summary_section(runs, target, hindsight=hindsight),
+            sections.summary_section(runs, target, hindsight=hindsight, against=against),
             sections.decision_section(compared),
-            sections.budget_section(runs, budget),
+            sections.budget_section(runs, budget, against),
             sections.curve_sections(compared, target, drawn),
             sections.cost_section(compared, target, drawn),
             sections.errors_section(compared, drawn),
@@ -79,7 +86,7 @@ def render(runs: Sequence[RecordedRun], target: float | None = None, budget: Bud
     )
     names = list(dict.fromkeys(run.name for run in runs))
     title = names[0] if len(names) == 1 else f"{len(names)} experiments"
-    paragraphs = story(compared, target)
+    paragraphs = story(compared, target, hindsight=hindsight, against=against)
     paragraphs += [personal.story(compared, group) for group in personal.known(compared)[:MOST]]
     if budget is not None:
         paragraphs.insert(1, sections.budget_story(runs, budget))

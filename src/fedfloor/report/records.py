@@ -234,6 +234,7 @@ class ParkRecord:
     test_sha256: str | None = None
     untrained_classes: dict[str, Count] = field(default_factory=dict, hash=False)  # and their numbers of test samples
     factory_names: tuple[str, ...] = ()
+    shape: tuple[Count, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.factory_names) not in (0, self.factories):
@@ -383,6 +384,15 @@ class SharedRecord:
 
 
 @dataclass(frozen=True)
+class ResampledRecord:
+    """``resampled`` of ``evaluation.json``: metrics on ``units`` units of test samples, drawn with replacement."""
+
+    unit: str
+    units: Count
+    figures: dict[str, Annotated[tuple[Loss, ...], Field(max_length=100_000)]]
+
+
+@dataclass(frozen=True)
 class EvaluationRecord:
     """``evaluation.json``: the final model on test or validation data.
 
@@ -404,6 +414,8 @@ class EvaluationRecord:
     cohorts: tuple[Count, ...] | None = None
     returned: Positive | None = None
     shared: SharedRecord | None = None
+    resampled: ResampledRecord | None = None
+    seeded: bool = True
 
     def __post_init__(self) -> None:
         size = len(self.classes)

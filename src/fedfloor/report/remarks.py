@@ -47,7 +47,7 @@ def baseline(compared: Compared) -> str:
     if not finals or len({final.classes for final in finals.values()}) > 1:
         return ""
     parts = []
-    for measure in dict.fromkeys((ACCURACY, compared.headline)):
+    for measure in dict.fromkeys((ACCURACY, compared.recorded)):
         reached = [value for final in finals.values() if (value := constant(final, measure)) is not None]
         if reached:
             low, high = (figure(value, _digits(value)) for value in (min(reached), max(reached)))

@@ -15,7 +15,7 @@ from fedfloor.report.charts import AT_ONCE, FEW, FEW_POINTS, heat_map, scatter
 from fedfloor.report.decisions import DECISION_HEAD, decision_caption, decision_rows
 from fedfloor.report.groups import CLASSES, Compared, Group, contestants, display_name, groups
 from fedfloor.report.ledger import RecordedRun, by_place, summed
-from fedfloor.report.numbers import COSTS, NAMES, amount, figure, interval, listed
+from fedfloor.report.numbers import COSTS, NAMES, amount, between, figure, listed
 from fedfloor.report.plan_svg import svg
 from fedfloor.report.plan_text import tree
 from fedfloor.report.records import ErrorsOfRecord, ErrorsRecord, ParkRecord, PlaceRecord
@@ -53,14 +53,16 @@ def chart(name: str, figure: Any | None, caption: str, drawn: Drawn, min_width: 
 LONG_PX = 900  # a taller chart is collapsed
 
 
-def summary_section(runs: Sequence[RecordedRun], target: float | None, *, hindsight: bool) -> str:
+def summary_section(
+    runs: Sequence[RecordedRun], target: float | None, *, hindsight: bool, against: str | None = None
+) -> str:  # fmt: skip
     """Return the summary's tables."""
     rows, headline = summary(runs, target), groups(runs).headline
     caption = words.summary_caption(rows, words.on(runs), headline, hindsight=hindsight)
     lost = any(row["diverged"] for row in rows)
     cells = [words.summary_cells(row, headline, more=words.beside(rows, headline), lost=lost) for row in rows]
     body = table(caption, words.summary_head(rows, target, headline), cells)
-    body += _pairs(runs, paired(runs), words.paired_caption(headline))
+    body += _pairs(runs, paired(runs, against=against), words.paired_caption(headline))
     return section("Summary", body, "summary")
 
 
@@ -69,7 +71,8 @@ def _pairs(runs: Sequence[RecordedRun], pairs: Sequence[Row], caption: str) -> M
     if not pairs:
         return Markup("")
     listed = shown(runs, pairs)
-    head = ["methods", "common seeds", *(["in round"] if "rounds" in pairs[0] else []), "difference"]
+    rounds = ["in round"] if "rounds" in pairs[0] else []
+    head = ["methods", "common seeds", *rounds, "difference", "interval over", "p (Holm)"]
     note = words.fewer(len(pairs), listed) + caption
     return title("Method against method") + table(note, head, [words.paired_cells(row) for row in listed])
 
@@ -288,20 +291,22 @@ def _cost_caption(rows: Sequence[Row], target: float | None, headline: Figure) -
     return f"{reach}{mean}Bytes are the sum over all links; 1 kB is 1000 bytes."
 
 
-def budget_section(runs: Sequence[RecordedRun], budget: Budget | None) -> str:
+def budget_section(runs: Sequence[RecordedRun], budget: Budget | None, against: str | None = None) -> str:
     """Return the methods' table at a budget; "" without a budget."""
     if budget is None:
         return ""
     headline = groups(runs).headline
     head = ["method", "seeds", headline.name, "measured in round", "ended before"]
     caption = (
-        f"{headline.title} in each run's last evaluated round that was complete within {budget.words}: mean and 95 % "
-        "Student-t interval over the seeds. A dash: not every seed has such a round, or training had diverged. Ended "
-        "before: seeds whose run was over before the budget was used, and count with their last evaluated round."
+        f"{headline.title} in each run's last evaluated round that was complete within {budget.words}. A dash: not "
+        "every seed has such a round, or training had diverged. Ended before: seeds whose run was over before the "
+        "budget was used, and count with their last evaluated round."
     )
-    body = table(caption, head, [_budget_cells(row, headline) for row in at(runs, budget)])
+    rows = at(runs, budget)
+    note = words.interval_caption(rows)
+    body = table(f"{caption} {note}".strip(), head, [_budget_cells(row, headline) for row in rows])
     caption = words.paired_caption(headline, " when both have used the budget, seed by seed")
-    body += _pairs(runs, paired_at(runs, budget), caption)
+    body += _pairs(runs, paired_at(runs, budget, against), caption)
     return section(f"Ranking after {budget.words}", body, "budget")
 
 
@@ -314,7 +319,8 @@ def budget_story(runs: Sequence[RecordedRun], budget: Budget) -> str:
     if not known:
         return f"After {budget.words}, no method has {headline.phrase} with every seed."
     results = [
-        f"{display_name(row['method'])} {interval(row[headline.key], row['half_width'], 3)}" for row in known[:MOST]
+        f"{display_name(row['method'])} {between(row[headline.key], row['low'], row['high'], 3)}"
+        for row in known[:MOST]
     ]
     more = f", and {len(known) - MOST} more below" if len(known) > MOST else ""
     none = [display_name(row["method"]) for row in rows if row[headline.key] is None]
@@ -327,7 +333,7 @@ def _budget_cells(row: Row, headline: Figure) -> list[str]:
     rounds = ", ".join("–" if number is None else str(number) for number in row["in_rounds"])
     ended = ", ".join(map(str, row["ended"])) or "–"
     seeds = ", ".join(map(str, row["seeds"]))
-    return [display_name(row["method"]), seeds, interval(row[headline.key], row["half_width"]), rounds, ended]
+    return [display_name(row["method"]), seeds, between(row[headline.key], row["low"], row["high"]), rounds, ended]
 
 
 # -- predicted numbers -------------------------------------------------------------------------------------------------

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from statistics import mean
 
 from fedfloor.figures import ACCURACY, Figure
 from fedfloor.names import count
+from fedfloor.report import words
 from fedfloor.report.contrast import contrast
 from fedfloor.report.decisions import decision_story
 from fedfloor.report.groups import Compared, Group, contestants, display_name
+from fedfloor.report.ledger import by_place
 from fedfloor.report.notes import diverged, exact, failed, lost, private, reported, returned, unfinished, untrained
-from fedfloor.report.numbers import COSTS, amount, figure, interval, listed
+from fedfloor.report.numbers import COSTS, amount, between, figure, listed
 from fedfloor.report.remarks import remarks
 from fedfloor.report.table import Row, leader, paired, seen_from, summary
 
@@ -19,17 +23,33 @@ LEAST = {
     "joules": "the least energy",
 }  # fmt: skip
 MOST = 4  # most methods named one by one
+LEAST_UNITS = 5  # test units of an interval
+NO_MEASUREMENT = "this is not a measurement, as no test sample belongs to a device"
+SLACK = 1e-9  # of rounded shares
+TEN = 10  # devices from which on "nine in ten" has a meaning
 
 
-def story(compared: Compared, target: float | None) -> list[str]:
-    """Return the runs' results as text; every element is a paragraph of one or two sentences."""
+def story(
+    compared: Compared, target: float | None, *, hindsight: bool = False, against: str | None = None
+) -> list[str]:  # fmt: skip
+    """Return the runs' results as text; every element is a paragraph of one or two sentences.
+
+    Args:
+        hindsight: whether the target was chosen after the results; it is then no result of a single method.
+        against: the label of the method that the others are compared with; default: the best one.
+    """
     rivals = contestants(compared)
     rows, headline, best = summary(rivals.runs, target), rivals.headline, _leader(rivals)
+    pairs = paired(compared.runs, against=against)
     place = standing(rivals)
-    reached = "" if place and target is None else verdict(rows, headline)
+    aim = not place or (target is not None and not (hindsight and len(rivals) == 1))
+    reached = verdict(rows, headline) if aim else ""
+    if hindsight and reached and place:
+        reached += " That target was chosen with hindsight: it is the best rounded value of all seeds of one method."
     paragraphs = [
-        apart(compared), reached, prices(rows, headline), place, *map(decision_story, best), *remarks(rivals),
-        winner(rivals), *(contrast(compared, group) for group in best), *map(devices, best),
+        place, apart(compared), ranked(rivals), reached, prices(rows, headline) if aim else "",
+        *map(decision_story, best), *remarks(rivals), winner(rivals, pairs, against), varying(rivals),
+        *([] if against else (contrast(compared, group, pairs) for group in best)), *map(devices, best),
     ]  # fmt: skip
     notes = untrained, diverged, failed, unfinished, returned, lost, private, exact, reported
     paragraphs += [note(compared) for note in notes]
@@ -41,6 +61,18 @@ def apart(compared: Compared) -> str:
     names = list(dict.fromkeys(run.headline.name for run in compared.runs))
     return f"These runs have different headlines ({listed(names)}); here they are judged by accuracy." * (
         len(names) > 1
+    )
+
+
+def ranked(compared: Compared) -> str:
+    """Return a note if methods are ranked by the median device, otherwise ""."""
+    if compared.headline == compared.recorded:
+        return ""
+    name = compared.recorded.name
+    return (
+        f"Devices have different models, and no test sample belongs to a device: methods are ranked by the {name} that "
+        f"the median device can expect by the classes it holds. The column {name} has the mean over all models on all "
+        "test samples, most of them of classes that a model's devices do not hold."
     )
 
 
@@ -116,7 +148,8 @@ def standing(compared: Compared) -> str:
     for group in known[:MOST]:
         row = rows[group.label]
         when = "" if same else f" (round {last[group.label]})"
-        parts.append(f"{group.label.shown} {headline.amount(interval(row[headline.key], row['half_width'], 3))}{when}")
+        shown = between(row[headline.key], row["low"], row["high"], 3)
+        parts.append(f"{group.label.shown} {headline.amount(shown)}{when}")
     more = f", and {len(known) - MOST} more below" if len(known) > MOST else ""
     opening = f"In round {last[known[0].label]}" if same else "In their last rounds"
     seeds = len(known[0].runs)
@@ -126,9 +159,13 @@ def standing(compared: Compared) -> str:
     mean += ")" if mean and not equal else ""
     right = "of the test samples" if known[0].runs[0].on == "test" else f"of the {known[0].runs[0].on} samples"
     figure_of = f"the share {right} that the model gets right"
-    if headline != ACCURACY:
+    if headline != compared.recorded:
+        figure_of = f"the {headline.name}, expected by the classes it holds"
+    elif headline != ACCURACY:
         figure_of = f"the {headline.name} of the model {right.replace('of', 'on', 1)}"
-    return f"{opening}, {figure_of}{mean}: {', '.join(parts)}{more}."
+    over = list(dict.fromkeys(rows[group.label]["over"] for group in known[:MOST] if rows[group.label]["over"]))
+    brackets = f" In brackets: the 95 % interval over {'; '.join(over)}." if over else ""
+    return f"{opening}, {figure_of}{mean}: {', '.join(parts)}{more}.{brackets}"
 
 
 def _leader(compared: Compared) -> list[Group]:
@@ -140,72 +177,113 @@ def _leader(compared: Compared) -> list[Group]:
     return [compared[-max(scored)[1]]] if scored else []
 
 
-def winner(compared: Compared) -> str:
-    """Return a text on the lead of the best method, seed by seed, and on its significance."""
-    if len(compared) < 2:
-        single = len(compared) == 1 and len(compared[0].runs) == 1
-        return "This is one run with one seed: the difference to another seed is not known." if single else ""
-    pairs = paired(compared.runs)
+def winner(compared: Compared, every: Sequence[Row], against: str | None = None) -> str:
+    """Return a text on the lead of the best method, seed by seed, and on its significance.
+
+    Args:
+        every: the paired differences, also those of references.
+        against: the label of the method that the others are compared with, instead of the best one.
+    """
+    if len(compared) < 2 and not against:
+        return ""
+    labels = {group.label for group in compared} | ({row["against"] for row in every} if against else set())
+    pairs = [row for row in every if {row["method"], row["against"]} <= labels]
     if not pairs:
         return "No two methods were evaluated with a common seed, so they cannot be compared seed by seed."
-    best = leader(compared, pairs)
-    first = next(group for group in compared if group.label == best)
     headline = compared.headline
-    seen = (seen_from(row, best) for row in pairs if best in (row["method"], row["against"]))
-    rivals = sorted(seen, key=lambda row: headline.gain(row["difference"], 0.0))
-    sentences = [_difference(first, row, headline) for row in rivals[:MOST]]
-    if len(rivals) > MOST:
-        clear = sum(_beyond_chance(row) for row in rivals[MOST:])
-        sentences.append(f"Of the {len(rivals) - MOST} methods further behind, {clear} are behind by more than chance.")
+    rows = pairs
+    if not against:
+        best = leader(compared, pairs)
+        rows = [seen_from(row, best) for row in pairs if best in (row["method"], row["against"])]
+    rows = sorted(rows, key=lambda row: headline.gain(row["difference"], 0.0), reverse=bool(against))
+    sentences = [_difference(row, headline) for row in rows[:MOST]]
+    if len(rows) > MOST:
+        clear = sum(row["p_holm"] is not None and row["p_holm"] < words.CHANCE for row in rows[MOST:])
+        others = "other methods" if against else "methods further behind"
+        apart = f"differ from {display_name(rows[0]['against'])}" if against else "are behind"
+        sentences.append(f"Of the {len(rows) - MOST} {others}, {clear} {apart} by more than chance.")
     return " ".join(sentences)
 
 
-def _beyond_chance(row: Row) -> bool:
-    width = row["half_width"]
-    return width is not None and abs(row["difference"]) > width
-
-
-def _difference(first: Group, row: Row, headline: Figure) -> str:
-    name, other, width = first.label.shown, display_name(row["against"]), row["half_width"]
+def _difference(row: Row, headline: Figure) -> str:
+    name, other = display_name(row["method"]), display_name(row["against"])
     gap = headline.gain(row["difference"], 0.0)
     rounds = row["rounds"]
     when = f"in round {rounds[0]}" if len(rounds) == 1 else "in their last common rounds" if rounds else "at their ends"
-    if gap == 0 and not width:
-        seeds = "the only common seed" if width is None else "every common seed"
+    if gap == 0 and row["low"] == row["high"]:
+        seeds = "the only common seed" if len(row["seeds"]) == 1 else "every common seed"
         equal = "are equally accurate" if headline == ACCURACY else f"have the same {headline.name}"
         return f"{name} and {other} {equal} {when}, with {seeds}."
-    words = f"{name} is ahead of {other} by {headline.amount(figure(gap, 3))} {when}"
-    if gap < 0:
-        words = f"{name} is behind {other} by {headline.amount(figure(-gap, 3))} {when}"
-    if width is None:
-        return f"{words}, with one common seed: more seeds are needed to exclude chance."
-    words += f" (95 % interval {figure(gap - width, 3)} to {figure(gap + width, 3)}, {len(row['seeds'])} seeds)"
-    if _beyond_chance(row):
-        return f"{words}: more than chance explains."
-    return f"No significant difference: {words}; the interval contains 0."
+    ahead, size = "ahead of" if gap >= 0 else "behind", headline.amount(figure(abs(gap), 3))
+    text = f"{name} is {ahead} {other} by {size} {when}"
+    if row["low"] is None:
+        seed = ", with one common seed" if len(row["seeds"]) == 1 else ""
+        return f"{text}{seed}: {words.lacking(row)} needed to exclude chance."
+    clear, evidence = words.evidence(row, headline)
+    if not clear:
+        return f"No significant difference: {text} ({evidence})."
+    one = "; how much seeds differ is not known" if row["seeded"] and len(row["seeds"]) == 1 else ""
+    return f"{text} ({evidence}): more than chance explains{one}."
+
+
+def varying(compared: Compared) -> str:
+    """Return a text on what intervals leave out: seeds that were not tried, and test units where they are too few."""
+    texts = []
+    for group in compared:
+        final = group.finals[0] if group.finals else None
+        if not any(run.seeded for run in group.runs):
+            texts.append(f"Another seed gives the same model of {group.label.shown}, which draws nothing at random.")
+        elif len(group.runs) == 1 and len(compared) == 1:
+            texts.append("This is one run with one seed: the difference to another seed is not known.")
+        if final and final.resampled and final.resampled.units < LEAST_UNITS and group.label == compared[0].label:
+            units = count(final.resampled.units, final.resampled.unit)
+            texts.append(f"The test samples are of {units}: too few to estimate what others would give.")
+    return " ".join(texts)
 
 
 def devices(group: Group) -> str:
-    """Return a text on the headline that a group's model attains on nine of ten devices."""
+    """Return a text on the headline that a group's model attains on nine of ten devices; of few, on the extremes."""
     alone = Compared([group])
     measure = alone.placed
     spreads = group.last_spreads(measure)
     if not spreads:
         return ""
+    every = by_place(group.finals, "devices", measure)
+    means = {name or f"device {number}": mean(values) for (number, name, _), values in every.items() if values}
+    order = sorted(means, key=lambda device: measure.gain(means[device], 0.0))
+    if (len(order) or group.runs[0].park.size) < TEN:
+        return _extremes(group, order[0], order[-1], means, alone) if len(order) > 1 else ""
     higher = measure.kind.better == "higher"
-    end = sum(spread.p10 if higher else spread.p90 for spread in spreads) / len(spreads)
-    kind, name = alone.figures, group.label.shown
+    # a tenth of the devices, rounded down, is worse
+    end = means[order[len(order) // TEN]] if order else mean([one.p10 if higher else one.p90 for one in spreads])
+    end = (math.floor(100 * end + SLACK) if higher else math.ceil(100 * end - SLACK)) / 100
     right = f"{measure.phrase} of at {'least' if higher else 'most'} {measure.amount(f'{end:.2f}')}"
     right = f"a share of at least {end:.2f} right" if measure == ACCURACY else right
-    if kind == "measured":
+    name, about = group.label.shown, "nine" if order else "about nine"
+    if alone.figures == "measured":
         which = "with test samples" if measure == ACCURACY else "on which it is defined"
-        return f"On nine in ten of the devices {which}, the model of {name} gets {right}."
-    if kind == "expected":
+        return f"On {about} in ten of the devices {which}, the model of {name} gets {right}."
+    if alone.figures == "expected":
         return (
-            f"By the classes they hold, nine devices in ten can expect the model of {name} to get {right}; this is not "
-            "a measurement, as no test sample belongs to a device."
+            f"By the classes they hold, {about} devices in ten can expect the model of {name} to get {right}; "
+            f"{NO_MEASUREMENT}."
         )
     return (
-        f"On nine devices in ten, the model of {name} gets {right}, measured or expected by the classes they hold: the "
-        "runs do not record which."
+        f"On {about} devices in ten, the model of {name} gets {right}, measured or expected by the classes they hold: "
+        "the runs do not record which."
+    )
+
+
+def _extremes(group: Group, worst: str, best: str, means: Mapping[str, float], alone: Compared) -> str:
+    """Return a text on the worst and the best of a few devices."""
+    measure, name = alone.placed, group.label.shown
+    low, high = (measure.amount(f"{means[device]:.3g}") for device in (worst, best))
+    if alone.figures == "expected":
+        return (
+            f"By the classes they hold, of {len(means)} devices {worst} can expect the least of the model of {name}, "
+            f"{measure.phrase} of {low}, and {best} the most, {high}; {NO_MEASUREMENT}."
+        )
+    return (
+        f"Of {len(means)} tested devices, the model of {name} is worst on {worst}, with {measure.phrase} of {low}, and "
+        f"best on {best}, with {high}."
     )

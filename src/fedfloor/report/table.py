@@ -12,11 +12,12 @@ from typing import Any
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.figures import ACCURACY, LOSS, Figure, of_task
 from fedfloor.report.groups import CLASSES, Compared, Group, check_same_test, contestants, groups, half_width, values
+from fedfloor.report.intervals import Draws, Estimate, draws, holm
 from fedfloor.report.ledger import RecordedRound, RecordedRun, spent
 from fedfloor.report.numbers import COSTS, UNITS, amount, unit
 
 Row = dict[str, Any]
-Difference = Callable[[RecordedRun, RecordedRun], tuple[int, float] | None]
+Difference = Callable[[RecordedRun, RecordedRun], tuple[int, int, float] | None]
 MANY = 6  # with more methods, only pairs with the leading method are shown
 
 
@@ -26,13 +27,15 @@ def summary(runs: Iterable[RecordedRun], target: float | None = None) -> list[Ro
     For tasks other than classification, the task's metrics replace accuracy and macro-F1.
 
     The headline (key ``accuracy``, unless the experiments set another) and ``loss`` are those of the last round that
-    every seed evaluated, ``best_accuracy`` is the mean of the seeds' best headline, ``macro_f1`` that of their final
-    models if all have one, ``backdoor`` the success of a backdoor if there is one, ``rounds`` the number of rounds that
-    every seed finished, ``wall_s`` the mean of the seeds' seconds. ``rounds_to_target`` is the mean over seeds, None
-    unless all of them (``reached``) attained the target, as are ``seconds_to_target``, ``bytes_to_target`` and
-    ``joules_to_target``, the cost on the network of all rounds up to that one; ``seconds``, ``bytes`` and ``joules``
-    are the cost of all rounds. ``diverged`` has the seed and the round of every diverged run; with one, headline, best
-    headline, macro-F1 and loss are None, as a mean over the other seeds would be biased.
+    every seed evaluated; ``low`` and ``high`` are the ends of the headline's 95 % interval over the seeds and test
+    units in ``over``, ``half_width`` that over the seeds alone, None without a spread. ``best_accuracy`` is the mean of
+    the seeds' best headline, ``macro_f1`` that of their final models if all have one, ``backdoor`` the success of a
+    backdoor if there is one, ``rounds`` the number of rounds that every seed finished, ``wall_s`` the mean of the
+    seeds' seconds. ``rounds_to_target`` is the mean over seeds, None unless all of them (``reached``) attained the
+    target, as are ``seconds_to_target``, ``bytes_to_target`` and ``joules_to_target``, the cost on the network of all
+    rounds up to that one; ``seconds``, ``bytes`` and ``joules`` are the cost of all rounds. ``diverged`` has the seed
+    and the round of every diverged run; with one, headline, best headline, macro-F1 and loss are None, as a mean over
+    the other seeds would be biased.
     """
     compared = groups(runs)
     return [_row(group, target, compared.headline) for group in compared]
@@ -49,7 +52,8 @@ def _row(group: Group, target: float | None, figure: Figure) -> Row:
         "seeds": [run.seed for run in group.runs],
         "rounds": min(run.last for run in group.runs),
         figure.key: _mean(last) if known else None,
-        "half_width": half_width(last) if known else None,
+        "half_width": (half_width(last) or None) if known else None,
+        **_cut(_estimate(group, figure, known=known).describe(), figure),
         f"best_{figure.key}": _mean(best) if known else None,
     }
     task = Compared([group]).task
@@ -72,6 +76,28 @@ def _row(group: Group, target: float | None, figure: Figure) -> Row:
         "wall_s": _mean([sum(line.wall_s or 0.0 for line in run.rounds) for run in group.runs]),
         "diverged": [{"seed": run.seed, "round": run.diverged} for run in group.runs if run.diverged is not None],
     }
+
+
+def _estimate(group: Group, figure: Figure, *, known: bool) -> Estimate:
+    """Return a metric of a group's last models, with the draws of their test units."""
+    lines = group.last_lines(figure.read) if known else ()
+    tests = [draws(run, figure, line.round) for run, line in zip(group.whole, lines, strict=False)]
+    return _of_runs(group.whole, _last(group, figure) if known else (), tests)
+
+
+def _cut(interval: Row, figure: Figure) -> Row:
+    """Return an interval, for a share within 0 and 1."""
+    if not figure.share or interval["low"] is None:
+        return interval
+    return interval | {"low": max(0.0, interval["low"]), "high": min(1.0, interval["high"])}
+
+
+def _of_runs(runs: Sequence[RecordedRun], values: Sequence[float], tests: Sequence[Draws | None]) -> Estimate:
+    """Return the estimate of one value per run, whose draws count if those of all runs are known."""
+    known = tuple(one for one in tests if one is not None)
+    digests = {run.park.test_sha256 for run in runs}
+    same = len(digests) == 1 and None not in digests
+    return Estimate(tuple(values), known if len(known) == len(values) else (), same)
 
 
 def _last(group: Group, figure: Figure) -> list[float]:
@@ -119,58 +145,95 @@ def natural_target(runs: Iterable[RecordedRun]) -> float | None:
     return figure.round_target(figure.worst(map(figure.best, seeds)) for seeds in by_method if all(seeds))
 
 
-def last_difference(first: RecordedRun, second: RecordedRun, figure: Figure = ACCURACY) -> tuple[int, float] | None:
-    """Return the last round evaluated in both runs, and the difference of a metric in it, first minus second.
+def last_difference(
+    first: RecordedRun, second: RecordedRun, figure: Figure = ACCURACY
+) -> tuple[int, int, float] | None:  # fmt: skip
+    """Return the round of each run, the last that both evaluated, and the difference of a metric, first minus second.
 
-    If one of two finished runs ended by ``evaluate.patience``, both are compared at their own ends, as round 0. Return
-    None if there is no common round, or if a run diverged, as its last good value is not a final result.
+    If one of two finished runs ended by ``evaluate.patience``, both are compared at their own ends. Return None if
+    there is no common round, or if a run diverged, as its last good value is not a final result.
     """
     a, b = values(first, figure.read), values(second, figure.read)
     common = a.keys() & b.keys()
     if (first.diverged, second.diverged) != (None, None):
         return None
     if a and b and (first.returned or second.returned) and first.finished and second.finished:
-        return 0, a[max(a)] - b[max(b)]
+        return max(a), max(b), a[max(a)] - b[max(b)]
     if not common:
         return None
-    return max(common), a[max(common)] - b[max(common)]
+    return max(common), max(common), a[max(common)] - b[max(common)]
 
 
-def paired(runs: Iterable[RecordedRun], difference: Difference | None = None) -> list[Row]:
+def paired(
+    runs: Iterable[RecordedRun], difference: Difference | None = None, against: str | None = None
+) -> list[Row]:  # fmt: skip
     """Return a row per pair of methods: the headline of the first minus that of the second over their common seeds.
 
-    Each seed has one difference, for the last round that both evaluated (``rounds``; none if each has its own);
-    ``half_width`` is the 95 % Student-t interval of their mean, None with one common seed. A common seed without a
-    difference, because a run diverged, is in ``left_out``. Methods without any difference give no row.
+    Each seed has one difference, for the last round that both evaluated (``rounds``; none if each has its own). ``low``
+    and ``high`` are the ends of the 95 % interval of their mean over the seeds and test units in ``over``, ``p`` is the
+    p-value of no difference, and ``p_holm`` the same, corrected for all pairs by Holm's method; all are None if neither
+    seeds nor test units show how the difference varies. ``half_width`` is the interval over the seeds alone. A common
+    seed without a difference, because a run diverged, is in ``left_out``. Methods without any difference give no row.
 
     Args:
-        difference: the round and the difference between two runs with one seed; :func:`last_difference` by default.
+        difference: the rounds and the difference of two runs with one seed; :func:`last_difference` by default.
+        against: the label of a method; only its pairs are returned, and corrected for.
 
     Raises:
-        SettingError: runs were measured on different data.
+        SettingError: runs were measured on different data, or no method has the label ``against``.
     """
     runs, rows = list(runs), []
     check_same_test(runs)
     compared = groups(runs)
-    difference = difference or partial(last_difference, figure=compared.headline)
+    base = _named(compared, against)
+    figure = compared.headline
+    difference = difference or partial(last_difference, figure=figure)
     for first, second in combinations(compared, 2):
-        by_seed = {run.seed: run for run in second.runs}
-        by_seed_difference = {run.seed: difference(run, by_seed[run.seed]) for run in first.runs if run.seed in by_seed}
-        differences = {seed: value for seed, value in by_seed_difference.items() if value is not None}
-        if differences:
-            rounds = sorted({number for number, _ in differences.values() if number})
-            numbers = [value for _, value in differences.values()]
-            row: Row = {"method": first.label, "against": second.label, "seeds": list(differences), "rounds": rounds}
-            row |= {"difference": _mean(numbers), "half_width": half_width(numbers)}
-            rows.append(row | {"left_out": [seed for seed in by_seed_difference if seed not in differences]})
-    return rows
+        if base in (None, first.label, second.label):
+            rows += _pair(*((second, first) if first.label == base else (first, second)), difference, figure)
+    corrected = holm([row["p"] for row in rows])
+    return [row | {"p_holm": chance} for row, chance in zip(rows, corrected, strict=True)]
+
+
+def _named(compared: Compared, against: str | None) -> str | None:
+    """Return the label of a method to compare with; None without one."""
+    if against is None or against in {group.label for group in compared}:
+        return against
+    same = [group.label for group in compared if against in (group.runs[0].method, group.label.shown)]
+    if len(same) != 1:
+        raise unknown("method (--against)", against, [group.label for group in compared])
+    return same[0]
+
+
+def _pair(first: Group, second: Group, difference: Difference, figure: Figure) -> list[Row]:
+    """Return the row of two methods; [] if no seed has a difference."""
+    by_seed = {run.seed: run for run in second.runs}
+    both = {run.seed: (run, by_seed[run.seed]) for run in first.runs if run.seed in by_seed}
+    apart = {seed: difference(*pair) for seed, pair in both.items()}
+    known = {seed: found for seed, found in apart.items() if found is not None}
+    if not known:
+        return []
+    tests = []
+    for seed, (own, other, _) in known.items():
+        drawn = draws(both[seed][0], figure, own)
+        tests.append(drawn and drawn.minus(draws(both[seed][1], figure, other)))
+    values = [value for _, _, value in known.values()]
+    estimate = _of_runs([both[seed][0] for seed in known], values, tests)
+    return [{
+        "method": first.label, "against": second.label, "seeds": list(known),
+        "rounds": sorted({own for own, other, _ in known.values() if own == other}), "difference": estimate.mean,
+        "half_width": half_width(values) or None, **estimate.describe(), "p": estimate.chance,
+        "seeded": any(run.seeded for seed in known for run in both[seed]),
+        "left_out": [seed for seed in apart if seed not in known],
+    }]  # fmt: skip
 
 
 def seen_from(row: Row, label: str) -> Row:
     """Return a paired difference with the method ``label`` first."""
     if row["method"] == label:
         return row
-    return row | {"method": label, "against": row["method"], "difference": -row["difference"]}
+    ends = {"low": None, "high": None} if row["low"] is None else {"low": -row["high"], "high": -row["low"]}
+    return row | {"method": label, "against": row["method"], "difference": -row["difference"], **ends}
 
 
 def leader(compared: Compared, pairs: Sequence[Row]) -> str:
@@ -188,7 +251,7 @@ def leader(compared: Compared, pairs: Sequence[Row]) -> str:
 def shown(runs: Iterable[RecordedRun], pairs: Sequence[Row]) -> list[Row]:
     """Return the pairs to print: all of up to six methods, otherwise those of the leading label, nearest first."""
     compared = groups(runs)
-    if len(compared) <= MANY or not pairs:
+    if len(compared) <= MANY or not pairs or len({row["against"] for row in pairs}) == 1:
         return list(pairs)
     best = leader(contestants(compared), pairs)
     rows = [seen_from(row, best) for row in pairs if best in (row["method"], row["against"])]
@@ -267,23 +330,31 @@ def _budget_row(group: Group, budget: Budget, figure: Figure) -> Row:
     lines = [reached(run, budget, figure) for run in group.runs]
     known = [value for line in lines if line is not None and (value := figure.read(line)) is not None]
     whole = len(known) == len(group.runs)
+    tests = [
+        None if line is None else draws(run, figure, line.round) for run, line in zip(group.runs, lines, strict=True)
+    ]
     used = {run.seed: cost(run, budget.kind) for run, line in zip(group.runs, lines, strict=True) if line}
     return {
         "method": group.label,
         "seeds": [run.seed for run in group.runs],
         figure.key: sum(known) / len(known) if whole else None,
-        "half_width": half_width(known) if whole else None,
+        "half_width": (half_width(known) or None) if whole else None,
+        **_cut(_of_runs(group.runs, known if whole else (), tests).describe(), figure),
         "in_rounds": [None if line is None else line.round for line in lines],
         "ended": [seed for seed, amount in used.items() if amount is not None and amount < budget.most],
     }
 
 
-def paired_at(runs: Sequence[RecordedRun], budget: Budget) -> list[Row]:
+def paired_at(runs: Sequence[RecordedRun], budget: Budget, against: str | None = None) -> list[Row]:
     """Return :func:`paired` differences between headlines at the end of a budget."""
     figure = groups(runs).headline
 
-    def difference(first: RecordedRun, second: RecordedRun) -> tuple[int, float] | None:
+    def difference(first: RecordedRun, second: RecordedRun) -> tuple[int, int, float] | None:
         a, b = reached(first, budget, figure), reached(second, budget, figure)
-        return None if a is None or b is None else (0, (figure.read(a) or 0.0) - (figure.read(b) or 0.0))
+        if a is None or b is None:
+            return None
+        return a.round, b.round, (figure.read(a) or 0.0) - (figure.read(b) or 0.0)
 
-    return [{name: value for name, value in row.items() if name != "rounds"} for row in paired(runs, difference)]
+    return [
+        {name: value for name, value in row.items() if name != "rounds"} for row in paired(runs, difference, against)
+    ]

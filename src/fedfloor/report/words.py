@@ -8,10 +8,10 @@ from fedfloor.figures import ACCURACY, KINDS, LOSS, MACRO_F1, Figure
 from fedfloor.names import count
 from fedfloor.report.charts import MOST_DEVICES, class_samples
 from fedfloor.report.groups import CLASSES, Compared, Group, display_name, groups
-from fedfloor.report.ledger import RecordedRun, frequent
-from fedfloor.report.numbers import COSTS, NAMES, amount, decimals, figure, interval, listed, percent
+from fedfloor.report.ledger import RecordedRun, frequent, summed
+from fedfloor.report.numbers import COSTS, NAMES, amount, between, decimals, figure, listed, percent
 from fedfloor.report.records import EvaluationRecord, ParkRecord
-from fedfloor.report.table import Budget, Row, at, paired, summary
+from fedfloor.report.table import Budget, Row, at, paired, seen_from, summary
 
 CLASSED = (CLASSES, "reconstruction")  # tasks whose bins are classes
 LOSSES = {CLASSES: "cross-entropy", "reconstruction": "reconstruction error"}  # names of the loss, by task
@@ -96,7 +96,7 @@ def summary_cells(
         display_name(row["method"]),
         seeds,
         str(row["rounds"]),
-        interval(row[headline.key], row["half_width"], many),
+        between(row[headline.key], row["low"], row["high"], many),
     ]
     cells += [figure(row[f"best_{headline.key}"], many), *(figure(row.get(key), digits) for _, key, digits in more)]
     if row["target"] is not None:
@@ -141,12 +141,24 @@ def summary_caption(rows: Sequence[Row], where: str, headline: Figure = ACCURACY
     if any(row["diverged"] for row in rows):
         parts.append("A method with a diverged run has no mean, as that of the other seeds would be too good.")
     if several:
-        parts.append("Mean over seeds; ± is the 95 % Student-t interval of the mean.")
-    return " ".join(parts)
+        parts.append("Mean over seeds.")
+    parts.append(interval_caption(rows))
+    return " ".join(filter(None, parts))
+
+
+def interval_caption(rows: Sequence[Row]) -> str:
+    """Return a text on the intervals of rows: over what they are; "" without any."""
+    over = list(dict.fromkeys(row["over"] for row in rows if row["over"]))
+    if not over:
+        return ""
+    tests = " by a bootstrap that draws them with replacement" if any("test" in text for text in over) else ""
+    seeds = " over seeds Student's t" if any("seed" in text for text in over) else ""
+    how = f" ({' and'.join(part for part in (seeds, tests) if part).strip()})"
+    return f"In brackets: the 95 % interval over {'; '.join(over)}{how}."
 
 
 LAST = ", seed by seed, in the last round that both evaluated"
-ALONE = " The intervals are not corrected for the number of pairs."
+CHANCE = 0.05  # largest p-value of a difference that counts as more than chance
 
 
 def paired_caption(headline: Figure, when: str = LAST) -> str:
@@ -155,14 +167,15 @@ def paired_caption(headline: Figure, when: str = LAST) -> str:
     if headline != ACCURACY:
         how = f"The first method's {headline.name} minus the second's ({headline.kind.better} is better)"
     return (
-        f"{how}{when}: mean and 95 % Student-t interval over the common seeds. An interval that contains 0 does not "
-        f"separate them.{ALONE * (when == LAST)}"
+        f"{how}{when}: the mean over the common seeds and its 95 % interval over seeds and test samples, those of both "
+        "methods being the same. An interval that contains 0 does not separate them. p is corrected for the number of "
+        "pairs by Holm's method, the intervals are not."
     )
 
 
 def fewer(pairs: int, listed: Sequence[Row]) -> str:
     """Return a note if not all pairs are listed, otherwise ""."""
-    if len(listed) == pairs:
+    if len(listed) == pairs or not listed:
         return ""
     best = display_name(listed[0]["method"])
     return f"Only those of {best}, the best method, are listed; --json lists all {pairs} pairs. "
@@ -171,11 +184,44 @@ def fewer(pairs: int, listed: Sequence[Row]) -> str:
 def paired_cells(row: Row) -> list[str]:
     """Return the cells of a paired difference as texts."""
     sign = "+" if row["difference"] >= 0 else ""
-    difference = sign + interval(row["difference"], row["half_width"])
+    difference = sign + between(row["difference"], row["low"], row["high"])
     without = f" (without {', '.join(map(str, row['left_out']))})" if row["left_out"] else ""
     seeds = ", ".join(map(str, row["seeds"])) + without
     rounds = [", ".join(map(str, row["rounds"]))] if "rounds" in row else []
-    return [f"{display_name(row['method'])} – {display_name(row['against'])}", seeds, *rounds, difference]
+    pair = f"{display_name(row['method'])} – {display_name(row['against'])}"
+    return [pair, seeds, *rounds, difference, row["over"] or "–", chance(row["p_holm"])]
+
+
+def chance(value: float | None) -> str:
+    """Return a p-value as text.
+
+    >>> chance(0.0312), chance(0.0002), chance(None)
+    ('0.031', '<0.001', '–')
+    """
+    return "<0.001" if value is not None and value < 0.001 else figure(value, 3)
+
+
+def evidence(row: Row, headline: Figure) -> tuple[bool, str]:
+    """Return whether a difference is more than chance explains, and a text on its interval and its p-value.
+
+    With one seed of methods that draw at random, it is the choice of test samples that does not explain it.
+    """
+    ends = sorted(headline.gain(end, 0.0) for end in (row["low"], row["high"]))
+    if headline.gain(row["difference"], 0.0) < 0:
+        ends = [-ends[1], -ends[0]]
+    one = ", one seed" if row["seeded"] and len(row["seeds"]) == 1 else ""
+    corrected = " after Holm's correction" if row["p_holm"] != row["p"] else ""
+    p = chance(row["p_holm"])
+    p = f"p {p}" if p.startswith("<") else f"p = {p}"
+    text = f"95 % interval {figure(ends[0], 3)} to {figure(ends[1], 3)} over {row['over']}{one}; {p}{corrected}"
+    return row["p_holm"] < CHANCE, text
+
+
+def lacking(row: Row) -> str:
+    """Return a text on what would be needed to exclude chance from a difference without an interval."""
+    if row["seeded"] and len(row["seeds"]) == 1:
+        return "more seeds are"
+    return "more test samples, of other devices or recordings, are"
 
 
 def curve_caption(compared: Compared, *, share: bool) -> str:
@@ -315,8 +361,11 @@ def confusion_caption(group: Group, *, numbers: bool) -> str:
     percent = ", which is written in it in %" if numbers else ""
     many = len(group.finals)
     several = f", {many} seeds added up" if many > 1 else f", seed {group.runs[0].seed}"
+    total, tests = sum(map(sum, summed(group.finals))), sum(run.park.test_samples for run in group.runs)
+    each = f" {total:,} predictions for {tests:,} samples, as several devices' models predict the same samples."
+    each *= total > tests
     return (
-        f"{group.label.shown}, final model ({_rounds(group.finals)}{several}), on the {on(group.runs)} data. "
+        f"{group.label.shown}, final model ({_rounds(group.finals)}{several}), on the {on(group.runs)} data.{each} "
         "A row is the true class, a column a predicted one; a cell's colour grows with the square root of its share "
         f"of the row{percent}. "
         "The diagonal holds correct predictions."
@@ -413,9 +462,12 @@ def markdown(runs: Iterable[RecordedRun], target: float | None = None, budget: B
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for i, row in enumerate(rows):
         other = apart.get(row["method"])
-        minus = "" if other is None else interval(-other["difference"], other["half_width"])
+        minus = ""
+        if other is not None:
+            other = seen_from(other, row["method"])
+            minus = between(other["difference"], other["low"], other["high"])
         cells = [
-            row["method"], interval(row[headline.key], row["half_width"]), minus,
+            row["method"], between(row[headline.key], row["low"], row["high"]), minus,
             *[figure(row.get(key), digits) for _, key, digits in figures],
             figure(row["loss"], 3), str(row["rounds"]), str(len(row["seeds"])), figure(row["wall_s"], 1),
             *[column[i] for _, column in more],
@@ -443,7 +495,7 @@ def _budget_columns(runs: Sequence[RecordedRun], budget: Budget | None) -> list[
     if budget is None:
         return []
     key = groups(runs).headline.key
-    return [(f"after {budget.words}", [interval(row[key], row["half_width"]) for row in at(runs, budget)])]
+    return [(f"after {budget.words}", [between(row[key], row["low"], row["high"]) for row in at(runs, budget)])]
 
 
 def _lost_columns(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:

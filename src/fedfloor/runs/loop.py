@@ -413,6 +413,7 @@ class _Run:
         results.write_privacy(self.orders.out, self.experiment, point.reports, park, stated, exact, secret=real)
         results.write_memory(self.orders.out, self.engine.memory)
         more = (decide.about(models) if models else {}) | beside
+        more |= {"seeded": results.seeded(self.experiment, park.dataset)}
         more |= {"cohorts": [cohorts[k] for k in sorted(cohorts)]} if cohorts else {}
         if point.best is not None and point.best.ends(point.round, self.experiment):
             more["returned"] = point.best.round

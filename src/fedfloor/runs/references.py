@@ -91,7 +91,8 @@ def start(
         if result is None:
             return "interrupted"
         line = ledger.line(number, result, (), "", time.perf_counter() - began, {})
-        results.write_evaluation(out, experiment, number, result)
+        drawn = results.seeded(original or experiment, park.dataset)
+        results.write_evaluation(out, experiment, number, result, {"seeded": drawn})
         ledger.append(out / "ledger.jsonl", line)
         report(line)
     return "finished"

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from fedfloor import regular
 from fedfloor.config import combined
+from fedfloor.data.dataset import Dataset
 from fedfloor.engine.calibrate import calibrated
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import Score, evaluate
@@ -28,7 +29,7 @@ from fedfloor.engine.local_update import personal
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.questions import question
 from fedfloor.errors import DivergedError, RunError
-from fedfloor.experiment import Experiment
+from fedfloor.experiment import Experiment, FaultSettings
 from fedfloor.figures import Figure
 from fedfloor.models.parcel import Packet
 from fedfloor.models.saved import DEVICES, DIGEST, FILES, FORMAT, cohort_file
@@ -58,6 +59,12 @@ def write_evaluation(
     body: dict[str, Any] = {"round": number, "on": on} | ({"figures": dict(score.figures)} if score.figures else {})
     body |= {"accuracy": score.accuracy, "loss": score.loss}
     folder.write_json(out / "evaluation.json", body | score.details | dict(more or {}))
+
+
+def seeded(experiment: Experiment, data: Dataset) -> bool:
+    """Return whether another seed may give another result, by draws of the method, of samples or of faults."""
+    chosen = data.split not in ("", "time", "last") or data.made is not None or experiment.evaluate.on != "test"
+    return combined(experiment).needs.draws or chosen or experiment.faults != FaultSettings()
 
 
 def of_shared(engine: Engine, model: Tensor, headline: Figure, own: str) -> dict[str, Any]:

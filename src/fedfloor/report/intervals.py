@@ -1,0 +1,183 @@
+"""Intervals of metrics over seeds and test samples, tests of differences, and their correction for several comparisons.
+
+A metric varies with the seed (first weights, mini-batches, devices) and with the samples that happened to be tested.
+Seeds give a Student-t interval, draws of test units a bootstrap interval; both together are combined as independent
+parts of the error: L = m − √((m − l_seeds)² + (m − l_tests)²) (Zou and Donner, Statistics in Medicine 27 (2008) 1693).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.figures import Figure
+from fedfloor.names import count
+from fedfloor.report.ledger import RecordedRun
+from fedfloor.report.numbers import listed
+
+LEVEL = 0.95
+DEFINED = 0.9  # least share of draws in which a metric must be defined
+STEPS = 30  # bisections of a p-value
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """A metric in draws of the test units of one run or of a difference between two.
+
+    Args:
+        unit, units: the noun and the number of the units.
+        values: float64 [draws], NaN where the metric is undefined.
+    """
+
+    unit: str
+    units: int
+    values: Floats
+
+    def minus(self, other: Draws | None) -> Draws | None:
+        """Return the differences draw by draw; None if the draws are not of the same units."""
+        if other is None or (self.unit, self.units, len(self.values)) != (other.unit, other.units, len(other.values)):
+            return None
+        return Draws(self.unit, self.units, self.values - other.values)
+
+
+def draws(run: RecordedRun, figure: Figure, number: int) -> Draws | None:
+    """Return the draws of a metric of a run's model after a round; None if only another round's are recorded."""
+    final = run.evaluation
+    if final is None or final.resampled is None or final.round != number or final.resampled.units < 2:
+        return None
+    values = np.array(final.resampled.figures.get(figure.name, ()), np.float64)
+    known = int(np.isfinite(values).sum())
+    sound = known >= max(1, DEFINED * len(values))
+    return Draws(final.resampled.unit, final.resampled.units, values) if sound else None
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """A metric, or a difference of metrics, with one value per seed.
+
+    Args:
+        values: one value per seed, at least one.
+        tests: the draws of test units of each seed; empty if any is unknown.
+        same: whether all seeds have the same test samples. If not, the spread of seeds contains that of tests.
+    """
+
+    values: tuple[float, ...]
+    tests: tuple[Draws, ...] = ()
+    same: bool = True
+
+    @property
+    def mean(self) -> float:
+        """The mean over the seeds."""
+        return sum(self.values) / len(self.values)
+
+    @property
+    def seeded(self) -> bool:
+        """Whether seeds differ."""
+        return len(set(self.values)) > 1
+
+    @cached_property
+    def drawn(self) -> Floats | None:
+        """The ascending means over the seeds in draws of the same test units; None without draws to be used."""
+        if not self.tests or (self.seeded and not self.same):
+            return None
+        if len({(one.unit, one.units, len(one.values)) for one in self.tests}) > 1:
+            return None
+        means = np.mean([one.values for one in self.tests], axis=0)
+        return np.sort(means[np.isfinite(means)])
+
+    @property
+    def over(self) -> str:
+        """The sources of variation as text, such as "3 seeds and 5 test recordings"; "" without any."""
+        parts = [count(len(self.values), "seed")] if self.seeded else []
+        if self.drawn is not None:
+            plural = {"stretch of time": "stretches of time"}.get(self.tests[0].unit)
+            parts += [count(self.tests[0].units, f"test {self.tests[0].unit}", plural and f"test {plural}")]
+        return listed(parts) if parts else ""
+
+    def bounds(self, level: float = LEVEL) -> tuple[float, float] | None:
+        """Return the ends of the interval at a level; None if nothing shows how the metric varies."""
+        if not self.over:
+            return None
+        below = above = 0.0
+        if self.seeded:
+            below = above = _half_width(self.values, level)
+        if self.drawn is not None:
+            low, high = np.quantile(self.drawn, _tails(level, self.tests[0].units))
+            below = math.hypot(below, max(0.0, self.mean - float(low)))
+            above = math.hypot(above, max(0.0, float(high) - self.mean))
+        return self.mean - below, self.mean + above
+
+    @property
+    def chance(self) -> float | None:
+        """The p-value of a difference, two-sided: the level at which the interval ends at 0; None without one."""
+        if not self.over:
+            return None
+        inside, outside = 0.0, 1.0  # 1 − level: with 0 inside the interval, and outside
+        for _ in range(STEPS):
+            middle = (inside + outside) / 2
+            ends = self.bounds(1 - middle)
+            if ends is not None and ends[0] <= 0 <= ends[1]:
+                inside = middle
+            else:
+                outside = middle
+        if self.drawn is None:
+            return outside
+        units = self.tests[0].units  # a tail cannot be smaller than half a draw
+        return max(outside, _two_sided(0.5 / (len(self.drawn) + 1), units))
+
+    def describe(self) -> dict[str, Any]:
+        """Return the interval as keys of a row: ``low``, ``high``, ``over``; None without an interval."""
+        low, high = self.bounds() or (None, None)
+        return {"low": low, "high": high, "over": self.over or None}
+
+
+def _half_width(values: Sequence[float], level: float) -> float:
+    """Return t(½ + level/2, n − 1) · s / √n."""
+    from scipy.special import stdtrit
+
+    n = len(values)
+    return float(stdtrit(n - 1, 0.5 + level / 2) * np.std(values, ddof=1)) / math.sqrt(n)
+
+
+def _tails(level: float, units: int) -> tuple[float, float]:
+    """Return the shares of draws below and above an interval of a level, for n units.
+
+    Φ(√(n/(n − 1))·t(½ − level/2, n − 1)), as percentiles of few units would be too narrow: Hesterberg, The American
+    Statistician 69 (2015) 371. For the mean of normal units the interval is Student's.
+    """
+    from scipy.special import ndtr, stdtrit
+
+    share = float(ndtr(math.sqrt(units / (units - 1)) * stdtrit(units - 1, 0.5 - level / 2)))
+    return share, 1 - share
+
+
+def _two_sided(share: float, units: int) -> float:
+    """Return the inverse of :func:`_tails`: one minus the level with this share of draws in a tail."""
+    from scipy.special import ndtri, stdtr
+
+    return float(2 * stdtr(units - 1, math.sqrt((units - 1) / units) * ndtri(share)))
+
+
+def holm(chances: Sequence[float | None]) -> list[float | None]:
+    """Return p-values corrected for their number by Holm's method; None for None, which do not count.
+
+    The i-th smallest of m, counted from 0, becomes the largest of (m − j)·p_j over j ≤ i, at most 1. Holm, Scandinavian
+    Journal of Statistics 6 (1979) 65.
+
+    >>> holm([0.01, None, 0.04, 0.03])
+    [0.03, None, 0.06, 0.06]
+    """
+    known = sorted((chance, place) for place, chance in enumerate(chances) if chance is not None)
+    corrected: list[float | None] = [None] * len(chances)
+    largest = 0.0
+    for rank, (chance, place) in enumerate(known):
+        largest = max(largest, min(1.0, (len(known) - rank) * chance))
+        corrected[place] = largest
+    return corrected

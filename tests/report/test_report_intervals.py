@@ -1,0 +1,190 @@
+"""Intervals over seeds and test units, p-values and their correction: closed forms, coverage, numbers by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import bootstrap, ttest_1samp
+
+from fedfloor.engine.resample import DRAWS, Units
+from fedfloor.report.groups import groups
+from fedfloor.report.intervals import Draws, Estimate, holm
+from fedfloor.report.ledger import collect
+from fedfloor.report.story import story
+from fedfloor.report.table import paired, summary
+from run_folders import make_run
+
+PICKS = {many: np.array(list(Units("sample", np.arange(many)).draws(DRAWS))) for many in (6, 12, 40)}
+
+
+def drawn(values: np.ndarray, noun: str = "recording") -> Draws:
+    """The draws of the mean of equally large units with these means."""
+    return Draws(noun, len(values), values[PICKS[len(values)]].mean(axis=1))
+
+
+def estimate(values: np.ndarray) -> Estimate:
+    return Estimate((float(values.mean()),), (drawn(values),))
+
+
+def student(values: np.ndarray) -> tuple[float, float]:
+    ends = ttest_1samp(values, 0.0).confidence_interval()
+    return float(ends.low), float(ends.high)
+
+
+def test_of_normal_units_the_interval_is_students() -> None:
+    values = np.random.default_rng(0).normal(10.0, 1.0, 40)
+    low, high = student(values)
+    # the ends are quantiles of 1,000 draws: within an eighth of the half width
+    assert estimate(values).bounds() == pytest.approx((low, high), abs=(high - low) / 16)
+
+
+def test_of_many_units_the_ends_are_those_of_scipys_bootstrap() -> None:
+    values = np.random.default_rng(1).exponential(1.0, 40)
+    by_scipy = bootstrap((values,), np.mean, n_resamples=4000, method="percentile", rng=0).confidence_interval
+    low, high = estimate(values).bounds() or (0.0, 0.0)
+    assert (low, high) == pytest.approx((by_scipy.low, by_scipy.high), abs=0.1 * (high - low))
+
+
+@pytest.mark.parametrize("many", [6, 12])
+def test_intervals_of_few_recordings_contain_the_truth_as_often_as_they_promise(many: int) -> None:
+    rng = np.random.default_rng(2)
+    inside = inside_rows = 0
+    for _ in range(400):
+        shares = np.clip(rng.normal(0.8, 0.1, many), 0, 1)  # each recording has a share of its own
+        rows = rng.random((many, 50)) < shares[:, None]
+        low, high = estimate(rows.mean(axis=1)).bounds() or (1.0, 0.0)
+        inside += low <= 0.8 <= high
+        wide = 1.96 * math.sqrt(rows.mean() * (1 - rows.mean()) / rows.size)  # as if rows were independent
+        inside_rows += abs(rows.mean() - 0.8) <= wide
+    assert 0.92 <= inside / 400 <= 0.99  # ±0.03: two standard errors of 400 trials, and the clipping at 1
+    assert inside_rows / 400 < 0.80
+
+
+def test_seeds_and_test_units_add_up_as_independent_parts() -> None:
+    values = np.array([0.6, 0.8, 0.7, 0.9, 0.5, 0.7])
+    seeds = (0.68, 0.72)  # mean 0.7, half width t(1)·s/√2 = 12.7062·0.02
+    low, high = Estimate((0.7,), (drawn(values),)).bounds() or (0.0, 0.0)
+    both = Estimate(seeds, (drawn(values - 0.02), drawn(values + 0.02)))
+    width = math.tan(0.475 * math.pi) * 0.02
+    ends = 0.7 - math.hypot(width, 0.7 - low), 0.7 + math.hypot(width, high - 0.7)
+    assert both.bounds() == pytest.approx(ends)
+    assert both.over == "2 seeds and 6 test recordings"
+
+
+def test_seeds_with_other_test_samples_contain_their_spread() -> None:
+    values = np.array([0.6, 0.8, 0.7, 0.9, 0.5, 0.7])
+    other = Estimate((0.68, 0.72), (drawn(values), drawn(values)), same=False)
+    assert other.over == "2 seeds"
+    assert other.bounds() == Estimate((0.68, 0.72)).bounds()
+
+
+def test_equal_seeds_show_nothing() -> None:
+    assert Estimate((0.61, 0.61)).bounds() is None
+    assert Estimate((0.61, 0.61)).chance is None
+    assert Estimate((0.61,)).over == ""
+
+
+def test_p_values_of_seeds_are_those_of_the_t_test() -> None:
+    values = (0.02, 0.05, 0.01, 0.04)
+    assert Estimate(values).chance == pytest.approx(ttest_1samp(values, 0.0).pvalue, abs=1e-6)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=6, max_size=6, unique=True), st.floats(-0.5, 0.5))
+@settings(max_examples=60, deadline=None)
+def test_the_p_value_is_below_a_twentieth_where_the_interval_excludes_0(values: list[float], shift: float) -> None:
+    found = estimate(np.array(values) + shift)
+    low, high = found.bounds() or (0.0, 0.0)
+    assert found.chance is not None
+    if low > 0 or high < 0:
+        assert found.chance <= 0.05 + 1e-6
+    elif low < -1e-9 and high > 1e-9:
+        assert found.chance >= 0.05 - 1e-6
+
+
+def test_models_are_compared_on_the_same_units() -> None:
+    hard = np.linspace(0.2, 0.9, 12)  # recordings differ much, the models little
+    better = drawn(hard + 0.02).minus(drawn(hard))
+    assert better is not None
+    low, high = Estimate((0.02,), (better,)).bounds() or (0.0, 0.0)
+    assert (low, high) == pytest.approx((0.02, 0.02))
+    wide = estimate(hard + 0.02).bounds() or (0.0, 0.0)
+    assert wide[1] - wide[0] > 0.2
+    assert drawn(hard).minus(drawn(hard, "device")) is None
+    assert drawn(hard).minus(drawn(hard[:6])) is None
+
+
+def test_holm_by_hand() -> None:
+    # ascending 0.005, 0.011, 0.02, 0.04: times 4, 3, 2, 1 = 0.02, 0.033, 0.04, 0.04
+    assert holm([0.011, 0.02, 0.005, 0.04]) == pytest.approx([0.033, 0.04, 0.02, 0.04])
+    # a smaller product after a larger one is raised to it, and nothing exceeds 1
+    assert holm([0.03, 0.04, 0.9]) == pytest.approx([0.09, 0.09, 0.9])
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    assert holm([None, 0.01]) == [None, 0.01]
+
+
+def evaluated(folder: Path, accuracy: float, values: np.ndarray, *, seeded: bool = True, **kind: object) -> Path:
+    """Give a run folder an evaluation with draws of six recordings."""
+    make_run(folder, [accuracy], **kind)  # type: ignore[arg-type]
+    park = json.loads((folder / "park.json").read_text()) | {"test_sha256": "same"}
+    (folder / "park.json").write_text(json.dumps(park))
+    draws = {"unit": "recording", "units": len(values), "figures": {"accuracy": drawn(values).values.tolist()}}
+    body = {"round": 1, "classes": park["classes"], "confusion": [[1, 0, 0], [0, 1, 0], [0, 0, 1]]}
+    (folder / "evaluation.json").write_text(json.dumps(body | {"resampled": draws, "seeded": seeded}))
+    return folder
+
+
+VALUES = np.array([0.6, 0.8, 0.7, 0.9, 0.5, 0.7])
+
+
+def test_seeds_of_a_method_that_draws_nothing_are_no_certainty(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        evaluated(tmp_path / f"{seed}", 0.7, VALUES, seeded=False, seed=seed)
+    (row,) = summary(collect([tmp_path]))
+    assert row["half_width"] is None
+    assert (row["low"], row["high"]) == pytest.approx(estimate(VALUES).bounds())
+    assert row["over"] == "6 test recordings"
+    text = story(groups(collect([tmp_path])), None)
+    assert "Another seed gives the same model" in " ".join(text)
+    assert not any("more seeds" in sentence for sentence in text)
+
+
+def test_without_draws_more_test_samples_are_asked_for_where_seeds_do_not_matter(tmp_path: Path) -> None:
+    evaluated(tmp_path / "a", 0.7, VALUES, seeded=False, method="fedavg")
+    make_run(tmp_path / "b", [0.6])
+    body = json.loads((tmp_path / "a" / "evaluation.json").read_text())
+    few = body | {"resampled": {"unit": "recording", "units": 3, "figures": {}}}
+    for folder in ("a", "b"):
+        (tmp_path / folder / "evaluation.json").write_text(json.dumps(few))
+    text = " ".join(story(groups(collect([tmp_path])), None))
+    assert "more test samples" in text
+    assert "more seeds" not in text
+    assert "The test samples are of 3 recordings" in text
+
+
+def test_methods_against_one_are_corrected_for_their_number_alone(tmp_path: Path) -> None:
+    shifts = {"fedavg": 0.0, "fedprox": 0.03, "ida": 0.02, "moon": -0.06}
+    noise = np.random.default_rng(3).normal(0, 0.02, (4, 6))
+    for (method, shift), away in zip(shifts.items(), noise, strict=True):
+        own = VALUES + shift + away
+        evaluated(tmp_path / method, float(own.mean()), own, method=method)
+    runs = collect([tmp_path])
+    every, base = paired(runs), paired(runs, against="fedavg")
+    assert len(every) == 6
+    assert {row["method"] for row in base} == {"fedprox", "ida", "moon"}
+    assert all(row["against"] == "fedavg" for row in base)
+    assert [row["p_holm"] for row in base] == holm([row["p"] for row in base])
+    assert [row["p_holm"] for row in every] == holm([row["p"] for row in every])
+    alone = {row["method"]: row["p"] for row in every if row["against"] == "fedavg"} | {
+        row["against"]: row["p"] for row in every if row["method"] == "fedavg"
+    }
+    assert {row["method"]: row["p"] for row in base} == pytest.approx(alone, rel=1e-6)
+    text = " ".join(story(groups(runs), None, against="fedavg"))
+    assert "FedProx is ahead of FedAvg" in text
+    assert "MOON is behind FedAvg" in text
+    assert "IDA is ahead of MOON" not in text
