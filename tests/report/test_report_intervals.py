@@ -17,7 +17,7 @@ from fedfloor.report.groups import groups
 from fedfloor.report.intervals import Draws, Estimate, holm
 from fedfloor.report.ledger import collect
 from fedfloor.report.story import story
-from fedfloor.report.table import paired, summary
+from fedfloor.report.table import paired, summary, trials
 from run_folders import make_run
 
 PICKS = {many: np.array(list(Units("sample", np.arange(many)).draws(DRAWS))) for many in (6, 12, 40)}
@@ -188,3 +188,20 @@ def test_methods_against_one_are_corrected_for_their_number_alone(tmp_path: Path
     assert "FedProx is ahead of FedAvg" in text
     assert "MOON is behind FedAvg" in text
     assert "IDA is ahead of MOON" not in text
+
+
+def test_trials_of_a_sweep_are_compared_with_the_best_alone(tmp_path: Path) -> None:
+    many = np.tile(VALUES, 2)
+    noise = np.random.default_rng(4).normal(0, 0.01, (3, 12))
+    for number, shift in enumerate((0.05, 0.048, -0.1)):
+        own = many + shift + noise[number]
+        evaluated(tmp_path / f"{number}", float(own.mean()), own, laps=number)
+    runs = [[run] for run in sorted(collect([tmp_path]), key=lambda run: run.folder.name)]
+    best, near, far = trials(runs[0], runs, runs[0][0].headline)
+    assert best["p_holm"] is None
+    assert near["p_holm"] > 0.05
+    assert far["p_holm"] < 0.05
+    by_hand = [Estimate((float(np.mean(many + shift + noise[i]) - np.mean(many + 0.05 + noise[0])),),
+                        (drawn(many + shift + noise[i] - many - 0.05 - noise[0]),)).chance
+               for i, shift in ((1, 0.048), (2, -0.1))]  # fmt: skip
+    assert [near["p_holm"], far["p_holm"]] == pytest.approx(holm(by_hand), abs=0.01)

@@ -193,6 +193,9 @@ def test_the_table_is_what_the_runs_say(command: Command) -> None:
         mine = [row for row in told["rows"] if row["method"] == name]
         assert sum(row["best"] for row in mine) == 1
         assert max(mine, key=lambda row: row["validation_accuracy"])["best"]
+        for row in mine:
+            assert row["low"] <= row["validation_accuracy"] <= row["high"]
+            assert row["as_good"] == (not row["best"] and row["p_holm"] >= 0.05)
     assert told["best"] == "all/best.toml"
     best = {key: value for key, value in told.items() if key != "best"}
     assert json.loads((command.folder / "all" / "sweep.json").read_text()) == best

@@ -202,7 +202,7 @@ def _swept(
     results = sweeps.results(plan, out, {folder for folder, why in ends.items() if why == "diverged"})
     best = sweeps.winners(results)
     rounds = min(plan.original.rounds, stop.stop_after or plan.original.rounds)
-    document = _document(plan, results, best, rounds)
+    document = _document(plan, results, best, rounds, out)
     out.mkdir(parents=True, exist_ok=True)  # a run that diverges in its first round removes its folder
     write_json(out / "sweep.json", document)
     lost = [name for name in plan.sizes if name not in best]
@@ -235,12 +235,18 @@ def _note(plan: Sweep) -> None:
             )
 
 
-def _document(plan: Sweep, results: Sequence[Result], best: Mapping[str, Result], rounds: int) -> dict[str, Any]:
+def _document(
+    plan: Sweep, results: Sequence[Result], best: Mapping[str, Result], rounds: int, out: Path
+) -> dict[str, Any]:  # fmt: skip
     from fedfloor.runs import sweep as sweeps
 
+    rows = []
+    for name in plan.sizes:
+        own = [result for result in results if result.trial.method == name]
+        rows += [_row(plan, result, more) for result, more in zip(own, _beside(plan, own, best, out), strict=True)]
     return {
         "experiment": plan.original.name,
-        "rows": [_row(plan, result, best=best.get(result.trial.method) is result) for result in results],
+        "rows": rows,
         "winner": sweeps.winner(best).trial.method if best else None,
         "trials": plan.budget,
         "points": dict(plan.sizes),
@@ -250,11 +256,30 @@ def _document(plan: Sweep, results: Sequence[Result], best: Mapping[str, Result]
     }
 
 
-def _row(plan: Sweep, result: Result, *, best: bool) -> dict[str, Any]:
-    from fedfloor.report.groups import half_width
+def _beside(
+    plan: Sweep, results: Sequence[Result], best: Mapping[str, Result], out: Path
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Return the interval of each trial of a method, whether it is the best, and whether it differs from the best."""
+    from fedfloor.report import ledger
+    from fedfloor.report.table import trials
+    from fedfloor.report.words import CHANCE
 
+    sound = [result for result in results if result.score is not None]
+    runs = [[ledger.read_run(plan.folder(out, result.trial, seed)) for seed in plan.seeds] for result in sound]
+    first = [own for result, own in zip(sound, runs, strict=True) if best.get(result.trial.method) is result]
+    more_of = trials(first[0], runs, plan.original.evaluate.figure) if first else []
+    found = {result.trial.number: more for result, more in zip(sound, more_of, strict=True)}
+    rows = []
+    for result in results:
+        more = found.get(result.trial.number, {"low": None, "high": None, "over": None, "p_holm": None})
+        leads = best.get(result.trial.method) is result
+        clear = more["p_holm"] is not None and more["p_holm"] < CHANCE
+        rows.append({**more, "best": leads, "as_good": result.score is not None and not (leads or clear)})
+    return rows
+
+
+def _row(plan: Sweep, result: Result, beside: Mapping[str, Any]) -> dict[str, Any]:
     figure = plan.original.evaluate.figure
-    known = [value for value in result.values if value is not None]
     return {
         "method": result.trial.method,
         "trial": result.trial.number,
@@ -262,8 +287,7 @@ def _row(plan: Sweep, result: Result, *, best: bool) -> dict[str, Any]:
         "seeds": list(plan.seeds),
         "accuracies" if figure == ACCURACY else f"{figure.key}_by_seed": list(result.values),
         f"validation_{figure.key}": result.score,
-        "half_width": None if result.score is None else half_width(known),
-        "best": best,
+        **beside,
     }
 
 
@@ -281,7 +305,8 @@ def _show_trials(plan: Sweep, document: Mapping[str, Any]) -> None:
             {"method": row["method"], "trial": row["trial"]}
             | settings
             | {"seeds": row["seeds"], score: row[score]}
-            | {"half_width": row["half_width"], "best": "best" if row["best"] else diverged}
+            | {name: row[name] for name in ("low", "high", "p_holm")}
+            | {"best": "best" if row["best"] else "not told apart" if row["as_good"] else diverged}
         )
     share = f"{document['validation']:.3g} of every device's training samples"
     title = f"{document['trials']} trials of {document['rounds']} rounds each; validation: {share}"

@@ -11,7 +11,17 @@ from typing import Any
 
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.figures import ACCURACY, LOSS, Figure, of_task
-from fedfloor.report.groups import CLASSES, Compared, Group, check_same_test, contestants, groups, half_width, values
+from fedfloor.report.groups import (
+    CLASSES,
+    Compared,
+    Group,
+    Label,
+    check_same_test,
+    contestants,
+    groups,
+    half_width,
+    values,
+)  # fmt: skip
 from fedfloor.report.intervals import Draws, Estimate, draws, holm
 from fedfloor.report.ledger import RecordedRound, RecordedRun, spent
 from fedfloor.report.numbers import COSTS, UNITS, amount, unit
@@ -226,6 +236,25 @@ def _pair(first: Group, second: Group, difference: Difference, figure: Figure) -
         "seeded": any(run.seeded for seed in known for run in both[seed]),
         "left_out": [seed for seed in apart if seed not in known],
     }]  # fmt: skip
+
+
+def trials(best: Sequence[RecordedRun], every: Sequence[Sequence[RecordedRun]], figure: Figure) -> list[Row]:
+    """Return the intervals of a sweep's trials of one method, and whether they can be told apart from the best trial.
+
+    Args:
+        best: the runs of the best trial, one per seed.
+        every: the runs of each trial.
+
+    Returns:
+        For each trial ``low``, ``high`` and ``over``, as :func:`summary`, and ``p_holm``: the p-value of no difference
+        to the best trial, corrected for the number of trials; None for the best itself, or if nothing shows it.
+    """
+    groups_of = [Group(Label(str(place)), tuple(runs)) for place, runs in enumerate(every)]
+    first, difference = Group(Label("best"), tuple(best)), partial(last_difference, figure=figure)
+    pairs = [[] if group.runs == first.runs else _pair(first, group, difference, figure) for group in groups_of]
+    corrected = holm([rows[0]["p"] if rows else None for rows in pairs])
+    intervals = [_cut(_estimate(group, figure, known=bool(group.whole)).describe(), figure) for group in groups_of]
+    return [interval | {"p_holm": chance} for interval, chance in zip(intervals, corrected, strict=True)]
 
 
 def seen_from(row: Row, label: str) -> Row:
