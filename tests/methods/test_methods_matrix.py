@@ -69,9 +69,7 @@ def reason(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
     kind = {part: one["kind"] for part, one in parts.items()}
     why = reason_of_parts(name, parts)
     goal = kind.get("objective")  # in whose place nothing is sent beside the model
-    plain = (name == "scaffold" and goal not in (None, "variates", "weighted", "focal")) or (
-        name == "fedl" and goal not in (None, "corrected")
-    )
+    plain = name == "scaffold" and goal not in (None, "variates", "weighted", "focal")
     fits = kind.get("selection") == "poisson" and (name in PRIVATE or plain)
     if kind.get("mix") != "private" or (fits and why is None):
         return why

@@ -540,8 +540,10 @@ class Private(Mix):
             require(self.delta < 1 / park_devices, "mix.delta", self.delta, f"below one over {park_devices} devices")
         if walk.probes(node):
             raise _unfit("the method's rounds have questions to devices, whose answers have no noise")
-        if isinstance(node, nodes.Sequence) and len(node.children) == 1:
-            node = node.children[0]  # in addition to it the plan has a question of the method's own rule
+        if isinstance(node, nodes.Sequence):
+            # beside it the plan has a question of the method's own rule, or hands models out, which reveals nothing
+            meeting = [child for child in node.children if not isinstance(child, nodes.Broadcast)]
+            node = meeting[0] if len(meeting) == 1 else node
         at_once = isinstance(node, Parallel) and (node.at, node.mix) == (CLOUD, "private")
         if not at_once or any(walk.meets(child) or len(walk.devices(child)) != 1 for child in walk.children(node)):
             raise _unfit("rounds of the method are more than parallel visits that the cloud averages")
