@@ -40,9 +40,9 @@ from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.models.forest import ROUNDS_OF_BINS, described
 from fedfloor.names import count, some
-from fedfloor.park.described import LabelSkew, label_skew
+from fedfloor.park.described import LabelSkew, label_skew, raw_bytes
 from fedfloor.park.park import Park
-from fedfloor.runs import trials
+from fedfloor.runs import forecast, trials
 from fedfloor.runs.parks import build_park, load_data, warn_of_gaps
 from fedfloor.runs.prepare import warn
 from fedfloor.tasks.classification import CLASSIFICATION
@@ -161,7 +161,10 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
         key: str(config.seen_from(expanded(out).parent, expanded(data[key]))) for key in ("path", "test") if key in data
     }
     _train(document, park, detects=detects, paced=any(change.startswith("rounds=") for change in changes))
-    notes += unmarked
+    sent = _traffic(document, park)
+    for sentence in sent:
+        log.info("%s: %s.", path.name, sentence)
+    notes += [*unmarked, *sent]
     return Draft(_text(document, park, note, split, notes), park, tuple(notes))
 
 
@@ -309,6 +312,24 @@ def _train(document: dict[str, Any], park: Park, *, detects: bool, paced: bool) 
     method.setdefault("name", "fedavg")
     if not paced:
         document["rounds"] = rounds or _rounds(document, park)
+
+
+def _traffic(document: Mapping[str, Any], park: Park) -> list[str]:
+    """Return a sentence on what the draft sends over its network, beside the raw data; none without a network."""
+    if config.from_table(document).network.profile is None:
+        return []
+
+    def cost(changed: Mapping[str, Any]) -> str:
+        experiment = config.from_table({**document, **changed})
+        prices = [planned.price for planned in forecast.rounds(experiment, park, experiment.rounds)]
+        sent, seconds = sum(sum(price.bytes.values()) for price in prices), sum(price.seconds for price in prices)
+        return f"{sent / 1e6:.3g} MB in " + (f"{seconds / 3600:.3g} h" if seconds >= 3600 else f"{seconds:.3g} s")
+
+    note = f"on this network training sends {cost({})}; the devices' training data have {raw_bytes(park) / 1e6:.3g} MB"
+    if document["method"]["name"] == "boosting":
+        other = {"method": {"name": "fedavg"}, "rounds": _rounds(document, park)}
+        note += f". With a network, method fedavg and {other['rounds']} rounds: {cost(other)}"
+    return [note]
 
 
 def _rounds(document: Mapping[str, Any], park: Park) -> int:

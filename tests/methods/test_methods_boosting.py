@@ -29,6 +29,8 @@ from fedfloor.parts.histograms import Histograms
 from fedfloor.parts.objective import Objective, Visit
 from fedfloor.plan import walk
 from fedfloor.plan.outcome import Outcome, Receipt
+from fedfloor.runs import forecast
+from fedfloor.runs.parks import build_park
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.regression import Regression
 
@@ -356,6 +358,14 @@ def test_it_learns_classes_numbers_and_quantiles(tmp_path: Path) -> None:
 def test_settings_that_do_not_fit_are_refused(tmp_path: Path, more: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingError, match=words):
         run(asked(table(tmp_path, "classification"), **more), tmp_path / "out")
+
+
+def test_a_forecast_has_the_bytes_of_a_run_with_trees_of_all_levels(tmp_path: Path) -> None:
+    settings = {"methods": {"boosting": {"trees": 10, "depth": 3}}, "network": {"profile": "lte-cat-m2"}}
+    what = asked(table(tmp_path), 34, data={"task": "regression"}, **settings)
+    done = run(what, tmp_path / "out")
+    planned = list(forecast.rounds(what, build_park(what), 34))
+    assert [one.price.bytes for one in planned[1:]] == [line.priced["bytes"] for line in done.lines[1:] if line.priced]
 
 
 def test_trees_begin_with_none(tmp_path: Path) -> None:

@@ -126,6 +126,7 @@ def _price_experiment(
 
 def _priced(setup: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
     """Return the row of a method, and a row for each link and direction that it uses; both include set-up."""
+    from fedfloor.park.described import raw_bytes
     from fedfloor.runs import forecast
 
     sums, seconds, joules = Counter[str](), 0.0, 0.0
@@ -146,7 +147,8 @@ def _priced(setup: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
     name, total = setup.method.name, sum(sums.values())
     row = {
         "method": name, "rounds": last, "seconds_per_round": seconds / last, "hours": seconds / 3600,
-        "MB_per_round": total / last / 1e6, "GB": total / 1e9, "joules_per_round": joules / last, "joules": joules,
+        "MB_per_round": total / last / 1e6, "GB": total / 1e9, "raw_MB": raw_bytes(park) / 1e6,
+        "joules_per_round": joules / last, "joules": joules,
         "waits_for": None if longest is None else waits_for(longest.critical, park.display_names),
     }  # fmt: skip
     for part, paid in before.items():

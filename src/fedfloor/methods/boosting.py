@@ -129,6 +129,13 @@ class Boosting(Method):
         done = "rounds" in state.notes
         return Sequence((Broadcast(tuple(view.devices), handed(state.notes.get("tree", 0)) if done else "all"), visits))
 
+    def noted(self, state: State, plan: Node) -> State:
+        """Return the state after a round of a forecast, in which all trees have the greatest depth."""
+        done = int(state.notes.get("rounds", 0)) + 1
+        tree, level = divmod(done - state.notes["refining"], self.depth)
+        known = {"tree": tree, "level": level} if tree >= 0 else {}
+        return replace(state, notes={**state.notes, **known, "rounds": done})
+
     def absorb(self, state: State, outcome: Outcome) -> State:
         from fedfloor.parts.growing import ForestState
 

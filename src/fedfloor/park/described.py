@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,6 +54,20 @@ def class_counts(park: Park) -> dict[str, tuple[int, int]]:
     return dict(zip(data.classes, zip(trained.tolist(), tested.tolist(), strict=True), strict=True))
 
 
+def raw_bytes(park: Park) -> int:
+    """Return the bytes of the devices' training samples: 1 per byte of a picture, 4 per value of a sensor.
+
+    Rows that windows have in common count once.
+    """
+    data = park.dataset
+    size = math.prod(data.shape) * (1 if data.inputs.kind == "image" else 4)
+    if data.first is None or len(data.shape) != 2:
+        return int(park.sizes.sum()) * size
+    first, length = np.unique(data.first[np.concatenate(list(park.indices))]), data.shape[1]
+    rows = length + int(np.minimum(np.diff(first), length).sum())
+    return rows * size // length
+
+
 def digest_tests(data: Dataset) -> str:
     """Return the SHA-256 of the test samples' labels and of up to 1,000 of their values, evenly spread.
 
@@ -89,6 +104,7 @@ def describe(park: Park) -> dict[str, Any]:
         ],
         "factories": park.factories,
         "test_samples": len(data.y_test),
+        "raw_bytes": raw_bytes(park),
         "device_accuracy": park.roster.figures,
         "test_sha256": digest_tests(data),
     }

@@ -222,6 +222,7 @@ class ParkRecord:
     """``park.json``; of a very large park (``of_devices``) a representative selection of devices is listed.
 
     ``device_accuracy``: accuracies per device are measured on test samples of their own, or expected from classes.
+    ``raw_bytes``: the size of the devices' training samples.
     """
 
     dataset: str
@@ -232,6 +233,7 @@ class ParkRecord:
     of_devices: Positive | None = None
     device_accuracy: Figures | None = None
     test_sha256: str | None = None
+    raw_bytes: Count | None = None
     untrained_classes: dict[str, Count] = field(default_factory=dict, hash=False)  # and their numbers of test samples
     factory_names: tuple[str, ...] = ()
     shape: tuple[Count, ...] = ()

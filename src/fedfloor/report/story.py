@@ -17,6 +17,7 @@ from fedfloor.report.notes import diverged, exact, failed, lost, private, report
 from fedfloor.report.numbers import COSTS, amount, between, figure, listed
 from fedfloor.report.remarks import remarks
 from fedfloor.report.table import Row, leader, paired, seen_from, summary
+from fedfloor.report.traffic import traffic
 
 LEAST = {
     "rounds": "the fewest rounds", "seconds": "the least time", "bytes": "the fewest bytes",
@@ -48,7 +49,7 @@ def story(
         reached += " That target was chosen with hindsight: it is the best rounded value of all seeds of one method."
     paragraphs = [
         place, apart(compared), ranked(rivals), reached, prices(rows, headline) if aim else "",
-        *map(decision_story, best), *remarks(rivals), winner(rivals, pairs, against), varying(rivals),
+        traffic(rivals), *map(decision_story, best), *remarks(rivals), winner(rivals, pairs, against), varying(rivals),
         *([] if against else (contrast(compared, group, pairs) for group in best)), *map(devices, best),
     ]  # fmt: skip
     notes = untrained, diverged, failed, unfinished, returned, lost, private, exact, reported
