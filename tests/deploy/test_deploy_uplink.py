@@ -57,15 +57,20 @@ def test_a_park_trains_over_the_clouds_broker_to_the_simulations_bits(tmp_path: 
 def test_an_edge_that_is_gone_sits_the_round_out_and_comes_back(tmp_path: Path) -> None:
     what, broker = experiment(tmp_path, "fedavg", rounds=4), Broker()
     with live(tmp_path, what) as park, uplinks(park, broker) as links:
+        settings = replace(park.settings(), deadlines=Deadlines(round_s=120, join_s=5))
+        with Downlink(settings, InMemory(broker)) as way:
 
-        def change(line: ledger.Line) -> None:
-            if line.round == 1:
-                links[1]._link.die()  # type: ignore[attr-defined]
-            if line.round == 3:
-                edge = park.edges[1]
-                Uplink(edge.settings, edge.answer, edge.session, lambda will: InMemory(broker, will)).__enter__()
+            def change(line: ledger.Line) -> None:
+                if line.round == 1:
+                    links[1]._link.die()  # type: ignore[attr-defined]
+                    assert until(lambda: set(way.channel.connected) == {0})
+                if line.round == 3:
+                    edge = park.edges[1]
+                    Uplink(edge.settings, edge.answer, edge.session, lambda will: InMemory(broker, will)).__enter__()
+                    assert until(lambda: set(way.channel.connected) == {0, 1})
 
-        lines = trained(park, broker, report=change)
+            cloud.run(settings, way, report=change)
+    lines = ledger.read(settings.out / "ledger.jsonl")
     assert [line.measured["absent"] for line in lines] == [[], ["e1"], ["e1"], []]  # type: ignore[index]
 
 
