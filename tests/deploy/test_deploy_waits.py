@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,27 @@ def test_a_device_that_restarts_instead_of_answering_stalls_half_of_the_time_at_
         some.alive("a")
         now[0] += 1.0  # the visits of others
     assert 0.4 < stalled / now[0] < 0.51
+
+
+def test_a_device_that_answers_just_in_time_takes_three_quarters_of_a_round_at_most(tmp_path: Path) -> None:
+    """Visits of at most 600 s in rounds of 3600 s: 600 · 4 + 300 s, then 2 s; the next round begins anew."""
+    now, deadlines_s = [0.0], list[float]()
+    with live(tmp_path, experiment(tmp_path, "fedavg", devices=2)) as park:
+        (edge,) = (edge for edge in park.edges.values() if 0 in edge.own)
+        factory = replace(edge.factory, deadlines=Deadlines(), clock=lambda: now[0])
+
+        def just_in_time(device: int, kind: str, deadline_s: float, **_: object) -> Message:
+            now[0] += deadline_s
+            deadlines_s.append(deadline_s)
+            return Message("update", f"d{device}")
+
+        factory.channel.request = just_in_time  # type: ignore[method-assign, assignment]
+        for _ in range(7):
+            assert factory.request(0, "visit", 600.0, {}) is not None
+        assert factory.request(1, "visit", 600.0, {}) is not None
+        factory.waited_s.clear()
+        assert factory.request(0, "visit", 600.0, {}) is not None
+    assert deadlines_s == [600, 600, 600, 600, 300, 2, 2, 600, 600]
 
 
 def test_a_request_that_expired_in_the_queue_is_refused_and_not_carried_out(tmp_path: Path) -> None:

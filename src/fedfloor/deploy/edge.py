@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, astuple, dataclass, field, replace
@@ -34,6 +35,7 @@ from fedfloor.deploy.signing import signer_of
 from fedfloor.deploy.sum_messages import unpacked
 from fedfloor.deploy.summing import ServerSum
 from fedfloor.deploy.uplink import Uplink, socket_opened
+from fedfloor.deploy.waits import LEAST_S
 from fedfloor.engine import limit, ranks, travel
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.directions import ROUNDS, Directions
@@ -55,6 +57,8 @@ from fedfloor.runs.parks import build_park
 
 log = logging.getLogger(__name__)
 
+SHARE = 0.75  # the most of ``round_s`` that one device is waited for in a request of the cloud
+
 
 @dataclass
 class FactoryExecutor:
@@ -75,6 +79,8 @@ class FactoryExecutor:
         sums: device → the secure sum in which it takes part.
         directions: the directions of the devices' updates.
         reached: devices that the current request reached: they answered, or remained connected.
+        waited_s: device → the time that the current request has waited for it, s.
+        clock: returns the time in s; only differences are used.
     """
 
     channel: DeviceChannel
@@ -91,6 +97,8 @@ class FactoryExecutor:
     sums: dict[int, ServerSum] = field(default_factory=dict)
     directions: Directions = field(default_factory=Directions)
     reached: set[int] = field(default_factory=set)
+    waited_s: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    clock: Callable[[], float] = time.monotonic
     at_once = True
 
     def visit(
@@ -265,18 +273,22 @@ class FactoryExecutor:
     ) -> Message | None:  # fmt: skip
         """Send a request to a device; return its answer, or None if none arrives or it reports a failure.
 
+        A device that always answers just in time, visited many times, would else keep its factory from answering.
+
         Args:
             kind: of the request.
             about, arrays, scope: as of :class:`~fedfloor.deploy.message.Message`.
             back: bytes of the returned model, if a codec compresses the model that is sent.
         """
-        began = self.channel.session(device)
+        began, asked = self.channel.session(device), self.clock()
         answer: Message | None = None
+        left_s = max(LEAST_S, SHARE * self.deadlines.round_s - self.waited_s[device])
         if self.joining is None or self.joining.fits(device, self.run, self.round):
             answer = self.channel.request(
-                device, kind, deadline_s, run=self.run, number=self.round, about=about, arrays=arrays, scope=scope,
-                back=back,
+                device, kind, min(deadline_s, left_s), run=self.run, number=self.round, about=about, arrays=arrays,
+                scope=scope, back=back,
             )  # fmt: skip
+        self.waited_s[device] += self.clock() - asked
         stayed = began is not None and began == self.channel.session(device) and device in self.channel.present()
         if answer is not None or stayed:
             self.reached.add(device)
@@ -393,6 +405,7 @@ class Edge:
             began, moved, trained_s = time.perf_counter(), self.channel.moved.copy(), self.factory.trained_s
             self.factory.failed.clear()
             self.factory.reached.clear()
+            self.factory.waited_s.clear()
             kind, about, arrays = self.reply(message)
             measured = {
                 "seconds": time.perf_counter() - began, "bytes": dict(self.channel.moved - moved),

@@ -454,8 +454,8 @@ class WaitRecord:
 
     round: Count
     why: str
-    since: float
-    until: float
+    since: Amount
+    until: Amount
 
 
 @dataclass(frozen=True)
