@@ -53,12 +53,13 @@ from fedfloor.tasks.task import Task
 log = logging.getLogger(__name__)
 
 ROUNDS, ROUNDS_OF_ROWS = 20, 50  # single rows train fast, but networks need many rounds for thresholds
+PATIENCE = 5  # evaluations, of every second round, in which held-out samples do not gain before a run ends
 STEPS, MOST_ROUNDS = 1000, 100  # of a device on windows in all; devices with few windows take few steps in a round
 LEVELS, EVERY = 604, 24  # rounds of boosted trees, 100 of six levels at most, and between two evaluations
 MOST_WINDOWS = 100_000  # for trees, which compute the statistics of all windows in each of their rounds
 MOST_SUMS = 500  # features of windows times outputs, for trees: beyond, networks are as good
 MOST_AT_ONCE = 5000  # the same of rows, for one tree, which beyond uses a share of the features
-BATCH = 32
+BATCH, SMALL_BATCH, VISIT = 32, 8, 4  # samples of a mini-batch, usually and at least; steps of a pass, if batches allow
 WINDOW, SHORTEST = 20, 3  # default rows of windows for a forecast or a life; the least, for short recordings
 CLIP = 1.0  # norm of gradients in forecasting, at most
 TRIES = 8  # attempts to read the data, each of which may correct a mistake in the draft
@@ -148,14 +149,19 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     park = _ahead(document, park, sentences, window=window) if park.dataset.task.ahead else park
     park = _parted(document, park, notes)
     notes += [*_asked(data, park.dataset), *sentences, *_alike(park.dataset)]
-    park = _lasting(document, park, notes)
-    notes += [*_regimes(data, park.dataset), *_levels(data, park)]
+    notes += _regimes(data, park.dataset)
+    park = _tried(document, park, notes)
     detects = isinstance(park.dataset.task, Reconstruction) and park.dataset.inputs.kind != "image"
     if not document.get("model", {}).get("name"):
         notes += _tails(park.dataset, detects=detects)
     _show(path.name, notes, park, data)
-    unmarked = _unmarked(document, park.dataset)
-    for sentence in unmarked:
+    more = _unmarked(document, park.dataset)
+    if not {"model", "method"} & {*document} and not detects and (excess := _excess(park.dataset)):
+        more.append(
+            f"{excess}, beyond which the cost of trees decides for a network; trees: --set method.name=boosting --set "
+            f"rounds={LEVELS}, best with fewer windows: --set data.window.step=N"
+        )
+    for sentence in more:
         log.info("%s: %s.", path.name, sentence)
     data |= {
         key: str(config.seen_from(expanded(out).parent, expanded(data[key]))) for key in ("path", "test") if key in data
@@ -164,7 +170,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     sent = _traffic(document, park)
     for sentence in sent:
         log.info("%s: %s.", path.name, sentence)
-    notes += [*unmarked, *sent]
+    notes += [*more, *sent]
     return Draft(_text(document, park, note, split, notes), park, tuple(notes))
 
 
@@ -312,6 +318,22 @@ def _train(document: dict[str, Any], park: Park, *, detects: bool, paced: bool) 
     method.setdefault("name", "fedavg")
     if not paced:
         document["rounds"] = rounds or _rounds(document, park)
+    if free and rounds is None and not park.dataset.task.ahead and _stops(document):
+        document["rounds"] = MOST_ROUNDS
+
+
+def _stops(document: dict[str, Any]) -> bool:
+    """Let a run end when held-out samples no longer gain, and keep its best model; return whether data allow it."""
+    evaluate = document.setdefault("evaluate", {})
+    if {"on", "every", "patience"} & {*evaluate}:
+        return False
+    stop = {"on": "both", "every": 2, "patience": PATIENCE}
+    try:
+        build_park(config.from_table(document | {"evaluate": evaluate | stop}))
+    except SettingError:  # too few samples or devices to hold some out
+        return False
+    evaluate |= stop
+    return True
 
 
 def _traffic(document: Mapping[str, Any], park: Park) -> list[str]:
@@ -346,13 +368,14 @@ def _rounds(document: Mapping[str, Any], park: Park) -> int:
 def _work(document: dict[str, Any], park: Park) -> None:
     """Set the work of devices and the scaling of pictures, unless given.
 
-    With another seed, dealt devices have other sizes, and the smallest uses shorter mini-batches.
+    Small devices use short mini-batches, of which a usual one makes several in a pass: one tiny device does not make
+    those of all others tiny.
     """
     work = document.setdefault("work", {})
-    dealt = "partition" in document["data"]
-    if dealt and "batch_size" not in work:
-        work.setdefault("short_batches", True)
-    work.setdefault("batch_size", int(min(BATCH, park.sizes.max() if dealt else park.sizes.min())))
+    if "batch_size" not in work:
+        work["batch_size"] = int(min(BATCH, max(SMALL_BATCH, park.sizes.mean() // VISIT), park.sizes.max()))
+        if "partition" in document["data"] or park.sizes.min() < work["batch_size"]:  # dealt: other sizes by seed
+            work.setdefault("short_batches", True)
     if park.dataset.inputs.kind == "image":
         document["data"].setdefault("normalise", "standard")
     sensors = park.dataset.inputs.kind == "table"
@@ -423,9 +446,12 @@ def _mend(document: dict[str, Any], notes: list[str], *, timed: bool) -> str:
     for _ in range(TRIES):
         experiment: Experiment = config.from_table(document)
         try:
-            load_data(experiment)
+            dataset = load_data(experiment)
             if free and not _task(data).ahead:
                 notes.append(_windows(data["window"]["length"]))
+                if (step := math.ceil(len(dataset.y) / MOST_WINDOWS)) > 1:
+                    data["window"]["step"] = step
+                    notes[-1] += f"; one begins every {step} rows, for at most {MOST_WINDOWS:,} in training"
             return note
         except TimesError as error:
             if timed or not _untimed(data, notes):
@@ -715,36 +741,63 @@ def _rare(document: Mapping[str, Any], dataset: Dataset) -> list[str]:
     ]
 
 
-def _lasting(document: dict[str, Any], park: Park, notes: list[str]) -> Park:
-    """Set windows, unless set, if rows are in order, labels last for many rows, and a trial shows a gain."""
+def _tried(document: dict[str, Any], park: Park, notes: list[str]) -> Park:
+    """Set windows and normalisation by device, unless set, where a trial shows a gain; return the park.
+
+    Windows are tried if what is predicted lasts for many rows in order.
+    """
     data, dataset = document["data"], park.dataset
-    if dataset.task != CLASSIFICATION or "window" in data or dataset.inputs.kind != "table":
+    if dataset.inputs.kind != "table" or dataset.task.ahead:
         return park
-    if dataset.time is None and not expanded(data["path"]).is_dir():  # the rows of a file in a folder are in order
-        return park
+    ordered = dataset.time is not None or expanded(data["path"]).is_dir()  # the rows of a file in a folder are in order
+    lasts = _slow(dataset) if ordered and "window" not in data else ""
+    window = {"length": WINDOW, "step": math.ceil(len(dataset.y) / MOST_WINDOWS)}
+    windowed = None
+    if lasts:
+        with suppress(SettingError):  # too few rows for windows
+            raw = {key: value for key, value in data.items() if key != "normalise"} | {"window": window}
+            windowed = build_park(config.from_table(document | {"data": raw}))
+    wider, scale, evidence = trials.best(park, windowed, own=not {"normalise", "partition"} & {*data}) or (
+        False,
+        {},
+        "",
+    )
+    changed = []
+    if wider and windowed is not None:
+        park, data["window"] = windowed, window
+        changed.append(f"{lasts}, therefore samples are windows of {WINDOW} rows (data.window.length=1: single rows)")
+    if scale:
+        data["normalise"] = scale
+        rows = f"first {scale['rows']}" if "rows" in scale else "training"
+        changed.append(
+            f"devices have levels of their own, therefore each is normalised by its {rows} rows (one scale for all: "
+            "data.normalise=standard)"
+        )
+    if changed:
+        notes.append(f"{'; '.join(changed)}. Evidence: {evidence}")
+    if lasts and not wider:
+        notes.append(
+            f"{lasts}, and a window of several rows may be more informative than a single row: --set "
+            f"'data.window={{length={WINDOW},step=1}}'"
+        )
+    return park
+
+
+def _slow(dataset: Dataset) -> str:
+    """Return a clause if a label usually lasts for :data:`LASTING` rows, or a target hardly changes; "" otherwise."""
     owner = np.zeros(len(dataset.y), np.int64) if dataset.owner is None else dataset.owner
+    if dataset.target is not None and not dataset.task.ahead:
+        target = dataset.target[:, 0].astype(np.float64)
+        step = np.diff(target)[np.diff(owner) == 0]
+        slow = len(step) > 0 and (step**2).mean() < 2 * proposals.STEADY * target.var()
+        return "the target hardly changes from row to row" if slow else ""
+    if dataset.task != CLASSIFICATION:
+        return ""
     change = np.flatnonzero((np.diff(dataset.y) != 0) | (np.diff(owner) != 0))
     rows = np.diff(np.r_[-1, change, len(dataset.y) - 1])
     label = dataset.y[np.r_[change, len(dataset.y) - 1]]
     rare = rows[label != np.bincount(dataset.y).argmax()]
-    if not len(rare) or rare.mean() < LASTING:
-        return park
-    lasts = f"a label lasts for {rare.mean():.0f} rows on average"
-    window = {"length": WINDOW, "step": math.ceil(len(dataset.y) / MOST_WINDOWS)}
-    with suppress(SettingError):  # too few rows for windows
-        windowed = build_park(config.from_table(document | {"data": data | {"window": window}}))
-        if evidence := trials.windows(park, windowed):
-            data["window"] = window
-            notes.append(
-                f"{lasts}, therefore samples are windows of {WINDOW} rows: with them {evidence}; others: --set "
-                "data.window.length=N (1 for single rows)"
-            )
-            return windowed
-    notes.append(
-        f"{lasts}, and a window of several rows may be more informative than a single row: --set "
-        f"'data.window={{length={WINDOW},step=1}}'"
-    )
-    return park
+    return f"a label lasts for {rare.mean():.0f} rows on average" if len(rare) and rare.mean() >= LASTING else ""
 
 
 def _levels(data: dict[str, Any], park: Park) -> list[str]:
@@ -766,7 +819,7 @@ def _alike(data: Dataset) -> list[str]:
         first: dict[str, str] = {}
         for name in names:
             other = first.setdefault("".join(name.casefold().split()), name)
-            if other != name:
+            if other != name and len(name) > 1:  # 'A' and 'a' are characters
                 pairs.append(
                     f"{noun} '{other}' and '{name}' count as two: if they are the same, give them the same name"
                 )
@@ -786,9 +839,16 @@ def _network(data: Dataset, *, detects: bool = False) -> str:
 
 def _grows(data: Dataset, *, detects: bool) -> bool:
     """Return whether boosted trees are drafted: for classes or numbers of rows or windows, within bounds of cost."""
-    if detects or data.task.ahead or data.inputs.kind != "table":
-        return False
-    return len(data.shape) == 1 or (len(data.y) <= MOST_WINDOWS and _sums(data) <= MOST_SUMS)
+    return not detects and not data.task.ahead and data.inputs.kind == "table" and not _excess(data)
+
+
+def _excess(data: Dataset) -> str:
+    """Return the bound of cost that windows exceed; "" within the bounds, and for rows."""
+    if len(data.shape) == 1 or data.inputs.kind != "table" or data.task.ahead:
+        return ""
+    if len(data.y) > MOST_WINDOWS:
+        return f"{len(data.y):,} windows are more than {MOST_WINDOWS:,}"
+    return f"{_sums(data):,} features times outputs are more than {MOST_SUMS}" if _sums(data) > MOST_SUMS else ""
 
 
 def _sums(data: Dataset) -> int:

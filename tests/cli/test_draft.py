@@ -55,12 +55,12 @@ def test_what_is_drafted(command: Command, table: Path) -> None:
         "rounds": 604,
         "data": {"path": "plant.csv", "split": {"kind": "time"}},
         "model": {"name": "mlp-sensor-soft"},
-        "work": {"batch_size": 24, "lr": 0.02, "momentum": 0.9},
+        "work": {"batch_size": 8, "lr": 0.02, "momentum": 0.9},
         "evaluate": {"every": 24},
         "method": {"name": "boosting"},
     }
     park = build_park(config.read(Path("plant.toml")))
-    assert written["work"]["batch_size"] == park.sizes.min()
+    assert (park.sizes == 24).all()  # batches of 8: a visit has three steps
 
 
 def test_as_json(command: Command, table: Path) -> None:
@@ -101,7 +101,7 @@ def test_settings_are_carried_over(command: Command, table: Path) -> None:
     assert found.data.columns.device == "thing"
     assert found.data.window is not None
     assert (found.model.name, build_park(found).dataset.classes) == ("mlp-2nn", ("worn", "good"))
-    assert found.work.batch_size == 20  # 24 training rows a device: windows begin at 0 … 19
+    assert found.work.batch_size == 8  # 20 windows of a device make three steps
 
 
 def test_windows_get_trees_or_a_convolution(
@@ -118,7 +118,7 @@ def test_windows_get_trees_or_a_convolution(
         network = config.read(Path("plant.toml"))
         assert (network.method.name, network.model.name) == ("fedavg", "cnn-window")
         assert network.rounds == 100  # a step or two in each
-    assert command(*words, "--set", "work.epochs=30").code == 0
+    assert command(*words, "--set", "work.epochs=10").code == 0
     assert config.read(Path("plant.toml")).rounds == 33  # 30 steps in each
 
 
@@ -208,11 +208,12 @@ def test_many_classes_and_odd_names_stay_one_comment(command: Command) -> None:
     assert config.read(Path("plant.toml")).name == "plant"
 
 
-def test_small_devices_make_small_batches(command: Command) -> None:
+def test_a_tiny_device_does_not_make_the_batches_of_others_tiny(command: Command) -> None:
     rows = [row for row in plant() if row[0] != "press 3" or int(row[2]) < 5]
     (command.folder / "plant.csv").write_text(text(rows))
     assert command("new", "plant.csv").code == 0
-    assert config.read(Path("plant.toml")).work.batch_size == 4  # of five rows the last one is for testing
+    work = config.read(Path("plant.toml")).work
+    assert (work.batch_size, work.short_batches) == (8, True)  # press 3 has four rows: one batch
 
 
 def test_what_is_told_is_checked_before_anything_is_guessed(command: Command, table: Path) -> None:

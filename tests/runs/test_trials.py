@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from commands import Command
-from fedfloor import config
+from fedfloor import config, draft
 from fedfloor.data.proposals import never_met
 from fedfloor.runs import trials
 from fedfloor.runs.parks import build_park
@@ -157,3 +157,31 @@ def test_gains_are_judged_by_devices(tmp_path: Path) -> None:
     assert trial.errors.mean() == pytest.approx(1, abs=0.05)  # means of folds hardly differ
     assert trial.better(trial, "") == ""
     assert never_met(park.dataset) == ""
+
+
+def test_a_limit_that_decided_is_named(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    table(command.folder / "plant.csv", level=0)
+    words = ("--set", "data.window={length=5,step=1}")
+    assert "network" not in drafted(command, *words)[1]
+    monkeypatch.setattr(draft, "MOST_WINDOWS", 100)
+    _, notes = drafted(command, *words)
+    assert f"{7 * (ROWS - 4)} windows are more than 100" in notes  # two of the nine devices are for testing
+    assert "--set method.name=boosting" in notes
+
+
+def test_pictures_of_owners_have_classes_and_a_stop(command: Command) -> None:
+    """Numbers of 40 characters are classes; a writer with one picture does not make batches of one."""
+    rng = np.random.default_rng(6)
+    writer = np.repeat([f"w{k}" for k in range(8)], [1, *[20] * 7])
+    x = rng.integers(0, 256, (len(writer), 20, 20), dtype=np.uint8)
+    arrays = {"x": x, "y": np.arange(len(writer)) % 40, "device": writer}
+    test = {"x_test": x[:40], "y_test": np.arange(40), "device_test": np.repeat("new", 40)}
+    np.savez(command.folder / "plant.npz", **arrays, **test)
+    assert command("new", "plant.npz").code == 0
+    written = config.read(command.folder / "plant.toml")
+    park = build_park(written)
+    assert (park.devices, len(park.dataset.classes)) == (8, 40)
+    assert (written.work.batch_size, written.work.short_batches) == (8, True)
+    assert (written.rounds, written.evaluate.on, written.evaluate.patience) == (100, "both", 5)
+    ran = command("run", "plant.toml", "--ranks", "1", "--out", "out", "--stop-after", "2")
+    assert ran.code == 0, ran.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,8 +17,7 @@ from fedfloor.park.park import Park
 from fedfloor.runs.references import columns
 
 MOST = 4000  # samples of a trial at most, evenly spread over each device's
-FOLDS = 4  # parts of devices or recordings, each of which is held out in turn
-HELD = 0.25  # share of each device's samples, the last ones, that is held out where tested devices train
+FOLDS = 4  # parts that are held out in turn
 TREES, LEAST = 50, 3  # of a forest, and samples of a leaf
 DISTINCT = 0.2  # share of a sensor's variance between devices from which these have levels of their own
 GAIN, SURE = 0.02, 0.75  # of the explained variance, at least; one-sided confidence, as errors would cost little
@@ -29,46 +29,60 @@ Numbers = NDArray[np.float64]
 Groups = NDArray[np.int64]
 
 
-def own_levels(park: Park) -> tuple[dict[str, Any], str] | None:
-    """Return a normalisation by each device's own rows, and its evidence; None unless held-out samples gain by it.
+def best(rows: Park, windowed: Park | None, *, own: bool) -> tuple[bool, dict[str, Any], str] | None:
+    """Return whether windows are used, a normalisation by each device's own rows or {}, and evidence of their gain.
 
-    Trials are made if a sensor has a share of :data:`DISTINCT` of its variance between devices. If tested devices do
-    not train, all devices are normalised by their first rows, :data:`FIRST` of the shortest device's.
+    None unless held-out samples gain. Trials are made of single rows and windows, each with one scale for all devices
+    and, if a sensor has a share of :data:`DISTINCT` of its variance between devices, with each device's own: that of
+    all its training rows, if tested devices train, and of first rows, :data:`FIRST` of the shortest device's.
 
     Args:
-        park: a park whose samples are not normalised.
+        rows: the park whose samples are not normalised.
+        windowed: the same with windows; None if these are not to be tried.
+        own: whether a normalisation by device is to be tried.
     """
-    if park.natural_owners is None or park.dataset.owner_test is None or park.dataset.task.ahead:
+    alike = HeldOut(rows)
+    if not alike.possible:
         return None
-    alike = HeldOut(park)
-    if not alike.possible or not alike.distinct:
+    kinds = [alike, *_normalised(alike)] if own and alike.distinct else [alike]
+    scales = [kind.own for kind in kinds]
+    if windowed is not None and (wide := HeldOut(windowed)).possible and len(wide.errors) == len(alike.errors):
+        kinds += [wide if scale is None else HeldOut(windowed, scale) for scale in scales]
+    chosen = _nearly_best(kinds)
+    before = " and ".join(
+        ["single rows"] * (chosen.park is windowed) + ["one scale for all"] * (chosen.own is not None)
+    )
+    if chosen is alike or not (evidence := chosen.better(alike, f"with {before}")):
         return None
-    settings = [DeviceNormaliser()]
-    if alike.strangers:
-        shortest = min(_rows(park, device) for device in alike.chosen)
-        numbers = [_rounded(min(max(share * shortest, ROWS[0]), ROWS[1])) for share in FIRST]
-        settings = [DeviceNormaliser(rows=rows) for rows in dict.fromkeys(numbers)]
-    best = max((HeldOut(park, own) for own in settings), key=lambda trial: trial.explained)
-    if best.own is None or not (evidence := best.better(alike, "with one scale for all")):
-        return None
-    return {"kind": "device"} | ({} if best.own.rows is None else {"rows": best.own.rows}), evidence
+    scale = {"kind": "device"} | ({"rows": chosen.own.rows} if chosen.own and chosen.own.rows else {})
+    return chosen.park is windowed, scale if chosen.own else {}, evidence
 
 
-def windows(rows: Park, windowed: Park) -> str:
-    """Return the evidence that windows are better samples of the same task than single rows; "" if they are not."""
-    before, after = HeldOut(rows), HeldOut(windowed)
-    if not (before.possible and after.possible) or len(before.errors) != len(after.errors):
-        return ""
-    return after.better(before, "of single rows")
+def _normalised(alike: HeldOut) -> list[HeldOut]:
+    """Return the best trial of a normalisation by device; an empty list if it is impossible."""
+    park = alike.park
+    if park.natural_owners is None or park.dataset.owner_test is None:
+        return []
+    shortest = min(_rows(park, device) for device in alike.chosen)
+    numbers = [_rounded(min(max(share * shortest, ROWS[0]), ROWS[1])) for share in FIRST]
+    settings = [] if alike.strangers else [DeviceNormaliser()]
+    settings += [DeviceNormaliser(rows=rows) for rows in dict.fromkeys(numbers)]
+    return [_nearly_best([HeldOut(park, setting) for setting in settings])]
+
+
+def _nearly_best(trials: Sequence[HeldOut]) -> HeldOut:
+    """Return the first trial that explains as much as the best one, up to half of :data:`GAIN`."""
+    top = max(trial.explained for trial in trials)
+    return next(trial for trial in trials if trial.explained >= top - GAIN / 2)
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
     """A model fitted to a part of a park's training samples, and its errors on the others.
 
-    Held out are whole recordings if recordings are held out for testing, whole devices if tested devices do not train,
-    both in :data:`FOLDS` folds, otherwise the last :data:`HELD` of each device's samples. Classes and numbers are
-    predicted by a random forest. Where only sensors are to be reproduced, each is predicted by its mean: of all samples
+    Held out in turn are :data:`FOLDS` parts: of recordings if recordings are held out for testing, of devices if tested
+    devices do not train, otherwise of each device's samples in their order. Classes and numbers are predicted by a
+    random forest. Where only sensors are to be reproduced, each is predicted by its mean: of all samples
     that are not held out, or with ``own`` of its device's.
 
     Args:
@@ -89,7 +103,7 @@ class HeldOut:
         """Whether the samples are of sensors, and of enough devices or recordings, with a variance to be explained."""
         data = self.park.dataset
         sensors = data.inputs.kind == "table" and data.made is None
-        return sensors and len(np.unique(self._unit)) >= FEW and bool(self._targets.var(axis=0).sum() > 0)
+        return sensors and len(np.unique(self._unit)) >= FEW and self._variance > 0
 
     @cached_property
     def distinct(self) -> bool:
@@ -99,12 +113,15 @@ class HeldOut:
         share = np.divide(between, x.var(axis=0), out=np.zeros(x.shape[1]), where=x.var(axis=0) > 0)
         return bool((share >= DISTINCT).any())
 
+    @property
+    def _variance(self) -> float:
+        return float(self._targets.var(axis=0).sum())
+
     @cached_property
     def errors(self) -> Numbers:
         """The mean squared error of each held-out device or recording, in units of the variance."""
-        y, held = self._targets, self._fold >= 0
-        error = ((self._predicted - y) ** 2).sum(axis=1) / y[held].var(axis=0).sum()
-        return np.array([error[held & (self._unit == unit)].mean() for unit in np.unique(self._unit[held])])
+        error = ((self._predicted - self._targets) ** 2).sum(axis=1) / self._variance
+        return np.bincount(self._unit, error) / np.bincount(self._unit)
 
     @cached_property
     def explained(self) -> float:
@@ -117,10 +134,10 @@ class HeldOut:
 
         gain = other.errors - self.errors
         least = t.ppf(SURE, len(gain) - 1) * gain.std(ddof=1) / math.sqrt(len(gain))
-        if gain.mean() < max(GAIN, least):
+        if gain.mean() < max(GAIN, least) or self.explained <= 0:
             return ""
         noun = "recordings" if self._recorded else "devices"
-        held = f"{noun} not in training" if self._recorded or self.strangers else "devices' last rows"
+        held = f"{noun} not in training" if self._recorded or self.strangers else "rows not in training"
         model = "a random forest explains" if self._supervised else "levels explain"
         return (
             f"{model} {100 * self.explained:.0f} % of the variance of {held}, {100 * other.explained:.0f} % {words}; "
@@ -160,11 +177,10 @@ class HeldOut:
 
     @cached_property
     def _fold(self) -> Groups:
-        """The fold in which each sample is held out, −1 for none."""
+        """The fold in which each sample is held out, [n]."""
         if self._recorded or self.strangers:
             return self._unit % FOLDS
-        last = [np.arange(len(part)) >= (1 - HELD) * len(part) for part in self.chosen.values()]
-        return np.where(np.concatenate(last), 0, -1)
+        return np.concatenate([np.arange(len(part)) * FOLDS // len(part) for part in self.chosen.values()])
 
     @cached_property
     def _x(self) -> Numbers:

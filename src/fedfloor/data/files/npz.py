@@ -188,7 +188,8 @@ def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
             if name not in KNOWN:
                 raise SettingError(
                     f"{path.name}: unknown array '{name}'.{nearest(name.casefold(), KNOWN)} Known arrays: "
-                    f"{', '.join(KNOWN)}. Write it again with these names, such as np.savez(FILE, x=…, y=…)."
+                    f"{', '.join(KNOWN)}. Write it again with these names, such as np.savez(FILE, x=…, y=…, device=…): "
+                    "y is the label of each sample, and device its owner, such as a machine or a writer."
                 )
         return names
 
