@@ -19,7 +19,8 @@ from fedfloor.runs.folder import write
 
 ROOT = Path(__file__).parents[1]
 SOURCE, PAGE = ROOT / "results" / "claims.toml", ROOT / "docs" / "claims.md"
-SUMMARISED = (ROOT / "README.md", ROOT / "docs" / "reproduce.md")
+TABLED = ROOT / "docs" / "reproduce.md"  # has the counts as a table
+TOLD = ROOT / "README.md"  # has them as a sentence
 REPRODUCED, IN_KIND, NOT = "reproduced", "in kind", "not reproduced"
 UNTESTABLE, LATER = "cannot be tested here", "not computed yet"
 VERDICTS = (REPRODUCED, IN_KIND, NOT, UNTESTABLE, LATER)
@@ -260,12 +261,37 @@ def summarised(text: str, claims: Sequence[Claim]) -> str:
     return renewed
 
 
+SENTENCE = re.compile(r"Of (the )?\d+ claims of the five papers[^.]*\.")
+
+
+def sentence(claims: Sequence[Claim]) -> str:
+    """Return the counts as one sentence."""
+    count = {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in VERDICTS}
+    return (
+        f"Of {len(claims)} claims of the five papers, {count[REPRODUCED]} are reproduced with their printed figures, "
+        f"{count[IN_KIND]} hold in kind (another network, length or data), {count[NOT]} do not, "
+        f"{count[UNTESTABLE]} cannot be tested here, and {count[LATER]} are not computed yet."
+    )
+
+
+def told(text: str, claims: Sequence[Claim]) -> str:
+    """Return a page with its sentence renewed.
+
+    Raises:
+        SettingError: it has none.
+    """
+    renewed, times = SENTENCE.subn(lambda _: sentence(claims), text)
+    if times != 1:
+        raise SettingError(f"{times} sentences count the claims; a page has exactly one.")
+    return renewed
+
+
 def main() -> None:
     """Write the page, and the summaries in README and docs."""
     claims = read()
     write(PAGE, page(claims))
-    for path in SUMMARISED:
-        write(path, summarised(path.read_text(encoding="utf-8"), claims))
+    write(TABLED, summarised(TABLED.read_text(encoding="utf-8"), claims))
+    write(TOLD, told(TOLD.read_text(encoding="utf-8"), claims))
 
 
 if __name__ == "__main__":
