@@ -126,6 +126,24 @@ def test_a_round_is_shown_within_a_second(browser: Any, tmp_path: Path) -> None:
     assert max(waited) < 1.0
 
 
+def test_what_a_round_waits_for_is_shown(browser: Any, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [0.25], rounds=9)
+    with (run / ".lock").open("w"), served(run) as url:
+        page, _, troubles = opened(browser, url)
+        about = {"round": 2, "why": "1 of 8 devices <b>are</b> connected.", "since": 1.8e9, "until": 1.8e9 + 60}
+        (run / "waiting.json").write_text(json.dumps(about))
+        for _ in range(300):
+            if "waits" in page.locator("#now").inner_text():
+                break
+            page.wait_for_timeout(100)
+        shown = page.locator("#now").inner_text()
+        place = page.locator("#place").text_content()
+        page.close()
+    assert re.match(r"Round 2 of 9 waits since .*:00, until .*:00 at most: 1 of 8 devices <b>are</b> conn", shown)
+    assert place == "Round 2 waits for devices."
+    assert troubles == []
+
+
 class served:  # noqa: N801
     """``with served(run) as url``: a page of a process of its own."""
 
