@@ -132,6 +132,22 @@ def test_a_run_whose_sums_are_all_refused_ends_with_an_error_and_writes_no_model
     assert "2 rounds lost every visit" in text
 
 
+def test_a_run_in_which_a_rule_never_has_its_models_ends_with_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Krum with one outlier needs 2 · 1 + 3 models; of five devices one is always lost, and the first round of all."""
+    more = "method.mix = { kind = 'krum', outliers = 1 }"
+    what = experiment(tmp_path, "fedavg", rounds=3, devices=5, more=more)
+    with losing(lambda key: key.device == 0 or key.round == 1), pytest.raises(RunError, match="none of 3 rounds"):
+        simulated(what, tmp_path / "none")
+    assert [line.lost for line in ledger.read(tmp_path / "none/ledger.jsonl")] == [5, 1, 1]
+    caplog.clear()
+    with losing(lambda key: key.device == 0 and key.round < 3):
+        simulated(what, tmp_path / "last")
+    assert [one.levelname for one in caplog.records if "fewer models" in one.getMessage()] == ["WARNING"]
+    assert (tmp_path / "last/model.safetensors").exists()
+
+
 def test_a_run_that_learns_in_one_round_of_several_is_finished(tmp_path: Path) -> None:
     what = experiment(tmp_path, "hierfavg", rounds=3, devices=4)
     with losing(lambda key: key.round != 2):

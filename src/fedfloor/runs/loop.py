@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from fedfloor.methods.contract import Resources, State, View
 from fedfloor.network.price import Price
 from fedfloor.park.normalise import steps
 from fedfloor.park.park import Park
-from fedfloor.parts import codecs
+from fedfloor.parts import codecs, mix
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome, Receipt
@@ -45,6 +45,7 @@ from fedfloor.runs.results import Coverage
 
 log = logging.getLogger(__name__)
 
+TOO_FEW = "fewer models arrived than the mixing rule needs"
 CHECKPOINT_S = 5.0  # interval between checkpoints: the work that a kill may lose; results do not depend on it
 
 
@@ -116,6 +117,7 @@ class _Run:
         self.unrepeatable = live is not None and codecs.secure(method.parts.travel or "")
         self.looked = False
         self.warned = not self.first
+        self.demands = False  # whether a mixing rule needs more models than one
         self.resources: Resources | None = None
         self.scored: tuple[int, Score | None] = (0, None)
         self.coverage = Coverage(engine.park) if experiment.evaluate.coverage else None
@@ -160,22 +162,23 @@ class _Run:
         if why == "finished" and point.round < self.experiment.rounds and not self.waited(point):
             why = "stopped"
         if why != "interrupted":
-            self.check_trained(point)
+            self.check_trained(start, point)
         if point.round:
             self.end(point)
         return why
 
-    def check_trained(self, point: Checkpoint) -> None:
-        """Raise an error if no visit of the run counted, so that its model is the initial one.
+    def check_trained(self, start: dict[str, torch.Tensor], point: Checkpoint) -> None:
+        """Raise an error if no round changed the model.
 
         Raises:
-            RunError: every visit was lost or refused.
+            RunError: every visit was lost or refused, or too few models arrived for a mixing rule in every round.
         """
-        if point.visits or not point.receipts or not all(receipt.lost for receipt in point.receipts):
+        lost = not point.visits and point.receipts and all(receipt.lost for receipt in point.receipts)
+        if not lost and not (self.demands and same(start, point.state.packet)):
             return
+        why = f"every visit was lost or refused.{refusal_of(point.receipts)}" if lost else f"{TOO_FEW}."
         error = RunError(
-            f"none of {point.round} rounds changed the model: every visit was lost or refused."
-            f"{refusal_of(point.receipts)} Correct the cause, and start a new run."
+            f"none of {point.round} rounds changed the model: {why} Correct the cause, and start a new run."
         )
         if self.first:
             results.write_failure(self.orders.out, point.round, error)
@@ -211,6 +214,10 @@ class _Run:
         outcome = ranks.run(self.engine, plan, point.state.packet, round_number=number, tick=point.tick)
         if outcome.receipts and all(receipt.lost for receipt in outcome.receipts):
             self.all_lost(number, outcome.receipts)
+        self.demands = any(mix.rule(at.mix, at.settings).least > 1 for at in walk.mixes(outcome.resolved))
+        if self.demands and not self.warned and same(point.state.packet, outcome.packet):
+            self.warned = True
+            log.warning("round %d: %s, and the model is unchanged; logged once.", number, TOO_FEW)
         if self.engine.limit is not None:
             self.engine.limit.note(outcome.resolved, outcome.receipts)
         paid = self.price(view, outcome, start, point)
@@ -422,6 +429,11 @@ class _Run:
             results.write_model(self.orders.out, self.experiment, self.engine, model)
         if cohorts or (self.method.needs.own and one_model):
             results.write_devices(self.orders.out, self.experiment, self.engine, point.round, packet, cohorts)
+
+
+def same(before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]) -> bool:
+    """Return whether two packets have the same model."""
+    return "w" in before and "w" in after and torch.equal(before["w"].cpu(), after["w"].cpu())
 
 
 def refusal_of(receipts: Sequence[Receipt]) -> str:
