@@ -63,7 +63,7 @@ class Waits:
         if silence is None:
             return deadline_s
         if silence.alive and self._clock() >= silence.until:
-            del self._silent[device]
+            self._silent.pop(device, None)  # another thread may have done so
             return deadline_s
         usual = SPARE * self._longest.get(device, 0.0) if silence.waits == 1 else 0.0
         return min(deadline_s, max(LEAST_S, deadline_s / SHORTER**silence.waits, usual))
