@@ -137,7 +137,8 @@ def grown(
     targets = torch.from_numpy(y) if y.dtype == np.int64 else torch.from_numpy(y).float()[:, None]
     rounds = ROUNDS_OF_BINS * (2 if method.columns < 1 else 1) + method.trees * method.depth
     sizes = np.array([len(part) for part in parts])
-    view = View(0, rounds, sizes, np.zeros(len(parts), int), {"w": network.flat.clone()}, layout=network.layout)
+    about = {"layout": network.layout, "sensors": tuple("abcdef"[: x.shape[1]])}
+    view = View(0, rounds, sizes, np.zeros(len(parts), int), {"w": network.flat.clone()}, **about)  # type: ignore[arg-type]
     state = method.init(view, {}, np.random.default_rng(0))
     for number in range(1, rounds + 1):
         plan = method.plan(state, replace(view, round=number), np.random.default_rng(0))
@@ -201,6 +202,7 @@ def test_trees_are_the_same_to_the_bit_however_rows_are_divided(
     score = np.nan_to_num(x[:, 0]) + np.isnan(x[:, 1]) + rng.normal(size=80) / 3
     y = np.digitize(score, [0.0, 0.8][: kinds - 1]).astype(np.int64) if kinds else score
     settings = {"trees": 4, "depth": 4, "bins": 8, "columns": share, "rows": 0.8, "least": 2.0}
+    settings |= {"monotone": {"a": 1, "b": -1}} if kinds != 3 else {}
     whole, first = grown(x, y, cut(80), **settings)
     apart = rng.permutation(80)
     ends = np.sort(rng.choice(np.arange(1, 80), devices - 1, replace=False))
@@ -242,6 +244,30 @@ def test_the_two_outputs_of_two_classes_are_one_function() -> None:
     assert ((outputs[:, 1] > 0) == (y == 1)).mean() > 0.95
     two_targets = adapted(Histograms(trees=2), 3, 2, Regression().fitted(np.eye(2)))
     assert two_targets.base.numel() == 2
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 2**31), st.sampled_from([1, -1]), st.booleans())
+def test_outputs_never_fall_along_a_sensor_on_which_they_must_not(seed: int, sign: int, classes: bool) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(150, 3))
+    score = np.sin(3 * x[:, 0]) + x[:, 1] * x[:, 2] + rng.normal(size=150) / 2
+    y = (score > 0).astype(np.int64) if classes else (score - score.mean()) / score.std()
+    forest, outputs = grown(x, y, cut(150, 40), trees=12, depth=4, rate=0.5, least=2.0, monotone={"a": sign})
+    along = np.repeat(x[:20], 60, 0)
+    along[:, 0] = np.tile(np.linspace(-4, 4, 60), 20)
+    rises = forest(torch.from_numpy(along).float()).detach().numpy()[:, -1].reshape(20, 60)
+    assert (np.diff(sign * rises, axis=1) >= -1e-6).all()  # the order of additions rounds
+    assert np.ptp(outputs) > 0.1
+
+
+def test_windows_have_the_signs_of_their_levels() -> None:
+    method = Boosting(monotone={"b": -1})
+    assert method._signs(("a", "b"), 14, 1) == [0, -1] * 4 + [0] * 6
+    assert method._signs(("a", "b"), 2, 1) == [0, -1]
+    for sensors, outputs in ((("a", "c"), 1), (("a", "b"), 3)):
+        with pytest.raises(SettingError):
+            method._signs(sensors, 2, outputs)
 
 
 def test_a_lost_device_leaves_trees_of_the_others(tmp_path: Path) -> None:

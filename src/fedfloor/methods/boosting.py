@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 
-from fedfloor.errors import SettingError, require
+from fedfloor.errors import SettingError, require, unknown
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
 from fedfloor.parts.histograms import Histograms, used
 from fedfloor.parts.objective import Objective
@@ -18,6 +19,7 @@ from fedfloor.plan.outcome import Outcome
 
 log = logging.getLogger(__name__)
 STEP = WorkSettings(epochs=1, batch_size=WHOLE, lr=1.0)
+LEVELS = 4  # statistics of a window that rise with all of its rows
 EDGES = 255  # of each feature, of which every tree uses others
 
 
@@ -60,6 +62,8 @@ class Boosting(Method):
         least: the least sum of h in a leaf, in units of the mean h of a sample.
         columns: C, the share of the features that a tree may use.
         rows: the share of the samples that a tree learns from.
+        monotone: sensor → 1 if outputs must not fall as its value rises (for windows: the values of all rows), or −1 if
+            they must not rise. The output of two classes is the log-odds of the second.
     """
 
     title = "boosted trees"
@@ -73,12 +77,15 @@ class Boosting(Method):
     least: float = 10.0
     columns: float = 1.0
     rows: float = 1.0
+    monotone: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         _ = self.objective
         require(0 < self.rate <= 1, "methods.boosting.rate", self.rate, "above 0 and at most 1")
         require(self.ridge > 0, "methods.boosting.ridge", self.ridge, "a number above 0")
         require(self.least >= 0, "methods.boosting.least", self.least, "a number of at least 0")
+        for name, sign in self.monotone.items():
+            require(sign in (1, -1), f"methods.boosting.monotone.{name}", sign, "1 or -1")
 
     @property
     def objective(self) -> Objective:
@@ -111,9 +118,26 @@ class Boosting(Method):
         samples = int(view.sizes.sum())
         notes = {"layout": dict(view.layout), "samples": samples, "key": int(rng.integers(2**20))}
         notes |= {"features": features, "refining": refining, "drawn": self.rows * samples}
+        if self.monotone:
+            first_output, last_output = view.layout.get("base", (0, 1))
+            notes["signs"] = self._signs(view.sensors, stop - first, last_output - first_output)
         if not view.start:  # a preview
             return State(view.start, notes)
         return State(*growing.begun(view.start, notes, stop - first, EDGES))
+
+    def _signs(self, sensors: tuple[str, ...], features: int, outputs: int) -> list[int]:
+        """Return the sign of each feature; windows have mean, minimum, maximum and last row before the others."""
+        if outputs > 1:
+            raise SettingError(
+                f"methods.boosting.monotone: the model has {outputs} outputs, and no rise of one is a rise of another. "
+                "Take two classes, or one number without quantiles; or leave it out."
+            )
+        for name in self.monotone:
+            if name not in sensors:
+                raise unknown("sensor in methods.boosting.monotone", name, sensors)
+        each = [self.monotone.get(name, 0) for name in sensors]
+        levels = min(features // len(each), LEVELS) * each
+        return levels + [0] * (features - len(levels))
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         from fedfloor.models.forest import handed, scope

@@ -58,6 +58,7 @@ class View:
         census: the class counts reported by the devices for their present samples, int64 [K, F], in rounds that need
             it.
         held: the number of samples that each device holds at a time, int64 [K]: those of a pass; ``sizes`` by default.
+        sensors: the names of the channels of a sample; () for pictures.
     """
 
     round: int
@@ -72,6 +73,7 @@ class View:
     resources: Resources | None = None
     census: np.ndarray | None = None
     held: np.ndarray | None = None
+    sensors: tuple[str, ...] = ()
 
     @property
     def devices(self) -> Sequence[int]:

@@ -22,6 +22,7 @@ from fedfloor.parts.histograms import FARTHEST
 
 Floats = NDArray[np.float64]
 Notes = tuple[dict[str, Any], dict[str, Tensor]]
+Bounds = tuple[Floats, Floats]  # of a leaf's outputs before the learning rate: the least and the greatest, [W] each
 SUMS = ("sums.all", *(f"sums.{name}" for name in NODES))
 GOLDEN = (math.sqrt(5) - 1) / 2
 EMPTY = 1e-9  # share of the weight of all samples below which a cell is empty
@@ -80,6 +81,7 @@ class Tree:
     Attributes:
         codes, thresholds: of its splits so far.
         ends: leaf → sums of g and h, [2W].
+        bounds: leaf → the least and the greatest of its outputs that keep the forest monotone.
         open: the leaves that may be divided next, in pairs of a left child, whose sums devices send, and the right one.
         parents: the sums of the nodes that the pairs came from, [pairs, F + 1, B + 1, 2W]; none for the root.
     """
@@ -87,11 +89,12 @@ class Tree:
     codes: list[int] = field(default_factory=list)
     thresholds: list[float] = field(default_factory=list)
     ends: dict[int, Floats] = field(default_factory=dict)
+    bounds: dict[int, Bounds] = field(default_factory=dict)
     open: list[tuple[int, int]] = field(default_factory=list)
     parents: list[Floats] = field(default_factory=list)
 
 
-def best_split(sums: Floats, rule: Rule, mean: float) -> Split | None:
+def best_split(sums: Floats, rule: Rule, mean: float, signs: NDArray[np.int64] | None = None) -> Split | None:
     """Return the division of a node with the largest gain G_l²/(H_l + λ) + G_r²/(H_r + λ) − G²/(H + λ).
 
     Missing values belong to the side where the gain is larger; where none is missing, to the heavier side. The
@@ -101,6 +104,7 @@ def best_split(sums: Floats, rule: Rule, mean: float) -> Split | None:
     Args:
         sums: [F, B + 1, 2W] of the node.
         mean: the mean h of a sample, summed over outputs.
+        signs: [F], 1 where outputs must not fall as the feature rises, −1 where they must not rise, otherwise 0.
 
     Returns:
         None where no division gains, or each leaves too little on a side.
@@ -121,6 +125,9 @@ def best_split(sums: Floats, rule: Rule, mean: float) -> Split | None:
     gain = score(sides) + score(other) - score(total)
     weight = np.minimum(sides[..., width:].sum(-1), other[..., width:].sum(-1))
     gain = np.where(weight >= max(rule.least * mean, 1e-12), gain, 0.0)
+    if signs is not None:
+        falls = (output(other, ridge) - output(sides, ridge)) * signs[:, None, None] < 0
+        gain = np.where(falls.any(-1), 0.0, gain)
     place = int(gain.argmax())
     missing, column, edge = (int(i) for i in np.unravel_index(place, gain.shape))
     if not gain[missing, column, edge] > 1e-9 * mean:
@@ -135,7 +142,7 @@ def best_split(sums: Floats, rule: Rule, mean: float) -> Split | None:
 
 
 def grow(tree: Tree, sums: Floats, columns: NDArray[np.int64], grid: Floats, rule: Rule, mean: float, *,
-         last: bool) -> Tree:  # fmt: skip
+         last: bool, signs: NDArray[np.int64] | None = None) -> Tree:  # fmt: skip
     """Return a tree with another level.
 
     Args:
@@ -143,25 +150,44 @@ def grow(tree: Tree, sums: Floats, columns: NDArray[np.int64], grid: Floats, rul
         columns: the feature of each row of sums.
         grid: [F, B − 1], the edges.
         last: whether the leaves of this level remain.
+        signs: of the rows of sums, see :func:`best_split`.
     """
     nodes: list[tuple[int, Floats]] = []
     if not tree.open:
         nodes.append((0, sums[0]))
-        tree = Tree(ends={0: sums[0, 0].sum(0)})
+        whole = sums[0, 0].sum(0)
+        far = np.full(len(whole) // 2, FARTHEST)
+        tree = Tree(ends={0: whole}, bounds={0: (-far, far)})
     for (left, right), parent, own in zip(tree.open, tree.parents, sums, strict=False):
         nodes += [(left, own), (right, bounded(parent - own))]
-    splits = [(split, leaf, own) for leaf, own in nodes if (split := best_split(own, rule, mean)) is not None]
+    splits = [(split, leaf, own) for leaf, own in nodes if (split := best_split(own, rule, mean, signs)) is not None]
     splits.sort(key=lambda known: -known[0].gain)
-    grown = Tree(list(tree.codes), list(tree.thresholds), dict(tree.ends))
+    grown = Tree(list(tree.codes), list(tree.thresholds), dict(tree.ends), dict(tree.bounds))
     for split, leaf, own in splits[: LAST if last else SLOTS]:
         grown.codes.append(leaf + CODE * (2 * int(columns[split.column]) + split.missing))
         grown.thresholds.append(float(grid[split.column, [split.edge, split.last]].mean()))
         new = len(grown.codes)
         grown.ends[leaf] = split.left
         grown.ends[new] = split.right
+        sign = 0 if signs is None else int(signs[split.column])
+        ridge = rule.ridge * mean / len(split.left) * 2
+        grown.bounds[leaf], grown.bounds[new] = divided(tree.bounds[leaf], split, sign, ridge)
         grown.open.append((leaf, new))
         grown.parents.append(own)
     return grown
+
+
+def divided(bounds: Bounds, split: Split, sign: int, ridge: float) -> tuple[Bounds, Bounds]:
+    """Return the bounds of both sides: those of the node, and with a sign also the middle between both outputs.
+
+    No output on one side of the middle is then beyond one on the other, however often both are divided again.
+    """
+    if not sign:
+        return bounds, bounds
+    low, high = bounds
+    middle = (np.clip(output(split.left, ridge), low, high) + np.clip(output(split.right, ridge), low, high)) / 2
+    below, above = (low, middle), (middle, high)
+    return (below, above) if sign > 0 else (above, below)
 
 
 def bounded(sums: Floats) -> Floats:
@@ -174,11 +200,11 @@ def bounded(sums: Floats) -> Floats:
     return np.concatenate([g, np.maximum(h, np.abs(g) / FARTHEST)], -1)
 
 
-def step(end: Floats, ridge: Floats | float) -> Floats:
-    """Return G/(H + λ) for sums [2W]; 0 where no sample was counted."""
-    width = len(end) // 2
-    below = end[width:] + ridge
-    return np.divide(end[:width], below, out=np.zeros(width), where=below > 0)
+def output(sums: Floats, ridge: Floats | float) -> Floats:
+    """Return −G/(H + λ) for sums [..., 2W]; 0 where no sample was counted."""
+    width = sums.shape[-1] // 2
+    below = sums[..., width:] + ridge
+    return np.divide(-sums[..., :width], below, out=np.zeros_like(below), where=below > 0)
 
 
 def refine(sums: Floats, grid: Floats, levels: Floats, *, apart: bool = False) -> Floats:
@@ -324,7 +350,7 @@ class ForestState:
             done: the number of earlier rounds.
         """
         inside = sums.parts[:, 0].sum((0, 1))
-        self.part("base")[:] -= step(inside, rule.ridge * sums.total[self.outputs :] / self.notes["drawn"])
+        self.part("base")[:] += output(inside, rule.ridge * sums.total[self.outputs :] / self.notes["drawn"])
         columns = self.part("columns")
         every = self.tensors["edges"].numpy().copy()
         share, turn = divmod(done + 1, ROUNDS_OF_BINS)
@@ -366,13 +392,15 @@ class ForestState:
                 codes=[int(code) for code in about[:count]],
                 thresholds=list(about[self.splits : self.splits + count]),
                 ends=dict(enumerate(kept["ends"].numpy())),
+                bounds={leaf: (low, high) for leaf, (low, high) in enumerate(kept["bounds"].numpy())},
                 open=[tuple(pair) for pair in self.notes["open"]],
                 parents=list(kept["parents"].numpy()),
             )
         mean = float(sums.total[self.outputs :].sum()) / self.notes["drawn"]
         last = level == rule.depth - 1
         columns = self.part("columns")[: self.features].astype(int)
-        grown = grow(before, sums.parts, columns, self.grid, rule, mean, last=last)
+        signs = np.array(self.notes["signs"])[columns] if "signs" in self.notes else None
+        grown = grow(before, sums.parts, columns, self.grid, rule, mean, last=last, signs=signs)
         count = len(grown.codes)
         if last or not grown.open:
             self._complete(tree, grown, rule.rate, rule.ridge * mean / self.outputs)
@@ -384,6 +412,7 @@ class ForestState:
         tensors = {
             "edges": kept["edges"],
             "ends": torch.from_numpy(np.stack([grown.ends[leaf] for leaf in range(count + 1)])),
+            "bounds": torch.from_numpy(np.stack([grown.bounds[leaf] for leaf in range(count + 1)])),
             "parents": torch.from_numpy(np.stack(grown.parents)),
         }
         return {"level": level + 1, "splits": count, "open": grown.open, "info": {"trees": tree}}, tensors
@@ -397,7 +426,7 @@ class ForestState:
         row[self.splits : self.splits + count] = grown.thresholds
         leaf = row[2 * self.splits :].reshape(self.splits + 1, self.outputs)
         for number, end in grown.ends.items():
-            leaf[number] = -rate * step(end, ridge)
+            leaf[number] = rate * np.clip(output(end, ridge), *grown.bounds[number])
         self.part("grown")[:] = tree + 1
 
 

@@ -182,7 +182,8 @@ class _Planner:
         self.experiment, self.park, self.method = experiment, park, combined(experiment)
         self.costs: Tariff | None = None
         if bare and not self.method.needs.network and not self.method.needs.census:
-            self.view = View(0, experiment.rounds, park.sizes, park.factory_of, {}, held=park.holdings)
+            sensors = park.dataset.inputs.columns
+            self.view = View(0, experiment.rounds, park.sizes, park.factory_of, {}, held=park.holdings, sensors=sensors)
         else:
             self.view, self.costs = seen(experiment, park, self.method)
         self.questions, self.tick, self.trained = self.method.setup(self.view), 0, Counter[int]()
@@ -217,7 +218,7 @@ def seen(experiment: Experiment, park: Park, method: ConfiguredMethod) -> tuple[
     start = {"w": torch.zeros_like(network.flat)}
     resources = costs.resources(start) if costs is not None and method.needs.network else None
     about = (0, experiment.rounds, park.sizes, park.factory_of, start, (), network.trained, network.layout)
-    return View(*about, resources=resources, held=park.holdings), costs
+    return View(*about, resources=resources, held=park.holdings, sensors=park.dataset.inputs.columns), costs
 
 
 def at(

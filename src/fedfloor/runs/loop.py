@@ -133,6 +133,7 @@ class _Run:
         return View(
             number, self.experiment.rounds, park.sizes, park.factory_at(tick), start, receipts, network.trained,
             network.layout, resources=self.resources, census=census, held=park.holdings,
+            sensors=park.dataset.inputs.columns,
         )  # fmt: skip
 
     def begin(self, start: dict[str, torch.Tensor]) -> Checkpoint:

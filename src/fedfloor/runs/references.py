@@ -174,8 +174,9 @@ def _alone(original: Experiment, rounds: int, kept: Path, park: Park, interrupte
     for k in range(park.devices):
         sizes = np.where(numbers == k, park.sizes, 0)
         view = View(
-            0, setup.rounds, sizes, park.factory_of, start, trained=network.trained, layout=network.layout, invited=(k,)
-        )
+            0, setup.rounds, sizes, park.factory_of, start, trained=network.trained, layout=network.layout,
+            invited=(k,), sensors=park.dataset.inputs.columns,
+        )  # fmt: skip
         _, state = first_state(engine, method, view)
         for number in range(1, rounds + 1):
             if interrupted():
