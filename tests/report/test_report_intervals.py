@@ -107,6 +107,14 @@ def test_the_p_value_is_below_a_twentieth_where_the_interval_excludes_0(values: 
         assert found.chance >= 0.05 - 1e-6
 
 
+def test_beyond_all_draws_the_p_value_is_students() -> None:
+    values = np.random.default_rng(5).normal(0.2, 0.02, 12)  # ten standard deviations, and 35 standard errors
+    found, students = estimate(values).chance, ttest_1samp(values, 0.0).pvalue
+    assert found is not None
+    assert 1e-13 < students < 1e-9
+    assert found < 1e-8
+
+
 def test_models_are_compared_on_the_same_units() -> None:
     hard = np.linspace(0.2, 0.9, 12)  # recordings differ much, the models little
     better = drawn(hard + 0.02).minus(drawn(hard))
@@ -164,7 +172,7 @@ def test_without_draws_more_test_samples_are_asked_for_where_seeds_do_not_matter
     text = " ".join(story(groups(collect([tmp_path])), None))
     assert "more test samples" in text
     assert "more seeds" not in text
-    assert "The test samples are of 3 recordings" in text
+    assert "The test samples of a run are of 3 recordings" in text
 
 
 def test_methods_against_one_are_corrected_for_their_number_alone(tmp_path: Path) -> None:

@@ -109,9 +109,9 @@ class Estimate:
         if self.seeded:
             below = above = _half_width(self.values, level)
         if self.drawn is not None:
-            low, high = np.quantile(self.drawn, _tails(level, self.tests[0].units))
-            below = math.hypot(below, max(0.0, self.mean - float(low)))
-            above = math.hypot(above, max(0.0, float(high) - self.mean))
+            low, high = _ends(self.drawn, level, self.tests[0].units)
+            below = math.hypot(below, max(0.0, self.mean - low))
+            above = math.hypot(above, max(0.0, high - self.mean))
         return self.mean - below, self.mean + above
 
     @property
@@ -127,10 +127,7 @@ class Estimate:
                 inside = middle
             else:
                 outside = middle
-        if self.drawn is None:
-            return outside
-        units = self.tests[0].units  # a tail cannot be smaller than half a draw
-        return max(outside, _two_sided(0.5 / (len(self.drawn) + 1), units))
+        return outside
 
     def describe(self) -> dict[str, Any]:
         """Return the interval as keys of a row: ``low``, ``high``, ``over``; None without an interval."""
@@ -146,23 +143,22 @@ def _half_width(values: Sequence[float], level: float) -> float:
     return float(stdtrit(n - 1, 0.5 + level / 2) * np.std(values, ddof=1)) / math.sqrt(n)
 
 
-def _tails(level: float, units: int) -> tuple[float, float]:
-    """Return the shares of draws below and above an interval of a level, for n units.
+def _ends(drawn: Floats, level: float, units: int) -> tuple[float, float]:
+    """Return the ends of an interval of ascending draws of n units at a level.
 
-    Φ(√(n/(n − 1))·t(½ − level/2, n − 1)), as percentiles of few units would be too narrow: Hesterberg, The American
-    Statistician 69 (2015) 371. For the mean of normal units the interval is Student's.
+    They are percentiles at Φ(√(n/(n − 1))·t(½ − level/2, n − 1)) and at one minus this share, as the usual ones are too
+    narrow for few units: Hesterberg, The American Statistician 69 (2015) 371. For the mean of normal units they are
+    Student's. Where the share is less than half a draw, they are at least as far away as Student's.
     """
     from scipy.special import ndtr, stdtrit
 
-    share = float(ndtr(math.sqrt(units / (units - 1)) * stdtrit(units - 1, 0.5 - level / 2)))
-    return share, 1 - share
-
-
-def _two_sided(share: float, units: int) -> float:
-    """Return the inverse of :func:`_tails`: one minus the level with this share of draws in a tail."""
-    from scipy.special import ndtri, stdtr
-
-    return float(2 * stdtr(units - 1, math.sqrt((units - 1) / units) * ndtri(share)))
+    wide = math.sqrt(units / (units - 1)) * -float(stdtrit(units - 1, 0.5 - level / 2))
+    share = float(ndtr(-wide))
+    low, high = (float(end) for end in np.quantile(drawn, (share, 1 - share)))
+    if share * len(drawn) < 0.5:
+        middle, away = float(drawn.mean()), wide * float(drawn.std())
+        low, high = min(low, middle - away), max(high, middle + away)
+    return low, high
 
 
 def holm(chances: Sequence[float | None]) -> list[float | None]:

@@ -27,6 +27,7 @@ MOST = 4  # most methods named one by one
 LEAST_UNITS = 5  # test units of an interval
 NO_MEASUREMENT = "this is not a measurement, as no test sample belongs to a device"
 SLACK = 1e-9  # of rounded shares
+MANY_TESTS = 100  # test samples of a device, with fewer of which its metric is mostly chance
 TEN = 10  # devices from which on "nine in ten" has a meaning
 
 
@@ -238,7 +239,7 @@ def varying(compared: Compared) -> str:
             texts.append("This is one run with one seed: the difference to another seed is not known.")
         if final and final.resampled and final.resampled.units < LEAST_UNITS and group.label == compared[0].label:
             units = count(final.resampled.units, final.resampled.unit)
-            texts.append(f"The test samples are of {units}: too few to estimate what others would give.")
+            texts.append(f"The test samples of a run are of {units}: too few to estimate what others would give.")
     return " ".join(texts)
 
 
@@ -284,7 +285,10 @@ def _extremes(group: Group, worst: str, best: str, means: Mapping[str, float], a
             f"By the classes they hold, of {len(means)} devices {worst} can expect the least of the model of {name}, "
             f"{measure.phrase} of {low}, and {best} the most, {high}; {NO_MEASUREMENT}."
         )
+    tests, several = group.runs[0].park.test_samples / len(means), len(group.runs) > 1
+    seeds = " (means over the seeds that tested them)" if several else ""
+    few = " So few samples of each would differ by chance, too." if tests < MANY_TESTS else ""
     return (
-        f"Of {len(means)} tested devices, the model of {name} is worst on {worst}, with {measure.phrase} of {low}, and "
-        f"best on {best}, with {high}."
+        f"Of {len(means)} tested devices{seeds}, the model of {name} is worst on {worst}, with {measure.phrase} of "
+        f"{low}, and best on {best}, with {high}.{few}"
     )

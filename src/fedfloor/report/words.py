@@ -151,10 +151,9 @@ def interval_caption(rows: Sequence[Row]) -> str:
     over = list(dict.fromkeys(row["over"] for row in rows if row["over"]))
     if not over:
         return ""
-    tests = " by a bootstrap that draws them with replacement" if any("test" in text for text in over) else ""
-    seeds = " over seeds Student's t" if any("seed" in text for text in over) else ""
-    how = f" ({' and'.join(part for part in (seeds, tests) if part).strip()})"
-    return f"In brackets: the 95 % interval over {'; '.join(over)}{how}."
+    how = ["Student's t over seeds"] if any("seed" in text for text in over) else []
+    how += ["a bootstrap over test samples"] if any("test" in text for text in over) else []
+    return f"In brackets: the 95 % interval over {'; '.join(over)} ({' and '.join(how)})."
 
 
 LAST = ", seed by seed, in the last round that both evaluated"
@@ -271,8 +270,8 @@ def devices_caption(compared: Compared, *, dots: bool) -> str:
         f"{where} samples in the device's own mix of classes",
     }[compared.figures]
     return (
-        f"The model's {measure.name}, device by device, {last}: {made}. The bar runs from the device at 10 % of "
-        f"these devices to the one at 90 %, the diamond is the median.{each}{mean} {seeds(compared).capitalize()}."
+        f"The model's {measure.name}, device by device, {last}: {made}. The bar runs from the 10 % point of "
+        f"these devices to the 90 % point, the diamond is the median.{each}{mean} {seeds(compared).capitalize()}."
         f"{_defined(compared)}"
     )
 
@@ -419,7 +418,7 @@ def holdings_caption(run: RecordedRun, shown: int) -> str:
     more = f" The first {MOST_DEVICES} devices are drawn; there are {hidden:,} more." if hidden else ""
     return (
         f"A bubble's area is the number of training samples of a {bin_noun(run)} on a device; colours and shades are "
-        f"factories. {run.park.dataset} as dealt with seed {run.seed}.{more}"
+        f"factories. {run.park.dataset}, seed {run.seed}.{more}"
     )
 
 

@@ -1,0 +1,90 @@
+"""What a report says of devices: nine in ten of many, the extremes of few, and the median where models differ."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedfloor.report.groups import groups
+from fedfloor.report.ledger import collect
+from fedfloor.report.story import devices, story
+from fedfloor.report.table import paired, summary
+from fedfloor.report.words import confusion_caption
+from run_folders import make_run
+
+CLASSES = ["0", "1", "</script>"]
+
+
+def evaluated(folder: Path, accuracies: list[float], kind: str = "measured", **more: object) -> Path:
+    """Give a run folder the accuracies of its devices."""
+    places = [{"device": k, "name": f"m{k}", "factory": 0, "accuracy": value} for k, value in enumerate(accuracies)]
+    body = {"round": 1, "classes": CLASSES, "confusion": [[1, 0, 0], [0, 1, 0], [0, 0, 1]], "device_accuracy": kind}
+    (folder / "evaluation.json").write_text(json.dumps(body | {"devices": places} | more))
+    return folder
+
+
+def told(folder: Path) -> str:
+    return devices(groups(collect([folder]))[0])
+
+
+@given(st.lists(st.floats(0, 1), min_size=10, max_size=35))
+@settings(max_examples=30, deadline=None)
+def test_nine_in_ten_devices_are_at_least_nine_in_ten(accuracies: list[float]) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as place:
+        text = told(evaluated(make_run(Path(place) / "a", [0.5]), accuracies))
+    assert text.startswith("On nine in ten of the devices with test samples")
+    limit = float(text.split("at least ")[1].split(" ")[0])
+    assert sum(value >= limit for value in accuracies) >= 0.9 * len(accuracies)
+
+
+def test_of_few_devices_the_worst_and_the_best_are_named(tmp_path: Path) -> None:
+    folder = evaluated(make_run(tmp_path / "a", [0.5], devices=4), [0.575, 0.85, 0.91, 0.865])
+    assert told(folder) == (
+        "Of 4 tested devices, the model of FedSR is worst on m0, with an accuracy of 0.575, and best on m2, with 0.91."
+    )
+    few = json.loads((folder / "park.json").read_text()) | {"test_samples": 80}
+    (folder / "park.json").write_text(json.dumps(few))
+    assert told(folder).endswith("So few samples of each would differ by chance, too.")
+    assert told(evaluated(make_run(tmp_path / "b", [0.5], devices=2), [0.5])) == ""
+
+
+def test_clusters_are_ranked_by_their_median_device_where_test_samples_have_no_owner(tmp_path: Path) -> None:
+    # the mean over all models on all classes is low, that of each device on its own classes is high
+    for method, mean, median in (("fedavg", 0.711, 0.779), ("ifca", 0.589, 0.887)):
+        folder = evaluated(make_run(tmp_path / method, [mean], method=method), [median] * 12, "expected")
+        line = json.loads((folder / "ledger.jsonl").read_text())
+        line["by_device"] = {"p10": median - 0.3, "p50": median, "p90": median + 0.05}
+        (folder / "ledger.jsonl").write_text(json.dumps(line) + "\n")
+    compared = groups(collect([tmp_path]))
+    assert compared.headline.name == "accuracy"  # no device has a model of its own yet
+    evaluated(tmp_path / "ifca", [0.887] * 12, "expected", cohorts=[0, 1] * 6)
+    runs = collect([tmp_path])
+    compared = groups(runs)
+    rows = {row["method"]: row for row in summary(runs)}
+    assert compared.headline.name == "median device's accuracy"
+    assert (rows["ifca"]["median_accuracy"], rows["ifca"]["accuracy"]) == (0.887, 0.589)
+    (pair,) = paired(runs)
+    assert pair["difference"] == pytest.approx(0.779 - 0.887)
+    first, *_ = story(compared, None)
+    assert first == (
+        "In round 1, the median device's accuracy, expected by the classes it holds: IFCA 0.887, FedAvg 0.779."
+    )
+
+
+def test_where_test_samples_have_owners_the_headline_stays(tmp_path: Path) -> None:
+    evaluated(make_run(tmp_path / "a", [0.6], method="ifca"), [0.9] * 12, cohorts=[0, 1] * 6)
+    assert groups(collect([tmp_path])).headline.name == "accuracy"
+
+
+def test_tables_of_several_models_say_how_many_predictions_they_count(tmp_path: Path) -> None:
+    folder = evaluated(make_run(tmp_path / "a", [0.6], method="local-only"), [0.9] * 12)
+    body = json.loads((folder / "evaluation.json").read_text()) | {"confusion": [[9600, 0, 0], [0, 0, 0], [0, 0, 0]]}
+    (folder / "evaluation.json").write_text(json.dumps(body))
+    text = confusion_caption(groups(collect([tmp_path]))[0], numbers=True)
+    assert "9,600 predictions for 1,200 samples" in text
