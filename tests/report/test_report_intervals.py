@@ -213,3 +213,15 @@ def test_trials_of_a_sweep_are_compared_with_the_best_alone(tmp_path: Path) -> N
                         (drawn(many + shift + noise[i] - many - 0.05 - noise[0]),)).chance
                for i, shift in ((1, 0.048), (2, -0.1))]  # fmt: skip
     assert [near["p_holm"], far["p_holm"]] == pytest.approx(holm(by_hand), abs=0.01)
+
+
+@pytest.mark.parametrize("seeded", [True, False])
+def test_one_seed_excludes_chance_only_where_nothing_is_drawn(tmp_path: Path, *, seeded: bool) -> None:
+    many = np.tile(VALUES, 2)
+    for method, shift in (("fedavg", 0.0), ("fedprox", 0.05)):
+        own = many + shift + np.random.default_rng(6).normal(0, 0.001, 12)
+        evaluated(tmp_path / method, float(own.mean()), own, seeded=seeded, method=method)
+    text = " ".join(story(groups(collect([tmp_path])), None))
+    assert "FedProx is ahead of FedAvg by 0.050" in text
+    assert ("more than chance explains" in text) != seeded
+    assert ("more seeds are needed to exclude chance in training" in text) == seeded

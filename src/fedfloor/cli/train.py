@@ -311,6 +311,8 @@ def _show_trials(plan: Sweep, document: Mapping[str, Any]) -> None:
     share = f"{document['validation']:.3g} of every device's training samples"
     title = f"{document['trials']} trials of {document['rounds']} rounds each; validation: {share}"
     show(rows, as_json=False, title=title)
+    if len(plan.seeds) == 1:
+        print("one seed: trials are told apart by the validation samples alone; --seeds 0,1,2 adds the spread of seeds")
 
 
 def demo(

@@ -9,7 +9,7 @@ from fedfloor.names import LOCAL_ONLY, PERSISTENCE, POOLED, SCIKIT_LEARN, SEASON
 from fedfloor.report.groups import Compared, Group
 from fedfloor.report.numbers import figure
 from fedfloor.report.table import Row, seen_from
-from fedfloor.report.words import evidence, lacking
+from fedfloor.report.words import evidence, lacking, one_draw
 
 ABOUT = {
     POOLED: "pooled training (the same network, all data in one place)",
@@ -17,6 +17,7 @@ ABOUT = {
     PERSISTENCE: "persistence (the last value repeated)",
     SEASONAL: "the seasonal forecast (the value one season before)",
 }
+TESTS_ALONE = "the choice of test samples does not explain it, but more seeds are needed to exclude chance in training"
 # texts for a method behind and ahead, filled with the method, the reference, the difference, the metric
 PLAIN = ("{} is behind {} by {} of {}", "{} is ahead of {} by {} of {}")
 OPENINGS = {
@@ -66,5 +67,6 @@ def _sentence(name: str, first: Group, row: Row, headline: Figure) -> str:
     clear, text = evidence(row, headline)
     if not clear:
         return f"No significant difference: {PLAIN[gap > 0].format(*facts)} ({text})."
-    one = "; how much seeds differ is not known" if row["seeded"] and len(row["seeds"]) == 1 else ""
-    return f"{(PLAIN if one else OPENINGS[name])[gap > 0].format(*facts)} ({text}{one})."
+    if one_draw(row):
+        return f"{PLAIN[gap > 0].format(*facts)} ({text}): {TESTS_ALONE}."
+    return f"{OPENINGS[name][gap > 0].format(*facts)} ({text})."

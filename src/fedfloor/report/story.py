@@ -9,7 +9,7 @@ from statistics import mean
 from fedfloor.figures import ACCURACY, Figure
 from fedfloor.names import count
 from fedfloor.report import words
-from fedfloor.report.contrast import contrast
+from fedfloor.report.contrast import TESTS_ALONE, contrast
 from fedfloor.report.decisions import decision_story
 from fedfloor.report.groups import Compared, Group, contestants, display_name
 from fedfloor.report.ledger import by_place
@@ -47,7 +47,7 @@ def story(
     aim = not place or (target is not None and not (hindsight and len(rivals) == 1))
     reached = verdict(rows, headline) if aim else ""
     if hindsight and reached and place:
-        reached += " That target was chosen with hindsight: it is the best rounded value of all seeds of one method."
+        reached += " That target was chosen with hindsight: it is the best that all seeds of a method reached, rounded."
     paragraphs = [
         place, apart(compared), ranked(rivals), reached, prices(rows, headline) if aim else "",
         traffic(rivals), *map(decision_story, best), *remarks(rivals), winner(rivals, pairs, against), varying(rivals),
@@ -74,7 +74,7 @@ def ranked(compared: Compared) -> str:
     return (
         f"Devices have different models, and no test sample belongs to a device: methods are ranked by the {name} that "
         f"the median device can expect by the classes it holds. The column {name} has the mean over all models on all "
-        "test samples, most of them of classes that a model's devices do not hold."
+        "test samples, also of classes that a model's devices do not hold."
     )
 
 
@@ -200,7 +200,7 @@ def winner(compared: Compared, every: Sequence[Row], against: str | None = None)
     rows = sorted(rows, key=lambda row: headline.gain(row["difference"], 0.0), reverse=bool(against))
     sentences = [_difference(row, headline) for row in rows[:MOST]]
     if len(rows) > MOST:
-        clear = sum(row["p_holm"] is not None and row["p_holm"] < words.CHANCE for row in rows[MOST:])
+        clear = sum(map(words.beyond_chance, rows[MOST:]))
         others = "other methods" if against else "methods further behind"
         apart = f"differ from {display_name(rows[0]['against'])}" if against else "are behind"
         sentences.append(f"Of the {len(rows) - MOST} {others}, {clear} {apart} by more than chance.")
@@ -224,8 +224,9 @@ def _difference(row: Row, headline: Figure) -> str:
     clear, evidence = words.evidence(row, headline)
     if not clear:
         return f"No significant difference: {text} ({evidence})."
-    one = "; how much seeds differ is not known" if row["seeded"] and len(row["seeds"]) == 1 else ""
-    return f"{text} ({evidence}): more than chance explains{one}."
+    if words.one_draw(row):
+        return f"{text} ({evidence}): {TESTS_ALONE}."
+    return f"{text} ({evidence}): more than chance explains."
 
 
 def varying(compared: Compared) -> str:

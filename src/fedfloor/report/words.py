@@ -201,14 +201,11 @@ def chance(value: float | None) -> str:
 
 
 def evidence(row: Row, headline: Figure) -> tuple[bool, str]:
-    """Return whether a difference is more than chance explains, and a text on its interval and its p-value.
-
-    With one seed of methods that draw at random, it is the choice of test samples that does not explain it.
-    """
+    """Return whether seeds and test samples in an interval do not explain a difference, and a text on it."""
     ends = sorted(headline.gain(end, 0.0) for end in (row["low"], row["high"]))
     if headline.gain(row["difference"], 0.0) < 0:
         ends = [-ends[1], -ends[0]]
-    one = ", one seed" if row["seeded"] and len(row["seeds"]) == 1 else ""
+    one = ", one seed" if one_draw(row) else ""
     corrected = " after Holm's correction" if row["p_holm"] != row["p"] else ""
     p = chance(row["p_holm"])
     p = f"p {p}" if p.startswith("<") else f"p = {p}"
@@ -216,9 +213,19 @@ def evidence(row: Row, headline: Figure) -> tuple[bool, str]:
     return row["p_holm"] < CHANCE, text
 
 
+def one_draw(row: Row) -> bool:
+    """Return whether a difference is that of one seed, though another may give another difference."""
+    return bool(row["seeded"]) and len(row["seeds"]) == 1
+
+
+def beyond_chance(row: Row) -> bool:
+    """Return whether a difference is more than chance explains, in training and in the choice of test samples."""
+    return row["p_holm"] is not None and row["p_holm"] < CHANCE and not one_draw(row)
+
+
 def lacking(row: Row) -> str:
     """Return a text on what would be needed to exclude chance from a difference without an interval."""
-    if row["seeded"] and len(row["seeds"]) == 1:
+    if one_draw(row):
         return "more seeds are"
     return "more test samples, of other devices or recordings, are"
 
