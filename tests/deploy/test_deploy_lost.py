@@ -144,7 +144,7 @@ def test_a_run_in_which_a_rule_never_has_its_models_ends_with_an_error(
     caplog.clear()
     with losing(lambda key: key.device == 0 and key.round < 3):
         simulated(what, tmp_path / "last")
-    assert [one.levelname for one in caplog.records if "fewer models" in one.getMessage()] == ["WARNING"]
+    assert [one.levelname for one in caplog.records if "fewer models or answers" in one.getMessage()] == ["WARNING"]
     assert (tmp_path / "last/model.safetensors").exists()
 
 

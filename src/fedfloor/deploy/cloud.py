@@ -312,7 +312,7 @@ class CloudExecutor:
             del answers[k]
         silent = [k for k in devices if k not in answers]
         reason = reason_of(self._measurements.failed, "probe")
-        if silent and not answers:
+        if silent and not answers and not (self._round and self.attendance.others(devices)):
             raise RunError(
                 f"no device answered '{node.what}': check edges and devices, then continue with --resume.{reason}"
             )

@@ -234,12 +234,15 @@ class QFair(Mix):
         require(0 <= self.q < math.inf, "mix.q", self.q, "a number of at least 0")
 
     def mixed(self, met: Meeting) -> Tensor:
-        """Return w − Σ_k Δ_k / Σ_k h_k; real machines that did not answer the question for their loss are left out."""
+        """Return w − Σ_k Δ_k / Σ_k h_k; real machines that did not answer the question for their loss are left out.
+
+        If none has answered, w is returned.
+        """
         from fedfloor.parts.means import q_fair
 
         losses = [branch.loss for branch in met.branches if branch.loss is not None]
         if not losses:
-            raise SettingError("mix 'q_fair' needs the devices' losses: put Probe(devices, 'loss') before the visits.")
+            return met.start
         models = [model for model, branch in zip(met.models, met.branches, strict=True) if branch.loss is not None]
         return q_fair(met.start, models, losses, met.rate, self.q, met.trained)
 

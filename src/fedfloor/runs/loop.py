@@ -45,7 +45,7 @@ from fedfloor.runs.results import Coverage
 
 log = logging.getLogger(__name__)
 
-TOO_FEW = "fewer models arrived than the mixing rule needs"
+TOO_FEW = "fewer models or answers arrived than the mixing rule needs"
 CHECKPOINT_S = 5.0  # interval between checkpoints: the work that a kill may lose; results do not depend on it
 
 
@@ -117,7 +117,7 @@ class _Run:
         self.unrepeatable = live is not None and codecs.secure(method.parts.travel or "")
         self.looked = False
         self.warned = not self.first
-        self.demands = False  # whether a mixing rule needs more models than one
+        self.demands = False  # whether a mixing rule needs more than one model
         self.resources: Resources | None = None
         self.scored: tuple[int, Score | None] = (0, None)
         self.coverage = Coverage(engine.park) if experiment.evaluate.coverage else None
@@ -172,7 +172,7 @@ class _Run:
         """Raise an error if no round changed the model.
 
         Raises:
-            RunError: every visit was lost or refused, or too few models arrived for a mixing rule in every round.
+            RunError: every visit was lost or refused, or a mixing rule never had the models or answers that it needs.
         """
         lost = not point.visits and point.receipts and all(receipt.lost for receipt in point.receipts)
         if not lost and not (self.demands and same(start, point.state.packet)):
@@ -215,7 +215,8 @@ class _Run:
         outcome = ranks.run(self.engine, plan, point.state.packet, round_number=number, tick=point.tick)
         if outcome.receipts and all(receipt.lost for receipt in outcome.receipts):
             self.all_lost(number, outcome.receipts)
-        self.demands = any(mix.rule(at.mix, at.settings).least > 1 for at in walk.mixes(outcome.resolved))
+        rules = [mix.rule(at.mix, at.settings) for at in walk.mixes(outcome.resolved)]
+        self.demands = any(rule.least > 1 or rule.asks for rule in rules)
         if self.demands and not self.warned and same(point.state.packet, outcome.packet):
             self.warned = True
             log.warning("round %d: %s, and the model is unchanged; logged once.", number, TOO_FEW)
