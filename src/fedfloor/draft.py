@@ -53,7 +53,8 @@ from fedfloor.tasks.task import Task
 log = logging.getLogger(__name__)
 
 ROUNDS, ROUNDS_OF_ROWS = 20, 50  # single rows train fast, but networks need many rounds for thresholds
-PATIENCE = 5  # evaluations, of every second round, in which held-out samples do not gain before a run ends
+PATIENCE = 5  # evaluations in which held-out samples do not gain before a run ends
+PLENTY = 10_000  # training samples of which trees, too, are drafted with some held out to end by
 STEPS, MOST_ROUNDS = 1000, 100  # of a device on windows in all; devices with few windows take few steps in a round
 LEVELS, EVERY = 604, 24  # rounds of boosted trees, 100 of six levels at most, and between two evaluations
 MOST_WINDOWS = 100_000  # for trees, which compute the statistics of all windows in each of their rounds
@@ -312,22 +313,23 @@ def _train(document: dict[str, Any], park: Park, *, detects: bool, paced: bool) 
             document.setdefault("methods", {}).setdefault("boosting", {}).setdefault("columns", share)
             features = described(park.dataset.shape)
             rounds += ROUNDS_OF_BINS * (math.ceil(features / math.ceil(round(share * features, 9))) - 1)
-        document.setdefault("evaluate", {}).setdefault("every", EVERY)
+        if len(park.dataset.y) < PLENTY or not _stops(document, EVERY):
+            document.setdefault("evaluate", {}).setdefault("every", EVERY)
     model.setdefault("name", _network(park.dataset, detects=detects))
     _work(document, park)
     method.setdefault("name", "fedavg")
     if not paced:
         document["rounds"] = rounds or _rounds(document, park)
-    if free and rounds is None and not park.dataset.task.ahead and _stops(document):
+    if free and rounds is None and not park.dataset.task.ahead and _stops(document, 2):
         document["rounds"] = MOST_ROUNDS
 
 
-def _stops(document: dict[str, Any]) -> bool:
+def _stops(document: dict[str, Any], every: int) -> bool:
     """Let a run end when held-out samples no longer gain, and keep its best model; return whether data allow it."""
     evaluate = document.setdefault("evaluate", {})
     if {"on", "every", "patience"} & {*evaluate}:
         return False
-    stop = {"on": "both", "every": 2, "patience": PATIENCE}
+    stop = {"on": "both", "every": every, "patience": PATIENCE}
     try:
         build_park(config.from_table(document | {"evaluate": evaluate | stop}))
     except SettingError:  # too few samples or devices to hold some out

@@ -63,6 +63,16 @@ def test_what_is_drafted(command: Command, table: Path) -> None:
     assert (park.sizes == 24).all()  # batches of 8: a visit has three steps
 
 
+def test_of_many_rows_some_tell_when_trees_no_longer_help(
+    command: Command, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setattr(draft, "PLENTY", 90)
+    assert command("new", "plant.csv").code == 0
+    found = config.read(Path("plant.toml"))
+    assert (found.method.name, found.rounds) == ("boosting", 604)
+    assert (found.evaluate.on, found.evaluate.every, found.evaluate.patience) == ("both", 24, 5)
+
+
 def test_as_json(command: Command, table: Path) -> None:
     document = command("new", "plant.csv", "--json").document
     assert document["experiment"] == "plant.toml"
