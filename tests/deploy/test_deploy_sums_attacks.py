@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from fedfloor.deploy import checks
 from fedfloor.deploy.checks import STAGES
 from fedfloor.deploy.device_sum import DeviceSum, RevealedSums
 from fedfloor.deploy.message import Message
-from fedfloor.errors import SettingError
+from fedfloor.errors import RunError, SettingError
 from fedfloor.parts import masking
 from fedfloor.ranges import RefusedError
 from fedfloor.runs import ledger, loop
@@ -317,10 +318,13 @@ def test_a_device_that_adds_seven_to_every_number_loses_its_sum_and_does_not_mov
             return usual(network, work, arrived, torch.full_like(change, 7.0), *others)
 
         false.masked = masked  # type: ignore[method-assign]
-        lines = park.run()
+        with suppress(RunError):  # with one sum of all devices no round changes the model
+            park.run()
     lost = [k for k in factory_of if more == ACROSS or factory_of[k] == factory_of[0]]
-    with losing(lambda key: key.device in lost):
-        _, wanted = simulated(what, tmp_path / "simulated")
+    with losing(lambda key: key.device in lost), suppress(RunError):
+        simulated(what, tmp_path / "simulated")
+    lines, wanted = (ledger.read(tmp_path / name / "ledger.jsonl") for name in ("live", "simulated"))
+    assert len(lines) == 3
     assert [line.loss for line in lines] == [line.loss for line in wanted]
     for line in lines:
         assert set(line.info["refused"]) == {str(k) for k in lost}
@@ -402,7 +406,8 @@ def test_figures_that_no_device_can_have_cost_their_own_sum(
         return vector, receipt
 
     monkeypatch.setattr(DeviceSum, "masked", forged)
-    with live(tmp_path, what) as park:
-        lines = park.run()
+    with live(tmp_path, what) as park, suppress(RunError):  # with one factory no round changes the model
+        park.run()
+    lines = ledger.read(tmp_path / "live/ledger.jsonl")
     assert [line.lost for line in lines] == [6 // factories] * 2
     assert all("e1" not in line.measured.get("failed", {}) for line in lines if line.measured is not None)
