@@ -82,7 +82,7 @@ def test_a_device_reveals_no_more_than_one_sum_of_enough_devices() -> None:
     change, receipt = torch.ones(network.flat.numel()), Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
 
     def sent(k: int, **other: object) -> Tensor:
-        about = {"identity": first, "mix": "equal", "settings": {}, "fraction": 10, "devices": 4}
+        about = {"identity": first, "mix": "equal", "settings": {}, "fraction": 10, "ring": [0, 1, 2, 3]}
         about |= {"around": [v for v in devices if v != k], **other}
         payload, shown = devices[k].masked(network, work, network.flat, change, receipt, about, KEY)
         assert (shown.loss_first, shown.loss_last, shown.accuracy) == (0, 0, 0)
@@ -106,7 +106,10 @@ def test_a_device_reveals_no_more_than_one_sum_of_enough_devices() -> None:
     with pytest.raises(RefusedError, match="its mixing rule does not add weighted updates"):
         sent(3, mix="median")
     with pytest.raises(RefusedError, match="a sum of 60 devices needs 36 of them to share keys; 4 do"):
-        sent(1, devices=60)
+        sent(1, ring=list(range(60)))
+    for ring in ([0, 2, 3], [0, 1, 1, 2, 3], [0, 1, 2], list(range(60))[::-1] * 2, [0, 1, 2, "3"], 4, None):
+        with pytest.raises(RefusedError):
+            sent(1, ring=ring)
     assert ask(1, "sum-keys") != keys[1]  # new keys for another sum
     sent(2)
     with pytest.raises(RefusedError, match="out of order"):
@@ -131,7 +134,7 @@ def test_a_device_takes_no_rule_that_lifts_its_update_above_its_noise() -> None:
         one.reply("sum-check", {"identity": "44" * 32, "shares": sealed})
     network, work = models.build("logistic", (1, 28, 28), 62, 0), Work(epochs=1, travel="secure-sum")
     change, receipt = torch.zeros(network.flat.numel()), Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
-    about = {"identity": "44" * 32, "fraction": 20, "devices": 3, "settings": {}}
+    about = {"identity": "44" * 32, "fraction": 20, "ring": [0, 1, 2], "settings": {}}
     for k, rule in ((0, "by_samples"), (1, "equal")):
         given = {**about, "mix": rule, "around": [v for v in devices if v != k]}
         if rule == "by_samples":
@@ -150,7 +153,7 @@ def test_a_device_with_a_key_of_low_order_is_left_out_of_the_sum() -> None:
     assert read_keys(["11" * 32, "12" * 32, 0, ""]).public.mask == b"\x12" * 32
 
 
-@pytest.mark.parametrize("lie", ["nothing", "model", "rate", "fraction", "weight", "devices"])
+@pytest.mark.parametrize("lie", ["nothing", "model", "rate", "fraction", "weight", "ring"])
 def test_a_sum_of_devices_that_are_given_different_things_cannot_be_unmasked(lie: str) -> None:
     network, identity, ring = models.build("logistic", (1, 28, 28), 62, 0), "33" * 32, Residues(48670, 32)
     devices = {k: DeviceSum(k, 24, SecureSum(bound=8.0), BySamples()) for k in range(4)}
@@ -162,18 +165,18 @@ def test_a_sum_of_devices_that_are_given_different_things_cannot_be_unmasked(lie
     shares = {k: ask(k, "sum-shares", keys={str(v): keys[v] for v in keys if v != k}) for k in devices}
     for k in devices:
         ask(k, "sum-check", shares={str(v): shares[v][str(k)] for v in devices if v != k})
-    honest, devices_of = (Work(epochs=1, travel="secure-sum"), network.flat, 10, "by_samples"), {0: 4}
+    honest = (Work(epochs=1, travel="secure-sum"), network.flat, 10, "by_samples")
     work, model, fraction, rule = {
         "nothing": honest, "model": (honest[0], torch.zeros_like(network.flat), 10, "by_samples"),
         "rate": (replace(honest[0], rate=1e-30), *honest[1:]), "fraction": (*honest[:2], -100, "by_samples"),
-        "weight": (*honest[:3], "equal"), "devices": honest,
+        "weight": (*honest[:3], "equal"), "ring": honest,
     }[lie]  # fmt: skip
     total, receipt = ring.zeros(), Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
     for k in devices:  # device 0 is the target, the others get what makes their changes vanish
         given = honest if k == 0 else (work, model, fraction, rule)
-        count = 6 if lie == "devices" else 4
+        ring_of = [3, 2, 1, 0] if lie == "ring" and k else [0, 1, 2, 3]
         about = {"identity": identity, "mix": given[3], "settings": {}, "fraction": given[2],
-                 "devices": devices_of.get(k, count),
+                 "ring": ring_of,
                  "around": [v for v in devices if v != k]}  # fmt: skip
         change = torch.full((network.flat.numel(),), 1.0 if k == 0 else 0.0)
         payload, _ = devices[k].masked(network, given[0], given[1], change, receipt, about, KEY)

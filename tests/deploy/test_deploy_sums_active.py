@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import test_deploy_sums_across
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_deploy_questions import DISTRIBUTED
 from test_deploy_sums import SECURE
-from test_deploy_sums_across import FACTORIES, VISIT
+from test_deploy_sums_across import FACTORIES, VISIT, Protocol
 from test_deploy_sums_across import SECURE as ACROSS
 from test_deploy_sums_attacks import DEVICES, FALSE, Attacked
 
@@ -61,11 +62,12 @@ def own_samples(folder: Path, devices: int) -> tuple[str, Callable[[int], DataSo
 def test_each_input_on_which_an_update_depends_changes_the_masks() -> None:
     work, model, place = Work(steps=1, trains="head"), torch.arange(4.0), Key(0, 1, 2, 3, 4)
     inputs: dict[str, Any] = {
-        "work": work, "arrived": model, "place": place, "facts": "f", "rule": ("equal", {}), "fraction": 3, "devices": 4
+        "work": work, "arrived": model, "place": place, "facts": "f", "rule": ("equal", {}), "fraction": 3,
+        "ring": (4, 3),
     }  # fmt: skip
     other = {
         "work": replace(work, rate=1e-30), "arrived": torch.tensor([0.0, 1.0, 2.0, 4.0]),
-        "place": replace(place, tick=3), "facts": "", "rule": ("by_samples", {}), "fraction": 4, "devices": 5,
+        "place": replace(place, tick=3), "facts": "", "rule": ("by_samples", {}), "fraction": 4, "ring": (3, 4),
     }  # fmt: skip
     digests = {common(**inputs), common(**{**inputs, "place": replace(place, round=2)})}
     digests |= {common(**{**inputs, name: value}) for name, value in other.items()}
@@ -135,8 +137,9 @@ def test_requests_for_the_devices_of_an_edge_arrive_as_sent(near: dict[int, set[
     }
     assert unpacked(json.loads(json.dumps(packed(sums))), len(sums)) == sums
     for hostile in (
-        {"sums": []}, {"sums": {"0": 3}}, {"sums": {"0": {"keys": ["7"]}}, "keys": {}}, {"sums": {"0": {"keys": 3}}},
+        {"sums": []}, {"sums": {"0": 3}}, {"sums": {"0": {"keys": ["7"]}}}, {"sums": {"0": {"keys": 3}}},
         {"sums": {"0": {"keys": [[]]}}, "keys": []}, {"sums": {"0": {"keys": ["1"]}}, "keys": None},
+        {"sums": {"0": {}}, "shared": 3}, {"sums": {"0": {}, "1": {}}},
     ):  # fmt: skip
         with pytest.raises(RefusedError):
             unpacked(hostile, 1)
@@ -177,13 +180,50 @@ def test_no_second_sum_of_the_same_updates_by_another_rule_text_or_round(
     assert third.summed() == set(DEVICES)  # the same sum again reveals nothing new
 
 
-def test_an_update_of_zeros_is_in_any_sum_as_it_hides_no_other(tmp_path: Path) -> None:
+def test_devices_with_updates_of_zeros_reveal_no_others_update_but_take_part_with_every_model(tmp_path: Path) -> None:
+    """They hold shares of the others' secrets: six of them could unmask both sums."""
     first = Attacked(tmp_path / "first")
-    first.changes = {k: 0 * change for k, change in first.changes.items()}
+    first.changes = {k: change * (k < 3) for k, change in first.changes.items()}
     assert first.summed() == set(DEVICES)
-    second = again(first, tmp_path / "second")
-    second.changes, second.gone = first.changes, [{0}, set(), set(), set()]
-    assert second.summed() == set(DEVICES) - {0}
+    for number, (visit, model, lost) in enumerate(((VISIT, 0.0, True), (replace(VISIT, beta1=0.5), 0.0, True),
+                                                   (VISIT, 0.5, False))):  # fmt: skip
+        second = again(first, tmp_path / str(number), visit)
+        second.start["w"] += model
+        second.changes, second.gone = first.changes, [{0}, set(), set(), set()]
+        second.run()
+        assert bool(second.made.sums[0].lost) is lost
+
+
+def test_a_sum_of_many_devices_is_not_repeated_without_one_whose_neighbours_are_told_that_it_survived(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its neighbours in the ring, which all devices know, have no masks with it."""
+    many = 70
+    monkeypatch.setattr(test_deploy_sums_across, "FACTORIES", tuple(k % 3 for k in range(many)))
+    first, second = (Protocol(tmp_path / name, [set()] * 4, {}) for name in ("first", "second"))
+    first.changes = {k: torch.full_like(first.start["w"], float(k + 1)) for k in range(many)}
+    first.run()
+    assert not first.made.sums[0].lost
+    second.devices, second.changes, second.gone = first.devices, first.changes, [{0}, set(), set(), set()]
+    ring = second.server.ring
+    refused = set[int]()
+
+    def ask(kind: str, told: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
+        if kind != "sum-unmask":
+            return Protocol._ask(second, kind, told)
+        answers = dict[int, Any]()
+        for k, about in told.items():
+            try:
+                answers[k] = second.devices[k].reply(kind, {**about, "survivors": list(range(many))})["answer"]
+            except RefusedError:
+                refused.add(k)
+        return answers
+
+    second.server.request = ask
+    second.run()
+    assert refused == set(masking.neighbours(ring, 0))
+    assert len(refused) == 64
+    assert second.made.sums[0].lost
 
 
 @pytest.mark.live

@@ -21,7 +21,8 @@ def protocol(
     vectors: dict[int, np.ndarray], ring: Residues, gone: tuple[Collection[int], ...], share: float
 ) -> tuple[np.ndarray, list[int]]:
     """Return the sum and its devices; ``gone`` drop out before keys, shares, vectors and unmasking."""
-    around = masking.neighbours(list(vectors))
+    order = masking.ring(list(vectors))
+    around = {k: masking.neighbours(order, k) for k in vectors}
     keys = {k: masking.advertise(k, CONTEXT) for k in vectors if k not in gone[0]}
     public = {k: one.public for k, one in keys.items()}
 

@@ -188,7 +188,8 @@ class CloudExecutor:
             asked |= known
             if self._sum is not None:
                 sums = {str(k): self._sum.about(k) for k in known}
-                about["sums"] = {k: self._parts.refer(part) for k, part in sums.items() if part is not None}
+                referred = {k: self._parts.refer(part) for k, part in sums.items() if part is not None}
+                about |= sum_messages.packed(referred)
             requests[factory] = ("walk", about | subtasks.device_states(engine, known, self._kept), arrays)
         answers, results = self._request(requests, asked), dict[int, subtasks.BranchResults]()
         for factory, branches in branches_of.items():

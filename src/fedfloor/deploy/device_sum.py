@@ -16,7 +16,7 @@ from torch import Tensor
 from fedfloor import ranges
 from fedfloor.chance import secret
 from fedfloor.deploy.signing import Signer
-from fedfloor.deploy.sum_messages import Advertisement, by_device, common, from_hex, listed, read_keys
+from fedfloor.deploy.sum_messages import Advertisement, by_device, common, content, from_hex, listed, read_keys
 from fedfloor.engine import travel
 from fedfloor.engine.summing import bound, device_noise
 from fedfloor.errors import SettingError
@@ -93,8 +93,8 @@ class OpenSum:
         pairs: the shares of its own secrets that it keeps, and the decrypted ones of its neighbours.
         senders: the neighbours whose shares it has received; None before.
         around: the neighbours with whom it has masked its update; None before.
-        complete: whether all devices of the sum are neighbours.
-        update: the bytes by which its update is recorded; empty for an update of zeros, which hides no other.
+        ring: the devices of the sum in the order from which their neighbours follow.
+        update: the bytes by which its update is recorded.
         scale: the rule and the unit of its update in the sum.
     """
 
@@ -103,7 +103,7 @@ class OpenSum:
     pairs: dict[int, bytes] = field(default_factory=dict)
     senders: set[int] | None = None
     around: set[int] | None = None
-    complete: bool = False
+    ring: tuple[int, ...] = ()
     update: bytes = b""
     scale: tuple[object, ...] = ()
 
@@ -180,25 +180,27 @@ class DeviceSum:
             raise RefusedError("sum", "it requests shares before this device has sent its vector.")
         survivors = ranges.rows(given.get("survivors"), None, "the survivors")
         devices = {ranges.whole(k, 0, ranges.DEVICES, "a device") for k in survivors}
-        if open_sum.complete:
-            self._check_survivors(open_sum, devices)
+        self._check_survivors(open_sum, devices)
         shares = masking.reveal(self.device, open_sum.around, open_sum.pairs, devices, self._least(open_sum))
-        if open_sum.update:
-            total = json.dumps([*open_sum.scale, sorted(devices)], sort_keys=True)
-            self.revealed.admit(hashlib.sha256(open_sum.update).digest(), hashlib.sha256(total.encode()).digest())
+        total = json.dumps([*open_sum.scale, sorted(devices)], sort_keys=True)
+        self.revealed.admit(hashlib.sha256(open_sum.update).digest(), hashlib.sha256(total.encode()).digest())
         self._sum = None  # shares of both a seed and a key of one device would unmask its vector
         return {str(v): text.hex() for v, text in shares.items()}
 
     def _check_survivors(self, open_sum: OpenSum, devices: set[int]) -> None:
-        """Check the survivors of a sum whose devices are all neighbours.
+        """Check the survivors of a sum.
+
+        All devices know the same ring, so that a survivor that did not share secrets is noticed by its neighbours.
 
         Raises:
-            RefusedError: one of them has no masks with this device, or a sum across factories is of too few.
+            RefusedError: one is not of the sum, or is a neighbour without masks with this device; or a sum across
+                factories, whose devices are all neighbours, is of too few.
         """
-        if not devices <= {self.device, *(open_sum.around or ())}:
+        near, around = set(masking.neighbours(open_sum.ring, self.device)), open_sum.around or set()
+        if not devices <= set(open_sum.ring) or not devices & near <= around:
             raise RefusedError("sum", "its survivors are not those with whom this device has masked its update.")
-        factories = {self.factory, *(open_sum.others[v].factory for v in devices - {self.device})}
-        if self.codec.across and len(factories) < masking.LEAST:
+        factories = {self.factory, *(open_sum.others[v].factory for v in devices & around)}
+        if self.codec.across and len(open_sum.ring) == 1 + len(near) and len(factories) < masking.LEAST:
             raise RefusedError("sum", f"its survivors are of {len(factories)} factories; at least {masking.LEAST}.")
 
     def masked(
@@ -221,15 +223,15 @@ class DeviceSum:
             raise RefusedError(
                 "sum", f"a sum with {len(around)} neighbours, too few or out of order; no update is sent."
             )
-        devices = self.checked_devices(given.get("devices"), 1 + len(around))
+        ring = self.checked_ring(given.get("ring"), around)
         # the update in the sum's unit, with noise
         cut = travel.up(network, work)
         rule, fraction = self.checked_scale(given, work)
         weight = mix.weigh(rule, self.samples)
-        ring = masking.Residues(cut.numbers, self.codec.bits)
-        fixed = FixedPoint(ring, bound(self.codec, work, self.samples), fraction)
+        residues = masking.Residues(cut.numbers, self.codec.bits)
+        fixed = FixedPoint(residues, bound(self.codec, work, self.samples), fraction)
         summand = self.rule.summand(change.cpu(), cut.among(network.trained)).numpy()
-        noise = device_noise(self.rule, fixed, masking.threshold(self.codec.threshold, devices))
+        noise = device_noise(self.rule, fixed, masking.threshold(self.codec.threshold, len(ring)))
         if noise and weight != mix.weigh(self.rule, self.samples):
             raise RefusedError(
                 "sum", f"the weight {weight:g} of its rule is too large for the noise on this device's update."
@@ -239,13 +241,14 @@ class DeviceSum:
         # the record of the update, and its masks
         if noise:
             self.record_visit(open_sum, key, run)
-        else:
-            open_sum.update = summand.tobytes() if summand.any() else b""
+        else:  # updates of zeros recur with every model
+            visit = json.dumps(["zeros", key.seed, *key.place()]).encode()
+            open_sum.update = summand.tobytes() if summand.any() else visit + content(arrived)
             open_sum.scale = mix.to_spec(rule), fraction
-        open_sum.around, open_sum.complete = around, devices <= masking.ALL_PAIRS + 1
-        alike = common(work, arrived, key, self.facts, mix.to_spec(rule), fraction, devices)
+        open_sum.around, open_sum.ring = around, ring
+        alike = common(work, arrived, key, self.facts, mix.to_spec(rule), fraction, ring)
         public = {v: open_sum.others[v].public for v in around}
-        payload = masking.masked(open_sum.keys, public, vector, ring, alike)
+        payload = masking.masked(open_sum.keys, public, vector, fixed.ring, alike)
         if receipt.loss_last is not None:
             receipt = replace(receipt, loss_first=0.0, loss_last=0.0, accuracy=0.0)
         return torch.from_numpy(payload), receipt
@@ -279,20 +282,26 @@ class DeviceSum:
             raise RefusedError("sum", f"{fraction} bits after the binary point are too many for this device's update.")
         return rule, fraction
 
-    def checked_devices(self, value: object, around: int) -> int:
-        """Return the checked number of devices in a sum, which determines each device's noise.
+    def checked_ring(self, value: object, around: set[int]) -> tuple[int, ...]:
+        """Return the checked devices of a sum, whose number determines each device's noise.
 
         Args:
-            around: number of devices that share keys with this one, including itself.
+            around: the devices that share keys with this one.
 
         Raises:
-            RefusedError: a sum of this size needs more devices that share keys.
+            RefusedError: devices are listed twice, or others than its neighbours share keys, or too few.
         """
-        devices = ranges.whole(value, around, ranges.DEVICES, "its number of devices")
-        due = masking.threshold(self.codec.threshold, min(devices, masking.ALL_PAIRS + 1))
-        if around < due:
-            raise RefusedError("sum", f"a sum of {devices} devices needs {due} of them to share keys; {around} do.")
-        return devices
+        ring = tuple(ranges.whole(k, 0, ranges.DEVICES, "a device") for k in ranges.rows(value, None, "its devices"))
+        if self.device not in ring or len(set(ring)) < len(ring):
+            raise RefusedError("sum", "it lists a device twice, or not this one.")
+        if not around <= set(masking.neighbours(ring, self.device)):
+            raise RefusedError("sum", "devices that are not its neighbours share keys with it.")
+        due = masking.threshold(self.codec.threshold, min(len(ring), masking.ALL_PAIRS + 1))
+        if 1 + len(around) < due:
+            raise RefusedError(
+                "sum", f"a sum of {len(ring)} devices needs {due} of them to share keys; {1 + len(around)} do."
+            )
+        return ring
 
     def current(self, given: Mapping[str, Any]) -> OpenSum:
         """Return this device's state in the sum of a message."""

@@ -467,7 +467,7 @@ class Edge:
     def walk(self, message: Message) -> Reply:
         """Carry out branches with the devices, and return their results."""
         subtask, branches = subtasks.read_subtask(message, self.engine, self.names)
-        self.factory.relayed = ranges.table(message.about.get("sums", {}), self.engine.park.devices, "its sums")
+        self.factory.relayed = unpacked(message.about, self.engine.park.devices)
         parts = ranks.share(self.engine, subtask, branches)
         about, arrays = subtasks.results_message(parts, subtask, self.engine)
         against = {self.channel.name_of(k): times for k, times in self.factory.directions.close().items()}

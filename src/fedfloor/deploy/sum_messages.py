@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
@@ -25,7 +25,9 @@ SEAL_BYTES = 4096  # most bytes of a certificate and a signature
 Spec = tuple[str, Mapping[str, Scalar]]  # a mixing rule's name and settings
 
 
-def common(work: Work, arrived: Tensor, place: Key, facts: str, rule: Spec, fraction: int, devices: int) -> bytes:
+def common(
+    work: Work, arrived: Tensor, place: Key, facts: str, rule: Spec, fraction: int, ring: Sequence[int]
+) -> bytes:  # fmt: skip
     """Return a digest of the inputs that must be the same for all devices of a sum.
 
     An edge could send all devices but one a model, rate, normalisation, weight or unit with which their changes are
@@ -38,11 +40,16 @@ def common(work: Work, arrived: Tensor, place: Key, facts: str, rule: Spec, frac
         facts: digest of the facts by which devices read and normalise their samples; "" without such facts.
         rule: the mixing rule that weights the devices.
         fraction: bits after the binary point.
-        devices: number of devices that are to take part.
+        ring: the devices that are to take part, in the order from which their neighbours follow.
     """
     body = {**asdict(work), "settings": dict(work.settings)}
-    about = json.dumps([body, place.round, place.tick, facts, rule, fraction, devices], sort_keys=True)
-    return hashlib.sha256(about.encode() + arrived.cpu().contiguous().numpy().tobytes()).digest()
+    about = json.dumps([body, place.round, place.tick, facts, rule, fraction, list(ring)], sort_keys=True)
+    return hashlib.sha256(about.encode() + content(arrived)).digest()
+
+
+def content(numbers: Tensor) -> bytes:
+    """Return the bytes of a tensor's numbers."""
+    return bytes(numbers.cpu().contiguous().numpy().tobytes())
 
 
 @dataclass(frozen=True)
@@ -135,30 +142,39 @@ def by_device(value: object, read: Callable[[Any], T]) -> dict[int, T]:
 
 
 def packed(sums: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the requests of a stage for an edge's devices as one message, with the keys of each device once.
+    """Return messages about a sum for an edge's devices as one, with equal values and each device's keys once.
 
     Args:
-        sums: device → request.
+        sums: device → message.
     """
-    keys = {v: entry for about in sums.values() for v, entry in about.get("keys", {}).items()}
-    bare = {k: {**about, "keys": list(about["keys"])} if "keys" in about else about for k, about in sums.items()}
-    return {"sums": bare, "keys": keys}
+    first = next(iter(sums.values()), {})
+    shared = {name: value for name, value in first.items() if all(about.get(name) == value for about in sums.values())}
+    bare = {k: {name: value for name, value in about.items() if name not in shared} for k, about in sums.items()}
+    keys = {v: entry for about in bare.values() for v, entry in about.get("keys", {}).items()}
+    for about in bare.values():
+        if "keys" in about:
+            about["keys"] = list(about["keys"])
+    return {"sums": bare, "shared": shared, "keys": keys}
 
 
 def unpacked(about: Mapping[str, Any], most: int) -> dict[str, dict[str, Any]]:
     """Return the inverse of :func:`packed`.
 
     Args:
-        most: number of the edge's devices.
+        most: number of devices.
 
     Raises:
         RefusedError: the message has another form.
     """
-    sums, keys = ranges.table(about.get("sums"), most, "its sums"), about.get("keys", {})
+    sums, shared, keys = (
+        ranges.table(about.get("sums", {}), most, "its sums"),
+        about.get("shared", {}),
+        about.get("keys", {}),
+    )
     try:
         return {
-            k: {**given, "keys": {v: keys[v] for v in given["keys"]}} if "keys" in given else {**given}
+            k: {**shared, **given, **({"keys": {v: keys[v] for v in given["keys"]}} if "keys" in given else {})}
             for k, given in sums.items()
         }
     except (KeyError, TypeError) as error:
-        raise RefusedError("header", "it does not hold the keys that it names.") from error
+        raise RefusedError("header", "it does not hold all fields of its sums.") from error

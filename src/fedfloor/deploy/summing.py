@@ -46,6 +46,7 @@ class ServerSum:
         names: device → its name, as far as the server knows it.
 
     Attributes:
+    ring: the devices of the group in the order from which their neighbours follow.
     identity: id of this sum, on which all its keys depend.
     public: public keys of the devices that sent shares and received those of others.
     lacking: device → the senders whose shares it could not decrypt.
@@ -65,6 +66,10 @@ class ServerSum:
     common: bytes = b""
     _signatories: dict[int, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.ring = masking.ring(self.devices)
+        self._around = {k: masking.neighbours(self.ring, k) for k in self.ring}
+
     @property
     def devices(self) -> list[int]:
         """The devices of the group that are to take part."""
@@ -74,7 +79,6 @@ class ServerSum:
         """Exchange keys and shares, the first three stages; a sum of too few devices is lost before they train."""
         devices = self.devices
         advertised = self.distinct(self.stage("sum-keys", devices, lambda _: {}, self.checked_keys))
-        self._around = masking.neighbours(devices)
 
         def near(k: int) -> list[int]:
             return [v for v in self._around[k] if v in advertised]
@@ -167,8 +171,8 @@ class ServerSum:
 
     def hang(self, work: Work, arrived: Tensor, place: Key) -> None:
         """Set the digest of the devices' common inputs, on which pairwise masks depend; see :func:`common`."""
-        sums, devices = self.aggregation, len(self.group.planned)
-        self.common = common(work, arrived, place, self.facts, sums.rule, sums.fixed.fraction, devices)
+        sums = self.aggregation
+        self.common = common(work, arrived, place, self.facts, sums.rule, sums.fixed.fraction, self.ring)
 
     def about(self, device: int) -> dict[str, Any] | None:
         """Return the fields of a visit's message about the sum; None for a device that takes no part."""
@@ -176,7 +180,7 @@ class ServerSum:
             return None
         around = [v for v in self._around[device] if v in self.public]
         (name, settings), fraction = self.aggregation.rule, self.aggregation.fixed.fraction
-        about = {"identity": self.identity, "devices": len(self.group.planned), "fraction": fraction, "around": around}
+        about = {"identity": self.identity, "ring": list(self.ring), "fraction": fraction, "around": around}
         return {**about, "mix": name, "settings": settings}
 
     def end(self) -> None:

@@ -203,17 +203,22 @@ def misfits(revealed: Mapping[int, Mapping[int, bytes]], least: Callable[[int], 
     }
 
 
-def neighbours(devices: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """Return each device's neighbours: all others, or with many devices the nearest in a randomly ordered ring.
+def ring(devices: Sequence[int]) -> tuple[int, ...]:
+    """Return the devices of a sum in the order from which their neighbours follow: random, if there are many."""
+    many = len(devices) > ALL_PAIRS + 1
+    return tuple(secrets.SystemRandom().sample(list(devices), len(devices)) if many else devices)
 
-    >>> {len(some) for some in neighbours(range(1000)).values()}, neighbours([4, 7, 9])[7]
-    ({64}, (4, 9))
+
+def neighbours(ring: Sequence[int], device: int) -> tuple[int, ...]:
+    """Return a device's neighbours: all others, or with many devices the nearest in a ring.
+
+    >>> len(neighbours(range(1000), 0)), neighbours([4, 7, 9], 7)
+    (64, (4, 9))
     """
-    if len(devices) <= ALL_PAIRS + 1:
-        return {k: tuple(v for v in devices if v != k) for k in devices}
-    ring = secrets.SystemRandom().sample(list(devices), len(devices))
-    steps = [step for half in range(1, ALL_PAIRS // 2 + 1) for step in (half, -half)]
-    return {k: tuple(sorted(ring[(i + step) % len(ring)] for step in steps)) for i, k in enumerate(ring)}
+    if len(ring) <= ALL_PAIRS + 1:
+        return tuple(v for v in ring if v != device)
+    place, half = ring.index(device), ALL_PAIRS // 2
+    return tuple(sorted(ring[(place + step) % len(ring)] for step in range(-half, half + 1) if step))
 
 
 def exchanges(devices: int) -> tuple[tuple[int, int], ...]:
