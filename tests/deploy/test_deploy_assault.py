@@ -40,6 +40,9 @@ import tomlkit
 import torch
 from PIL import Image
 from test_deploy_hostile import DEEP, GONE, forged, forgeries, places
+from test_deploy_sums_across import VISIT
+from test_deploy_sums_active import FORGED, advertised, signer
+from test_deploy_sums_active import again as second_sum
 from test_deploy_sums_attacks import DEVICES, FALSE, Attacked, false_shares
 from test_deploy_survey import written as survey_of
 
@@ -50,6 +53,7 @@ from fedfloor.deploy import authority, broker, checks, device, facts, joining, m
 from fedfloor.deploy.channel import REPEATS, DeviceChannel, OpenRequest
 from fedfloor.deploy.checks import MessageFilter
 from fedfloor.deploy.cloud import CloudExecutor, _answer_limits
+from fedfloor.deploy.device_sum import DeviceSum
 from fedfloor.deploy.flow import BURST, Flow
 from fedfloor.deploy.message import FEW_ARRAYS, MAGIC, SHORT_HEADER, START, VERSION, Message, decode, encode
 from fedfloor.deploy.names import table
@@ -64,6 +68,8 @@ from fedfloor.experiment import Experiment, ModelSettings
 from fedfloor.inference.trained import load_model
 from fedfloor.models import saved
 from fedfloor.park.survey import RowClusters, RowQuestion
+from fedfloor.parts.codecs import SecureSum
+from fedfloor.parts.mix import BySamples
 from fedfloor.plan.nodes import Probe, Work
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
@@ -665,12 +671,75 @@ def secure_sums(tally: Tally, folder: Path) -> None:
         first, second = (Attacked(folder / str(next(numbers))) for _ in range(2))
         second.devices = first.devices
         second.start["w"] += 1e-7
+        second.changes = {k: change * (1 + 1e-6) for k, change in second.changes.items()}  # as by training from it
         first.summed()
         second.gone = [{0}, set(), set(), set()]
         second.run()
         return KNOWN if not second.made.sums[0].lost else REFUSED
 
     tally.attempt("once more with nearly the same model", other_model)
+
+
+def servers_of_sums(tally: Tally, folder: Path) -> None:
+    """An edge or a cloud that breaks the protocol of secure sums to read an update."""
+    numbers = count()
+
+    def attacked() -> Attacked:
+        return Attacked(folder / str(next(numbers)))
+
+    def repeated(visit: Work, mix: str, round_: int, gone: set[int]) -> str:
+        first = attacked()
+        first.summed()
+        second = second_sum(first, folder / str(next(numbers)), visit, mix, round_)
+        second.gone = [gone, set(), set(), set()]
+        second.run()
+        return REFUSED if second.made.sums[0].lost else "a second sum of the same updates"
+
+    for k in DEVICES:
+        tally.attempt(f"by another rule, without {k}", partial(repeated, VISIT, "equal", 1, {k}))
+        tally.attempt(f"in another round, without {k}", partial(repeated, VISIT, "by_samples", 2, {k}))
+    tally.attempt("by another rule", partial(repeated, VISIT, "equal", 1, set()))
+    for setting in ({"beta1": 0.5}, {"beta2": 0.5}, {"eps": 1e-3}):
+        visit = Work(**{**asdict(VISIT), **setting})
+        tally.attempt(f"with {setting}, without 0", partial(repeated, visit, "by_samples", 1, {0}))
+
+    def silenced(target: int, what: str) -> str:
+        sum_ = attacked()
+        for k in set(DEVICES) - {target}:
+            device_sum = sum_.devices[k]
+            if what == "samples":
+                device_sum.facts = "a normalisation to zero"
+            else:
+                other = {"model": {"arrived": 0 * sum_.start["w"]}, "rate": {"work": replace(VISIT, rate=1e-30)}}[what]
+                device_sum.masked = _with(device_sum.masked, other)  # type: ignore[method-assign]
+        sum_.run()
+        return REFUSED if sum_.made.sums[0].lost else f"a sum of devices with another {what}"
+
+    def keys(name: str) -> str:
+        place, identity = folder / str(next(numbers)), "11" * 32
+        device_sum = DeviceSum(0, 24, SecureSum(bound=8.0), BySamples(), signer=signer(place, "d0"))
+        device_sum.reply("sum-keys", {"identity": identity})
+        others = {k: advertised(place, k, f"d{k}", identity) for k in (1, 2, 3)}
+        others[1] = FORGED[name](place, identity, others[1])
+        about = {"identity": identity, "keys": {str(k): keys.to_json() for k, keys in others.items()}}
+        try:
+            device_sum.reply("sum-shares", about)
+        except RefusedError:
+            return REFUSED
+        return "the device shares its secrets with them"
+
+    for k in DEVICES:
+        for what in ("samples", "model", "rate"):
+            tally.attempt(f"others than {k} have another {what}", partial(silenced, k, what))
+    for name in FORGED:
+        tally.attempt(f"keys: {name}", partial(keys, name))
+
+
+def _with(masked: Callable[..., Any], other: Mapping[str, Any]) -> Callable[..., Any]:
+    def changed(network: Any, work: Any, arrived: Any, *rest: Any) -> Any:
+        return masked(network, other.get("work", work), other.get("arrived", arrived), *rest)
+
+    return changed
 
 
 FALSE_ANSWERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
@@ -1922,6 +1991,7 @@ CLASSES: Mapping[str, tuple[str, str, Callable[[Tally, Path], None]]] = {
         "stop the sums; reveal an update by two sums",
         secure_sums,
     ),
+    "servers": ("A taken-over edge or cloud, a device", "read its update from secure sums", servers_of_sums),
     "bytes": ("Anybody who may send a message", "any harm: bytes that are none", messages),
     "claims": ("A device, its edge", "count for more, end a run: every field", claims_of_devices),
     "says": ("A device, its edge and other devices", "speak for others, poison, flood", what_a_device_says),
