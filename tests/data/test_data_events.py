@@ -90,6 +90,7 @@ FORMS = {
     "s": lambda hour: f"{1_767_225_600 + 3600 * hour}",
     "ms": lambda hour: f"{1_767_225_600_000 + 3_600_000 * hour}",
     "digits": lambda hour: f"{(np.datetime64('2026-01-01T00', 's') + np.timedelta64(hour, 'h')).item():%Y%m%d%H%M%S}",
+    "iso": lambda hour: f"{np.datetime64('2026-01-01T00') + np.timedelta64(hour, 'h')}:00",
     "utc": lambda hour: f"{np.datetime64('2026-01-01T00') + np.timedelta64(hour, 'h')}:00Z",
     "cycle": str,
 }
@@ -160,15 +161,47 @@ def test_no_event_vanishes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
     assert (left["events"], sum(left["without rows"].values())) == (2, 4)
 
 
-def test_events_with_an_end_are_moments_which_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_rows_during_an_event_with_an_end_belong_to_it(tmp_path: Path) -> None:
+    """Hours 24 to 29 of A, and the six hours before; B's event has no end."""
     data, events = written(tmp_path)
-    events.write_text("machineID,start time,end time,failure\nA,2026-01-02T00:00:00,2026-01-02T05:00:00,belt\n")
-    facts = label_rows(data, events, tmp_path / "out.csv", within="6h", columns={"time": "start time"}, kind="failure")
-    assert facts["labels"] == {"belt": 7, "none": 2 * HOURS - 7}
-    assert any("column 'end time' is not read" in record.getMessage() for record in caplog.records)
+    rows = "A,2026-01-02T00:00:00,2026-01-02T05:00:00,belt\nB,2026-01-01T10:00:00,,seal\n"
+    events.write_text(f"machineID,start time,end time,failure\n{rows}")
+    facts = label_rows(data, events, tmp_path / "out.csv", within="6h", kind="failure")
+    labels = np.array(column(tmp_path / "out.csv", "label")).reshape(2, HOURS)
+    assert np.flatnonzero(labels[0] == "belt").tolist() == list(range(18, 30))
+    assert np.flatnonzero(labels[1] == "seal").tolist() == list(range(4, 11))
+    assert facts["labels"] == {"belt": 12, "seal": 7, "none": 2 * HOURS - 19}
+    alone = label_rows(data, events, tmp_path / "alone.csv", kind="failure")
+    assert alone["labels"] == {"belt": 6, "seal": 1, "none": 2 * HOURS - 7}
+    left = label_rows(data, events, tmp_path / "left.csv", remaining=True)
+    assert column(tmp_path / "left.csv", "remaining") == [*map(str, range(24, -1, -1)), *map(str, range(10, -1, -1))]
+    assert left["left out"] == 2 * HOURS - 36
+
+
+def test_an_end_before_its_event_and_unknown_columns_are_refused(tmp_path: Path) -> None:
+    data, events = written(tmp_path)
+    events.write_text("machineID,start,end,failure\nA,2026-01-02T00:00:00,2026-01-01T05:00:00,belt\n")
+    with pytest.raises(SettingError, match="row 2, column 'end'"):
+        label_rows(data, events, tmp_path / "no.csv", within="6h", kind="failure")
     written(tmp_path)
-    with pytest.raises(SettingError, match="neither table has this column"):
-        label_rows(data, events, tmp_path / "no.csv", within="6h", columns={"time": "begin"}, kind="failure")
+    for role in ("time", "end"):
+        with pytest.raises(SettingError, match="neither table has this column"):
+            label_rows(data, events, tmp_path / "no.csv", within="6h", columns={role: "begin"}, kind="failure")
+
+
+def test_a_zone_makes_local_events_comparable_with_universal_rows(tmp_path: Path) -> None:
+    data, events = in_form(tmp_path, "utc", "iso")
+    with pytest.raises(SettingError, match="--zone"):
+        label_rows(data, events, tmp_path / "no.csv", within="6h")
+    facts = [
+        label_rows(data, events, tmp_path / f"{zone.split('/')[-1]}.csv", within="6h", zone=zone)["labels"]
+        for zone in ("UTC", "Etc/GMT-3")
+    ]
+    first = [column(tmp_path / f"{zone}.csv", "label").index("belt") for zone in ("UTC", "GMT-3")]
+    assert first[0] - first[1] == 3
+    assert facts[0] == facts[1]
+    with pytest.raises(SettingError, match="Leave it out"):
+        label_rows(*in_form(tmp_path, "utc", "utc"), tmp_path / "no.csv", within="6h", zone="UTC")
 
 
 def test_a_span_of_moments_needs_a_unit(tmp_path: Path) -> None:

@@ -194,6 +194,10 @@ def label(
     kind: Annotated[str, typer.Option("--kind", metavar="NAME", help="Column of EVENTS with the kind of event.")] = "",
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="Column of the device, in both tables.")] = "",
     time: Annotated[str, typer.Option("--time", metavar="NAME", help="Column of the time, in both tables.")] = "",
+    end: Annotated[str, typer.Option("--end", metavar="NAME", help="Column of EVENTS with the end of each.")] = "",
+    zone: Annotated[
+        str | None, typer.Option("--zone", metavar="ZONE", help="Time zone of times without one: Europe/Berlin.")
+    ] = None,
     time_format: Annotated[
         str | None,
         typer.Option(
@@ -209,10 +213,10 @@ def label(
     """
     from fedfloor.data.events import label_rows
 
-    columns = {"device": device, "time": time}
+    columns = {"device": device, "time": time, "end": end}
     facts = label_rows(
         data, events, out, within=within, remaining=remaining, kind=kind, columns=columns, time_format=time_format,
-        force=force,
+        zone=zone, force=force,
     )  # fmt: skip
     rows = [{"label": name, "rows": number} for name, number in facts.get("labels", {}).items()]
     left = f", {count(facts['left out'], 'row')} without a later event left out" if remaining else ""

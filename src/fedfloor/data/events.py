@@ -6,7 +6,7 @@ import csv
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedfloor.data import guess
 from fedfloor.data.files import check_new, expanded, new_file
+from fedfloor.data.files.clocks import check_zone, universal
 from fedfloor.data.files.rows import place
 from fedfloor.data.files.sheet import Excerpt, head
 from fedfloor.data.files.times import NUMBERS, NUMERALS, Form, TimeError, check_format, decide, numeral, read
@@ -29,7 +30,15 @@ EVERY = 1 << 62  # rows
 LABEL, REMAINING, RUN = "label", "remaining", "run"
 NONE = "none"  # the label of rows without an event within the time span
 NAMED = 5  # rows listed in a message
-ENDS = ("end", "ende", "stop", "until", "finish", "bis")  # words in the name of a column with the end of an event
+ENDS = (
+    "end",
+    "ended",
+    "ende",
+    "stop",
+    "until",
+    "finish",
+    "bis",
+)  # words in the name of a column with the end of an event
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,8 @@ class _Table:
         time: the time of each row, in seconds since 1970, or in the units of its numbers, [n].
         form: the format of the times.
         absolute: whether times are moments, in seconds since 1970.
+        zoned: whether these are universal times: by their zone, as numbers, or by the given zone.
+        end: the end of each event, [n], in the units of ``time``; None for moments.
     """
 
     path: Path
@@ -51,6 +62,8 @@ class _Table:
     time: NDArray[np.float64]
     form: Form
     absolute: bool
+    zoned: bool
+    end: NDArray[np.float64] | None = None
 
 
 def span(text: str, *, absolute: bool) -> float:
@@ -81,23 +94,28 @@ def span(text: str, *, absolute: bool) -> float:
 
 def label_rows(
     data: Path, events: Path, out: Path, *, within: str = "", remaining: bool = False, kind: str = "",
-    columns: Mapping[str, str] | None = None, time_format: str | None = None, force: bool = False,
+    columns: Mapping[str, str] | None = None, time_format: str | None = None, zone: str | None = None,
+    force: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Write a table with a column for the kind of the event that follows each row, or for the time until this event.
 
     The row of device k at time t gets the kind of the first event of k at a time t' with t ≤ t' ≤ t + ``within``, else
     ``none``. With ``remaining`` it gets min t' − t, in hours where times are moments, and the number of events of k
-    before t as its run, so that no window crosses a repair; rows without a later event are left out.
+    before t as its run, so that no window crosses a repair; rows without a later event are left out. If events have an
+    end e, rows with t' ≤ t ≤ e get the kind, too, and are left out with ``remaining``.
 
     Args:
         data: the table of measurements, with columns for device and time, and sensors.
         events: the table of events, with columns for device and time, and for the kind if it becomes the label.
         out: the table to write, as CSV.
-        within: the time span before an event in which rows get its label, such as ``24h``.
+        within: the time span before an event in which rows get its label, such as ``24h``; may be empty where events
+            have an end.
         remaining: whether to write the time until the next event instead.
         kind: the column of ``events`` with the kind; by default a column with a common name, or the only one left.
-        columns: names of the columns ``device`` and ``time``, where these are unusual, in both tables or in one.
+        columns: names of the columns ``device`` and ``time``, where these are unusual, in both tables or in one; and
+            ``end``, the end of events, by default a column of times with a usual name.
         time_format: the format of the times in both tables, as ``[data] time_format``; by default it is recognised.
+        zone: the time zone of times without one, as ``[data] zone``.
         force: whether to overwrite ``out``.
 
     Returns:
@@ -109,26 +127,29 @@ def label_rows(
         RunError: the file cannot be written.
     """
     out = expanded(out)
-    if bool(within) == remaining:
-        raise SettingError("give either --within SPAN, for labels, or --remaining, for the time until the next event.")
     check_new(out, (".csv",), force=force)
-    table = _read(expanded(data), columns or {}, time_format)
-    marks = _read(expanded(events), columns or {}, time_format)
+    table = _read(expanded(data), {**(columns or {}), "end": ""}, time_format, zone)
+    marks = _read(expanded(events), columns or {}, time_format, zone, ends=True)
+    if bool(within) == remaining and (remaining or marks.end is None):
+        raise SettingError("give either --within SPAN, for labels, or --remaining, for the time until the next event.")
     _check_pair(table, marks, columns or {})
+    if zone and table.form.zone and marks.form.zone:
+        raise SettingError(f"--zone {zone}: the times of both tables have a time zone. Leave it out.")
     added = [REMAINING, RUN] if remaining else [LABEL]
     taken = next((name for name in added if name in table.cells.names), None)
     if taken is not None:
         raise SettingError(f"{table.path.name} has a column '{taken}' already. Rename it, or remove it.")
     kinds = [""] * len(marks.device) if remaining else _kinds(marks, kind)
-    length = np.inf if remaining else span(within, absolute=table.absolute)
-    following, before = _next(table, marks)
+    length = np.inf if remaining else span(within, absolute=table.absolute) if within else -1.0
+    following, before, current = _next(table, marks)
     near = (following >= 0) & (marks.time[following] - table.time <= length)
-    unused = _unused(table, marks, following[near], length)
-    _name_unused(table, marks, unused)
+    unused = _unused(table, marks, np.concatenate([following[near], current[current >= 0]]), length)
+    _name_unused(marks, unused)
     if remaining:
-        cells = _remaining(table, marks, following, before)
+        cells = _remaining(table, marks, np.where((current >= 0) & (current != following), -1, following), before)
     else:
-        cells = [[kinds[event] if is_near else NONE] for event, is_near in zip(following, near, strict=True)]
+        event_of = np.where(current >= 0, current, np.where(near, following, -1))
+        cells = [[kinds[event] if event >= 0 else NONE] for event in event_of.tolist()]
     kept = [row + more for row, more in zip(table.cells.rows, cells, strict=True) if more]
     if not kept or (not remaining and all(row[-1] == NONE for row in kept)):
         raise SettingError(f"{marks.path.name}: no event follows any row of {table.path.name}: compare their times.")
@@ -157,16 +178,15 @@ def _check_pair(table: _Table, marks: _Table, columns: Mapping[str, str]) -> Non
             f"{marks.path.name}: times are {marks.form}, but {table.path.name} has {table.form}. Write "
             "both in one format."
         )
-    zones = [each.form.zone or each.form == NUMBERS for each in (table, marks)]
-    if table.absolute and zones[0] != zones[1] and NUMBERS not in (table.form, marks.form):
-        with_zone, local = (table, marks) if zones[0] else (marks, table)
+    if table.absolute and table.zoned != marks.zoned and NUMBERS not in (table.form, marks.form):
+        with_zone, local = (table, marks) if table.zoned else (marks, table)
         raise SettingError(
             f"{local.path.name}: times have no time zone, but those of {with_zone.path.name} have one, so that they "
-            "may be hours apart. Write both with a zone, such as 2026-03-02T06:00+01:00, or both without."
+            "may be hours apart. Name the zone of the others, such as --zone Europe/Berlin, or write both with a zone."
         )
 
 
-def _read(path: Path, columns: Mapping[str, str], given: str | None) -> _Table:
+def _read(path: Path, columns: Mapping[str, str], given: str | None, zone: str | None, *, ends: bool = False) -> _Table:
     if not path.is_file():
         raise SettingError(f"{path}: no such file. Give a table: CSV, Parquet or a workbook.")
     table = head(path, EVERY, {})
@@ -174,7 +194,10 @@ def _read(path: Path, columns: Mapping[str, str], given: str | None) -> _Table:
     short = next((number for number, row in enumerate(rows, start=2) if len(row) != len(names)), None)
     if short is not None:
         raise SettingError(f"{place(path, short)}: {len(rows[short - 2])} cells, but the header has {len(names)}.")
-    roles = guess.roles_of(table.top(guess.LOOKED_AT), {key: name for key, name in columns.items() if name in names})
+    last = [name for name in names if ends and {*re.split(r"[\W_]+", name.casefold())} & {*ENDS}]
+    last = [columns["end"]] if columns.get("end") in names else last
+    known = {key: name for key, name in columns.items() if name in names and key != "end"}
+    roles = guess.roles_of(table.top(guess.LOOKED_AT), {**known, "ignore": last})
     unread = next((name for name in names if word_of(name) in CALLED["time"]), "")
     roles = {"time": unread} | roles  # the cells of the column are then read, and refused one by one
     for role in ("device", "time"):
@@ -189,7 +212,48 @@ def _read(path: Path, columns: Mapping[str, str], given: str | None) -> _Table:
         raise SettingError(f"{place(path, error.row + 2, roles['time'])}: {message}") from error
     if known and not given:
         log.info("%s: times are numbers, read as %s; for another format: --time-format.", path.name, NUMERALS[known])
-    return _Table(path, table, table.cells(roles["device"]), time, form, form != NUMBERS or known is not None)
+    device, zoned = table.cells(roles["device"]), form == NUMBERS or form.zone or zone is not None
+    if zone and form != NUMBERS and not form.zone:
+        time = _universal(path, time, device, zone, roles["time"])
+    read_table = _Table(path, table, device, time, form, form != NUMBERS or known is not None, zoned)
+    return replace(read_table, end=_ends(read_table, last[0], given, zone)) if last else read_table
+
+
+def _universal(
+    path: Path, time: NDArray[np.float64], device: Sequence[str], zone: str, column: str
+) -> NDArray[np.float64]:
+    """Return the universal times of local ones."""
+    check_zone(zone)
+    try:
+        return universal(time, np.unique(np.array(device), return_inverse=True)[1].ravel(), zone)
+    except TimeError as error:
+        raise SettingError(f"{place(path, error.row + 2, column)}: {error.message}") from error
+
+
+def _ends(events: _Table, column: str, given: str | None, zone: str | None) -> NDArray[np.float64]:
+    """Return the end of each event, which is its time where the cell is empty.
+
+    Raises:
+        SettingError: a cell is no time of the form of the others, or an end precedes its event.
+    """
+    cells = events.cells.cells(column)
+    filled = [row for row, cell in enumerate(cells) if cell]
+    end = events.time.copy()
+    try:
+        form, time, _ = _times([cells[row] for row in filled], given)
+    except TimeError as error:
+        row = filled[error.row] + 2
+        raise SettingError(f"{place(events.path, row, column)}: {error.message} Or name the end: --end.") from error
+    if form != events.form:
+        raise SettingError(f"{events.path.name}, column '{column}': ends are {form}, but times {events.form}.")
+    if zone and form != NUMBERS and not form.zone:
+        time = _universal(events.path, time, [events.device[row] for row in filled], zone, column)
+    end[filled] = time
+    if (end < events.time).any():
+        row = int((end < events.time).argmax())
+        raise SettingError(f"{place(events.path, row + 2, column)}: this end is before the time of the event.")
+    log.info("%s: '%s' is taken for the end of events; rows until then belong to them.", events.path.name, column)
+    return end
 
 
 def _times(cells: Sequence[str], given: str | None) -> tuple[Form, NDArray[np.float64], str | None]:
@@ -232,18 +296,12 @@ def _unused(table: _Table, events: _Table, used: NDArray[np.int64], length: floa
     return unused
 
 
-def _name_unused(table: _Table, events: _Table, unused: Unused) -> None:
-    """Warn of events that change no row, and of columns with the end of an event."""
+def _name_unused(events: _Table, unused: Unused) -> None:
+    """Warn of events that change no row."""
     for reason, which in unused.items():
         named = ", ".join(f"row {event + 2} ('{events.device[event]}')" for event in sorted(which)[:NAMED])
         more = ", …" if len(which) > NAMED else ""
         log.warning("%s: %s %s: %s%s.", events.path.name, count(len(which), "event"), reason, named, more)
-    ends = [name for name in events.cells.names if {*re.split(r"[\W_]+", name.lower())} & {*ENDS}]
-    if ends:
-        log.warning(
-            "%s: events are moments, and column '%s' is not read: rows of %s during an event are labelled as any other "
-            "row.", events.path.name, ends[0], table.path.name,
-        )  # fmt: skip
 
 
 def _kinds(events: _Table, given: str) -> list[str]:
@@ -266,20 +324,27 @@ def _kinds(events: _Table, given: str) -> list[str]:
     return kinds
 
 
-def _next(table: _Table, events: _Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return for each row the index of its device's next event (−1 if none), and the number of its earlier events."""
+def _next(table: _Table, events: _Table) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return for each row its device's next event, the number of its earlier events, and the event that it is in.
+
+    Events are given by index, −1 if there is none; a row is in the latest event that has begun and not ended.
+    """
     order = np.argsort(events.time, kind="stable")
     of_device: dict[str, list[int]] = {}
     for event in order.tolist():
         of_device.setdefault(events.device[event], []).append(event)
-    following, before = np.full(len(table.device), -1, np.int64), np.zeros(len(table.device), np.int64)
+    following, current = (np.full(len(table.device), -1, np.int64) for _ in range(2))
+    before = np.zeros(len(table.device), np.int64)
     devices = np.array(table.device)
     for device, mine in of_device.items():
         rows = np.flatnonzero(devices == device)
         before[rows] = np.searchsorted(events.time[mine], table.time[rows])
         has_next = before[rows] < len(mine)
         following[rows[has_next]] = np.array(mine)[before[rows[has_next]]]
-    return following, before
+        for event in mine if events.end is not None else ():
+            time, end = table.time[rows], float(events.end[event])
+            current[rows[(time >= events.time[event]) & (time <= end)]] = event
+    return following, before, current
 
 
 def _remaining(
