@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedfloor import config, regular
+from fedfloor import config, objects, regular
 from fedfloor.api.run import Run, carried_out
 from fedfloor.chance import generator
 from fedfloor.engine import ranks as ranked
@@ -209,29 +209,32 @@ CHECKS: dict[str, Callable[[Contract], None]] = {
 }
 
 
-def check_method(method: str, changes: Sequence[str] = ()) -> Iterator[Check]:
+def check_method(method: Any, changes: Sequence[str] | Mapping[str, Any] = ()) -> Iterator[Check]:
     """Test the contract of a method; yield the result of each check.
 
     Args:
-        method: the method's name, or ``module:Name``.
-        changes: additional keys of the experiment, as for ``--set``.
+        method: the method's name, ``module:Name``, its class, or an object with settings.
+        changes: additional keys of the experiment: texts as for ``--set``, or key → value.
 
     Raises:
         SettingError: the method does not exist, or cannot be read.
     """
+    name, own = objects.method(method)
+    given = [(f'methods."{name}".{key}', value) for key, value in own.items()]
+    given += changes.items() if isinstance(changes, Mapping) else changes
     with tempfile.TemporaryDirectory() as place:
-        contract = Contract(method, changes, Path(place))
+        contract = Contract(name, given, Path(place))
         config.combined(contract.experiment())
-        for number, (name, check) in enumerate(CHECKS.items()):
+        for number, (title, check) in enumerate(CHECKS.items()):
             contract.folder = Path(place) / str(number)
             try:
                 check(contract)
             except (BrokenError, FedfloorError) as error:
-                yield Check(name, str(error))
+                yield Check(title, str(error))
             except Exception as error:  # raised by the method's code
-                yield Check(name, located(error))
+                yield Check(title, located(error))
             else:
-                yield Check(name)
+                yield Check(title)
 
 
 def _healthy(done: Run) -> None:

@@ -71,7 +71,7 @@ MAY = {
     "benchmark": BASE | {"config", "experiment", "network", "report", "runs", "templates"},
     "terminal": BASE | {"runs"},  # for type annotations
     "tracking": {"checking", "errors", "figures", "regular", "runs", "strict"},
-    "conformance": TRAINING | {"api", "report", "runs"},
+    "conformance": TRAINING | {"api", "objects", "report", "runs"},
     "draft": BASE | {"checking", "config", "experiment", "data", "models", "park", "runs"},
     "deploy": TRAINING | {"mqtt_client", "runs", "templates"},
     "sensors": {"checking", "data", "errors", "mqtt_client", "regular", "strict"},

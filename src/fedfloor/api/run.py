@@ -19,6 +19,7 @@ from fedfloor.api.wording import in_python
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.figures import ACCURACY, LOSS, named
+from fedfloor.methods.catalog import METHODS
 from fedfloor.names import LOCAL_ONLY, POOLED, REFERENCES_FOLDER
 from fedfloor.report import ledger as reading
 from fedfloor.report import page
@@ -41,8 +42,8 @@ log = logging.getLogger(__name__)
 WIDTH, HEIGHT = 460, 210
 LEFT, RIGHT, TOP, BOTTOM = 46, 14, 12, 40  # margins of the curve
 CURVE = "#2b7bd1"  # visible on white and on near-black
-ALONE, TOGETHER = "each device alone", "all data in one place"
-WORDS = {LOCAL_ONLY: ALONE, POOLED: TOGETHER}
+FEDERATED = "federated"
+WORDS = {LOCAL_ONLY: "each device alone", POOLED: "all data in one place"}
 
 
 @dataclass(frozen=True)
@@ -140,14 +141,21 @@ class Run:
     def rows(self) -> list[dict[str, Any]]:
         """A row per way of training: each device alone, federated, all data in one place, further references."""
         name, value = self.headline
-        federated = {"training": f"federated ({display_name(groups([self._recorded])[0].label)})", name: value}
-        rows = {
-            key: {"training": WORDS.get(key, key), name: reference.headline[1]}
-            for key, reference in self.references.items()
-        }
-        first = [rows.pop(LOCAL_ONLY)] if LOCAL_ONLY in rows else []
-        pooled = [rows.pop(POOLED)] if POOLED in rows else []
-        return [*first, federated, *pooled, *rows.values()]
+        values: dict[str, float | None] = {key: run.headline[1] for key, run in self.references.items()}
+        if values and POOLED not in values and self._is_pooled:
+            values[POOLED] = value
+        values[FEDERATED] = value
+        method = display_name(groups([self._recorded])[0].label)
+        words = {FEDERATED: f"federated ({method})", **WORDS}
+        order = [key for key in (LOCAL_ONLY, FEDERATED, POOLED) if key in values]
+        return [{"training": words.get(key, key), name: values[key]} for key in dict.fromkeys([*order, *values])]
+
+    @property
+    def _is_pooled(self) -> bool:
+        """Whether the method makes the model of pooled data, for which there is no separate reference."""
+        named = self._recorded.settings.methods.get(self._recorded.method)
+        kind = METHODS.get((named and named.method) or self._recorded.method)
+        return kind is not None and kind().needs.pooled
 
     @cached_property
     def model(self) -> TrainedModel:
@@ -174,7 +182,7 @@ class Run:
 
         name, _ = self.headline
         ax = axes(ax, name)
-        ax.plot(list(self.curve), list(self.curve.values()), marker=".", color=CURVE, label=self.rows[0]["training"])
+        ax.plot(list(self.curve), list(self.curve.values()), marker=".", color=CURVE, label=FEDERATED)
         for i, (key, reference) in enumerate(self.references.items(), start=1):
             if reference.headline[1] is not None:
                 ax.axhline(reference.headline[1], linestyle=":", color=f"C{i}", label=WORDS.get(key, key))
