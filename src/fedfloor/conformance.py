@@ -69,11 +69,11 @@ class Contract:
 
     Args:
         method: the method's name, or ``module:Name``.
-        changes: additional keys, such as ``methods.NAME.share=0.5``, as for ``--set``.
+        changes: additional keys, such as ``methods.NAME.share=0.5``, as for ``--set``, or pairs of key and value.
         folder: the folder for the runs.
     """
 
-    def __init__(self, method: str, changes: Sequence[str], folder: Path) -> None:
+    def __init__(self, method: str, changes: Sequence[config.Change], folder: Path) -> None:
         self.method, self.changes, self.folder = method, list(changes), folder
         self._runs = 0
 
@@ -220,8 +220,8 @@ def check_method(method: Any, changes: Sequence[str] | Mapping[str, Any] = ()) -
         SettingError: the method does not exist, or cannot be read.
     """
     name, own = objects.method(method)
-    given = [(f'methods."{name}".{key}', value) for key, value in own.items()]
-    given += changes.items() if isinstance(changes, Mapping) else changes
+    given: list[config.Change] = [(f'methods."{name}".{key}', value) for key, value in own.items()]
+    given += list(changes.items()) if isinstance(changes, Mapping) else list(changes)
     with tempfile.TemporaryDirectory() as place:
         contract = Contract(name, given, Path(place))
         config.combined(contract.experiment())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,10 +36,9 @@ if TYPE_CHECKING:
     from fedfloor.parts.selection import Selection
     from fedfloor.parts.server import Server
 
-    PartSetting = str | Mapping[str, Any] | Objective | Mix | Server | Selection
-else:  # objects are replaced by their names and settings
-    PartSetting = str | Mapping[str, Any]
-Codecs = str | Mapping[str, Any] | tuple[str | Mapping[str, Any], ...]
+Table = Mapping[str, Any]
+PartSetting = str | Table
+Codecs = PartSetting | tuple[PartSetting, ...]
 
 LIKE = ("procedural", "machines", "cmapss", "skab")  # data sets with a table of settings under their name
 
@@ -152,6 +151,13 @@ class ModelSettings:
     init: Literal["default", "glorot"] = "default"
     init_from: str | None = None
 
+    if TYPE_CHECKING:  # a function or class is replaced by its name
+
+        def __init__(
+            self, name: str | Callable[..., Any] = ..., *, classifier: str | None = ...,
+            init: Literal["default", "glorot"] = ..., init_from: str | None = ...,
+        ) -> None: ...  # fmt: skip
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", objects.code(self.name, "model.name"))
         settle(self, "model")
@@ -193,6 +199,16 @@ class MethodSettings:
     travel_down: Codecs | None = None
     edge_travel: Codecs | None = None
     edge_travel_down: Codecs | None = None
+
+    if TYPE_CHECKING:  # objects are replaced by their names and settings
+
+        def __init__(
+            self, name: str | type[Any] = ..., *, objective: PartSetting | Objective | None = ...,
+            mix: PartSetting | Mix | None = ..., server: PartSetting | Server | None = ...,
+            selection: PartSetting | Selection | None = ..., edge_mix: PartSetting | Mix | None = ...,
+            travel: Codecs | None = ..., travel_down: Codecs | None = ..., edge_travel: Codecs | None = ...,
+            edge_travel_down: Codecs | None = ...,
+        ) -> None: ...  # fmt: skip
 
     def __post_init__(self) -> None:
         for key in ("objective", "mix", "server", "selection", "edge_mix"):
@@ -391,6 +407,19 @@ class Experiment:
     evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
     decide: DecideSettings = field(default_factory=DecideSettings)
     provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    if TYPE_CHECKING:  # names, tables and objects are converted
+
+        def __init__(
+            self, name: str = ..., *, seed: int = ..., rounds: int = ..., data: DataSettings | str | Table = ...,
+            park: ParkSettings | Table = ..., model: ModelSettings | str | Table | Callable[..., Any] = ...,
+            method: MethodSettings | str | Table | object = ...,  # an object or class derived from Method
+            methods: Mapping[str, Mapping[str, Any]] = ..., work: WorkSettings | Table = ...,
+            network: NetworkSettings | Table = ..., faults: FaultSettings | Table = ...,
+            deploy: DeploySettings | Table = ..., engine: EngineSettings | Table = ...,
+            evaluate: EvaluateSettings | Table = ..., decide: DecideSettings | Table = ...,
+            provenance: Mapping[str, Any] = ...,
+        ) -> None: ...  # fmt: skip
 
     def __post_init__(self) -> None:
         self._name_objects()

@@ -92,6 +92,51 @@ def test_the_tutorial_is_kept_without_outputs() -> None:
     assert not [cell for cell in book.cells if cell.cell_type == "code" and (cell.outputs or cell.execution_count)]
 
 
+CELLS = (
+    """
+from dataclasses import dataclass
+import threading, torch
+import fedfloor
+torch.set_num_threads(2)
+
+@dataclass(frozen=True)
+class Mine(fedfloor.FedAvg):
+    "FedAvg under another name."
+    factor: float = 0.5
+""",
+    """
+run = fedfloor.run("labels", method=Mine(factor=0.25), model="logistic", devices=2, rounds=2,
+                   changes={"data.samples_per_device": 40})
+run
+""",
+    "(threading.active_count() > 1, str(run.folder), torch.get_num_threads())",
+)  # a kernel has threads, so that the class cannot be sent to other processes
+
+
+@pytest.mark.slow
+def test_a_class_of_a_cell_trains_with_a_bar_and_again(tmp_path: Path) -> None:
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in (*CELLS, *CELLS[1:])])
+    bars: list[str] = []
+    client = nbclient.NotebookClient(book, timeout=240, resources={"metadata": {"path": str(tmp_path)}})
+    process = client.process_message
+
+    def watched(message, *rest):  # type: ignore[no-untyped-def]
+        bars.append(message["content"].get("data", {}).get("text/html", ""))
+        return process(message, *rest)
+
+    client.process_message = watched  # type: ignore[method-assign]
+    client.execute()
+    assert any("<progress" in bar for bar in bars)
+    shown = [output for cell in book.cells for output in cell.outputs if output.output_type != "stream"]
+    pages = [output.data["text/html"] for output in shown if "text/html" in output.data]
+    assert not any("<progress" in page for page in pages)  # it is gone at the end
+    assert sum("<circle" in page for page in pages) == 2
+    values = [output.data["text/plain"] for output in shown if output.data["text/plain"].startswith("(True")]
+    assert values == ["(True, 'runs/labels', 2)", "(True, 'runs/labels-2', 2)"]
+
+
 @pytest.mark.slow
 def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")

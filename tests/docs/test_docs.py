@@ -90,7 +90,8 @@ def test_the_readmes_python_runs_as_a_script(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(code)
     done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout.split()[0]) > 0
+    assert "all data in one place" in done.stdout
+    assert done.stdout.splitlines()[-1] == "['good' 'worn']"
 
 
 def test_every_setting_is_documented() -> None:

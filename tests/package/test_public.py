@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import fedfloor
 
@@ -13,6 +15,18 @@ def test_every_public_name_is_there_and_documented() -> None:
         thing = getattr(fedfloor, name)
         assert name in {"__version__", "CLOUD", "Node"} or thing.__doc__, name
     assert set(fedfloor.__all__) == {"__version__", *fedfloor._MODULE_OF}
+
+
+def test_type_checkers_see_the_public_names() -> None:
+    (guard,) = (node for node in ast.parse(Path(fedfloor.__file__).read_text()).body if isinstance(node, ast.If))
+    seen = {
+        alias.name: str(node.module).removeprefix("fedfloor.")
+        for node in guard.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == fedfloor._MODULE_OF
+    assert Path(fedfloor.__file__).with_name("py.typed").is_file()
 
 
 def test_importing_the_package_does_not_wait_for_pytorch() -> None:

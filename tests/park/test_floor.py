@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from allocation_parks import RAFED
-from fedfloor.cli.shared import bundled
+from fedfloor.api.source import bundled
 from fedfloor.errors import SettingError
 from fedfloor.network import cell
 from fedfloor.network.cell import Cell

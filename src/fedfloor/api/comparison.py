@@ -100,11 +100,11 @@ class Comparison:
 
     def _cells(self) -> list[tuple[str, ...]]:
         figure = groups(reading.collect(self.folders)).headline
-        return [("method", "seeds", "rounds", figure.name, "loss")] + [
-            (display_name(row["method"]), str(len(row["seeds"])), str(row["rounds"]),
-             between(row[figure.key], row["low"], row["high"]), between(row["loss"], None, None, 3))
-            for row in self.rows
-        ]  # fmt: skip
+        cells: list[tuple[str, ...]] = [("method", "seeds", "rounds", figure.name, "loss")]
+        for row in self.rows:
+            values = between(row[figure.key], row["low"], row["high"]), between(row["loss"], None, None, 3)
+            cells.append((display_name(row["method"]), str(len(row["seeds"])), str(row["rounds"]), *values))
+        return cells
 
     def __repr__(self) -> str:
         if not self.folders:
@@ -203,8 +203,8 @@ def with_methods(experiment: Experiment, methods: Methods, fraction: float | Non
         tables[name] = {**before, **(own or {})} | ({} if name == base else {"method": base})
         names.append(name)
     experiment = replace(experiment, methods={name: table for name, table in tables.items() if table})
-    for name in names if fraction is not None else ():
-        if "fraction" not in experiment.methods.get(name, {}):
+    for name in names:
+        if fraction is not None and "fraction" not in experiment.methods.get(name, {}):
             experiment = with_fraction(experiment, name, fraction)
     return experiment, names
 

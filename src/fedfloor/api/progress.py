@@ -6,13 +6,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from uuid import uuid4
 
 from fedfloor import terminal
 from fedfloor.runs.launch import ignore
 from fedfloor.runs.ledger import Follow, Line
 from fedfloor.templates import render
 
+EVERY_S = 0.2  # between two updates of a bar
 Bars = Callable[[str, int], AbstractContextManager[Follow]]  # label and number of rounds → context of a run's lines
 
 
@@ -36,40 +37,43 @@ def in_notebook() -> bool:
 
 def _cell(runs: int) -> Bars:
     """Return bars in a notebook's cell: one output for all runs, which is removed at the end."""
-    from IPython.display import HTML, display
+    from IPython.display import display, update_display
 
-    shown: list[Any] = []
+    cell = f"fedfloor-{uuid4()}"  # its output, which is updated
+    publish: list[Callable[..., object]] = [update_display, display]  # the first call makes the output
     ended: list[str] = []
 
-    def show(label: str, rounds: int, done: int, text: str) -> None:
-        page = HTML(
-            render(
-                "fedfloor.api", "progress.html", label=label, rounds=rounds, done=done, text=text, runs=runs,
-                number=min(len(ended) + 1, runs),
-            )
-        )  # fmt: skip
-        if shown:
-            shown[0].update(page)
-        else:
-            shown.append(display(page, display_id=True))  # type: ignore[no-untyped-call]
+    def show(text: str) -> None:
+        publish[-1]({"text/html": text, "text/plain": ""}, raw=True, display_id=cell)
+        del publish[1:]
 
     @contextmanager
     def bar(label: str, rounds: int) -> Iterator[Follow]:
-        began, first = time.monotonic(), list[int]()
-        show(label, rounds, 0, "")
+        began = last = time.monotonic()
+        done: list[int] = []
+
+        def page(number: int, text: str = "") -> str:
+            run = min(len(ended) + 1, runs)
+            values = {"label": label, "rounds": rounds, "done": number, "text": text, "runs": runs, "number": run}
+            return render("fedfloor.api", "progress.html", **values)
 
         def follow(line: Line) -> None:
-            first.append(line.round)
-            left = (time.monotonic() - began) / len(first) * (rounds - line.round)
+            nonlocal last
+            done.append(line.round)
+            if time.monotonic() - last < EVERY_S:
+                return
+            last = time.monotonic()
             name, value = line.headline
             figure = "" if value is None else f"{name} {value:.4f}, "
-            show(label, rounds, line.round, f"{figure}{terminal.seconds(left)} left")
+            left = (last - began) / len(done) * (rounds - line.round)
+            show(page(line.round, f"{figure}{terminal.seconds(left)} left"))
 
+        show(page(0))
         try:
             yield follow
         finally:
             ended.append(label)
             if len(ended) == runs:
-                shown[0].update(HTML(""))
+                show("")
 
     return bar

@@ -119,8 +119,8 @@ class Run:
         rows = []
         for _, place, value in ranked:
             name = names.site("device", place.number)
-            single = place.factory is None or self._recorded.park.factories == 1
-            factory = {} if single else {"factory": names.site("factory", place.factory)}
+            factory = {} if place.factory is None else {"factory": names.site("factory", place.factory)}
+            factory = factory if self._recorded.park.factories > 1 else {}
             rows.append({"device": name, **factory, figure.name: value} | ({"alone": other.get(name)} if other else {}))
         return rows
 

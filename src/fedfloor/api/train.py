@@ -56,7 +56,7 @@ def train(
         RunError: the run failed.
     """
     columns = {"device": device, "label": label, "factory": factory, "time": time}
-    pairs = {f"data.columns.{role}": column for role, column in columns.items()}
+    pairs: dict[str, Any] = {f"data.columns.{role}": column for role, column in columns.items()}
     chosen, own = (None, {}) if method is None else objects.method(method)
     pairs |= {"data.task.kind": task, "rounds": rounds, "seed": seed, "method.name": chosen}
     pairs |= {f'methods."{chosen}".{key}': setting for key, setting in own.items()} | dict(changes or {})

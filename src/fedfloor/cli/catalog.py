@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from fedfloor import regular
+from fedfloor.api.source import bundled
 from fedfloor.cli import shared
 from fedfloor.cli.options import Json, Overwrite
 from fedfloor.errors import SettingError, unknown
@@ -105,7 +106,7 @@ def experiments(
     as_json: Json = False,
 ) -> None:
     """List the bundled experiments and radio cells, or print one."""
-    kinds = {"experiment": shared.bundled(), "cell": shared.bundled("cells")}
+    kinds = {"experiment": bundled(), "cell": bundled("cells")}
     if name is None:
         rows = [
             {"name": key, "kind": kind, "what": _first_comment(path)}

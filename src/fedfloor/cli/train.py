@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedfloor import regular
+from fedfloor.api.source import bundled
 from fedfloor.cli import options, shared
 from fedfloor.cli.options import At, File, Force, Json, Out, Ranks, References, Resume, Set, Stop, Track, Until
 from fedfloor.errors import DivergedError, unknown
@@ -331,7 +332,7 @@ def demo(
     if task is not None and task not in DEMOS:
         raise unknown("task (--task)", task, DEMOS)
     folder = out or Path("runs") / f"demo-{f'{task}-' if task else ''}{datetime.now():%Y%m%d-%H%M%S}"
-    setup = config.read(shared.bundled()[f"demo-{task}" if task else "demo"])  # never a file of this name
+    setup = config.read(bundled()[f"demo-{task}" if task else "demo"])  # never a file of this name
     names, seeds = ["fedavg", "fedsr"], [setup.seed]
     work = planned_runs(setup, names, seeds, folder)
     if task is not None:
