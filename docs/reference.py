@@ -21,10 +21,11 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 BESIDE = ("results", "experiments")  # folders of the repository that are part of the site
 PAGES = {  # of the Python reference: title, and the first and last public name in the order of ``fedfloor.__all__``
-    "experiments": ("Experiments and their results", "run", "EngineSettings"),
-    "methods": ("Methods", "Method", "FedAvg"),
+    "experiments": ("Experiments, runs and models", "load", "Trained"),
+    "settings": ("Settings", "Experiment", "Forecasting"),
+    "methods": ("Methods", "FedAvg", "Resources"),
     "plans": ("Plans and their outcome", "Node", "Receipt"),
-    "parts": ("Parts of methods", "WorkSettings", "Selection"),
+    "parts": ("Parts of methods", "Objective", "Selection"),
     "tasks": ("Questions and tasks", "Question", "Answer"),
     "checks": ("Checks and errors", "check_method", "RunError"),
 }
@@ -73,9 +74,14 @@ def public(package: griffe.Module) -> dict[str, griffe.Object]:
 
 
 def undocumented(package: griffe.Module) -> Iterator[str]:
-    """Yield the public names, and public members of public classes, that have no docstring."""
+    """Yield the public names, and public members of public classes, that have no docstring.
+
+    A member that a base class describes, such as the plan of a method, needs none of its own.
+    """
     for thing in public(package).values():
-        members = thing.members.items() if thing.is_class else ()
+        bases = thing.mro() if thing.is_class else []
+        known = {name for base in bases for name, member in base.members.items() if member.docstring is not None}
+        members = [(name, m) for name, m in thing.members.items() if name not in known] if thing.is_class else []
         described = [(thing, thing.path), *((m, m.path) for name, m in members if not name.startswith("_"))]
         yield from (path for m, path in described if not (m.is_alias or m.is_attribute or m.docstring is not None))
 

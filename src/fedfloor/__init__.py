@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fedfloor._version import __version__
 
 if TYPE_CHECKING:
-    from fedfloor.api.comparison import Comparison, compare, write_report
+    from fedfloor.api.comparison import Comparison, compare, load_comparison, write_report
     from fedfloor.api.model import TrainedModel
     from fedfloor.api.run import Run, load_run, run
     from fedfloor.api.source import load
