@@ -461,7 +461,21 @@ def test_an_answer_is_sent_again_a_few_times_only(tmp_path: Path) -> None:
     assert len(sent) == 1 + REPEATS
 
 
-@pytest.mark.parametrize(("kind", "line"), [("refused", "refuses"), ("expired", "expired"), ("failing", "no light")])
+@pytest.mark.parametrize("wait_s", [-1, -(10**400), nan, -inf, None, "1", True])
+@pytest.mark.parametrize("text", ["x", [[[[]]]], 10**400, None])
+def test_no_field_of_a_message_ends_an_agent(tmp_path: Path, wait_s: Any, text: Any) -> None:
+    with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=1, devices=2)) as park:
+        agent = park.agents[0]
+        for number, kind in enumerate(("refused", "census"), 1):
+            about = {"to": agent._session, "text": text, "wait_s": wait_s}
+            agent.serve(agent.settings.edge, encode(
+                Message(kind, agent.settings.edge, "run", 1, 1, number, about=about, receiver="d0")
+            ))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"), [("refused", "refuses"), ("expired", "has expired"), ("failing", "no light")]
+)
 def test_requests_of_an_edge_do_not_fill_a_devices_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, kind: str, line: str
 ) -> None:

@@ -23,7 +23,7 @@ from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
 from fedfloor.deploy import mqtt, names, own
 from fedfloor.deploy.channel import REPEATS
-from fedfloor.deploy.checks import REQUESTS, MessageFilter, printable
+from fedfloor.deploy.checks import REQUESTS, MessageFilter, printable, short_line
 from fedfloor.deploy.facts import Facts, Questions, holding
 from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.message import FEW_ARRAYS, SHORT_HEADER, Message, Reply, encode, split
@@ -176,11 +176,11 @@ class Agent:
             self.filter.refuse(edge, RefusedError("stale", "it is for an earlier session of this device."))
             return
         if message.kind == "refused":
-            self.filter.log(logging.ERROR, edge, f"{edge} refuses this device: {message.about.get('text')}")
+            self.filter.log(logging.ERROR, edge, f"{edge} refuses this device: {short_line(message.about.get('text'))}")
             return
         wait_s = message.about.get("wait_s")
         if isinstance(wait_s, float | int) and self._queued_s > wait_s:
-            text = f"a request of {edge} expired after {wait_s:.4g} s in the queue: {message.kind}."
+            text = f"a request of {edge} has expired, after {self._queued_s:.4g} s in the queue: {message.kind}."
             self.filter.log(logging.WARNING, edge, text)
             kind, about, arrays = EXPIRED
         else:

@@ -21,7 +21,7 @@ from fedfloor import regular
 from fedfloor._version import __version__
 from fedfloor.deploy import mqtt
 from fedfloor.deploy.channel import REPEATS, DeviceChannel, side_by_side
-from fedfloor.deploy.checks import MessageFilter
+from fedfloor.deploy.checks import MessageFilter, short_line
 from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode, split
 from fedfloor.deploy.mqtt import Assembler, Connection, MqttConnection
 from fedfloor.deploy.settings import CLOUD, CloudSettings, EdgeSettings, Named
@@ -168,9 +168,8 @@ class Uplink:
                 return
             parts = self._filter.signed(request, CLOUD)
             if parts.header["kind"] == "refused":
-                self._filter.log(
-                    logging.ERROR, CLOUD, f"{CLOUD} refuses this edge: {parts.header['about'].get('text')}"
-                )
+                why = short_line(parts.header["about"].get("text"))
+                self._filter.log(logging.ERROR, CLOUD, f"the cloud refuses this edge: {why}")
             else:
                 self.take(parts.identity, request)
         except RefusedError as error:

@@ -336,11 +336,12 @@ class Wait:
 
 
 def write_wait(folder: Path, wait: Wait | None) -> None:
-    """Record that a round waits; None: it no longer does."""
-    if wait is None:
-        (folder / WAITING).unlink(missing_ok=True)
-    else:
-        write_json(folder / WAITING, asdict(wait))
+    """Record for the page that a round waits, if the disk allows; None: it no longer does."""
+    with contextlib.suppress(OSError, RunError):
+        if wait is None:
+            (folder / WAITING).unlink(missing_ok=True)
+        else:
+            write_json(folder / WAITING, asdict(wait))
 
 
 def forget(folder: Path) -> None:
