@@ -185,9 +185,16 @@ def test_devices_with_updates_of_zeros_reveal_no_others_update_but_take_part_wit
     first = Attacked(tmp_path / "first")
     first.changes = {k: change * (k < 3) for k, change in first.changes.items()}
     assert first.summed() == set(DEVICES)
-    for number, (visit, model, lost) in enumerate(((VISIT, 0.0, True), (replace(VISIT, beta1=0.5), 0.0, True),
-                                                   (VISIT, 0.5, False))):  # fmt: skip
-        second = again(first, tmp_path / str(number), visit)
+    for number, (work, visit, model, lost) in enumerate(
+        [
+            (VISIT, 0, 0.0, True),
+            (replace(VISIT, beta1=0.5), 0, 0.0, True),
+            (VISIT, 5, 0.0, True),
+            (VISIT, 0, 0.5, False),
+        ]
+    ):
+        second = again(first, tmp_path / str(number), work)
+        second.place = Key(0, 1, 0, 0, visit)
         second.start["w"] += model
         second.changes, second.gone = first.changes, [{0}, set(), set(), set()]
         second.run()
@@ -275,19 +282,20 @@ def within(edge: Any, message: Message, run: str, number: int) -> Message:
     return replace(message, run=run, round=number)
 
 
-def test_the_noise_of_a_visit_is_recorded_by_its_place_in_the_run() -> None:
+def test_the_noise_of_an_update_is_recorded_by_run_and_round() -> None:
     rule = Private(clip=1.0, noise=1.0, delta=1e-2, distributed=True)
     device_sum = DeviceSum(0, 24, SecureSum(bound=8.0), rule, rounds=3)
     device_sum.reply("sum-keys", {"identity": "11" * 32})
     open_sum = device_sum.current({"identity": "11" * 32})
     seen = set[bytes]()
     for run, number in (("a", 1), ("a", 3), ("b", 1)):
-        device_sum.record_visit(open_sum, Key(0, number, 0, 0, 0), run)
-        seen.add(open_sum.update)
+        for tick, visit in ((0, 0), (7, 0), (0, 7)):  # as an edge may state
+            device_sum.record_round(open_sum, Key(0, number, tick, 0, visit), run)
+            seen.add(open_sum.update)
     assert len(seen) == 3
     for number in (0, 4):
         with pytest.raises(RefusedError):
-            device_sum.record_visit(open_sum, Key(0, number, 0, 0, 0), "a")
+            device_sum.record_round(open_sum, Key(0, number, 0, 0, 0), "a")
 
 
 # -- keys and factories that are not the devices' ---------------------------------------------------------------------

@@ -240,10 +240,10 @@ class DeviceSum:
         vector = fixed.encoded(summand, weight, figures, discrete_gaussian(noise, cut.numbers, secret()))
         # the record of the update, and its masks
         if noise:
-            self.record_visit(open_sum, key, run)
+            self.record_round(open_sum, key, run)
         else:  # updates of zeros recur with every model
-            visit = json.dumps(["zeros", key.seed, *key.place()]).encode()
-            open_sum.update = summand.tobytes() if summand.any() else visit + content(arrived)
+            zeros = json.dumps(["zeros", key.seed, key.round]).encode()
+            open_sum.update = summand.tobytes() if summand.any() else zeros + content(arrived)
             open_sum.scale = mix.to_spec(rule), fraction
         open_sum.around, open_sum.ring = around, ring
         alike = common(work, arrived, key, self.facts, mix.to_spec(rule), fraction, ring)
@@ -253,17 +253,17 @@ class DeviceSum:
             receipt = replace(receipt, loss_first=0.0, loss_last=0.0, accuracy=0.0)
         return torch.from_numpy(payload), receipt
 
-    def record_visit(self, open_sum: OpenSum, key: Key, run: str) -> None:
-        """Set the record of an update with noise: a single sum for each visit of a run.
+    def record_round(self, open_sum: OpenSum, key: Key, run: str) -> None:
+        """Set the record of an update with noise: a single sum for each round of a run, as each has one visit.
 
         The noise of repeated sums would average out, and the published ε is for the experiment's rounds.
 
         Raises:
-            RefusedError: the visit is after the last round of the experiment.
+            RefusedError: the round is after the last round of the experiment.
         """
         if not 1 <= key.round <= self.rounds:
             raise RefusedError("sum", f"it is of round {key.round}; this device's experiment has {self.rounds}.")
-        open_sum.update = json.dumps(["noise", run, *key.place()]).encode()
+        open_sum.update = json.dumps(["noise", run, key.round]).encode()
         open_sum.scale = (open_sum.keys.public.mask.hex(),)  # no other sum has it
 
     def checked_scale(self, given: Mapping[str, Any], work: Work) -> tuple[mix.Mix, int]:
