@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from commands import Command
-from fedfloor.inference import answers
 from fedfloor.inference.samples import FileSamples
 from fedfloor.inference.trained import load_model
 from fedfloor.inference.training import Training
+from fedfloor.inference.unlike import odd_sensors
 from model_files import SENSORS, WINDOWS, write_model
 
 # of write_model: temp 0.25 ± 0.5, torque 1.25 ± 1.5
@@ -23,7 +23,7 @@ def warned(folder: Path, z: np.ndarray) -> list[str]:
     """Warnings of values that lie so many deviations from the means."""
     trained = load_model(write_model(folder, shape=(2,), inputs=SENSORS))
     x = (MEAN + STD * z).astype(np.float32)
-    return answers.odd_sensors(trained, FileSamples(Path("a.csv"), x, None, np.full(len(x), -1)))
+    return odd_sensors(trained, FileSamples(Path("a.csv"), x, None, np.full(len(x), -1)))
 
 
 def test_values_by_chebyshevs_inequality(tmp_path: Path) -> None:
@@ -48,9 +48,9 @@ def test_pictures_and_sensors_without_a_normalisation_are_not_looked_at(tmp_path
     flat = {"scale": 1.0, "mean": [0.0, 0.0], "std": [1.0, 1.0]}
     trained = load_model(write_model(tmp_path / "a", shape=(2,), inputs=SENSORS, normalise=flat))
     samples = FileSamples(Path("a.csv"), np.full((9, 2), 1e9, np.float32), None, np.full(9, -1))
-    assert answers.odd_sensors(trained, samples) == []
+    assert odd_sensors(trained, samples) == []
     picture = FileSamples(Path("a.png"), np.zeros((9, 1, 28, 28), np.uint8), None, np.full(9, -1))
-    assert answers.odd_sensors(load_model(write_model(tmp_path / "b")), picture) == []
+    assert odd_sensors(load_model(write_model(tmp_path / "b")), picture) == []
 
 
 def park(folder: Path, *counts: list[int], classes: tuple[str, ...] = ("ok", "worn")) -> None:

@@ -62,8 +62,9 @@ def predict(
 ) -> None:
     """Predict pictures or sensor data with a trained model."""
     from fedfloor.inference import inputs
-    from fedfloor.inference.answers import answers_of, check_top, odd_sensors, results
+    from fedfloor.inference.answers import answers_of, check_top, results
     from fedfloor.inference.trained import load_model
+    from fedfloor.inference.unlike import odd_sensors
     from fedfloor.runs.folder import write
 
     trained, paths = load_model(run, own, which, device, by_device=True), inputs.files(files)

@@ -304,7 +304,8 @@ def park(
     known = facts.known.standard if facts.known is not None else None
     if facts.sums and known is None:
         known = standard((tuple(map(np.array, entry.sums)) for entry in held), facts.scale)  # type: ignore[misc]
-    remote = RemoteStatistics(np.array([entry.counts for entry in held], np.int64), known)
+    sums = np.array([entry.sums for entry in held]) if facts.sums else None
+    remote = RemoteStatistics(np.array([entry.counts for entry in held], np.int64), known, sums)
     part = normaliser(data.normalise)
     away = part.away() if isinstance(part, DeviceNormaliser) else None
     if (

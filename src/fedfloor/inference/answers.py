@@ -555,39 +555,3 @@ def _batches(parts: Iterable[FileSamples], follow: Callable[[int], None] | None)
                 follow(number)
     if batch:
         yield batch
-
-
-BEYOND = (5.0, 10.0, 30.0)  # standard deviations from the mean of training
-
-
-def odd_sensors(trained: Trained, samples: FileSamples) -> list[str]:
-    """Return a warning for each sensor whose values in a file differ too much from those of training.
-
-    By Chebyshev's inequality, at most 1/k² of the training values are more than k standard deviations from their mean.
-    A sensor is reported if more of a file's values are, for k = 5, 10 or 30. For devices normalised by their own rows,
-    mean and deviation are those of the device in training; devices unknown to training are ignored, as are pictures and
-    sensors without normalisation.
-
-    Args:
-        samples: the samples of a file, as inputs of ``raw``.
-    """
-    if trained.sensors is None or not len(samples.x):
-        return []
-    factor, shift = trained.raw.factor.numpy().reshape(-1), trained.raw.shift.numpy().reshape(-1)
-    if trained.own is None and (factor == 1).all() and (shift == 0).all():
-        return []
-    form = (1, -1, *(1,) * (samples.x.ndim - 2))
-    with np.errstate(invalid="ignore", over="ignore"):
-        away = np.abs(samples.x * factor.reshape(form) + shift.reshape(form))
-    warnings = []
-    for channel, name in enumerate(trained.sensors.columns):
-        values = away[:, channel][~np.isnan(away[:, channel])]
-        shares = {k: float((values > k).mean()) if values.size else 0.0 for k in BEYOND}
-        odd = max((k for k, share in shares.items() if share > 1 / k**2), default=None)
-        if odd is not None:
-            warnings.append(
-                f"{samples.file}: sensor '{name}': {shares[odd]:.1%} of its values lie more than {odd:g} standard "
-                f"deviations from the mean of training, where at most {1 / odd**2:.1%} can be. Another unit, or a "
-                "failing sensor? Do not rely on these answers."
-            )
-    return warnings

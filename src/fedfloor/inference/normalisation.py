@@ -183,7 +183,7 @@ class OwnScale:
             x[mine] = self.of_device(samples.x[mine], name, first)
         if others:
             self._note(samples, names, others)
-        return replace(samples, x=x)
+        return replace(samples, x=x, stored=samples.x)
 
     def of_device(self, x: NDArray[Any], name: str = "", first: NDArray[np.int64] | None = None) -> NDArray[np.float32]:
         """Return samples [n, C, …] of a device, normalised by its statistics in the run, or by its first rows."""

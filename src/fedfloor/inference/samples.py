@@ -129,6 +129,7 @@ class FileSamples:
         times: the time of each sample, as in its table.
         parts: the part of the run to which each sample belongs, such as ``training``; "" for new samples. None if the
             run has no record.
+        stored: ``x`` before its normalisation by devices' own statistics; None without one.
     """
 
     file: Path
@@ -141,6 +142,7 @@ class FileSamples:
     target: NDArray[np.float32] | None = None
     times: Sequence[str] | None = None
     parts: Sequence[str] | None = None
+    stored: NDArray[Any] | None = None
 
 
 def within(path: Path) -> str:

@@ -18,6 +18,8 @@ from fedfloor.errors import SettingError
 from fedfloor.inference.samples import FileSamples
 from fedfloor.names import some
 from fedfloor.park.recorded import FILE, PARTS, parts_of
+from fedfloor.park.summaries import FILE as SENSORS
+from fedfloor.park.summaries import Summaries
 
 APART = 0.2  # distance of two mixes that exceeds chance
 NAMED = 5  # devices, or classes, in a message
@@ -85,6 +87,23 @@ class Training:
                 f"{path} is damaged ({error}). Delete it: samples are then not recognised as those of training."
             ) from error
         return arrays
+
+    @cached_property
+    def sensors(self) -> Summaries | None:
+        """The summaries of the run's devices; None if they are not recorded.
+
+        Raises:
+            SettingError: the file is damaged.
+        """
+        path = self.folder / SENSORS
+        if not path.is_file():
+            return None
+        try:
+            return Summaries.from_dict(json.loads(regular.read_text(path)))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise SettingError(
+                f"{path} is damaged ({error}). Delete it: files are then not compared with the devices of training."
+            ) from error
 
     def mark(self, samples: FileSamples) -> FileSamples:
         """Return samples as stored in a file with the part of the run to which each belongs, if that is recorded."""

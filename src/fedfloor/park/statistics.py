@@ -23,10 +23,12 @@ class RemoteStatistics:
     Args:
         counts: int64 [K, F], the reported class counts, including noise; None: the samples are in this process.
         standard: the mean and the deviation of each channel over all devices, float64 [C] each; None: not reported.
+        sums: float64 [K, 3, C], the answers of :func:`device_sums`; None: not reported.
     """
 
     counts: NDArray[np.int64] | None = None
     standard: tuple[Floats, Floats] | None = None
+    sums: Floats | None = None
 
 
 def device_sums(x: Values) -> tuple[Floats, Floats, Floats]:

@@ -19,6 +19,7 @@ from fedfloor.park.build import build
 from fedfloor.park.described import class_counts
 from fedfloor.park.normalise import prepared
 from fedfloor.park.park import Park
+from fedfloor.park.peers import differing
 from fedfloor.parts.objective import adapting
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ def load_data(experiment: Experiment) -> Dataset:
 
 
 def warn_of_gaps(park: Park) -> None:
-    """Log warnings on data: on the pace of recordings, and on classes and values of test data or training data only."""
-    for sentence in park.dataset.notes:
+    """Log warnings on data: pace of recordings, sensors of devices, and classes and values of test or training only."""
+    for sentence in (*park.dataset.notes, *differing(park)):
         log.warning("%s: %s", park.dataset.name, sentence)
     if park.dataset.task.calibrates:
         return  # training samples have no anomalies

@@ -32,7 +32,7 @@ from fedfloor.methods.contract import State, View
 from fedfloor.models import Network, plain, saved
 from fedfloor.models.network import builder, unseeded
 from fedfloor.names import excerpt
-from fedfloor.park import recorded
+from fedfloor.park import recorded, summaries
 from fedfloor.park.described import LabelSkew, describe, label_skew
 from fedfloor.park.park import Park
 from fedfloor.plan import walk
@@ -253,12 +253,14 @@ def check_place(orders: Orders, *, live: bool = False) -> None:
 
 
 def record(experiment: Experiment, out: Path, park: Park, *, live: bool = False) -> None:
-    """Write the description of a run: ``experiment.toml``, ``park.json`` and, of a simulation, its rows' hashes."""
+    """Write the description of a run: ``experiment.toml``, ``park.json``, statistics of sensors, and hashes of rows."""
     folder.write(out / "experiment.toml", _document(experiment, out, park, live=live))
     skew = label_skew(park)
     folder.write_json(out / "park.json", describe(park) | ({} if skew is None else {"label_skew": skew._asdict()}))
     if hashes := recorded.record(park):
         folder.write_arrays(out / recorded.FILE, hashes)
+    if (sensors := summaries.summarised(park)) is not None:
+        folder.write_json(out / summaries.FILE, sensors.to_dict())
 
 
 def _document(experiment: Experiment, out: Path, park: Park, *, live: bool) -> str:
