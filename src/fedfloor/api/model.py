@@ -14,12 +14,13 @@ import numpy as np
 from fedfloor.api.wording import in_python
 from fedfloor.data import frames
 from fedfloor.inference import inputs
-from fedfloor.inference.answers import answers_of, odd_sensors, results
+from fedfloor.inference.answers import answers_of, results
 from fedfloor.inference.trained import Trained, load_model
+from fedfloor.inference.unlike import odd_sensors
 
 log = logging.getLogger(__name__)
 
-PLACE = ("file", "device", "time", "first", "last", "label")  # columns that are no answers
+PLACE = ("file", "device", "time", "first", "last", "device_trained", "part", "label")  # columns that are no answers
 TRUE = "true"  # with which columns of true values begin
 
 
@@ -76,7 +77,10 @@ class TrainedModel:
         for part in parts:
             for text in (*part.left_out, *odd_sensors(self.trained, part)):
                 log.warning("%s", text)
-        found = results(self.trained, answers_of(self.trained, parts)).table()
+        answers = results(self.trained, answers_of(self.trained, parts))
+        for text in answers.warnings():
+            log.warning("%s", text)
+        found = answers.table()
         rows = len(next(iter(data.values()))) if isinstance(data, dict) else len(data)
         return _placed(found, rows, int(framed))
 

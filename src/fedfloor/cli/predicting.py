@@ -72,7 +72,6 @@ def predict(
     if table is not None:
         _check_writable("--csv", table)
     _check_single(device, len(paths))
-
     failed, left, warnings = dict[Path, str](), list[str](), list[str]()
 
     def watched(parts: Iterator[FileSamples]) -> Iterator[FileSamples]:
@@ -84,25 +83,27 @@ def predict(
     parts = inputs.read(paths, trained, resize=resize, invert=invert, failed=failed, device=device)
     follow = (lambda done: note(f"{done} of {len(paths)} files")) if len(paths) > 1 else None
     answers = results(trained, answers_of(trained, watched(parts), follow, failed), top)
-    if len(failed) == len(paths):
-        more = [f"… and {len(failed) - LISTED} more files"] if len(failed) > LISTED else []
-        raise SettingError("\n".join([*list(failed.values())[:LISTED], *more]))
+    _check_some(len(paths), failed)
     if table is not None:
         rows = answers.table()
         write(table, csv_text([rows[0] if rows else (), *(row.values() for row in rows)]))
     warnings += answers.warnings()
-    warnings += [] if trained.models is None else trained.models.warnings()
     if as_json:
         errors = [{"file": str(path), "error": error} for path, error in failed.items()]
         about = _about(trained, answers) | {"failed": errors, "left_out": left, "warnings": warnings}
         show(answers.documents(), as_json=True, **about)
     else:
-        _print(trained, answers, every=every)
-        if table is not None:
-            print(f"table: {table}")
+        _print(trained, answers, every=every, table=table)
     for text in warnings:
         log.warning("%s", text)
     _check_complete(len(paths), failed, left)
+
+
+def _check_some(files: int, failed: Mapping[Path, str]) -> None:
+    """Raise SettingError if no file has an answer."""
+    if len(failed) == files:
+        more = [f"… and {files - LISTED} more files"] if files > LISTED else []
+        raise SettingError("\n".join([*list(failed.values())[:LISTED], *more]))
 
 
 def _check_single(device: str, files: int) -> None:
@@ -126,8 +127,8 @@ def _check_complete(files: int, failed: Mapping[Path, str], left: Sequence[str])
         raise RunError("\n".join(lines))
 
 
-def _print(trained: Trained, answers: Results, *, every: bool) -> None:
-    """Print answers, summaries by file and device, and closing lines."""
+def _print(trained: Trained, answers: Results, *, every: bool, table: Path | None) -> None:
+    """Print answers, summaries by file and device, closing lines, and the place of the table."""
     few = len(answers) if every else min(FIRST, len(answers))
     title = f"{trained.name}, trained for {count(trained.round, 'round')}"
     show(answers.rows(few), as_json=False, title=title)
@@ -140,6 +141,8 @@ def _print(trained: Trained, answers: Results, *, every: bool) -> None:
                 show(rows, as_json=False, title=name.replace("_", " "))
     for line in answers.closing():
         print(line)
+    if table is not None:
+        print(f"table: {table}")
 
 
 def _check_writable(option: str, path: Path) -> None:

@@ -223,7 +223,7 @@ class Classified:
         number = {name: i for i, name in enumerate(classes)}
         predicted = np.bincount([number[each.best[0][0]] for each in self.predictions], minlength=len(classes))
         devices = [each.origin["device"] or "" for each in self.predictions]
-        return [*training.strangers(devices), *training.odd_mix(predicted, classes)]
+        return [*_strangers(self.trained, devices), *training.odd_mix(predicted, classes)]
 
     def _mix(self) -> list[Row]:
         """Return a row per predicted class, with its share in training if that is known."""
@@ -330,10 +330,10 @@ class Answered:
 
     def warnings(self) -> list[str]:
         """Return warnings of devices that did not train, and of another mix of ranges than that of training."""
-        training = self.trained.training
         devices = [name for part, _ in self.parts for name in part.devices or ()]
         counts, ranges = self._counts(), self.trained.classes
-        return training.strangers(devices) + ([] if counts is None else training.odd_mix(counts, ranges, ends=True))
+        mix = [] if counts is None else self.trained.training.odd_mix(counts, ranges, ends=True)
+        return _strangers(self.trained, devices) + mix
 
     def _label(self, part: FileSamples, i: int) -> Row:
         """Return the class of a sample that a task evaluates by labels; empty if the file has none."""
@@ -427,6 +427,11 @@ def _origin(trained: Trained, part: FileSamples, i: int) -> Row:
         "device_trained": trained.training.knows(device or ""),
         "part": None if part.parts is None else part.parts[i],
     }
+
+
+def _strangers(trained: Trained, devices: list[str]) -> list[str]:
+    """Return warnings of devices that did not train, or are answered by a model that is not their own."""
+    return trained.training.strangers(devices) + ([] if trained.models is None else trained.models.warnings())
 
 
 def _shown(origin: Row) -> Row:
