@@ -98,14 +98,14 @@ def among(s: Summaries) -> list[Oddity]:
         odd[rest, c] = False
         found += _dead(s, c)
     related = s.relations if len(s.names) > AGREE else None
-    for k in range(len(s.names)):
+    for k, name in enumerate(s.names):
         mine = [*_swapped(s, k, odd[k], usual)]
-        if not mine and related is not None:
-            mine = _related(s.sensors, related.each[k], related.without(related.each[k]), s.names[k])
-        moved = {sensor for finding in mine for sensor in finding.sensors}
+        moved = {sensor for oddity in mine for sensor in oddity.sensors}
         for c, beside in enumerate(usual):
             if beside is not None and s.sensors[c] not in moved and s.count[k, c] > 1 and s.deviation[k, c] > 0:
                 mine += _far(s, k, c, beside, odd=bool(odd[k, c]))
+        if not mine and related is not None:  # levels are the clearer evidence
+            mine = _related(s.sensors, related.each[k], related.without(related.each[k]), name)
         found += _machine(s, k, mine)
     return _merged(found)
 
