@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from html import unescape
 from pathlib import Path
 
@@ -142,10 +143,13 @@ def test_a_model_that_predicts_one_class_only_is_named(tmp_path: Path) -> None:
     )
 
 
-def losses(folder: Path, series: list[float]) -> str:
-    make_run(folder, [0.9] * len(series))
-    lines = [json.loads(text) | {"loss": loss} for text, loss in
-             zip((folder / "ledger.jsonl").read_text().splitlines(), series, strict=True)]  # fmt: skip
+def losses(
+    folder: Path, series: list[float], accuracies: Sequence[float] = (), train: Sequence[float] = ()
+) -> str:  # fmt: skip
+    make_run(folder, list(accuracies) or [0.9] * len(series))
+    training = [{"train_loss": loss} for loss in train] or [{}] * len(series)
+    lines = [json.loads(text) | {"loss": loss} | more for text, loss, more in
+             zip((folder / "ledger.jsonl").read_text().splitlines(), series, training, strict=True)]  # fmt: skip
     (folder / "ledger.jsonl").write_text("".join(json.dumps(body) + "\n" for body in lines))
     return rising(groups(collect([folder])))
 
@@ -153,8 +157,12 @@ def losses(folder: Path, series: list[float]) -> str:
 def test_a_rising_test_loss_is_pointed_at(tmp_path: Path) -> None:
     told = losses(tmp_path / "up", [0.9, 0.5, 0.3, 0.32, 0.3, 0.4, 0.5, 0.6])
     assert told.startswith(
-        "The test loss rises: FedSR from 0.3 in round 4 to 0.5 in the last. The model becomes overconfident"
+        "The test loss rises: FedSR from 0.3 in round 4 to 0.5 in the last. The accuracy does not fall, so the model"
     )
+    up, falling = [0.9, 0.5, 0.3, 0.32, 0.3, 0.4, 0.5, 0.6], [0.5, 0.8, 0.9, 0.9, 0.9, 0.7, 0.6, 0.5]
+    assert "the model overfits" in losses(tmp_path / "worse", up, falling, [0.5, 0.4, 0.3, 0.3, 0.2, 0.2, 0.1, 0.1])
+    both = losses(tmp_path / "both", up, falling, up)
+    assert both.endswith("in the last. Fewer rounds or a smaller learning rate may help.")
     assert losses(tmp_path / "down", [0.9, 0.5, 0.4, 0.3, 0.25, 0.2]) == ""
     assert losses(tmp_path / "spike", [0.9, 0.5, 0.4, 0.3, 0.25, 0.9]) == ""  # one bad round is not a trend
     assert losses(tmp_path / "short", [0.3, 0.5, 0.9]) == ""

@@ -34,9 +34,10 @@ def story(compared: Compared, first: Group) -> str:
     if not pairs:
         return f"No device has {measure.phrase} both by its own model of {first.label.shown} and by the shared model."
     gain, lose = _gains(pairs, measure)
+    expected = "by the classes that devices hold the expected " if compared.figures == "expected" else ""
     sentence = (
-        f"With a model of its own by {first.label.shown}, {measure.name} is better than with the shared model "
-        f"on {gain} of {count(len(pairs), 'device')} and worse on {lose}: on average "
+        f"With a model of its own by {first.label.shown}, {expected}{measure.name} is better than with the shared "
+        f"model on {gain} of {count(len(pairs), 'device')} and worse on {lose}: on average "
         f"{measure.amount(figure(mean(a for a, _ in pairs), 3))} instead of {figure(mean(b for _, b in pairs), 3)}."
     )
     for name, values in _others(compared, measure).items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from statistics import median
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from fedfloor.figures import ACCURACY, LOSS, Figure, Predictions, Ranking
 from fedfloor.names import count
 from fedfloor.report.groups import CLASSES, Compared, values
-from fedfloor.report.ledger import RecordedRun
+from fedfloor.report.ledger import RecordedRound, RecordedRun
 from fedfloor.report.numbers import figure, listed
 from fedfloor.report.records import EvaluationRecord
 
@@ -132,13 +133,34 @@ def rising(compared: Compared) -> str:
             run, best, low, high = risen[0]
             seeds = "" if len(group.runs) == 1 else f" (seed {run.seed}; {len(risen)} of {len(group.runs)} seeds)"
             parts.append(f"{group.label.shown} from {low:.3g} in round {best} to {high:.3g} in the last{seeds}")
-    advice = (
-        "The model becomes overconfident, and its probabilities are less reliable than before: fewer rounds, a smaller "
-        "learning rate or calibrated confidence help."
-    )
-    if compared.task != CLASSES:
-        advice = "The model overfits its training samples: fewer rounds or a smaller learning rate help."
-    return f"The test loss rises: {'; '.join(parts)}. {advice}" if parts else ""
+    if not parts:
+        return ""
+    every = [run for group in compared for run in group.runs if risen_from(run) is not None]
+    right = all(_held(run, ACCURACY.read, least=True) for run in every)
+    learnt = all(_held(run, lambda line: line.train_loss, least=False) for run in every)
+    if compared.task == CLASSES and right:
+        advice = (
+            "The accuracy does not fall, so the model becomes overconfident, and its probabilities are less reliable "
+            "than before: fewer rounds, a smaller learning rate or calibrated confidence may help."
+        )
+    elif learnt:
+        advice = "The loss on training samples does not rise, so the model overfits: fewer rounds may help."
+    else:
+        advice = "Fewer rounds or a smaller learning rate may help."
+    return f"The test loss rises: {'; '.join(parts)}. {advice}"
+
+
+def _held(run: RecordedRun, read: Callable[[RecordedRound], float | None], *, least: bool) -> bool:
+    """Return whether the last values of a metric are no lower (``least``), or no higher, than where loss was lowest.
+
+    Both values are medians of three evaluations; False if they are not recorded.
+    """
+    by_round, risen = values(run, read), risen_from(run)
+    near = [value for number, value in by_round.items() if risen and abs(number - risen[0]) <= SMOOTH // 2]
+    last = list(by_round.values())[-SMOOTH:]
+    if not near or not last:
+        return False
+    return median(last) >= median(near) if least else median(last) <= median(near)
 
 
 def risen_from(run: RecordedRun) -> tuple[int, float, float] | None:
