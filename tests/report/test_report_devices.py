@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fedfloor.report.groups import groups
 from fedfloor.report.ledger import collect
+from fedfloor.report.sections import device_section, factory_section
 from fedfloor.report.story import devices, story
 from fedfloor.report.table import paired, summary
 from fedfloor.report.words import confusion_caption
@@ -52,6 +53,16 @@ def test_of_few_devices_the_worst_and_the_best_are_named(tmp_path: Path) -> None
     (folder / "park.json").write_text(json.dumps(few))
     assert told(folder).endswith("So few samples of each would differ by chance, too.")
     assert told(evaluated(make_run(tmp_path / "b", [0.5], devices=2), [0.5])) == ""
+
+
+def test_a_task_without_classes_has_no_accuracy_of_devices(tmp_path: Path) -> None:
+    folder = evaluated(make_run(tmp_path / "a", [0.5], devices=4), [0.952, 1.0, 0.99, 0.98])
+    assert told(folder)
+    more = '[evaluate]\nheadline = "reconstruction error"\n[data.task]\nkind = "reconstruction"\n'
+    (folder / "experiment.toml").write_text((folder / "experiment.toml").read_text() + more)
+    assert told(folder) == ""
+    compared = groups(collect([folder]))
+    assert device_section(compared, {}) == factory_section(compared, {}) == ""
 
 
 def test_clusters_are_ranked_by_their_median_device_where_test_samples_have_no_owner(tmp_path: Path) -> None:

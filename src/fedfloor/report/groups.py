@@ -135,6 +135,11 @@ class Compared(tuple[Group, ...]):
         recorded = all(any(line.spread(headline) for line in run.rounds) for run in known)
         return headline if recorded else ACCURACY
 
+    @property
+    def by_place(self) -> bool:
+        """Whether :attr:`placed` describes a device: an accuracy is no metric of a task without classes."""
+        return self.placed == self.recorded or self.task == CLASSES
+
     @cached_property
     def figures(self) -> Figures | None:
         """Whether the accuracies per device are ``"measured"`` or ``"expected"`` in all runs; None if runs differ."""

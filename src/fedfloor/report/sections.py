@@ -99,7 +99,9 @@ def curve_sections(compared: Compared, target: float | None, drawn: Drawn) -> st
 
 
 def device_section(compared: Compared, drawn: Drawn) -> str:
-    """Return the headline per device: its spread and, if recorded, a table of all devices."""
+    """Return the headline per device: its spread and, if recorded, a table of all devices; "" without a headline."""
+    if not compared.by_place:
+        return ""
     known = any(final.devices for group in compared for final in group.finals)
     body = chart("devices", charts.device_figure(compared), words.devices_caption(compared, dots=known), drawn)
     if known:
@@ -150,7 +152,7 @@ def cohort_section(compared: Compared) -> str:
 
 def factory_section(compared: Compared, drawn: Drawn) -> str:
     """Return the headline per factory; "" with a single factory, or without an evaluation by factory."""
-    drawing = charts.factory_figure(compared)
+    drawing = charts.factory_figure(compared) if compared.by_place else None
     if drawing is None or len({bar for trace in drawing.data for bar in trace.y}) < 2:
         return ""
     body = chart("factories", drawing, words.places_caption(compared, "factory"), drawn)

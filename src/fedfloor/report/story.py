@@ -249,10 +249,11 @@ def devices(group: Group) -> str:
     alone = Compared([group])
     measure = alone.placed
     spreads = group.last_spreads(measure)
-    if not spreads:
+    if not spreads or not alone.by_place:
         return ""
     every = by_place(group.finals, "devices", measure)
-    means = {name or f"device {number}": mean(values) for (number, name, _), values in every.items() if values}
+    named = {key: key[1] if key[1] and not key[1].isdigit() else f"device {key[1] or key[0]}" for key in every}
+    means = {named[key]: mean(values) for key, values in every.items() if values}
     order = sorted(means, key=lambda device: measure.gain(means[device], 0.0))
     if (len(order) or group.runs[0].park.size) < TEN:
         return _extremes(group, order[0], order[-1], means, alone) if len(order) > 1 else ""

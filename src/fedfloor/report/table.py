@@ -181,9 +181,10 @@ def paired(
 
     Each seed has one difference, for the last round that both evaluated (``rounds``; none if each has its own). ``low``
     and ``high`` are the ends of the 95 % interval of their mean over the seeds and test units in ``over``, ``p`` is the
-    p-value of no difference, and ``p_holm`` the same, corrected for all pairs by Holm's method; all are None if neither
-    seeds nor test units show how the difference varies. ``half_width`` is the interval over the seeds alone. A common
-    seed without a difference, because a run diverged, is in ``left_out``. Methods without any difference give no row.
+    p-value of no difference, and ``p_holm`` the same, corrected by Holm's method for all pairs, but for those of two
+    references; all are None if neither seeds nor test units show how the difference varies. ``half_width`` is the
+    interval over the seeds alone. A common seed without a difference, because a run diverged, is in ``left_out``.
+    Methods without any difference give no row.
 
     Args:
         difference: the rounds and the difference of two runs with one seed; :func:`last_difference` by default.
@@ -201,8 +202,9 @@ def paired(
     for first, second in combinations(compared, 2):
         if base in (None, first.label, second.label):
             rows += _pair(*((second, first) if first.label == base else (first, second)), difference, figure)
-    corrected = holm([row["p"] for row in rows])
-    return [row | {"p_holm": chance} for row, chance in zip(rows, corrected, strict=True)]
+    references = {group.label for group in compared} - {group.label for group in contestants(compared)}
+    asked = [None if {row["method"], row["against"]} <= references else row["p"] for row in rows]
+    return [row | {"p_holm": chance} for row, chance in zip(rows, holm(asked), strict=True)]
 
 
 def _named(compared: Compared, against: str | None) -> str | None:
