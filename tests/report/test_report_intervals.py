@@ -204,8 +204,9 @@ def test_trials_of_a_sweep_are_compared_with_the_best_alone(tmp_path: Path) -> N
     for number, shift in enumerate((0.05, 0.048, -0.1)):
         own = many + shift + noise[number]
         evaluated(tmp_path / f"{number}", float(own.mean()), own, laps=number)
-    runs = [[run] for run in sorted(collect([tmp_path]), key=lambda run: run.folder.name)]
-    best, near, far = trials(runs[0], runs, runs[0][0].headline)
+    runs = sorted(collect([tmp_path]), key=lambda run: run.folder.name)
+    ends = [[(run, run.rounds[-1].accuracy or 0.0)] for run in runs]
+    best, near, far = trials(ends[0], ends, runs[0].headline)
     assert best["p_holm"] is None
     assert near["p_holm"] > 0.05
     assert far["p_holm"] < 0.05

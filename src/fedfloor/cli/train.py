@@ -266,7 +266,11 @@ def _beside(
     from fedfloor.report.words import CHANCE
 
     sound = [result for result in results if result.score is not None]
-    runs = [[ledger.read_run(plan.folder(out, result.trial, seed)) for seed in plan.seeds] for result in sound]
+    runs = []
+    for result in sound:
+        places = [plan.folder(out, result.trial, seed) for seed in plan.seeds]
+        values = [value for value in result.values if value is not None]
+        runs.append([(ledger.read_run(place), value) for place, value in zip(places, values, strict=True)])
     first = [own for result, own in zip(sound, runs, strict=True) if best.get(result.trial.method) is result]
     more_of = trials(first[0], runs, plan.original.evaluate.figure) if first else []
     found = {result.trial.number: more for result, more in zip(sound, more_of, strict=True)}

@@ -15,7 +15,6 @@ from fedfloor.report.groups import (
     CLASSES,
     Compared,
     Group,
-    Label,
     check_same_test,
     contestants,
     groups,
@@ -240,23 +239,34 @@ def _pair(first: Group, second: Group, difference: Difference, figure: Figure) -
     }]  # fmt: skip
 
 
-def trials(best: Sequence[RecordedRun], every: Sequence[Sequence[RecordedRun]], figure: Figure) -> list[Row]:
+Final = tuple[RecordedRun, float]  # a run and the metric of its final model
+
+
+def trials(best: Sequence[Final], every: Sequence[Sequence[Final]], figure: Figure) -> list[Row]:
     """Return the intervals of a sweep's trials of one method, and whether they can be told apart from the best trial.
 
     Args:
-        best: the runs of the best trial, one per seed.
-        every: the runs of each trial.
+        best: the runs of the best trial, one per seed, with the metric of their final models.
+        every: the same of each trial, the best included.
 
     Returns:
         For each trial ``low``, ``high`` and ``over``, as :func:`summary`, and ``p_holm``: the p-value of no difference
         to the best trial, corrected for the number of trials; None for the best itself, or if nothing shows it.
     """
-    groups_of = [Group(Label(str(place)), tuple(runs)) for place, runs in enumerate(every)]
-    first, difference = Group(Label("best"), tuple(best)), partial(last_difference, figure=figure)
-    pairs = [[] if group.runs == first.runs else _pair(first, group, difference, figure) for group in groups_of]
-    corrected = holm([rows[0]["p"] if rows else None for rows in pairs])
-    intervals = [_cut(_estimate(group, figure, known=bool(group.whole)).describe(), figure) for group in groups_of]
-    return [interval | {"p_holm": chance} for interval, chance in zip(intervals, corrected, strict=True)]
+    first = [_final_draws(run, figure) for run, _ in best]
+    rows, chances = [], list[float | None]()
+    for trial in every:
+        runs, values = [run for run, _ in trial], [value for _, value in trial]
+        own = [_final_draws(run, figure) for run in runs]
+        rows.append(_cut(_of_runs(runs, values, own).describe(), figure))
+        apart = [value - other for value, (_, other) in zip(values, best, strict=True)]
+        drawn = [mine and mine.minus(other) for mine, other in zip(own, first, strict=True)]
+        chances.append(None if trial is best else _of_runs(runs, apart, drawn).chance)
+    return [row | {"p_holm": chance} for row, chance in zip(rows, holm(chances), strict=True)]
+
+
+def _final_draws(run: RecordedRun, figure: Figure) -> Draws | None:
+    return draws(run, figure, run.evaluation.round) if run.evaluation else None
 
 
 def seen_from(row: Row, label: str) -> Row:
