@@ -69,7 +69,9 @@ class RevealedSums:
         ((before,),) = self._do("SELECT total FROM sums WHERE part = ?", update)
         if before != total:
             raise RefusedError(
-                "sum", "this update is in an earlier sum of other devices; the two would reveal single updates."
+                "sum",
+                "this update is in an earlier sum of other devices, or with noise in one of the run's same round; the "
+                "two would reveal single updates. Give a new run another folder.",
             )
 
     def _do(self, command: str, *values: object) -> list[tuple[Any, ...]]:
