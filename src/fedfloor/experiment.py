@@ -436,6 +436,9 @@ class Experiment:
         usable = bool(self.name) and self.name not in (".", "..") and not set(self.name) & set('/\\\0:*?"<>|')
         require(usable, "name", self.name, "a folder name (no slashes or colons)")
 
+    def __repr__(self) -> str:
+        return objects.brief(self)
+
     def _name_objects(self) -> None:
         """Replace a name, class or object in place of ``data``, ``model`` and ``method`` by their tables."""
         if isinstance(self.data, str):

@@ -94,3 +94,15 @@ def changed(value: Any) -> Table:
             given = {key: setting for key, setting in vars(given).items() if setting is not None}
         table[field.name] = given
     return table
+
+
+def brief(settings: Any) -> str:
+    """Return a dataclass as its constructor's call with the settings that differ from their defaults.
+
+    >>> brief(WorkSettings(lr=0.1)), brief(5)
+    ('WorkSettings(lr=0.1)', '5')
+    """
+    if not dataclasses.is_dataclass(settings) or isinstance(settings, type):
+        return repr(settings)
+    shown = ", ".join(f"{name}={brief(getattr(settings, name))}" for name in changed(settings))
+    return f"{type(settings).__name__}({shown})"

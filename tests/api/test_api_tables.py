@@ -82,6 +82,24 @@ def test_a_data_frame_gives_a_series_of_its_index(trained: fedfloor.Run) -> None
     assert trained.to_pandas().index.tolist() == [1, 2, 3, 4, 5]
 
 
+def test_named_levels_of_an_index_are_columns(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(plant())
+    for index in (["machine"], ["machine", "state"]):
+        frames.write(table.set_index(index), tmp_path / "x.parquet")
+        assert sorted(parquet.read_schema(tmp_path / "x.parquet").names) == sorted(table.columns)
+    frames.write(table.set_index(np.arange(N) + 0.5), tmp_path / "x.parquet")
+    assert parquet.read_schema(tmp_path / "x.parquet").names == list(table.columns)
+
+
+def test_a_files_path_is_trained_where_it_lies() -> None:
+    frames.write(plant(), Path("plant.parquet"))
+    done = fedfloor.train("plant.parquet", label="state", rounds=1, ranks=1, references=False, name="there")
+    assert (done.folder / "there.toml").is_file()
+    assert not (done.folder / "table.parquet").exists()
+    assert len(done.model.predict(plant())) == N
+
+
 def test_a_polars_frame_gives_a_polars_series(trained: fedfloor.Run) -> None:
     polars = pytest.importorskip("polars")
     predicted = trained.model.predict(polars.DataFrame(plant()))

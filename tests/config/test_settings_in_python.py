@@ -141,6 +141,11 @@ def test_objects_are_recorded_by_name_and_settings() -> None:
     assert (built_in.method.name, dict(built_in.methods)) == ("fedprox", {"fedprox": {"mu": 0.5}})
 
 
+def test_an_experiment_shows_what_differs_from_its_defaults() -> None:
+    shown = repr(Experiment("x", rounds=3, method="fedsr", work=WorkSettings(lr=0.1)))
+    assert shown == "Experiment(name='x', rounds=3, method=MethodSettings(name='fedsr'), work=WorkSettings(lr=0.1))"
+
+
 def test_parts_are_recorded_by_name_and_settings() -> None:
     given = MethodSettings("fedavg", mix=Capped(500), server=fedfloor.Sgd(0.5), objective=fedfloor.Plain())
     assert given.mix == {"kind": f"{__name__}:Capped", "most": 500}

@@ -15,6 +15,8 @@ import numpy as np
 
 from fedfloor.errors import SettingError
 
+UNNAMED = "__index_level_"  # with which the columns of an index without names begin
+
 
 def is_frame(value: object) -> bool:
     """Return whether an object is a table.
@@ -26,7 +28,7 @@ def is_frame(value: object) -> bool:
 
 
 def write(frame: Any, path: Path) -> None:
-    """Write a table, without its index, to a Parquet file.
+    """Write a table to a Parquet file; of a pandas index only levels with a name become columns.
 
     Raises:
         SettingError: the object is no table, has two columns of one name, columns of different lengths, or values of
@@ -38,7 +40,8 @@ def write(frame: Any, path: Path) -> None:
     try:
         table = _arrow(frame)
         names = [str(name) for name in (frame if isinstance(frame, Mapping) else getattr(frame, "columns", ()))]
-        if names and hasattr(frame, "iloc"):  # without the index, which pandas adds as further columns
+        if hasattr(frame, "iloc"):  # pandas adds its index as further columns
+            names += [name for name in table.column_names[len(names) :] if not name.startswith(UNNAMED)]
             table = table.select(range(len(names))).rename_columns(names)
         twice = next((name for name in table.column_names if table.column_names.count(name) > 1), None)
         if twice is not None:
