@@ -28,7 +28,7 @@ from fedfloor.data.kinds import (
     MACHINES,
     STATE,
     STEPS,
-    Profile,
+    ColumnProfile,
     answers,
     called_label,
     filled,
@@ -180,11 +180,11 @@ def _sort_sensors(
     return guessed, evidence
 
 
-def _profile(table: Excerpt, name: str, roles: Mapping[str, str], decimal: str = ".", mark: str = "") -> Profile:
+def _profile(table: Excerpt, name: str, roles: Mapping[str, str], decimal: str = ".", mark: str = "") -> ColumnProfile:
     """Return the profile of a column, without marks between thousands."""
     cells = [cell.replace(mark, "") for cell in table.cells(name)] if mark else table.cells(name)
     others = [other for other in table.names if other != name]
-    return Profile(name, cells, _recordings(table, roles), others, decimal)
+    return ColumnProfile(name, cells, _recordings(table, roles), others, decimal)
 
 
 def _recordings(table: Excerpt, roles: Mapping[str, str]) -> list[str]:

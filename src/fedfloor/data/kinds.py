@@ -85,7 +85,7 @@ Name = Literal[
 ]  # fmt: skip
 
 
-class Kind(NamedTuple):
+class ColumnKind(NamedTuple):
     """What a column is, and the evidence as the predicate of a sentence with the column as subject."""
 
     kind: Name
@@ -93,7 +93,7 @@ class Kind(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Profile:
+class ColumnProfile:
     """A column of texts, as in a file.
 
     Args:
@@ -113,42 +113,42 @@ class Profile:
     form: str | None = None
 
 
-def kind_of(column: Profile) -> Kind:
+def kind_of(column: ColumnProfile) -> ColumnKind:
     """Return what a column is; the first kind that fits, from those with the strongest evidence.
 
-    >>> kind_of(Profile("T.Quality", ["192", "192", "24"], others=["T.Value"]))
-    Kind(kind='quality', evidence="states the quality of 'T.Value' (33 % of the rows examined are not good)")
-    >>> kind_of(Profile("Attack LABLE (1:No Attack, -1:Attack)", ["1", "1", "-1"])).kind
+    >>> kind_of(ColumnProfile("T.Quality", ["192", "192", "24"], others=["T.Value"]))
+    ColumnKind(kind='quality', evidence="states the quality of 'T.Value' (33 % of the rows examined are not good)")
+    >>> kind_of(ColumnProfile("Attack LABLE (1:No Attack, -1:Attack)", ["1", "1", "-1"])).kind
     'label'
-    >>> kind_of(Profile("temp", ["20.5", "21", "20.5"]))
-    Kind(kind='sensor', evidence='holds numbers')
+    >>> kind_of(ColumnProfile("temp", ["20.5", "21", "20.5"]))
+    ColumnKind(kind='sensor', evidence='holds numbers')
     """
     known = filled(column.cells)
     if not known:
-        return Kind("empty", "holds no value in any row examined")
+        return ColumnKind("empty", "holds no value in any row examined")
     if evidence := _quality(column, known):
-        return Kind("quality", evidence)
+        return ColumnKind("quality", evidence)
     if evidence := _label(column, known):
-        return Kind("label", evidence)
+        return ColumnKind("label", evidence)
     if evidence := _time(column):
-        return Kind("time", evidence)
+        return ColumnKind("time", evidence)
     if mostly_text(column.cells, column.decimal):
         return textual(column.cells)
     numbers = [number(cell, column.decimal) for cell in column.cells]
     values = np.array([math.nan if each is None else each for each in numbers])
     if INDEX.fullmatch(column.name.strip()) and len(values) > 1 and len({*np.diff(values)}) == 1:
-        return Kind("row number", "counts the rows")
+        return ColumnKind("row number", "counts the rows")
     return measured(values, _codes(column.recording, len(values)))
 
 
-def textual(cells: Sequence[str]) -> Kind:
+def textual(cells: Sequence[str]) -> ColumnKind:
     """Return what a column of texts is that has no other use: a category, if it has few recurring texts, or a text."""
     many = len({*filled(cells)})
     again = 2 <= many <= FEW and many * FEW <= max(len(cells), FEW * 2)
-    return Kind("category", "holds a few texts") if again else Kind("text", "holds no numbers")
+    return ColumnKind("category", "holds a few texts") if again else ColumnKind("text", "holds no numbers")
 
 
-def measured(values: Numbers, recording: NDArray[np.integer[Any]]) -> Kind:
+def measured(values: Numbers, recording: NDArray[np.integer[Any]]) -> ColumnKind:
     """Return what a column of numbers is, by its values: constant, a counter or a sensor.
 
     Args:
@@ -161,14 +161,14 @@ def measured(values: Numbers, recording: NDArray[np.integer[Any]]) -> Kind:
     """
     known = values[~np.isnan(values)]
     if not len(known):
-        return Kind("empty", "holds no value in any row examined")
+        return ColumnKind("empty", "holds no value in any row examined")
     if known.min() == known.max():
-        return Kind("constant", f"is {known[0]:g} in every row examined")
+        return ColumnKind("constant", f"is {known[0]:g} in every row examined")
     order = np.argsort(recording, kind="stable")
     steps = np.diff(values[order])[np.diff(recording[order]) == 0]
     if len(steps) and (steps > 0).all() and (known == np.floor(known)).all():
-        return Kind("counter", COUNTS)
-    return Kind("sensor", "holds numbers")
+        return ColumnKind("counter", COUNTS)
+    return ColumnKind("sensor", "holds numbers")
 
 
 def _codes(recording: Sequence[str], rows: int) -> NDArray[np.int64]:
@@ -180,7 +180,7 @@ def _codes(recording: Sequence[str], rows: int) -> NDArray[np.int64]:
 # -- qualities ---------------------------------------------------------------------------------------------------------
 
 
-def _quality(column: Profile, known: Sequence[str]) -> str:
+def _quality(column: ColumnProfile, known: Sequence[str]) -> str:
     """Return the evidence that a column states the quality of values beside it; "" if it does not.
 
     A name that ends in ``quality`` or the like is evidence beside a column with the same name or that of its value;
@@ -231,7 +231,7 @@ def answers(names: Sequence[str]) -> list[str]:
     return [name for word in ANSWERS for name in names if word_of(name).removeprefix("is_") == word]
 
 
-def _label(column: Profile, known: Sequence[str]) -> str:
+def _label(column: ColumnProfile, known: Sequence[str]) -> str:
     """Return the evidence that a column marks faults, by its name or by texts that are states; "" if it does not."""
     if evidence := called_label(column):
         return evidence
@@ -239,7 +239,7 @@ def _label(column: Profile, known: Sequence[str]) -> str:
     return "holds states such as 'normal'" if states else ""
 
 
-def called_label(column: Profile) -> str:
+def called_label(column: ColumnProfile) -> str:
     """Return the evidence that a column has the name of a mark of faults, and few values; "" if it has not."""
     known = filled(column.cells)
     values = {*known}
@@ -263,7 +263,7 @@ def normal_of(name: str) -> str | None:
 # -- times -------------------------------------------------------------------------------------------------------------
 
 
-def _time(column: Profile) -> str:
+def _time(column: ColumnProfile) -> str:
     """Return the evidence that a column is a time; "" if it is none.
 
     Dates; numbers that rise in each recording, of a usual name; or numbers that rise and are moments in another unit
