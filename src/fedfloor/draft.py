@@ -338,7 +338,7 @@ def _stops(document: dict[str, Any], every: int) -> bool:
     return True
 
 
-def _traffic(document: Mapping[str, Any], park: Park) -> list[str]:
+def _traffic(document: dict[str, Any], park: Park) -> list[str]:
     """Return a sentence on what the draft sends over its network, beside the raw data; none without a network."""
     if config.from_table(document).network.profile is None:
         return []
