@@ -119,5 +119,6 @@ POOLED = "pooled"
 SCIKIT_LEARN = "scikit-learn"
 PERSISTENCE = "persistence"
 SEASONAL = "seasonal"
-REFERENCES = (LOCAL_ONLY, POOLED, SCIKIT_LEARN, PERSISTENCE, SEASONAL)
+MEAN_ABS_Z = "mean-abs-z"
+REFERENCES = (LOCAL_ONLY, POOLED, SCIKIT_LEARN, PERSISTENCE, SEASONAL, MEAN_ABS_Z)
 REFERENCES_FOLDER = "references"  # in a run's folder, for its references

@@ -466,3 +466,42 @@ def test_a_reference_has_no_references(command: Command) -> None:
     plant(command.folder)
     said = command("run", "plant.toml", "--set", 'method.name="local-only"', "--references")
     command.refused(said, "leave out one of the two")
+
+
+# -- anomalies ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["pca", "fedavg"])
+def test_detectors_stand_beside_the_mean_of_deviations(command: Command, method: str) -> None:
+    """By hand: |z| with mean and deviation of all training rows, and the 99 % quantile of held-out normal rows."""
+    from sklearn.metrics import roc_auc_score
+
+    rng = np.random.default_rng(8)
+    rows = ["device,time,a,b,label"]
+    for k in range(4):
+        for t in range(100):
+            odd = t >= 75 and t % 4 == 0
+            a, b = rng.normal(size=2) * (5, 2) + 3 * odd
+            rows.append(f"d{k},{t},{a:.3f},{b:.3f},{'fault' if odd else 'normal'}")
+    (command.folder / "rows.csv").write_text("\n".join(rows) + "\n")
+    model = "monitor" if method == "pca" else "ae-dense"
+    (command.folder / "detect.toml").write_text(
+        f'rounds = 1\nmodel.name = "{model}"\nmethod.name = "{method}"\n[data]\npath = "rows.csv"\n'
+        'task = "reconstruction"\n'
+    )
+    ran = command("run", "detect.toml", "--ranks", "1", "--out", "out", "--json")
+    assert ran.code == 0, ran.err
+    assert [row["method"] for row in ran.document["rows"]] == [method, "mean-abs-z"]
+    park = launch.build_park(config.read(command.folder / "detect.toml"))
+    x = park.pooled()[0].astype(np.float64)
+    held = park.validating or park
+    score = np.abs((park.test()[0] - x.mean(0)) / x.std(0)).mean(1)
+    normal = np.abs((held.test()[0] - x.mean(0)) / x.std(0)).mean(1)[held.dataset.y_test == 0]
+    figures = last(command.folder / "out" / "references" / "mean-abs-z-seed0")["figures"]
+    assert figures["AUROC"] == pytest.approx(roc_auc_score(park.dataset.y_test, score), abs=1e-6)
+    limit = np.quantile(normal, 0.99, method="inverted_cdf")
+    alarms = score > limit * (1 + 1e-5)
+    assert figures["false alarms"] == pytest.approx(alarms[park.dataset.y_test == 0].mean())
+    assert figures["missed"] == pytest.approx((~alarms)[park.dataset.y_test == 1].mean())
+    page = (command.folder / "out" / "report.html").read_text()
+    assert "the mean of |z|" in page

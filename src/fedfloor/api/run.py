@@ -31,7 +31,7 @@ from fedfloor.runs.compare import carry_out
 from fedfloor.runs.folder import flat
 from fedfloor.runs.ledger import Follow, Line
 from fedfloor.runs.orders import Limits, Orders
-from fedfloor.runs.references import of_run
+from fedfloor.runs.references import accompanied, of_run
 from fedfloor.terminal import both
 
 if TYPE_CHECKING:
@@ -313,7 +313,8 @@ def run(
     """
     experiment = load(source, changes=changes, **settings)
     folder = chosen_folder(out, experiment.name, resume=resume)
-    work = of_run(experiment, folder) if references else []
+    beside, bare = references or accompanied(experiment), not references
+    work = of_run(experiment, folder, only_plain=bare) if beside else []
     show = bars(1 + len(work), wanted=progress)
     rounds = min(experiment.rounds, (limits or Limits()).stop_after or experiment.rounds)
     with show(folder.name, rounds) as follow:
@@ -321,10 +322,10 @@ def run(
             experiment, folder, ranks=ranks, resume=resume, force=force, limits=limits,
             report=both(follow, report or launch.ignore),
         )  # fmt: skip
-    if references and done.stopped != "interrupted" and done.lines:
+    if beside and done.stopped != "interrupted" and done.lines:
         last = done.lines[-1].round
         carry_out(
-            of_run(experiment, folder, last), Limits(stop_after=last), processes(experiment, ranks),
+            of_run(experiment, folder, last, only_plain=bare), Limits(stop_after=last), processes(experiment, ranks),
             lambda run: show(run.label, run.experiment.rounds), resume=True, tolerant=True, keep=True,
         )  # fmt: skip
     return done

@@ -274,11 +274,11 @@ def check_references(setup: Experiment, out: Path) -> None:
         raise SettingError("run --references starts its own processes: run it without torchrun, with --ranks.")
 
 
-def references(setup: Experiment, out: Path, last: int, size: int | None) -> bool:
-    """Carry out or continue the references of a run up to its last round; return whether all are complete."""
+def references(setup: Experiment, out: Path, last: int, size: int | None, *, only_plain: bool) -> bool:
+    """Carry out or continue a run's references, or ``only_plain`` ones; return whether all are complete."""
     from fedfloor.runs.compare import carry_out
     from fedfloor.runs.references import of_run
 
     stop = Limits(stop_after=last)
-    work = of_run(setup, out, last)
+    work = of_run(setup, out, last, only_plain=only_plain)
     return carry_out(work, stop, ranks(size, setup), followed(stop), resume=True, tolerant=True, keep=True)[1]

@@ -90,6 +90,7 @@ def run(
     from fedfloor.cli.look import watched
     from fedfloor.park.described import LabelSkew
     from fedfloor.runs.launch import is_first
+    from fedfloor.runs.references import accompanied
     from fedfloor.tracking.tracker import follow as tracked
 
     short = {"method.name": method, "rounds": rounds, "seed": seed}
@@ -108,11 +109,8 @@ def run(
             )  # fmt: skip
         if not is_first():
             return
-        whole = (
-            not references
-            or got.stopped == "interrupted"
-            or shared.references(setup, folder, got.lines[-1].round, ranks)
-        )
+        wanted = (references or accompanied(setup)) and got.stopped != "interrupted" and got.lines
+        whole = not wanted or shared.references(setup, folder, got.lines[-1].round, ranks, only_plain=not references)
         shared.summary([folder], folder / "report.html", limits.target(setup.evaluate.figure), as_json=as_json)
     skew = json.loads(regular.read_text(folder / "park.json")).get("label_skew")
     if skew is not None and (words := LabelSkew(**skew).words):

@@ -26,7 +26,7 @@ from fedfloor.methods.pca import Pca
 from fedfloor.methods.personal import APFL, Ditto, FedBN, FedPer, FedRep
 from fedfloor.methods.presets import QFFL, FedAdagrad, FedAdam, FedAvgM, FedMMD, FedProx, FedYogi, Ida, Moon
 from fedfloor.methods.rafed import RaFed
-from fedfloor.methods.references import Centralized, GradientBoosting, LocalOnly, Persistence, Seasonal
+from fedfloor.methods.references import Centralized, GradientBoosting, LocalOnly, MeanAbsZ, Persistence, Seasonal
 from fedfloor.methods.scaffold import Scaffold
 from fedfloor.outside import load as load_outside
 from fedfloor.parts.work import DEFAULTS, WorkSettings
@@ -40,7 +40,7 @@ METHODS = {method.__name__.lower(): method for method in _METHODS}
 # references for methods: no federation, or no training
 REFERENCES: dict[str, type[Method]] = {
     "local-only": LocalOnly, "scikit-learn": GradientBoosting, "persistence": Persistence, "seasonal": Seasonal,
-    "pca": Pca,
+    "mean-abs-z": MeanAbsZ, "pca": Pca,
 }  # fmt: skip
 
 COMMON = {  # settings of most methods, described only in docstrings of methods that give them a further meaning

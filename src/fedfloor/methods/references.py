@@ -138,7 +138,7 @@ class Persistence(Method):
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> NoReturn:
         raise SettingError(
-            f"method '{self.title}' has no rounds: it is a reference of forecasts that learns nothing. fedfloor "
+            f"method '{self.title}' has no rounds: it is a reference that learns nothing. fedfloor "
             "compare … --references shows it beside methods."
         )
 
@@ -157,3 +157,19 @@ class Seasonal(Persistence):
     """
 
     title = "seasonal"
+
+
+@dataclass(frozen=True)
+class MeanAbsZ(Persistence):
+    """An anomaly score without a model: the mean of |z| over a sample's numbers, z = (x − m)/s as normalised.
+
+    ::
+
+        score = (1/D) Σ_d |z_d|; alarms begin at the threshold of the task, a quantile over held-out normal samples
+
+    Detectors that are trained must be better. A report has it beside every detector of sensors.
+
+    Travels: nothing but the normalisation's sums, and counts for the threshold.
+    """
+
+    title = "mean |z|"

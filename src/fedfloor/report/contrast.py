@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedfloor.figures import ACCURACY, Figure
-from fedfloor.names import LOCAL_ONLY, PERSISTENCE, POOLED, SCIKIT_LEARN, SEASONAL
+from fedfloor.names import LOCAL_ONLY, MEAN_ABS_Z, PERSISTENCE, POOLED, SCIKIT_LEARN, SEASONAL
 from fedfloor.report.groups import Compared, Group
 from fedfloor.report.numbers import figure
 from fedfloor.report.table import Row, seen_from
@@ -16,6 +16,7 @@ ABOUT = {
     LOCAL_ONLY: "local training only (each device by itself)",
     PERSISTENCE: "persistence (the last value repeated)",
     SEASONAL: "the seasonal forecast (the value one season before)",
+    MEAN_ABS_Z: "the mean of |z| over a sample's values, without a model",
 }
 TESTS_ALONE = "the choice of test samples does not explain it, but more seeds are needed to exclude chance in training"
 # texts for a method behind and ahead, filled with the method, the reference, the difference, the metric
@@ -29,7 +30,7 @@ OPENINGS = {
         "Federation brings nothing: {} is behind {} by {} of {}",
         "Federation brings a gain: {} is ahead of {} by {} of {}",
     ),
-} | dict.fromkeys((SCIKIT_LEARN, PERSISTENCE, SEASONAL), PLAIN)
+} | dict.fromkeys((SCIKIT_LEARN, PERSISTENCE, SEASONAL, MEAN_ABS_Z), PLAIN)
 
 
 def about(name: str, first: Group) -> str:

@@ -1,5 +1,5 @@
 """References for methods: local training, training on pooled data, scikit-learn on the pooled table; for forecasts
-also persistence.
+also persistence, for anomalies the mean of |z|.
 
 They are ordinary runs with the same park, initial model and test samples, so that resuming, tables and reports need no
 special cases. Their training follows a comparison's first method: its rates, momentum and mini-batches, and the number
@@ -25,11 +25,12 @@ from torch import Tensor
 
 from fedfloor.chance import generator
 from fedfloor.config import EXCHANGED, combined
-from fedfloor.data.dataset import Dataset, Values
+from fedfloor.data.dataset import Dataset, Indices, Values
 from fedfloor.engine import ranks as ranked
 from fedfloor.engine import separate
+from fedfloor.engine.calibrate import held_out, quantile
 from fedfloor.engine.engine import Engine, Samples
-from fedfloor.engine.evaluate import Score, score_one
+from fedfloor.engine.evaluate import Score, score_one, tested_on
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
 from fedfloor.errors import SettingError
@@ -39,7 +40,16 @@ from fedfloor.machine import kept_settings
 from fedfloor.methods.contract import View
 from fedfloor.methods.references import GradientBoosting
 from fedfloor.models.saved import OWN
-from fedfloor.names import LOCAL_ONLY, PERSISTENCE, POOLED, REFERENCES, REFERENCES_FOLDER, SCIKIT_LEARN, SEASONAL
+from fedfloor.names import (
+    LOCAL_ONLY,
+    MEAN_ABS_Z,
+    PERSISTENCE,
+    POOLED,
+    REFERENCES,
+    REFERENCES_FOLDER,
+    SCIKIT_LEARN,
+    SEASONAL,
+)
 from fedfloor.network.profile import NetworkSettings
 from fedfloor.park.park import Park
 from fedfloor.park.stream import Static
@@ -54,6 +64,7 @@ from fedfloor.runs.orders import Limits, Orders
 from fedfloor.runs.parks import build_park
 from fedfloor.runs.prepare import engine as engine_of
 from fedfloor.runs.prepare import first_state, prepare
+from fedfloor.tasks.reconstruction import Reconstruction
 
 if TYPE_CHECKING:
     from fedfloor.tasks.task import Boosted
@@ -87,7 +98,7 @@ def start(
             result = _alone(original, number, out / "memory", park, interrupted)
         else:
             engine, _ = engine_of(experiment, combined(experiment), park, Alone(), DeviceMemory(None))
-            result = (_boosted if name == SCIKIT_LEARN else _repeated)(engine, experiment)
+            result = {SCIKIT_LEARN: _boosted, MEAN_ABS_Z: _deviating}.get(name, _repeated)(engine, experiment)
         if result is None:
             return "interrupted"
         line = ledger.line(number, result, (), "", time.perf_counter() - began, {})
@@ -119,6 +130,9 @@ def refusal(experiment: Experiment, park: Park) -> str:
         return ""
     if experiment.method.name == POOLED:
         return "the method makes the same model of pooled data, up to rounding"
+    if experiment.method.name == MEAN_ABS_Z:
+        sensors = data.inputs.kind == "table" and experiment.data.normalise != "unit"
+        return "" if sensors else "it is for sensors that are normalised (data.normalise)"
     if experiment.method.name != SCIKIT_LEARN:
         season, length = data.task.repeats[experiment.method.name], data.shape[-1]
         longer = f"a season of {season} rows (data.task.season) is longer than the window of {length} rows"
@@ -134,6 +148,19 @@ def _boosted(engine: Engine, experiment: Experiment) -> Score:
     model = fitted(engine, cast(GradientBoosting, combined(experiment).method))
     rows = table(engine.wrap(*engine.park.test()))
     return scored(engine, torch.from_numpy(model(rows)), experiment.evaluate.figure)
+
+
+def _deviating(engine: Engine, experiment: Experiment) -> Score:
+    """Return the score of residuals √|z|, whose mean square is the mean of |z|."""
+
+    def residuals(rows: Indices | None, park: Park) -> Tensor:
+        return engine.wrap(*park.test(rows)).values(slice(None)).abs().sqrt().flatten(1)
+
+    task, held = cast(Reconstruction, engine.task), held_out(engine.park)
+    normal = np.flatnonzero(held.dataset.y_test == 0)
+    threshold = quantile([task.errors(residuals(normal, held)).double().cpu().numpy()], task.share)[0]
+    known = replace(engine.park, dataset=replace(engine.park.dataset, task=task.calibrated(threshold)))
+    return scored(tested_on(engine, known), residuals(None, known), experiment.evaluate.figure)
 
 
 def table(samples: Samples) -> NDArray[np.float32]:
@@ -228,14 +255,14 @@ def repeated(x: Values, before: int, data: Dataset) -> NDArray[np.float64]:
     return window[:, :, rows].reshape(len(x), -1)
 
 
-UNTRAINED = (SCIKIT_LEARN, PERSISTENCE, SEASONAL)  # references without rounds
+UNTRAINED = (SCIKIT_LEARN, PERSISTENCE, SEASONAL, MEAN_ABS_Z)  # references without rounds
 
 
 def beside(
     work: Sequence[PlannedRun], experiment: Experiment, methods: Sequence[str], seeds: Sequence[int], out: Path,
-    limits: Limits,
+    limits: Limits, *, only_plain: bool = False,
 ) -> list[PlannedRun]:  # fmt: skip
-    """Return a comparison's runs with those of the references, seed by seed.
+    """Return a comparison's runs with those of the references, or ``only_plain`` ones, seed by seed.
 
     References follow the first of the ``methods`` and stop only by rounds (``--stop-after``), as they have no costs.
 
@@ -246,7 +273,9 @@ def beside(
         if name in methods or (name in experiment.methods and name != SCIKIT_LEARN):
             raise SettingError(f"method '{name}' is also one of the --references: leave out one of the two.")
     needs = combined(replace(experiment, method=replace(experiment.method, name=methods[0]))).method.needs
-    if not needs.scopes:
+    plain = experiment.data.asked.plain
+    trained = (LOCAL_ONLY, POOLED, SCIKIT_LEARN) if needs.scopes and not only_plain else ()
+    if not trained and not plain:
         raise SettingError(
             f"method '{methods[0]}' does not train, so --references have no training to follow. Run it without "
             "them, or train a network: --set method.name=fedavg --set model.name=ae-dense --set rounds=20."
@@ -254,21 +283,30 @@ def beside(
     runs, short = list(work), Limits(stop_after=limits.stop_after)
     for seed in seeds:
         original = replace(experiment, seed=seed, method=replace(experiment.method, name=methods[0]))
-        for name in (LOCAL_ONLY, POOLED, SCIKIT_LEARN, *experiment.data.asked.repeats):
+        for name in (*trained, *plain):
             starts = partial(start if name in UNTRAINED or needs.pooled else _start, original=original)
             bare = _bare(original, name, {})
             runs.append(PlannedRun(f"{name} seed {seed}", bare, out / f"{name}-seed{seed}", short, starts))
     return sorted(runs, key=lambda run: seeds.index(run.experiment.seed))  # runs of the same seed share a park
 
 
-def of_run(experiment: Experiment, out: Path, stop_after: int | None = None) -> list[PlannedRun]:
-    """Return the runs of the references for one run, in its folder ``out``.
+def of_run(
+    experiment: Experiment, out: Path, stop_after: int | None = None, *, only_plain: bool = False
+) -> list[PlannedRun]:
+    """Return the runs of the references for one run, or ``only_plain`` ones, in its folder ``out``.
 
     Raises:
         SettingError: the run itself is a reference.
     """
     limits = Limits(stop_after=stop_after)
-    return beside([], experiment, [experiment.method.name], [experiment.seed], out / REFERENCES_FOLDER, limits)
+    method, inside = experiment.method.name, out / REFERENCES_FOLDER
+    return beside([], experiment, [method], [experiment.seed], inside, limits, only_plain=only_plain)
+
+
+def accompanied(experiment: Experiment) -> bool:
+    """Return whether a run has references that need no training beside it without being asked: detectors have."""
+    free = experiment.method.name not in REFERENCES and not launch.under_torchrun()
+    return experiment.data.asked.calibrates and free
 
 
 def _bare(experiment: Experiment, name: str, table: dict[str, Any]) -> Experiment:

@@ -75,6 +75,10 @@ class Reconstruction(Task):
             return self.quantile
         return 1 - self.false_alarms_per_hour * self.period_s / 3600
 
+    @property
+    def plain(self) -> tuple[str, ...]:
+        return ("mean-abs-z",)
+
     def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:
         return math.prod(shape)
 

@@ -66,6 +66,11 @@ class Task(ABC):
         """The references that repeat a sensor's earlier value, by name → rows back."""
         return {}
 
+    @property
+    def plain(self) -> tuple[str, ...]:
+        """The references that need no training."""
+        return (*self.repeats,)
+
     @abstractmethod
     def outputs(self, bins: int, targets: int, shape: tuple[int, ...]) -> int:
         """Return the number of outputs of the network for a sample.
