@@ -185,3 +185,14 @@ def test_pictures_of_owners_have_classes_and_a_stop(command: Command) -> None:
     assert (written.rounds, written.evaluate.on, written.evaluate.patience) == (100, "both", 5)
     ran = command("run", "plant.toml", "--ranks", "1", "--out", "out", "--stop-after", "2")
     assert ran.code == 0, ran.err
+
+
+def test_dealt_windows_that_share_rows_are_no_evidence(command: Command) -> None:
+    """A drifting sensor says nothing of the label, but a window is recognised by others that share its rows."""
+    rng = np.random.default_rng(7)
+    label = rng.integers(0, 2, 40)
+    walk = np.cumsum(rng.normal(size=800))
+    rows = [f"{t},{walk[t]:.3f},{'on' if label[t // 20] else 'off'}" for t in range(800)]
+    (command.folder / "plant.csv").write_text("\n".join(["time,a,state", *rows]) + "\n")
+    deal = ("--set", "data.columns.device=", "--set", "park.devices=6", "--set", 'data.partition={kind="iid"}')
+    assert "window" not in drafted(command, *deal)[0]

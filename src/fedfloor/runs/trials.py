@@ -21,6 +21,7 @@ FOLDS = 4  # parts that are held out in turn
 TREES, LEAST = 50, 3  # of a forest, and samples of a leaf
 DISTINCT = 0.2  # share of a sensor's variance between devices from which these have levels of their own
 GAIN, SURE = 0.02, 0.75  # of the explained variance, at least; one-sided confidence, as errors would cost little
+BLOCKS, APART = 40, 10  # of neighbours among dealt samples, at most; windows of which each consists at least
 FEW, MANY = 3, 100  # devices or recordings of a trial, at least, and devices at most
 FIRST = (1 / 3, 1 / 8)  # of the shortest device's rows: the first rows by which a new device may be normalised
 ROWS = (20, 1000)  # of these first rows, the least and the most
@@ -81,9 +82,9 @@ class HeldOut:
     """A model fitted to a part of a park's training samples, and its errors on the others.
 
     Held out in turn are :data:`FOLDS` parts: of recordings if recordings are held out for testing, of devices if tested
-    devices do not train, otherwise of each device's samples in their order. Classes and numbers are predicted by a
-    random forest. Where only sensors are to be reproduced, each is predicted by its mean: of all samples
-    that are not held out, or with ``own`` of its device's.
+    devices do not train, of blocks of neighbours if samples are dealt, otherwise of each device's samples in order.
+    Classes and numbers are predicted by a random forest. Where only sensors are to be reproduced, each is predicted by
+    its mean: of all samples that are not held out, or with ``own`` of its device's.
 
     Args:
         park: a park whose samples are not normalised.
@@ -96,7 +97,7 @@ class HeldOut:
     @cached_property
     def strangers(self) -> bool:
         """Whether devices are tested that do not train."""
-        return bool((self.park.test_devices < 0).any())
+        return not self._dealt and bool((self.park.test_devices < 0).any())
 
     @property
     def possible(self) -> bool:
@@ -136,7 +137,7 @@ class HeldOut:
         least = t.ppf(SURE, len(gain) - 1) * gain.std(ddof=1) / math.sqrt(len(gain))
         if gain.mean() < max(GAIN, least) or self.explained <= 0:
             return ""
-        noun = "recordings" if self._recorded else "devices"
+        noun = "recordings" if self._recorded else "parts" if self._dealt else "devices"
         held = f"{noun} not in training" if self._recorded or self.strangers else "rows not in training"
         model = "a random forest explains" if self._supervised else "levels explain"
         return (
@@ -149,14 +150,24 @@ class HeldOut:
         return self.park.dataset.task.labelled or self.park.dataset.target is not None
 
     @property
+    def _dealt(self) -> bool:
+        return self.park.natural_owners is None
+
+    @property
     def _recorded(self) -> bool:
         return self.park.dataset.run is not None
 
     @cached_property
     def chosen(self) -> dict[int, Indices]:
-        """Device → its samples that are examined, evenly spread."""
-        many = min(self.park.devices, MANY)
-        parts = {k: np.sort(self.park.indices[k]) for k in (np.arange(many) * self.park.devices // many).tolist()}
+        """Device, or block of dealt samples → its samples that are examined, evenly spread."""
+        if self._dealt:
+            every = np.sort(np.concatenate([*self.park.indices]))
+            rows = self.park.dataset.shape[1] if len(self.park.dataset.shape) > 1 else 1
+            many = max(min(BLOCKS, len(every) // (APART * rows)), min(FOLDS, len(every)))
+            parts = dict(enumerate(np.array_split(every, many)))
+        else:
+            many = min(self.park.devices, MANY)
+            parts = {k: np.sort(self.park.indices[k]) for k in (np.arange(many) * self.park.devices // many).tolist()}
         share = min(1.0, MOST / sum(map(len, parts.values())))
         sizes = {k: max(1, round(share * len(part))) for k, part in parts.items()}
         return {k: part[np.arange(sizes[k]) * len(part) // sizes[k]] for k, part in parts.items()}
@@ -178,14 +189,14 @@ class HeldOut:
     @cached_property
     def _fold(self) -> Groups:
         """The fold in which each sample is held out, [n]."""
-        if self._recorded or self.strangers:
+        if self._recorded or self.strangers or self._dealt:
             return self._unit % FOLDS
         return np.concatenate([np.arange(len(part)) * FOLDS // len(part) for part in self.chosen.values()])
 
     @cached_property
     def _x(self) -> Numbers:
         park = self.park if self.own is None or not self._supervised else prepared(self.park, self.own)
-        parts = [park.dataset.take(part, k) for k, part in self.chosen.items()]
+        parts = [park.dataset.take(part, -1 if self._dealt else k) for k, part in self.chosen.items()]
         return np.concatenate(parts).astype(np.float64)
 
     @cached_property
