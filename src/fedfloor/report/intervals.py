@@ -97,8 +97,9 @@ class Estimate:
         """The sources of variation as text, such as "3 seeds and 5 test recordings"; "" without any."""
         parts = [count(len(self.values), "seed")] if self.seeded else []
         if self.drawn is not None:
-            plural = {"stretch of time": "stretches of time"}.get(self.tests[0].unit)
-            parts += [count(self.tests[0].units, f"test {self.tests[0].unit}", plural and f"test {plural}")]
+            noun = f"test {self.tests[0].unit}"
+            plural = noun.replace("stretch of", "stretches of") if "stretch" in noun else ""
+            parts += [count(self.tests[0].units, noun, plural)]
         return listed(parts) if parts else ""
 
     def bounds(self, level: float = LEVEL) -> tuple[float, float] | None:

@@ -287,6 +287,8 @@ def _extremes(group: Group, worst: str, best: str, means: Mapping[str, float], a
             f"By the classes they hold, of {len(means)} devices {worst} can expect the least of the model of {name}, "
             f"{measure.phrase} of {low}, and {best} the most, {high}; {NO_MEASUREMENT}."
         )
+    if low == high:
+        return f"On each of {len(means)} tested devices, the model of {name} has {measure.phrase} of {low}."
     tests, several = group.runs[0].park.test_samples / len(means), len(group.runs) > 1
     seeds = " (means over the seeds that tested them)" if several else ""
     few = " So few samples of each would differ by chance, too." if tests < MANY_TESTS else ""
