@@ -12,7 +12,7 @@ from commands import Command, lines
 from fedfloor import config
 from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import DataSettings, EvaluateSettings, Experiment, FaultSettings, ParkSettings
-from fedfloor.park.partition import Dirichlet
+from fedfloor.park.partition import Dirichlet, Iid, Natural
 from fedfloor.parts.work import WorkSettings
 from fedfloor.runs import sweep as sweeps
 from fedfloor.runs.sweep import Result, Sweep, axis
@@ -166,6 +166,16 @@ def test_the_brief_form_of_an_experiment_says_the_same(what: Experiment, tmp_pat
     (tmp_path / "other.toml").write_text(config.brief(what))
     methods = {name: table for name, table in what.methods.items() if table}
     assert config.read(tmp_path / "other.toml") == replace(what, methods=methods, provenance={})
+
+
+@pytest.mark.parametrize("partition", [Iid(), Natural()])
+@pytest.mark.parametrize("data", [{"name": "mnist"}, {"path": "floor.npz"}, {"name": "femnist"}])
+def test_the_brief_form_keeps_a_partition_that_is_the_default_of_other_data(
+    data: dict[str, str], partition: Iid | Natural, tmp_path: Path
+) -> None:
+    what = Experiment(data=DataSettings(**data, partition=partition))  # type: ignore[arg-type]
+    (tmp_path / "run.toml").write_text(config.brief(what))
+    assert config.read(tmp_path / "run.toml").data.partition == partition
 
 
 def test_a_table_before_a_schedule_does_not_swallow_it(tmp_path: Path) -> None:
