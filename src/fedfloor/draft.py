@@ -278,7 +278,13 @@ def _with_candidates(lack: NoColumnError, data: Mapping[str, Any]) -> NoColumnEr
     unlabelled = unlabelled and not data.get("remaining")
     labels = guess.candidates(files, data, "label") if unlabelled else None
     return NoColumnError(
-        lack.path, lack.name, lack.role, lack.names, candidates=able, labels=labels, ahead=bool(task.ahead)
+        lack.path,
+        lack.name,
+        lack.role,
+        lack.names,
+        candidates=able,
+        labels=labels,
+        ordered=bool(task.ahead) or not task.labelled,
     )
 
 

@@ -191,3 +191,12 @@ def test_keys_and_values_above_a_header_and_units_below_it(
     assert made.code == 0, made.err
     assert "2 sensors: temp, vib" in made.err
     assert "96 training and 24 test samples" in (command.folder / "t.toml").read_text()
+
+
+def test_a_single_series_without_labels_is_dealt_in_blocks(command: Command) -> None:
+    """As in NAB: a shuffled deal would tear the series apart."""
+    rows = [f"{row.split(',')[0]},{n % 9}" for n, row in enumerate(ROWS[:60])]
+    (command.folder / "t.csv").write_text("\n".join(["timestamp,value", *rows]) + "\n")
+    refused = command("new", "t.csv", "--task", "reconstruction")
+    command.refused(refused, 'kind="blocks"')
+    assert "dirichlet" not in refused.err

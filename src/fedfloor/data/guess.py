@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -157,16 +157,17 @@ def _sort_sensors(
     guessed = {key: text for key, text in guessed.items() if text and key not in given}
     if columns.get("values"):
         return guessed, {}
-    profiles = {name: _profile(table, name, roles, decimal, mark) for name in free}
+    profiles = _profiles(table, free, roles, decimal, mark)
     texts = [name for name in free if mostly_text(profiles[name].cells, decimal)]
     if texts and "time" not in given.get("columns", {}):
         cells = {name: table.cells(name) for name in texts}
         _check_times(path.name, cells, given.get("time_format"), has_time="time" in roles)
     odd = {name: kind for name in free if (kind := kind_of(profiles[name])).kind in LEFT_OUT or name in texts}
     more, few = _counted(path, given) if odd else table, {}
+    profiles = _profiles(more, odd, roles, decimal, mark)
     for name in odd:
         cells = more.cells(name)
-        odd[name] = kind = kind_of(_profile(more, name, roles, decimal, mark))
+        odd[name] = kind = kind_of(profiles[name])
         if name in texts and kind.kind not in LEFT_OUT:
             _check_numbers(path.name, name, table.cells(name), decimal)
             odd[name] = kind = textual(cells)
@@ -180,11 +181,15 @@ def _sort_sensors(
     return guessed, evidence
 
 
-def _profile(table: Excerpt, name: str, roles: Mapping[str, str], decimal: str = ".", mark: str = "") -> ColumnProfile:
-    """Return the profile of a column, without marks between thousands."""
-    cells = [cell.replace(mark, "") for cell in table.cells(name)] if mark else table.cells(name)
-    others = [other for other in table.names if other != name]
-    return ColumnProfile(name, cells, _recordings(table, roles), others, decimal)
+def _profiles(
+    table: Excerpt, names: Iterable[str], roles: Mapping[str, str], decimal: str = ".", mark: str = ""
+) -> dict[str, ColumnProfile]:
+    """Return the profiles of columns, without marks between thousands."""
+    recording, words = _recordings(table, roles), {word_of(name): name for name in table.names}
+    return {
+        name: ColumnProfile(name, [cell.replace(mark, "") for cell in table.cells(name)], recording, words, decimal)
+        for name in names
+    }
 
 
 def _recordings(table: Excerpt, roles: Mapping[str, str]) -> list[str]:
@@ -267,7 +272,10 @@ def roles_of(table: Excerpt, given: Mapping[str, Any], form: str | None = None) 
     if "label" not in roles:
         taken = {*roles.values(), *given.get("values", ()), *given.get("ignore", ())}
         free = [name for name in names if name not in taken]
-        usual, marked = answers(free), [name for name in free if called_label(_profile(table, name, roles))]
+        usual, marked = (
+            answers(free),
+            [name for name, each in _profiles(table, free, roles).items() if called_label(each)],
+        )
         marked = usual[:1] or (marked if len(marked) == 1 else [])  # several are named by the refusal
         roles |= {"label": marked[0]} if marked else {}
     if "time" not in roles:
@@ -276,7 +284,8 @@ def roles_of(table: Excerpt, given: Mapping[str, Any], form: str | None = None) 
         if len(dates) == 1:
             roles["time"] = dates[0]
         free = [name for name in names if name not in known]
-        clocks = [name for name in free if not dates and kind_of(_profile(table, name, roles, ",")).kind == "time"]
+        profiles = _profiles(table, () if dates else free, roles, ",")
+        clocks = [name for name, profile in profiles.items() if kind_of(profile).kind == "time"]
         roles |= {"time": clocks[0]} if clocks else {}
     return roles
 
@@ -338,7 +347,7 @@ def marks(path: Path, given: Mapping[str, Any], guessed: dict[str, Any], *, judg
     told = {*columns.get("values", ()), *columns.get("ignore", ()), *given.get("columns", {}).get("categories", ())}
     told |= {name for role, name in columns.items() if role in CALLED and role != "label"}
     free = [name for name in table.names if name not in told]
-    marked = [name for name in free if kind_of(_profile(table, name, {})).kind == "label"]
+    marked = [name for name, profile in _profiles(table, free, {}).items() if kind_of(profile).kind == "label"]
     marked = [name for name in (*answers(marked), *marked) if name in marked]
     marked = [*dict.fromkeys(marked)]
     sentences = []

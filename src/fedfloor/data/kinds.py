@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -100,7 +100,7 @@ class ColumnProfile:
         name: its name.
         cells: its cells.
         recording: the recording of each row; empty where all rows belong to one.
-        others: the names of the other columns.
+        words: the names of the table's columns, by :func:`word_of` each.
         decimal: the decimal mark.
         form: the format of times, as ``[data] time_format``.
     """
@@ -108,7 +108,7 @@ class ColumnProfile:
     name: str
     cells: Sequence[str]
     recording: Sequence[str] = ()
-    others: Sequence[str] = ()
+    words: Mapping[str, str] = field(default_factory=dict)
     decimal: str = "."
     form: str | None = None
 
@@ -116,7 +116,7 @@ class ColumnProfile:
 def kind_of(column: ColumnProfile) -> ColumnKind:
     """Return what a column is; the first kind that fits, from those with the strongest evidence.
 
-    >>> kind_of(ColumnProfile("T.Quality", ["192", "192", "24"], others=["T.Value"]))
+    >>> kind_of(ColumnProfile("T.Quality", ["192", "192", "24"], words={"t_value": "T.Value"}))
     ColumnKind(kind='quality', evidence="states the quality of 'T.Value' (33 % of the rows examined are not good)")
     >>> kind_of(ColumnProfile("Attack LABLE (1:No Attack, -1:Attack)", ["1", "1", "-1"])).kind
     'label'
@@ -186,13 +186,15 @@ def _quality(column: ColumnProfile, known: Sequence[str]) -> str:
     A name that ends in ``quality`` or the like is evidence beside a column with the same name or that of its value;
     ``status`` and the like only with cells that are qualities of OPC. Such codes need no column beside them.
     """
+    if len({*known}) > FEW:
+        return ""
     word = word_of(column.name)
     good = [_is_good(cell) for cell in known]
-    coded = None not in good and len({*known}) <= FEW
+    coded = None not in good
     for tail in (*QUALITIES, *(STATES if coded else ())):
         stem = word.removesuffix(f"_{tail}")
-        beside = [other for other in column.others if word_of(other) in [stem + value for value in VALUED]]
-        if stem != word and beside and len({*known}) <= FEW:
+        beside = [column.words[stem + value] for value in VALUED if stem != word and stem + value in column.words]
+        if beside:
             bad = f" ({100 * good.count(False) / len(good):.2g} % of the rows examined are not good)"
             return f"states the quality of '{beside[0]}'{bad if coded and not all(good) else ''}"
     if (

@@ -296,12 +296,12 @@ class NoColumnError(SettingError):
         delimiter: the delimiter of the training's tables, in predictions.
         candidates: the columns that may have the role, with descriptions.
         labels: the columns that may be the label, with descriptions, if both the device and the label are missing.
-        ahead: whether the task is a forecast, so that devices need parts of a series.
+        ordered: whether the task is of series without labels, so that devices need parts of the series.
     """
 
     def __init__(
         self, path: Path, name: str, role: str, names: Sequence[str], delimiter: str | None = None,
-        candidates: Mapping[str, str] | None = None, labels: Mapping[str, str] | None = None, ahead: bool = False,
+        candidates: Mapping[str, str] | None = None, labels: Mapping[str, str] | None = None, ordered: bool = False,
     ) -> None:  # fmt: skip
         self.path, self.name, self.role, self.names = path, name, role, names
         same = [other for other in names if other.casefold() == name.casefold()]
@@ -321,10 +321,12 @@ class NoColumnError(SettingError):
             advice += f" Or without labels: {'; '.join(offers)}."
         if role == "device":
             blocks = 'kind="blocks"'
-            how = "parts of the series, one after the other" if ahead else f"or in blocks of their order: {{{blocks}}}"
+            how = (
+                "parts of the series, one after the other" if ordered else f"or in blocks of their order: {{{blocks}}}"
+            )
             advice = (
                 f"{advice.removesuffix('.')}, and likewise label, factory and time. If no column names machines, deal "
-                f"the rows to made-up ones: {dealt('data.columns.device=', blocks if ahead else SKEWED)} ({how})."
+                f"the rows to made-up ones: {dealt('data.columns.device=', blocks if ordered else SKEWED)} ({how})."
             )
             if labels:
                 advice += f" No label either; candidates: {_either(labels, 'label')}."
