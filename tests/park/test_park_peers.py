@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedfloor.config import from_table
-from fedfloor.park.peers import among, beside, sentences
+from fedfloor.park.peers import among, beside, differing, sentences
 from fedfloor.park.statistics import RemoteStatistics, device_sums
 from fedfloor.park.summaries import Summaries, summarised
 from fedfloor.runs.parks import build_park, warn_of_gaps
@@ -265,3 +265,19 @@ def test_the_cloud_compares_the_sums_that_devices_send(tmp_path: Path) -> None:
     found = among(summarised(at_cloud))  # type: ignore[arg-type]
     assert [(f.devices, f.sensors, f.kind) for f in found] == [(("m2",), ("temperature",), "unit")]
     assert summarised(replace(park, remote=RemoteStatistics())) is None  # no sums are asked for
+
+
+def test_the_cloud_keeps_the_sums_of_holdings(tmp_path: Path) -> None:
+    from fedfloor.deploy import facts
+
+    machines = plant(8)
+    machines["m2"] = broken(machines["m2"], "×10")
+    wanted = from_table(experiment(tmp_path / "a.csv", machines))
+    park = build_park(wanted)
+    asked = facts.of(wanted, park.dataset)
+    held = [facts.holding(park, k, asked) for k in range(8)]
+    (sentence,) = differing(facts.park(wanted, asked, [0] * 8, held))
+    assert sentence.startswith("'device 2', sensor 'temperature' has a mean of ")
+    own = from_table(experiment(tmp_path / "a.csv", machines, normalise="device"))
+    asked = facts.of(own, park.dataset)  # asks for no sums
+    assert differing(facts.park(own, asked, [0] * 8, [facts.holding(park, k, asked) for k in range(8)])) == []

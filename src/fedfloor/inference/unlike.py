@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,22 +71,33 @@ def _comparable(trained: Trained, x: Values) -> Values:
         return np.asarray(trained.raw.values(torch.from_numpy(np.ascontiguousarray(x))).numpy())
 
 
+def beyond(x: Values, s: Summaries) -> dict[str, tuple[float, float]]:
+    """Return sensor → k and the share of its values [n, C, …] more than k deviations beyond every device's mean.
+
+    Only sensors with a share above 1/k² for k = 5, 10 or 30 are returned, each with the largest k.
+    """
+    bounds, found = {k: s.hull(k) for k in BEYOND}, dict[str, tuple[float, float]]()
+    for channel, name in enumerate(s.sensors):
+        values = x[:, channel][~np.isnan(x[:, channel])].astype(np.float64)
+        for k, (low, high) in bounds.items():
+            share = float(((values < low[channel]) | (values > high[channel])).mean()) if values.size else 0.0
+            if share > 1 / k**2:
+                found[name] = (k, share)
+    return found
+
+
 def _far(trained: Trained, samples: FileSamples, s: Summaries) -> list[str]:
     """Return a warning for each sensor with too many values beyond those of every device in training."""
     x, warnings = _comparable(trained, samples.x), []
-    bounds = {k: s.hull(k) for k in BEYOND}
-    for channel, name in enumerate(s.sensors):
+    for name, (k, share) in beyond(x, s).items():
+        channel = s.sensors.index(name)
         values = x[:, channel][~np.isnan(x[:, channel])].astype(np.float64)
-        outside = {k: (values < low[channel]) | (values > high[channel]) for k, (low, high) in bounds.items()}
-        shares = {k: float(far.mean()) if values.size else 0.0 for k, far in outside.items()}
-        odd = max((k for k, share in shares.items() if share > 1 / k**2), default=None)
-        if odd is not None:
-            why = explained(float(values.mean()), float(values.std()), s, channel)
-            warnings.append(
-                f"{samples.file}: sensor '{name}': {shares[odd]:.1%} of its values lie more than {odd:g} standard "
-                f"deviations from the mean of training, where at most {1 / odd**2:.1%} can be{why}. Another unit, or a "
-                "failing sensor? Do not rely on these answers."
-            )
+        why = explained(float(values.mean()), float(values.std()), s, channel)
+        warnings.append(
+            f"{samples.file}: sensor '{name}': {share:.1%} of its values lie more than {k:g} standard deviations from "
+            f"the mean of training, where at most {1 / k**2:.1%} can be{why}. Another unit, or a failing sensor? Do "
+            "not rely on these answers."
+        )
     return warnings
 
 
@@ -93,7 +105,7 @@ def _contradicting(trained: Trained, samples: FileSamples, s: Summaries) -> list
     """Return a warning for each sensor of a device that is absent, constant, turned or exchanged."""
     x = samples.x if samples.stored is None else samples.stored
     whose = np.array(samples.devices or [samples.file.name] * len(x))
-    names, rows = list[str](), list[Values]()
+    names, rows = list[str](), list[NDArray[Any]]()
     for name in dict.fromkeys(whose.tolist()):
         mine = np.flatnonzero(whose == name)
         first = None if samples.first is None else samples.first[mine]

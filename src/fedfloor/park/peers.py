@@ -147,7 +147,7 @@ def _agreeing(mean: Floats, deviation: Floats, factory: NDArray[np.int64]) -> ND
 
 def _whole(some: NDArray[np.int64], others: NDArray[np.int64], factory: NDArray[np.int64]) -> bool:
     """Return whether devices are all of one factory, and the others of others."""
-    return len(np.unique(factory[some])) == 1 and not np.isin(factory[others], factory[some]).any()
+    return len(np.unique(factory[some])) == 1 and not bool(np.isin(factory[others], factory[some]).any())
 
 
 def _few(mask: NDArray[np.bool_], factory: NDArray[np.int64]) -> bool:
@@ -218,7 +218,8 @@ def _far_in_logarithms(mean: float, usual: _Usual) -> bool:
     if not ((both > 0).all() or (both < 0).all()):
         return True
     log = np.log(np.abs(both))
-    return max(log[:-1].min() - log[-1], log[-1] - log[:-1].max()) > _least(len(usual.mean)) * np.ptp(log[:-1])
+    away = max(log[:-1].min() - log[-1], log[-1] - log[:-1].max())
+    return bool(away > _least(len(usual.mean)) * np.ptp(log[:-1]))
 
 
 def unit(mean: float, deviation: float, usual: _Usual) -> str:

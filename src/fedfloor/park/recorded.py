@@ -15,7 +15,7 @@ from fedfloor.park.statistics import first_rows
 FILE = "rows.npz"  # file in a run's folder: part → sorted hashes
 PARTS = ("training", "validation", "test")  # a row in several parts counts as of the first
 MOST = 20_000_000  # numbers of rows times a window's length that are hashed, at most
-CHUNK = 4096  # samples hashed at a time
+CHUNK = 1024  # samples hashed at a time
 START, FACTOR = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 Hashes = NDArray[np.uint32]
 

@@ -204,7 +204,7 @@ def summarised(park: Park) -> Summaries | None:
 
     def rows_of(device: int) -> Values:
         mine = park.indices[device]
-        mine = mine[spread(len(mine), ROWS)]
+        mine = mine[spread(len(mine), max(1, ROWS // math.prod(data.shape[1:])))]
         return first_rows(source.take(mine, device), None if source.first is None else source.first[mine], None)
 
     return Summaries.of_rows(sensors, names, factory, map(rows_of, devices.tolist()))
