@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -85,6 +86,7 @@ def test_a_run_shows_its_results_and_is_loaded_again() -> None:
         assert all(row["training"] in text for row in done.rows)
         assert done.devices[0]["device"] in text
         assert len(text) < 8000
+    ET.fromstring(done._repr_html_())
     again = fedfloor.load_run("runs/tiny")
     assert (again.lines, again.stopped, again.rows, again.story) == (done.lines, "finished", done.rows, done.story)
     assert done.report().is_file()
@@ -116,6 +118,14 @@ def test_folders_are_numbered_from_two() -> None:
     assert chosen_folder(None, "a", resume=False) == Path("runs/a-4")
     assert chosen_folder(None, "a", resume=True) == Path("runs/a-3")
     assert chosen_folder("b", "a", resume=True) == Path("b")
+
+
+def test_processes_of_torchrun_agree_on_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("runs/a").mkdir(parents=True)
+    Path("runs/a/x").touch()
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.setenv(name, "1")
+    assert chosen_folder(None, "a", resume=False) == Path("runs/a")
 
 
 def test_the_callers_threads_and_generators_are_left_as_found() -> None:

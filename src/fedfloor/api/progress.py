@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from uuid import uuid4
 
 from fedfloor import terminal
-from fedfloor.runs.launch import ignore
+from fedfloor.runs.launch import ignore, is_first
 from fedfloor.runs.ledger import Follow, Line
 from fedfloor.templates import render
 
@@ -24,7 +24,8 @@ def bars(runs: int, *, wanted: bool | None) -> Bars:
         runs: the number of runs.
         wanted: None: in a notebook and on a terminal; True: everywhere, line by line if need be; False: nowhere.
     """
-    if wanted is False or (wanted is None and not (in_notebook() or sys.stderr.isatty())):
+    quiet = wanted is None and not (in_notebook() or sys.stderr.isatty())
+    if quiet or wanted is False or not is_first():
         return lambda *_: nullcontext(ignore)
     return _cell(runs) if in_notebook() else terminal.progress
 

@@ -334,11 +334,11 @@ def run(
 def chosen_folder(out: Path | str | None, name: str, *, resume: bool) -> Path:
     """Return a run's folder: ``out``, or ``runs/NAME``, numbered so that no earlier run is there.
 
-    To resume, it is the one with the highest number.
+    To resume, it is the one with the highest number. Under ``torchrun``, whose processes must agree, none is numbered.
     """
-    if out is not None:
-        return Path(out)
     first = Path("runs") / name
+    if out is not None or launch.under_torchrun():
+        return first if out is None else Path(out)
     last, number = first, 2
     while any((first.with_name(f"{name}-{number}")).glob("*")):
         last, number = first.with_name(f"{name}-{number}"), number + 1
