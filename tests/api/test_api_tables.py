@@ -47,6 +47,7 @@ def test_training_shows_alone_federated_and_pooled_and_the_worst_machine(trained
     assert trained.devices[0]["device"] in {"m1", "m2", "m3", "m4"}
     assert "worst device: m" in repr(trained)
     assert any("machine" in note for note in trained.notes)
+    assert not any("--" in note for note in trained.notes)
     assert (trained.folder / "plant.toml").read_text().startswith("# 4 devices")
     assert fedfloor.load_run(trained.folder).rows == trained.rows
 
@@ -129,7 +130,8 @@ def test_a_mistake_names_the_column_in_the_words_of_python() -> None:
     with pytest.raises(SettingError) as error:
         fedfloor.train(plant(), device="machines", label="state")
     assert "machines" in str(error.value)
-    assert "--set" not in str(error.value)
+    assert "--" not in str(error.value)
+    assert "changes={'data.columns.device': 'machine'}" in str(error.value)
     assert not Path("runs").exists()  # nothing is left behind
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedfloor import config, objects
 from fedfloor.api.run import Run, chosen_folder, run
-from fedfloor.api.wording import in_python
+from fedfloor.api.wording import in_python, worded
 from fedfloor.data import frames
 from fedfloor.draft import draft
 from fedfloor.parts.named import written
@@ -77,4 +77,4 @@ def train(
     done = run(
         folder / f"{name}.toml", folder, references=references, ranks=ranks, report=report, progress=progress
     )  # fmt: skip
-    return replace(done, notes=drafted.notes)
+    return replace(done, notes=tuple(map(worded, drafted.notes)))
