@@ -808,18 +808,6 @@ def _slow(dataset: Dataset) -> str:
     return f"a label lasts for {rare.mean():.0f} rows on average" if len(rare) and rare.mean() >= LASTING else ""
 
 
-def _levels(data: dict[str, Any], park: Park) -> list[str]:
-    """Set normalisation by each device's own rows if devices have levels of their own; return a sentence on it."""
-    if "normalise" in data or "partition" in data or (proposal := trials.own_levels(park)) is None:
-        return []
-    data["normalise"], evidence = proposal
-    rows = f"its first {data['normalise']['rows']}" if "rows" in data["normalise"] else "its own training"
-    return [
-        f"devices have levels of their own, therefore each is normalised by {rows} rows: with it {evidence}; for one "
-        "scale for all: --set data.normalise=standard"
-    ]
-
-
 def _alike(data: Dataset) -> list[str]:
     """Return a sentence for each pair of classes or devices whose names differ only in capitals or blanks."""
     pairs = []

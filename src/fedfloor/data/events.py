@@ -206,16 +206,16 @@ def _read(path: Path, columns: Mapping[str, str], given: str | None, zone: str |
                 f"{path.name}: no column for the {role}. Available: {', '.join(names)}. Name it with --{role} NAME."
             )
     try:
-        form, time, known = _times(table.cells(roles["time"]), given)
+        form, time, moments = _times(table.cells(roles["time"]), given)
     except TimeError as error:
         message = error.message.replace("--set data.time_format=", "--time-format ")
         raise SettingError(f"{place(path, error.row + 2, roles['time'])}: {message}") from error
-    if known and not given:
-        log.info("%s: times are numbers, read as %s; for another format: --time-format.", path.name, NUMERALS[known])
+    if moments and not given:
+        log.info("%s: times are numbers, read as %s; for another format: --time-format.", path.name, NUMERALS[moments])
     device, zoned = table.cells(roles["device"]), form == NUMBERS or form.zone or zone is not None
     if zone and form != NUMBERS and not form.zone:
         time = _universal(path, time, device, zone, roles["time"])
-    read_table = _Table(path, table, device, time, form, form != NUMBERS or known is not None, zoned)
+    read_table = _Table(path, table, device, time, form, form != NUMBERS or moments is not None, zoned)
     return replace(read_table, end=_ends(read_table, last[0], given, zone)) if last else read_table
 
 
@@ -335,14 +335,16 @@ def _next(table: _Table, events: _Table) -> tuple[NDArray[np.int64], NDArray[np.
         of_device.setdefault(events.device[event], []).append(event)
     following, current = (np.full(len(table.device), -1, np.int64) for _ in range(2))
     before = np.zeros(len(table.device), np.int64)
-    devices = np.array(table.device)
+    devices, ends = np.array(table.device), events.end
     for device, mine in of_device.items():
         rows = np.flatnonzero(devices == device)
         before[rows] = np.searchsorted(events.time[mine], table.time[rows])
         has_next = before[rows] < len(mine)
         following[rows[has_next]] = np.array(mine)[before[rows[has_next]]]
-        for event in mine if events.end is not None else ():
-            time, end = table.time[rows], float(events.end[event])
+        if ends is None:
+            continue
+        for event in mine:
+            time, end = table.time[rows], float(ends[event])
             current[rows[(time >= events.time[event]) & (time <= end)]] = event
     return following, before, current
 

@@ -503,7 +503,7 @@ def never_met(data: Dataset) -> str:
         return "each device has a single label, which devices that are not in training may have, too"
     if data.time is None:
         return ""
-    order = np.lexsort([data.time, data.owner])
+    order = np.lexsort((np.asarray(data.time), data.owner))
     owner, time = data.owner[order], data.time[order]
     first = np.flatnonzero(np.diff(owner, prepend=-1))
     last = np.append(first[1:] - 1, len(owner) - 1)

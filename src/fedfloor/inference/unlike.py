@@ -109,7 +109,7 @@ def _contradicting(trained: Trained, samples: FileSamples, s: Summaries) -> list
     for name in dict.fromkeys(whose.tolist()):
         mine = np.flatnonzero(whose == name)
         first = None if samples.first is None else samples.first[mine]
-        part = first_rows(_comparable(trained, x[mine]), first, None)
+        part = np.asarray(first_rows(_comparable(trained, x[mine]), first, None), np.float32)
         if len(part) >= LEAST:
             names.append(name)
             rows.append(part)

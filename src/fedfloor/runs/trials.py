@@ -204,7 +204,8 @@ class HeldOut:
         """The last rows, with mean 0 and deviation 1, and 0 for missing values."""
         x = self._x if self._x.ndim == 2 else self._x[:, :, -1]
         x = np.nan_to_num(x - np.nanmean(x, axis=0))
-        return x / np.where(x.std(axis=0) > 0, x.std(axis=0), 1.0)
+        scaled: Numbers = x / np.where(x.std(axis=0) > 0, x.std(axis=0), 1.0)
+        return scaled
 
     @cached_property
     def _targets(self) -> Numbers:

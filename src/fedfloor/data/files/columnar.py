@@ -60,7 +60,7 @@ class ColumnBatch:
 
     def empty(self) -> NDArray[np.bool_]:
         """Return a mask of the rows without any value, [n]."""
-        empty: NDArray[np.bool_] = np.isnan(self.x).all(axis=1)
+        empty: NDArray[np.bool_] = np.asarray(np.isnan(self.x).all(axis=1))
         for words in (*self.text.values(), *([self.time] if isinstance(self.time, list) else [])):
             if empty.any():
                 empty &= [not word for word in words]
