@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedfloor.report.groups import groups
 from fedfloor.report.ledger import collect
-from fedfloor.report.sections import device_section, factory_section
+from fedfloor.report.sections import device_section, factory_section, summary_section
 from fedfloor.report.story import devices, story
 from fedfloor.report.table import paired, summary
 from fedfloor.report.words import confusion_caption
@@ -91,6 +91,17 @@ def test_clusters_are_ranked_by_their_median_device_where_test_samples_have_no_o
 def test_where_test_samples_have_owners_the_headline_stays(tmp_path: Path) -> None:
     evaluated(make_run(tmp_path / "a", [0.6], method="ifca"), [0.9] * 12, cohorts=[0, 1] * 6)
     assert groups(collect([tmp_path])).headline.name == "accuracy"
+
+
+def test_references_are_described_beside_their_rows(tmp_path: Path) -> None:
+    for method in ("fedavg", "local-only", "pooled", "scikit-learn"):
+        folder = make_run(tmp_path / method, [0.6], method=method)
+        park = json.loads((folder / "park.json").read_text()) | {"shape": [3, 20]}
+        (folder / "park.json").write_text(json.dumps(park))
+    text = summary_section(collect([tmp_path]), None, hindsight=True)
+    assert "ocal only is local training only (each device by itself)" in text
+    assert "on the windows of all devices, five statistics of each sensor" in text
+    assert "FedAvg is" not in text.split("<tbody>")[0]
 
 
 def test_tables_of_several_models_say_how_many_predictions_they_count(tmp_path: Path) -> None:

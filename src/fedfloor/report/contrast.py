@@ -34,9 +34,9 @@ OPENINGS = {
 
 
 def about(name: str, first: Group) -> str:
-    """Return the description of a reference for a group's data."""
+    """Return the description of a reference for a group's data; "" for other methods."""
     if name != SCIKIT_LEARN:
-        return ABOUT[name]
+        return ABOUT.get(name, "")
     windows = len(first.runs[0].park.shape) == 2
     rows = "windows of all devices, five statistics of each sensor" if windows else "rows of all devices"
     return f"gradient boosting (scikit-learn, on the {rows} in one table)"

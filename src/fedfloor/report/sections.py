@@ -12,6 +12,7 @@ from fedfloor.figures import ACCURACY, LOSS, Figure
 from fedfloor.names import count
 from fedfloor.report import charts, words
 from fedfloor.report.charts import AT_ONCE, FEW, FEW_POINTS, heat_map, scatter
+from fedfloor.report.contrast import about
 from fedfloor.report.decisions import DECISION_HEAD, decision_caption, decision_rows
 from fedfloor.report.groups import CLASSES, Compared, Group, contestants, display_name, groups
 from fedfloor.report.ledger import RecordedRun, by_place, summed
@@ -58,7 +59,10 @@ def summary_section(
 ) -> str:  # fmt: skip
     """Return the summary's tables."""
     rows, headline = summary(runs, target), groups(runs).headline
+    known = [(group.label.shown, about(group.runs[0].method, group)) for group in groups(runs)]
+    references = listed([f"{name} is {what}" for name, what in known if what] or [""])
     caption = words.summary_caption(rows, words.on(runs), headline, hindsight=hindsight)
+    caption += f" {references[0].upper()}{references[1:]}." if references else ""
     lost = any(row["diverged"] for row in rows)
     cells = [words.summary_cells(row, headline, more=words.beside(rows, headline), lost=lost) for row in rows]
     body = table(caption, words.summary_head(rows, target, headline), cells)
