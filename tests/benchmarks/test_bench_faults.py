@@ -15,7 +15,7 @@ QUICK = {
     "milliseconds since 1970": "new", "the end of summer time": "new", "a clock that was set back": "new",
     "pauses of 2.5 days, forecast": "new", "rows of separators below a table": "new", "OPC qualities as codes": "new",
     "a label with a long name, anomalies": "new", "a row number": "new", "keys and values above the header": "new",
-    "°F at one machine": "new", "a machine that was not in training": "predict", "°F in a table to predict": "predict",
+    "a machine that was not in training": "predict", "°F in a table to predict": "predict",
     "a plant, later rows of it": "",
     "anomalies, later rows": "",
 }  # fmt: skip
