@@ -12,7 +12,7 @@ from typing import Any, Unpack
 
 from fedfloor import objects
 from fedfloor.api.progress import Bars, bars
-from fedfloor.api.run import Run, chosen_folder, processes
+from fedfloor.api.run import Run, announce, chosen_folder, processes
 from fedfloor.api.source import Settings, load, with_fraction
 from fedfloor.api.tables import pandas
 from fedfloor.api.wording import in_python
@@ -163,6 +163,8 @@ def compare(
     seeds = list(seeds)
     folder = chosen_folder(out, f"{experiment.name}-compare", resume=resume)
     work = planned_runs(experiment, names, seeds, folder)
+    if out is None and not resume:
+        announce(folder, f"{experiment.name}-compare")
     if references:
         work = beside(work, experiment, names, seeds, folder, limits or Limits())
     size = min(processes(run.experiment, ranks) for run in work)

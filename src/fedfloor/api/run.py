@@ -313,6 +313,8 @@ def run(
     """
     experiment = load(source, changes=changes, **settings)
     folder = chosen_folder(out, experiment.name, resume=resume)
+    if out is None and not resume:
+        announce(folder, experiment.name)
     beside, bare = references or accompanied(experiment), not references
     work = of_run(experiment, folder, only_plain=bare) if beside else []
     show = bars(1 + len(work), wanted=progress)
@@ -344,9 +346,16 @@ def chosen_folder(out: Path | str | None, name: str, *, resume: bool) -> Path:
         last, number = first.with_name(f"{name}-{number}"), number + 1
     if resume or not any(first.glob("*")):
         return last if resume else first
-    free = first.with_name(f"{name}-{number}")
-    log.warning("%s holds an earlier run; this one is in %s. To continue the earlier one: resume=True.", last, free)
-    return free
+    return first.with_name(f"{name}-{number}")
+
+
+def announce(folder: Path, name: str) -> None:
+    """Warn that a run is written to a numbered folder, chosen for its name because of earlier runs."""
+    if folder.name != name:
+        log.warning(
+            "Earlier runs are in %s; this one is in %s. To continue the newest: resume=True.",
+            folder.with_name(name), folder,
+        )  # fmt: skip
 
 
 @in_python

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedfloor import config, objects
-from fedfloor.api.run import Run, chosen_folder, run
+from fedfloor.api.run import Run, announce, chosen_folder, run
 from fedfloor.api.wording import in_python, worded
 from fedfloor.data import frames
 from fedfloor.draft import draft
@@ -71,6 +71,8 @@ def train(
         source = at / TABLE if framed else Path(data)
         drafted = draft(source, (at if framed else folder) / f"{name}.toml", texts)
         write(at / f"{name}.toml", drafted.text)
+        if out is None:
+            announce(folder, name)
         folder.mkdir(parents=True, exist_ok=True)
         for path in at.iterdir():
             shutil.move(path, folder / path.name)
