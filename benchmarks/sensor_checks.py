@@ -125,7 +125,7 @@ def alarms(plants: list[Machines]) -> str:
     found = [oddity for machines in plants for oddity in among(summaries(machines))]
     sensors = sum(next(iter(machines.values())).shape[1] * len(machines) for machines in plants)
     machines = sum(oddity.kind == "machine" for oddity in found)
-    return f"{len(found) - machines} of {sensors:,}" + (f", {machines} machines" if machines else "")
+    return f"{len(found) - machines} of {sensors:,}" + (f", {machines} other machines" if machines else "")
 
 
 def predicted(trained: Machines, new: Machines) -> str:
@@ -163,7 +163,7 @@ def main() -> None:
         "```bash\npython -m benchmarks.sensor_checks && python -m benchmarks.pages\n```",
         f"Faults are named where [`new` and `run`](../docs/your-data.md#sensors-that-differ-on-one-device) name the "
         f"sensor on its device, of {DRAWS} draws of device and sensor, on made plants of {PLANTS}. Without a fault the "
-        "first column counts sensors of devices, over all plants; machines are devices with a single line on more than "
+        "first column counts sensors of devices, over all plants; other machines are devices with a single line on more than "
         "a quarter of their sensors. The runs of TEP have process faults of their own, most of which show in a sensor.",
         {"columns": columns, "rows": rows},
         "Sensors that `predict` names on devices that were not in training, without a made fault:",

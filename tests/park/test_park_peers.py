@@ -149,6 +149,8 @@ def test_flags_and_few_levels_may_be_constant() -> None:
     machines = {name: np.c_[x[:, :3], x[:, 3] > 300].astype(np.float32) for name, x in plant().items()}
     machines["m1"][:, 3] = 0
     assert among(summaries(machines)) == []
+    sums = np.array([device_sums(x) for x in machines.values()])  # as real machines send them
+    assert among(Summaries.of_sums(SENSORS, [*machines], [0] * 8, [300] * 8, sums)) == []
 
 
 def test_two_devices_do_not_show_which_is_wrong() -> None:

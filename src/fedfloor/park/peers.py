@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,11 +166,22 @@ def _dead(s: Summaries, c: int) -> Iterator[Oddity]:
         yield Oddity(names, (s.sensors[c],), "missing", "has no value, and values on all other devices")
     flat = _constant(s)[:, c]
     others = ~flat & ~absent
-    if s.levels is not None and np.median(s.levels[others, c], axis=0) <= FEW if others.any() else True:
+    if not others.any() or _coarse(s, c, others):
         return
     if _few(flat, s.factory) and others.sum() == len(flat) - flat.sum() - absent.sum() and others.sum() >= 2:
         names = tuple(np.array(s.names)[flat].tolist())
         yield Oddity(names, (s.sensors[c],), "constant", "never changes, and does on all other devices")
+
+
+def _coarse(s: Summaries, c: int, others: NDArray[np.bool_]) -> bool:
+    """Return whether a sensor has few values on most devices; without their number, whether it is 0 or 1 on all.
+
+    Numbers that are 0 or 1 with the mean m have the variance m·(1 − m), and others in that range a smaller one.
+    """
+    if s.levels is not None:
+        return bool(np.median(s.levels[others, c]) <= FEW)
+    mean, variance = s.mean[others, c], s.deviation[others, c] ** 2
+    return bool((np.abs(variance - mean * (1 - mean)) <= 1e-6).all())
 
 
 def _far(s: Summaries, k: int, c: int, usual: _Usual, *, odd: bool) -> Iterator[Oddity]:
@@ -240,15 +250,11 @@ def _swapped(s: Summaries, k: int, odd: NDArray[np.bool_], usual: Sequence[_Usua
     """Yield a finding for two sensors of a device that are both far from their own values, and each at the other's."""
     for i, j in combinations(np.flatnonzero(odd).tolist(), 2):
         own, other = usual[i], usual[j]
-        if own is None or other is None or own.fits(s.mean[k, j], s.deviation[k, j]) is False:
+        if own is None or other is None or not own.fits(s.mean[k, j], s.deviation[k, j]):
             continue
         if other.fits(s.mean[k, i], s.deviation[k, i]):
-            yield Oddity(
-                (s.names[k],),
-                (s.sensors[i], s.sensors[j]),
-                "swapped",
-                "have each other's values, as with exchanged columns",
-            )
+            text = "have each other's values, as with exchanged columns"
+            yield Oddity((s.names[k],), (s.sensors[i], s.sensors[j]), "swapped", text)
             return
 
 
@@ -285,22 +291,17 @@ def _machine(s: Summaries, k: int, mine: Sequence[Oddity]) -> list[Oddity]:
     sensors = dict.fromkeys(sensor for finding in mine for sensor in finding.sensors)
     if len(sensors) <= max(2, len(s.sensors) / 4):
         return [*mine]
-    text = f"in {len(sensors)} of {len(s.sensors)} sensors far from all other devices: another kind of machine?"
+    text = f"in {len(sensors)} of {len(s.sensors)} sensors far from all other devices, as another kind of machine"
     return [Oddity((s.names[k],), (), "machine", text)]
 
 
 def _merged(found: Sequence[Oddity]) -> list[Oddity]:
-    """Return findings with those of one kind and evidence joined: sensors of the same devices, devices of a sensor."""
-    joined: dict[tuple[Any, ...], Oddity] = {}
+    """Return findings with the sensors of those with the same devices and evidence joined."""
+    joined: dict[tuple[tuple[str, ...], str], Oddity] = {}
     for finding in found:
-        alike = finding.kind in ("missing", "constant")
-        key = (
-            (finding.devices, finding.kind, finding.evidence)
-            if alike
-            else (*finding.devices, finding.sensors, finding.kind)
-        )
-        before = joined.get(key)
-        joined[key] = finding if before is None else replace(before, sensors=before.sensors + finding.sensors)
+        before = joined.get((finding.devices, finding.evidence))
+        both = finding if before is None else replace(before, sensors=before.sensors + finding.sensors)
+        joined[finding.devices, finding.evidence] = both
     return [*joined.values()]
 
 
