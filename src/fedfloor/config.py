@@ -345,7 +345,8 @@ def brief(experiment: Experiment) -> str:
         if dataclasses.is_dataclass(mine):
             names = [f.name for f in dataclasses.fields(mine)]
             if field.name == "data":  # the default partition depends on the data
-                other = dataclasses.replace(other, partition=dataclasses.replace(mine, partition=None).partition)
+                usual_partition = dataclasses.replace(experiment.data, partition=None).partition
+                other = dataclasses.replace(usual.data, partition=usual_partition)
             mine = {name: getattr(mine, name) for name in names if getattr(mine, name) != getattr(other, name)}
         body[field.name] = _inline(plain(mine))
     return tomlkit.dumps(body)
