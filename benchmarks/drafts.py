@@ -310,6 +310,9 @@ def blocks(every: Sequence[tuple[Case, list[dict[str, Any]]]], seeds: Iterable[i
         ])  # fmt: skip
     names = ["set", "what", "drafted", "the draft", *HAND, "lead over the best by hand, by seed", "within 0.02"]
     yield {"columns": names, "rows": rows}
+    known = {case.name for case, _ in every}
+    if lacking := [case.name for case in CASES if case.name not in known]:
+        yield f"Not measured yet: {', '.join(lacking)}."
 
 
 def main() -> None:

@@ -16,7 +16,8 @@ from fedfloor.park.normalise import DeviceNormaliser, prepared
 from fedfloor.park.park import Park
 from fedfloor.runs.references import columns
 
-MOST = 4000  # samples of a trial at most, evenly spread over each device's
+MOST, LEAST_OF_LONG = 4000, 400  # samples of a trial, evenly spread over each device's; of long samples, at least
+NUMBERS = 4_000_000  # in all of its samples, at most
 FOLDS = 4  # parts that are held out in turn
 TREES, LEAST = 50, 3  # of a forest, and samples of a leaf
 DISTINCT = 0.2  # share of a sensor's variance between devices from which these have levels of their own
@@ -168,7 +169,8 @@ class HeldOut:
         else:
             many = min(self.park.devices, MANY)
             parts = {k: np.sort(self.park.indices[k]) for k in (np.arange(many) * self.park.devices // many).tolist()}
-        share = min(1.0, MOST / sum(map(len, parts.values())))
+        most = min(MOST, max(LEAST_OF_LONG, NUMBERS // math.prod(self.park.dataset.shape)))
+        share = min(1.0, most / sum(map(len, parts.values())))
         sizes = {k: max(1, round(share * len(part))) for k, part in parts.items()}
         return {k: part[np.arange(sizes[k]) * len(part) // sizes[k]] for k, part in parts.items()}
 
