@@ -63,7 +63,7 @@ class ColumnBatch:
         empty: NDArray[np.bool_] = np.asarray(np.isnan(self.x).all(axis=1))
         for words in (*self.text.values(), *([self.time] if isinstance(self.time, list) else [])):
             if empty.any():
-                empty &= [not word for word in words]
+                empty &= np.array([not word for word in words])
         return empty & np.isnan(self.time[1]).all(axis=1) if isinstance(self.time, tuple) else empty
 
     def take(self, rows: NDArray[np.bool_]) -> ColumnBatch:
