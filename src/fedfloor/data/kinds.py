@@ -116,8 +116,8 @@ class ColumnProfile:
 def kind_of(column: ColumnProfile) -> ColumnKind:
     """Return what a column is; the first kind that fits, from those with the strongest evidence.
 
-    >>> kind_of(ColumnProfile("T.Quality", ["192", "192", "24"], words={"t_value": "T.Value"}))
-    ColumnKind(kind='quality', evidence="states the quality of 'T.Value' (33 % of the rows examined are not good)")
+    >>> print(kind_of(ColumnProfile("T.Quality", ["192", "192", "24"], words={"t_value": "T.Value"})).evidence)
+    states the quality of 'T.Value' (33 % are not good; such values count unless emptied)
     >>> kind_of(ColumnProfile("Attack LABLE (1:No Attack, -1:Attack)", ["1", "1", "-1"])).kind
     'label'
     >>> kind_of(ColumnProfile("temp", ["20.5", "21", "20.5"]))
@@ -195,7 +195,7 @@ def _quality(column: ColumnProfile, known: Sequence[str]) -> str:
         stem = word.removesuffix(f"_{tail}")
         beside = [column.words[stem + value] for value in VALUED if stem != word and stem + value in column.words]
         if beside:
-            bad = f" ({100 * good.count(False) / len(good):.2g} % of the rows examined are not good)"
+            bad = f" ({100 * good.count(False) / len(good):.2g} % are not good; such values count unless emptied)"
             return f"states the quality of '{beside[0]}'{bad if coded and not all(good) else ''}"
     if (
         coded
