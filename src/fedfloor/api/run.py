@@ -21,11 +21,6 @@ from fedfloor.experiment import Experiment
 from fedfloor.figures import ACCURACY, LOSS, named
 from fedfloor.methods.catalog import METHODS
 from fedfloor.names import LOCAL_ONLY, POOLED, REFERENCES_FOLDER
-from fedfloor.report import ledger as reading
-from fedfloor.report import page
-from fedfloor.report.contrast import contrast
-from fedfloor.report.groups import display_name, groups
-from fedfloor.report.table import paired
 from fedfloor.runs import launch, ledger
 from fedfloor.runs.compare import carry_out
 from fedfloor.runs.folder import flat
@@ -102,7 +97,9 @@ class Run:
 
     @cached_property
     def _recorded(self) -> RecordedRun:
-        return reading.read_run(self.folder)
+        from fedfloor.report.ledger import read_run  # with pydantic, which a machine that only trains may lack
+
+        return read_run(self.folder)
 
     @property
     def devices(self) -> list[dict[str, Any]]:
@@ -134,12 +131,19 @@ class Run:
     @property
     def story(self) -> str:
         """The lead over each reference in sentences; "" without references."""
+        from fedfloor.report import ledger as reading
+        from fedfloor.report.contrast import contrast
+        from fedfloor.report.groups import groups
+        from fedfloor.report.table import paired
+
         compared = groups(reading.collect(reading.with_references([self.folder])))
         return contrast(compared, compared[0], paired(compared.runs)) if len(compared) > 1 else ""
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """A row per way of training: each device alone, federated, all data in one place, further references."""
+        from fedfloor.report.groups import display_name, groups
+
         name, value = self.headline
         values: dict[str, float | None] = {key: run.headline[1] for key, run in self.references.items()}
         if values and POOLED not in values and self._is_pooled:
@@ -191,7 +195,10 @@ class Run:
 
     def report(self, out: Path | str | None = None) -> Path:
         """Write the report and return its path: ``report.html`` in the run's folder, or ``out``."""
-        folders = reading.with_references([self.folder])
+        from fedfloor.report import page
+        from fedfloor.report.ledger import with_references
+
+        folders = with_references([self.folder])
         return page.write(folders, Path(out) if out is not None else self.folder / "report.html")
 
     def __repr__(self) -> str:
@@ -369,8 +376,10 @@ def load_run(folder: Path | str, own: bool = False) -> Run:
     Raises:
         SettingError: the folder holds no run, or a file in it is damaged.
     """
+    from fedfloor.report.ledger import read_run
+
     folder = Path(folder)
-    recorded = reading.read_run(folder)
+    recorded = read_run(folder)
     stopped = "finished" if recorded.finished else "stopped"
     if recorded.diverged is not None:
         stopped = "diverged"

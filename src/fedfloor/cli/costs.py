@@ -73,7 +73,8 @@ def price(
 
 def _holds_runs(folder: Path) -> bool:
     """Return whether a folder is that of a run, or of runs."""
-    return any(next(folder.glob(name), None) is not None for name in ("experiment.toml", "*/experiment.toml"))
+    names = ("experiment.toml", "ledger.jsonl", "*/experiment.toml")
+    return any(next(folder.glob(name), None) is not None for name in names)
 
 
 def _price_runs(
