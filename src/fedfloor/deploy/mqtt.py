@@ -146,7 +146,8 @@ LONGEST_WAIT_S = 30.0
 TOPICS = 1000  # largest packet of subscriptions, as brokers limit it
 STEADY_S, SHORT = 5.0, 3  # a connection that ends sooner has failed; so many failures in a row are logged
 LOST, LEFT = "lost", "left"  # why a process is gone: by its last will, by its own goodbye
-KEPT = 4  # requests or answers on a topic that the broker has not acknowledged; older ones have expired
+KEPT = 4  # requests or answers on a topic that the broker need not have acknowledged, whatever their length
+MOST_KEPT, MOST_KEPT_BYTES = 64, 1 << 24  # more of them, while they are short; older ones have expired
 CONFIRMATION = f"{ROOT}/confirmation"  # a topic without subscribers
 Receive = Callable[[str, bytes], None]
 
@@ -236,7 +237,9 @@ class MqttConnection:
         self._confirming: dict[int, Callable[[], None]] = {}  # id of a packet → what its answer allows
         self._topics: tuple[str, ...] = ()
         self._saying = threading.Lock()  # keeps the pieces of a message together
-        self._sent: dict[str, deque[list[MQTTMessageInfo]]] = {}  # topic → its last messages
+        self._sent: dict[
+            str, deque[tuple[int, list[MQTTMessageInfo]]]
+        ] = {}  # topic → length and pieces of its last messages
 
     @property
     def connected(self) -> bool:
@@ -307,13 +310,15 @@ class MqttConnection:
                     self.unacknowledged += 1
                 sent.append(self._client.publish(topic, packet, qos=1, retain=retain))
             if topic_parts(topic)[0] in ("in", "out"):
-                self._forget_before(topic, sent)
+                self._forget_before(topic, len(payload), sent)
 
-    def _forget_before(self, topic: str, sent: list[MQTTMessageInfo]) -> None:
+    def _forget_before(self, topic: str, length: int, sent: list[MQTTMessageInfo]) -> None:
         messages = self._sent.setdefault(topic, deque())
-        messages.append(sent)
-        if len(messages) > KEPT:
-            dropped = self._client.forget(messages.popleft())
+        messages.append((length, sent))
+        while len(messages) > MOST_KEPT or (
+            len(messages) > KEPT and sum(length for length, _ in messages) > MOST_KEPT_BYTES
+        ):
+            dropped = self._client.forget(messages.popleft()[1])
             with self._counting:
                 self.unacknowledged -= dropped
 
