@@ -63,7 +63,7 @@ class Case:
         return Experiment(
             rounds=self.rounds,
             data=DataSettings(name="procedural", samples_per_device=SAMPLES, procedural=Procedural()),
-            park=ParkSettings(self.devices, factories=min(100, self.devices)),
+            park=ParkSettings(devices=self.devices, factories=min(100, self.devices)),
             method=MethodSettings(self.method),
             methods={self.method: own},
             work=WorkSettings(epochs=1, batch_size=10, lr=0.05),

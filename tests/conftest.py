@@ -26,6 +26,7 @@ hypothesis.settings.register_profile(
 )  # a busy machine is no failure
 hypothesis.settings.load_profile("busy")
 os.environ.pop("FEDFLOOR_MIRROR", None)  # downloads ask whom the test names
+os.environ.pop("COLUMNS", None)  # workers have 80, where a test that says nothing means a file's width
 
 
 @pytest.fixture(scope="session")

@@ -219,4 +219,4 @@ def test_a_copy_of_the_label_is_no_category(command: Command) -> None:
     copied = [f"{row},{'bad' if row.endswith('crack') else 'good'}" for row in rows[1:]]
     path.write_text("\n".join([f"{rows[0]},verdict", *copied]) + "\n")
     said = command("new", "p.csv")
-    assert "'verdict' holds no numbers and is ignored" in said.err
+    assert "'verdict' holds a few texts and is ignored" in said.err

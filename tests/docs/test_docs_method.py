@@ -92,7 +92,7 @@ def test_it_works_with_an_installed_package(tmp_path: Path) -> None:
     assert Path(where.strip()).is_relative_to(packages)
     (here / "tiny.toml").write_text(TINY)
     fedfloor = [sys.executable, "-m", "fedfloor"]
-    assert "never visited first" in " ".join(typed([*fedfloor, "methods", "mine:Mine"]).split())
+    assert "never visited first" in " ".join(typed([*fedfloor, "list", "methods", "mine:Mine"]).split())
     typed([*fedfloor, "run", "tiny.toml", "--set", "method.name=mine:Mine", "--ranks", "1"])
     said = typed([*fedfloor, "compare", "tiny.toml", "--methods", "fedavg,mine:Mine", "--ranks", "2"])
     assert "mine:Mine" in said

@@ -168,6 +168,7 @@ def test_describe_is_json() -> None:
             {"factory": 1, "samples": 5, "counts": [0, 2, 3]},
         ],
         "factories": 2,
+        "raw_bytes": 216,  # 12 samples of 18 pixels of a byte
         "test_samples": 5,
         "device_accuracy": "expected",
         "test_sha256": digest_tests(tiny_park().dataset),

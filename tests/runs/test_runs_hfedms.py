@@ -51,7 +51,7 @@ def test_any_number_of_ranks_a_resume_and_a_forecast_come_to_the_same(kept: dict
     assert any(line["lost"] for line in expected)
     for other in (two, parts):
         assert lines(other.folder) == expected
-        assert other.model.read_bytes() == whole.model.read_bytes()
+        assert other.model_file.read_bytes() == whole.model_file.read_bytes()
     told = list(forecast.rounds(experiment(), launch.build_park(experiment()), 8))
     assert [one.price.seconds for one in told] == [line["priced"]["seconds"] for line in expected]
     assert [text.digest(one.plan) for one in told] == [line["plan_hash"] for line in expected]
@@ -90,4 +90,4 @@ def test_a_network_whose_features_cannot_be_kept_is_refused_before_anything_is_w
         fedfloor.run(experiment(model=model), out, ranks=1)
     assert not out.exists()
     other = experiment(model=model, method={"name": "scoped:Keeping"}, rounds=1)  # what it keeps are not features
-    assert fedfloor.run(other, out, ranks=1).model.exists()
+    assert fedfloor.run(other, out, ranks=1).model_file.exists()

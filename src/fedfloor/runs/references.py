@@ -313,8 +313,11 @@ def _bare(experiment: Experiment, name: str, table: dict[str, Any]) -> Experimen
     """Return an experiment with a reference instead of the method, without network and without losses."""
     own = dict(experiment.methods.get(name, {})) | table
     method = MethodSettings(name, objective=None if name in UNTRAINED else _loss(experiment))
+    work = experiment.work
+    if name in UNTRAINED:  # no gradient is clipped where none is computed
+        work = replace(work, sample_clip=None, sample_noise=None)
     return replace(
-        experiment, method=method, methods={name: own} if own else {}, network=NetworkSettings(),
+        experiment, method=method, methods={name: own} if own else {}, network=NetworkSettings(), work=work,
         faults=FaultSettings(), deploy=replace(experiment.deploy, simulate=False), decide=DecideSettings(),
     )  # fmt: skip
 
