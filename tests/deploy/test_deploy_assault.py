@@ -1350,6 +1350,7 @@ def _send(
 
 def _fills_log(agent: device.Agent, ca: authority.Authority, folder: Path, kind: str) -> str:
     lines, edge = Lines(), agent.settings.edge
+    before = logging.root.manager.disable
     logging.disable(logging.NOTSET)
     logging.getLogger("fedfloor").addHandler(lines)
     try:
@@ -1361,7 +1362,7 @@ def _fills_log(agent: device.Agent, ca: authority.Authority, folder: Path, kind:
             agent.serve(edge, encode(sent, signer))
     finally:
         logging.getLogger("fedfloor").removeHandler(lines)
-        logging.disable(logging.WARNING)
+        logging.disable(before)
     expect(lines.count < 100, f"{lines.count} lines")
     return HARMLESS
 

@@ -37,10 +37,10 @@ def everywhere(park: Live, count: int) -> None:
 
 
 def away(park: Live, *devices: int) -> None:
-    before = len(next(iter(park.edges.values())).channel.connected)
+    everywhere(park, len(park.links))  # they may still be on their way
     for k in devices:
         park.links[k].die()
-    everywhere(park, before - len(devices))
+    everywhere(park, len(park.links) - len(devices))
 
 
 # -- the quorum --------------------------------------------------------------------------------------------------------
