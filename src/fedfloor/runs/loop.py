@@ -226,19 +226,7 @@ class _Run:
         outcome = pricing.stamped(outcome, paid[-1] if paid else None)
         state = self.method.absorb(point.state, outcome)
         self.check(state, number)
-        wanted = number % self.experiment.evaluate.every == 0 or number == self.experiment.rounds
-        score = self.evaluate(state, number, point.tick + outcome.ticks) if wanted else None
-        if score is not None and not math.isfinite(score.loss):
-            raise DivergedError(
-                f"the loss of the global model is {score.loss} after round {number}. "
-                "Lower work.lr; the last checkpoint is untouched."
-            )
-        model, kept = state.packet["w"], point.best
-        if score is not None and not self.method.needs.personal:
-            kept = checkpoint.better(kept, number, model, score, self.experiment, self.engine, self.method)
-        if kept is not None and kept.ends(number, self.experiment) and kept.round < number:
-            state = replace(state, packet={**state.packet, "w": kept.model.clone()})
-            score = self.evaluate(state, number, point.tick + outcome.ticks)
+        state, score, kept = self.judge(state, number, point.tick + outcome.ticks, point.best)
         self.scored = (number, score)
         held, visits = dict(self.engine.memory.held), dict(+self.engine.memory.visits)
         known = len(view.sizes) if view.census is not None else 0
@@ -262,6 +250,28 @@ class _Run:
         return Checkpoint(
             number, tick, state, outcome.receipts, held, new, visits, reports, holders, updates, kept, answers
         )
+
+    def judge(
+        self, state: State, number: int, tick: int, kept: checkpoint.Best | None
+    ) -> tuple[State, Score | None, checkpoint.Best | None]:
+        """Evaluate a round's model if one is due; return the state, the score and the best model so far.
+
+        The state is that of the best round where no later one was better for long enough (``evaluate.patience``).
+        """
+        wanted = number % self.experiment.evaluate.every == 0 or number == self.experiment.rounds
+        score = self.evaluate(state, number, tick) if wanted else None
+        if score is not None and not math.isfinite(score.loss):
+            raise DivergedError(
+                f"the loss of the global model is {score.loss} after round {number}. "
+                "Lower work.lr; the last checkpoint is untouched."
+            )
+        model = state.packet["w"]
+        if score is not None and not self.method.needs.personal:
+            kept = checkpoint.better(kept, number, model, score, self.experiment, self.engine, self.method)
+        if kept is not None and kept.ends(number, self.experiment) and kept.round < number:
+            state = replace(state, packet={**state.packet, "w": kept.model.clone()})
+            score = self.evaluate(state, number, tick)
+        return state, score, kept
 
     def plan(self, view: View, point: Checkpoint) -> Node | None:
         """Return the plan of a round, and count the round in the privacy loss; None beyond the budget of ε."""
