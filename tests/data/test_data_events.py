@@ -184,9 +184,44 @@ def test_an_end_before_its_event_and_unknown_columns_are_refused(tmp_path: Path)
     with pytest.raises(SettingError, match="row 2, column 'end'"):
         label_rows(data, events, tmp_path / "no.csv", within="6h", kind="failure")
     written(tmp_path)
-    for role in ("time", "end"):
-        with pytest.raises(SettingError, match="neither table has this column"):
+    for role in ("time", "event-time", "end"):
+        with pytest.raises(SettingError, match="has no such column"):
             label_rows(data, events, tmp_path / "no.csv", within="6h", columns={role: "begin"}, kind="failure")
+
+
+def with_two_times(folder: Path, kinds: str = "belt,seal") -> tuple[Path, Path]:
+    """Return tables whose times have unusual names, other ones in the events, which were reported later."""
+    data, events = written(folder)
+    data.write_text(data.read_text().replace("datetime", "moment"))
+    belt, seal = kinds.split(",")
+    rows = [f"A,2026-01-02T00:00:00,2026-01-05T08:00:00,{belt}", f"B,2026-01-01T10:00:00,2026-01-06T08:00:00,{seal}"]
+    events.write_text("\n".join(["machineID,began,reported,failure", *rows, ""]))
+    return data, events
+
+
+def test_times_of_events_may_have_a_name_of_their_own_and_are_no_kinds(tmp_path: Path) -> None:
+    tables = with_two_times(tmp_path)
+    facts = label_rows(*tables, tmp_path / "a.csv", within="6h", columns={"time": "moment", "event-time": "began"})
+    assert facts["labels"] == {"belt": 7, "seal": 7, "none": 2 * HOURS - 14}
+    with pytest.raises(SettingError, match="--event-time NAME"):
+        label_rows(*tables, tmp_path / "no.csv", within="6h", columns={"time": "moment"}, kind="failure")
+    shared = {"time": "moment", "event-time": "began"}
+    with pytest.raises(SettingError, match="holds times"):
+        label_rows(*tables, tmp_path / "no.csv", within="6h", columns=shared, kind="reported")
+
+
+@pytest.mark.parametrize("kind", ["2026-01-0{}", "0{}.01.2026", "176722560{}000", "order-{}"])
+def test_times_and_numbers_of_orders_are_no_classes(tmp_path: Path, kind: str) -> None:
+    """With nothing else left for the kind, the refusal names the column; a kind that recurs is taken."""
+    rows = [f"A,2026-01-02T0{hour}:00:00,{kind.format(hour + 1)}" for hour in range(6)]
+    tables = written(tmp_path, "\n".join([*rows, ""]))
+    tables[1].write_text(tables[1].read_text().replace("failure", "note"))
+    with pytest.raises(SettingError):
+        label_rows(*tables, tmp_path / "no.csv", within="6h")
+    tables = written(
+        tmp_path, "\n".join(row.rsplit(",", 1)[0] + f",order-{i % 2}" for i, row in enumerate(rows)) + "\n"
+    )
+    assert len(label_rows(*tables, tmp_path / "yes.csv", within="6h")["labels"]) == 3
 
 
 def test_a_zone_makes_local_events_comparable_with_universal_rows(tmp_path: Path) -> None:

@@ -195,6 +195,12 @@ def label(
     kind: Annotated[str, typer.Option("--kind", metavar="NAME", help="Column of EVENTS with the kind of event.")] = "",
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="Column of the device, in both tables.")] = "",
     time: Annotated[str, typer.Option("--time", metavar="NAME", help="Column of the time, in both tables.")] = "",
+    event_device: Annotated[
+        str, typer.Option("--event-device", metavar="NAME", help="Column of EVENTS with the device, if it differs.")
+    ] = "",
+    event_time: Annotated[
+        str, typer.Option("--event-time", metavar="NAME", help="Column of EVENTS with the time, if it differs.")
+    ] = "",
     end: Annotated[str, typer.Option("--end", metavar="NAME", help="Column of EVENTS with the end of each.")] = "",
     zone: Annotated[
         str | None, typer.Option("--zone", metavar="ZONE", help="Time zone of times without one: Europe/Berlin.")
@@ -214,7 +220,9 @@ def label(
     """
     from fedfloor.data.events import label_rows
 
-    columns = {"device": device, "time": time, "end": end}
+    columns = {
+        "device": device, "time": time, "event-device": event_device, "event-time": event_time, "end": end,
+    }  # fmt: skip
     facts = label_rows(
         data, events, out, within=within, remaining=remaining, kind=kind, columns=columns, time_format=time_format,
         zone=zone, force=force,

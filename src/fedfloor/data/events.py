@@ -19,7 +19,7 @@ from fedfloor.data.files.clocks import check_zone, universal
 from fedfloor.data.files.rows import place
 from fedfloor.data.files.sheet import Excerpt, head
 from fedfloor.data.files.times import NUMBERS, NUMERALS, Form, TimeError, check_format, decide, numeral, read
-from fedfloor.data.kinds import CALLED, word_of
+from fedfloor.data.kinds import CALLED, is_number, is_time, word_of
 from fedfloor.errors import SettingError
 from fedfloor.names import count
 
@@ -27,8 +27,10 @@ log = logging.getLogger(__name__)
 
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 EVERY = 1 << 62  # rows
+SHARED = ("device", "time")  # roles of columns in both tables
 LABEL, REMAINING, RUN = "label", "remaining", "run"
 NONE = "none"  # the label of rows without an event within the time span
+MANY = 5  # events, of which several are likely to be of a kind
 NAMED = 5  # rows listed in a message
 ENDS = (
     "end",
@@ -53,6 +55,7 @@ class _Table:
         form: the format of the times.
         absolute: whether times are moments, in seconds since 1970.
         zoned: whether these are universal times: by their zone, as numbers, or by the given zone.
+        used: the columns of device, time and end.
         end: the end of each event, [n], in the units of ``time``; None for moments.
     """
 
@@ -63,6 +66,7 @@ class _Table:
     form: Form
     absolute: bool
     zoned: bool
+    used: frozenset[str]
     end: NDArray[np.float64] | None = None
 
 
@@ -112,8 +116,9 @@ def label_rows(
             have an end.
         remaining: whether to write the time until the next event instead.
         kind: the column of ``events`` with the kind; by default a column with a common name, or the only one left.
-        columns: names of the columns ``device`` and ``time``, where these are unusual, in both tables or in one; and
-            ``end``, the end of events, by default a column of times with a usual name.
+        columns: names of the columns ``device`` and ``time`` of both tables, where these are unusual;
+            ``event-device`` and ``event-time`` of ``events``, where these differ; and ``end``, the end of events, by
+            default a column of times with a usual name.
         time_format: the format of the times in both tables, as ``[data] time_format``; by default it is recognised.
         zone: the time zone of times without one, as ``[data] zone``.
         force: whether to overwrite ``out``.
@@ -128,11 +133,14 @@ def label_rows(
     """
     out = expanded(out)
     check_new(out, (".csv",), force=force)
-    table = _read(expanded(data), {**(columns or {}), "end": ""}, time_format, zone)
-    marks = _read(expanded(events), columns or {}, time_format, zone, ends=True)
+    named = {role: name for role, name in (columns or {}).items() if name}
+    table = _read(expanded(data), {role: named[role] for role in SHARED if role in named}, time_format, zone)
+    own = {role: f"event-{role}" if f"event-{role}" in named else role for role in SHARED}
+    options = {option: named[option] for option in (*own.values(), "end") if option in named}
+    marks = _read(expanded(events), options, time_format, zone, ends=True)
     if bool(within) == remaining and (remaining or marks.end is None):
         raise SettingError("give either --within SPAN, for labels, or --remaining, for the time until the next event.")
-    _check_pair(table, marks, columns or {})
+    _check_pair(table, marks)
     if zone and table.form.zone and marks.form.zone:
         raise SettingError(f"--zone {zone}: the times of both tables have a time zone. Leave it out.")
     added = [REMAINING, RUN] if remaining else [LABEL]
@@ -165,14 +173,8 @@ def label_rows(
     return facts | {"labels": {label: labels.count(label) for label in sorted({*labels})}}
 
 
-def _check_pair(table: _Table, marks: _Table, columns: Mapping[str, str]) -> None:
-    """Refuse column names that neither table has, and times of the two that cannot be compared.
-
-    Moments are not compared with counts, nor local times with universal ones.
-    """
-    for role, name in columns.items():
-        if name and name not in {*table.cells.names, *marks.cells.names}:
-            raise SettingError(f"--{role} {name}: neither table has this column.")
+def _check_pair(table: _Table, marks: _Table) -> None:
+    """Refuse times that cannot be compared: moments with counts, and local times with universal ones."""
     if table.absolute != marks.absolute:
         raise SettingError(
             f"{marks.path.name}: times are {marks.form}, but {table.path.name} has {table.form}. Write "
@@ -186,7 +188,16 @@ def _check_pair(table: _Table, marks: _Table, columns: Mapping[str, str]) -> Non
         )
 
 
-def _read(path: Path, columns: Mapping[str, str], given: str | None, zone: str | None, *, ends: bool = False) -> _Table:
+def _read(path: Path, given: Mapping[str, str], form: str | None, zone: str | None, *, ends: bool = False) -> _Table:
+    """Return a table.
+
+    Args:
+        given: option → column, such as ``event-time`` → ``begin``.
+        ends: whether its rows are events, which may have an end.
+
+    Raises:
+        SettingError: a column is missing, or a time cannot be read.
+    """
     if not path.is_file():
         raise SettingError(f"{path}: no such file. Give a table: CSV, Parquet or a workbook.")
     table = head(path, EVERY, {})
@@ -194,29 +205,39 @@ def _read(path: Path, columns: Mapping[str, str], given: str | None, zone: str |
     short = next((number for number, row in enumerate(rows, start=2) if len(row) != len(names)), None)
     if short is not None:
         raise SettingError(f"{place(path, short)}: {len(rows[short - 2])} cells, but the header has {len(names)}.")
-    last = [name for name in names if ends and {*re.split(r"[\W_]+", name.casefold())} & {*ENDS}]
-    last = [columns["end"]] if columns.get("end") in names else last
-    known = {key: name for key, name in columns.items() if name in names and key != "end"}
-    roles = guess.roles_of(table.top(guess.LOOKED_AT), {**known, "ignore": last})
+    for option, name in given.items():
+        if name not in names:
+            other = f", or name the column of EVENTS with --event-{option} NAME" if ends and option in SHARED else ""
+            raise SettingError(
+                f"--{option} {name}: {path.name} has no such column. Available: {', '.join(names)}. Choose one{other}."
+            )
+    known = {option.removeprefix("event-"): name for option, name in given.items()}
+    last = known.pop("end", None) or next(
+        (name for name in names if ends and {*re.split(r"[\W_]+", name.casefold())} & {*ENDS}), None
+    )
+    roles = guess.roles_of(table.top(guess.LOOKED_AT), {**known, "ignore": [last] if last else []})
     unread = next((name for name in names if word_of(name) in CALLED["time"]), "")
     roles = {"time": unread} | roles  # the cells of the column are then read, and refused one by one
     for role in ("device", "time"):
         if roles.get(role) not in names:
             raise SettingError(
-                f"{path.name}: no column for the {role}. Available: {', '.join(names)}. Name it with --{role} NAME."
+                f"{path.name}: no column for the {role}. Available: {', '.join(names)}. Name it with "
+                f"--{'event-' * ends}{role} NAME."
             )
     try:
-        form, time, moments = _times(table.cells(roles["time"]), given)
+        written, time, moments = _times(table.cells(roles["time"]), form)
     except TimeError as error:
         message = error.message.replace("--set data.time_format=", "--time-format ")
         raise SettingError(f"{place(path, error.row + 2, roles['time'])}: {message}") from error
-    if moments and not given:
+    if moments and not form:
         log.info("%s: times are numbers, read as %s; for another format: --time-format.", path.name, NUMERALS[moments])
-    device, zoned = table.cells(roles["device"]), form == NUMBERS or form.zone or zone is not None
-    if zone and form != NUMBERS and not form.zone:
+    device, zoned = table.cells(roles["device"]), written == NUMBERS or written.zone or zone is not None
+    if zone and written != NUMBERS and not written.zone:
         time = _universal(path, time, device, zone, roles["time"])
-    read_table = _Table(path, table, device, time, form, form != NUMBERS or moments is not None, zoned)
-    return replace(read_table, end=_ends(read_table, last[0], given, zone)) if last else read_table
+    used = frozenset([roles["device"], roles["time"], *([last] if last else [])])
+    absolute = written != NUMBERS or moments is not None
+    read_table = _Table(path, table, device, time, written, absolute, zoned, used)
+    return replace(read_table, end=_ends(read_table, last, form, zone)) if last else read_table
 
 
 def _universal(
@@ -305,16 +326,30 @@ def _name_unused(events: _Table, unused: Unused) -> None:
 
 
 def _kinds(events: _Table, given: str) -> list[str]:
-    """Return the kind of each event."""
+    """Return the kind of each event.
+
+    Raises:
+        SettingError: no column has the kind, a cell of it is empty, or its cells are times.
+    """
     table, names = events.cells, events.cells.names
-    free = [name for name in names if table.cells(name) != events.device]
-    free = [name for name in free if word_of(name) not in CALLED["time"]]
-    roles = guess.roles_of(table.top(guess.LOOKED_AT), {})
-    column = given or roles.get("label") or (free[0] if len(free) == 1 else "")
+    free = [name for name in names if name not in events.used and not _is_time(table.cells(name))]
+    roles = guess.roles_of(table.top(guess.LOOKED_AT), {"ignore": [name for name in names if name not in free]})
+    usual = roles.get("label", "")
+    column = given or (usual if usual in free else free[0] if len(free) == 1 else "")
     if column not in names:
         problem = f"no column '{column}'" if column else "no column for the kind of event"
         raise SettingError(f"{events.path.name}: {problem}. Available: {', '.join(names)}. Name it with --kind NAME.")
     kinds = table.cells(column)
+    if _is_time(kinds):
+        raise SettingError(
+            f"{events.path.name}, column '{column}': holds times, such as '{kinds[0]}', and not kinds of events. Name "
+            "another column with --kind NAME."
+        )
+    if not given and len(kinds) >= MANY and len({*kinds}) == len(kinds):
+        raise SettingError(
+            f"{events.path.name}, column '{column}': differs from event to event, as a number of an order does, and is "
+            f"the only column left for the kind of event. Add a column with the kind, or take it by --kind {column}."
+        )
     if "" in kinds or NONE in kinds:
         row = 2 + next(i for i, each in enumerate(kinds) if each in ("", NONE))
         raise SettingError(
@@ -322,6 +357,14 @@ def _kinds(events: _Table, given: str) -> list[str]:
             "a following event."
         )
     return kinds
+
+
+def _is_time(cells: Sequence[str]) -> bool:
+    """Return whether all filled cells of a column are dates, or numbers such as milliseconds since 1970."""
+    known = [cell for cell in cells if cell]
+    if is_time(known, None, numbers=False):
+        return True
+    return bool(known) and all(map(is_number, known)) and numeral(np.array([*map(float, known)])) is not None
 
 
 def _next(table: _Table, events: _Table) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
