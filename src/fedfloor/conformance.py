@@ -25,9 +25,10 @@ from fedfloor.chance import generator
 from fedfloor.engine import ranks as ranked
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
-from fedfloor.errors import FedfloorError, SettingError
+from fedfloor.errors import FedfloorError, RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.machine import kept_settings
+from fedfloor.names import count
 from fedfloor.outside import located
 from fedfloor.plan import text, walk
 from fedfloor.report import plan_svg, plan_text
@@ -209,8 +210,8 @@ CHECKS: dict[str, Callable[[Contract], None]] = {
 }
 
 
-def check_method(method: Any, changes: Sequence[str] | Mapping[str, Any] = ()) -> Iterator[Check]:
-    """Test the contract of a method; yield the result of each check.
+def check_method(method: Any, changes: Sequence[str] | Mapping[str, Any] = ()) -> list[Check]:
+    """Test the contract of a method on small parks, about a minute, and return the checks if it keeps all of them.
 
     Args:
         method: the method's name, ``module:Name``, its class, or an object with settings.
@@ -218,7 +219,17 @@ def check_method(method: Any, changes: Sequence[str] | Mapping[str, Any] = ()) -
 
     Raises:
         SettingError: the method does not exist, or cannot be read.
+        RunError: it violates the contract; the message has each violation.
     """
+    done = [*checked(method, changes)]
+    if broken := [check for check in done if check.why]:
+        violations = "".join(f"\n- {check.name}: {check.why}" for check in broken)
+        raise RunError(f"{objects.method(method)[0]}: {len(broken)} of {count(len(done), 'check')} failed:{violations}")
+    return done
+
+
+def checked(method: Any, changes: Sequence[str] | Mapping[str, Any] = ()) -> Iterator[Check]:
+    """Test the contract of a method; yield the result of each check."""
     name, own = objects.method(method)
     given: list[config.Change] = [(f'methods."{name}".{key}', value) for key, value in own.items()]
     given += list(changes.items()) if isinstance(changes, Mapping) else list(changes)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from commands import Command
-from fedfloor.conformance import CHECKS, check_method
+from fedfloor.conformance import CHECKS, check_method, checked
+from fedfloor.errors import RunError
 from fedfloor.methods.catalog import METHODS
 
 MINE = """
@@ -44,7 +45,7 @@ NEEDS = {"rafed": ("network.profile=rafed",)}
 @pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_every_built_in_method_keeps_the_contract(name: str) -> None:
-    assert [one for one in check_method(name, NEEDS.get(name, ())) if one.why] == []
+    assert [one for one in checked(name, NEEDS.get(name, ())) if one.why] == []
 
 
 def test_what_a_method_of_ones_own_breaks_is_named(
@@ -56,6 +57,10 @@ def test_what_a_method_of_ones_own_breaks_is_named(
     good = command("check", "method", "mine_to_check:Good", "--json")
     assert (good.code, json.loads(good.out)["kept"]) == (0, True)
     assert [one["check"] for one in json.loads(good.out)["rows"]] == list(CHECKS)
+    assert [check.name for check in check_method("mine_to_check:Good")] == list(CHECKS)
+    with pytest.raises(RunError) as violations:
+        check_method("mine_to_check:Impure")
+    assert "plans are pure" in str(violations.value)
     impure = command("check", "method", "mine_to_check:Impure")
     assert impure.code == 1
     assert "FAILED  plans are pure: two plans of the same round differ" in impure.out
@@ -130,5 +135,5 @@ def test_a_method_that_changes_its_arguments_or_fails_is_named(
     (tmp_path / "changing_methods.py").write_text(CHANGERS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    checks = {each.name: each.why for each in check_method(f"changing_methods:{name}")}
+    checks = {each.name: each.why for each in checked(f"changing_methods:{name}")}
     assert words in checks["arguments are left unchanged"]

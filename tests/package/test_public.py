@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -32,3 +33,11 @@ def test_type_checkers_see_the_public_names() -> None:
 def test_importing_the_package_does_not_wait_for_pytorch() -> None:
     code = "import sys, fedfloor; fedfloor.Method, fedfloor.Train; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
+
+
+def test_no_public_function_waits_to_be_iterated() -> None:
+    """A generator that is called and not read does nothing, and says nothing."""
+    public = [getattr(fedfloor, name) for name in fedfloor.__all__]
+    functions = [inspect.unwrap(each) for each in public if inspect.isfunction(each)]
+    assert len(functions) >= 10
+    assert not any(map(inspect.isgeneratorfunction, functions))

@@ -195,10 +195,10 @@ def method(
 
     The checks cover plans, prices, ranks, resuming and lost visits.
     """
-    from fedfloor.conformance import CHECKS, check_method
+    from fedfloor.conformance import CHECKS, checked
 
     done = []
-    for check in check_method(name, changes or ()):
+    for check in checked(name, changes or ()):
         done.append(check)
         if not as_json:
             line = f"FAILED  {check.name}: {check.why}" if check.why else f"ok      {check.name}"
