@@ -63,7 +63,6 @@ def test_netem_is_asked_for_as_tc_wants_it() -> None:
 def test_lost_and_late_packets_cost_time_and_no_bit(tmp_path: Path) -> None:
     what = pictures(tmp_path)
     _, wanted = simulated(what, tmp_path / "simulated")
-    what.write_text(what.read_text() + "\ndeploy.quorum = 4\n")  # connections over this line take seconds
     with bad_line(loss=0.1, delay_s=0.2) as line:
         deadlines = Deadlines(visit_s=120, round_s=600)
         with processes(tmp_path, what, deadlines, host=ADDRESSES[0], hall=line.at[0], floor=line.at[1]) as park:

@@ -105,6 +105,80 @@ def test_a_round_begins_once_the_quorum_is_met_and_ends_the_run_with_what_is_mis
     assert [wait and wait.round for wait in shown] == [2, None]
 
 
+def test_a_round_that_crosses_factories_waits_for_devices_at_other_edges_and_once_only_for_those_that_never_arrive(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fedfloor.deploy.attendance.LOOK_S", 0.01)
+    seen: list[dict[int, set[int]]] = [{0: {2}, 1: set()}, {0: {2, 3}, 1: {0}}, {0: {2, 3}, 1: {0, 1}}]
+    looks: list[int] = []
+
+    def look() -> dict[int, list[int]]:
+        looks.append(1)
+        meeting.visiting = seen[min(len(looks), len(seen)) - 1]
+        return {0: [0, 1], 1: [2, 3]}
+
+    meeting = Attendance(DeploySettings(), 60.0, {0: "north", 1: "south"}, look, crosses=True)
+    meeting.assign([0, 0, 1, 1])
+    meeting.begin(1)
+    assert len(looks) == 3  # until the last arrival was passed on
+    said = [one.getMessage() for one in caplog.records if "waits" in one.getMessage()]
+    assert "north does not see device 3; edge south does not see device 0, 1" in said[0]
+    meeting.begin(2)
+    assert len(looks) == 3  # nothing is missing
+
+    seen[:] = [{0: {2}, 1: {0, 1}}]
+    meeting._wait_s = 0.05
+    meeting.begin(3)  # begun with the answers of round 2
+    assert len(looks) == 3
+    meeting.visiting = seen[0]
+    meeting.begin(4)
+    waited = len(looks)
+    assert waited > 3
+    assert "goes on" in caplog.records[-1].getMessage()
+    assert "north does not see device 3" in caplog.records[-1].getMessage()
+    meeting.begin(5)
+    assert len(looks) == waited  # it is not waited for again
+    meeting.visiting = {0: {2, 3}, 1: {0, 1}}
+    meeting.begin(6)
+    meeting.visiting = {0: {2, 3}, 1: {1}}
+    meeting.begin(7)
+    assert len(looks) > waited  # another one
+    within = Attendance(DeploySettings(), 60.0, {0: "north", 1: "south"}, lambda: {0: [0, 1], 1: [2, 3]})
+    within.assign([0, 0, 1, 1])
+    within.begin(1)  # rounds within factories wait for no other edge
+
+
+def test_an_edge_waits_for_its_own_devices_whatever_others_are_connected(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    what = experiment(tmp_path, "fedsr", rounds=1, devices=4)
+    with live(tmp_path, what) as park:
+        channel, own = park.edges[0].channel, park.edges[0].own
+        everywhere(park, 4)
+        park.links[own[0]].die()
+        assert until(lambda: len(channel.connected) == 3)
+        assert channel.wait_for(own, 0.05) == [f"d{own[0]}"]
+        threading.Timer(0.2, park.join, (own[0],)).start()
+        assert channel.wait_for(own, 30) == []
+
+
+def test_round_1_waits_for_devices_that_reach_a_foreign_edge_late(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedsr", rounds=2, devices=4, more="methods.fedsr.ring_size = 4")
+    _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        for m, edge in park.edges.items():
+            everywhere(park, 4)
+            for k in {0, 1, 2, 3} - set(edge.own):
+                edge.channel.connected.pop(k)
+                hello = park.broker.retained[mqtt.topic("trial", "status", f"d{k}")]
+                back = edge.channel.receive, (mqtt.topic("trial", "status", f"d{k}"), hello)
+                threading.Timer(0.7 + 0.3 * m, *back).start()
+        got = park.run()
+    assert [line.lost for line in got] == [0, 0]
+    assert [figures(line) for line in got] == [figures(line) for line in wanted]
+    assert model(tmp_path / "live") == model(tmp_path / "simulated")
+
+
 # -- rounds without devices --------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 
 from fedfloor.errors import RunError
 from fedfloor.experiment import DeploySettings
@@ -16,6 +18,7 @@ log = logging.getLogger(__name__)
 LOOK_S = 0.5  # interval between two looks for devices
 SHOWN = 8  # the most devices named in a message
 ATTEMPTS = 8  # times that a request is sent if its devices disconnect each time
+Absence = tuple[int, int]  # a factory, and a device of another one that its edge does not see
 Present = Mapping[int, Collection[int]]  # factory → its connected devices; a factory whose edge is gone is left out
 
 
@@ -26,26 +29,34 @@ class Attendance:
     were connected when the last round began; after ``wait_s`` the quorum decides. A request that reached no device is
     sent again after such a wait: nothing has been trained, so that the round is not counted.
 
+    Where rounds cross factories, a round also waits until the connected devices are connected to the edges of the other
+    factories. Their brokers pass a device's arrival on, which takes seconds on a poor line. What has not arrived after
+    ``wait_s`` is not waited for again before it arrives.
+
     Args:
         deploy: the settings with the quorum.
         wait_s: the longest wait, s.
         edges: factory → name of its edge.
         look: requests the connected devices from all edges.
         show: called with each state of a wait, and with None at its end.
+        crosses: whether edges also visit devices of other factories.
 
     Attributes:
-        present: factory → devices that were connected at its edge's last answer.
+        present: factory → its devices that were connected at its edge's last answer.
+        visiting: factory → devices of other factories that were connected then.
     """
 
     def __init__(
         self, deploy: DeploySettings, wait_s: float, edges: Mapping[int, str], look: Callable[[], Present],
-        show: Callable[[Wait | None], None] = lambda _: None,
+        show: Callable[[Wait | None], None] = lambda _: None, *, crosses: bool = False,
     ) -> None:  # fmt: skip
         self._deploy, self._wait_s, self._edges, self._look, self._show = deploy, wait_s, edges, look, show
         self._factory_of: list[int] = []
         self._needed: dict[int | None, int] = {}
         self._begun, self._before = -1, frozenset[int]()  # the last round, and the devices connected when it began
         self.present: dict[int, set[int]] = {}
+        self.visiting: dict[int, set[int]] = {}
+        self._crosses, self._given_up = crosses, frozenset[Absence]()
 
     def assign(self, factory_of: Sequence[int]) -> None:
         """Set the factory of each device; until then every request may begin.
@@ -55,6 +66,7 @@ class Attendance:
         """
         self._factory_of = [int(m) for m in factory_of]
         self._needed = self._deploy.needed(factory_of)
+        self.present, self.visiting = {}, {}  # stated before it was known which device belongs to which factory
 
     def begin(self, number: int) -> None:
         """Wait until a round may begin; do nothing if it has begun.
@@ -69,9 +81,9 @@ class Attendance:
         """
         if number == self._begun or not self._needed:
             return
-        if self._deploy.quorum != 1 or not self._met():
+        if self._deploy.quorum != 1 or not self._met() or self._unseen():
             self._refresh()
-            if not self._met():
+            if not self._met() or self._unseen():
                 self._wait(number)
         self._begun, self._before = number, self._here()
 
@@ -113,6 +125,19 @@ class Attendance:
         together = len(self._here())
         return all((together if m is None else len(self.present.get(m, ()))) >= n for m, n in self._needed.items())
 
+    def _unseen(self) -> frozenset[Absence]:
+        """Return the devices that are connected to their own edge, but not to another one that may visit them."""
+        if not self._crosses:
+            return frozenset()
+        unseen = {
+            (m, k)
+            for m in self.present
+            for k in self._here()
+            if self._factory_of[k] != m and k not in self.visiting.get(m, ())
+        }
+        self._given_up &= unseen
+        return frozenset(unseen - self._given_up)
+
     def _wait(self, number: int) -> None:
         try:
             self._wait_for(number)
@@ -122,7 +147,8 @@ class Attendance:
     def _wait_for(self, number: int) -> None:
         began, shown, now = time.monotonic(), "", time.time()
         since, until = (f"{datetime.fromtimestamp(at):%H:%M:%S}" for at in (now, now + self._wait_s))
-        while not (self._met() and self._here() >= self._before):
+        before = frozenset[int]() if self._met() else self._before  # otherwise it waits for other edges alone
+        while not (self._met() and self._here() >= before and not self._unseen()):
             state, left = self._state(), began + self._wait_s - time.monotonic()
             if left <= 0 and self._met():
                 break
@@ -138,17 +164,26 @@ class Attendance:
             time.sleep(min(LOOK_S, left))
             self._refresh()
         log.warning("round %d goes on after %.1f s: %s.", number, time.monotonic() - began, self._state())
+        self._given_up |= self._unseen()
 
     def _state(self) -> str:
         """Return the numbers of connected and of needed devices, and what is missing, as text."""
         here, known = self._here(), self._factory_of
         gone = [f"edge {name}" for m, name in sorted(self._edges.items()) if m not in self.present]
         silent = [str(k) for k, m in enumerate(known) if k not in here and m in self.present]
-        missing = "; ".join(
-            gone + [f"device {', '.join(silent[:SHOWN])}{', …' * (len(silent) > SHOWN)}"] * bool(silent)
-        )
+        missing = "; ".join(gone + [f"device {shortened(silent)}"] * bool(silent))
+        away = [
+            f"edge {self._edges.get(m, m)} does not see device {shortened([str(k) for _, k in some])}"
+            for m, some in groupby(sorted(self._unseen()), itemgetter(0))
+        ]
         each = ", ".join(f"{n} of {self._edges.get(m, m)}" for m, n in self._needed.items() if m is not None)
         quorum = (
             f"{each} must be (deploy.quorum = {self._deploy.quorum:g})" if each else f"{self._needed[None]} must be"
         )
-        return f"{len(here)} of {len(known)} devices are connected, {quorum}" + f"; missing: {missing}" * bool(missing)
+        state = f"{len(here)} of {len(known)} devices are connected, {quorum}" + f"; missing: {missing}" * bool(missing)
+        return "; ".join([state, *away])
+
+
+def shortened(names: Sequence[str]) -> str:
+    """Return the first names as text."""
+    return f"{', '.join(names[:SHOWN])}{', …' * (len(names) > SHOWN)}"

@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -132,10 +132,14 @@ class DeviceChannel:
         with self._lock:
             return sorted(self.connected.keys() - self._awaited.keys())
 
-    def wait_for(self, devices: int, deadline_s: float) -> bool:
-        """Wait until so many devices are connected; return False if the deadline in s passes first."""
+    def wait_for(self, devices: Collection[int], deadline_s: float) -> list[str]:
+        """Wait until these devices are connected; return the names of those that are not when the deadline in s passes.
+
+        Others that are connected do not count: an edge whose rounds cross factories also sees devices of other edges.
+        """
         with self._changed:
-            return self._changed.wait_for(lambda: len(self.connected) >= devices, deadline_s)
+            self._changed.wait_for(lambda: self.connected.keys() >= set(devices), deadline_s)
+            return [self.name_of(device) for device in devices if device not in self.connected]
 
     def session(self, device: int) -> int | None:
         """Return the start time of a connected device in ns; None for an absent device."""

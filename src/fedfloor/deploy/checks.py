@@ -338,7 +338,8 @@ class Measured:
         seconds: duration of the request in the factory, s.
         training: training time summed over its devices, s.
         moved: bytes between the edge and its devices, by direction (``down`` and ``up``).
-        present: the connected devices.
+        present: the factory's connected devices.
+        visiting: connected devices of other factories.
         reached: the number of devices that the request reached, whatever they answered.
         refused: sender → reason → number of refused messages.
         failed: device → its failure.
@@ -355,6 +356,7 @@ class Measured:
     reached: int
     against: Mapping[str, int] = field(default_factory=dict)
     flaws: Sequence[RefusedError] = ()
+    visiting: frozenset[int] = frozenset()
 
 
 def measured(about: Mapping[str, Any], devices: Collection[int], most: int) -> Measured:
@@ -383,10 +385,10 @@ def measured(about: Mapping[str, Any], devices: Collection[int], most: int) -> M
     refusals = read_report(about.get("refused", {}), most + 2, "its refusals", read_refusals, flaws)
     failures = read_report(about.get("failed", {}), most, "its failures", read_failure, flaws)
     against = read_report(about.get("against", {}), most, "its devices", lambda n: whole(n, 1, COUNT, "rounds"), flaws)
+    own = known & frozenset(devices) if devices else known
     return Measured(
-        seconds, training, {way: whole(n, 0, BYTES, "its bytes") for way, n in moved.items()},
-        known & frozenset(devices) if devices else known, refusals, failures,
-        whole(about.get("reached", 1), 0, most, "the devices that it reached"), against, flaws,
+        seconds, training, {way: whole(n, 0, BYTES, "its bytes") for way, n in moved.items()}, own, refusals, failures,
+        whole(about.get("reached", 1), 0, most, "the devices that it reached"), against, flaws, known - own,
     )  # fmt: skip
 
 

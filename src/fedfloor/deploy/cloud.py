@@ -96,7 +96,7 @@ class CloudExecutor:
         self._names = {edge.factory: edge.name for edge in settings.edges}
         self.attendance = Attendance(
             deploy or DeploySettings(), settings.deadlines.join_s, self._names, self._look,
-            partial(write_wait, settings.out),
+            partial(write_wait, settings.out), crosses=crosses,
         )  # fmt: skip
         self._factory_of: Sequence[int] = ()
         self._crosses = crosses
@@ -475,6 +475,7 @@ class CloudExecutor:
             self._filter.refuse(self._names[factory], flaw)
             self._note_failure(factory, request, "RunError", checks.short_line(str(flaw)))
         self.attendance.present[factory] = set(stated.present)
+        self.attendance.visiting[factory] = set(stated.visiting)
         if answer.kind not in ("failed", "refused"):
             self._met[factory] = stated.reached
         if answer.kind == "refused":

@@ -383,8 +383,7 @@ class Edge:
     def start(self) -> None:
         """Connect, and wait for the factory's devices up to the deadline of the settings."""
         self.channel.start()
-        if not self.channel.wait_for(len(self.settings.devices), self.settings.deadlines.join_s):
-            lacking = [device.name for device in self.settings.devices if device.device not in self.channel.connected]
+        if lacking := self.channel.wait_for(self.own, self.settings.deadlines.join_s):
             log.warning("%s: not connected yet: %s. Work begins without them.", self.settings.name, ", ".join(lacking))
 
     def stop(self) -> None:

@@ -85,8 +85,8 @@ class Downlink:
         """
         wait_s = self._settings.deadlines.join_s
         self.channel.start()
-        if not self.channel.wait_for(len(self._settings.edges), wait_s):
-            names = ", ".join(edge.name for edge in self._settings.edges if edge.factory not in self.channel.connected)
+        if lacking := self.channel.wait_for([edge.factory for edge in self._settings.edges], wait_s):
+            names = ", ".join(lacking)
             if not self.channel.connected:
                 self.channel.stop()
                 raise RunError(
