@@ -43,7 +43,7 @@ from fedfloor.names import count, some
 from fedfloor.park.described import LabelSkew, label_skew, raw_bytes
 from fedfloor.park.park import Park
 from fedfloor.runs import forecast, trials
-from fedfloor.runs.parks import build_park, load_data, warn_of_gaps
+from fedfloor.runs.parks import build_park, findings_of, load_data, warn_of_gaps
 from fedfloor.runs.prepare import warn
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.kinds import TASKS
@@ -156,6 +156,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     if not document.get("model", {}).get("name"):
         notes += _tails(park.dataset, detects=detects)
     _show(path.name, notes, park, data)
+    notes += findings_of(park)
     more = _unmarked(document, park.dataset)
     if not {"model", "method"} & {*document} and not detects and (excess := _excess(park.dataset)):
         more.append(

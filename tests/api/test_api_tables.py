@@ -173,3 +173,26 @@ def test_tables_of_every_kind_are_written_alike(tmp_path: Path) -> None:
         assert frames.is_frame(kind)
         frames.write(kind, tmp_path / "x.parquet")
         assert parquet.read_table(tmp_path / "x.parquet").to_pydict() == columns
+
+
+def test_a_sensor_in_another_unit_is_named_everywhere_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The finding is in the notes, each once and in the words of Python, in the draft, the run, and the report."""
+    table = plant()
+    oil = 40 + np.random.default_rng(1).normal(size=N)
+    table["oil"] = np.where(table["machine"] == "m2", 32 + 1.8 * oil, oil)
+    done = fedfloor.train(table, device="machine", label="state", rounds=1, out=tmp_path / "plant", ranks=1)
+    (finding,) = done.findings
+    assert "'m2', sensor 'oil'" in finding
+    assert "°F" in finding
+    assert "changes={'data.normalise': 'device'}" in finding
+    assert finding in done.notes
+    logged = [record.getMessage() for record in caplog.records]
+    assert sum("°F" in text for text in logged) == 1
+    assert len(set(logged)) == len(logged)
+    assert not any("--" in text for text in logged)
+    drafted = next((tmp_path / "plant").glob("*.toml")).parent / "table.toml"
+    assert any("°F" in line for line in drafted.read_text().splitlines() if line.startswith("#"))
+    assert fedfloor.load_run(tmp_path / "plant").findings == done.findings
+    assert "in °F" in done.report().read_text()
+    assert "in °F" in repr(done)
+    assert "in °F" in done._repr_html_()

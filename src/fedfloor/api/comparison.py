@@ -15,7 +15,7 @@ from fedfloor.api.progress import Bars, bars
 from fedfloor.api.run import Run, announce, chosen_folder, processes
 from fedfloor.api.source import Settings, load, with_fraction
 from fedfloor.api.tables import pandas
-from fedfloor.api.wording import in_python
+from fedfloor.api.wording import in_python, worded
 from fedfloor.config import EXCHANGED
 from fedfloor.experiment import Experiment, MethodSettings
 from fedfloor.parts.named import written
@@ -68,6 +68,15 @@ class Comparison:
         runs = reading.collect(self.folders)
         return story(groups(runs), natural_target(runs), hindsight=True)
 
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """Sentences on data to check, such as a sensor in another unit on one device."""
+        found = dict.fromkeys(text for run in reading.collect(self.folders) for text in run.park.findings)
+        return tuple(map(worded, found))
+
+    def _sentences(self) -> list[str]:
+        return [*self.story, *(f"To check in the data: {finding}" for finding in self.findings)]
+
     def to_pandas(self) -> Any:
         """Return the ledgers of all runs as a pandas DataFrame: a row per method, seed and round."""
         runs = reading.collect(self.folders)
@@ -112,13 +121,13 @@ class Comparison:
         cells = self._cells()
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
-        return "\n".join([f"{self.folder}: {self.stopped}", *lines, *self.story])
+        return "\n".join([f"{self.folder}: {self.stopped}", *lines, *self._sentences()])
 
     def _repr_html_(self) -> str:
         head, *cells = self._cells()
         first = "".join(f"<th>{escape(name)}</th>" for name in head)
         body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
-        paragraphs = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.story)
+        paragraphs = "".join(f"<p>{escape(sentence)}</p>" for sentence in self._sentences())
         where = f"<p>folder: <code>{escape(str(self.folder))}</code></p>"
         return f"<div>{paragraphs}<table><thead><tr>{first}</tr></thead><tbody>{body}</tbody></table>{where}</div>"
 

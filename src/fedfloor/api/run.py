@@ -15,7 +15,7 @@ from fedfloor.api.model import TrainedModel
 from fedfloor.api.progress import bars
 from fedfloor.api.source import Settings, load
 from fedfloor.api.tables import pandas
-from fedfloor.api.wording import in_python
+from fedfloor.api.wording import in_python, worded
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.figures import ACCURACY, LOSS, named
@@ -100,6 +100,11 @@ class Run:
         from fedfloor.report.ledger import read_run  # with pydantic, which a machine that only trains may lack
 
         return read_run(self.folder)
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """Sentences on data to check, such as a sensor in another unit on one device."""
+        return tuple(map(worded, self._recorded.park.findings))
 
     @property
     def devices(self) -> list[dict[str, Any]]:
@@ -217,6 +222,7 @@ class Run:
             name, worst = self._recorded.headline.name, self.devices[0]
             alone = f", {_written(worst['alone'])} alone" if worst.get("alone") is not None else ""
             yield f"worst device: {worst['device']} with {name} {_written(worst[name])}{alone}"
+        yield from (f"To check in the data: {finding}" for finding in self.findings)
 
     def _repr_html_(self) -> str:
         rows = self.rows if self.references else []

@@ -1,9 +1,12 @@
-"""Errors of the package in the words of Python: arguments in place of the command line's options."""
+"""Errors and notes of the package in the words of Python: arguments in place of the command line's options."""
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -44,14 +47,58 @@ def _change(found: re.Match[str]) -> str:
 
 
 def in_python(function: Callable[P, T]) -> Callable[P, T]:
-    """Return a public function whose errors name its arguments."""
+    """Return a public function whose errors and notes name its arguments."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            return function(*args, **kwargs)
+            with _notes_worded():
+                return function(*args, **kwargs)
         except FedfloorError as error:
             error.args = (worded(str(error)), *error.args[1:])
             raise
 
     return call
+
+
+class _Worded(logging.Handler):
+    """A handler that rewords the notes of one public call, and passes each of them on once.
+
+    Args:
+        handlers: the package's own handlers.
+        propagates: whether notes reach the root's handlers, too.
+    """
+
+    def __init__(self, handlers: Sequence[logging.Handler], *, propagates: bool) -> None:
+        super().__init__()
+        self._handlers, self._propagates = handlers, propagates
+        self._known = set[str]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass a note on, unless it was passed on before."""
+        note = copy(record)
+        note.msg, note.args = worded(record.getMessage()), ()
+        if note.msg in self._known:
+            return
+        self._known.add(note.msg)
+        for handler in self._handlers:
+            if note.levelno >= handler.level:
+                handler.handle(note)
+        root = logging.getLogger()
+        if self._propagates and (root.handlers or not self._handlers):
+            root.handle(note)
+
+
+@contextmanager
+def _notes_worded() -> Iterator[None]:
+    """Reword the package's notes in the body; a call within another one belongs to it."""
+    logger = logging.getLogger("fedfloor")
+    handlers, propagates = logger.handlers, logger.propagate
+    if any(isinstance(handler, _Worded) for handler in handlers):
+        yield
+        return
+    logger.handlers, logger.propagate = [_Worded(handlers, propagates=propagates)], False
+    try:
+        yield
+    finally:
+        logger.handlers, logger.propagate = handlers, propagates

@@ -67,6 +67,7 @@ def render(
     drawn: dict[str, Any] = {}
     main = Markup("").join(
         (
+            sections.findings_section(compared),
             sections.summary_section(runs, target, hindsight=hindsight, against=against),
             sections.decision_section(compared),
             sections.budget_section(runs, budget, against),

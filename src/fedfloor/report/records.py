@@ -222,7 +222,7 @@ class ParkRecord:
     """``park.json``; of a very large park (``of_devices``) a representative selection of devices is listed.
 
     ``device_accuracy``: accuracies per device are measured on test samples of their own, or expected from classes.
-    ``raw_bytes``: the size of the devices' training samples.
+    ``raw_bytes``: the size of the devices' training samples. ``findings``: sentences on data that may be wrong.
     """
 
     dataset: str
@@ -237,6 +237,7 @@ class ParkRecord:
     untrained_classes: dict[str, Count] = field(default_factory=dict, hash=False)  # and their numbers of test samples
     factory_names: tuple[str, ...] = ()
     shape: tuple[Count, ...] = ()
+    findings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.factory_names) not in (0, self.factories):

@@ -81,6 +81,12 @@ def _pairs(runs: Sequence[RecordedRun], pairs: Sequence[Row], caption: str) -> M
     return title("Method against method") + table(note, head, [words.paired_cells(row) for row in listed])
 
 
+def findings_section(compared: Compared) -> str:
+    """Return the findings on the data of all parks, such as a sensor in another unit on one device; "" without any."""
+    found = list(dict.fromkeys(text for run in compared.runs for text in run.park.findings))
+    return section("To check in the data", lines(found), "data") if found else ""
+
+
 def decision_section(compared: Compared) -> str:
     """Return the thresholds chosen on validation data; "" without any."""
     rows = decision_rows(compared)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from fedfloor.config import combined
 from fedfloor.data.dataset import Dataset
@@ -48,37 +50,57 @@ def load_data(experiment: Experiment) -> Dataset:
 
 
 def warn_of_gaps(park: Park) -> None:
-    """Log warnings on data: pace of recordings, sensors of devices, and classes and values of test or training only."""
-    for sentence in (*park.dataset.notes, *differing(park)):
+    """Log the findings on a park's data as warnings."""
+    for sentence in findings_of(park):
         log.warning("%s: %s", park.dataset.name, sentence)
-    if park.dataset.task.calibrates:
-        return  # training samples have no anomalies
-    beyond = {} if park.remote is not None else values_beyond(park.dataset)
-    if beyond:
-        log.warning(
-            "%s: many test samples have values far from all training samples: %s. Predictions for them are "
-            "unreliable: check units, and sensors that only increase.", park.dataset.name,
-            excerpt([f"'{name}' ({100 * share:.0f} % of them)" for name, share in beyond.items()], NAMED),
-        )  # fmt: skip
-    if not park.dataset.task.labelled:  # its classes are used for evaluation, not for training
+
+
+_KNOWN = WeakKeyDictionary[Park, tuple[str, ...]]()
+
+
+def findings_of(park: Park) -> tuple[str, ...]:
+    """Return sentences on data: pace of recordings, sensors of devices, classes and values of test or training only.
+
+    The terminal, ``park.json``, drafts, reports and Python have these sentences, which are made once for a park.
+    """
+    if park not in _KNOWN:
+        _KNOWN[park] = (*park.dataset.notes, *differing(park), *_beyond(park), *_untaught(park))
+    return _KNOWN[park]
+
+
+def _beyond(park: Park) -> Iterator[str]:
+    """Yield a sentence on sensors whose test samples are far from all training samples, which may be anomalies."""
+    if park.dataset.task.calibrates or park.remote is not None:
         return
-    counts, name = class_counts(park), park.dataset.name
+    if beyond := values_beyond(park.dataset):
+        shown = excerpt([f"'{name}' ({100 * share:.0f} % of them)" for name, share in beyond.items()], NAMED)
+        yield (
+            f"many test samples have values far from all training samples: {shown}. Predictions for them are "
+            "unreliable: check units, and sensors that only increase."
+        )
+
+
+def _untaught(park: Park) -> Iterator[str]:
+    """Yield sentences on classes without training samples, with few, and without test samples."""
+    if park.dataset.task.calibrates or not park.dataset.task.labelled:  # classes are used for evaluation only
+        return
+    counts = class_counts(park)
     share = sum(train for train, _ in counts.values()) / max(1, park.test_samples)  # training samples per test sample
     untrained = {key: test for key, (train, test) in counts.items() if test and not train}
     rare = [key for key, (train, test) in counts.items() if 0 < train * RARE < test * share and test >= RARE]
     untested = [key for key, (train, test) in counts.items() if train and not test]
     if untrained:
-        log.warning(
-            "%s: %s of %s test samples are of classes without training samples, and cannot be predicted: %s. %s",
-            name, f"{sum(untrained.values()):,}", f"{park.test_samples:,}",
-            excerpt([f"'{key}' ({test:,})" for key, test in untrained.items()], NAMED), ADVICE,
-        )  # fmt: skip
+        shown = excerpt([f"'{key}' ({test:,})" for key, test in untrained.items()], NAMED)
+        yield (
+            f"{sum(untrained.values()):,} of {park.test_samples:,} test samples are of classes without training "
+            f"samples, and cannot be predicted: {shown}. {ADVICE}"
+        )
     if rare:
         shown = excerpt([f"'{key}' ({counts[key][0]:,} for {counts[key][1]:,} to test)" for key in rare], NAMED)
-        log.warning("%s: very few training samples of classes with many test samples: %s. %s", name, shown, ADVICE)
+        yield f"very few training samples of classes with many test samples: {shown}. {ADVICE}"
     if untested:
-        log.warning("%s: classes without test samples, whose accuracy cannot be evaluated: "
-                    "%s.", name, excerpt([f"'{key}'" for key in untested], NAMED))  # fmt: skip
+        named = excerpt([f"'{key}'" for key in untested], NAMED)
+        yield f"classes without test samples, whose accuracy cannot be evaluated: {named}."
 
 
 def build_park(experiment: Experiment) -> Park:

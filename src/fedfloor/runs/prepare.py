@@ -39,7 +39,7 @@ from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Work
 from fedfloor.runs import checks, folder, pricing
 from fedfloor.runs.orders import Orders
-from fedfloor.runs.parks import network_of
+from fedfloor.runs.parks import findings_of, network_of
 from fedfloor.runs.pricing import Tariff
 from fedfloor.tasks.classification import CLASSIFICATION
 
@@ -255,8 +255,10 @@ def check_place(orders: Orders, *, live: bool = False) -> None:
 def record(experiment: Experiment, out: Path, park: Park, *, live: bool = False) -> None:
     """Write the description of a run: ``experiment.toml``, ``park.json``, statistics of sensors, and hashes of rows."""
     folder.write(out / "experiment.toml", _document(experiment, out, park, live=live))
-    skew = label_skew(park)
-    folder.write_json(out / "park.json", describe(park) | ({} if skew is None else {"label_skew": skew._asdict()}))
+    skew, findings = label_skew(park), findings_of(park)
+    more = {} if skew is None else {"label_skew": skew._asdict()}
+    more |= {"findings": findings} if findings else {}
+    folder.write_json(out / "park.json", describe(park) | more)
     if hashes := recorded.record(park):
         folder.write_arrays(out / recorded.FILE, hashes)
     if (sensors := summaries.summarised(park)) is not None:
