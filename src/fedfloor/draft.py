@@ -758,11 +758,13 @@ def _tried(document: dict[str, Any], park: Park, notes: list[str]) -> Park:
     data, dataset = document["data"], park.dataset
     if dataset.inputs.kind != "table" or dataset.task.ahead:
         return park
-    ordered = dataset.time is not None or expanded(data["path"]).is_dir()  # the rows of a file in a folder are in order
+    ordered = dataset.time is not None or "run" in data.get("columns", {})
+    ordered = ordered or expanded(data["path"]).is_dir()  # the rows of a file in a folder are in order
     lasts = _slow(dataset) if ordered and "window" not in data else ""
-    window = {"length": WINDOW, "step": math.ceil(len(dataset.y) / MOST_WINDOWS)}
+    shortest = WINDOW if dataset.run is None else int(np.unique(dataset.run, return_counts=True)[1].min())
+    window = {"length": min(WINDOW, shortest), "step": math.ceil(len(dataset.y) / MOST_WINDOWS)}
     windowed = None
-    if lasts:
+    if lasts and shortest >= SHORTEST:
         with suppress(SettingError):  # too few rows for windows
             raw = {key: value for key, value in data.items() if key != "normalise"} | {"window": window}
             windowed = build_park(config.from_table(document | {"data": raw}))
@@ -774,7 +776,8 @@ def _tried(document: dict[str, Any], park: Park, notes: list[str]) -> Park:
     changed = []
     if wider and windowed is not None:
         park, data["window"] = windowed, window
-        changed.append(f"{lasts}, therefore samples are windows of {WINDOW} rows (data.window.length=1: single rows)")
+        length = f"windows of {window['length']} rows"
+        changed.append(f"{lasts}, therefore samples are {length} (data.window.length=1: single rows)")
     if scale:
         data["normalise"] = scale
         rows = f"first {scale['rows']}" if "rows" in scale else "training"
@@ -787,7 +790,7 @@ def _tried(document: dict[str, Any], park: Park, notes: list[str]) -> Park:
     if lasts and not wider:
         notes.append(
             f"{lasts}, and a window of several rows may be more informative than a single row: --set "
-            f"'data.window={{length={WINDOW},step=1}}'"
+            f"'data.window={{length={window['length']},step=1}}'"
         )
     return park
 

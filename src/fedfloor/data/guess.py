@@ -44,6 +44,7 @@ from fedfloor.data.kinds import (
     word_of,
 )  # fmt: skip
 from fedfloor.data.reading import Columns, ignoring
+from fedfloor.data.recordings import are_identifiers, recordings
 from fedfloor.errors import SettingError
 
 LOOKED_AT = 200  # rows
@@ -74,7 +75,7 @@ PLACES = (  # columns taken for the factory if each device has one value, and a 
 
 @dataclass(frozen=True)
 class Guess:
-    """Keys of ``[data]``, and the evidence for the columns that are left out, as predicates of sentences."""
+    """Keys of ``[data]``, and the evidence for columns that are left out or name recordings, as predicates."""
 
     settings: dict[str, Any] = field(default_factory=dict)
     evidence: dict[str, str] = field(default_factory=dict)
@@ -108,12 +109,18 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
     out = () if "device" in needed else ("device", "factory") if "label" in needed else ("device", "factory", "label")
     roles = {role: name for role, name in roles_of(table, columns, form).items() if role not in out}
     roles |= _places(path, roles, given, device="device" in needed)
+    evidence = _recorded(path, table, roles, columns, given) if "label" in needed else {}
+    for name in evidence:
+        columns["run"] = name
+        roles = {role: column for role, column in roles.items() if column != name}
+        roles = {**roles_of(table, columns | roles, form), **roles}
     named: dict[str, Any] = {role: name for role, name in roles.items() if name != Columns().roles().get(role)}
     if not {*needed} <= roles.keys() or not set(filter(None, roles.values())) <= set(table.names):
         known = {role: name for role, name in named.items() if name in table.names}
         return Guess({"columns": columns | known} if known else {})
     columns |= named
-    marks, evidence = _sort_sensors(path, table, given, columns, roles)
+    marks, left_out = _sort_sensors(path, table, given, columns, roles)
+    evidence |= left_out
     if form is None and (written := _numeral(table, roles)) is not None:
         marks["time_format"] = written
     return Guess(({"columns": columns} if columns != before else {}) | marks, evidence)
@@ -325,6 +332,24 @@ def _places(path: Path, roles: Mapping[str, str], given: Mapping[str, Any], *, d
         known = (name for name in table.names if word_of(name) in PLACES and name not in told)
         found |= next(({"factory": name} for name in known if _groups(devices, table.cells(name))), {})
     return found
+
+
+def _recorded(
+    path: Path, table: Excerpt, roles: Mapping[str, str], columns: Mapping[str, Any], given: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return the column that names recordings, with the evidence; {} without one, or where one is given."""
+    taken = {
+        *_told(columns),
+        *(roles.get(role, "") for role in ("device", "factory", "label")),
+        columns.get("id", "id"),
+    }
+    free = [name for name in table.names if name not in taken and are_identifiers(name, table.cells(name))]
+    if "run" in roles or roles.get("label") not in table.names or not free:
+        return {}
+    more = _counted(path, given)
+    devices, labels = _recordings(more, roles), more.cells(roles["label"])
+    every = {name: recordings(name, more.cells(name), devices, labels) for name in free}
+    return dict([(name, text) for name, text in every.items() if text][:1])
 
 
 def _groups(devices: Sequence[str], places: Sequence[str]) -> bool:
@@ -557,8 +582,12 @@ def words(guess: Guess, given: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each guess."""
     guessed = guess.settings
     before, columns = given.get("columns", {}), guessed.get("columns", {})
+
+    def evident(role: str) -> str:
+        return f"{text} and " if role == "run" and (text := guess.evidence.get(columns["run"])) else ""
+
     sentences = [
-        f"'{columns[role]}' is taken for the {role}"
+        f"'{columns[role]}' {evident(role)}is taken for the {role}"
         for role in CALLED
         if columns.get(role) and role not in before and not (role == "label" and given.get("remaining"))
     ]
