@@ -49,10 +49,36 @@ def test_of_few_devices_the_worst_and_the_best_are_named(tmp_path: Path) -> None
     assert told(folder) == (
         "Of 4 tested devices, the model of FedSR is worst on m0, with an accuracy of 0.575, and best on m2, with 0.91."
     )
-    few = json.loads((folder / "park.json").read_text()) | {"test_samples": 80}
-    (folder / "park.json").write_text(json.dumps(few))
-    assert told(folder).endswith("So few samples of each would differ by chance, too.")
     assert told(evaluated(make_run(tmp_path / "b", [0.5], devices=2), [0.5])) == ""
+
+
+@pytest.mark.parametrize(("samples", "explained"), [(20, True), (2000, False)])
+def test_chance_in_few_samples_explains_differences_and_in_many_it_does_not(
+    tmp_path: Path, samples: int, explained: bool
+) -> None:
+    """Of 20 samples 18, 19 and 20 right: χ² = 2.11 with two degrees of freedom, p = 0.35; of 2,000 each, χ² = 211."""
+    folder = evaluated(make_run(tmp_path / "a", [0.5], devices=4), [0.9, 0.95, 1.0])
+    body = json.loads((folder / "evaluation.json").read_text())
+    body["devices"] = [place | {"samples": samples, "rarest": place["device"]} for place in body["devices"]]
+    body["confusion"] = [[samples * 3 - 5, 0, 0], [0, 5, 0], [0, 0, 0]]
+    (folder / "evaluation.json").write_text(json.dumps(body))
+    assert ("Chance in these samples explains" in told(folder)) == explained
+    assert "m0 has no test sample of '1'." in told(folder)
+
+
+def test_a_rare_class_is_named_before_the_accuracy(tmp_path: Path) -> None:
+    """Of 1,000 samples 31 are failures, of which 19 are found, with 4 false alarms."""
+    folder = make_run(tmp_path / "a", [0.984])
+    park = json.loads((folder / "park.json").read_text()) | {"test_samples": 1000}
+    (folder / "park.json").write_text(json.dumps(park))
+    body = {"round": 1, "classes": park["classes"], "confusion": [[965, 4, 0], [12, 19, 0], [0, 0, 0]]}
+    (folder / "evaluation.json").write_text(json.dumps(body))
+    first, second = story(groups(collect([folder])), None)[:2]
+    assert first.endswith("FedSR finds 19 of 31, with 4 false alarms.")
+    assert "(3.1 % of the test samples)" in first
+    assert "0.984" in second
+    (folder / "evaluation.json").write_text(json.dumps(body | {"confusion": [[499, 1, 0], [15, 485, 0], [0, 0, 0]]}))
+    assert "0.984" in story(groups(collect([folder])), None)[0]
 
 
 def test_a_task_without_classes_has_no_accuracy_of_devices(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -226,3 +227,36 @@ def test_one_seed_excludes_chance_only_where_nothing_is_drawn(tmp_path: Path, *,
     assert "FedProx is ahead of FedAvg by 0.050" in text
     assert ("more than chance explains" in text) != seeded
     assert ("more seeds are needed to exclude chance in training" in text) == seeded
+
+
+@pytest.mark.parametrize(("units", "low"), [(72, 0.025 ** (1 / 72)), (5, 0.025**0.2)])
+def test_without_an_error_the_interval_is_clopper_and_pearsons(units: int, low: float) -> None:
+    """Of n right samples of n, the lower end is (α/2)^(1/n), and of none 1 − (α/2)^(1/n), by hand."""
+    right = Estimate((1.0,), (Draws("sample", units, np.ones(DRAWS), units),))
+    wrong = Estimate((0.0,), (Draws("sample", units, np.zeros(DRAWS), units),))
+    assert right.bounds() == pytest.approx((low, 1.0))
+    assert wrong.bounds() == pytest.approx((0.0, 1 - low))
+
+
+def test_with_few_errors_the_interval_is_at_least_clopper_and_pearsons() -> None:
+    """Of 39 right samples of 40: F quantiles give 0.8684 and 0.99937."""
+    values = np.r_[np.ones(39), 0.0]
+    draws = Draws("sample", 40, drawn(values).values, 40)
+    low, high = Estimate((0.975,), (draws,)).bounds() or (0.0, 0.0)
+    assert (low, high) == pytest.approx((0.8684, 1.0), abs=1e-4)  # the draws reach 1
+    recordings = Draws("recording", 40, drawn(values).values, 40)  # whose samples are not right or wrong alike
+    assert Estimate((0.975,), (recordings,)).bounds() == estimate(values).bounds()
+
+
+@given(st.lists(st.floats(0.0, 0.06), min_size=3, max_size=3), st.integers(0, 99))
+@settings(max_examples=25, deadline=None)
+def test_an_interval_of_several_pairs_excludes_0_exactly_where_p_is_small(gains: list[float], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    with TemporaryDirectory() as folder:
+        runs = []
+        for i, gain in enumerate([0.0, *gains]):
+            values = np.clip(VALUES + gain + rng.normal(0, 0.02, len(VALUES)), 0, 1)
+            runs.append(evaluated(Path(folder) / f"m{i}", float(values.mean()), values, seeded=False, method=f"m{i}"))
+        for row in paired(collect(runs)):
+            excludes = row["low"] > 0 or row["high"] < 0
+            assert excludes == (row["p_holm"] < 0.05), row

@@ -111,7 +111,10 @@ class Comparison:
         figure = groups(reading.collect(self.folders)).headline
         cells: list[tuple[str, ...]] = [("method", "seeds", "rounds", figure.name, "loss")]
         for row in self.rows:
-            values = between(row[figure.key], row["low"], row["high"]), between(row["loss"], None, None, 3)
+            values = (
+                between(row[figure.key], row["low"], row["high"]),
+                between(row["loss"], row["loss_low"], row["loss_high"], 3),
+            )
             cells.append((display_name(row["method"]), str(len(row["seeds"])), str(row["rounds"]), *values))
         return cells
 

@@ -17,9 +17,9 @@ from torch import Tensor
 from fedfloor.data.dataset import Indices, Labels, Owners
 from fedfloor.engine.calibrate import calibrated
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.resample import WITHOUT, Value, resampled, units
+from fedfloor.engine.resample import OF_LOSS, WITHOUT, Value, resampled, units
 from fedfloor.engine.team import deal
-from fedfloor.figures import ACCURACY, ROUNDING, Counts, Errors, Figure, Predictions, macro_f1, of_task, recalls
+from fedfloor.figures import ACCURACY, LOSS, ROUNDING, Counts, Errors, Figure, Predictions, macro_f1, of_task, recalls
 from fedfloor.park.described import device_accuracy
 from fedfloor.park.local import Roster
 from fedfloor.park.park import Park
@@ -42,6 +42,7 @@ class SampleAnswers:
         scored: the bins of the S scores.
         owners: the natural owner of each sample [n], or None.
         places: the samples' rows among the test samples; default: all of them in order.
+        losses: the loss of each sample [n]; None: unknown.
     """
 
     engine: Engine
@@ -51,6 +52,7 @@ class SampleAnswers:
     scored: Sequence[int]
     owners: Owners | None
     places: Indices | None = None
+    losses: NDArray[Any] | None = None
 
     def predictions(self, rows: Any = slice(None), loss: float = math.nan) -> Predictions:
         """Return the predictions for the samples ``rows``, the input of metrics; ``loss`` is their mean loss."""
@@ -209,6 +211,25 @@ def factory_accuracy(roster: Roster, by_device: NDArray[np.float64]) -> list[flo
     return [float(r / n) if n else None for r, n in zip(right, total, strict=True)]
 
 
+def _own_tests(park: Park, table: Counts) -> list[dict[str, int]]:
+    """Return the number of each device's own test samples, and of those of the rarest tested class.
+
+    Without owners of test samples, the numbers are left out.
+    """
+    roster, data = park.roster, park.dataset
+    if roster.figures != "measured" or data.owner_test is None:
+        return [{} for _ in roster.numbers]
+    tested = table.sum(axis=1)
+    rarest = int(np.where(tested > 0, tested, np.iinfo(np.int64).max).argmin())
+    many = int(max(data.owner_test.max(initial=-1), roster.owners.max(initial=-1))) + 1
+    samples = np.bincount(data.owner_test, minlength=many)
+    rare = np.bincount(data.owner_test[data.y_test == rarest], minlength=many)
+    return [
+        {"samples": int(samples[owner]), "rarest": int(rare[owner])} if owner >= 0 else {}
+        for owner in roster.owners.tolist()
+    ]
+
+
 def describe(
     park: Park, table: Counts, by_device: NDArray[np.float64], headlines: Mapping[str, Values] | None = None,
     errors: Mapping[str, Any] | None = None,
@@ -232,6 +253,7 @@ def describe(
             return {}
         return {"role": "trains only" if device < park.devices else "tests only"}
 
+    own = _own_tests(park, table)
     factories = zip(roster.factories, factory_accuracy(roster, by_device), strict=True)
     return (
         {
@@ -242,6 +264,7 @@ def describe(
             "devices": [
                 {"device": k, "name": name, "factory": m if m >= 0 else None, "accuracy": share}
                 | more(0, row)
+                | own[row]
                 | role(k, share)
                 for row, (k, name, m, share) in enumerate(rows)
             ],
@@ -330,28 +353,42 @@ def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None, 
         if objective is not None and device >= 0:
             objective.arrive(engine.network.flat, engine.memory.load(device), engine.network)
 
-    losses, predicted, ranks = block_outputs(engine, blocks, scored, load)
+    losses, predicted, ranks = block_outputs(engine, blocks, scored, load, each=True)
     place = np.concatenate([rows for _, rows in blocks])
     answered, scores = np.empty(total, np.int64), np.empty((total, ranks.shape[1]), np.float32)
-    answered[place], scores[place] = predicted, ranks
-    return score_one(engine, float(sum(losses.tolist())) / total, answered, scores, headline)
+    answered[place] = predicted
+    scores[place] = ranks
+    loss = float(sum(losses.tolist())) / total
+    return score_one(engine, loss, answered, scores[:, :-1], headline, scores[:, -1])
 
 
-def score_one(engine: Engine, loss: float, predicted: Labels, scores: NDArray[Any], headline: Figure) -> Score:
-    """Return the score of one model from its mean loss, predicted bins [n] and scores [n, S] on the test samples."""
+def score_one(
+    engine: Engine, loss: float, predicted: Labels, scores: NDArray[Any], headline: Figure,
+    losses: NDArray[Any] | None = None,
+) -> Score:  # fmt: skip
+    """Return the score of one model on the n test samples.
+
+    Args:
+        loss: the mean loss.
+        predicted: the predicted bins [n].
+        scores: the scores [n, S] of the headline.
+        losses: the loss of each sample [n]; None: unknown, and without an interval.
+    """
     data, scored = engine.park.dataset, headline.scored(engine.park.dataset.classes)
-    answers = SampleAnswers(engine, data.y_test, predicted, scores, scored, data.owner_test)
+    answers = SampleAnswers(engine, data.y_test, predicted, scores, scored, data.owner_test, losses=losses)
     tested = answers.predictions(loss=loss)
     return score(engine, loss, predicted == data.y_test, [tested], headline, tested.table, answers)
 
 
 def block_outputs(
-    engine: Engine, blocks: Sequence[tuple[int, Indices]], scored: Sequence[int], load: Callable[[int], None]
-) -> tuple[NDArray[np.float64], Labels, NDArray[np.float32]]:
+    engine: Engine, blocks: Sequence[tuple[int, Indices]], scored: Sequence[int], load: Callable[[int], None], *,
+    each: bool = False,
+) -> tuple[NDArray[np.float64], Labels, NDArray[np.float32]]:  # fmt: skip
     """Compute the network's outputs for blocks (device, rows of test samples), each rank for its share.
 
     ``load`` puts the model for a device's blocks into the resident network. Returns the summed loss of each block and,
     for the n samples block after block, the predicted bins int64 [n] and the scores float32 [n, S] of ``scored`` bins.
+    With ``each`` the scores have the samples' losses as an additional, last column.
     """
     mine = deal([len(rows) for _, rows in blocks], engine.team.size)[engine.team.rank]
     task, losses, loaded = engine.task, np.zeros(len(mine)), None
@@ -367,7 +404,10 @@ def block_outputs(
             out = engine.network.module(samples.values(slice(None)))
             losses[place] = float(task.losses(out, samples.y, "sum"))
             predicted.append(task.predicted(out).cpu().numpy())
-            scores.append(task.scores(out, samples.y, scored).float().cpu().numpy())
+            ranks = task.scores(out, samples.y, scored).float()
+            if each:
+                ranks = torch.cat([ranks, task.losses(out, samples.y).float()[:, None]], 1)
+            scores.append(ranks.cpu().numpy())
     own = [losses.tobytes(), np.concatenate(predicted).tobytes(), np.concatenate(scores).tobytes() if scores else b""]
     shared, kinds = engine.team.gather(own), (np.float64, np.int64, np.float32)
     sums, bins, numbers = (np.concatenate([np.frombuffer(p[i], kind) for p in shared]) for i, kind in enumerate(kinds))
@@ -428,8 +468,12 @@ def _resampled(
     values = dict[str, tuple[Value, int]]()
     if park.dataset.task.kind == "classification" or headline == ACCURACY:
         values[ACCURACY.name] = (lambda rows: float(right[rows].mean()), 1)
+    place = np.arange(len(right)) if single.places is None else np.argsort(single.places, kind="stable")
+    losses = single.losses
+    if one and losses is not None:
+        for name in sorted({LOSS.name, headline.name} & OF_LOSS):
+            values[name] = (lambda rows: float(losses[place[rows]].mean(dtype=np.float64)), 1)
     if one and headline != ACCURACY and headline.kind.name not in WITHOUT:
-        place = np.arange(len(right)) if single.places is None else np.argsort(single.places, kind="stable")
 
         def value(rows: Indices) -> float | None:
             return headline.value(single.predictions(place[rows]), park.dataset.classes)

@@ -25,7 +25,8 @@ NUMBERS = 50_000_000  # numbers that all draws of a metric may read, before ther
 LEAST = 5  # units; with fewer, no draws describe what other units would give
 STRETCHES = 20  # batches of a time series, which are then nearly independent: Schmeiser, Operations Research 30 (1982)
 DIGITS = 6
-WITHOUT = ("loss", "reconstruction error", "VUS-PR", "NAB")  # need losses of single samples, or all rows in order
+OF_LOSS = {"loss", "reconstruction error"}  # metrics that are the mean loss
+WITHOUT = {*OF_LOSS, "VUS-PR", "NAB"}  # of predictions alone: need losses of single samples, or all rows in order
 
 Value = Callable[[Indices], float | None]
 

@@ -3,6 +3,8 @@
 A metric varies with the seed (first weights, mini-batches, devices) and with the samples that happened to be tested.
 Seeds give a Student-t interval, draws of test units a bootstrap interval; both together are combined as independent
 parts of the error: L = m − √((m − l_seeds)² + (m − l_tests)²) (Zou and Donner, Statistics in Medicine 27 (2008) 1693).
+Draws of samples without an error have no error either, so that a share near 0 or 1 has the interval of Clopper and
+Pearson (Biometrika 26 (1934) 404): of n right samples of n, it begins at (α/2)^(1/n).
 """
 
 from __future__ import annotations
@@ -16,14 +18,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.figures import Figure
+from fedfloor.figures import ACCURACY, Figure
 from fedfloor.names import count
 from fedfloor.report.ledger import RecordedRun
 from fedfloor.report.numbers import listed
+from fedfloor.report.records import EvaluationRecord
 
 LEVEL = 0.95
 DEFINED = 0.9  # least share of draws in which a metric must be defined
 STEPS = 30  # bisections of a p-value
+FEW_ERRORS = 10  # below which the draws of a share are coarse
 Floats = NDArray[np.float64]
 
 
@@ -34,11 +38,14 @@ class Draws:
     Args:
         unit, units: the noun and the number of the units.
         values: float64 [draws], NaN where the metric is undefined.
+        trials: of a share, the number of units, or of test samples of the rarest class that it judges, if these are
+            fewer; 0 for other metrics.
     """
 
     unit: str
     units: int
     values: Floats
+    trials: int = 0
 
     def minus(self, other: Draws | None) -> Draws | None:
         """Return the differences draw by draw; None if the draws are not of the same units."""
@@ -55,7 +62,15 @@ def draws(run: RecordedRun, figure: Figure, number: int) -> Draws | None:
     values = np.array(final.resampled.figures.get(figure.name, ()), np.float64)
     known = int(np.isfinite(values).sum())
     sound = known >= max(1, DEFINED * len(values))
-    return Draws(final.resampled.unit, final.resampled.units, values) if sound else None
+    trials = _trials(final, figure) if figure.share else 0
+    return Draws(final.resampled.unit, final.resampled.units, values, trials) if sound else None
+
+
+def _trials(final: EvaluationRecord, figure: Figure) -> int:
+    """Return the number of units of a share, or of test samples of the rarest class that it judges, if fewer."""
+    units = final.resampled.units if final.resampled else 0
+    samples = [sum(row) for name, row in zip(final.classes, final.confusion, strict=True) if figure.of in ("", name)]
+    return units if figure == ACCURACY else min([units, *filter(None, samples)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,9 +126,29 @@ class Estimate:
             below = above = _half_width(self.values, level)
         if self.drawn is not None:
             low, high = _ends(self.drawn, level, self.tests[0].units)
+            if exact := self._exact(level):
+                low, high = min(low, exact[0]), max(high, exact[1])
             below = math.hypot(below, max(0.0, self.mean - low))
             above = math.hypot(above, max(0.0, high - self.mean))
         return self.mean - below, self.mean + above
+
+    def _exact(self, level: float) -> tuple[float, float] | None:
+        """Return the interval of Clopper and Pearson of a share that is 0 or 1 in all draws, or has few errors.
+
+        Few errors count where each unit is a sample that is right or wrong.
+        """
+        from scipy.special import betaincinv
+
+        n = min(draws.trials for draws in self.tests)
+        if not n or self.drawn is None:
+            return None
+        right, wrong = (round(n * share, 6) for share in (self.mean, 1 - self.mean))
+        flat = self.mean in (0, 1) and np.ptp(self.drawn) == 0
+        single = self.tests[0].unit == "sample" and n == self.tests[0].units
+        if not flat and (not single or min(right, wrong) >= FEW_ERRORS):
+            return None
+        low = float(betaincinv(right, wrong + 1, (1 - level) / 2)) if right else 0.0
+        return low, float(betaincinv(right + 1, wrong, (1 + level) / 2)) if wrong else 1.0
 
     @property
     def chance(self) -> float | None:

@@ -267,7 +267,10 @@ class ParkRecord:
 
 @dataclass(frozen=True)
 class PlaceRecord:
-    """A device or a factory of ``evaluation.json``: its headlines by name; None if undefined or not tested."""
+    """A device or a factory of ``evaluation.json``: its headlines by name; None if undefined or not tested.
+
+    ``samples`` is the number of a device's own test samples, ``rarest`` of those of the rarest tested class.
+    """
 
     accuracy: OptionalShare
     factory: Count | None
@@ -275,6 +278,8 @@ class PlaceRecord:
     name: str | None = None
     role: Literal["trains only", "tests only"] | None = None
     figures: dict[str, Loss] | None = None
+    samples: Count | None = None
+    rarest: Count | None = None
 
     @property
     def number(self) -> int:

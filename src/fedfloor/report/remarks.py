@@ -8,13 +8,15 @@ from statistics import median
 
 import numpy as np
 
-from fedfloor.figures import ACCURACY, LOSS, Figure, Predictions, Ranking
+from fedfloor.figures import ACCURACY, LOSS, Figure, Predictions, Ranking, recalls
 from fedfloor.names import count
 from fedfloor.report.groups import CLASSES, Compared, values
-from fedfloor.report.ledger import RecordedRound, RecordedRun
+from fedfloor.report.ledger import RecordedRound, RecordedRun, summed
 from fedfloor.report.numbers import figure, listed
 from fedfloor.report.records import EvaluationRecord
 
+RARE = 0.1  # share of the test samples below which a class hardly affects the accuracy, if classes are few
+MOST = 4  # most methods named one by one
 SMOOTH = 3  # evaluations in a median, as one bad round is not a trend
 RISE = 1.1  # ratio to the lowest loss
 
@@ -24,6 +26,38 @@ def remarks(compared: Compared) -> list[str]:
     classes = compared.task == CLASSES
     own = (baseline(compared), one_class(compared)) if classes else (mean_baseline(compared),)
     return [text for text in (attacked(compared), *own, rising(compared)) if text]
+
+
+def rarest(compared: Compared) -> str:
+    """Return a text on the rare classes that models judged by their accuracy find; "" without a rare class."""
+    known = [group for group in compared if group.finals][:MOST]
+    finals = [final for group in known for final in group.finals]
+    if compared.task != CLASSES or compared.headline != ACCURACY or len({final.classes for final in finals}) != 1:
+        return ""
+    tables = {group.label.shown: np.array(summed(group.finals)) for group in known}
+    first, classes = np.array(finals[0].confusion), finals[0].classes
+    tested = first.sum(axis=1)
+    if tested.sum() > known[0].runs[0].park.test_samples:  # by several devices' models
+        return ""
+    rare = np.flatnonzero((tested > 0) & (tested < min(RARE, 0.5 / len(classes)) * tested.sum()))
+    if len(rare) > 1:
+        means = [f"{np.nanmean(recalls(table)):.2f} with {name}" for name, table in tables.items()]
+        return (
+            f"{len(rare)} classes are rare in the test samples, and the accuracy hardly depends on them: the mean of "
+            f"all classes' recalls (balanced accuracy) is {listed(means)}."
+        )
+    if not len(rare):
+        return ""
+    (c,) = rare.tolist()
+    parts = []
+    for name, table in tables.items():
+        alarms = count(int(table[:, c].sum() - table[c, c]), "false alarm")
+        parts.append(f"{name} finds {table[c, c]:,} of {table[c].sum():,}, with {alarms}")
+    seeds = "; sums over seeds" if any(len(group.finals) > 1 for group in known) else ""
+    return (
+        f"'{classes[c]}' is rare ({100 * tested[c] / tested.sum():.2g} % of the test samples{seeds}), and the accuracy "
+        f"hardly depends on it: {'; '.join(parts)}."
+    )
 
 
 def attacked(compared: Compared) -> str:

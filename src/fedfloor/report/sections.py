@@ -76,7 +76,7 @@ def _pairs(runs: Sequence[RecordedRun], pairs: Sequence[Row], caption: str) -> M
         return Markup("")
     listed = shown(runs, pairs)
     rounds = ["in round"] if "rounds" in pairs[0] else []
-    head = ["methods", "common seeds", *rounds, "difference", "interval over", "p (Holm)"]
+    head = ["methods", "common seeds", *rounds, "difference", "interval over", "p"]
     note = words.fewer(len(pairs), listed) + caption
     return title("Method against method") + table(note, head, [words.paired_cells(row) for row in listed])
 

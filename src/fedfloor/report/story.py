@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import mean
 
+import numpy as np
+
 from fedfloor.figures import ACCURACY, Figure
 from fedfloor.names import count
 from fedfloor.report import words
@@ -15,9 +17,11 @@ from fedfloor.report.groups import Compared, Group, contestants, display_name
 from fedfloor.report.ledger import by_place
 from fedfloor.report.notes import diverged, exact, failed, lost, private, reported, returned, unfinished, untrained
 from fedfloor.report.numbers import COSTS, amount, between, figure, listed
-from fedfloor.report.remarks import remarks
+from fedfloor.report.records import EvaluationRecord
+from fedfloor.report.remarks import rarest, remarks
 from fedfloor.report.table import Row, leader, paired, seen_from, summary
 from fedfloor.report.traffic import traffic
+from fedfloor.report.words import CHANCE
 
 LEAST = {
     "rounds": "the fewest rounds", "seconds": "the least time", "bytes": "the fewest bytes",
@@ -27,7 +31,6 @@ MOST = 4  # most methods named one by one
 LEAST_UNITS = 5  # test units of an interval
 NO_MEASUREMENT = "this is not a measurement, as no test sample belongs to a device"
 SLACK = 1e-9  # of rounded shares
-MANY_TESTS = 100  # test samples of a device, with fewer of which its metric is mostly chance
 TEN = 10  # devices from which on "nine in ten" has a meaning
 
 
@@ -44,12 +47,13 @@ def story(
     rows, headline, best = summary(rivals.runs, target), rivals.headline, _leader(rivals)
     pairs = paired(compared.runs, against=against)
     place = standing(rivals)
-    aim = not place or (target is not None and not (hindsight and len(rivals) == 1))
+    needs = {tuple(row[f"{kind}_to_target"] for kind in ("rounds", *COSTS)) for row in rows}
+    aim = not place or (target is not None and (not hindsight or len(needs) > 1))
     reached = verdict(rows, headline) if aim else ""
     if hindsight and reached and place:
         reached += " That target was chosen with hindsight: it is the best that all seeds of a method reached, rounded."
     paragraphs = [
-        place, apart(compared), ranked(rivals), reached, prices(rows, headline) if aim else "",
+        rarest(rivals), place, apart(compared), ranked(rivals), reached, prices(rows, headline) if aim else "",
         traffic(rivals), *map(decision_story, best), *remarks(rivals), winner(rivals, pairs, against), varying(rivals),
         *([] if against else (contrast(compared, group, pairs) for group in best)), *map(devices, best),
     ]  # fmt: skip
@@ -252,7 +256,7 @@ def devices(group: Group) -> str:
     if not spreads or not alone.by_place:
         return ""
     every = by_place(group.finals, "devices", measure)
-    named = {key: key[1] if key[1] and not key[1].isdigit() else f"device {key[1] or key[0]}" for key in every}
+    named = {key: _named(key[1], key[0]) for key in every}
     means = {named[key]: mean(values) for key, values in every.items() if values}
     order = sorted(means, key=lambda device: measure.gain(means[device], 0.0))
     if (len(order) or group.runs[0].park.size) < TEN:
@@ -289,10 +293,42 @@ def _extremes(group: Group, worst: str, best: str, means: Mapping[str, float], a
         )
     if low == high:
         return f"On each of {len(means)} tested devices, the model of {name} has {measure.phrase} of {low}."
-    tests, several = group.runs[0].park.test_samples / len(means), len(group.runs) > 1
+    several = len(group.runs) > 1
     seeds = " (means over the seeds that tested them)" if several else ""
-    few = " So few samples of each would differ by chance, too." if tests < MANY_TESTS else ""
+    more = "" if several or not group.finals else _by_chance(group.finals[0], measure)
     return (
         f"Of {len(means)} tested devices{seeds}, the model of {name} is worst on {worst}, with {measure.phrase} of "
-        f"{low}, and best on {best}, with {high}.{few}"
+        f"{low}, and best on {best}, with {high}.{more}"
     )
+
+
+def _named(name: str | None, number: int) -> str:
+    return name if name and not name.isdigit() else f"device {name or number}"
+
+
+def _by_chance(final: EvaluationRecord, measure: Figure) -> str:
+    """Return texts on devices without a sample of the rarest class, and on whether chance explains the differences.
+
+    It does if Pearson's test of equal shares, χ² = Σ_k (e_k − n_k·ē)²/(n_k·ē·(1 − ē)) of the errors e_k of n_k samples
+    with their common share ē, has a p-value of 0.05 or more. Dependent samples differ by chance even more.
+    """
+    from scipy.special import chdtrc
+
+    places = [place for place in final.devices or () if place.samples and place.accuracy is not None]
+    if measure != ACCURACY or len(places) < 2:
+        return ""
+    tested = {name: sum(row) for name, row in zip(final.classes, final.confusion, strict=True) if sum(row)}
+    without = [_named(place.name, place.number) for place in places if not place.rarest]
+    text = ""
+    if without and len(tested) > 1:
+        which = listed(without) if len(without) <= MOST else f"{len(without)} of them"
+        have = "has" if len(without) == 1 else "have"
+        text = f" {which} {have} no test sample of '{min(tested, key=lambda name: tested[name])}'."
+    samples = np.array([place.samples for place in places])
+    errors = np.array([round(place.samples * (1 - place.accuracy)) for place in places])  # type: ignore[operator]
+    share = errors.sum() / samples.sum()
+    if 0 < share < 1:
+        statistic = ((errors - samples * share) ** 2 / (samples * share * (1 - share))).sum()
+        if chdtrc(len(places) - 1, statistic) >= CHANCE:
+            text += " Chance in these samples explains the differences between devices."
+    return text

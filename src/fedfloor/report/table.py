@@ -21,7 +21,7 @@ from fedfloor.report.groups import (
     half_width,
     values,
 )  # fmt: skip
-from fedfloor.report.intervals import Draws, Estimate, draws, holm
+from fedfloor.report.intervals import LEVEL, Draws, Estimate, draws, holm
 from fedfloor.report.ledger import RecordedRound, RecordedRun, spent
 from fedfloor.report.numbers import COSTS, UNITS, amount, unit
 
@@ -37,7 +37,8 @@ def summary(runs: Iterable[RecordedRun], target: float | None = None) -> list[Ro
 
     The headline (key ``accuracy``, unless the experiments set another) and ``loss`` are those of the last round that
     every seed evaluated; ``low`` and ``high`` are the ends of the headline's 95 % interval over the seeds and test
-    units in ``over``, ``half_width`` that over the seeds alone, None without a spread. ``best_accuracy`` is the mean of
+    units in ``over``, ``half_width`` that over the seeds alone, None without a spread; ``loss_low`` and ``loss_high``
+    are the ends of the loss's interval. ``best_accuracy`` is the mean of
     the seeds' best headline, ``macro_f1`` that of their final models if all have one, ``backdoor`` the success of a
     backdoor if there is one, ``rounds`` the number of rounds that every seed finished, ``wall_s`` the mean of the
     seeds' seconds. ``rounds_to_target`` is the mean over seeds, None unless all of them (``reached``) attained the
@@ -63,6 +64,7 @@ def _row(group: Group, target: float | None, figure: Figure) -> Row:
         figure.key: _mean(last) if known else None,
         "half_width": (half_width(last) or None) if known else None,
         **_cut(_estimate(group, figure, known=known).describe(), figure),
+        **{f"loss_{end}": bound for end, bound in _loss_ends(group, known=known).items()},
         f"best_{figure.key}": _mean(best) if known else None,
     }
     task = Compared([group]).task
@@ -85,6 +87,12 @@ def _row(group: Group, target: float | None, figure: Figure) -> Row:
         "wall_s": _mean([sum(line.wall_s or 0.0 for line in run.rounds) for run in group.runs]),
         "diverged": [{"seed": run.seed, "round": run.diverged} for run in group.runs if run.diverged is not None],
     }
+
+
+def _loss_ends(group: Group, *, known: bool) -> Row:
+    """Return the ends of the interval of a group's loss, which is at least 0."""
+    bounds = _estimate(group, LOSS, known=known).bounds()
+    return {"low": bounds and max(0.0, bounds[0]), "high": bounds and bounds[1]}
 
 
 def _estimate(group: Group, figure: Figure, *, known: bool) -> Estimate:
@@ -181,9 +189,10 @@ def paired(
     Each seed has one difference, for the last round that both evaluated (``rounds``; none if each has its own). ``low``
     and ``high`` are the ends of the 95 % interval of their mean over the seeds and test units in ``over``, ``p`` is the
     p-value of no difference, and ``p_holm`` the same, corrected by Holm's method for all pairs, but for those of two
-    references; all are None if neither seeds nor test units show how the difference varies. ``half_width`` is the
-    interval over the seeds alone. A common seed without a difference, because a run diverged, is in ``left_out``.
-    Methods without any difference give no row.
+    references, which have none; the interval is corrected alike, at the level 1 − 0.05·p/p_holm, so that it excludes 0
+    exactly if p_holm < 0.05. All are None if neither seeds nor test units show how the difference varies.
+    ``half_width`` is the interval over the seeds alone. A common seed without a difference, because a run diverged, is
+    in ``left_out``. Methods without any difference give no row.
 
     Args:
         difference: the rounds and the difference of two runs with one seed; :func:`last_difference` by default.
@@ -192,7 +201,7 @@ def paired(
     Raises:
         SettingError: runs were measured on different data, or no method has the label ``against``.
     """
-    runs, rows = list(runs), []
+    runs, pairs = list(runs), list[tuple[Row, Estimate]]()
     check_same_test(runs)
     compared = groups(runs)
     base = _named(compared, against)
@@ -200,10 +209,17 @@ def paired(
     difference = difference or partial(last_difference, figure=figure)
     for first, second in combinations(compared, 2):
         if base in (None, first.label, second.label):
-            rows += _pair(*((second, first) if first.label == base else (first, second)), difference, figure)
+            pairs += _pair(*((second, first) if first.label == base else (first, second)), difference, figure)
     references = {group.label for group in compared} - {group.label for group in contestants(compared)}
-    asked = [None if {row["method"], row["against"]} <= references else row["p"] for row in rows]
-    return [row | {"p_holm": chance} for row, chance in zip(rows, holm(asked), strict=True)]
+    asked = [None if {row["method"], row["against"]} <= references else row["p"] for row, _ in pairs]
+    return [_corrected(row, estimate, chance) for (row, estimate), chance in zip(pairs, holm(asked), strict=True)]
+
+
+def _corrected(row: Row, estimate: Estimate, chance: float | None) -> Row:
+    """Return a paired difference with its corrected p-value, and the interval that excludes 0 exactly if p < 0.05."""
+    ends = estimate.bounds(1 - (1 - LEVEL) * row["p"] / chance) if chance else None
+    low, high = ends or (row["low"], row["high"])
+    return row | {"low": low, "high": high, "p_holm": chance}
 
 
 def _named(compared: Compared, against: str | None) -> str | None:
@@ -216,8 +232,8 @@ def _named(compared: Compared, against: str | None) -> str | None:
     return same[0]
 
 
-def _pair(first: Group, second: Group, difference: Difference, figure: Figure) -> list[Row]:
-    """Return the row of two methods; [] if no seed has a difference."""
+def _pair(first: Group, second: Group, difference: Difference, figure: Figure) -> list[tuple[Row, Estimate]]:
+    """Return the row of two methods, and the estimate of their difference; [] if no seed has a difference."""
     by_seed = {run.seed: run for run in second.runs}
     both = {run.seed: (run, by_seed[run.seed]) for run in first.runs if run.seed in by_seed}
     apart = {seed: difference(*pair) for seed, pair in both.items()}
@@ -230,13 +246,14 @@ def _pair(first: Group, second: Group, difference: Difference, figure: Figure) -
         tests.append(drawn and drawn.minus(draws(both[seed][1], figure, other)))
     values = [value for _, _, value in known.values()]
     estimate = _of_runs([both[seed][0] for seed in known], values, tests)
-    return [{
+    row = {
         "method": first.label, "against": second.label, "seeds": list(known),
         "rounds": sorted({own for own, other, _ in known.values() if own == other}), "difference": estimate.mean,
         "half_width": half_width(values) or None, **estimate.describe(), "p": estimate.chance,
         "seeded": any(run.seeded for seed in known for run in both[seed]),
         "left_out": [seed for seed in apart if seed not in known],
-    }]  # fmt: skip
+    }  # fmt: skip
+    return [(row, estimate)]
 
 
 Final = tuple[RecordedRun, float]  # a run and the metric of its final model
@@ -290,8 +307,13 @@ def leader(compared: Compared, pairs: Sequence[Row]) -> str:
 
 
 def shown(runs: Iterable[RecordedRun], pairs: Sequence[Row]) -> list[Row]:
-    """Return the pairs to print: all of up to six methods, otherwise those of the leading label, nearest first."""
+    """Return the pairs to print: all of up to six methods, otherwise those of the leading label, nearest first.
+
+    Pairs of two references are not tested, and not printed beside pairs that are.
+    """
     compared = groups(runs)
+    untested = [row for row in pairs if row["p"] is not None and row["p_holm"] is None]
+    pairs = [row for row in pairs if row not in untested] or pairs
     if len(compared) <= MANY or not pairs or len({row["against"] for row in pairs}) == 1:
         return list(pairs)
     best = leader(contestants(compared), pairs)

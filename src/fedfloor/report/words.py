@@ -98,7 +98,8 @@ def summary_cells(
         str(row["rounds"]),
         between(row[headline.key], row["low"], row["high"], many),
     ]
-    cells += [figure(row[f"best_{headline.key}"], many), *(figure(row.get(key), digits) for _, key, digits in more)]
+    cells += [figure(row[f"best_{headline.key}"], many)]
+    cells += [between(row.get(key), row.get(f"{key}_low"), row.get(f"{key}_high"), digits) for _, key, digits in more]
     if row["target"] is not None:
         rounds = row["rounds_to_target"]
         some = f"{row['reached']} of {len(row['seeds'])} seeds" if row["reached"] else "not reached"
@@ -153,6 +154,7 @@ def interval_caption(rows: Sequence[Row]) -> str:
         return ""
     how = ["Student's t over seeds"] if any("seed" in text for text in over) else []
     how += ["a bootstrap over test samples"] if any("test" in text for text in over) else []
+    how += ["with few errors at least Clopper and Pearson's bounds"] if len(how) and "bootstrap" in how[-1] else []
     return f"In brackets: the 95 % interval over {'; '.join(over)} ({' and '.join(how)})."
 
 
@@ -167,8 +169,8 @@ def paired_caption(headline: Figure, when: str = LAST) -> str:
         how = f"The first method's {headline.name} minus the second's ({headline.kind.better} is better)"
     return (
         f"{how}{when}: the mean over the common seeds and its 95 % interval over seeds and test samples, those of both "
-        "methods being the same. An interval that contains 0 does not separate them. p is corrected for the number of "
-        "pairs by Holm's method, the intervals are not."
+        "methods being the same. Interval and p allow for the number of pairs (by Holm's method): an interval that "
+        "contains 0, which is one with p of 0.05 or more, does not separate them."
     )
 
 
@@ -206,7 +208,7 @@ def evidence(row: Row, headline: Figure) -> tuple[bool, str]:
     if headline.gain(row["difference"], 0.0) < 0:
         ends = [-ends[1], -ends[0]]
     one = ", one seed" if one_draw(row) else ""
-    corrected = " after Holm's correction" if row["p_holm"] != row["p"] else ""
+    corrected = ", both corrected for the number of comparisons" if row["p_holm"] != row["p"] else ""
     p = chance(row["p_holm"])
     p = f"p {p}" if p.startswith("<") else f"p = {p}"
     text = f"95 % interval {figure(ends[0], 3)} to {figure(ends[1], 3)} over {row['over']}{one}; {p}{corrected}"

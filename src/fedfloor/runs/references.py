@@ -115,7 +115,8 @@ def scored(engine: Engine, out: Tensor, headline: Figure) -> Score:
     out, classes = out.to(samples.y.device), engine.park.dataset.classes
     scores = task.scores(out, samples.y, headline.scored(classes)).float().cpu().numpy()
     loss = float(task.losses(out, samples.y, "mean"))
-    return score_one(engine, loss, task.predicted(out).cpu().numpy(), scores, headline)
+    losses = task.losses(out, samples.y).float().cpu().numpy()
+    return score_one(engine, loss, task.predicted(out).cpu().numpy(), scores, headline, losses)
 
 
 log = logging.getLogger(__name__)
