@@ -19,16 +19,15 @@ import torch
 
 from benchmarks import made
 from fedfloor import models
-from fedfloor.chance import generator
-from fedfloor.engine import ranks
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.place import keep_memory
 from fedfloor.engine.team import Alone, deal
-from fedfloor.methods.contract import State, View
+from fedfloor.methods.contract import State
 from fedfloor.methods.hfedms import HFedMS
 from fedfloor.park.augment import Augmented
 from fedfloor.parts.grouping import Log, chosen_groups, groups_of, period_of
+from fedfloor.runs.round import Position, step, training
 
 Row = dict[str, object]
 SHAPE, CLASSES, WINDOW = (1, 28, 28), 62, 50
@@ -139,14 +138,12 @@ def times(case: Case, periods: int, folder: Path) -> list[list[float]]:
     method = HFedMS(period=case.period, share=case.share, growth=Log(0.0, case.groups))
     network = models.build(case.model, SHAPE, CLASSES, seed=0)
     engine = Engine(park, network, Alone(), DeviceMemory(folder), seed=0)
-    state, every = State({"w": network.flat.clone()}), range(park.devices)
+    setup = training(method, engine, 500)
+    point = Position(state=State(setup.start))
     found: list[list[float]] = []
     for number in range(1, (case.warm + periods) * case.period + 1):
         began = time.perf_counter()
-        census = park.census(every, number - 1, [0] * park.devices) if method.needs.census_now(number) else None
-        view = View(number, 500, park.sizes, park.factory_of, state.packet, census=census, held=park.holdings)
-        plan = method.plan(state, view, generator(0, "plan", number))
-        state = method.absorb(state, ranks.run(engine, plan, state.packet, round_number=number, tick=number - 1))
+        point, _ = step(setup, point)
         if (number - 1) % case.period == 0:
             found.append([])
         found[-1].append(time.perf_counter() - began)

@@ -21,12 +21,11 @@ from torch import nn
 
 from benchmarks import limits, made
 from fedfloor import models
-from fedfloor.chance import generator
-from fedfloor.engine import place, ranks
+from fedfloor.engine import place
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
-from fedfloor.methods.contract import Method, State, View
+from fedfloor.methods.contract import Method, State
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.fedgs import FedGS
 from fedfloor.methods.fedsr import FedSR
@@ -37,6 +36,7 @@ from fedfloor.parts.grouping import Log
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import text, walk
 from fedfloor.runs import ledger
+from fedfloor.runs.round import Position, step, training
 
 Row = dict[str, object]
 Shape = tuple[int, int, int]
@@ -189,23 +189,13 @@ class _Rounds:
         network = models.build(case.model, case.shape, case.classes, seed=0).to(there)
         cohort = place.engaged(here, precision, there)
         self.engine = Engine(self.park, network, Alone(), DeviceMemory(folder), seed=0, cohort=cohort)
-        self.start = {"w": network.flat.clone().cpu()}
-        self.state = State(self.start, {"share": park.distribution.tolist()})
-        self.tick = 0
-
-    def view(self, number: int) -> View:
-        park, seen = self.park, self.engine.memory.visits
-        every = range(park.devices)
-        wanted = number > 0 and self.method.needs.census_now(number)
-        census = park.census(every, self.tick, [seen[k] for k in every]) if wanted else None
-        return View(number, 1000, park.sizes, park.factory_of, self.start, census=census, held=park.holdings)
+        self.setup = training(self.method, self.engine, 1000)
+        self.point = Position(state=State(self.setup.start, {"share": park.distribution.tolist()}))
 
     def work(self, number: int) -> tuple[int, int, str]:
         """Do a round; return how many samples were trained on, in how many of the loop's steps, and which part."""
-        plan = self.method.plan(self.state, self.view(number), generator(0, "plan", number))
-        outcome = ranks.run(self.engine, plan, self.state.packet, round_number=number, tick=self.tick)
-        self.tick += outcome.ticks
-        self.state = self.method.absorb(self.state, outcome)
+        self.point, record = step(self.setup, replace(self.point, round=number - 1))
+        plan, outcome = record.plan, record.outcome
         ledger.line(number, None, outcome.receipts, text.digest(outcome.resolved), 0.0, {})
         held, size = self.park.holdings, int(max(walk.batch_sizes(plan)))
         samples = sum(_samples(one.steps, int(held[one.device]), size) for one in outcome.receipts)
@@ -248,12 +238,12 @@ class _Loop:
             parameter.requires_grad_(trained is model)
         for parameter in trained.parameters():
             parameter.requires_grad_()
-        for step in range(many):
-            if step % per_pass == 0:  # another device
+        for turn in range(many):
+            if turn % per_pass == 0:  # another device
                 model.load_state_dict(self.start)
                 optimiser = torch.optim.SGD(trained.parameters(), lr=0.01)
                 order = torch.randperm(len(self.y), device=self.there)
-            first = step % per_pass * self.batch
+            first = turn % per_pass * self.batch
             rows = order[first : first + self.batch]
             optimiser.zero_grad()
             loss_of(model(self.x[rows]), self.y[rows]).backward()

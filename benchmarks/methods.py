@@ -22,19 +22,18 @@ import torch
 
 from benchmarks import made
 from fedfloor import models
-from fedfloor.chance import generator
-from fedfloor.engine import ranks
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.place import keep_memory
 from fedfloor.engine.team import Team
 from fedfloor.methods.catalog import METHODS
 from fedfloor.methods.configured import ConfiguredMethod, Parts
-from fedfloor.methods.contract import View
 from fedfloor.park.park import Park
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.outcome import Receipt
 from fedfloor.runs import launch
+from fedfloor.runs.prepare import first_state
+from fedfloor.runs.round import Position, step, training
 
 Row = dict[str, object]
 WARM_UP = 2  # rounds: from its second visit on a device has something to remember, and CGAU's extractor is frozen
@@ -158,27 +157,16 @@ class _Job:
             case.model, case.shape, case.classes, seed=0, classifier=None, adapt=self.method.objective.adapt
         )
         self.engine = Engine(here, network, team, DeviceMemory(folder), seed=0)
-        self.start = {"w": network.flat.clone()}
-        self.number = 0
-        self.receipts: tuple[Receipt, ...] = ()
-        plan = self.method.setup(self._view())
-        answers = ranks.run(self.engine, plan, self.start, round_number=0, tick=0).answers if plan is not None else {}
-        self.state = self.method.init(self._view(), answers, generator(0, "init"))
-
-    def _view(self) -> View:
-        here, net = self.engine.park, self.engine.network
-        of, layout = here.factory_of, net.layout
-        return View(self.number, 1000, here.sizes, of, self.start, self.receipts, net.trained, layout)
+        self.setup = training(self.method, self.engine, 1000)
+        _, state = first_state(self.engine, self.method, self.setup.view(0))
+        self.point = Position(state=state)
 
     def round(self) -> float:
         """Do a round; return its seconds per sample trained on."""
-        self.number += 1
         seconds = made.timed(self.engine.team, self._work)
         if self.engine.team.rank == 0:
             self.engine.memory.sweep(set())  # a run does so when it writes a checkpoint
-        return seconds / sum(trained(one, self.case.batch_size) for one in self.receipts)
+        return seconds / sum(trained(one, self.case.batch_size) for one in self.point.receipts)
 
     def _work(self) -> None:
-        plan = self.method.plan(self.state, self._view(), generator(0, "plan", self.number))
-        outcome = ranks.run(self.engine, plan, self.state.packet, round_number=self.number, tick=self.number - 1)
-        self.state, self.receipts = self.method.absorb(self.state, outcome), outcome.receipts
+        self.point, _ = step(self.setup, self.point)

@@ -23,19 +23,19 @@ from torch import Tensor, nn
 from benchmarks import made
 from fedfloor import models
 from fedfloor.chance import generator
-from fedfloor.engine import ranks
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import evaluate
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.place import keep_memory
 from fedfloor.engine.team import Alone, Shared, Team, deal, shared_file
-from fedfloor.methods.contract import State, View
+from fedfloor.methods.contract import State
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.models.layers import Dilated
 from fedfloor.park.park import Park
 from fedfloor.park.stream import batch_order
 from fedfloor.parts.work import WorkSettings
 from fedfloor.runs import launch
+from fedfloor.runs.round import Position, step, training
 from fedfloor.tasks.regression import Regression
 
 Row = dict[str, object]
@@ -173,12 +173,10 @@ class Ranks:
         evaluate(self.engines[0], self.round(self.engines[0], number))
 
     def round(self, engine: Engine, number: int) -> Tensor:
-        """Plan, run and absorb a round; return the model."""
-        park = engine.park
-        view = View(number, 1000, park.sizes, park.factory_of, self.start)
-        state = State(self.start)
-        plan = self.method.plan(state, view, generator(0, "plan", number))
-        return self.method.absorb(state, ranks.run(engine, plan, state.packet, round_number=number, tick=0)).packet["w"]
+        """Do a round from the initial model; return its model."""
+        point = Position(round=number - 1, state=State(self.start))
+        after, _ = step(training(self.method, engine, 1000, start=self.start), point)
+        return after.state.packet["w"]
 
 
 def conv1d(model: nn.Module) -> nn.Module:

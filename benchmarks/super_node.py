@@ -23,18 +23,18 @@ from torch import nn
 from benchmarks import made
 from fedfloor import models
 from fedfloor.chance import generator
-from fedfloor.engine import ranks
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.place import keep_memory
 from fedfloor.engine.team import Alone, Shared, Team, shared_file
-from fedfloor.methods.contract import State, View
+from fedfloor.methods.contract import State
 from fedfloor.methods.fedgs import FedGS
 from fedfloor.park.stream import Fifo
 from fedfloor.parts import selection
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node, Repeat, Select
 from fedfloor.runs import launch, ledger
+from fedfloor.runs.round import Position, Setup, planned, step, training
 
 Row = dict[str, object]
 KINDS = ("bare", "one", "choosing", "bares", "team", "unfused")
@@ -138,17 +138,16 @@ class _Rounds:
         network = models.build(case.model, case.shape, CLASSES, seed=0)
         self.start = {"w": network.flat.clone()}
 
-        def engine(of: Team, *, shortcuts: bool = True) -> Engine:  # each looks its windows up for itself
-            return Engine(replace(self.park), network, of, DeviceMemory(None), seed=0, shortcuts=shortcuts)
+        def setup(of: Team, *, shortcuts: bool = True) -> Setup:  # each looks its windows up for itself
+            engine = Engine(replace(self.park), network, of, DeviceMemory(None), seed=0, shortcuts=shortcuts)
+            return training(self.method, engine, 1000, start=self.start)
 
-        self.engines = {"team": engine(team), "one": engine(Alone()), "unfused": engine(Alone(), shortcuts=False)}
+        self.setups = {"team": setup(team), "one": setup(Alone()), "unfused": setup(Alone(), shortcuts=False)}
 
     def work(self, kind: str, number: int) -> None:
         """Do a round as a run does."""
-        plan, state = self._planned(number)
-        tick = number * self.method.iterations
-        outcome = ranks.run(self.engines[kind], plan, state.packet, round_number=number, tick=tick)
-        self.method.absorb(state, outcome)
+        _, record = step(self.setups[kind], self._point(number))
+        outcome = record.outcome
         ledger.line(number, None, outcome.receipts, text.digest(outcome.resolved), 0.0, {})
 
     def unfused(self, number: int) -> None:
@@ -158,18 +157,16 @@ class _Rounds:
 
     def choose(self, number: int) -> None:
         """Only plan the round and choose."""
-        plan, _ = self._planned(number)
+        _, plan = planned(self.setups["one"], self._point(number))
         for branch in walk.children(plan):
             visits: Counter[int] = Counter()
             for turn in range(self.method.iterations):
                 tick = number * self.method.iterations + turn
                 visits.update(selection.selected(_choice(branch), self.park, 0, number, tick, visits, {}))
 
-    def _planned(self, number: int) -> tuple[Node, State]:
-        park = self.park
-        view = View(number, 1000, park.sizes, park.factory_of, self.start, held=park.holdings)
-        state = State(self.start, {"share": park.distribution.tolist()})
-        return self.method.plan(state, view, generator(0, "plan", number)), state
+    def _point(self, number: int) -> Position:
+        state = State(self.start, {"share": self.park.distribution.tolist()})
+        return Position(round=number - 1, tick=number * self.method.iterations, state=state)
 
 
 def _choice(branch: Node) -> Select:

@@ -20,7 +20,6 @@ from fedfloor import __version__, models
 from fedfloor.chance import generator
 from fedfloor.config import combined, resolved
 from fedfloor.data.dataset import Labels, Values
-from fedfloor.engine import ranks
 from fedfloor.engine.engine import Engine, Samples
 from fedfloor.engine.evaluate import BLOCK, evaluate
 from fedfloor.engine.memory import DeviceMemory
@@ -28,14 +27,13 @@ from fedfloor.engine.place import keep_memory
 from fedfloor.engine.team import Alone
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.methods.contract import View
 from fedfloor.park.park import Park
 from fedfloor.park.stream import Altering
-from fedfloor.plan.outcome import Receipt
 from fedfloor.report.groups import half_width
 from fedfloor.report.numbers import interval
 from fedfloor.runs.folder import write
 from fedfloor.runs.parks import build_park
+from fedfloor.runs.round import Position, step, training
 from papers import work
 from papers.cells import Cell, Table
 from papers.work import Reproduction, plan
@@ -354,28 +352,15 @@ def course(experiment: Experiment, followed: range, lags: int, step: Callable[[i
 
 def rounds(engine: Engine, experiment: Experiment) -> Iterator[Done]:
     """Do the rounds of an experiment as a run does, without its files."""
-    park, method, seed, tick = engine.park, combined(experiment), experiment.seed, 0
-    start, every = {"w": engine.network.flat.clone()}, range(engine.park.devices)
-    receipts: tuple[Receipt, ...] = ()
-
-    def view(number: int) -> View:
-        seen = engine.memory.visits
-        census = park.census(every, tick, [seen[k] for k in every]) if method.needs.census_now(number) else None
-        return View(
-            number, experiment.rounds, park.sizes, park.factory_at(tick), start, receipts, engine.network.trained,
-            engine.network.layout, census=census, held=park.holdings,
-        )  # fmt: skip
-
-    state = method.init(view(0), {}, generator(seed, "init"))
-    for number in range(1, experiment.rounds + 1):
-        seen = Counter(engine.memory.visits)
-        plan = method.plan(state, view(number), generator(seed, "plan", number))
-        outcome = ranks.run(engine, plan, state.packet, round_number=number, tick=tick)
-        state, receipts = method.absorb(state, outcome), outcome.receipts
+    method = combined(experiment)
+    setup = training(method, engine, experiment.rounds)
+    point = Position(state=method.init(setup.view(0), {}, generator(experiment.seed, "init")))
+    for _ in range(experiment.rounds):
+        before, seen = point, Counter(engine.memory.visits)
+        point, record = step(setup, before)
         engine.memory.sweep(set())  # else what devices kept in every round before stays
-        devices = tuple(sorted({one.device for one in receipts if not one.lost}))
-        yield Done(number, tick, devices, tuple(seen[k] for k in devices), state.packet["w"])
-        tick += outcome.ticks
+        devices = tuple(sorted({one.device for one in record.outcome.receipts if not one.lost}))
+        yield Done(point.round, before.tick, devices, tuple(seen[k] for k in devices), point.state.packet["w"])
 
 
 def batches(engine: Engine, experiment: Experiment, done: Done) -> list[Samples]:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         ParkSettings,
     )
     from fedfloor.inference.trained import Trained, load_model
+    from fedfloor.methods.asynchronous import FedAsync, FedBuff
     from fedfloor.methods.contract import Method, Needs, Resources, State, View
     from fedfloor.methods.fedavg import FedAvg
     from fedfloor.methods.fedgs import FedGS
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from fedfloor.parts.selection import Selection
     from fedfloor.parts.server import Server, Sgd
     from fedfloor.parts.work import Cosine, Exponential, WorkSettings
+    from fedfloor.plan.flow import Arrival, VisitFlow
     from fedfloor.plan.nodes import (
         CLOUD,
         Broadcast,
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
         Repeat,
         Select,
         Sequence,
+        Since,
         Site,
         Train,
         Work,
@@ -121,15 +124,17 @@ _PUBLIC = {
     "methods.fedavg": ("FedAvg",),
     "methods.presets": ("FedProx", "Moon", "QFFL", "FedAvgM", "FedAdagrad", "FedAdam", "FedYogi"),
     "methods.scaffold": ("Scaffold",),
+    "methods.asynchronous": ("FedAsync", "FedBuff"),
     "methods.fedsr": ("FedSR",),
     "methods.fedgs": ("FedGS",),
     "methods.hfedms": ("HFedMS",),
     "methods.fldg": ("FLDG",),
     "methods.hierfavg": ("HierFAVG",),
     "methods.personal": ("APFL", "Ditto", "FedBN", "FedPer", "FedRep"),
+    "plan.flow": ("Arrival", "VisitFlow"),
     "plan.nodes": (
-        "Node", "Train", "Sequence", "Parallel", "Repeat", "Select", "Broadcast", "Probe", "Work", "Site", "CLOUD",
-        "edge", "device",
+        "Node", "Train", "Sequence", "Parallel", "Repeat", "Select", "Broadcast", "Probe", "Since", "Work", "Site",
+        "CLOUD", "edge", "device",
     ),
     "plan.outcome": ("Outcome", "Receipt"),
     "parts.objective": ("Objective", "Plain", "Visit"),
@@ -147,17 +152,18 @@ _MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in name
 
 __all__ = [
     "__version__", "load", "run", "Run", "load_run", "Limits", "train", "TrainedModel", "compare", "Comparison",
-    "load_comparison", "write_report", "load_model", "Trained",
-    "Experiment", "DataSettings", "ParkSettings", "ModelSettings", "MethodSettings", "WorkSettings", "NetworkSettings",
-    "FaultSettings", "DeploySettings", "EngineSettings", "EvaluateSettings", "DecideSettings", "Cosine", "Exponential",
-    "Columns", "Window", "TimeSplit", "RandomSplit", "StratifiedSplit", "DeviceSplit", "RunSplit", "LastSplit",
-    "Natural", "Iid", "Dirichlet", "Shards", "Dominant", "Blocks", "Mobility", "Static", "Fifo", "Recycle", "Augmented",
-    "Classification", "Regression", "Reconstruction", "Forecasting", "FedAvg", "FedProx", "Moon", "QFFL", "FedAvgM",
-    "FedAdagrad", "FedAdam", "FedYogi", "Scaffold", "FedSR", "FedGS", "HFedMS", "FLDG", "HierFAVG", "APFL", "Ditto",
-    "FedBN", "FedPer", "FedRep", "Method", "State", "View", "Needs", "Resources", "Node", "Train", "Sequence",
-    "Parallel", "Repeat", "Select", "Broadcast", "Probe", "Work", "Site", "CLOUD", "edge", "device", "Outcome",
-    "Receipt", "Objective", "Plain", "Visit", "Represented", "Mix", "Meeting", "Branch", "Server", "Sgd", "Selection",
-    "Question", "Task", "Answer", "check_method", "Check", "FedfloorError", "SettingError", "RunError",
+    "load_comparison", "write_report", "load_model", "Trained", "Experiment", "DataSettings", "ParkSettings",
+    "ModelSettings", "MethodSettings", "WorkSettings", "NetworkSettings", "FaultSettings", "DeploySettings",
+    "EngineSettings", "EvaluateSettings", "DecideSettings", "Cosine", "Exponential", "Columns", "Window", "TimeSplit",
+    "RandomSplit", "StratifiedSplit", "DeviceSplit", "RunSplit", "LastSplit", "Natural", "Iid", "Dirichlet", "Shards",
+    "Dominant", "Blocks", "Mobility", "Static", "Fifo", "Recycle", "Augmented", "Classification", "Regression",
+    "Reconstruction", "Forecasting", "FedAvg", "FedProx", "Moon", "QFFL", "FedAvgM", "FedAdagrad", "FedAdam", "FedYogi",
+    "Scaffold", "FedAsync", "FedBuff", "FedSR", "FedGS", "HFedMS", "FLDG", "HierFAVG", "APFL", "Ditto", "FedBN",
+    "FedPer", "FedRep", "Method", "State", "View", "Needs", "Resources", "Node", "Train", "Sequence", "Parallel",
+    "Repeat", "Select", "Broadcast", "Probe", "Since", "Work", "Site", "CLOUD", "edge", "device", "Arrival",
+    "VisitFlow", "Outcome", "Receipt", "Objective", "Plain", "Visit", "Represented", "Mix", "Meeting", "Branch",
+    "Server", "Sgd", "Selection", "Question", "Task", "Answer", "check_method", "Check", "FedfloorError",
+    "SettingError", "RunError",
 ]  # fmt: skip
 
 

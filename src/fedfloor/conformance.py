@@ -35,6 +35,7 @@ from fedfloor.report import plan_svg, plan_text
 from fedfloor.runs import forecast, prepare
 from fedfloor.runs.orders import Limits
 from fedfloor.runs.parks import build_park
+from fedfloor.runs.round import planned, training
 
 ROUNDS = 3
 TABLE: dict[str, Any] = {
@@ -97,13 +98,10 @@ class Contract:
     def plans_are_pure(self) -> None:
         """Check that equal arguments give equal plans and leave the state unchanged."""
         experiment = self.experiment()
-        park, method = build_park(experiment), config.combined(experiment)
-        view, costs = forecast.seen(experiment, park, method)
-        questions = method.setup(view)
-        answers = {} if questions is None else forecast.pretended(questions, view.trained, park)
-        state = method.init(view, answers, generator(experiment.seed, "init"))
-        now = forecast.at(view, costs, park, method, 1, 0, {})
-        first, second = (method.plan(state, now, generator(experiment.seed, "plan", 1)) for _ in range(2))
+        park = build_park(experiment)
+        setup = forecast.dry(experiment, park)
+        point = forecast.opened(setup)
+        first, second = (planned(setup, point)[1] for _ in range(2))
         _demand(
             first == second, "two plans of the same round differ: draw random numbers only from rng, and keep no state."
         )
@@ -112,20 +110,19 @@ class Contract:
         """Check that init(), plan() and absorb() leave their arguments as they were, in a round with training."""
         experiment = self.experiment()
         park, method = build_park(experiment), config.combined(experiment)
-        view, costs = forecast.seen(experiment, park, method)
         memory = DeviceMemory(self.folder / "memory")
         with kept_settings():
-            engine, _ = prepare.engine(experiment, method, park, Alone(), memory)
-            start = {"w": engine.network.flat.clone().cpu()}
-            view = replace(view, start=start)
+            engine, tariff = prepare.engine(experiment, method, park, Alone(), memory)
+            setup = training(method, engine, experiment.rounds, tariff)
+            view, start = setup.view(0), setup.start
             questions = method.setup(view)
             answers = {} if questions is None else ranked.run(engine, questions, start, round_number=0, tick=0).answers
             with _kept("init()", (view, answers)):
                 state = method.init(view, answers, generator(experiment.seed, "init"))
-            now = forecast.at(view, costs, park, method, 1, 0, {})
+            now = setup.view(1)
             with _kept("plan()", (state, now)):
                 plan = method.plan(state, now, generator(experiment.seed, "plan", 1))
-            outcome = ranked.run(engine, plan, state.packet, round_number=1, tick=0)
+            outcome = ranked.run(engine, plan, state.packet, round_number=1, tick=0, versions={0: state.packet["w"]})
             with _kept("absorb()", (state, replace(outcome, rng=None))):
                 method.absorb(state, outcome)
 

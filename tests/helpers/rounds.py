@@ -11,7 +11,6 @@ import torch
 
 from fedfloor import config, models
 from fedfloor.chance import generator
-from fedfloor.engine import ranks
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone, Team
@@ -23,7 +22,8 @@ from fedfloor.parts.objective import adapting
 from fedfloor.plan import text
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome
-from fedfloor.runs import checks, pricing
+from fedfloor.runs import checks, prepare, pricing
+from fedfloor.runs.round import Position, Versions, step, training
 from floor import bits
 
 WORK = {"epochs": 1, "batch_size": 4, "lr": 0.05}
@@ -90,27 +90,19 @@ class Job:
         self.engine = Engine(self.here, net, self.team, memory, self.seed, loss_chance=self.loss, sites=sites)
         checks.parts_there(self.engine, self.method)
         self.start = {"w": net.flat.clone()}
+        self.setup = training(self.method, self.engine, self.rounds, self.costs, self.start)
+        self.setup.priced = False
         self.outcomes: list[Outcome] = []
+        self.versions: Versions = {}
 
     def view(self, number: int) -> View:
         """Return what the method sees of a round."""
-        net, last = self.engine.network, self.outcomes[-1].receipts if self.outcomes else ()
-        resources = None if self.costs is None else self.costs.resources(self.start)
-        here, tick, every = self.here, max(0, number - 1), range(self.here.devices)
-        seen = [self.engine.memory.visits[k] for k in every]
-        census = here.census(every, tick, seen) if self.method.needs.census_now(number) else None
-        return View(
-            number, self.rounds, here.sizes, here.factory_at(tick), self.start, last, net.trained, net.layout,
-            resources=resources, census=census, held=here.holdings,
-        )  # fmt: skip
+        last = self.outcomes[-1].receipts if self.outcomes else ()
+        return self.setup.view(number, max(0, number - 1), last)
 
     def begin(self) -> State:
         """Return the first state."""
-        view, answers = self.view(0), {}
-        plan = self.method.setup(view)
-        if plan is not None:
-            answers = dict(ranks.run(self.engine, plan, self.start, round_number=0, tick=0).answers)
-        return self.method.init(view, answers, generator(self.seed, "init"))
+        return prepare.first_state(self.engine, self.method, self.view(0))[1]
 
     def plan(self, state: State, number: int) -> Node:
         """Return the plan of a round."""
@@ -118,9 +110,12 @@ class Job:
 
     def round(self, state: State, number: int) -> State:
         """Do a round."""
-        outcome = ranks.run(self.engine, self.plan(state, number), state.packet, round_number=number, tick=number - 1)
-        self.outcomes.append(outcome)
-        return self.method.absorb(state, outcome)
+        last = self.outcomes[-1].receipts if self.outcomes else ()
+        point = Position(round=number - 1, tick=number - 1, state=state, receipts=last, versions=self.versions)
+        after, record = step(self.setup, point)
+        self.versions = after.versions
+        self.outcomes.append(record.outcome)
+        return after.state
 
     def run(self) -> State:
         """Do all rounds and return the last state."""

@@ -104,6 +104,6 @@ def test_settings_are_checked(settings: dict[str, float], said: str) -> None:
 
 def test_it_needs_a_network() -> None:
     job = Job(method("fedcs"), park((6, 10)))
-    job.costs = None
+    job.setup.tariff = None
     with pytest.raises(SettingError, match=r"selects by the devices' resources: it needs a \[network\]"):
         job.plan(job.begin(), 1)

@@ -82,6 +82,8 @@ def reason_of_parts(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
     if name == "centralized" and kind.get("selection", "everyone") != "everyone":
         return "its rounds visit no devices"
     per_sample = kind.get("objective") in ("weighted", "focal")  # in the method's own objective
+    if name in ("fedasync", "fedbuff") and kind.get("selection", "everyone") != "everyone":
+        return "visits depart as others arrive"
     if name == "boosting" and "objective" in kind and not per_sample:
         return "whose rounds depend on its own objective"
     if name == "boosting" and kind.get("server", "sgd") != "sgd":
@@ -113,8 +115,8 @@ def reason_of_parts(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
         or kind.get("objective") in ("gated", "variates", "corrected")
     ):
         return "may have several models"
-    if name == "ifca" and kind.get("mix") in ("krum", "multi_krum", "bulyan"):
-        return "models to mix"  # of a cohort of one or two
+    if name in ("ifca", "fedasync") and kind.get("mix") in ("krum", "multi_krum", "bulyan"):
+        return "models to mix"  # of a cohort of one or two, or of one result
     if name == "hfedms":
         if kind.get("objective") in ("contrastive", "gated", "variates", "replay"):
             return "devices keep tensors between visits already"

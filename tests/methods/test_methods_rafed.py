@@ -114,7 +114,7 @@ def test_settings_are_checked(settings: dict[str, object], said: str) -> None:
 
 def test_it_needs_a_radio() -> None:
     job = Job(method("rafed"), park(SIZES))
-    job.costs = None
+    job.setup.tariff = None
     with pytest.raises(SettingError, match="allocates radio channels and powers: it needs a"):
         job.plan(job.begin(), 1)
 

@@ -24,6 +24,7 @@ from fedfloor.plan.nodes import (
     Repeat,
     Select,
     Sequence,
+    Since,
     Train,
     Work,
     device,
@@ -93,6 +94,7 @@ CHANGES = [
         },
     ),
     (Broadcast((1,)), {"devices": (1, 2), "scope": "classifier"}),
+    (Since(1, VISIT), {"version": 2, "child": Sequence((VISIT,)), "weight": 0.5, "counts": "model", "tick": 1}),
     (Probe((1,), "loss"), {"devices": (), "what": "census", "at": edge(0), "settings": {"hashes": 5}}),
 ]
 

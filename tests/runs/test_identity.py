@@ -232,7 +232,8 @@ def test_ctrl_c_finishes_the_line_and_the_run_can_go_on(tmp_path: Path, ranks: i
 
 
 def point(number: int, memory: dict[int, str]) -> Checkpoint:
-    return Checkpoint(number, 2 * number, State({"w": torch.full((2,), float(number))}, {"n": number}), (), memory)
+    state = State({"w": torch.full((2,), float(number))}, {"n": number})
+    return Checkpoint(round=number, tick=2 * number, state=state, memory=memory)
 
 
 def test_the_last_two_checkpoints_are_kept_and_the_latest_is_loaded(tmp_path: Path) -> None:

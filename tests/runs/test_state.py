@@ -40,7 +40,7 @@ def test_notes_are_copied() -> None:
 
 def test_a_resumed_state_is_the_one_that_was_saved(tmp_path: Path) -> None:
     state = State({"w": torch.ones(2)}, NOTES, {"m": torch.zeros(1)})
-    checkpoint.save_to(tmp_path, Checkpoint(1, 1, state, (), {}))
+    checkpoint.save_to(tmp_path, Checkpoint(round=1, tick=1, state=state))
     latest = checkpoint.latest(tmp_path)
     assert latest is not None
     assert latest.state.notes == state.notes
@@ -48,7 +48,7 @@ def test_a_resumed_state_is_the_one_that_was_saved(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_says_who_holds_the_frozen_part_and_an_older_one_nobody(tmp_path: Path) -> None:
-    checkpoint.save_to(tmp_path, Checkpoint(1, 1, State({}), (), {}, holders=frozenset({7, 2, 300})))
+    checkpoint.save_to(tmp_path, Checkpoint(round=1, tick=1, state=State({}), holders=frozenset({7, 2, 300})))
     found = checkpoint.latest(tmp_path)
     assert found is not None
     assert found.holders == {2, 7, 300}

@@ -24,6 +24,8 @@ from functools import partial
 from threading import Lock
 from typing import cast
 
+from torch import Tensor
+
 from fedfloor.chance import generator, secret
 from fedfloor.engine import travel, union
 from fedfloor.engine.aggregation import Aggregation, branch_statistics, kept
@@ -98,12 +100,26 @@ def branches_from_json(children: Sequence[Node], text: Blob) -> list[NodeResult]
     return results
 
 
-def run(engine: Engine, plan: Node, packet: Packet, *, round_number: int, tick: int) -> Outcome:
-    """Walk a plan from the cloud with the engine's team; call it on every rank with the same arguments."""
+def run(
+    engine: Engine,
+    plan: Node,
+    packet: Packet,
+    *,
+    round_number: int,
+    tick: int,
+    versions: Mapping[int, Tensor] | None = None,
+) -> Outcome:
+    """Walk a plan from the cloud with the engine's team; call it on every rank with the same arguments.
+
+    Args:
+        versions: number of a round → the global model after it, for visits that start from earlier models.
+    """
     walk.check(plan, engine.park.devices)
     check_parts(engine.network, plan, packet)
     packet = {name: value.to(engine.network.flat.device) for name, value in packet.items()}
     trainer = Trainer(engine, round_number, FrozenExtractor(walk.scopes(plan) == {"classifier"}), whole=True)
+    earlier = {number: model.to(engine.network.flat.device) for number, model in (versions or {}).items()}
+    trainer.round = replace(trainer.round, versions=earlier)
     trainer.by_team = engine.team.size > 1 or engine.factories is not None
     result = trainer.drive(Walk(trainer.round, by_team=trainer.by_team).node(plan, packet, tick))
     packet = {name: value.cpu() for name, value in kept(result.packet, engine.network.flat).items()}

@@ -8,6 +8,7 @@ from typing import Any
 
 from fedfloor.errors import SettingError, unknown
 from fedfloor.methods.astraea import Astraea
+from fedfloor.methods.asynchronous import FedAsync, FedBuff
 from fedfloor.methods.boosting import Boosting
 from fedfloor.methods.cgau import CGAU
 from fedfloor.methods.cohorts import FLHC, IFCA
@@ -33,8 +34,8 @@ from fedfloor.parts.work import DEFAULTS, WorkSettings
 
 _METHODS: tuple[type[Method], ...] = (
     FedAvg, FedProx, Moon, FedMMD, FedFusion, FEDL, Scaffold, QFFL, Ida, FedAvgM, FedAdagrad, FedAdam, FedYogi, CGAU,
-    FedCS, RaFed, FedGS, HFedMS, Astraea, FLDG, FLDGL, KCenter, FedSR, Ring, HierFAVG, FedPer, FedRep, FedBN, Ditto,
-    APFL, IFCA, FLHC, Boosting, Centralized,
+    FedCS, RaFed, FedGS, HFedMS, Astraea, FLDG, FLDGL, KCenter, FedSR, Ring, HierFAVG, FedAsync, FedBuff, FedPer,
+    FedRep, FedBN, Ditto, APFL, IFCA, FLHC, Boosting, Centralized,
 )  # fmt: skip
 METHODS = {method.__name__.lower(): method for method in _METHODS}
 # references for methods: no federation, or no training

@@ -77,6 +77,11 @@ class ConfiguredMethod(Method):
                 f"method.selection and methods.{name}.fraction = {share} both draw the devices of a round: leave "
                 f"method.selection out, or set methods.{name}.fraction = 1."
             )
+        if method.needs.clock and parts.selection not in (None, Everyone()):
+            raise SettingError(
+                f"method.selection with method '{name}': its visits depart as others arrive, not in rounds of drawn "
+                f"devices. Leave it out, and set methods.{name}.concurrency."
+            )
         if isinstance(parts.objective, weighting.PerSample):
             reweighted(method.objective, parts.objective, objectives.to_spec(method.objective)[0], name)
         elif parts.objective is not None and method.needs.objective:
@@ -322,6 +327,12 @@ class ConfiguredMethod(Method):
             "work.sample_clip": self.private_work is not None,
         }
         on = [name for name, protects in settings.items() if protects]
+        if on and self.method.needs.clock:
+            raise SettingError(
+                f"{on[0]} with method '{self.name}': results that arrive at different times form no sum, and the "
+                "privacy loss of visits from earlier models is not counted. Choose a method with common rounds, such "
+                "as fedavg."
+            )
         for question in self.questions:
             facts = facts_of(question.what)
             if on and facts.reads == "samples":

@@ -12,6 +12,7 @@ import numpy as np
 from fedfloor.errors import SettingError
 from fedfloor.parts.objective import Objective, Plain
 from fedfloor.parts.server import Server, Sgd
+from fedfloor.plan.flow import Arrival, VisitFlow
 from fedfloor.plan.nodes import Node, Probe
 from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.solvers.allocation.problem import AllocationProblem
@@ -59,6 +60,7 @@ class View:
             it.
         held: the number of samples that each device holds at a time, int64 [K]: those of a pass; ``sizes`` by default.
         sensors: the names of the channels of a sample; () for pictures.
+        arrivals: flow of visits → the results that arrive in this round, in order, for methods that need the clock.
     """
 
     round: int
@@ -74,6 +76,7 @@ class View:
     census: np.ndarray | None = None
     held: np.ndarray | None = None
     sensors: tuple[str, ...] = ()
+    arrivals: Callable[[VisitFlow], tuple[Arrival, ...]] | None = None
 
     @property
     def devices(self) -> Sequence[int]:
@@ -141,6 +144,7 @@ class Needs:
 
     Attributes:
         network: ``plan`` reads the network's facts about the devices; the view then has ``resources``.
+        clock: ``plan`` reads which results arrive when, and starts visits from earlier models (``Since``).
         census: ``plan`` reads the census, and contains a ``Probe`` for it in the round.
         census_in: a function of the round number (0: the set-up) that is true in rounds that need the census; all
             rounds by default.
@@ -166,6 +170,7 @@ class Needs:
     """
 
     network: bool = False
+    clock: bool = False
     census: bool = False
     census_in: Callable[[int], bool] | None = None
     labels: bool = False

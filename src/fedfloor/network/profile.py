@@ -11,7 +11,24 @@ from typing import Any, Literal
 from fedfloor.checking import checked, settle, toml
 from fedfloor.errors import SettingError, require, unknown
 
-Number = float | tuple[float, float]  # one number for all devices, or [low, high] for random draws
+FACTOR = 1000  # the greatest: a few devices are then a billion times slower than others
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Log-normal values of devices, median · factor^z with z standard normal: two of three are within one factor.
+
+    Args:
+        median: the median value.
+        factor: the ratio of a value one standard deviation above the median to the median, at least 1.
+    """
+
+    median: float
+    factor: float = 1.0
+
+
+# one number for all devices, [low, high] for uniform draws, or { median, factor } for log-normal ones
+Number = float | tuple[float, float] | Spread
 LINKS = ("device_edge", "edge_cloud", "device_cloud", "device_device")
 
 
@@ -44,7 +61,9 @@ class LinkClass:
 
 @dataclass(frozen=True)
 class Devices:
-    """Properties of devices, each one number for all devices, or [low, high] for a random value per device.
+    """Properties of devices: one number for all devices, or a random value per device.
+
+    Random values are uniform in [low, high], or log-normal with { median = m, factor = s }: :class:`Spread`.
 
     A visit takes cycles_per_bit · bits · passes / clock_hz seconds and (capacitance/2) · cycles · clock_hz² joules.
 
@@ -81,6 +100,11 @@ class Devices:
         for name in (f.name for f in fields(self) if f.name != "source"):
             given = getattr(self, name)
             positive = name in ("clock_hz", "data_bits", "distance_m", "seconds_per_sample")
+            if isinstance(given, Spread):
+                fits = 0 < given.median < math.inf and 1 <= given.factor <= FACTOR
+                wanted = f"a median above 0 and a factor from 1 to {FACTOR}"
+                _require(fits, f"devices.{name}", [given.median, given.factor], wanted)
+                continue
             low, high = given if isinstance(given, tuple) else (given, given)
             ok = given is None or (low <= high < math.inf and (low > 0 if positive else low >= 0))
             bounds = "above 0, or [low, high] with 0 < low" if positive else "at least 0, or [low, high] with 0 <= low"

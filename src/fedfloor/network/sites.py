@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedfloor.chance import generator
 from fedfloor.network import radio
-from fedfloor.network.profile import LinkClass, NetworkProfile, Number, RadioModel
+from fedfloor.network.profile import LinkClass, NetworkProfile, Number, RadioModel, Spread
 from fedfloor.network.radio import Floats
 from fedfloor.plan import nodes
 from fedfloor.plan.nodes import CLOUD, Site, Train, Work, device, edge, forward_cost
@@ -241,6 +241,9 @@ def draw_sites(
         given: Number | None = getattr(network.devices, name)
         if isinstance(given, tuple):
             drawn[name] = generator(seed, f"network {name}").uniform(given[0], given[1], len(samples))
+        elif isinstance(given, Spread):
+            z = generator(seed, f"network {name}").standard_normal(len(samples))
+            drawn[name] = given.median * given.factor**z
         else:
             drawn[name] = None if given is None else np.full(len(samples), float(given))
     bits = drawn.pop("data_bits")

@@ -73,6 +73,13 @@ class SimulatedClock:
         self.free[resource] = start + seconds
         return start
 
+    def advance(self) -> None:
+        """Resume the process that is due next, which waits for no others."""
+        self.now, _, _, process = heappop(self._heap)
+        wake = next(process.steps, None)
+        if wake is not None:
+            self.at(wake, process)
+
     def run(self, root: PacketProcess) -> float:
         """Run all processes; return the time at which the root ended."""
         self.at(0.0, root)

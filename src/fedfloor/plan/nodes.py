@@ -1,4 +1,4 @@
-"""The seven kinds of nodes of a plan, the sites at which they take place, and the work of visits.
+"""The eight kinds of nodes of a plan, the sites at which they take place, and the work of visits.
 
 A method does not carry out a round, but describes it as a tree of these nodes, which engines, prices and drawings
 interpret. All nodes are frozen dataclasses of JSON scalars and other nodes.
@@ -402,4 +402,27 @@ class Probe:
     settings: Mapping[str, Scalar] = field(default_factory=dict)
 
 
-Node = Train | Sequence | Parallel | Repeat | Select | Broadcast | Probe
+@dataclass(frozen=True)
+class Since:
+    r"""The child, carried out from an earlier global model, with its result moved to the present one.
+
+    With w the present model, v the earlier one and u the child's result, the result is w + s·(u − v) if the
+    ``change`` counts, and w + s·(u − w) if the ``model`` does. Only the model moves; a child whose visits are all lost
+    leaves the packet unchanged.
+
+    Args:
+        version: the number of the round whose global model the child starts from; 0: the initial model.
+        child: what is carried out.
+        weight: s, such as a function of the age of the version.
+        counts: what is moved to the present model.
+        tick: the tick at which the child departed, which determines the samples that its devices then held.
+    """
+
+    version: int
+    child: Node
+    weight: float = 1.0
+    counts: Literal["change", "model"] = "change"
+    tick: int = 0
+
+
+Node = Train | Sequence | Parallel | Repeat | Select | Broadcast | Probe | Since

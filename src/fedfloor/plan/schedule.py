@@ -28,7 +28,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from fedfloor.chance import generator
 from fedfloor.errors import SettingError, shown
 from fedfloor.plan import nodes, walk
-from fedfloor.plan.nodes import KEEP, LEAST_LOSS, MODEL, Broadcast, Node, Parallel, Probe, Repeat, Select, Train, Work
+from fedfloor.plan.nodes import (
+    KEEP,
+    LEAST_LOSS,
+    MODEL,
+    Broadcast,
+    Node,
+    Parallel,
+    Probe,
+    Repeat,
+    Select,
+    Since,
+    Train,
+    Work,
+)
 from fedfloor.plan.outcome import Receipt
 
 if TYPE_CHECKING:
@@ -178,6 +191,7 @@ class RoundContext:
         samples_of: device → its number of samples; −1 is the cloud.
         sent: (work, packet) → the bytes that a visit sends.
         lost: (visit, its concurrent visits, key) → whether the result of the visit is lost.
+        versions: number of a round → the global model after it, for visits that departed then.
     """
 
     seed: int
@@ -186,6 +200,7 @@ class RoundContext:
     sent: Callable[[Work, Packet], int] = lambda work, packet: 0  # noqa: ARG005
     lost: Callable[[Train, Concurrent, Key], bool] = lambda node, concurrent, key: False  # noqa: ARG005
     interference: bool = False  # whether ``lost`` reads the concurrent visits
+    versions: Mapping[int, Any] = field(default_factory=dict)
 
 
 class Walk:
@@ -262,6 +277,20 @@ class Walk:
         self.visits.update(counted(result.receipts))
         return result
 
+    def _since(self, node: Since, packet: Packet, tick: int) -> Walking:
+        start = packet
+        if MODEL in packet:
+            if node.version not in self.round.versions:
+                raise SettingError(f"the plan starts from the model of round {node.version}, which is not kept.")
+            start = {**packet, MODEL: self.round.versions[node.version]}
+        result = yield from self.node(node.child, start, node.tick)
+        resolved = node if result.resolved is node.child else replace(node, child=result.resolved)
+        if MODEL not in packet or not result.trained:
+            return replace(result, packet=packet, resolved=resolved)
+        base = start if node.counts == "change" else packet
+        moved = packet[MODEL] + node.weight * (result.packet[MODEL] - base[MODEL])
+        return replace(result, packet={**result.packet, MODEL: moved}, resolved=resolved)
+
     def _broadcast(self, node: Broadcast, packet: Packet, tick: int) -> Walking:
         yield BroadcastRequest(node, packet)
         return NodeResult(packet, node)
@@ -287,7 +316,7 @@ class Walk:
 
 _STEPS: dict[type[Any], Callable[..., Walking]] = {
     Train: Walk._train, Select: Walk._select, Parallel: Walk._parallel, Broadcast: Walk._broadcast,
-    Probe: Walk._probe, Repeat: Walk._turns, nodes.Sequence: Walk._turns,
+    Probe: Walk._probe, Repeat: Walk._turns, nodes.Sequence: Walk._turns, Since: Walk._since,
 }  # fmt: skip
 
 
@@ -458,6 +487,9 @@ def resolved(node: Node, choices: Iterator[Sequence[int]]) -> Node:
         branches = tuple(resolved(child, choices) for child in node.children)
         same = all(a is b for a, b in zip(branches, node.children, strict=True))
         return node if same else replace(node, children=branches)
+    if isinstance(node, Since):
+        child = resolved(node.child, choices)
+        return node if child is node.child else replace(node, child=child)
     below = [resolved(child, choices) for child, _ in turns(node)]
     return rebuilt(node, below) if below else node
 

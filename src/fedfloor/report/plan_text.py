@@ -20,6 +20,7 @@ from fedfloor.plan.nodes import (
     Repeat,
     Select,
     Sequence,
+    Since,
     Site,
     Train,
     Work,
@@ -150,6 +151,9 @@ def heading(node: Node, names: Names = NUMBERED) -> str:
             return ", ".join([branches, *coded_words(node)])
         case Repeat():
             return times_words(node)
+        case Since():
+            how = "its change" if node.counts == "change" else "its result"
+            return f"from the model of round {node.version}, {how} counts {node.weight:.3g}"
         case Select():
             return f"{choice_words(node)}, {_meeting(node, names)}, each: {work_words(node.work)}"
         case Broadcast():

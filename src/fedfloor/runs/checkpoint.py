@@ -31,6 +31,7 @@ from fedfloor.plan.outcome import Receipt
 from fedfloor.runs.folder import flush, write
 from fedfloor.runs.ledger import Line, to_row
 from fedfloor.runs.revealed import Asked
+from fedfloor.runs.round import Position
 from fedfloor.strict import json_text
 
 
@@ -113,28 +114,26 @@ BEST = "best.w"
 FORMAT = 2  # with digests; earlier releases had no digests and no format
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """The state of a run after a round.
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint(Position):
+    """The state of a run after a round, and of what observes its rounds.
 
     Attributes:
+        memory: device → digest of its memory.
+        line: the last round's ledger line, because a kill can fall between checkpoint and ledger.
+        visits: device → number of its local updates so far.
         reports: device → number of its census reports so far, if these are noisy.
-        answers: question → device → the greatest number of its answers so far.
-        holders: the devices with the current frozen part of the model, if rounds are priced.
         updates: scope → device → its greatest recent lengths, if the length of updates is limited.
+        best: the model of the best round, if validation data are held out.
+        answers: question → device → the greatest number of its answers so far.
     """
 
-    round: int  # the last finished round
-    tick: int  # the park's clock
-    state: State  # the method's state
-    receipts: tuple[Receipt, ...]  # the last round's
-    memory: dict[int, str]  # device → digest of its memory
-    line: Line | None = None  # the last round's ledger line, because a kill can fall between checkpoint and ledger
-    visits: Mapping[int, int] = field(default_factory=dict)  # device → number of local updates so far
+    memory: Mapping[int, str] = field(default_factory=dict)
+    line: Line | None = None
+    visits: Mapping[int, int] = field(default_factory=dict)
     reports: Mapping[int, int] = field(default_factory=dict)
-    holders: frozenset[int] = frozenset()
     updates: Mapping[str, Mapping[int, Longest]] = field(default_factory=dict)
-    best: Best | None = None  # the model of the best round, if validation data are held out
+    best: Best | None = None
     answers: Asked = field(default_factory=dict)
 
 
@@ -146,6 +145,7 @@ def save_to(folder: Path, point: Checkpoint) -> None:
         return
     tensors = {f"packet.{name}": value for name, value in point.state.packet.items()}
     tensors |= {f"state.{name}": value for name, value in point.state.tensors.items()}
+    tensors |= {f"version.{number}": model.clone() for number, model in point.versions.items()}
     tensors |= {} if point.best is None else {BEST: point.best.model}
     try:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -262,9 +262,21 @@ def _load(place: Path, memory: Path | None = None) -> Checkpoint:
         visits, reports = ({int(k): n for k, n in about.get(name, {}).items()} for name in ("visits", "reports"))
         answers = {name: {int(k): n for k, n in own.items()} for name, own in about.get("answers", {}).items()}
         holders = frozenset(about.get("holders", ()))
-        updates, moment = limit.from_json(about.get("updates", {})), (about["round"], about["tick"])
-        best = Best.of(about["best"], tensors[BEST]) if "best" in about else None
-        point = Checkpoint(*moment, state, receipts, held, line, visits, reports, holders, updates, best, answers)
+        point = Checkpoint(
+            round=about["round"],
+            tick=about["tick"],
+            state=state,
+            receipts=receipts,
+            holders=holders,
+            versions={int(number): model for number, model in _named(tensors, "version.").items()},
+            memory=held,
+            line=line,
+            visits=visits,
+            reports=reports,
+            updates=limit.from_json(about.get("updates", {})),
+            best=Best.of(about["best"], tensors[BEST]) if "best" in about else None,
+            answers=answers,
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise RunError(f"{path} is damaged ({error}).") from error
     if memory is not None:

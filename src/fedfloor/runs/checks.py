@@ -165,6 +165,11 @@ def method_fits(experiment: Experiment, method: ConfiguredMethod, park: Park, *,
             f"method '{name}' has several models or no shared one, but real machines exchange a single model. "
             "Simulate it, or choose another method, such as 'fedrep'."
         )
+    if live and method.needs.clock:
+        raise SettingError(
+            f"method '{name}' does not wait for all visits, which real machines cannot do yet: their rounds end with "
+            "the last visit or a deadline. Simulate it, or choose another method."
+        )
     if live and method.needs.own and park.dataset.task.calibrates:
         raise SettingError(
             f"method '{name}' with data.task = '{park.dataset.task.kind}' gives each device's model its own "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fedfloor import config
 from fedfloor.chance import generator
@@ -24,17 +25,16 @@ from fedfloor.engine.questions import question
 from fedfloor.engine.team import Alone
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.methods.configured import ConfiguredMethod
-from fedfloor.methods.contract import State, View
+from fedfloor.methods.contract import State
 from fedfloor.network import profile
 from fedfloor.network.price import Price
 from fedfloor.network.profile import NetworkSettings
-from fedfloor.park.normalise import steps
+from fedfloor.network.sites import Sites
 from fedfloor.park.park import Park
 from fedfloor.parts import selection
 from fedfloor.plan import schedule, text, walk
 from fedfloor.plan.nodes import Node, Train, Work
-from fedfloor.plan.outcome import Receipt
+from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.plan.schedule import (
     BranchWalk,
     Concurrent,
@@ -48,10 +48,11 @@ from fedfloor.plan.schedule import (
     is_lost,
 )
 from fedfloor.runs import folder, ledger, prepare, pricing
+from fedfloor.runs import round as round_
 from fedfloor.runs.compare import PlannedRun, ground
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.parks import build_park, network_of
-from fedfloor.runs.pricing import Tariff
+from fedfloor.runs.round import Position, Setup, Versions, step, training
 from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
@@ -82,32 +83,29 @@ def rounds(experiment: Experiment, park: Park, last: int, state: State | None = 
     Raises:
         SettingError: the experiment has no network.
     """
-    run = _Planner(experiment, park)
-    if run.costs is None:
+    setup = dry(experiment, park)
+    if setup.tariff is None:
         raise SettingError(
             "the experiment names no network. Add one, such as --set network.profile=lte-cat-m2; fedfloor list links "
             "lists the profiles."
         )
-    holders = frozenset[int]()
-    if run.questions is not None:
-        first = run.costs.price(run.questions, run.view.start, 0, 0)
-        holders = first.holders
-        yield ForecastRound(0, run.questions, first)
-    run.begin(state)
-    for number in range(1, last + 1):
-        plan, tick, costs = run.plan(number), run.tick, run.costs.at(park.factory_at(run.tick))
-        known = run.advance(number, plan)
-        price = costs.price(known, run.state.packet, number, tick, holders=holders)
-        holders = price.holders
-        survey = run.costs.survey(steps(park, experiment.data.normalise), run.view.start) if number == 1 else None
-        yield ForecastRound(number, known, price, survey)
+    questions = setup.method.setup(setup.view(0))
+    point = Position(state=state) if state is not None else opened(setup)
+    for _ in range(last):
+        after, record = step(setup, point)
+        if questions is not None and point.round == 0:
+            yield ForecastRound(0, questions, record.prices[0])
+        yield ForecastRound(
+            after.round, record.outcome.resolved, record.prices[-1], setup.surveyed(experiment, after.round)
+        )
+        point = after
 
 
 def first_round(experiment: Experiment, park: Park) -> Node:
     """Return the plan of the first round with all choices made."""
-    run = _Planner(experiment, park)
-    run.begin()
-    return run.advance(1, run.plan(1), loss_chance=0.0)
+    setup = dry(experiment, park, loss_chance=0.0, priced=False)
+    _, record = step(setup, opened(setup))
+    return record.outcome.resolved
 
 
 def passes(experiment: Experiment, park: Park) -> float:
@@ -153,12 +151,12 @@ def plan_of(experiment: Experiment, park: Park, number: int = 1) -> Node:
     """
     if not 1 <= number <= experiment.rounds:
         raise SettingError(f"--round {number}: the experiment has rounds 1 to {experiment.rounds}.")
-    run = _Planner(experiment, park, bare=True)
-    run.begin()
-    reads = run.method.needs.census or run.method.notes_plans
-    for before in range(1, number) if reads or park.mobility is not None else ():
-        run.advance(before, run.plan(before), resolve=reads)
-    return run.plan(number)
+    setup = dry(experiment, park, priced=False, bare=True)
+    point = opened(setup)
+    reads = setup.method.needs.census or setup.method.notes_plans
+    for _ in range(1, number) if reads or park.mobility is not None else ():
+        point, _ = step(setup, point)
+    return round_.planned(setup, replace(point, round=number - 1))[1]
 
 
 def opening(experiment: Experiment, park: Park) -> tuple[Node, Packet]:
@@ -166,71 +164,64 @@ def opening(experiment: Experiment, park: Park) -> tuple[Node, Packet]:
 
     Placeholders replace the answers to the method's initial questions.
     """
-    run = _Planner(experiment, park)
-    run.begin()
-    return run.plan(1), run.state.packet
+    setup = dry(experiment, park)
+    point = opened(setup)
+    return round_.planned(setup, point)[1], point.state.packet
 
 
-class _Planner:
-    """A planner of an experiment's rounds, one after the other, without training.
+def dry(
+    experiment: Experiment, park: Park, *, loss_chance: float | None = None, priced: bool = True, bare: bool = False
+) -> Setup:  # fmt: skip
+    """Return the setup of an experiment's rounds without training, with a model of zeros.
 
     Args:
-        bare: whether the view may lack the network if the method reads neither it nor the census.
+        loss_chance: the probability that a visit is lost; by default the experiment's.
+        priced: whether rounds are priced.
+        bare: whether views may lack the model and the network if the method reads neither them nor the census.
     """
-
-    def __init__(self, experiment: Experiment, park: Park, *, bare: bool = False) -> None:
-        self.experiment, self.park, self.method = experiment, park, combined(experiment)
-        self.costs: Tariff | None = None
-        if bare and not self.method.needs.network and not self.method.needs.census:
-            sensors = park.dataset.inputs.columns
-            self.view = View(0, experiment.rounds, park.sizes, park.factory_of, {}, held=park.holdings, sensors=sensors)
-        else:
-            self.view, self.costs = seen(experiment, park, self.method)
-        self.questions, self.tick, self.trained = self.method.setup(self.view), 0, Counter[int]()
-
-    def begin(self, state: State | None = None) -> None:
-        if state is None:
-            answers = {} if self.questions is None else pretended(self.questions, self.view.trained, self.park)
-            state = self.method.init(self.view, answers, generator(self.experiment.seed, "init"))
-        self.state = state
-
-    def plan(self, number: int) -> Node:
-        costs = None if self.costs is None else self.costs.at(self.park.factory_at(self.tick))
-        view = at(self.view, costs, self.park, self.method, number, self.tick, self.trained)
-        return self.method.plan(self.state, view, generator(self.experiment.seed, "plan", number))
-
-    def advance(self, number: int, plan: Node, *, resolve: bool = True, loss_chance: float | None = None) -> Node:
-        """Return a round's plan with all choices made, and advance to the next round."""
-        chance = self.experiment.faults.visit if loss_chance is None else loss_chance
-        ticks = max(1, walk.span(plan))
-        if resolve:
-            plan = resolved(plan, self.park, Place(self.experiment.seed, number, self.tick, chance), self.trained)
-            self.state = self.method.noted(self.state, plan)
-        self.tick += ticks
-        return plan
-
-
-def seen(experiment: Experiment, park: Park, method: ConfiguredMethod) -> tuple[View, Tariff | None]:
-    """Return a method's view before its first round, with a model of zeros, and the price model of its rounds."""
+    method = combined(experiment)
+    chance = experiment.faults.visit if loss_chance is None else loss_chance
+    facts = (park, DryCarrier(park, experiment.seed, chance), experiment.rounds, experiment.seed)
+    if bare and not (method.needs.network or method.needs.clock or method.needs.census):
+        return Setup(method, *facts, start={})
     network = network_of(experiment, method, park)
     parts = (network.trained, network.classifier_parameters, partial(travel.coded, network))
-    costs = pricing.tariff(experiment, park, *parts, method.coded(Work()))
+    tariff = pricing.tariff(experiment, park, *parts, method.coded(Work()))
     start = {"w": torch.zeros_like(network.flat)}
-    resources = costs.resources(start) if costs is not None and method.needs.network else None
-    about = (0, experiment.rounds, park.sizes, park.factory_of, start, (), network.trained, network.layout)
-    return View(*about, resources=resources, held=park.holdings, sensors=park.dataset.inputs.columns), costs
+    return Setup(method, *facts, start, network.trained, network.layout, tariff, priced)
 
 
-def at(
-    view: View, costs: Tariff | None, park: Park, method: ConfiguredMethod, number: int, tick: int,
-    trained: Mapping[int, int],
-) -> View:  # fmt: skip
-    """Return a method's view of a round from its initial view; ``trained``: device → visits so far in the run."""
-    every, factory_of, resources = range(park.devices), park.factory_at(tick), view.resources
-    census = park.census(every, tick, [trained.get(k, 0) for k in every]) if method.needs.census_now(number) else None
-    if resources is not None and costs is not None and not np.array_equal(factory_of, view.factory_of):
-        resources = costs.resources(view.start)
-    return replace(view, round=number, factory_of=factory_of, census=census, resources=resources)
+def opened(setup: Setup) -> Position:
+    """Return the point before the first round, with placeholders for the answers to the method's initial questions."""
+    view = setup.view(0)
+    questions = setup.method.setup(view)
+    answers = {} if questions is None else pretended(questions, setup.trained, setup.park)
+    return Position(state=setup.method.init(view, answers, generator(setup.seed, "init")))
+
+
+class DryCarrier:
+    """The carrier that makes a plan's choices as in a run with training, and trains nothing."""
+
+    trains = False
+    secret = False
+
+    def __init__(self, park: Park, seed: int, loss_chance: float = 0.0) -> None:
+        self.park, self.seed, self.loss_chance = park, seed, loss_chance
+        self.visits = Counter[int]()  # device → number of its local updates so far
+
+    def census(self, tick: int) -> NDArray[np.int64]:
+        """Return the census of the visits counted so far."""
+        every = range(self.park.devices)
+        return self.park.census(every, tick, [self.visits[k] for k in every])
+
+    def stand_on(self, sites: Sites) -> None:
+        """Do nothing: the walk needs no places."""
+
+    def run(self, plan: Node, packet: Packet, number: int, tick: int, versions: Versions) -> Outcome:  # noqa: ARG002
+        """Make the choices of a plan, and count its visits."""
+        ticks = max(1, walk.span(plan))
+        known = resolved(plan, self.park, Place(self.seed, number, tick, self.loss_chance), self.visits)
+        return Outcome(packet, known, ticks=ticks)
 
 
 def pretended(questions: Node, trained: int, park: Park) -> dict[int, dict[str, Any]]:
@@ -382,9 +373,7 @@ def _priced(rounds: Iterator[ForecastRound], lines: list[Line]) -> tuple[list[Li
 def _first_state(experiment: Experiment, park: Park) -> State | None:
     """Return the method's initial state after repeating its initial questions; None without questions."""
     method = config.combined(experiment)
-    engine, costs = prepare.engine(experiment, method, park, Alone(), DeviceMemory(None))
-    view = replace(seen(experiment, park, method)[0], start={"w": engine.network.flat.clone().cpu()})
-    if costs is not None:
-        view = at(view, costs, park, method, 0, 0, {})
-    questions, state = prepare.first_state(engine, method, view)
+    engine, tariff = prepare.engine(experiment, method, park, Alone(), DeviceMemory(None))
+    setup = training(method, engine, experiment.rounds, tariff)
+    questions, state = prepare.first_state(engine, method, setup.view(0))
     return None if questions is None else state

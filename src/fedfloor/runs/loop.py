@@ -13,12 +13,11 @@ from typing import Any
 
 import torch
 
-from fedfloor.chance import generator, secret
 from fedfloor.config import combined
-from fedfloor.engine import ranks, separate
+from fedfloor.engine import separate
 from fedfloor.engine.engine import Engine, RemoteExecutor
 from fedfloor.engine.evaluate import Score, evaluate, tested_on
-from fedfloor.engine.executor import executor_of, triggered
+from fedfloor.engine.executor import triggered
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Team
 from fedfloor.errors import DivergedError, RunError, SettingError
@@ -26,9 +25,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.figures import ACCURACY
 from fedfloor.methods.catalog import title
 from fedfloor.methods.configured import ConfiguredMethod
-from fedfloor.methods.contract import Resources, State, View
-from fedfloor.network.price import Price
-from fedfloor.park.normalise import steps
+from fedfloor.methods.contract import State, View
 from fedfloor.park.park import Park
 from fedfloor.parts import codecs, mix
 from fedfloor.plan import text, walk
@@ -36,11 +33,11 @@ from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.plan.schedule import several
 from fedfloor.runs import checkpoint, checks, decide, folder, ledger, prepare, pricing, privacy, results, revealed
+from fedfloor.runs import round as round_
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.ledger import Follow
 from fedfloor.runs.orders import Orders
 from fedfloor.runs.prepare import record
-from fedfloor.runs.pricing import Tariff
 from fedfloor.runs.results import Coverage
 
 log = logging.getLogger(__name__)
@@ -98,19 +95,20 @@ def execute(
         memory.tidy()
         memory.sweep(checkpoint.memories(orders.out / "checkpoint"))
     team.gather([])
-    job = _Run(experiment, orders, engine, method, costs, report, interrupted, live)
-    return job.go(start, point or job.begin(start))
+    setup = round_.training(method, engine, experiment.rounds, costs, start)
+    job = _Run(experiment, orders, setup, engine, method, report, interrupted, live)
+    return job.go(start, point or job.begin())
 
 
-class _Run:
+class _Run(round_.Observer):
     """One rank's part in a run."""
 
     def __init__(
-        self, experiment: Experiment, orders: Orders, engine: Engine, method: ConfiguredMethod, costs: Tariff | None,
+        self, experiment: Experiment, orders: Orders, setup: round_.Setup, engine: Engine, method: ConfiguredMethod,
         report: Follow, interrupted: Callable[[], bool], live: RemoteExecutor | None = None,
     ) -> None:  # fmt: skip
-        self.experiment, self.orders, self.engine, self.method = experiment, orders, engine, method
-        self.costs, self.report, self.interrupted, self.live = costs, report, interrupted, live
+        self.experiment, self.orders, self.setup, self.engine, self.method = experiment, orders, setup, engine, method
+        self.report, self.interrupted, self.live = report, interrupted, live
         self.first = engine.team.rank == 0
         self.saved = time.monotonic()
         # devices reveal no second sum over a round unless all of them take part again: at most one is repeated
@@ -118,38 +116,23 @@ class _Run:
         self.looked = False
         self.warned = not self.first
         self.demands = False  # whether a mixing rule needs more than one model
-        self.resources: Resources | None = None
         self.scored: tuple[int, Score | None] = (0, None)
         self.coverage = Coverage(engine.park) if experiment.evaluate.coverage else None
         self.triggered = triggered(engine)
 
-    def view(self, number: int, start: dict[str, torch.Tensor], point: Checkpoint | None) -> View:
-        park, network, census = self.engine.park, self.engine.network, None
-        tick, receipts = (point.tick, point.receipts) if point else (0, ())
-        if self.costs is not None and self.resources is None and self.method.needs.network:
-            self.resources = self.costs.resources(start)
-        if self.method.needs.census_now(number):
-            census = executor_of(self.engine).census(self.engine, range(park.devices), tick)
-        return View(
-            number, self.experiment.rounds, park.sizes, park.factory_at(tick), start, receipts, network.trained,
-            network.layout, resources=self.resources, census=census, held=park.holdings,
-            sensors=park.dataset.inputs.columns,
-        )  # fmt: skip
-
-    def begin(self, start: dict[str, torch.Tensor]) -> Checkpoint:
+    def begin(self) -> Checkpoint:
         """Carry out the method's initial questions, and return its initial state."""
-        view = self.view(0, start, None)
-        plan, state = prepare.first_state(self.engine, self.method, view)
+        plan, state = prepare.first_state(self.engine, self.method, self.setup.view(0))
         reports = {} if plan is None else results.reports(self.experiment, plan)
         answers = {} if plan is None else revealed.answered(plan)
-        return Checkpoint(0, 0, state, (), {}, reports=reports, answers=answers)
+        return Checkpoint(state=state, reports=reports, answers=answers)
 
     def go(self, start: dict[str, torch.Tensor], point: Checkpoint) -> str:
         why = "stopped" if self.reached(point) else "finished"
         last = min(self.experiment.rounds, self.orders.limits.stop_after or self.experiment.rounds)
         last = privacy.last_round(self.method, self.orders.limits.epsilon, self.engine.park.devices, last)
         while why == "finished" and point.round < last and not self.waited(point):
-            after = self.next(start, point)
+            after = self.next(point)
             if after is None:
                 why = "stopped"
                 break
@@ -186,7 +169,7 @@ class _Run:
             self.save(point)
         raise error
 
-    def next(self, start: dict[str, torch.Tensor], point: Checkpoint) -> Checkpoint | None:
+    def next(self, point: Checkpoint) -> Checkpoint | None:
         """Carry out one round, and return its checkpoint; None if it would exceed the budget of ε.
 
         If the round fails, a checkpoint of the previous round is written.
@@ -194,7 +177,7 @@ class _Run:
         try:
             if self.live is not None:
                 self.live.begin(point.round + 1)
-            return self.round(start, point)
+            return self.round(point)
         except Exception as error:
             if self.first:
                 with contextlib.suppress(RunError):  # the first error takes precedence
@@ -203,16 +186,57 @@ class _Run:
                         self.save(point)
             raise
 
-    def round(self, start: dict[str, torch.Tensor], point: Checkpoint) -> Checkpoint | None:
+    def round(self, point: Checkpoint) -> Checkpoint | None:
         began = time.perf_counter()
-        number = point.round + 1
-        self.settle(point.tick)
-        view = self.view(number, start, point)
-        plan = self.plan(view, point)
-        if plan is None:
-            return None
         before = dict(self.engine.memory.visits) if self.coverage is not None else {}
-        outcome = ranks.run(self.engine, plan, point.state.packet, round_number=number, tick=point.tick)
+        try:
+            after, record = round_.step(self.setup, point, self)
+        except round_.PlanRefusedError:
+            return None
+        number, outcome = after.round, record.outcome
+        self.check(after.state, number)
+        state, score, kept = self.judge(after.state, number, after.tick, point.best)
+        self.scored = (number, score)
+        held, visits = dict(self.engine.memory.held), dict(+self.engine.memory.visits)
+        known = len(record.view.sizes) if record.view.census is not None else 0
+        reports = Counter(point.reports) + results.reports(self.experiment, record.plan, known)
+        answers = revealed.together(point.answers, revealed.answered(record.plan, known))
+        wall = time.perf_counter() - began
+        priced = pricing.to_row(record.prices, self.setup.surveyed(self.experiment, number))
+        refused = {str(receipt.device): receipt.refused for receipt in outcome.receipts if receipt.refused}
+        info = dict(state.notes.get("info", {})) | ({"refused": refused} if refused else {})
+        hashed = text.digest(outcome.resolved)
+        line = ledger.line(number, score, outcome.receipts, hashed, wall, info, priced, point.line)
+        line = replace(line, **self.observed(record, state, after.tick, before, score is not None))
+        updates = self.engine.limit.copy().known if self.engine.limit is not None else {}
+        return Checkpoint(
+            **(vars(after) | {"state": state}),
+            memory=held,
+            line=line,
+            visits=visits,
+            reports=reports,
+            updates=updates,
+            best=kept,
+            answers=answers,
+        )
+
+    def observed(
+        self, record: round_.Record, state: State, tick: int, before: Mapping[int, int], evaluated: bool
+    ) -> dict[str, Any]:  # fmt: skip
+        """Return the entries of a ledger line that some runs have: measurements, coverage, a backdoor's success."""
+        measured, backdoor = None, None
+        if self.live is not None:
+            measured = self.live.measured()
+            trained = self.engine.memory.visits
+            measured["untrained"] = [k for k in range(self.engine.park.devices) if not trained[k]]
+        if evaluated and self.triggered is not None:
+            backdoor = self.evaluate(state, record.view.round, tick, self.triggered).accuracy
+        coverage = self.coverage.of(record.outcome, before) if self.coverage else None
+        return {"measured": measured, "coverage": coverage, "backdoor": backdoor}
+
+    def carried_out(self, point: round_.Position, outcome: Outcome) -> None:
+        """Log a round without a single result; raise an error if real devices keep failing."""
+        number = point.round + 1
         if outcome.receipts and all(receipt.lost for receipt in outcome.receipts):
             self.all_lost(number, outcome.receipts)
         rules = [mix.rule(at.mix, at.settings) for at in walk.mixes(outcome.resolved)]
@@ -220,36 +244,6 @@ class _Run:
         if self.demands and not self.warned and same(point.state.packet, outcome.packet):
             self.warned = True
             log.warning("round %d: %s, and the model is unchanged; logged once.", number, TOO_FEW)
-        if self.engine.limit is not None:
-            self.engine.limit.note(outcome.resolved, outcome.receipts)
-        paid = self.price(view, outcome, start, point)
-        outcome = pricing.stamped(outcome, paid[-1] if paid else None)
-        state = self.method.absorb(point.state, outcome)
-        self.check(state, number)
-        state, score, kept = self.judge(state, number, point.tick + outcome.ticks, point.best)
-        self.scored = (number, score)
-        held, visits = dict(self.engine.memory.held), dict(+self.engine.memory.visits)
-        known = len(view.sizes) if view.census is not None else 0
-        reports = Counter(point.reports) + results.reports(self.experiment, plan, known)
-        answers = revealed.together(point.answers, revealed.answered(plan, known))
-        wall = time.perf_counter() - began
-        hashed, priced = text.digest(outcome.resolved), pricing.to_row(paid, self.normalised(start, number))
-        refused = {str(receipt.device): receipt.refused for receipt in outcome.receipts if receipt.refused}
-        info = dict(state.notes.get("info", {})) | ({"refused": refused} if refused else {})
-        new = ledger.line(number, score, outcome.receipts, hashed, wall, info, priced, point.line)
-        measured = None
-        if self.live is not None:
-            measured = self.live.measured()
-            measured["untrained"] = [k for k in range(self.engine.park.devices) if k not in visits]
-        coverage, backdoor = self.coverage.of(outcome, before) if self.coverage else None, None
-        if score is not None and self.triggered is not None:
-            backdoor = self.evaluate(state, number, point.tick + outcome.ticks, self.triggered).accuracy
-        new = replace(new, measured=measured, coverage=coverage, backdoor=backdoor)
-        tick, holders = point.tick + outcome.ticks, paid[-1].holders if paid else frozenset[int]()
-        updates = self.engine.limit.copy().known if self.engine.limit is not None else {}
-        return Checkpoint(
-            number, tick, state, outcome.receipts, held, new, visits, reports, holders, updates, kept, answers
-        )
 
     def judge(
         self, state: State, number: int, tick: int, kept: checkpoint.Best | None
@@ -273,17 +267,14 @@ class _Run:
             score = self.evaluate(state, number, tick)
         return state, score, kept
 
-    def plan(self, view: View, point: Checkpoint) -> Node | None:
-        """Return the plan of a round, and count the round in the privacy loss; None beyond the budget of ε."""
-        rng = generator(self.experiment.seed, "plan", view.round)
+    def planned(self, view: View, plan: Node) -> None:
+        """Count a round in the privacy loss before it trains; refuse it if it would exceed the budget of ε."""
         if self.engine.secret:
             privacy.begin_round(self.orders.out)
-            rng = secret()
-        plan = self.method.plan(point.state, view, rng)
-        trained = privacy.visits_begun(self.orders.out, point.visits)
+        trained = privacy.visits_begun(self.orders.out, dict(+self.engine.memory.visits))
         held_now = self.engine.park.holdings.tolist()
         if not privacy.allows(self.method, self.orders.limits.epsilon, held_now, trained, plan):
-            return None
+            raise round_.PlanRefusedError
         if self.live is not None and privacy.by_visits(self.method):
             privacy.begin_visits(self.orders.out, plan)
         if not self.looked:
@@ -291,7 +282,6 @@ class _Run:
         if self.first and view.round == 1:
             about = {"round": 1, "method": title(self.experiment.method.name), "plan": text.to_json(plan)}
             folder.write_json(self.orders.out / "plan.json", about)
-        return plan
 
     def evaluate(self, state: State, number: int, tick: int, park: Park | None = None) -> Score:
         """Return the metrics of a global model, or of all personal models, on the experiment's evaluation data.
@@ -329,31 +319,6 @@ class _Run:
             self.warned = True
             text = "round %d: every visit was lost or refused, and the model is unchanged; logged once.%s"
             log.warning(text, number, refusal_of(receipts))
-
-    def settle(self, tick: int) -> None:
-        """Move devices to the factories to which they belong at the beginning of a round."""
-        if self.costs is None or self.engine.park.mobility is None:
-            return
-        moved = self.costs.at(self.engine.park.factory_at(tick))
-        if moved is not self.costs:
-            self.costs, self.resources = moved, None
-            self.engine.stand_on(moved.sites)
-
-    def price(self, view: View, outcome: Outcome, start: dict[str, torch.Tensor], point: Checkpoint) -> list[Price]:
-        """Return the prices of the initial questions (in round 1) and of the round; empty without a network."""
-        if self.costs is None:
-            return []
-        setup = self.method.setup(replace(view, round=0)) if view.round == 1 else None
-        before = [] if setup is None else [self.costs.price(setup, start, 0, 0)]
-        packet, holders = point.state.packet, before[-1].holders if before else point.holders
-        paid = self.costs.price(outcome.resolved, packet, view.round, point.tick, outcome.receipts, holders)
-        return [*before, paid]
-
-    def normalised(self, start: dict[str, torch.Tensor], number: int) -> Price | None:
-        """Return the price of the normalisation's surveys, which is part of round 1; None without surveys."""
-        if self.costs is None or number != 1:
-            return None
-        return self.costs.survey(steps(self.engine.park, self.experiment.data.normalise), start)
 
     def look(self, plan: Node, number: int) -> None:
         """Check that mini-batches of the first plan fit the data; log if the plan cannot keep all ranks busy."""

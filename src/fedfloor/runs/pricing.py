@@ -17,6 +17,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Resources
 from fedfloor.models.parcel import Parcel
 from fedfloor.network import profile
+from fedfloor.network.arrivals import Arrivals, NetworkTrips, StepTrips
 from fedfloor.network.price import Payload, Price, QuestionCost, price
 from fedfloor.network.sites import (
     RadioUplink,
@@ -33,6 +34,7 @@ from fedfloor.parts import codecs, objectives
 from fedfloor.parts.masking import exchanges
 from fedfloor.parts.objective import Objective
 from fedfloor.plan import walk
+from fedfloor.plan.flow import VisitFlow
 from fedfloor.plan.nodes import Node, Probe, Scalar, Work
 from fedfloor.plan.nodes import Sequence as Chain
 from fedfloor.plan.outcome import Outcome, Receipt
@@ -174,6 +176,36 @@ def tariff(
     sites = replace(sites, effort=effort)
     air = radio_uplink(sites, experiment.seed)
     return Tariff(sites, air, len(data.classes), trained, classifier, data.shape, parcel, visit or Work())
+
+
+def flight(flow: VisitFlow, park: Park, seed: int, tariff: Tariff | None, packet: Mapping[str, Tensor]) -> Arrivals:
+    """Return the rounds of a flow of visits in simulated time: seconds, or mini-batches without a network.
+
+    Raises:
+        SettingError: the flow is not possible in the park or on its network.
+    """
+    devices = len(flow.devices)
+    if not 1 <= flow.buffer <= flow.concurrency <= devices:
+        raise SettingError(
+            f"a flow of {flow.concurrency} visits at once and {flow.buffer} results in a round does not fit "
+            f"{devices} devices that take part: 1 <= buffer <= concurrency <= {devices} is required."
+        )
+    if tariff is None:
+        held = park.holdings.tolist()
+        return Arrivals(flow, seed, StepTrips(lambda k: flow.work.batches(held[k])))
+    if tariff.air is not None:
+        raise SettingError(
+            "visits that do not wait for each other have no price on a radio whose uploads interfere "
+            "(device_edge.sharing = 'sinr'): which uploads coincide would depend on themselves. Choose another network."
+        )
+    if park.mobility is not None:
+        raise SettingError("visits that do not wait for each other need devices that stay: leave park.mobility out.")
+    work = flow.work
+    sizes = tariff.payload(packet, [work], {(work.travels, text) for text in walk.coded(work)})
+    whole = sizes.packet[work.travels]
+    down = sizes.coded.get((work.travels, work.travel_down), whole)
+    up = sizes.coded.get((work.travels, work.travel), whole)
+    return Arrivals(flow, seed, NetworkTrips(tariff.sites, flow, down, up))
 
 
 def effort(work: Work, samples: float) -> float:

@@ -23,10 +23,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfloor.chance import generator
 from fedfloor.config import EXCHANGED, combined
 from fedfloor.data.dataset import Dataset, Indices, Values
-from fedfloor.engine import ranks as ranked
 from fedfloor.engine import separate
 from fedfloor.engine.calibrate import held_out, quantile
 from fedfloor.engine.engine import Engine, Samples
@@ -37,7 +35,6 @@ from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment, FaultSettings, MethodSettings
 from fedfloor.figures import Figure
 from fedfloor.machine import kept_settings
-from fedfloor.methods.contract import View
 from fedfloor.methods.references import GradientBoosting
 from fedfloor.models.saved import OWN
 from fedfloor.names import (
@@ -64,6 +61,7 @@ from fedfloor.runs.orders import Limits, Orders
 from fedfloor.runs.parks import build_park
 from fedfloor.runs.prepare import engine as engine_of
 from fedfloor.runs.prepare import first_state, prepare
+from fedfloor.runs.round import Position, step, training
 from fedfloor.tasks.reconstruction import Reconstruction
 
 if TYPE_CHECKING:
@@ -197,21 +195,18 @@ def _alone(original: Experiment, rounds: int, kept: Path, park: Park, interrupte
     setup = _bare(original, original.method.name, dict.fromkeys(EXCHANGED))
     method, memory = combined(setup), DeviceMemory(kept)
     engine, _ = engine_of(setup, method, park, Alone(), memory)
-    network, numbers = engine.network, np.arange(park.devices)
-    start = {"w": network.flat.clone().cpu()}
+    start = {"w": engine.network.flat.clone().cpu()}
     for k in range(park.devices):
-        sizes = np.where(numbers == k, park.sizes, 0)
-        view = View(
-            0, setup.rounds, sizes, park.factory_of, start, trained=network.trained, layout=network.layout,
-            invited=(k,), sensors=park.dataset.inputs.columns,
-        )  # fmt: skip
-        _, state = first_state(engine, method, view)
-        for number in range(1, rounds + 1):
+        sizes = np.where(np.arange(park.devices) == k, park.sizes, 0)
+        alone = training(method, engine, setup.rounds, start=start, sizes=sizes, invited=(k,), held=None, receipts=())
+        _, state = first_state(engine, method, alone.view(0))
+        point = Position(state=state)
+        for _ in range(rounds):
             if interrupted():
                 return None
-            plan = method.plan(state, replace(view, round=number), generator(engine.seed, "plan", number))
-            state = method.absorb(state, ranked.run(engine, plan, state.packet, round_number=number, tick=0))
-        memory.commit(k, {f"{OWN} all": state.packet["w"]})
+            after, _ = step(alone, point)
+            point = replace(after, tick=0)
+        memory.commit(k, {f"{OWN} all": point.state.packet["w"]})
     return separate.evaluate(engine, start, setup.evaluate.figure)
 
 

@@ -1,0 +1,49 @@
+"""The flow of visits in a federation whose cloud does not wait for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fedfloor.plan.nodes import Work
+
+
+@dataclass(frozen=True)
+class VisitFlow:
+    """The rule by which visits depart from the cloud while others are still on their way.
+
+    At first, ``concurrency`` devices drawn at random depart with the initial model. Whenever a result arrives, a
+    device drawn among those at rest departs with the present model. With the ``buffer``-th result since the last round
+    the round ends: the results make the next model. A device whose result is in the buffer rests until the round ends,
+    so that no device is twice in a round; then visits depart until ``concurrency`` are on their way again.
+
+    Args:
+        work: the work of every visit.
+        devices: the devices that take part.
+        concurrency: M, the number of visits on their way.
+        buffer: K, the number of results that end a round.
+    """
+
+    work: Work
+    devices: tuple[int, ...]
+    concurrency: int
+    buffer: int
+
+
+class Arrival(NamedTuple):
+    """The arrival of a visit's result at the cloud.
+
+    Attributes:
+        device: the number of the device.
+        version: the number of the round after which the model departed; 0: the initial model.
+        departed_s, arrived_s: times since the beginning of the run; s, or mini-batches without a network.
+    """
+
+    device: int
+    version: int
+    departed_s: float
+    arrived_s: float
+
+    def age(self, number: int) -> int:
+        """Return the number of global models that were made while the visit was on its way, in round ``number``."""
+        return number - 1 - self.version

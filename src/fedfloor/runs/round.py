@@ -1,0 +1,306 @@
+"""One round: a method plans it, a carrier carries it out, the network prices it, and the method absorbs its outcome.
+
+:func:`step` is the only place where these follow each other. The loop of a run calls it with an engine that trains, a
+forecast with a carrier that only makes the choices; what else happens around a round (ledger, evaluation, privacy
+loss) observes it: :class:`Observer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedfloor.chance import generator, secret
+from fedfloor.engine import ranks
+from fedfloor.engine.engine import Engine
+from fedfloor.engine.executor import executor_of
+from fedfloor.errors import SettingError
+from fedfloor.experiment import Experiment
+from fedfloor.methods.contract import Method, Resources, State, View
+from fedfloor.network.arrivals import Arrivals
+from fedfloor.network.price import Price
+from fedfloor.network.sites import Sites
+from fedfloor.park.normalise import steps
+from fedfloor.park.park import Park
+from fedfloor.plan.flow import VisitFlow
+from fedfloor.plan.nodes import Node
+from fedfloor.plan.outcome import Outcome, Receipt
+from fedfloor.plan.schedule import Packet
+from fedfloor.runs import pricing
+from fedfloor.runs.pricing import Tariff
+
+Versions = Mapping[int, Tensor]  # number of a round → the global model after it
+
+
+class Carrier(Protocol):
+    """The contract of a carrier, which carries out the plans of rounds.
+
+    Attributes:
+        trains: whether its outcomes have packets, which the method absorbs.
+        secret: whether random draws of plans come from the operating system instead of the seed.
+    """
+
+    trains: bool
+    secret: bool
+
+    def census(self, tick: int) -> NDArray[np.int64]:
+        """Return the class counts of all devices' samples at a tick, int64 [K, F]."""
+        ...
+
+    def stand_on(self, sites: Sites) -> None:
+        """Move the devices to other places on the network."""
+        ...
+
+    def run(self, plan: Node, packet: Packet, number: int, tick: int, versions: Versions) -> Outcome:
+        """Carry out a round's plan, which starts with a packet at a tick."""
+        ...
+
+
+@dataclass(frozen=True)
+class TrainingCarrier:
+    """The carrier that trains with an engine; every rank calls it with the same arguments."""
+
+    engine: Engine
+    trains: bool = True
+
+    @property
+    def secret(self) -> bool:
+        """Whether random draws of plans come from the operating system."""
+        return self.engine.secret
+
+    def census(self, tick: int) -> NDArray[np.int64]:
+        """Return the census that devices report at a tick."""
+        return executor_of(self.engine).census(self.engine, range(self.engine.park.devices), tick)
+
+    def stand_on(self, sites: Sites) -> None:
+        """Move the engine's devices, and the radio uplink that follows from their places."""
+        self.engine.stand_on(sites)
+
+    def run(self, plan: Node, packet: Packet, number: int, tick: int, versions: Versions) -> Outcome:
+        """Train, and record the lengths of updates if these are limited."""
+        outcome = ranks.run(self.engine, plan, packet, round_number=number, tick=tick, versions=versions)
+        if self.engine.limit is not None:
+            self.engine.limit.note(outcome.resolved, outcome.receipts)
+        return outcome
+
+
+@dataclass(eq=False)
+class Setup:
+    """The facts that the rounds of a run have in common.
+
+    Args:
+        method: the method that plans and absorbs.
+        carrier: the carrier of its plans.
+        rounds: the number of rounds in the whole schedule.
+        start: the initial global packet.
+        trained, layout: of the network, as in :class:`~fedfloor.methods.contract.View`.
+        tariff: the price model of rounds; None: rounds have no price.
+        priced: whether rounds are priced; otherwise the tariff only serves views.
+        differing: fields of views that differ from the park's, such as ``invited``.
+    """
+
+    method: Method
+    park: Park
+    carrier: Carrier
+    rounds: int
+    seed: int
+    start: Packet
+    trained: int = 0
+    layout: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    tariff: Tariff | None = None
+    priced: bool = True
+    differing: Mapping[str, Any] = field(default_factory=dict)
+    _flight: Arrivals | None = None
+
+    @cached_property
+    def resources(self) -> Resources | None:
+        """The devices' resources on the network, for methods that need them."""
+        known = self.tariff is not None and self.method.needs.network
+        return self.tariff.resources(self.start) if known and self.tariff is not None else None
+
+    def stand_at(self, tick: int) -> None:
+        """Move devices to the factories to which they belong at a tick."""
+        if self.tariff is None or self.park.mobility is None:
+            return
+        moved = self.tariff.at(self.park.factory_at(tick))
+        if moved is not self.tariff:
+            self.tariff = moved
+            self.__dict__.pop("resources", None)
+            self.carrier.stand_on(moved.sites)
+
+    def view(self, number: int, tick: int = 0, receipts: tuple[Receipt, ...] = ()) -> View:
+        """Return a method's view of a round (0: the set-up) that begins at a tick."""
+        park = self.park
+        census = self.carrier.census(tick) if self.method.needs.census_now(number) else None
+        arrivals = (lambda flow: self.flight(flow).round(number).arrivals) if self.method.needs.clock else None
+        view = View(
+            number,
+            self.rounds,
+            park.sizes,
+            park.factory_at(tick),
+            self.start,
+            receipts,
+            self.trained,
+            self.layout,
+            resources=self.resources,
+            census=census,
+            held=park.holdings,
+            sensors=park.dataset.inputs.columns,
+            arrivals=arrivals,
+        )
+        return replace(view, **self.differing) if self.differing else view
+
+    def flight(self, flow: VisitFlow) -> Arrivals:
+        """Return the rounds of a flow of visits in simulated time; a run has a single flow.
+
+        Raises:
+            SettingError: the flow is not possible in the park or on its network.
+        """
+        if self._flight is None:
+            self._flight = pricing.flight(flow, self.park, self.seed, self.tariff, self.start)
+        elif not same_flow(self._flight.flow, flow):
+            raise SettingError(
+                "the devices that take part in a federation that does not wait, their work and the number of visits "
+                "at once must be the same in all rounds. Give one work for all rounds."
+            )
+        return self._flight
+
+    def prices(self, view: View, outcome: Outcome, point: Position) -> tuple[Price, ...]:
+        """Return the prices of the initial questions (in round 1) and of the round; () without a network."""
+        if self.tariff is None or not self.priced:
+            return ()
+        if self._flight is not None:
+            paid = self._flight.round(view.round).price
+            return () if paid is None else (paid,)
+        questions = self.method.setup(replace(view, round=0)) if view.round == 1 else None
+        before = () if questions is None else (self.tariff.price(questions, self.start, 0, 0),)
+        receipts = outcome.receipts if self.carrier.trains else None
+        holders = before[-1].holders if before else point.holders
+        paid = self.tariff.price(outcome.resolved, point.state.packet, view.round, point.tick, receipts, holders)
+        return (*before, paid)
+
+    def needed(self, versions: Versions, number: int) -> Versions:
+        """Return the earlier models from which visits on their way after a round have started."""
+        needed = self._flight.round(number).needed if self._flight is not None else ()
+        return {version: versions[version] for version in sorted(needed) if version in versions}
+
+    def surveyed(self, experiment: Experiment, number: int) -> Price | None:
+        """Return the price of the normalisation's surveys, which is part of round 1; None without surveys."""
+        if self.tariff is None or number != 1:
+            return None
+        return self.tariff.survey(steps(self.park, experiment.data.normalise), self.start)
+
+
+def training(
+    method: Method,
+    engine: Engine,
+    rounds: int,
+    tariff: Tariff | None = None,
+    start: Mapping[str, Tensor] | None = None,
+    **differing: Any,
+) -> Setup:
+    """Return the setup of rounds that an engine carries out; ``start``: by default its network's present model."""
+    network = engine.network
+    start = {"w": network.flat.clone().cpu()} if start is None else start
+    carrier = TrainingCarrier(engine)
+    facts = (network.trained, network.layout)
+    return Setup(method, engine.park, carrier, rounds, engine.seed, start, *facts, tariff, differing=differing)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Position:
+    """The state of a run between two rounds.
+
+    Attributes:
+        round: the number of the last finished round.
+        tick: the park's clock.
+        state: the method's state.
+        receipts: the receipts of the last round's visits.
+        holders: the devices with the current frozen part of the model, if rounds are priced.
+        versions: number of a round → the global model after it, if visits that started from it are on their way.
+    """
+
+    round: int = 0
+    tick: int = 0
+    state: State
+    receipts: tuple[Receipt, ...] = ()
+    holders: frozenset[int] = frozenset()
+    versions: Versions = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a round was: the method's view and plan, the outcome, and the prices (of initial questions, too)."""
+
+    view: View
+    plan: Node
+    outcome: Outcome
+    prices: tuple[Price, ...]
+
+
+class PlanRefusedError(Exception):
+    """An observer's refusal of a plan, which is then not carried out."""
+
+
+class Observer:
+    """The contract of an observer of rounds; by default it does nothing."""
+
+    def planned(self, view: View, plan: Node) -> None:
+        """Note a plan before it is carried out.
+
+        Raises:
+            PlanRefusedError: the plan must not be carried out.
+        """
+
+    def carried_out(self, point: Position, outcome: Outcome) -> None:
+        """Note a plan's outcome before it is priced and absorbed."""
+
+
+def same_flow(one: VisitFlow, other: VisitFlow) -> bool:
+    """Return whether two flows have the same times; learning rates do not matter."""
+    first, second = (replace(flow, work=replace(flow.work, rate=0.0, settings={})) for flow in (one, other))
+    return first == second
+
+
+def planned(setup: Setup, point: Position) -> tuple[View, Node]:
+    """Return a method's view of the round after a point, and its plan."""
+    number = point.round + 1
+    setup.stand_at(point.tick)
+    view = setup.view(number, point.tick, point.receipts)
+    rng = secret() if setup.carrier.secret else generator(setup.seed, "plan", number)
+    return view, setup.method.plan(point.state, view, rng)
+
+
+def step(setup: Setup, point: Position, observer: Observer | None = None) -> tuple[Position, Record]:
+    """Carry out the round after a point; return the next point and the round's record.
+
+    Raises:
+        PlanRefusedError: the observer refuses the plan; nothing is trained.
+    """
+    observer = observer or Observer()
+    view, plan = planned(setup, point)
+    observer.planned(view, plan)
+    versions = {**point.versions, point.round: point.state.packet["w"]} if setup.method.needs.clock else {}
+    outcome = setup.carrier.run(plan, point.state.packet, view.round, point.tick, versions)
+    observer.carried_out(point, outcome)
+    prices = setup.prices(view, outcome, point)
+    if setup.carrier.trains:
+        outcome = pricing.stamped(outcome, prices[-1] if prices else None)
+        state = setup.method.absorb(point.state, outcome)
+    else:
+        state = setup.method.noted(point.state, outcome.resolved)
+    after = Position(
+        round=view.round,
+        tick=point.tick + outcome.ticks,
+        state=state,
+        receipts=outcome.receipts if setup.carrier.trains else (),
+        holders=prices[-1].holders if prices else frozenset(),
+        versions=setup.needed(versions, view.round),
+    )
+    return after, Record(view, plan, outcome, prices)
