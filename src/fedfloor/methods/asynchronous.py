@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -22,7 +21,49 @@ BUFFER = 10  # results, as in the experiments of Nguyen et al.
 
 
 @dataclass(frozen=True)
-class FedBuff(Method):
+class Unwaiting(Method):
+    """A method whose cloud takes results as they arrive; the settings that such methods have in common."""
+
+    concurrency: int | None = None
+    staleness: Staleness = SQUARE_ROOT
+    work: WorkSettings = WorkSettings(epochs=1)
+
+    def __post_init__(self) -> None:
+        self._check_count("concurrency", self.concurrency)
+
+    def _check_count(self, name: str, value: int | None) -> None:
+        setting = f"methods.{type(self).__name__.lower()}.{name}"
+        require(value is None or value >= 1, setting, value, "a whole number from 1 on")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(clock=True)
+
+    def results(self, concurrency: int) -> int:
+        """Return the number of results that make a model."""
+        return 1
+
+    def visit(self, arrival: Arrival, work: Work, number: int) -> Node:
+        """Return the visit of a result that arrives in round ``number``."""
+        raise SettingError(f"{type(self).__name__} does not define how a result counts: define 'visit'.")
+
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
+        """Return the plan of a round: the visits whose results arrive in it."""
+        if view.arrivals is None:
+            raise SettingError("a method that does not wait plans by the clock, which this view lacks.")
+        work, devices = self.work.at(view.round, view.rounds, self.objective), tuple(view.devices)
+        concurrency = self.concurrency or len(devices)
+        if view.invited is not None:  # a reference that trains each device alone
+            concurrency = min(concurrency, len(devices))
+        results = self.results(concurrency)
+        results = results if view.invited is None else min(results, concurrency)
+        arrivals = view.arrivals(VisitFlow(work, devices, concurrency, results))
+        name, settings = mix.to_spec(Equal())
+        return Parallel(tuple(self.visit(one, work, view.round) for one in arrivals), mix=name, settings=settings)
+
+
+@dataclass(frozen=True)
+class FedBuff(Unwaiting):
     r"""Buffered asynchronous aggregation, w ← w + η_g/K · Σ_{i∈buffer} s(τ_i)·(w_i − v_i).
 
     ::
@@ -50,44 +91,30 @@ class FedBuff(Method):
     """
 
     buffer: int | None = None
-    concurrency: int | None = None
     server_rate: float = 1.0
-    staleness: Staleness = SQUARE_ROOT
-    work: WorkSettings = WorkSettings(epochs=1)
 
     def __post_init__(self) -> None:
-        self._check("buffer", self.buffer)
-        self._check("concurrency", self.concurrency)
+        super().__post_init__()
+        self._check_count("buffer", self.buffer)
         require(self.server_rate > 0, "methods.fedbuff.server_rate", self.server_rate, "above 0")
-
-    def _check(self, name: str, value: int | None) -> None:
-        setting = f"methods.{type(self).__name__.lower()}.{name}"
-        require(value is None or value >= 1, setting, value, "a whole number from 1 on")
 
     @property
     def server(self) -> Server:
         return Sgd(self.server_rate)
 
-    @property
-    def needs(self) -> Needs:
-        return Needs(clock=True)
+    def results(self, concurrency: int) -> int:
+        """Return K."""
+        return min(BUFFER, concurrency) if self.buffer is None else self.buffer
 
-    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
-        """Return the plan of a round: the visits whose results arrive in it."""
-        work = self.work.at(view.round, view.rounds, self.objective)
-        name, settings = mix.to_spec(Equal())
-        visits = tuple(self.visit(arrival, work, view) for arrival in arriving(self, view, work))
-        return Parallel(visits, mix=name, settings=settings)
-
-    def visit(self, arrival: Arrival, work: Work, view: View) -> Node:
+    def visit(self, arrival: Arrival, work: Work, number: int) -> Node:
         """Return a visit, whose change counts by the age of the model that it started from."""
-        visit, age = Train(device(arrival.device), work), arrival.age(view.round)
+        visit, age = Train(device(arrival.device), work), arrival.age(number)
         weight = self.staleness.weight(age)
         return visit if age == 0 and weight == 1 else Since(arrival.version, visit, weight, tick=arrival.version)
 
 
 @dataclass(frozen=True)
-class FedAsync(FedBuff):
+class FedAsync(Unwaiting):
     r"""Asynchronous federated optimization, w ← (1 − α_τ)·w + α_τ·w_i with every result, α_τ = α·s(τ).
 
     ::
@@ -110,30 +137,15 @@ class FedAsync(FedBuff):
         work: the work of a visit.
     """
 
-    buffer: ClassVar[int] = 1  # type: ignore[misc]  (no setting of this method)
-    server_rate: ClassVar[float] = 1.0  # type: ignore[misc]
     rate: float = 0.6
 
     def __post_init__(self) -> None:
-        self._check("concurrency", self.concurrency)
+        super().__post_init__()
         require(0 < self.rate <= 1, "methods.fedasync.rate", self.rate, "above 0 and at most 1")
 
-    def visit(self, arrival: Arrival, work: Work, view: View) -> Node:
+    def visit(self, arrival: Arrival, work: Work, number: int) -> Node:
         """Return a visit, whose model counts by the age of the model that it started from."""
-        visit, age = Train(device(arrival.device), work), arrival.age(view.round)
+        visit, age = Train(device(arrival.device), work), arrival.age(number)
         weight = self.rate * self.staleness.weight(age)
         whole = age == 0 and weight == 1
         return visit if whole else Since(arrival.version, visit, weight, "model", tick=arrival.version)
-
-
-def arriving(method: FedBuff, view: View, work: Work) -> tuple[Arrival, ...]:
-    """Return the results that arrive in a view's round."""
-    if view.arrivals is None:
-        raise SettingError("an asynchronous method plans by the clock, which this view lacks.")
-    devices = tuple(view.devices)
-    concurrency = method.concurrency or len(devices)
-    if view.invited is not None:  # by a selection, or a reference that trains alone
-        concurrency = min(concurrency, len(devices))
-    buffer = min(BUFFER, concurrency) if method.buffer is None else method.buffer
-    buffer = buffer if view.invited is None else min(buffer, concurrency)
-    return view.arrivals(VisitFlow(work, devices, concurrency, buffer))

@@ -153,7 +153,8 @@ def plan_of(experiment: Experiment, park: Park, number: int = 1) -> Node:
         raise SettingError(f"--round {number}: the experiment has rounds 1 to {experiment.rounds}.")
     setup = dry(experiment, park, priced=False, bare=True)
     point = opened(setup)
-    reads = setup.method.needs.census or setup.method.notes_plans
+    method = combined(experiment)
+    reads = method.needs.census or method.notes_plans
     for _ in range(1, number) if reads or park.mobility is not None else ():
         point, _ = step(setup, point)
     return round_.planned(setup, replace(point, round=number - 1))[1]

@@ -232,7 +232,7 @@ def stamped(outcome: Outcome, paid: Price | None) -> Outcome:
     return replace(outcome, receipts=tuple(replace(receipt, seconds=seconds) for receipt, seconds in pairs))
 
 
-def to_row(paid: list[Price], normalised: Price | None = None) -> dict[str, Any] | None:
+def to_row(paid: Sequence[Price], normalised: Price | None = None) -> dict[str, Any] | None:
     """Return the sum of successive prices in the form of a ledger line; None without prices.
 
     The price of the normalisation's surveys is included in the sum, and listed separately as ``normalise``.

@@ -39,15 +39,17 @@ Versions = Mapping[int, Tensor]  # number of a round → the global model after 
 
 
 class Carrier(Protocol):
-    """The contract of a carrier, which carries out the plans of rounds.
+    """The contract of a carrier, which carries out the plans of rounds."""
 
-    Attributes:
-        trains: whether its outcomes have packets, which the method absorbs.
-        secret: whether random draws of plans come from the operating system instead of the seed.
-    """
+    @property
+    def trains(self) -> bool:
+        """Whether its outcomes have packets, which the method absorbs."""
+        ...
 
-    trains: bool
-    secret: bool
+    @property
+    def secret(self) -> bool:
+        """Whether random draws of plans come from the operating system instead of the seed."""
+        ...
 
     def census(self, tick: int) -> NDArray[np.int64]:
         """Return the class counts of all devices' samples at a tick, int64 [K, F]."""
