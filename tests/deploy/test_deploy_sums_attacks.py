@@ -21,6 +21,7 @@ from fedfloor.deploy import checks
 from fedfloor.deploy.checks import STAGES
 from fedfloor.deploy.device_sum import DeviceSum, RevealedSums
 from fedfloor.deploy.message import Message
+from fedfloor.deploy.summing import MOST_FALSE, Conduct
 from fedfloor.errors import RunError, SettingError
 from fedfloor.parts import masking
 from fedfloor.ranges import RefusedError
@@ -86,6 +87,140 @@ def test_a_device_with_false_keys_or_shares_is_named_and_left_out_and_the_others
     }[attack]  # fmt: skip
     attacked = Attacked(tmp_path, stage, change)
     assert attacked.summed() == set(DEVICES) - {FALSE}
+    assert set(attacked.refused) == {FALSE}
+
+
+def opposed(attacked: Attacked, victim: int) -> None:
+    """Let the false device deal a false share to a device and reject that device's, too."""
+    usual = attacked.server.request
+
+    def ask(kind: str, told: Mapping[int, Mapping[str, Any]]) -> Mapping[int, Any]:
+        answers = dict(usual(kind, told))
+        if kind == "sum-shares" and FALSE in answers:
+            answers[FALSE] = false_shares(answers[FALSE], {victim})
+        elif kind == "sum-check" and FALSE in answers:
+            answers[FALSE] = [victim]
+        return answers
+
+    attacked.server.request = ask
+
+
+@pytest.mark.parametrize("victim", [0, 8])
+def test_a_device_that_disputes_a_share_in_both_directions_leaves_nobody_out(victim: int, tmp_path: Path) -> None:
+    """The one with the lower number was left out and named, though it was honest."""
+    attacked = Attacked(tmp_path)
+    opposed(attacked, victim)
+    assert attacked.summed() == set(DEVICES)
+    assert attacked.refused == {}
+
+
+@pytest.mark.parametrize(
+    ("pairs", "out"),
+    [
+        ({(3, 0), (0, 3)}, set()),
+        ({(3, 0), (0, 3), (3, 1)}, {3}),
+        ({(3, 0), (0, 3), (3, 1), (4, 1)}, {1, 3}),  # colluders 3 and 4: a tie between 3 and 1
+        ({(3, 0), (3, 1), (4, 0), (4, 1)}, {0, 1, 3, 4}),
+        ({(3, v) for v in (0, 1, 2)} | {(4, v) for v in (0, 1, 2)}, {3, 4}),
+    ],
+)
+def test_disputes_are_counted_by_pairs_and_devices_with_as_many_are_left_out_together(
+    pairs: set[tuple[int, int]], out: set[int], tmp_path: Path
+) -> None:
+    attacked = Attacked(tmp_path)
+    checked = {k: {v for receiver, v in pairs if receiver == k} for k in DEVICES}
+    assert set(attacked.server.agreed(checked)) == set(DEVICES) - out
+    assert set(attacked.refused) == out
+
+
+def test_a_false_device_leaves_no_honest_one_out_whatever_it_disputes(tmp_path: Path) -> None:
+    attacked, rng = Attacked(tmp_path), np.random.default_rng(0)
+    for _ in range(50):
+        deals, rejects = (set(rng.choice(9, rng.integers(10), replace=False).tolist()) - {FALSE} for _ in range(2))
+        attacked.refused.clear()
+        checked = {k: {FALSE} & ({FALSE} if k in deals else set()) for k in DEVICES} | {FALSE: rejects}
+        left = attacked.server.agreed(checked)
+        assert set(left) >= set(DEVICES) - {FALSE}
+        assert set(attacked.refused) <= {FALSE}
+
+
+def test_a_device_in_disputes_with_more_than_half_of_the_others_takes_no_further_part(tmp_path: Path) -> None:
+    conduct = Conduct()
+    outs = list[bool]()
+    for n, victim in enumerate((0, 0, 1, 2, 4, 5, 6)):
+        attacked = Attacked(tmp_path / str(n))
+        attacked.server.conduct = conduct
+        opposed(attacked, victim)
+        members = attacked.summed()
+        assert members >= set(DEVICES) - {FALSE}
+        assert set(attacked.refused) <= {FALSE}
+        outs.append(FALSE not in members)
+    assert outs == [False] * 6 + [True]  # after five of eight others
+
+
+def test_colluders_that_are_a_minority_do_not_keep_a_device_out_of_later_sums() -> None:
+    conduct = Conduct()
+    conduct.dispute({frozenset((0, 7)), frozenset((0, 8))})
+    assert conduct.flaw(0, [1, 7, 8])  # most of those that it has met
+    assert not conduct.flaw(0, [2, 3, 4])
+    assert not conduct.flaw(0, [1, 7, 8])
+    for _ in range(MOST_FALSE):
+        assert not conduct.flaw(5, [1])
+        conduct.guilty(5)
+    assert conduct.flaw(5, [1])
+
+
+def revealing(attacked: Attacked, dealt: set[int], revealed: set[int]) -> None:
+    """Let the false device deal well-sealed false shares to some devices, and reveal some of others' secrets."""
+    usual = attacked.server.request
+
+    def ask(kind: str, told: Mapping[int, Mapping[str, Any]]) -> Mapping[int, Any]:
+        if kind == "sum-shares":
+            with pytest.MonkeyPatch.context() as patch:
+                real = masking.split
+
+                def split(secret: bytes, holders: Any, threshold: int) -> dict[int, bytes]:
+                    return real(secret, holders, threshold) | dict.fromkeys(dealt, bytes([5]) * 31 + b"\0")
+
+                own = usual(kind, {k: about for k, about in told.items() if k != FALSE})
+                patch.setattr(masking, "split", split)
+                return {**own, **usual(kind, {FALSE: told[FALSE]})}
+        answers = dict(usual(kind, told))
+        if kind == "sum-unmask":
+            answers[FALSE] = answers[FALSE] | dict.fromkeys(map(str, revealed), "07" * 32)
+        return answers
+
+    attacked.server.request = ask
+
+
+@pytest.mark.parametrize(
+    ("dealt", "revealed", "named"),
+    [
+        ({8}, {1}, {FALSE}),  # 8 was named alone, or nobody
+        ({0}, {8}, {FALSE}),
+        ({0}, set(), {FALSE, 0}),
+        (set(), {1, 8}, {FALSE}),
+        ({8}, {8}, {FALSE, 8}),  # all between two devices
+        ({0}, {0, 8}, {FALSE}),
+        (set(), {FALSE}, {FALSE}),  # a share of its own
+    ],
+)
+def test_a_device_that_deals_and_reveals_false_shares_frames_nobody_and_costs_nothing(
+    dealt: set[int], revealed: set[int], named: set[int], tmp_path: Path
+) -> None:
+    attacked = Attacked(tmp_path)
+    revealing(attacked, dealt, revealed)
+    assert attacked.summed() == set(DEVICES)
+    assert set(attacked.refused) == named
+
+
+def test_a_device_that_deals_several_false_shares_and_reveals_another_loses_its_sum_and_is_named(
+    tmp_path: Path,
+) -> None:
+    attacked = Attacked(tmp_path)
+    revealing(attacked, {0, 1, 2}, {4})
+    attacked.run()
+    assert attacked.made.sums[0].lost
     assert set(attacked.refused) == {FALSE}
 
 

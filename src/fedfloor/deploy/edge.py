@@ -33,7 +33,7 @@ from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.settings import CLOUD, Deadlines, EdgeSettings
 from fedfloor.deploy.signing import signer_of
 from fedfloor.deploy.sum_messages import unpacked
-from fedfloor.deploy.summing import ServerSum
+from fedfloor.deploy.summing import Conduct, ServerSum
 from fedfloor.deploy.uplink import Uplink, socket_opened
 from fedfloor.deploy.waits import LEAST_S
 from fedfloor.engine import limit, ranks, travel
@@ -77,6 +77,7 @@ class FactoryExecutor:
         failed: device's name → its failure in the current request.
         relayed: device → the cloud's data on a secure sum across factories, for the visit's message.
         sums: device → the secure sum in which it takes part.
+        conduct: the devices' conduct in the run's sums.
         directions: the directions of the devices' updates.
         reached: devices that the current request reached: they answered, or remained connected.
         waited_s: device → the time that the current request has waited for it, s.
@@ -95,11 +96,18 @@ class FactoryExecutor:
     failed: dict[str, Failure] = field(default_factory=dict)
     relayed: Mapping[str, Any] = field(default_factory=dict)
     sums: dict[int, ServerSum] = field(default_factory=dict)
+    conduct: Conduct = field(default_factory=Conduct)
     directions: Directions = field(default_factory=Directions)
     reached: set[int] = field(default_factory=set)
     waited_s: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     clock: Callable[[], float] = time.monotonic
     at_once = True
+
+    def begin(self, run: str, number: int) -> None:
+        """Set the run and round of the current request."""
+        if run != self.run:
+            self.conduct = Conduct()
+        self.run, self.round = run, number
 
     def visit(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
@@ -144,7 +152,7 @@ class FactoryExecutor:
         facts = "" if self.joining is None or self.joining.facts is None else self.joining.facts.digest
         names, signer = {k: device.name for k, device in self.channel.devices.items()}, self.channel.filter.signer
         sums = [
-            ServerSum(aggregation, group, partial(self.stage, engine), self.reject, facts, signer, names)
+            ServerSum(aggregation, group, partial(self.stage, engine), self.reject, facts, signer, names, self.conduct)
             for group in own
         ]
         for secure_sum in sums:
@@ -428,7 +436,7 @@ class Edge:
             if not self.ready:
                 return "lacks", {}, {}
             self.factory.kept = subtasks.restore_device_states(message.about, self.engine)
-            self.factory.run, self.factory.round = message.run, message.round
+            self.factory.begin(message.run, message.round)
             self.channel.resume()
             handlers = {
                 "walk": self.walk, "ask": self.answer_question, "census": self.census, "keep": self.keep,
@@ -452,7 +460,7 @@ class Edge:
         park = facts_of.park(self.experiment, facts, factory_of, held)
         self.joining.facts, self.joining.expected = facts_of.with_statistics(facts, park), dict(enumerate(held))
         self.begin(park)
-        self.factory.run = message.run
+        self.factory.begin(message.run, message.round)
         if self.crosses:
             side_by_side(lambda device: self.joining.fits(device, message.run, message.round), self.own)
         return "ready", {}, {}

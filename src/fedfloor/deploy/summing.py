@@ -28,8 +28,52 @@ from fedfloor.ranges import RefusedError
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+MOST_FALSE = 3  # sums in which a device was found false, after which it takes part in no more
 StageRequest = Callable[[str, Mapping[int, Mapping[str, Any]]], Mapping[int, Any]]  # (stage, device → about) → answers
 Refuse = Callable[[int, str, RefusedError], None]
+
+
+@dataclass
+class Conduct:
+    """The disputes of devices in a run's sums, and the devices that false shares were traced to.
+
+    A device is left out of later sums once it has had disputes with more than half of the others, which devices that
+    collude can bring about only where they are more than half, or has been found false in :data:`MOST_FALSE` sums.
+
+    Attributes:
+        partners: device → those with whom it had disputes.
+        met: device with disputes → the others of its sums since the first of them.
+        false: device → number of sums in which it was found false.
+    """
+
+    partners: dict[int, set[int]] = field(default_factory=dict)
+    met: dict[int, set[int]] = field(default_factory=dict)
+    false: Counter[int] = field(default_factory=Counter)
+
+    def dispute(self, pairs: Collection[frozenset[int]]) -> None:
+        """Record pairs of devices of which one is false; a pair counts once in a run."""
+        for pair in pairs:
+            for k in pair:
+                self.partners.setdefault(k, set()).update(pair - {k})
+
+    def guilty(self, device: int) -> None:
+        """Record a sum in which a device was found false."""
+        self.false[device] += 1
+
+    def flaw(self, device: int, others: Collection[int]) -> str:
+        """Return why a device takes part in no further sum; "" if it may.
+
+        Args:
+            others: those with whom it would exchange shares.
+        """
+        partners = self.partners.get(device, set())
+        if partners:
+            self.met.setdefault(device, set()).update(partners, others)
+            if 2 * len(partners) > len(self.met[device]):
+                return f"in earlier rounds it had disputes over shares with {len(partners)} others, more than half."
+        if self.false[device] >= MOST_FALSE:
+            return f"its shares were false in {self.false[device]} earlier rounds."
+        return ""
 
 
 @dataclass
@@ -44,6 +88,7 @@ class ServerSum:
         facts: digest of the facts by which devices read and normalise their samples.
         signer: checks the devices' signatures; None in a park without certificates.
         names: device → its name, as far as the server knows it.
+        conduct: the conduct of devices in earlier sums.
 
     Attributes:
     ring: the devices of the group in the order from which their neighbours follow.
@@ -60,6 +105,7 @@ class ServerSum:
     facts: str = ""
     signer: Signer | None = None
     names: Mapping[int, str] = field(default_factory=dict)
+    conduct: Conduct = field(default_factory=Conduct)
     identity: str = field(default_factory=lambda: secrets.token_hex(KEY_BYTES))
     public: dict[int, PublicKeys] = field(default_factory=dict)
     lacking: dict[int, set[int]] = field(default_factory=dict)
@@ -77,7 +123,11 @@ class ServerSum:
 
     def begin(self) -> None:
         """Exchange keys and shares, the first three stages; a sum of too few devices is lost before they train."""
-        devices = self.devices
+        flaws = {k: self.conduct.flaw(k, self._around[k]) for k in self.devices}
+        for k, why in flaws.items():
+            if why:
+                self.refuse(k, "sum-keys", RefusedError("sum", f"{why} It takes part again in the next run."))
+        devices = [k for k, why in flaws.items() if not why]
         advertised = self.distinct(self.stage("sum-keys", devices, lambda _: {}, self.checked_keys))
 
         def near(k: int) -> list[int]:
@@ -146,28 +196,32 @@ class ServerSum:
     def agreed(self, checked: Mapping[int, set[int]]) -> list[int]:
         """Return the devices whose shares others accept, and which accept those of others.
 
-        A rejection says that its sender or its receiver is false, but not which. A device in several rejections is
-        left out, the one with the most first, so that a false device leaves no other one out. A single rejection leaves
-        both in, with a share less of one secret.
+        A rejection is a dispute: its sender or its receiver is false, and nothing shows which. Two devices that reject
+        each other's shares have a single dispute. The devices in most disputes are left out, as long as these are
+        several; so a false device leaves no other one out. A single dispute leaves both in, with a share less of their
+        secrets.
 
         Args:
             checked: receiver → the senders whose shares it rejects.
         """
-        disputes = {(k, v) for k, senders in checked.items() for v in senders if v in checked}
-        left = list(checked)
+        rejected = {(k, v) for k, senders in checked.items() for v in senders if v in checked}
+        disputes, left = {frozenset(pair) for pair in rejected}, set(checked)
+        self.conduct.dispute(disputes)
         while disputes:
             counts = Counter(k for pair in disputes for k in pair)
-            worst = max(sorted(counts), key=counts.__getitem__)
-            if counts[worst] == 1:
+            most = max(counts.values())
+            if most == 1:
                 break
-            why = f"{counts[worst]} devices cannot open its shares, or it cannot open theirs."
-            self.refuse(worst, "sum-check", RefusedError("sum", why))
-            left.remove(worst)
-            disputes = {pair for pair in disputes if worst not in pair}
-        for k, v in sorted(disputes):
-            log.warning("device %d cannot open the share of device %d: one of them is false.", k, v)
-        self.lacking = {k: {v for receiver, v in disputes if receiver == k} for k in left}
-        return left
+            worst = {k for k in counts if counts[k] == most}
+            for k in sorted(worst):
+                why = f"it and {most} others cannot open each other's shares: it is left out of this sum."
+                self.refuse(k, "sum-check", RefusedError("sum", why))
+            left -= worst
+            disputes = {pair for pair in disputes if not pair & worst}
+        for pair in sorted(map(sorted, disputes)):
+            log.warning("devices %d and %d cannot open a share of each other: one of them is false.", *pair)
+        self.lacking = {k: {v for v in checked[k] if frozenset((k, v)) in disputes} for k in left}
+        return sorted(left)
 
     def hang(self, work: Work, arrived: Tensor, place: Key) -> None:
         """Set the digest of the devices' common inputs, on which pairwise masks depend; see :func:`common`."""
@@ -223,28 +277,51 @@ class ServerSum:
     def without_false_shares(
         self, revealed: Mapping[int, Mapping[int, bytes]], flaw: Callable[[Mapping[int, Mapping[int, bytes]]], str]
     ) -> bool:
-        """Unmask the sum without the shares of the device that revealed false ones, and refuse it; return whether this
-        is possible.
+        """Unmask the sum without the false shares of a single device, and refuse it; return whether this is possible.
 
-        A device whose share of a single secret does not fit may have received it so: the device that dealt it is
-        refused, too, as one of the two is false. If the sum cannot be unmasked, and the shares of a single secret do
-        not fit each other, the device that dealt them is refused.
+        A device is refused alone only if all shares that do not fit are its own: those that it revealed, or in addition
+        one that it dealt. If they are all between two devices, both are refused, as one of them is false. If the sum
+        cannot be unmasked, the device is refused whose dealt shares do not fit each other once those that it revealed
+        are left out.
         """
-        strange = masking.misfits(revealed, self._least.__getitem__)
-        for k in sorted(set.intersection(*strange.values())) if strange else ():
-            if not flaw({holder: some for holder, some in revealed.items() if holder != k}):
-                if len(strange) > 1:
-                    self.refuse(k, "sum-unmask", RefusedError("sum", "it revealed false shares of others' secrets."))
-                    return True
-                (dealer,) = strange
-                why = f"device {k} revealed a false share of device {dealer}'s secret, or received it so."
-                for either in sorted({k, dealer}):
-                    self.refuse(either, "sum-unmask", RefusedError("sum", why))
+        least = self._least.__getitem__
+        strange = masking.misfits(revealed, least)
+        suspects = sorted(set.intersection(*(holders | {k} for k, holders in strange.items()))) if strange else []
+        without = {k: {holder: some for holder, some in revealed.items() if holder != k} for k in suspects}
+        left = {k: set(masking.misfits(without[k], least, strange.keys())) for k in suspects}
+        for k in suspects:
+            if not left[k] and not flaw(without[k]):
+                self.accuse(k, strange.keys())
                 return True
-        if len(strange) == 1:
-            (k,) = strange
-            self.refuse(k, "sum-unmask", RefusedError("sum", "the shares of its secrets do not fit each other."))
+        dealers = [k for k in suspects if left[k] == {k}]
+        for k in dealers:
+            for holder in sorted(strange[k] - {k}):
+                others = {owner: share for owner, share in revealed[holder].items() if owner != k}
+                rest = {**without[k], holder: others}
+                if not masking.misfits(rest, least, {k}) and not flaw(rest):
+                    self.accuse(k, strange.keys() - {k} | {holder})
+                    return True
+        if len(dealers) == 1:
+            self.conduct.guilty(dealers[0])
+            why = "the shares of its secrets do not fit each other."
+            self.refuse(dealers[0], "sum-unmask", RefusedError("sum", why))
         return False
+
+    def accuse(self, false: int, others: Collection[int]) -> None:
+        """Refuse a device with false shares; with a single other device both are refused, as a dispute.
+
+        Args:
+            others: the devices to or from which it has dealt these shares.
+        """
+        if set(others) == {false} or len(others) > 1:
+            self.conduct.guilty(false)
+            self.refuse(false, "sum-unmask", RefusedError("sum", "it dealt or revealed false shares."))
+            return
+        pair = {false, *others}
+        self.conduct.dispute({frozenset(pair)})
+        why = f"of devices {min(pair)} and {max(pair)} one revealed a false share of the other's secret, or got it so."
+        for k in sorted(pair):
+            self.refuse(k, "sum-unmask", RefusedError("sum", why))
 
     def stage(
         self, kind: str, devices: Sequence[int], about: Callable[[int], dict[str, Any]], read: Callable[[Any, int], T]

@@ -184,17 +184,20 @@ def joined(shares: Mapping[int, bytes], threshold: int, at: int = 0) -> bytes:
     return value.to_bytes(KEY_BYTES, "little")
 
 
-def misfits(revealed: Mapping[int, Mapping[int, bytes]], least: Callable[[int], int]) -> dict[int, set[int]]:
+def misfits(
+    revealed: Mapping[int, Mapping[int, bytes]], least: Callable[[int], int], among: Collection[int] | None = None
+) -> dict[int, set[int]]:
     """Return the owners of secrets whose shares are not all on one polynomial, each with the holders of its shares.
 
     Args:
         revealed: holder → owner → share.
         least: owner → the number of shares that restore its secret.
+        among: the owners that are looked at; by default all.
     """
     held: dict[int, dict[int, bytes]] = {}
     for holder, some in revealed.items():
-        for owner, share in some.items():
-            held.setdefault(owner, {})[holder] = share
+        for owner in some if among is None else some.keys() & among:
+            held.setdefault(owner, {})[holder] = some[owner]
     return {
         owner: set(shares)
         for owner, shares in held.items()
