@@ -38,8 +38,10 @@ from papers import documents
 from parks import until
 
 FACTORIES, DEVICES, ROUNDS = 2, 4, 100_000
+SUMMED = 8  # devices of a park with secure sums, four in each factory
+LIMIT = "deploy.norm_limit = false\n"  # converged devices with few samples have updates of very different lengths
 JOIN_S = 30.0
-METHODS = ("hierfavg", "fedavg", "fedsr", "fedavg")
+METHODS = ("hierfavg", "fedavg", "fedsr", "secure-sum")
 GROUPS = ("brokers", "edges", "devices")  # all of a kind at once
 HOW = ("SIGTERM", "SIGKILL", "SIGSTOP")
 
@@ -80,7 +82,7 @@ class Plant:
 
     def __init__(self, folder: Path, what: Path, forks: Nursery, quorum: float) -> None:
         given = config.read(what, [f"deploy.quorum={quorum:g}"])
-        self.trial = live.prepare(given, folder / "park", FACTORIES, DEVICES)
+        self.trial = live.prepare(given, folder / "park", FACTORIES, given.park.devices or DEVICES)
         self.folder, self.forks, self.losses = folder, forks, folder / "losses.jsonl"
         self.processes: dict[str, Any] = {}
         park, place = self.trial.park, self.trial.place
@@ -197,7 +199,10 @@ def to_toml_with(file: Path, kind: type[Any]) -> str:
 @contextmanager
 def running(folder: Path, method: str, quorum: float = 1) -> Iterator[Plant]:
     """A park that trains."""
-    what = experiment(folder, method, rounds=ROUNDS, devices=DEVICES, factories=FACTORIES)
+    summed = method == "secure-sum"
+    name, devices = ("fedavg", SUMMED) if summed else (method, DEVICES)
+    more = LIMIT + "method.travel = 'secure-sum'\n" * summed
+    what = experiment(folder, name, rounds=ROUNDS, devices=devices, factories=FACTORIES, more=more)
     what.write_text(what.read_text().replace("lr = 0.05", "lr = { kind = 'cosine', start = 0.05 }"))
     with nursery(what) as forks:
         plant = Plant(folder, what, forks, quorum)
@@ -281,11 +286,11 @@ def blocks(all_came: Sequence[Came], command: str) -> Iterator[str | dict[str, A
     yield "# Faults drawn at random"
     yield (
         f"`{command}`: parks of real processes on one machine, behind TLS ({FACTORIES} factories with a broker and an "
-        f"edge each, the cloud's broker, {DEVICES} devices, the cloud), each with faults drawn by a seed. A fault ends "
-        "a process by SIGTERM or SIGKILL and starts it again after 0.1 to 4 s, or stops it for that time (SIGSTOP, "
-        "SIGCONT); a quarter of the faults take all brokers, all edges or all devices at once. `deadlines.join_s` is "
-        f"{JOIN_S:g} s. Then the run is ended by Ctrl-C and compared with a simulation in which the same visits are "
-        "lost: the model to the bit, every line of the ledger but for what is measured."
+        f"edge each, the cloud's broker, {DEVICES} devices, with secure sums {SUMMED}, the cloud), each with faults "
+        "drawn by a seed. A fault ends a process by SIGTERM or SIGKILL and starts it again after 0.1 to 4 s, or stops "
+        "it for that time (SIGSTOP, SIGCONT); a quarter of the faults take all brokers, all edges or all devices at "
+        f"once. `deadlines.join_s` is {JOIN_S:g} s. Then the run is ended by Ctrl-C and compared with a simulation in "
+        "which the same visits are lost: the model to the bit, every line of the ledger but for what is measured."
     )
     good, ends = sum(came.good for came in all_came), sum(len(came.ends) for came in all_came)
     yield (
@@ -321,6 +326,13 @@ def kind_of(target: str) -> str:
     return "an edge" if target.startswith("edge-") else "a device"
 
 
+def finished(page: Path) -> list[Came]:
+    """Return the parks of a page that was written before, in the order of their seeds."""
+    source = page.with_suffix(".json")
+    parks = json.loads(source.read_text())["parks"] if source.exists() else []
+    return [Came(**{**one, "faults": [Fault(**fault) for fault in one["faults"]]}) for one in parks]
+
+
 def main() -> int:
     """Run parks and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -329,10 +341,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="folder for the parks; default: a temporary one")
     parser.add_argument("--out", type=Path, help="write a page")
+    parser.add_argument("--resume", action="store_true", help="keep the parks that the page's JSON has already")
     given = parser.parse_args()
     logging.disable(logging.WARNING)
-    all_came = []
-    for n in range(given.parks):
+    command = f"PYTHONPATH=.:tests/helpers python tests/outages.py --faults {given.faults} --parks {given.parks}"
+    all_came = finished(given.out) if given.resume else []
+    for n in range(len(all_came), given.parks):
         with tempfile.TemporaryDirectory() as place:
             folder = (given.keep or Path(place)) / f"park-{given.seed + n}"
             folder.mkdir(parents=True)
@@ -341,9 +355,8 @@ def main() -> int:
             came = park(folder, seed, method, faults)
         all_came.append(came)
         print(json.dumps(asdict(came)), flush=True)
-    if given.out:
-        command = f"PYTHONPATH=.:tests/helpers python tests/outages.py --faults {given.faults} --parks {given.parks}"
-        documents.publish(given.out, list(blocks(all_came, command)), parks=[asdict(came) for came in all_came])
+        if given.out:
+            documents.publish(given.out, list(blocks(all_came, command)), parks=[asdict(came) for came in all_came])
     return int(not all(came.good for came in all_came))
 
 
