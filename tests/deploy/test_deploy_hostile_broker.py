@@ -9,6 +9,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count, cycle, islice
+from pathlib import Path
 
 import pytest
 from paho.mqtt.enums import MQTTErrorCode
@@ -16,12 +17,15 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from fedfloor.deploy import mqtt
+from fedfloor.deploy import checks, mqtt
+from fedfloor.deploy.checks import MessageFilter
 from fedfloor.deploy.mqtt import PACKET_BYTES, Assembler, MqttConnection, pieces
 from fedfloor.deploy.settings import Endpoint
 from fedfloor.mqtt_client import RECEIVED, BoundedClient
+from fedfloor.ranges import RefusedError
 from fedfloor.sensors.events import Inbox
 from fedfloor.sensors.mqtt import Broker, connected
+from live_park import experiment, live
 from parks import until
 
 HERE, MEMORY = "127.0.0.1", 8 << 20  # bytes beyond which a client has kept what it should not
@@ -226,3 +230,28 @@ def test_a_sensors_broker_is_held_to_the_same_limits(caplog: pytest.LogCaptureFi
     assert peak < MEMORY
     assert "QoS 2" in caplog.text
     assert "268435455 bytes" in caplog.text
+
+
+def test_senders_that_a_broker_makes_up_fill_neither_memory_nor_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with live(tmp_path, experiment(tmp_path, "fedavg", devices=2)) as park:
+        agent = park.agents[0]
+        caplog.clear()
+        for n in range(20_000):
+            agent.receive(mqtt.topic("trial", "in", f"e{n + 9}\nERROR all is lost", "d0"), b"x")
+        assert agent.filter.counts() == {checks.STRANGER: {"edge": 20_000}}
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) < 40
+    assert all("\n" not in line for line in said)
+
+
+def test_senders_and_reasons_are_counted_up_to_a_limit() -> None:
+    made = MessageFilter()
+    for n in range(2 * checks.MOST_COUNTED):
+        made.refuse(f"d{n}", RefusedError("form", "x"))
+    assert len(made.refused) == checks.MOST_COUNTED + 1
+    assert made.refused.total() == 2 * checks.MOST_COUNTED
+    assert made.refused[checks.STRANGER, "form"] == checks.MOST_COUNTED
+    made.refuse("d0", RefusedError("form", "x"))
+    assert made.refused["d0", "form"] == 2

@@ -321,6 +321,25 @@ def taken(rows: InputRows, made: models.Model = SINGLE) -> list[tuple[int, int]]
     return [place for batch in batches for place in batch.rows]
 
 
+def test_positions_of_files_that_are_gone_are_forgotten_beyond_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedfloor.rollout.rows.MOST_FILES", 4)
+    rows = rows_of(tmp_path)
+    for day in range(12):
+        path = tmp_path / f"{day:02}.csv"
+        path.write_text(HEADER + "0,1,2,3\n")
+        assert taken(rows) == [(1, 1)]
+        if day != 3:
+            path.unlink()
+        (tmp_path / f"{day:02}.npy").write_bytes(b"no array")
+        assert taken(rows) == []
+        (tmp_path / f"{day:02}.npy").unlink()
+    assert [*rows._done] == ["03.csv", "09.csv", "10.csv", "11.csv"]
+    assert taken(rows_of(tmp_path)) == []  # the file that is still in the folder is not predicted again
+    assert len(rows._refused) <= 1
+
+
 def test_windows_of_long_rows_are_read_whole(tmp_path: Path) -> None:
     rest = "," * 800_000
     (tmp_path / "a.csv").write_text(HEADER + "".join(f"{i},1,2,{i}{rest}\n" for i in range(4)))

@@ -39,7 +39,7 @@ from fedfloor.rollout.delivery import Station
 from fedfloor.rollout.gate import Judgement, read
 from fedfloor.rollout.model import Model
 from fedfloor.rollout.registry import Registry
-from fedfloor.rollout.serving import Serving
+from fedfloor.rollout.serving import JUDGED, Serving
 from fedfloor.rollout.statement import (
     CHUNK_BYTES,
     JUDGEMENT,
@@ -279,6 +279,31 @@ def test_a_trial_is_judged_and_changes_nothing_of_what_is_in_use(tmp_path: Path)
     third = onnx_model(3)
     made._release(sealed(statement(third, 3), CA, TRIAL))  # what was judged before makes room
     assert {path.stem for path in made._slots.folder.glob("*.onnx")} == {hashlib.sha256(first).hexdigest()}
+
+
+def test_a_trial_that_a_broker_repeats_is_answered_but_not_judged_again(tmp_path: Path) -> None:
+    first, second, third = onnx_model(1), onnx_model(2), onnx_model(3)
+    made, told = tried(tmp_path, first, second)
+    signer, judged = Signer(member(tmp_path, CA, "releases"), "releases"), list[int]()
+    made._judge = lambda model, _: judged.append(model.statement.number) or {"why": "counted"}  # type: ignore[func-returns-value]
+    count, envelope = len(told), sealed(statement(second, 2), CA, TRIAL)
+    for _ in range(300):
+        made._release(envelope)
+    assert judged == []
+    answers = [judgement(body["judged"], "d0", signer) for body, _ in told[count:]]
+    assert len(answers) == 300
+    assert {(answer["number"], answer["new"]) for answer in answers} == {(2, 1.0)}
+    newer = statement(third, 3)
+    made._release(sealed(newer, CA, TRIAL))
+    for i in range(newer.pieces):
+        made._piece(newer.sha256, str(i), third[i * CHUNK_BYTES : (i + 1) * CHUNK_BYTES])
+    assert judged == [3]
+    count = len(told)
+    made._release(envelope)  # older than the last trial
+    assert (judged, len(told)) == ([3], count)
+    for number in range(4, 4 + 3 * JUDGED):
+        made._judged(b"", statement(third, number))
+    assert len(made._judgements) == JUDGED
 
 
 def test_a_statement_for_a_trial_releases_nothing_and_the_other_way_round() -> None:

@@ -40,6 +40,8 @@ T = TypeVar("T")
 TOLD = 20  # refusals per sender and reason that are logged one by one; later only the 32nd, 64th, 128th, …
 LINES_HZ = 1 / 60  # further lines that a sender's requests write to a log, after TOLD at once
 AHEAD_S = 86_400  # the most that a sender's clock may be ahead; a session far ahead would block all later ones
+STRANGER = "a stranger"  # all senders that are not of the park, counted as one; no member can have this name
+MOST_COUNTED = 4096  # senders and reasons that are counted one by one; later ones count as those of a stranger
 LOG_CHARS = 400  # characters of a received text in a log
 
 
@@ -138,11 +140,17 @@ class MessageFilter:
         return parts
 
     def refuse(self, sender: str, error: RefusedError) -> None:
-        """Count a refused message and log its sender and reason."""
+        """Count a refused message and log its sender and reason.
+
+        Args:
+            sender: a member of the park, or :data:`STRANGER`. Names that a sender makes up would fill memory and log.
+        """
+        if (sender, error.reason) not in self.refused and len(self.refused) >= MOST_COUNTED:
+            sender = STRANGER
         self.refused[sender, error.reason] += 1
         count = self.refused[sender, error.reason]
         if count <= TOLD or count.bit_count() == 1:  # so that a flood does not fill the disk
-            log.warning("refused a message of %s: %s (%d so far)", sender, printable(str(error)), count)
+            log.warning("refused a message of %s: %s (%d so far)", printable(sender), printable(str(error)), count)
 
     def log(self, level: int, sender: str, text: str) -> None:
         """Log a line that a sender's message causes, unless it causes so many that they could fill the disk."""

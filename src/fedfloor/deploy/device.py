@@ -23,7 +23,7 @@ from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
 from fedfloor.deploy import mqtt, names, own
 from fedfloor.deploy.channel import REPEATS
-from fedfloor.deploy.checks import REQUESTS, MessageFilter, printable, short_line
+from fedfloor.deploy.checks import REQUESTS, STRANGER, MessageFilter, printable, short_line
 from fedfloor.deploy.facts import Facts, Questions, holding
 from fedfloor.deploy.facts import read as read_facts
 from fedfloor.deploy.message import FEW_ARRAYS, SHORT_HEADER, Message, Reply, encode, split
@@ -131,9 +131,11 @@ class Agent:
         kind, names = mqtt.topic_parts(topic)
         if kind != "in" or names[1:] != (self.settings.name,):
             return
+        if names[0] not in (self.settings.edge, *self.settings.visitors):  # the broker may make up any name
+            error = f"'{printable(names[0])}' is none of the edges in this device's settings."
+            self.filter.refuse(STRANGER, RefusedError("edge", error))
+            return
         try:
-            if names[0] not in (self.settings.edge, *self.settings.visitors):
-                raise RefusedError("edge", "it is none of the edges in this device's settings.")
             payload = self._assembler.add(topic, packet, self.filter.most)
             if payload is None:
                 return

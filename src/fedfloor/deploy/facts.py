@@ -277,9 +277,11 @@ class Questions:
             raise RefusedError("question", "its clusters use other columns than the experiment's.")
         if parsed.numbers > part.largest(len(sensors)):
             raise RefusedError("question", f"it has more numbers than {part.largest(len(sensors))}.")
-        self._answered.add(hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest())
-        if len(self._answered) > SURVEYS * part.questions:
-            raise RefusedError("question", f"{SURVEYS * part.questions} questions were answered. Restart this device.")
+        digest = hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
+        most = SURVEYS * part.questions
+        if digest not in self._answered and len(self._answered) >= most:
+            raise RefusedError("question", f"{most} questions were answered. Restart this device.")
+        self._answered.add(digest)
 
 
 def park(

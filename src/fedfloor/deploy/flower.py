@@ -100,7 +100,9 @@ class ByGrid:
         """Query the connected nodes for their factories until all are known or the deadline passes."""
         until = time.monotonic() + deadline_s
         while not self._wanted <= set(self._nodes) and time.monotonic() < until:
-            strange = set(self._grid.get_node_ids()) - set(self._nodes.values())
+            connected = set(self._grid.get_node_ids())
+            self._refused &= connected  # nodes that left may be of any number
+            strange = connected - set(self._nodes.values())
             queries = [Message(RecordDict(), dst_node_id=node, message_type="query.factory") for node in strange]
             self.accept({
                 answer.metadata.src_node_id: stated_factory(answer)

@@ -23,6 +23,7 @@ from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
 LINE_BYTES = 1 << 20  # largest row of a table in bytes
+MOST_FILES = 10_000  # files whose positions are kept after they are gone from the folder
 BATCH = 64  # samples predicted at once
 
 
@@ -56,7 +57,9 @@ class InputRows:
 
     def next(self, model: Model) -> Batch | None:
         """Return the next samples for a model; None if there are none."""
-        for path in sorted((*self.folder.glob("*.csv"), *self.folder.glob("*.npy"))):
+        paths = sorted((*self.folder.glob("*.csv"), *self.folder.glob("*.npy")))
+        self._refused &= {(path.name, model.statement.version) for path in paths}
+        for path in paths:
             if (path.name, model.statement.version) in self._refused:
                 continue
             try:
@@ -78,8 +81,13 @@ class InputRows:
         return offset, row
 
     def commit(self, batch: Batch) -> None:
-        """Store the position after samples whose answers were published."""
+        """Store the position after samples whose answers were published; of files that are gone only the last ones."""
+        self._done.pop(batch.file, None)  # the last in use is the last of the list
         self._done[batch.file] = list(batch.end)
+        if len(self._done) > MOST_FILES:
+            gone = [name for name in self._done if not (self.folder / name).exists()]
+            for name in gone[: len(self._done) - MOST_FILES]:
+                del self._done[name]
         part = self.memory.with_name(f".{self.memory.name}.part")
         part.write_text(json_text(self._done), encoding="utf-8")
         os.replace(part, self.memory)

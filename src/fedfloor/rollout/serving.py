@@ -36,6 +36,7 @@ POLL_S = 0.2  # interval between two checks for new rows
 UNACKNOWLEDGED = 256  # predictions not acknowledged by the broker, beyond which further rows wait
 COUNT_S = 60.0  # interval between two counts of the sensors' rows
 NO_LABELS = {"why": "it only predicts, and has no samples with labels."}
+JUDGED = 16  # last trials whose judgements are kept
 TOLD = 20  # refusals that are logged one by one; later only the 32nd, 64th, 128th, …
 
 
@@ -67,6 +68,7 @@ class Serving:
         self._watch = None if self._model is None else self._watching(self._model)
         self._download: Download | None = None
         self._judge = judge
+        self._judgements: dict[Statement, Mapping[str, Any]] = {}  # of the last trials
         self._then: Callable[[bytes, Statement], None] = self._switch  # called when a download is complete
         self._rows = None if settings.predict is None else InputRows(settings.predict, folder / "rows.json")
         self._queue: queue.Queue[Callable[[], None]] = queue.Queue(WAITING)
@@ -169,8 +171,12 @@ class Serving:
     def _try(self, envelope: bytes) -> None:
         """Judge an unreleased model after its download; a release takes precedence."""
         statement = self._slots.opened(envelope, TRIAL)
-        if statement.number < self._least:
-            log.warning("a trial of version %d is older than the last release: ignored", statement.version)
+        newest = max((one.number for one in self._judgements), default=0)
+        if statement.number < max(self._least, newest):
+            self._warn(f"a trial of version {statement.version} is older than the last release or trial: ignored")
+            return
+        if statement in self._judgements:  # a broker may repeat it any number of times
+            self._say_judged(statement, self._judgements[statement])
             return
         if self._download is not None and self._then == self._switch:
             self._say_judged(statement, {"why": "it is receiving a release."})
@@ -190,6 +196,9 @@ class Serving:
         except RefusedError as error:
             found = {"why": str(error)[:200]}
         log.info("version %d was judged: %s", statement.version, found)
+        self._judgements[statement] = found
+        if len(self._judgements) > JUDGED:
+            del self._judgements[next(iter(self._judgements))]
         self._say_judged(statement, found)
 
     def _say_judged(self, statement: Statement, found: Mapping[str, Any]) -> None:
@@ -250,10 +259,14 @@ class Serving:
         return topic(self.settings.park, "model", statement.sha256, "+")
 
     def _refuse(self, error: RefusedError, number: int) -> None:
-        self._refusals += 1
-        if self._refusals <= TOLD or self._refusals.bit_count() == 1:  # so that a flood does not fill the disk
-            log.warning("refused a release: %s (%d so far)", shown(str(error), 400), self._refusals)
+        self._warn(f"refused a release: {error}")
         self._report("refused", str(error), number)
+
+    def _warn(self, text: str) -> None:
+        """Log a line about a message, unless there are so many that they could fill the disk."""
+        self._refusals += 1
+        if self._refusals <= TOLD or self._refusals.bit_count() == 1:
+            log.warning("%s (%d so far)", shown(text, 400), self._refusals)
 
     def _report(self, state: str, why: str = "", number: int | None = None) -> None:
         """Publish the version in use, and the number of the fetched or refused release; 0 for an unsigned release."""

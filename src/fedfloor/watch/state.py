@@ -38,6 +38,7 @@ MOST_BYTES = 32_000_000  # most bytes of a checkpoint's metadata
 SLOW_S = 1.0  # interval between two checks of processes
 LOG_BYTES = 16_000  # bytes read from the end of a log
 FLUENT = ("cloud", "edge", "device")  # kinds of processes with short logs, which are shown
+MOST_PIDS = 4096  # processes whose time of computing is remembered
 BUSY = 0.05  # share of a core above which a process counts as active
 
 
@@ -434,8 +435,10 @@ class Watched:
         with contextlib.suppress(OSError, ValueError, IndexError):
             fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
             now, used = time.monotonic(), (int(fields[11]) + int(fields[12])) / 100  # in ticks of 10 ms
-            at, before = self._cpu_s.get(pid, (now, used))
+            at, before = self._cpu_s.pop(pid, (now, used))
             self._cpu_s[pid] = (now, used)
+            if len(self._cpu_s) > MOST_PIDS:  # most are of processes that have ended
+                del self._cpu_s[next(iter(self._cpu_s))]
             return now > at and (used - before) / (now - at) > BUSY
         return False
 
