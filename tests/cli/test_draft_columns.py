@@ -101,7 +101,8 @@ def test_qualities_beside_values_are_no_sensors(command: Command, form: str, nam
     rows = [f"{row}," + f"{(0 if n % 20 == 3 else n % 7)},{bad if n % 20 == 3 else good}" for n, row in enumerate(ROWS)]
     data, notes = drafted(command, f"timestamp,machine,a,vib,state,{names}", rows)
     assert data["columns"]["ignore"] == [names.split(",")[1]]
-    assert "5 % are not good; such values count unless emptied" in notes
+    assert "(5 % are not good), which makes its other values missing (data.quality)," in notes
+    assert data["quality"] == {names.split(",")[0]: names.split(",")[1]}
 
 
 @pytest.mark.parametrize("name", ["quality", "temp_quality", "pump_status"])

@@ -36,6 +36,7 @@ from fedfloor.data.kinds import (
     is_number,
     is_text,
     is_time,
+    judged_by,
     kind_of,
     mostly_text,
     normal_of,
@@ -141,11 +142,11 @@ def _counted(path: Path, given: Mapping[str, Any]) -> Excerpt:
 
 def _sort_sensors(
     path: Path, table: Excerpt, given: Mapping[str, Any], columns: dict[str, Any], roles: Mapping[str, str]
-) -> tuple[dict[str, str], dict[str, str]]:
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Add columns that are no numbers of sensors to ``columns``, as categories or ignored.
 
     Returns:
-        The guessed marks in numbers, and the evidence for the columns that are ignored.
+        The guessed marks in numbers and qualities of values, and the evidence for the columns that are ignored.
     """
     taken = {
         *(name for role, name in Columns().roles().items() if roles.get(role) != ""),
@@ -160,7 +161,7 @@ def _sort_sensors(
     comma = given.get("decimal", ",") == "," and _commas(measured)
     decimal = "," if comma else "."
     mark = given.get("thousands") or _thousands(measured, decimal)
-    guessed = {"thousands": mark, "decimal": "," if comma else ""}
+    guessed: dict[str, Any] = {"thousands": mark, "decimal": "," if comma else ""}
     guessed = {key: text for key, text in guessed.items() if text and key not in given}
     if columns.get("values"):
         return guessed, {}
@@ -183,6 +184,12 @@ def _sort_sensors(
     if few:
         columns["categories"] = {**columns.get("categories", {}), **few}
     evidence = {name: kind.evidence for name, kind in odd.items() if name not in few}
+    judged = {judged_by(profiles[name]): name for name in odd if name not in few}
+    judged = {value: name for value, name in judged.items() if value in free}
+    if judged and "quality" not in given:
+        guessed["quality"] = judged
+        makes = "which makes its other values missing (data.quality),"
+        evidence |= {name: f"{evidence[name]}, {makes}" for name in judged.values()}
     if evidence:
         columns["ignore"] = [*columns.get("ignore", ()), *evidence]
     return guessed, evidence

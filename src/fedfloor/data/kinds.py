@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fedfloor.data.files.joined import parts_of
 from fedfloor.data.files.layout import MISSING
+from fedfloor.data.files.quality import GOOD, is_good
 from fedfloor.data.files.times import NUMERALS, moment, numeral
 
 # names of columns that hold the label of failures and faults
@@ -77,7 +78,6 @@ QUALITIES = ("opc_quality", "quality_code", "quality", "qual", "q", "validity", 
 STATES = ("status_code", "statuscode", "status", "stat", "valid", "state")  # a quality only by their cells
 VALUED = ("", "_value", "_val", "_wert", "_pv", "_v", "_reading")
 COUNTS = "counts up from row to row"
-GOOD = 0xC0  # the bits of a good quality in OPC DA; of others: uncertain 0x40, bad 0
 
 Numbers = NDArray[np.float64]
 Name = Literal[
@@ -117,7 +117,7 @@ def kind_of(column: ColumnProfile) -> ColumnKind:
     """Return what a column is; the first kind that fits, from those with the strongest evidence.
 
     >>> print(kind_of(ColumnProfile("T.Quality", ["192", "192", "24"], words={"t_value": "T.Value"})).evidence)
-    states the quality of 'T.Value' (33 % are not good; such values count unless emptied)
+    states the quality of 'T.Value' (33 % are not good)
     >>> kind_of(ColumnProfile("Attack LABLE (1:No Attack, -1:Attack)", ["1", "1", "-1"])).kind
     'label'
     >>> kind_of(ColumnProfile("temp", ["20.5", "21", "20.5"]))
@@ -186,39 +186,47 @@ def _quality(column: ColumnProfile, known: Sequence[str]) -> str:
     A name that ends in ``quality`` or the like is evidence beside a column with the same name or that of its value;
     ``status`` and the like only with cells that are qualities of OPC. Such codes need no column beside them.
     """
-    if len({*known}) > FEW:
-        return ""
-    word = word_of(column.name)
-    good = [_is_good(cell) for cell in known]
+    good = [is_good(cell) for cell in known]
     coded = None not in good
-    for tail in (*QUALITIES, *(STATES if coded else ())):
-        stem = word.removesuffix(f"_{tail}")
-        beside = [column.words[stem + value] for value in VALUED if stem != word and stem + value in column.words]
-        if beside:
-            bad = f" ({100 * good.count(False) / len(good):.2g} % are not good; such values count unless emptied)"
-            return f"states the quality of '{beside[0]}'{bad if coded and not all(good) else ''}"
+    if value := _valued(column, known):
+        share = 100 * good.count(False) / len(good)
+        bad = f" ({share:.2g} % are not good)" if coded and share else ""
+        return f"states the quality of '{value}'{bad}"
     if (
         coded
-        and word.split("_")[-1] in QUALITIES
+        and len({*known}) <= FEW
+        and word_of(column.name).split("_")[-1] in QUALITIES
         and any(cell.isdecimal() and int(cell) & GOOD == GOOD for cell in known)
     ):
         return "holds codes of quality, of which 192 is good"
     return ""
 
 
-def _is_good(cell: str) -> bool | None:
-    """Return whether a quality of OPC DA or OPC UA, as a code or a text, is good; None if the cell is none.
+def _valued(column: ColumnProfile, known: Sequence[str]) -> str:
+    """Return the column whose quality another one states, by their names; "" without one."""
+    if len({*known}) > FEW:
+        return ""
+    word, coded = word_of(column.name), None not in map(is_good, known)
+    for tail in (*QUALITIES, *(STATES if coded else ())):
+        stem = word.removesuffix(f"_{tail}")
+        beside = [column.words[stem + value] for value in VALUED if stem != word and stem + value in column.words]
+        if beside:
+            return beside[0]
+    return ""
 
-    >>> [*map(_is_good, ["192", "24", "Good", "GoodClamped", "Bad", "Uncertain (LUV)", "0x80340000", "ok", "300"])]
-    [True, False, True, True, False, False, False, None, None]
+
+def judged_by(column: ColumnProfile) -> str:
+    """Return the column of values whose quality of OPC a column states, with most cells good; "" without one.
+
+    >>> judged_by(ColumnProfile("T.Quality", ["192", "192", "24"], words={"t_value": "T.Value"}))
+    'T.Value'
+    >>> judged_by(ColumnProfile("Pump_status", ["0", "1", "1"], words={"pump": "Pump"}))
+    ''
     """
-    if match := re.match(r"(good|bad|uncertain)", cell, re.IGNORECASE):
-        return match[1].casefold() == "good"
-    if re.fullmatch(r"0x[0-9a-f]{8}", cell, re.IGNORECASE):
-        return int(cell, 16) < 1 << 30
-    if re.fullmatch(r"\d+(\.0+)?", cell) and float(cell) < 256:
-        return int(float(cell)) & GOOD == GOOD
-    return None
+    known = filled(column.cells)
+    good = [is_good(cell) for cell in known]
+    sure = bool(good) and None not in good and 2 * good.count(True) > len(good)
+    return _valued(column, known) if sure else ""
 
 
 # -- labels ------------------------------------------------------------------------------------------------------------

@@ -192,6 +192,8 @@ DIALECT = (
     "delimiter",
     "skip",
     "missing_texts",
+    "quality",
+    "good",
 )
 # keys that a recipe contains only if they are set
 LATER = ("layout", "test", "bins", "remaining", "ended", "device", "factory", "file_name", "task", "copies", *DIALECT)
@@ -251,6 +253,8 @@ class Reading:
         skip: rows that are no data, such as titles above the header and units below it: their numbers, counted from 1,
             or the number of first rows.
         missing_texts: texts that stand for missing values in all columns, such as ``Bad Input``, in any case.
+        quality: column of values → column of their quality; values whose quality is not good are missing.
+        good: the good qualities, such as ``valid``, in any case; by default those of OPC: ``Good…`` and 192 to 255.
         task: the task of a model: ``classification`` by default; ``regression`` of a numeric label; ``reconstruction``,
             which finds anomalies after training on normal operation without labels; ``forecasting`` of the next rows of
             sensors. A table with its ``kind`` and settings, see :mod:`fedfloor.tasks`.
@@ -285,6 +289,8 @@ class Reading:
     delimiter: Literal[",", ";", "|", "tab", "blanks"] | None = None
     skip: int | tuple[int, ...] | None = None
     missing_texts: tuple[str, ...] | None = None
+    quality: Mapping[str, str] | None = None
+    good: tuple[str, ...] | None = None
     task: (
         Literal["classification", "regression", "reconstruction", "forecasting"]
         | Classification | Regression | Reconstruction | Forecasting | None
@@ -298,6 +304,8 @@ class Reading:
         require(self.gap_s is None or self.gap_s > 0, "data.gap_s", self.gap_s, "above 0")
         if self.header is not None:
             require(bool(self.header), "data.header", list(self.header), "the names of all columns")
+        if self.good is not None and not self.quality:
+            raise SettingError("[data] good is for [data] quality, which is not set. Set it, or leave good out.")
         if self.skip is not None:
             rows = skipped(self.skip)
             require(bool(rows) and min(rows) >= 1, "data.skip", self.skip, "numbers of rows, or a number of first rows")

@@ -256,7 +256,7 @@ def record(experiment: Experiment, out: Path, park: Park, *, live: bool = False)
     """Write the description of a run: ``experiment.toml``, ``park.json``, statistics of sensors, and hashes of rows."""
     folder.write(out / "experiment.toml", _document(experiment, out, park, live=live))
     skew, findings = label_skew(park), findings_of(park)
-    more = {} if skew is None else {"label_skew": skew._asdict()}
+    more: dict[str, Any] = {} if skew is None else {"label_skew": skew._asdict()}
     more |= {"findings": findings} if findings else {}
     folder.write_json(out / "park.json", describe(park) | more)
     if hashes := recorded.record(park):

@@ -21,6 +21,7 @@ from fedfloor.data.files.clocks import copied, universal
 from fedfloor.data.files.joined import joined
 from fedfloor.data.files.layout import NUMBER, WORDS, OddTextError, TableLayout, coarse
 from fedfloor.data.files.packed import BombError
+from fedfloor.data.files.quality import emptied
 from fedfloor.data.files.rows import Row, decoded, in_blocks, is_workbook, opened, opened_workbook, place
 from fedfloor.data.files.times import NUMBERS, NUMERALS, Form, TimeColumn, TimeError, day, decide, numeral, shared
 from fedfloor.data.reading import Reading, skipped
@@ -182,8 +183,9 @@ def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: boo
     layout_of = partial(TableLayout.of, path, reading=reading, required=required, lenient=lenient)
     if columnar.is_parquet(path):
         layout = layout_of(columnar.parquet_names(path))
-        by_rows = _by_rows(layout, _blanked(columnar.parquet_rows(path), reading.missing_texts or ()))
-        whole = layout.joined or reading.missing_texts
+        rows = _judged(path, columnar.parquet_rows(path), reading.dialect(), columnar.parquet_names(path))
+        by_rows = _by_rows(layout, _blanked(rows, reading.missing_texts or ()))
+        whole = layout.joined or reading.missing_texts or reading.quality
         return _Gathered(layout, by_rows if whole else columnar.parquet_batches(layout)).sheet()
     with _rows(path, reading.dialect() | {"decimal": reading.decimal}) as rows:
         line, first = next(rows, (1, []))
@@ -192,7 +194,8 @@ def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: boo
         if not named:
             check_header(path, first, reading.header)
         layout = layout_of(named_columns(first) if named else reading.header or ())
-        plain = not (is_workbook(path) or reading.encoding or reading.thousands or reading.missing_texts)
+        unusual = reading.encoding or reading.thousands or reading.missing_texts or reading.quality
+        plain = not (is_workbook(path) or unusual)
         if plain and not layout.joined and not reading.skip and line == 1 and path.stat().st_size >= columnar.QUICK:
             try:
                 return _Gathered(layout, columnar.csv_batches(layout, header=named)).sheet()
@@ -226,6 +229,19 @@ def _blanked(rows: Iterator[Row], texts: Sequence[str]) -> Iterator[Row]:
     """Return rows with empty cells in place of ``[data] missing_texts``."""
     among = {text.casefold() for text in texts}
     return ((line, ["" if cell.strip().casefold() in among else cell for cell in cells]) for line, cells in rows)
+
+
+def _judged(
+    path: Path, rows: Iterator[Row], given: Mapping[str, Any], names: Sequence[str] | None
+) -> Iterator[Row]:  # fmt: skip
+    """Return rows with empty cells in place of values of bad quality; without ``names``, these are the first row."""
+    if not given.get("quality"):
+        return rows
+    first = []
+    if names is None:
+        first = [*islice(rows, 1)]
+        names = named_columns(first[0][1]) if first else []
+    return chain(first, emptied(path, rows, names, given))
 
 
 @dataclass(frozen=True)
@@ -302,7 +318,8 @@ def check_header(path: Path, first: Sequence[str], header: Sequence[str] | None)
 @contextmanager
 def _rows(path: Path, given: Mapping[str, Any]) -> Iterator[Iterator[Row]]:
     """Yield the rows of a table, with the texts for missing values left out."""
-    with _opened(path, given) as rows:
+    with _opened(path, given) as opened_rows:
+        rows = _judged(path, opened_rows, given, given.get("header"))
         yield _blanked(rows, given["missing_texts"]) if given.get("missing_texts") else rows
 
 
