@@ -156,6 +156,22 @@ def classifier_layer(network: Network) -> nn.Module:
 
 
 @dataclass
+class Unchanged:
+    """The visits that count as no change, as their training failed where masks or noise protect it.
+
+    Attributes:
+        visits: their number; ``why``: the reason of the last one. Both stay in this process.
+    """
+
+    visits: int = 0
+    why: str = ""
+
+    def add(self, why: str) -> None:
+        self.visits += 1
+        self.why = why
+
+
+@dataclass
 class Engine:
     """The state of a rank that walks plans: data, network, device memory and settings.
 
@@ -184,6 +200,7 @@ class Engine:
     secret: bool = False  # whether privacy noise comes from the operating system instead of the seed
     attackers: Executor | None = None
     altered: Callable[[Values, Labels | Targets], tuple[Values, Labels | Targets]] | None = None
+    unchanged: Unchanged = field(default_factory=Unchanged)
 
     def __post_init__(self) -> None:
         mean, std = mean_and_deviation(self.park, self.normalise)

@@ -156,7 +156,7 @@ def local_update(
     """Train the model of a packet on its device; return the packet to send back, and the receipt without its bytes.
 
     The device's memory is committed, and the digest of the round's extractor recorded in ``extractor``. RunError: the
-    loss is not finite, or the device's memory is missing.
+    loss is not finite, unless masks or noise protect the update; or the device's memory is missing.
     """
     goal = objectives.objective(work.objective, work.settings)
     network, flat, device = engine.network, engine.network.flat, key.device
@@ -186,7 +186,7 @@ def local_update(
     if goal.on_features and own is None:
         about = before_features(engine, goal, work, samples, about, key, extractor)
     try:
-        stats = _trained(engine, work, goal, samples, about, key, moments)
+        stats = _protected(engine, work, goal, samples, about, key, moments)
     except SingleSampleError as error:
         advice = without_single_samples(work.batch_size, len(samples), engine.park.holdings)
         raise RunError(f"{error} {advice}") from error
@@ -223,6 +223,35 @@ def before_features(
     if extractor.frozen and goal.refers:
         extractor.name = eye.name
     return replace(about, extractor=eye)
+
+
+def _protected(
+    engine: Engine, work: Work, goal: Objective, samples: Samples, about: Visit, key: Key, moments: dict[str, Tensor]
+) -> VisitStats:
+    """Train as :func:`_trained`; where masks or noise protect the update, training that fails changes nothing.
+
+    Who sends a model could choose one whose loss is undefined exactly if a sample has some property. An error, or
+    numbers that are not finite, would state that without a mask or noise.
+    """
+    flat = engine.network.flat
+    if not travel.protected(engine.network, work):
+        return _trained(engine, work, goal, samples, about, key, moments)
+    arrived, kept = flat.clone(), {name: tensor.clone() for name, tensor in moments.items()}
+    stats, why = None, f"the model of {key.where} became infinite or undefined in round {key.round}. Lower work.lr."
+    try:
+        stats = _trained(engine, work, goal, samples, about, key, moments)
+    except SingleSampleError:  # this depends on numbers of samples alone
+        raise
+    except RunError as error:
+        why = str(error)
+    if stats is not None and bool(flat.isfinite().all()):
+        return stats
+    flat.copy_(arrived)
+    moments.clear()
+    moments.update(kept)
+    engine.unchanged.add(why)
+    figure = None if work.sample_clip is not None else 0.0
+    return VisitStats(work.batches(len(samples)), figure, figure, figure)
 
 
 def _trained(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import secrets
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -30,12 +31,14 @@ class DeviceMemory:
         folder: the folder of the files; None: no memory, and an error for objectives that need one.
         held: device → digest, as in a checkpoint; "digest+digest of the extractor" for a memory that belongs to one.
         visits: device → number of its trainings so far in the run, which advances a recycled stream; −1 is the cloud.
+        salted: whether digests depend on a random number, so that they do not confirm a guess of the tensors.
     """
 
     def __init__(
-        self, folder: Path | None, held: Mapping[int, str] | None = None, visits: Mapping[int, int] | None = None
-    ) -> None:
-        self._folder = folder
+        self, folder: Path | None, held: Mapping[int, str] | None = None, visits: Mapping[int, int] | None = None, *,
+        salted: bool = False,
+    ) -> None:  # fmt: skip
+        self._folder, self._salted = folder, salted
         self.held: dict[int, str] = dict(held or {})
         self.visits: Counter[int] = Counter(visits or {})
         self._settled: set[str] = set(self.held.values())
@@ -92,7 +95,8 @@ class DeviceMemory:
 
     def commit(self, device: int, entries: Mapping[str, Tensor], extractor: str = "") -> str:
         """Replace the device's memory by ``entries``; return their digest. :meth:`settle` flushes it to the disk."""
-        data = save({name: tensor.cpu().contiguous() for name, tensor in entries.items()})
+        salt = {"salt": secrets.token_hex(16)} if self._salted else None
+        data = save({name: tensor.cpu().contiguous() for name, tensor in entries.items()}, salt)
         digest = hashlib.sha256(data).hexdigest()
         path = self._path(device, digest)
         if not path.exists():
@@ -110,7 +114,7 @@ class DeviceMemory:
         """Return a copy of the memory for a branch that visits these devices; it changes independently."""
         known = set(devices)
         held = {k: self.held[k] for k in known if k in self.held}
-        other = DeviceMemory(self._folder, held, {k: self.visits[k] for k in known})
+        other = DeviceMemory(self._folder, held, {k: self.visits[k] for k in known}, salted=self._salted)
         other._loaded, other._sure = self._loaded, self._sure
         return other
 

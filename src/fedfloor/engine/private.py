@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
+from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import unfold
 
 from fedfloor.chance import generator, secret
 from fedfloor.engine.steps import stepper
-from fedfloor.engine.visit import Batched, VisitStats, call_objective, check_losses, trained_part
+from fedfloor.engine.visit import Batched, VisitStats, call_objective, trained_part
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
 from fedfloor.parts.objective import Objective, Visit
@@ -39,7 +39,8 @@ def train_private(
     that B may be empty; the number of steps is that of training without privacy. C is ``work.sample_clip``, z is
     ``work.sample_noise``, b the batch size, n the number of samples. Abadi et al., CCS 2016, arXiv 1607.00133. A term
     of the weights, such as FedProx's, does not depend on samples, and is added after the noise. The statistics have
-    neither losses nor accuracy, which have no noise and would not be covered by the privacy loss.
+    neither losses nor accuracy, which have no noise and would not be covered by the privacy loss. A sample whose
+    gradient is infinite or undefined counts as a gradient of 0, as an error would reveal it without noise.
 
     Args:
         moments: the optimiser's moments, which the device keeps; changed in place.
@@ -47,7 +48,7 @@ def train_private(
 
     Raises:
         SettingError: the objective or a layer mixes samples.
-        RunError: the loss is not finite, or the network or the objective fails; the error names the device.
+        RunError: the network or the objective fails; the error names the device.
     """
     _check(network, work)
     torch.default_generator.manual_seed(generator(key.seed, "dropout", *key.place()).integers(2**63).item())
@@ -62,26 +63,24 @@ def train_private(
     summed = (network, parameters, objective, visit, clip)
     add = _by_layers(*summed) or _by_samples(*summed)
     network.module.train()
-    losses: list[Tensor] = []
     for _ in range(work.batches(len(samples))):
         chosen = torch.from_numpy(np.flatnonzero(rng.random(len(samples)) < share))
         total = torch.zeros_like(weights)
         views = shaped(total)
         for rows in chosen.split(rows_at_once) if len(chosen) else ():
             x, y = samples.values(rows), samples.y[rows]
-            losses.append(call_objective(lambda x=x, y=y, v=views: add(x, y, v), len(rows), key))  # type: ignore[misc]
+            call_objective(lambda x=x, y=y, v=views: add(x, y, v), len(rows), key)  # type: ignore[misc]
         if work.sample_noise:
             noise = torch.from_numpy(rng.normal(0.0, work.sample_noise * clip, len(total)))
             total.add_(noise.to(total.dtype))
         total.div_(work.batch_size)
         _, extra = objective.penalty(weights, visit) or (None, None)
         step(tuple(views), extra)
-    check_losses(losses, key, work)
     return VisitStats(work.batches(len(samples)), None, None, None)
 
 
-# adds Σ_i clip(∇ℓ_i, C) of a mini-batch to views shaped like parameters; returns the mean loss []
-Adder = Callable[[Tensor, Tensor, list[Tensor]], Tensor]
+# adds Σ_i clip(∇ℓ_i, C) of a mini-batch to views shaped like parameters
+Adder = Callable[[Tensor, Tensor, list[Tensor]], None]
 
 
 def _by_samples(
@@ -95,18 +94,16 @@ def _by_samples(
         called = lambda batch: functional_call(network.module, values, (batch,))  # noqa: E731
         return objective.loss(called, x[None], y[None], visit)[0]  # type: ignore[arg-type]
 
-    single = vmap(grad_and_value(loss_of), in_dims=(None, 0, 0), randomness="different")
+    single = vmap(grad(loss_of), in_dims=(None, 0, 0), randomness="different")
 
-    def add(x: Tensor, y: Tensor, views: list[Tensor]) -> Tensor:
+    def add(x: Tensor, y: Tensor, views: list[Tensor]) -> None:
         values = {name: parameter.detach() for name, parameter in zip(keys, parameters, strict=True)}
         with sdpa_kernel(SDPBackend.MATH):  # PyTorch's fused attention yields no gradients of single samples
-            gradients, losses = single(values, x, y)
+            gradients = single(values, x, y)
         rows = [gradients[name].flatten(1) for name in keys]
         scale = _scale(torch.stack([gradient.square().sum(1) for gradient in rows]).sum(0), clip)
         for gradient, view in zip(rows, views, strict=True):
-            view.add_((scale @ gradient).view_as(view))
-        mean: Tensor = losses.mean()
-        return mean
+            _add_rows(view, gradient, scale)
 
     return add
 
@@ -127,7 +124,7 @@ def _by_layers(
     if not fits or sorted(owned) != sorted(known) or any(not p.requires_grad for p in parameters):
         return None
 
-    def add(x: Tensor, y: Tensor, views: list[Tensor]) -> Tensor:
+    def add(x: Tensor, y: Tensor, views: list[Tensor]) -> None:
         with _noted(layers) as seen:
             loss: Tensor = objective.loss(network.module, x, y, visit)[0]
         if len(seen) != len(layers):
@@ -155,7 +152,6 @@ def _by_layers(
         scale = _scale(squares, clip)
         for add_scaled in adding:
             add_scaled(scale)
-        return loss.detach()
 
     return add
 
@@ -190,16 +186,25 @@ def _unfolded(layer: Any, a: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _add_outer(view: Tensor, a: Tensor, delta: Tensor, scale: Tensor) -> None:
+    scale, a, delta = _finite(scale, a, delta)
     view.addmm_((delta * scale[:, None]).t(), a)
 
 
 def _add_rows(view: Tensor, rows: Tensor, scale: Tensor) -> None:
+    scale, rows = _finite(scale, rows)
     view.add_((scale @ rows).view_as(view))
 
 
 def _scale(squares: Tensor, clip: float) -> Tensor:
-    """Return min(1, C/‖g_i‖) from the squared norms, [rows]."""
-    return (clip / squares.sqrt().clamp(min=torch.finfo(squares.dtype).tiny)).clamp(max=1.0)
+    """Return min(1, C/‖g_i‖) from the squared norms, [rows]; 0 for a gradient that is infinite or undefined."""
+    scale = (clip / squares.sqrt().clamp(min=torch.finfo(squares.dtype).tiny)).clamp(max=1.0)
+    return scale.masked_fill_(~squares.isfinite(), 0.0)
+
+
+def _finite(scale: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
+    """Return the scale and the samples' rows without those of the scale 0, as 0 · ∞ is undefined."""
+    kept = scale > 0
+    return (scale, *rows) if bool(kept.all()) else (scale[kept], *(row[kept] for row in rows))
 
 
 def _check(network: Network, work: Work) -> None:

@@ -69,6 +69,11 @@ def summed(way: Parcel) -> SecureSum | None:
     return cast(Coding, way.coding).summed if way.coding is not None else None
 
 
+def protected(network: Network, work: Work) -> bool:
+    """Return whether a visit's update leaves its device only in a secure sum, or is of gradients with noise."""
+    return work.sample_clip is not None or summed(up(network, work)) is not None
+
+
 def upwards(key: Key) -> Chance:
     """Return the random draws of codecs on the way up, by the codec's place in the chain."""
     return lambda place: generator(key.seed, f"travel up {place}", *key.place())

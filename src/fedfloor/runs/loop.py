@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import math
 import time
@@ -115,6 +116,7 @@ class _Run(round_.Observer):
         self.unrepeatable = live is not None and codecs.secure(method.parts.travel or "")
         self.looked = False
         self.warned = not self.first
+        self.failing = not self.first  # whether visits that count as no change are logged already
         self.demands = False  # whether a mixing rule needs more than one model
         self.scored: tuple[int, Score | None] = (0, None)
         self.coverage = Coverage(engine.park) if experiment.evaluate.coverage else None
@@ -194,6 +196,7 @@ class _Run(round_.Observer):
         except round_.PlanRefusedError:
             return None
         number, outcome = after.round, record.outcome
+        failed = self.unchanged(number, outcome.receipts)
         self.check(after.state, number)
         state, score, kept = self.judge(after.state, number, after.tick, point.best)
         self.scored = (number, score)
@@ -204,7 +207,7 @@ class _Run(round_.Observer):
         wall = time.perf_counter() - began
         priced = pricing.to_row(record.prices, self.setup.surveyed(self.experiment, number))
         refused = {str(receipt.device): receipt.refused for receipt in outcome.receipts if receipt.refused}
-        info = dict(state.notes.get("info", {})) | ({"refused": refused} if refused else {})
+        info = dict(state.notes.get("info", {})) | ({"refused": refused} if refused else {}) | failed
         hashed = text.digest(outcome.resolved)
         line = ledger.line(number, score, outcome.receipts, hashed, wall, info, priced, point.line)
         line = replace(line, **self.observed(record, state, after.tick, before, score is not None))
@@ -319,6 +322,30 @@ class _Run(round_.Observer):
             self.warned = True
             text = "round %d: every visit was lost or refused, and the model is unchanged; logged once.%s"
             log.warning(text, number, refusal_of(receipts))
+
+    def unchanged(self, number: int, receipts: Sequence[Receipt]) -> dict[str, int]:
+        """Return the number of a round's visits that count as no change as training failed; {} without any.
+
+        Only a simulation knows it: real devices do not state what could depend on their samples.
+
+        Raises:
+            DivergedError: training failed in every visit.
+        """
+        if self.live is not None or not privacy.on_devices(self.method):
+            return {}
+        mine, trained = self.engine.unchanged, sum(not receipt.lost for receipt in receipts)
+        parts = [json.loads(bytes(part)) for (part,) in self.engine.team.gather([json.dumps(vars(mine)).encode()])]
+        mine.visits, mine.why = 0, ""
+        visits, why = sum(part["visits"] for part in parts), next((part["why"] for part in parts if part["why"]), "")
+        if not visits:
+            return {}
+        text = f"round {number}: training failed in {visits} of {trained} visits, which count as no change"
+        if visits >= trained:
+            raise DivergedError(f"{text}. {why}")
+        if not self.failing:
+            self.failing = True
+            log.warning("%s; logged once. %s", text, why)
+        return {"unchanged": visits}
 
     def look(self, plan: Node, number: int) -> None:
         """Check that mini-batches of the first plan fit the data; log if the plan cannot keep all ranks busy."""

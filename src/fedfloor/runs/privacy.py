@@ -186,7 +186,12 @@ def distributed(parts: Parts) -> Private | None:
 
 def protects(method: ConfiguredMethod) -> bool:
     """Return whether a method protects devices' updates by noise or secure sums."""
-    return mechanism(method.parts) is not None or by_visits(method) or codecs.secure(method.parts.travel or "")
+    return mechanism(method.parts) is not None or on_devices(method)
+
+
+def on_devices(method: ConfiguredMethod) -> bool:
+    """Return whether devices themselves protect their updates, by masks or noise, from edges and the cloud."""
+    return by_visits(method) or codecs.secure(method.parts.travel or "")
 
 
 def by_visits(method: ConfiguredMethod) -> bool:
