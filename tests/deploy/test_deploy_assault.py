@@ -40,8 +40,10 @@ import tomlkit
 import torch
 from PIL import Image
 from test_deploy_hostile import DEEP, GONE, forged, forgeries, places
+from test_deploy_own_work import HOSTILE as FIELDS
+from test_deploy_own_work import KINDS, order, own_work, worker
 from test_deploy_sums_across import VISIT
-from test_deploy_sums_active import FORGED, advertised, signer
+from test_deploy_sums_active import FORGED, NoisyProtocol, advertised, signer
 from test_deploy_sums_active import again as second_sum
 from test_deploy_sums_attacks import DEVICES, FALSE, Attacked, false_shares
 from test_deploy_survey import written as survey_of
@@ -61,6 +63,7 @@ from fedfloor.deploy.park_file import from_document
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, DataSource, Named
 from fedfloor.deploy.signing import Signer
 from fedfloor.deploy.waits import LEAST_S, Waits
+from fedfloor.deploy.worker import Worker
 from fedfloor.engine.engine import FrozenExtractor
 from fedfloor.engine.limit import Limit
 from fedfloor.errors import FedfloorError, RunError
@@ -733,6 +736,76 @@ def servers_of_sums(tally: Tally, folder: Path) -> None:
             tally.attempt(f"others than {k} have another {what}", partial(silenced, k, what))
     for name in FORGED:
         tally.attempt(f"keys: {name}", partial(keys, name))
+
+
+def orders_past_protection(tally: Tally, folder: Path) -> None:
+    """An edge or a cloud that chooses work, models and sums with which a device, or a sample, stands alone."""
+    numbers = count()
+
+    def ordered(of: Worker, honest: Work, name: str, value: Any) -> str:
+        message = order(of, honest)
+        message.about["work"][name] = value
+        same = value == getattr(honest, name) or (name == "sends" and value is True)  # as in older plans
+        try:
+            answer = of.reply(message)[0]
+        except RefusedError as error:
+            return HARMLESS if "its sum is not" in str(error) and same else REFUSED
+        return HARMLESS if same else f"the device answers '{answer}'"
+
+    for kind, more in KINDS.items():
+        of = worker(folder / str(next(numbers)), more)
+        honest = own_work(of)
+        for name, chosen in FIELDS.items():
+            tally.attempt(f"{kind}: {name} = {chosen}", partial(ordered, of, honest, name, chosen))
+            for new in HOSTILE:
+                what = f"{kind}: {name} = {str(new)[:30]}"
+                tally.attempt(what, partial(ordered, of, honest, name, new), by_hand=False)
+        for number in (0, -1, 99):
+            other = replace(honest, rate=honest.rate * (1 + number))
+            tally.attempt(f"{kind}: {1 + number} times the rate", partial(ordered, of, honest, "rate", other.rate))
+
+    def trapped(of: Worker, pixel: int) -> str:
+        network, message = of.engine.network, order(of, own_work(of))
+        model = np.zeros_like(message.arrays["w"])
+        (first, last), *_ = network.layout.values()
+        model[first + pixel : last : 784] = 3e38  # the scores of all classes are 3e38·x + 1e38
+        model[last:] = 1e38
+        message.arrays["w"] = model
+        answer, about, _ = of.reply(message)
+        expect(answer == "update" and about["receipt"][5:8] == [None] * 3, f"the device answers '{answer}' {about}")
+        return HARMLESS
+
+    noisy = worker(folder / str(next(numbers)), KINDS["noise on samples"])
+    for pixel in range(200, 600, 10):
+        tally.attempt(f"a model that fails if pixel {pixel} is bright", partial(trapped, noisy, pixel))
+
+    def summed_again(number: int, run: str, tick: int) -> str:
+        place = folder / str(next(numbers))
+        first, second = (NoisyProtocol(place / name, place, number, run) for name in ("first", "second"))
+        first.server.end = lambda: None  # type: ignore[method-assign]
+        first.run()
+        second.place, second.tolerant = replace(second.place, tick=tick, visit=tick), True
+        second.run()
+        return f"devices {second.left} sent updates for two sums" if second.left else REFUSED
+
+    for number, run, tick in ((1, "a", 0), (1, "a", 1), (3, "a", 7), (2, "b", 0)):
+        tally.attempt(f"a second sum with noise, at tick {tick}", partial(summed_again, number, run, tick))
+
+    def placed(sum_: Attacked, change: Mapping[str, Any]) -> str:
+        about = {**(sum_.server.about(0) or {}), **change}
+        try:
+            place = sum_.devices[0].standing(sum_.engine.network, VISIT, about, sum_.place)
+        except RefusedError:
+            return REFUSED
+        return HARMLESS if place.noise and "fraction" in change else "the device masks its update for it"
+
+    for made in (Attacked(folder / str(next(numbers))), NoisyProtocol(folder / str(next(numbers)), folder)):
+        made.server.begin()
+        changes: list[dict[str, Any]] = [{"fraction": f} for f in (-128, -64, -16, -8, 128)]
+        changes += [{"around": []}, {"around": [1, 1]}, {"identity": "00" * 32}, {"mix": "median"}]
+        changes += [{"ring": list(range(many))} for many in (3, 20, 1000)]
+        for change in changes:
+            tally.attempt(f"a sum with {str(change)[:40]}", partial(placed, made, change))
 
 
 def _with(masked: Callable[..., Any], other: Mapping[str, Any]) -> Callable[..., Any]:
@@ -1993,6 +2066,11 @@ CLASSES: Mapping[str, tuple[str, str, Callable[[Tally, Path], None]]] = {
         secure_sums,
     ),
     "servers": ("A taken-over edge or cloud, a device", "read its update from secure sums", servers_of_sums),
+    "orders": (
+        "A taken-over edge or cloud, a device",
+        "read it past masks and noise: work, models that fail, further sums",
+        orders_past_protection,
+    ),
     "bytes": ("Anybody who may send a message", "any harm: bytes that are none", messages),
     "claims": ("A device, its edge", "count for more, end a run: every field", claims_of_devices),
     "says": ("A device, its edge and other devices", "speak for others, poison, flood", what_a_device_says),

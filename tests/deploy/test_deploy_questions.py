@@ -170,7 +170,7 @@ def test_no_trap_reads_samples_or_their_moments(tmp_path: Path, name: str) -> No
 
 
 def test_visits_with_noise_on_samples_state_neither_losses_nor_accuracy(tmp_path: Path) -> None:
-    work = {"objective": "plain", "epochs": 1, "batch_size": 10, "rate": 0.05, "sample_clip": 1.0, "sample_noise": 50.0}
+    work = {"epochs": 1, "batch_size": 10, "rate": 0.05, "momentum": 0.5, "sample_clip": 1.0, "sample_noise": 50.0}
     with live(tmp_path, experiment(tmp_path, "fedavg", rounds=1, devices=4, more=NOISY.format("fedavg"))) as park:
         agent = park.agents[0]
         about = {"device": 0, "held": None, "trained": 0, "tick": 0, "visit": 0, "work": work}

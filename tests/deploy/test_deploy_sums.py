@@ -168,7 +168,7 @@ def test_a_sum_of_devices_that_are_given_different_things_cannot_be_unmasked(lie
     honest = (Work(epochs=1, travel="secure-sum"), network.flat, 10, "by_samples")
     work, model, fraction, rule = {
         "nothing": honest, "model": (honest[0], torch.zeros_like(network.flat), 10, "by_samples"),
-        "rate": (replace(honest[0], rate=1e-30), *honest[1:]), "fraction": (*honest[:2], -100, "by_samples"),
+        "rate": (replace(honest[0], rate=1e-30), *honest[1:]), "fraction": (*honest[:2], 9, "by_samples"),
         "weight": (*honest[:3], "equal"), "ring": honest,
     }[lie]  # fmt: skip
     total, receipt = ring.zeros(), Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)

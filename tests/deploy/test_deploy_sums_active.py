@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from test_deploy_sums_across import SECURE as ACROSS
 from test_deploy_sums_attacks import DEVICES, FALSE, Attacked
 
 from fedfloor.deploy import authority
-from fedfloor.deploy.device_sum import DeviceSum
+from fedfloor.deploy.device_sum import DeviceSum, RevealedSums
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.settings import DataSource
 from fedfloor.deploy.signing import Signer
@@ -247,6 +248,8 @@ def test_an_edge_gets_no_second_sum_with_settings_of_the_work_that_have_no_effec
         edge.factory.visit = visit  # type: ignore[method-assign]
         fewer = edge.walk(replace(message, about={**message.about, "mine": message.about["mine"][1:]}))
         assert fewer[1]["shown"][1] == {}  # no sum
+        assert all("its beta1 is 0.5" in failure.text for failure in edge.factory.failed.values())
+        edge.factory.visit = usual  # type: ignore[method-assign]
         same = edge.walk(message)
         assert same[1]["shown"][1] == {"0": message.about["mine"]}
 
@@ -282,20 +285,111 @@ def within(edge: Any, message: Message, run: str, number: int) -> Message:
     return replace(message, run=run, round=number)
 
 
-def test_the_noise_of_an_update_is_recorded_by_run_and_round() -> None:
-    rule = Private(clip=1.0, noise=1.0, delta=1e-2, distributed=True)
-    device_sum = DeviceSum(0, 24, SecureSum(bound=8.0), rule, rounds=3)
-    device_sum.reply("sum-keys", {"identity": "11" * 32})
-    open_sum = device_sum.current({"identity": "11" * 32})
-    seen = set[bytes]()
-    for run, number in (("a", 1), ("a", 3), ("b", 1)):
-        for tick, visit in ((0, 0), (7, 0), (0, 7)):  # as an edge may state
-            device_sum.record_round(open_sum, Key(0, number, tick, 0, visit), run)
-            seen.add(open_sum.update)
-    assert len(seen) == 3
-    for number in (0, 4):
-        with pytest.raises(RefusedError):
-            device_sum.record_round(open_sum, Key(0, number, 0, 0, 0), "a")
+NOISY = Private(clip=1.0, noise=64.0, delta=1e-2, distributed=True)
+
+
+class NoisyProtocol(Attacked):
+    """A sum of devices that add noise, and keep their records in ``folder``."""
+
+    def __init__(self, folder: Path, records: Path, number: int = 1, run: str = "a") -> None:
+        super().__init__(folder)
+        node = Parallel(tuple(Train(device(k), VISIT) for k in DEVICES), mix="private", settings=NOISY_SETTINGS)
+        self.made = SecureAggregation(self.engine, node, self.start, SecureSum(across=True, bound=8.0))
+        self.server.aggregation, self.server.group = self.made, self.made.sums[0]
+        self.devices = {
+            k: DeviceSum(
+                k, 20 + k, self.made.codec, NOISY, RevealedSums(records / f"{k}.sqlite"), 3, factory=FACTORIES[k],
+                devices=len(DEVICES),
+            )
+            for k in DEVICES
+        }  # fmt: skip
+        self.place, self.named, self.left = Key(0, number, 0, 0, 0), run, set[int]()
+        for k, of in self.devices.items():
+            of.masked = partial(self._masked, of.masked, k)  # type: ignore[method-assign]
+
+    def _masked(self, usual: Any, k: int, *given: Any) -> Any:
+        with suppress(RefusedError):
+            masked = usual(*given, self.named)
+            self.left.add(k)
+            return masked
+        return torch.zeros(self.made.fixed.ring.bytes, dtype=torch.uint8), given[4]
+
+
+NOISY_SETTINGS = {"clip": 1.0, "noise": 64.0, "delta": 1e-2, "distributed": True}
+
+
+def test_with_noise_a_masked_update_leaves_for_one_sum_of_each_round_also_after_a_restart(tmp_path: Path) -> None:
+    """It was recorded where shares were revealed, so that a device could send updates for several sums of a round."""
+    first = NoisyProtocol(tmp_path / "first", tmp_path)
+    first.server.end = lambda: None  # type: ignore[method-assign]
+    first.run()
+    assert first.left == set(DEVICES)  # masked updates have left; nothing is revealed
+    for number, run, left in ((1, "a", False), (2, "a", True), (1, "b", True), (2, "a", False), (4, "a", False)):
+        later = NoisyProtocol(tmp_path / f"{run}{number}", tmp_path, number, run)
+        later.place = replace(later.place, tick=7, visit=7)  # as an edge may state
+        later.tolerant = True
+        later.run()
+        assert later.left == (set(DEVICES) if left else set())
+        assert bool(later.made.sums[0].lost) is not left
+
+
+def test_with_noise_devices_that_drop_out_before_and_after_their_masked_update_cost_no_sum(tmp_path: Path) -> None:
+    one = NoisyProtocol(tmp_path / "sum", tmp_path)
+    one.gone = [{0}, set(), {4}, {6}]
+    one.run()
+    assert not one.made.sums[0].lost
+    assert one.made.sums[0].members == set(DEVICES) - {0, 4}
+
+
+def test_with_noise_a_device_is_refused_a_second_sum_before_it_trains(tmp_path: Path) -> None:
+    first, second = (NoisyProtocol(tmp_path / name, tmp_path) for name in ("first", "second"))
+    first.run()
+    network = second.engine.network
+    second.server.begin()
+    for k in DEVICES:
+        with pytest.raises(RefusedError, match="earlier sum of other devices, or with noise"):
+            second.devices[k].standing(network, VISIT, second.server.about(k), second.place, "a")
+
+
+@pytest.mark.parametrize(("survivors", "revealed"), [(6, True), (5, False)])
+def test_with_noise_no_sum_of_fewer_devices_is_unmasked_than_its_noise_is_for(
+    tmp_path: Path, survivors: int, revealed: bool
+) -> None:
+    """A server could state a ring of nine, whose noise is for six, and leave so many out that fewer shares suffice."""
+    one = NoisyProtocol(tmp_path / "sum", tmp_path)
+    one.gone = [{1, 2, 3}, set(), set(), set()]
+    one.server.end = lambda: None  # type: ignore[method-assign]
+    one.run()
+    with suppress(RefusedError) if not revealed else nullcontext():
+        about = {"identity": one.server.identity, "survivors": [0, 4, 5, 6, 7, 8][:survivors]}
+        assert one.devices[0].reply("sum-unmask", about)["answer"]
+        assert revealed
+
+
+def test_a_device_accepts_no_ring_of_more_devices_than_its_park_has(tmp_path: Path) -> None:
+    """The noise of each device falls with their number."""
+    one = NoisyProtocol(tmp_path / "sum", tmp_path)
+    one.server.begin()
+    about = one.server.about(0)
+    assert about is not None
+    for ring in ([*DEVICES, 9], list(range(1000))):
+        with pytest.raises(RefusedError, match="this device's experiment has 9"):
+            one.devices[0].standing(one.engine.network, VISIT, {**about, "ring": ring}, one.place, "a")
+    assert one.devices[0].standing(one.engine.network, VISIT, about, one.place, "a").needed == 6
+
+
+def test_a_unit_that_rounds_updates_away_is_refused(tmp_path: Path) -> None:
+    """With steps so coarse that all updates but the largest are zero, the sum would be that one."""
+    one = Attacked(tmp_path)
+    one.server.begin()
+    about = one.server.about(0)
+    assert about is not None
+    network = one.engine.network
+    honest = one.devices[0].standing(network, VISIT, about, one.place)
+    assert honest.fixed.fraction == one.made.fixed.fraction
+    for fraction, refused in ((honest.fixed.fraction - 4, False), (-5, True), (-100, True)):
+        with pytest.raises(RefusedError, match="round this device's update away") if refused else nullcontext():
+            one.devices[0].standing(network, VISIT, {**about, "fraction": fraction}, one.place)
 
 
 # -- keys and factories that are not the devices' ---------------------------------------------------------------------

@@ -297,15 +297,15 @@ def test_an_edge_that_states_a_device_without_shared_secrets_loses_the_sum(tmp_p
 def test_a_device_reveals_shares_for_one_sum_of_an_update_also_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "state" / "sums.sqlite"
     first = RevealedSums(path)
-    first.admit(b"update 1", b"a sum")
-    first.admit(b"update 1", b"a sum")  # once more
+    first.admit(b"update 1", "a sum")
+    first.admit(b"update 1", "a sum")  # once more
     second = RevealedSums(path)
     with pytest.raises(RefusedError):
-        second.admit(b"update 1", b"another")
-    second.admit(b"update 2", b"another")
+        second.admit(b"update 1", "another")
+    second.admit(b"update 2", "another")
     path.write_bytes(b"no database" * 100)
     with pytest.raises(SettingError, match=r"sums\.sqlite"):
-        RevealedSums(path).admit(b"update 1", b"a sum")
+        RevealedSums(path).admit(b"update 1", "a sum")
 
 
 @pytest.mark.parametrize("gone", ["before keys", "before its vector"])

@@ -32,8 +32,9 @@ from fedfloor.deploy.own import Labelled
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.deploy.signing import signer_of
 from fedfloor.engine.place import give_back
-from fedfloor.errors import SettingError
+from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.outside import ANY
 from fedfloor.park.normalise import normaliser, summed
 from fedfloor.park.park import Park
 from fedfloor.plan.questions import CENSUS
@@ -52,6 +53,7 @@ WAITING = 64  # the most requests of an edge in the queue
 WAITING_BYTES = 1 << 26  # the most bytes of an edge's queued requests; a larger request must be alone
 REQUEST_BYTES = 1 << 28  # the most bytes of a request: the largest message_mb of a park
 FACTS = "facts.json"  # the facts of a sample in the last run
+FAILED = "its request failed; the reason, which may depend on samples, is in this device's own log."
 EXPIRED: Reply = ("refused", {"reason": "late", "text": "it waited too long in the queue."}, {})
 LEAVE, OWN, FOREIGN = range(3)  # priorities, in the order of service
 QueuedRequest = tuple[str, bytes]  # edge, encoded request
@@ -77,6 +79,7 @@ class Agent:
         self.filter = MessageFilter(most=REQUEST_BYTES, header=SHORT_HEADER, arrays=FEW_ARRAYS, signer=signer)
         self._assembler = Assembler(REQUEST_BYTES)
         self._method, self._names = combined(experiment), names.table(experiment)
+        self._hides = privacy.on_devices(self._method)  # whether answers state no reason that could depend on samples
         own.check(settings)
         self._session, self._number = time.time_ns(), 0
         self._status = mqtt.topic(settings.park, "status", settings.name)
@@ -211,15 +214,27 @@ class Agent:
             own = self.settings.edge
             if edge != own and message.kind not in foreign_requests(self.experiment, self._method):
                 raise RefusedError("edge", f"'{printable(message.kind)}' is accepted only from edge {own}.")
-            if message.kind == "facts":
-                return "answer", {"answer": self.holding(message, at_home=edge == own)}, {}
-            if message.kind == "census":
-                return "answer", {"answer": self.census(message)}, {}
             if message.kind not in REQUESTS:
                 raise RefusedError("kind", f"'{message.kind}' is not a request that a device serves.")
-            return self.worker().reply(message)
+            try:
+                return self.answer(message, at_home=edge == own)
+            except RefusedError:
+                raise
+            except ANY as error:
+                if not self._hides:
+                    raise
+                self.filter.log(logging.ERROR, edge, f"{type(error).__name__}: {error}")
+                raise RunError(FAILED) from error
 
         return self.filter.reply(edge, dispatch)
+
+    def answer(self, message: Message, *, at_home: bool) -> Reply:
+        """Return the answer to a request of the device's own edge, or of another factory's."""
+        if message.kind == "facts":
+            return "answer", {"answer": self.holding(message, at_home=at_home)}, {}
+        if message.kind == "census":
+            return "answer", {"answer": self.census(message)}, {}
+        return self.worker().reply(message)
 
     def worker(self) -> Worker:
         """Return the device's engine, made with the first request for it.

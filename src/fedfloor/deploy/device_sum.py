@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,14 +33,18 @@ from fedfloor.ranges import RefusedError
 
 MOST_FRACTION = 128  # most bits after or before the binary point
 MOST_SETTINGS = 16  # most settings of a mixing rule
+# Coarsest step of a sum, in greatest changes of a number: with steps that round all updates but one to zero, the sum
+# would be that one. With few bits it is that of a device with a sixteenth of the mean number of samples.
+COARSEST, UNEVEN = 2.0**-12, 16
 
 
 class RevealedSums:
-    """The sums for which a device has revealed shares, kept on disk: an update is revealed in one sum alone.
+    """The sums in which a device takes part, kept on disk: an update is revealed in one sum alone.
 
     Two sums with the same update of this device and different devices, rules or units differ by other devices' updates,
     and training is the same to the bit whenever a visit is repeated. Unmasking takes shares of more than half of a
     sum's devices, so two sums would need a device that reveals shares for both; it does so only if they are the same.
+    With noise of devices a sum is recorded before its masked update leaves, and only one for each round of a run.
 
     Args:
         path: an SQLite file; by default nothing is kept beyond the process.
@@ -55,19 +60,26 @@ class RevealedSums:
         self._base = sqlite3.connect(path or ":memory:", check_same_thread=False)
         self._do("CREATE TABLE IF NOT EXISTS sums (part BLOB PRIMARY KEY, total BLOB) WITHOUT ROWID")
 
-    def admit(self, update: bytes, total: bytes) -> None:
-        """Record an update and the sum that holds it on disk, before this device reveals shares for the sum.
+    def admit(self, update: bytes, total: object) -> None:
+        """Record an update and the sum that holds it on disk, before this device sends or reveals anything of it.
 
         Args:
-            update: a digest of the update.
-            total: a digest of all on which the sum depends beside the devices' updates.
+            update: the bytes by which the update is known, of which a digest is kept.
+            total: all on which the sum depends beside the devices' updates, as JSON.
 
         Raises:
             RefusedError: the update is in another sum.
         """
-        self._do("INSERT OR IGNORE INTO sums VALUES (?, ?)", update, total)
-        ((before,),) = self._do("SELECT total FROM sums WHERE part = ?", update)
-        if before != total:
+        self._do("INSERT OR IGNORE INTO sums VALUES (?, ?)", *digests(update, total))
+        self.check(update, total)
+
+    def check(self, update: bytes, total: object) -> None:
+        """Check that an update is in no other sum, as :meth:`admit` does, without a record.
+
+        Raises:
+            RefusedError: the update is in another sum.
+        """
+        if self._do("SELECT 1 FROM sums WHERE part = ? AND total != ?", *digests(update, total)):
             raise RefusedError(
                 "sum",
                 "this update is in an earlier sum of other devices, or with noise in one of the run's same round; the "
@@ -85,6 +97,16 @@ class RevealedSums:
             ) from error
 
 
+def digests(update: bytes, total: object) -> tuple[bytes, bytes]:
+    """Return the digests by which an update and its sum are recorded."""
+    return hashlib.sha256(update).digest(), hashlib.sha256(json.dumps(total, sort_keys=True).encode()).digest()
+
+
+def of_round(run: str, key: Key) -> bytes:
+    """Return the bytes by which a round of a run is recorded, whatever tick or visit is stated."""
+    return json.dumps(["noise", run, key.round]).encode()
+
+
 @dataclass
 class OpenSum:
     """A device's state in a sum: what it has received and sent so far.
@@ -98,6 +120,7 @@ class OpenSum:
         ring: the devices of the sum in the order from which their neighbours follow.
         update: the bytes by which its update is recorded.
         scale: the rule and the unit of its update in the sum.
+        needed: the least number of devices in the sum, from which the noise of each follows.
     """
 
     keys: DeviceKeys
@@ -108,11 +131,39 @@ class OpenSum:
     ring: tuple[int, ...] = ()
     update: bytes = b""
     scale: tuple[object, ...] = ()
+    needed: int = 0
+
+    @property
+    def nonce(self) -> tuple[str]:
+        """A value that no other sum has."""
+        return (self.keys.public.mask.hex(),)
 
     @property
     def public(self) -> dict[int, PublicKeys]:
         """The public keys of the neighbours."""
         return {v: advertised.public for v, advertised in self.others.items()}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A device's place in a sum, as far as it is known before the device trains.
+
+    Attributes:
+        around: the neighbours with whom it masks its update.
+        ring: the devices of the sum in the order from which their neighbours follow.
+        rule: the mixing rule, whose ``weight`` the update has.
+        fixed: the fixed-point numbers of the update.
+        noise: the standard deviation of this device's noise, in steps; 0: no noise.
+        needed: the least number of devices in the sum.
+    """
+
+    around: set[int]
+    ring: tuple[int, ...]
+    rule: mix.Mix
+    weight: float
+    fixed: FixedPoint
+    noise: float
+    needed: int
 
 
 @dataclass
@@ -128,6 +179,7 @@ class DeviceSum:
         facts: digest of the facts by which it reads and normalises its samples.
         factory: number of its factory.
         signer: signs its keys and checks those of others; None in a park without certificates.
+        devices: number of devices of the park, as far as this device's own experiment states it.
     """
 
     device: int
@@ -139,6 +191,7 @@ class DeviceSum:
     facts: str = ""
     factory: int = 0
     signer: Signer | None = None
+    devices: int = ranges.DEVICES
     _sum: OpenSum | None = None
 
     def reply(self, kind: str, about: Any) -> dict[str, Any]:
@@ -184,8 +237,8 @@ class DeviceSum:
         devices = {ranges.whole(k, 0, ranges.DEVICES, "a device") for k in survivors}
         self._check_survivors(open_sum, devices)
         shares = masking.reveal(self.device, open_sum.around, open_sum.pairs, devices, self._least(open_sum))
-        total = json.dumps([*open_sum.scale, sorted(devices)], sort_keys=True)
-        self.revealed.admit(hashlib.sha256(open_sum.update).digest(), hashlib.sha256(total.encode()).digest())
+        alike = [] if open_sum.needed else [sorted(devices)]
+        self.revealed.admit(open_sum.update, [*open_sum.scale, *alike])
         self._sum = None  # shares of both a seed and a key of one device would unmask its vector
         return {str(v): text.hex() for v, text in shares.items()}
 
@@ -199,24 +252,32 @@ class DeviceSum:
                 factories, whose devices are all neighbours, is of too few.
         """
         near, around = set(masking.neighbours(open_sum.ring, self.device)), open_sum.around or set()
+        seen, due = devices & {self.device, *around}, self._due(open_sum.ring)
+        if len(devices) < open_sum.needed or (open_sum.needed and len(seen) < due):
+            raise RefusedError(
+                "sum",
+                f"{len(devices)} devices survived, {len(seen)} of them with masks with this one; its noise is for "
+                f"{open_sum.needed} and {due} or more.",
+            )
         if not devices <= set(open_sum.ring) or not devices & near <= around:
             raise RefusedError("sum", "its survivors are not those with whom this device has masked its update.")
         factories = {self.factory, *(open_sum.others[v].factory for v in devices & around)}
         if self.codec.across and len(open_sum.ring) == 1 + len(near) and len(factories) < masking.LEAST:
             raise RefusedError("sum", f"its survivors are of {len(factories)} factories; at least {masking.LEAST}.")
 
-    def masked(
-        self, network: Network, work: Work, arrived: Tensor, change: Tensor, receipt: Receipt, about: Any, key: Key,
-        run: str = "",
-    ) -> tuple[Tensor, Receipt]:  # fmt: skip
-        """Return the masked vector of a visit's change, and the receipt without its metrics.
+    def standing(self, network: Network, work: Work, about: Any, key: Key, run: str = "") -> Standing:
+        """Return this device's place in the sum of a visit, after all checks that do not need its update.
+
+        A refusal after training could depend on samples.
 
         Args:
-            arrived: the model before training.
             about: the visit's fields about the sum, with references resolved.
             key, run: the visit's place in the run, on which its training depends, and the run's name.
+
+        Raises:
+            RefusedError: the visit is not of the open sum, or its update could be read from that sum.
+            SettingError: the noise is so small that the published bound does not cover it.
         """
-        # the devices of the sum
         given = ranges.table(about, 6, "its sum")
         open_sum = self.current(given)
         senders = open_sum.senders or set()
@@ -226,47 +287,60 @@ class DeviceSum:
                 "sum", f"a sum with {len(around)} neighbours, too few or out of order; no update is sent."
             )
         ring = self.checked_ring(given.get("ring"), around)
-        # the update in the sum's unit, with noise
-        cut = travel.up(network, work)
         rule, fraction = self.checked_scale(given, work)
         weight = mix.weigh(rule, self.samples)
-        residues = masking.Residues(cut.numbers, self.codec.bits)
+        residues = masking.Residues(travel.up(network, work).numbers, self.codec.bits)
         fixed = FixedPoint(residues, bound(self.codec, work, self.samples), fraction)
-        summand = self.rule.summand(change.cpu(), cut.among(network.trained)).numpy()
-        noise = device_noise(self.rule, fixed, masking.threshold(self.codec.threshold, len(ring)))
-        if noise and weight != mix.weigh(self.rule, self.samples):
-            raise RefusedError(
-                "sum", f"the weight {weight:g} of its rule is too large for the noise on this device's update."
-            )
-        figures = (0.0, 0.0, 0.0) if noise else receipt.figures
-        vector = fixed.encoded(summand, weight, figures, discrete_gaussian(noise, cut.numbers, secret()))
-        # the record of the update, and its masks
+        needed = masking.threshold(self.codec.threshold, len(ring))
+        noise = device_noise(self.rule, fixed, needed)
         if noise:
-            self.record_round(open_sum, key, run)
+            if weight != mix.weigh(self.rule, self.samples):
+                raise RefusedError(
+                    "sum", f"the weight {weight:g} of its rule is too large for the noise on this device's update."
+                )
+            if not 1 <= key.round <= self.rounds:
+                raise RefusedError("sum", f"it is of round {key.round}; this device's experiment has {self.rounds}.")
+            self.revealed.check(of_round(run, key), open_sum.nonce)
+        elif 2.0**-fraction > self.coarsest(fixed.bound, len(ring)) * weight:
+            raise RefusedError("sum", f"{fraction} bits after the binary point would round this device's update away.")
+        return Standing(around, ring, rule, weight, fixed, noise, needed)
+
+    def masked(
+        self, network: Network, work: Work, arrived: Tensor, change: Tensor, receipt: Receipt, about: Any, key: Key,
+        run: str = "",
+    ) -> tuple[Tensor, Receipt]:  # fmt: skip
+        """Return the masked vector of a visit's change, and the receipt without its metrics.
+
+        Args:
+            arrived: the model before training.
+            about, key, run: as for :meth:`standing`.
+        """
+        place, open_sum = self.standing(network, work, about, key, run), self.current(about)
+        cut, rule = travel.up(network, work), mix.to_spec(place.rule)
+        # the update in the sum's unit, with noise
+        summand = self.rule.summand(change.cpu(), cut.among(network.trained)).numpy()
+        figures = (0.0, 0.0, 0.0) if place.noise else receipt.figures
+        noise = discrete_gaussian(place.noise, cut.numbers, secret())
+        vector = place.fixed.encoded(summand, place.weight, figures, noise)
+        # the record of the update, and its masks
+        if place.noise:  # a single sum for each round of a run: noise of several would average out, and ε is of one
+            open_sum.update, open_sum.scale, open_sum.needed = of_round(run, key), open_sum.nonce, place.needed
+            self.revealed.admit(open_sum.update, open_sum.scale)
         else:  # updates of zeros recur with every model
             zeros = json.dumps(["zeros", key.seed, key.round]).encode()
             open_sum.update = summand.tobytes() if summand.any() else zeros + content(arrived)
-            open_sum.scale = mix.to_spec(rule), fraction
-        open_sum.around, open_sum.ring = around, ring
-        alike = common(work, arrived, key, self.facts, mix.to_spec(rule), fraction, ring)
-        public = {v: open_sum.others[v].public for v in around}
-        payload = masking.masked(open_sum.keys, public, vector, fixed.ring, alike)
+            open_sum.scale = rule, place.fixed.fraction
+        open_sum.around, open_sum.ring = place.around, place.ring
+        alike = common(work, arrived, key, self.facts, rule, place.fixed.fraction, place.ring)
+        public = {v: open_sum.others[v].public for v in place.around}
+        payload = masking.masked(open_sum.keys, public, vector, place.fixed.ring, alike)
         if receipt.loss_last is not None:
             receipt = replace(receipt, loss_first=0.0, loss_last=0.0, accuracy=0.0)
         return torch.from_numpy(payload), receipt
 
-    def record_round(self, open_sum: OpenSum, key: Key, run: str) -> None:
-        """Set the record of an update with noise: a single sum for each round of a run, as each has one visit.
-
-        The noise of repeated sums would average out, and the published ε is for the experiment's rounds.
-
-        Raises:
-            RefusedError: the round is after the last round of the experiment.
-        """
-        if not 1 <= key.round <= self.rounds:
-            raise RefusedError("sum", f"it is of round {key.round}; this device's experiment has {self.rounds}.")
-        open_sum.update = json.dumps(["noise", run, key.round]).encode()
-        open_sum.scale = (open_sum.keys.public.mask.hex(),)  # no other sum has it
+    def coarsest(self, most: float, devices: int) -> float:
+        """Return the greatest step of a sum of so many devices, for an update of the weight 1 and at most ``most``."""
+        return most * max(COARSEST, UNEVEN * devices * 2.0 ** (1 - self.codec.bits))
 
     def checked_scale(self, given: Mapping[str, Any], work: Work) -> tuple[mix.Mix, int]:
         """Return the checked mixing rule and number of bits after the binary point of a sum.
@@ -276,7 +350,9 @@ class DeviceSum:
         """
         fraction = ranges.whole(given.get("fraction"), -MOST_FRACTION, MOST_FRACTION, "its fraction")
         name, settings = given.get("mix"), ranges.table(given.get("settings"), MOST_SETTINGS, "its rule's settings")
-        rule = mix.rule(name, settings) if isinstance(name, str) else None
+        rule = None
+        with suppress(SettingError):
+            rule = mix.rule(name, settings) if isinstance(name, str) else None
         if rule is None or not rule.additive:
             raise RefusedError("sum", "its mixing rule does not add weighted updates, which a secure sum requires.")
         most = bound(self.codec, work, self.samples) * mix.weigh(rule, self.samples)
@@ -296,9 +372,11 @@ class DeviceSum:
         ring = tuple(ranges.whole(k, 0, ranges.DEVICES, "a device") for k in ranges.rows(value, None, "its devices"))
         if self.device not in ring or len(set(ring)) < len(ring):
             raise RefusedError("sum", "it lists a device twice, or not this one.")
+        if len(ring) > self.devices:
+            raise RefusedError("sum", f"it lists {len(ring)} devices; this device's experiment has {self.devices}.")
         if not around <= set(masking.neighbours(ring, self.device)):
             raise RefusedError("sum", "devices that are not its neighbours share keys with it.")
-        due = masking.threshold(self.codec.threshold, min(len(ring), masking.ALL_PAIRS + 1))
+        due = self._due(ring)
         if 1 + len(around) < due:
             raise RefusedError(
                 "sum", f"a sum of {len(ring)} devices needs {due} of them to share keys; {1 + len(around)} do."
@@ -310,6 +388,10 @@ class DeviceSum:
         if self._sum is None or given.get("identity") != self._sum.keys.context.hex():
             raise RefusedError("sum", "it belongs to a sum for which this device has no keys.")
         return self._sum
+
+    def _due(self, ring: Sequence[int]) -> int:
+        """Return the least number of devices of a ring that this one, which is among them, knows by their keys."""
+        return masking.threshold(self.codec.threshold, min(len(ring), masking.ALL_PAIRS + 1))
 
     def _least(self, open_sum: OpenSum) -> int:
         return masking.threshold(self.codec.threshold, 1 + len(open_sum.others))

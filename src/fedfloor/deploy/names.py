@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from inspect import getsourcefile, signature
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +39,7 @@ FIELDS = ("objective", "mix", "settings")  # fields of nodes and works that refe
 WORDS = frozenset({"all", "classifier"} | named.literals(Work))
 CONTRACTS = (Objective, Mix, FeatureExtractor)
 NUMBERS = re.compile(r"|[0-9.e+-]+( [0-9.e+-]+)+")  # no number, or two or more
+LARGEST = sys.float_info.max  # whole numbers may be larger
 MOST = 1 << 31  # epochs, steps, samples of a mini-batch
 
 
@@ -207,7 +207,7 @@ def work(value: object, names: PartNames) -> Work:
     clip = min(1.0 if limit is None else limit for limit in (made.clip_norm, made.sample_clip))
     weights = (made.rate, made.weight_decay, made.sample_noise)
     shares = all(0 <= number < 1 for number in (made.momentum, made.beta1, made.beta2))
-    if not (shares and 0 < made.eps < inf and clip > 0 and all(0 <= number < inf for number in weights)):
+    if not (shares and 0 < made.eps <= LARGEST and clip > 0 and all(0 <= number <= LARGEST for number in weights)):
         raise RefusedError("header", "its work has a rate, momentum, decay or bound out of range.")
     counts = [number for number in (made.epochs, made.steps) if number is not None]
     if len(counts) != 1 or not all(1 <= number < MOST for number in (*counts, made.batch_size)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,11 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedfloor import ranges
 from fedfloor.deploy import names as names_of
-from fedfloor.deploy.checks import STAGES, printable
+from fedfloor.deploy.checks import STAGES, TOLD, printable
 from fedfloor.deploy.device_sum import DeviceSum, RevealedSums
 from fedfloor.deploy.message import Message, Reply, check_visit, layout_digest, returned
 from fedfloor.deploy.names import PartNames
+from fedfloor.deploy.own_work import OwnWork
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.deploy.signing import signer_of
 from fedfloor.deploy.subtasks import question_of
@@ -26,6 +29,7 @@ from fedfloor.engine.team import Alone
 from fedfloor.experiment import Experiment
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.models import parcel
+from fedfloor.models.parcel import Packet
 from fedfloor.models.saved import OWN
 from fedfloor.models.staying import Staying
 from fedfloor.park.park import Park
@@ -33,11 +37,14 @@ from fedfloor.parts import objectives
 from fedfloor.parts.mix import Equal
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import ARRIVED, Probe, Work, keeping
+from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.questions import covers
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
-from fedfloor.runs import prepare, revealed
+from fedfloor.runs import prepare, privacy, revealed
 from fedfloor.runs.folder import write
+
+log = logging.getLogger(__name__)
 
 EXCESS = 10  # limit on a visit's mini-batches, relative to the experiment's work, one pass, or a hundred
 NEWEST, FOREIGN_NEWEST = 4, 64  # memories kept regardless of checkpoints: of the own edge, of another
@@ -67,14 +74,15 @@ class Worker:
     ) -> None:  # fmt: skip
         self.device, self._edge, self._names = settings.device, settings.edge, names
         self._models = settings.models
-        memory = DeviceMemory(settings.memory)
+        protects = privacy.on_devices(method)
+        memory = DeviceMemory(settings.memory, salted=protects)
         memory.tidy()
         self.engine, _ = prepare.engine(experiment, method, park, Alone(), memory, live=True)
         self.engine.secret = True
         self.layout = layout_digest(self.engine.network)
         self._batches = most_batches(method, int(park.holdings[self.device]))
         self._batch, self._questions = largest_batch(method), revealed.questions(method, self.engine.task)
-        self._private = Work() if method.private_work is None else method.private_work.at(1, 1)
+        self._own_work = OwnWork(method, experiment.rounds, self.engine, self.device) if protects else None
         self._own = method.needs.own
         self._sends = {""} if not self._own else {"", keeping(self._own), *([ARRIVED] if self._own == "all" else [])}
         self._keeps = method.needs.remembers or method.objective.remembers or keeps_moments(method)
@@ -86,7 +94,7 @@ class Worker:
         if secure is not None:
             self._sum = DeviceSum(
                 self.device, samples, secure, rule, RevealedSums(settings.state / SUMS), experiment.rounds, facts,
-                settings.factory, signer_of(settings.tls, settings.name),
+                settings.factory, signer_of(settings.tls, settings.name), experiment.park.devices or ranges.DEVICES,
             )  # fmt: skip
         self._initial: Tensor | None = None  # the own part of the initial model
         if secure is not None and self._own not in ("", "all"):
@@ -130,6 +138,12 @@ class Worker:
         """Train the received model on the device's samples; return the update and its receipt."""
         about, network = message.about, self.engine.network
         work = self.bounded_work(about.get("work"))
+        if self._own_work is not None:
+            self._own_work.check(work, message.round)
+        if message.scope not in (work.travels, "all"):
+            raise RefusedError(
+                "work", f"it has '{printable(message.scope)}' of a model; the visit needs {work.travels}."
+            )
         cut = network.parcel(message.scope)
         goal = objectives.objective(work.objective, work.settings)
         coded = message.scope == work.travels  # otherwise the whole model was sent
@@ -149,11 +163,14 @@ class Worker:
         if not rest:
             needed = goal.remembers or work.sends or about.get("frozen") or work.travels != "all"  # by later visits
             self._held = packet["w"].clone() if needed else None
+        part = self._names.resolve(about.get("sum"))
+        sums = self._sum if travel.summed(travel.up(network, work)) else None
+        if sums is not None:
+            sums.standing(network, work, part, key, message.run)
         began = time.perf_counter()
-        sent, receipt = local_update(self.engine, work, packet, key, FrozenExtractor(bool(about.get("frozen"))))
-        if self._sum is not None and travel.summed(travel.up(network, work)):
-            part = self._names.resolve(about.get("sum"))
-            vector, receipt = self._sum.masked(network, work, packet["w"], sent["w"], receipt, part, key, message.run)
+        sent, receipt = self.trained(work, packet, key, frozen=bool(about.get("frozen")))
+        if sums is not None:
+            vector, receipt = sums.masked(network, work, packet["w"], sent["w"], receipt, part, key, message.run)
             sent = {**sent, "w": vector}
         seconds = time.perf_counter() - began
         if receipt.memory is not None:
@@ -162,11 +179,20 @@ class Worker:
             self.offer(work.own, message.run)
         return "update", {"receipt": receipt.row(), "seconds": seconds}, returned(network, work, cut).pack(sent)
 
+    def trained(self, work: Work, packet: Packet, key: Key, *, frozen: bool) -> tuple[Packet, Receipt]:
+        """Train; a failure that counts as no change is stated in this device's own log alone."""
+        failed = self.engine.unchanged
+        before = failed.visits
+        trained = local_update(self.engine, work, packet, key, FrozenExtractor(frozen))
+        if failed.visits > before and (failed.visits <= TOLD or failed.visits.bit_count() == 1):
+            log.error("this visit counts as no change (%d so far): %s", failed.visits, printable(failed.why))
+        return trained
+
     def bounded_work(self, value: object) -> Work:
         """Return the work of a message, limited to what the experiment can require.
 
         Raises:
-            RefusedError: the work is malformed, would reveal more than the experiment's, or has too many mini-batches.
+            RefusedError: the work is malformed, sends another part of the model, or has too many mini-batches.
         """
         work = names_of.work(value, self._names)
         if work.sends not in self._sends:
@@ -174,11 +200,6 @@ class Worker:
                 "work",
                 f"it sends '{printable(work.sends)}'; this device's experiment keeps '{self._own or 'nothing'}'.",
             )
-        if self._sum is not None:
-            self.check_masked(work)
-        own, given = ((w.sample_clip, w.sample_noise) for w in (self._private, work))
-        if own[0] is not None and (own != given or work.batch_size > self._private.batch_size):
-            raise RefusedError("work", "it is not as private as this device's experiment: clip, noise or batch size.")
         samples = int(self.engine.park.holdings[self.device])
         batches, batch = work.batches(samples), min(work.batch_size, samples)
         if batches > self._batches:
@@ -188,20 +209,6 @@ class Worker:
                 "work", f"mini-batches of {batch} samples; at most {self._batch} by this device's experiment."
             )
         return work
-
-    def check_masked(self, work: Work) -> None:
-        """Check that a visit's update and its objective's tensors are masked if the experiment uses secure sums.
-
-        Raises:
-            RefusedError: one of them would be sent without a mask.
-        """
-        summed = travel.summed(travel.up(self.engine.network, work)) is not None
-        if not summed and work.sends not in ("nothing", ARRIVED):
-            raise RefusedError("codec", "its update would be sent unmasked; this device's experiment has 'secure-sum'.")
-        if beside := sorted(objectives.objective(work.objective, work.settings).travels):
-            raise RefusedError(
-                "codec", f"'{beside[0]}' would be sent unmasked; this device's experiment has 'secure-sum'."
-            )
 
     def check_own_part(self, work: Work, arrived: Tensor) -> None:
         """Check the arrived numbers of the part of the model that stays on devices, with which new devices begin.

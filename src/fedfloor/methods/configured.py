@@ -19,7 +19,7 @@ from fedfloor.parts.server import Server, Sgd
 from fedfloor.parts.weighting import reweighted
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import walk
-from fedfloor.plan.nodes import ARRIVED, CLOUD, KEEP, Node, Parallel, Probe, Select, Sequence, Train, Work
+from fedfloor.plan.nodes import ARRIVED, CLOUD, KEEP, Node, Parallel, Probe, Select, Sequence, Train, Work, device
 from fedfloor.plan.outcome import Outcome
 from fedfloor.plan.questions import CENSUS, CLASSES, asked, covers, facts_of
 
@@ -192,28 +192,7 @@ class ConfiguredMethod(Method):
             view = replace(view, invited=selection.drawn(self.parts.selection, view.devices, view.sizes, rng))
         node = self._loaded(self.method.plan(state, view, rng))
         self._check_plan(node)
-        if self.parts.objective is not None:
-            goal, known = self.parts.objective, state.notes.get(WEIGHTS)
-            if known and isinstance(goal, weighting.PerSample):
-                goal = weighting.settled(goal, known)
-            name, settings = objectives.to_spec(goal)
-            own = objectives.to_spec(self.method.objective)  # any other objective serves a purpose of the method
-
-            def changed(work: Work) -> Work:
-                if work.objective != own[0]:
-                    return work
-                if isinstance(goal, weighting.PerSample):
-                    own_objective = objectives.objective(work.objective, work.settings)
-                    joined, about = objectives.to_spec(reweighted(own_objective, goal, work.objective, self.name))
-                    return replace(work, objective=joined, settings=about)
-                if name == own[0] and dict(work.settings) != own[1]:
-                    raise SettingError(
-                        f"method.objective = '{name}' with method '{self.name}': it is the method's own, which sets it "
-                        f"from round to round. Leave it out; its settings are those of [methods.{self.name}]."
-                    )
-                return replace(work, objective=name, settings=settings)
-
-            node = walk.with_work(node, changed)
+        node = self._minimising(node, tuple(state.notes.get(WEIGHTS, ())))
         if self.parts.travel or self.parts.travel_down:
             node = self._coded(node)
         if self.parts.mix is not None and walk.rates(node):  # a round without training aggregates nothing
@@ -231,6 +210,55 @@ class ConfiguredMethod(Method):
         self._check_questions(node)
         self._check_visits(node)
         return node
+
+    def works(self, before: View, view: View, answers: Answers, weights: tuple[float, ...]) -> list[Work]:
+        """Return the work of the visits of a round, by the first state: what does not depend on earlier rounds.
+
+        Args:
+            before, view: a park's facts before the first round and in this one.
+            answers: the answers to the questions of :meth:`setup`.
+            weights: class weights from the census; () without such weights.
+
+        Raises:
+            SettingError: the method makes no plan for such a park.
+        """
+        own, rng = getattr(self.method, "work", None), np.random.default_rng(0)
+        if self.needs.network and isinstance(own, WorkSettings):  # the network decides on devices, not on their work
+            node: Node = Train(device(0), own.at(view.round, view.rounds, self.method.objective))
+        else:
+            node = self._loaded(self.method.plan(self.method.init(before, answers, rng), view, rng))
+        node = self._minimising(node, weights)
+        return walk.works(self._coded(node) if self.parts.travel or self.parts.travel_down else node, cloud=False)
+
+    def _minimising(self, node: Node, weights: tuple[float, ...]) -> Node:
+        """Return a plan with the exchanged objective in place of the method's own.
+
+        Args:
+            weights: class weights from the census; () without such weights.
+        """
+        goal = self.parts.objective
+        if goal is None:
+            return node
+        if weights and isinstance(goal, weighting.PerSample):
+            goal = weighting.settled(goal, weights)
+        name, settings = objectives.to_spec(goal)
+        own = objectives.to_spec(self.method.objective)  # any other objective serves a purpose of the method
+
+        def changed(work: Work) -> Work:
+            if work.objective != own[0]:
+                return work
+            if isinstance(goal, weighting.PerSample):
+                own_objective = objectives.objective(work.objective, work.settings)
+                joined, about = objectives.to_spec(reweighted(own_objective, goal, work.objective, self.name))
+                return replace(work, objective=joined, settings=about)
+            if name == own[0] and dict(work.settings) != own[1]:
+                raise SettingError(
+                    f"method.objective = '{name}' with method '{self.name}': it is the method's own, which sets it "
+                    f"from round to round. Leave it out; its settings are those of [methods.{self.name}]."
+                )
+            return replace(work, objective=name, settings=settings)
+
+        return walk.with_work(node, changed)
 
     @property
     def notes_plans(self) -> bool:

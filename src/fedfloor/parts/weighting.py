@@ -119,6 +119,20 @@ def from_counts(counts: Sequence[int] | np.ndarray, smoothing: float, cap: float
     return tuple(np.nan_to_num(weights, nan=1.0, posinf=cap).clip(max=cap).tolist())
 
 
+def of_counts(weights: Sequence[float], cap: float, rounding: float) -> bool:
+    """Return whether class weights are those of some counts: Σ_c 1/a_c = F, but for weights at the cap.
+
+    Each is then at least 1/F. Smoothing changes the counts, not this sum.
+
+    >>> of_counts(from_counts([970, 30], 1.0, 10.0), 10.0, 1e-9), of_counts((0.0, 1.0), 10.0, 1e-9)
+    (True, False)
+    """
+    if not weights or not 0 < min(weights) <= max(weights) <= cap:
+        return False
+    total = sum(1 / weight for weight in weights)
+    return len(weights) * (1 - rounding) <= total <= len(weights) * (1 + 1 / cap) * (1 + rounding)
+
+
 def settled(goal: T, weights: Sequence[float]) -> T:
     """Return an objective with class weights from the census in place of its setting ``weights``."""
     return replace(goal, weights=" ".join(map(repr, weights)))  # type: ignore[type-var]

@@ -1,0 +1,116 @@
+"""The work that a device's own method can require, with which orders are compared where masks or noise protect updates.
+
+An edge, or the cloud through edges that follow the protocol, could otherwise choose an objective, a rate or a number of
+steps with which the updates of all devices but one are zero, or with which a sample counts more than ε allows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, replace
+
+import numpy as np
+
+from fedfloor.deploy.checks import printable
+from fedfloor.engine.engine import Engine
+from fedfloor.engine.questions import question
+from fedfloor.errors import SettingError
+from fedfloor.methods.configured import ConfiguredMethod
+from fedfloor.methods.contract import View
+from fedfloor.outside import ANY
+from fedfloor.parts import weighting
+from fedfloor.plan import walk
+from fedfloor.plan.nodes import Work
+from fedfloor.ranges import RefusedError
+
+DEVICES, FACTORIES = 12, 3  # a park of devices like this one, for which the device's own method plans
+ROUNDING = 1e-9  # relative, of rates and class weights that another machine computes
+
+
+class OwnWork:
+    """The work of visits by a device's own copy of the experiment.
+
+    Args:
+        method: the method.
+        rounds: number of rounds of the experiment.
+        engine: the device's engine.
+        device: number of the device.
+    """
+
+    def __init__(self, method: ConfiguredMethod, rounds: int, engine: Engine, device: int) -> None:
+        self._method, self._rounds, self._engine, self._device = method, rounds, engine, device
+
+    def check(self, work: Work, number: int) -> None:
+        """Check the work of an order for a round.
+
+        Raises:
+            RefusedError: it differs from all work of the device's own plan of that round.
+        """
+        known = self.planned(number, self.class_weights(work))
+        differing = [different(work, own) for own in known]
+        if not all(differing):
+            return
+        name = min(differing, key=len)[0]
+        own = [getattr(one, name) for one, names in zip(known, differing, strict=True) if name in names]
+        got, due = (printable(repr(value)) for value in (getattr(work, name), own[0]))
+        raise RefusedError("work", f"its {name} is {got}; by this device's experiment it is {due} in round {number}.")
+
+    def planned(self, number: int, weights: tuple[float, ...]) -> list[Work]:
+        """Return the work of the visits in the device's own plan of a round.
+
+        Args:
+            weights: class weights from the census, which a device cannot compute; () without such weights.
+
+        Raises:
+            RefusedError: the method makes no plan for devices like this one.
+        """
+        method, network, park = self._method, self._engine.network, self._engine.park
+        held, classes = int(park.holdings[self._device]), len(park.dataset.classes)
+        view = View(
+            0, self._rounds, np.full(DEVICES, held), np.arange(DEVICES, dtype=np.int32) % FACTORIES,
+            {"w": network.flat.clone()}, (), network.trained, network.layout, census=np.ones((DEVICES, classes)),
+            held=np.full(DEVICES, held), sensors=park.dataset.inputs.columns,
+        )  # fmt: skip
+        try:
+            setup = method.method.setup(view)
+            own = {
+                probe.what: question(probe).pretended(park, self._device, network.trained)
+                for probe in ([] if setup is None else walk.probes(setup))
+            }
+            works = method.works(view, replace(view, round=number), dict.fromkeys(range(DEVICES), own), weights)
+        except ANY as error:
+            raise RefusedError(
+                "work", f"this device cannot plan round {number} by its own method: {printable(str(error))}"
+            ) from error
+        return [work for place, work in enumerate(works) if work not in works[:place]]
+
+    def class_weights(self, work: Work) -> tuple[float, ...]:
+        """Return the class weights in an order, if the device's own objective takes them from the census; else ().
+
+        Raises:
+            RefusedError: no class counts have these weights.
+        """
+        goal = weighting.by_census(self._method.parts.objective)
+        if goal is None:
+            return ()
+        classes = len(self._engine.park.dataset.classes)
+        text = work.settings.get("weights", work.settings.get("samples.weights"))
+        try:
+            weights = (1.0,) * classes if text is None else weighting.numbers(str(text))
+        except SettingError as error:
+            raise RefusedError("work", str(error)) from error
+        if len(weights) != classes or not weighting.of_counts(weights, goal.cap, ROUNDING):
+            raise RefusedError("work", "its class weights are not those of any class counts.")
+        return weights
+
+
+def different(work: Work, own: Work) -> list[str]:
+    """Return the fields in which work differs from a device's own, but for the rounding of rates.
+
+    >>> different(Work(epochs=1, rate=0.1), Work(epochs=1, rate=0.1 * (1 + 1e-15)))
+    []
+    >>> different(Work(epochs=1, rate=0.1), Work(epochs=2, rate=0.1))
+    ['epochs']
+    """
+    alike = replace(work, rate=own.rate) if math.isclose(work.rate, own.rate, rel_tol=ROUNDING) else work
+    return [field.name for field in fields(Work) if getattr(alike, field.name) != getattr(own, field.name)]
