@@ -223,7 +223,8 @@ class ConfiguredMethod(Method):
             SettingError: the method makes no plan for such a park.
         """
         own, rng = getattr(self.method, "work", None), np.random.default_rng(0)
-        if self.needs.network and isinstance(own, WorkSettings):  # the network decides on devices, not on their work
+        other = self.needs.network or self.needs.clock  # these decide on devices, not on their work
+        if other and isinstance(own, WorkSettings):
             node: Node = Train(device(0), own.at(view.round, view.rounds, self.method.objective))
         else:
             node = self._loaded(self.method.plan(self.method.init(before, answers, rng), view, rng))
