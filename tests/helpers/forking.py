@@ -153,11 +153,11 @@ def tell_losses(path: Path) -> None:
 
     usual = ranks.run
 
-    def run(*parts: Any, round_number: int, tick: int) -> Any:
-        outcome = usual(*parts, round_number=round_number, tick=tick)
+    def run(*parts: Any, **about: Any) -> Any:
+        outcome = usual(*parts, **about)
         lost = [[one.device, one.visit] for one in outcome.receipts if one.lost]
         with path.open("a") as file:
-            file.write(json.dumps([round_number, len(outcome.receipts), lost]) + "\n")
+            file.write(json.dumps([about["round_number"], len(outcome.receipts), lost]) + "\n")
         return outcome
 
     ranks.run = run
