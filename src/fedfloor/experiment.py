@@ -26,6 +26,7 @@ from fedfloor.park.privacy import check_epsilon
 from fedfloor.park.stream import Fifo, Recycle, Static
 from fedfloor.park.survey import RegimeNormaliser
 from fedfloor.parts.attacks import Attackers
+from fedfloor.parts.closing import Close
 from fedfloor.parts.decision import DecideSettings
 from fedfloor.parts.work import WorkSettings
 from fedfloor.tasks.forecasting import Forecasting
@@ -248,6 +249,21 @@ class FaultSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RoundSettings:
+    """The ``[round]`` table.
+
+    Args:
+        close: the end of a round before its last visit, ``{ first = 8 }`` or ``{ deadline_s = 60 }``; by default a
+            round ends with its last visit.
+    """
+
+    close: Close | None = None
+
+    def __post_init__(self) -> None:
+        settle(self, "round")
+
+
+@dataclass(frozen=True, kw_only=True)
 class DeploySettings:
     """The ``[deploy]`` table: limits for messages of devices, enforced by edges and the cloud.
 
@@ -384,7 +400,7 @@ class Experiment:
         name: the name of the experiment and of the run's folder.
         seed: the seed of all random draws.
         rounds: the number of global rounds.
-        data, park, model, method, network, faults, deploy, engine, evaluate, decide: the tables of these names.
+        data, park, model, method, network, round, faults, deploy, engine, evaluate, decide: the tables of these names.
         work: the local work of visits, for all methods.
         methods: the settings of each method; only those of the chosen method are used.
         provenance: versions and hardware of a run, recorded in its folder; ignored when read.
@@ -401,6 +417,7 @@ class Experiment:
     methods: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     work: WorkSettings = field(default_factory=WorkSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
+    round: RoundSettings = field(default_factory=RoundSettings)
     faults: FaultSettings = field(default_factory=FaultSettings)
     deploy: DeploySettings = field(default_factory=DeploySettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
@@ -415,8 +432,9 @@ class Experiment:
             park: ParkSettings | Table = ..., model: ModelSettings | str | Table | Callable[..., Any] = ...,
             method: MethodSettings | str | Table | object = ...,  # an object or class derived from Method
             methods: Mapping[str, Mapping[str, Any]] = ..., work: WorkSettings | Table = ...,
-            network: NetworkSettings | Table = ..., faults: FaultSettings | Table = ...,
-            deploy: DeploySettings | Table = ..., engine: EngineSettings | Table = ...,
+            network: NetworkSettings | Table = ..., round: RoundSettings | Table = ...,  # noqa: A002
+            faults: FaultSettings | Table = ..., deploy: DeploySettings | Table = ...,
+            engine: EngineSettings | Table = ...,
             evaluate: EvaluateSettings | Table = ..., decide: DecideSettings | Table = ...,
             provenance: Mapping[str, Any] = ...,
         ) -> None: ...  # fmt: skip

@@ -6,6 +6,7 @@ node, interfering visits and pulls of the frozen part are determined beforehand,
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -140,6 +141,7 @@ class Price:
 def price(
     plan: Node, sites: Sites, payload: Payload, *, air: RadioUplink | None = None, round_number: int = 1, tick: int = 0,
     numbered: Sequence[int] | None = None, holders: frozenset[int] = frozenset(), trace: bool = False,
+    until: float = math.inf,
 ) -> Price:  # fmt: skip
     r"""Return the price of a resolved plan.
 
@@ -159,6 +161,7 @@ def price(
         numbered: number of each visit among its device's visits, in plan order, if known from receipts.
         holders: the devices with the current frozen part of the model: ``holders`` of the previous plan's price.
         trace: whether to record every transfer.
+        until: the time in s at which the plan is abandoned. What has begun by then costs as much as if it ended.
 
     Raises:
         SettingError: the plan has a ``Select``, the payload lacks a question or scope, or the uplink is a radio and
@@ -167,7 +170,7 @@ def price(
     if air is None and sites.network.uplink.sharing == "sinr":
         raise SettingError("the devices' uplink is a radio (sinr): price the plan with air=radio_uplink(sites, seed).")
     job = PriceWalk(plan, sites, payload, air, (round_number, tick, numbered), holders, trace=trace)
-    end, spent, root = job.run(), job.spent, job.root
+    end, spent, root = job.run(until), job.spent, job.root
     idle, busy = sites.lists.idle_w, spent.busy
     joules = {k: spent.joules[k] + idle[k] * max(0.0, end - busy[k]) for k in sorted(job.named)}
     return Price(
@@ -201,10 +204,10 @@ class PriceWalk:
         self.root = PacketProcess(-1, None)
         self.sent = {} if air is None else self._sent(air, when)
 
-    def run(self) -> float:
-        """Carry out the whole plan; return its duration in seconds."""
+    def run(self, until: float = math.inf) -> float:
+        """Carry out the whole plan, or what begins before a time; return its duration in seconds."""
         self.root.steps = self._branch(self.plan, PacketState(0.0, CLOUD, self.full), self.root, 0, CLOUD)
-        return self.clock.run(self.root)
+        return self.clock.run(self.root, until)
 
     def _node(self, node: Node, state: PacketState, process: PacketProcess, first: int) -> Walking:
         """Carry out a node; ``first`` is the number of its first visit in plan order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from heapq import heappop, heappush
@@ -80,11 +81,13 @@ class SimulatedClock:
         if wake is not None:
             self.at(wake, process)
 
-    def run(self, root: PacketProcess) -> float:
-        """Run all processes; return the time at which the root ended."""
+    def run(self, root: PacketProcess, until: float = math.inf) -> float:
+        """Run all processes up to a time; return the time at which the root ended, or ``until``."""
         self.at(0.0, root)
         heap, end = self._heap, 0.0
         while heap:
+            if heap[0][0] > until:
+                return until
             self.now, _, _, process = heappop(heap)
             try:
                 wake = next(process.steps)

@@ -28,7 +28,7 @@ from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.models.network import Network
 from fedfloor.network import profile
 from fedfloor.park.park import Park
-from fedfloor.parts import mix
+from fedfloor.parts import codecs, mix
 from fedfloor.parts.attacks import Attackers
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.objectives import to_spec
@@ -165,6 +165,8 @@ def method_fits(experiment: Experiment, method: ConfiguredMethod, park: Park, *,
             f"method '{name}' has several models or no shared one, but real machines exchange a single model. "
             "Simulate it, or choose another method, such as 'fedrep'."
         )
+    if experiment.round.close is not None:
+        check_close(experiment, method, live=live)
     if live and method.needs.clock:
         raise SettingError(
             f"method '{name}' does not wait for all visits, which real machines cannot do yet: their rounds end with "
@@ -180,6 +182,34 @@ def method_fits(experiment: Experiment, method: ConfiguredMethod, park: Park, *,
     if evaluate.patience is not None and (method.needs.personal or method.needs.separate or evaluate.finetune):
         what = f"method '{name}'" if evaluate.finetune is None else "evaluate.finetune"
         raise SettingError(f"{what} has no single model that is the best: leave evaluate.patience out.")
+
+
+def check_close(experiment: Experiment, method: ConfiguredMethod, *, live: bool) -> None:
+    """Raise SettingError where rounds cannot end before their last visit."""
+    if live:
+        raise SettingError(
+            "round.close: real machines have deadlines of their own (park.toml, deadlines.visit_s), and it is for "
+            "simulations. Leave it out."
+        )
+    protected = {
+        "method.travel = 'secure-sum'": codecs.secure(method.parts.travel or ""),
+        "method.mix = 'private'": isinstance(method.parts.mix, mix.Private),
+        "work.sample_clip": method.private_work is not None,
+    }
+    on = [name for name, protects in protected.items() if protects]
+    if on:
+        raise SettingError(
+            f"round.close with {on[0]}: the sum or its noise is for all devices that begin, and the privacy loss for a "
+            "random choice of them. Leave one of them out."
+        )
+    if method.needs.clock:
+        raise SettingError(f"round.close with method '{experiment.method.name}', which does not wait: leave it out.")
+    network = profile.build(experiment.network)
+    if network is not None and network.uplink.sharing == "sinr":
+        raise SettingError(
+            "round.close on a radio whose uploads interfere (sharing = 'sinr'): what is late would change what "
+            "interferes. Leave it out, or choose another network."
+        )
 
 
 def attacking(experiment: Experiment, park: Park, *, live: bool) -> AttackingExecutor:

@@ -97,6 +97,7 @@ def execute(
         memory.sweep(checkpoint.memories(orders.out / "checkpoint"))
     team.gather([])
     setup = round_.training(method, engine, experiment.rounds, costs, start)
+    setup.close, setup.loss_chance = experiment.round.close, engine.loss_chance
     job = _Run(experiment, orders, setup, engine, method, report, interrupted, live)
     return job.go(start, point or job.begin())
 
@@ -208,6 +209,7 @@ class _Run(round_.Observer):
         priced = pricing.to_row(record.prices, self.setup.surveyed(self.experiment, number))
         refused = {str(receipt.device): receipt.refused for receipt in outcome.receipts if receipt.refused}
         info = dict(state.notes.get("info", {})) | ({"refused": refused} if refused else {}) | failed
+        info |= {"late": list(record.late)} if record.late else {}
         hashed = text.digest(outcome.resolved)
         line = ledger.line(number, score, outcome.receipts, hashed, wall, info, priced, point.line)
         line = replace(line, **self.observed(record, state, after.tick, before, score is not None))

@@ -127,7 +127,7 @@ class Tariff:
 
     def price(
         self, plan: Node, packet: Mapping[str, Tensor], number: int, tick: int,
-        receipts: Sequence[Receipt] | None = None, holders: frozenset[int] = frozenset(),
+        receipts: Sequence[Receipt] | None = None, holders: frozenset[int] = frozenset(), until: float = math.inf,
     ) -> Price:  # fmt: skip
         """Return the price of a resolved plan.
 
@@ -147,8 +147,9 @@ class Tariff:
                 )
             raise SettingError(f"work.trains = 'classifier' has no price: {why}")
         paid = price(
-            plan, self.sites, size, air=self.air, round_number=number, tick=tick, numbered=visits, holders=holders
-        )
+            plan, self.sites, size, air=self.air, round_number=number, tick=tick, numbered=visits, holders=holders,
+            until=until,
+        )  # fmt: skip
         if not max(paid.seconds, paid.joules) <= MOST:
             raise SettingError(
                 f"network '{self.sites.network.name}': round {number} takes {paid.seconds:.3g} s and {paid.joules:.3g} "

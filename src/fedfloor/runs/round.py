@@ -28,11 +28,13 @@ from fedfloor.network.price import Price
 from fedfloor.network.sites import Sites
 from fedfloor.park.normalise import steps
 from fedfloor.park.park import Park
+from fedfloor.parts.closing import Close
 from fedfloor.plan.flow import VisitFlow
-from fedfloor.plan.nodes import Node
+from fedfloor.plan.nodes import Node, Train
 from fedfloor.plan.outcome import Outcome, Receipt
-from fedfloor.plan.schedule import Packet
+from fedfloor.plan.schedule import Key, Packet
 from fedfloor.runs import pricing
+from fedfloor.runs.closing import ClosedRound, closed
 from fedfloor.runs.pricing import Tariff
 
 Versions = Mapping[int, Tensor]  # number of a round → the global model after it
@@ -104,6 +106,8 @@ class Setup:
         trained, layout: of the network, as in :class:`~fedfloor.methods.contract.View`.
         tariff: the price model of rounds; None: rounds have no price.
         priced: whether rounds are priced; otherwise the tariff only serves views.
+        close: the end of rounds before their last visit; None: they wait for all.
+        loss_chance: the probability that a visit is lost, which decides with ``close`` what arrives.
         differing: fields of views that differ from the park's, such as ``invited``.
     """
 
@@ -117,6 +121,8 @@ class Setup:
     layout: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     tariff: Tariff | None = None
     priced: bool = True
+    close: Close | None = None
+    loss_chance: float = 0.0
     differing: Mapping[str, Any] = field(default_factory=dict)
     _flight: Arrivals | None = None
 
@@ -173,17 +179,44 @@ class Setup:
             )
         return self._flight
 
-    def prices(self, view: View, outcome: Outcome, point: Position) -> tuple[Price, ...]:
-        """Return the prices of the initial questions (in round 1) and of the round; () without a network."""
+    def closed(self, view: View, plan: Node, point: Position) -> ClosedRound:
+        """Return a round's plan without the visits that are late for its end."""
+        if self.close is None:
+            return ClosedRound(plan)
+        tariff, held = self.tariff, self.park.holdings.tolist()
+
+        def price(whole: Node, until: float) -> Price:
+            if tariff is None:
+                raise SettingError("round.close: deadline_s has no meaning without a network. Name one, or set first.")
+            packet = point.state.packet
+            return tariff.price(whole, packet, view.round, point.tick, holders=point.holders, until=until)
+
+        def batches(visit: Train) -> int:
+            return visit.work.batches(held[visit.site.index])
+
+        key = Key(self.seed, view.round, point.tick, -1, 0)
+        timed = price if tariff is not None or self.close.deadline_s is not None else None
+        return closed(plan, self.close, key, self.loss_chance, batches, timed)
+
+    def prices(
+        self, view: View, outcome: Outcome, point: Position, paid: Price | None = None
+    ) -> tuple[Price, ...]:  # fmt: skip
+        """Return the prices of the initial questions (in round 1) and of the round; () without a network.
+
+        Args:
+            paid: the price of the round, if it is known.
+        """
         if self.tariff is None or not self.priced:
             return ()
         if self._flight is not None:
-            paid = self._flight.round(view.round).price
-            return () if paid is None else (paid,)
+            flown = self._flight.round(view.round).price
+            return () if flown is None else (flown,)
         questions = self.method.setup(replace(view, round=0)) if view.round == 1 else None
         before = () if questions is None else (self.tariff.price(questions, self.start, 0, 0),)
         receipts = outcome.receipts if self.carrier.trains else None
         holders = before[-1].holders if before else point.holders
+        if paid is not None:
+            return (*before, paid)
         paid = self.tariff.price(outcome.resolved, point.state.packet, view.round, point.tick, receipts, holders)
         return (*before, paid)
 
@@ -238,12 +271,17 @@ class Position:
 
 @dataclass(frozen=True)
 class Record:
-    """What a round was: the method's view and plan, the outcome, and the prices (of initial questions, too)."""
+    """What a round was: the method's view and plan, the outcome, and the prices (of initial questions, too).
+
+    Attributes:
+        late: the devices whose results would have come after the round's end.
+    """
 
     view: View
     plan: Node
     outcome: Outcome
     prices: tuple[Price, ...]
+    late: tuple[int, ...] = ()
 
 
 class PlanRefusedError(Exception):
@@ -288,10 +326,11 @@ def step(setup: Setup, point: Position, observer: Observer | None = None) -> tup
     observer = observer or Observer()
     view, plan = planned(setup, point)
     observer.planned(view, plan)
+    round_ = setup.closed(view, plan, point)
     versions = {**point.versions, point.round: point.state.packet["w"]} if setup.method.needs.clock else {}
-    outcome = setup.carrier.run(plan, point.state.packet, view.round, point.tick, versions)
+    outcome = setup.carrier.run(round_.plan, point.state.packet, view.round, point.tick, versions)
     observer.carried_out(point, outcome)
-    prices = setup.prices(view, outcome, point)
+    prices = setup.prices(view, outcome, point, round_.price)
     if setup.carrier.trains:
         outcome = pricing.stamped(outcome, prices[-1] if prices else None)
         state = setup.method.absorb(point.state, outcome)
@@ -305,4 +344,4 @@ def step(setup: Setup, point: Position, observer: Observer | None = None) -> tup
         holders=prices[-1].holders if prices else frozenset(),
         versions=setup.needed(versions, view.round),
     )
-    return after, Record(view, plan, outcome, prices)
+    return after, Record(view, plan, outcome, prices, round_.late)

@@ -1,0 +1,27 @@
+"""The end of a round before its last visit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedfloor.errors import require
+
+
+@dataclass(frozen=True)
+class Close:
+    """The end of a round: with the first results, at a deadline, or at the earlier of both.
+
+    Args:
+        first: the number of results with which the round ends.
+        deadline_s: the time at which it ends, s from its beginning.
+    """
+
+    first: int | None = None
+    deadline_s: float | None = None
+
+    def __post_init__(self) -> None:
+        given = self.first is not None or self.deadline_s is not None
+        require(given, "round.close", "{}", "{ first = 8 }, { deadline_s = 60 } or both")
+        require(self.first is None or self.first >= 1, "round.close: first", self.first, "a whole number from 1 on")
+        above = self.deadline_s is None or self.deadline_s > 0
+        require(above, "round.close: deadline_s", self.deadline_s, "seconds, above 0")
