@@ -74,7 +74,7 @@ def test_a_rare_class_is_named_before_the_accuracy(tmp_path: Path) -> None:
     body = {"round": 1, "classes": park["classes"], "confusion": [[965, 4, 0], [12, 19, 0], [0, 0, 0]]}
     (folder / "evaluation.json").write_text(json.dumps(body))
     first, second = story(groups(collect([folder])), None)[:2]
-    assert first.endswith("FedSR finds 19 of 31, with 4 false alarms.")
+    assert first.endswith("FedSR: 19 of 31 found, with 4 false alarms.")
     assert "(3.1 % of the test samples)" in first
     assert "0.984" in second
     (folder / "evaluation.json").write_text(json.dumps(body | {"confusion": [[499, 1, 0], [15, 485, 0], [0, 0, 0]]}))

@@ -37,7 +37,7 @@ def recordings(name: str, cells: Sequence[str], devices: Sequence[str], labels: 
     >>> recordings("operator", ["Ann", "Bob"] * 20, ["a"] * 40, labels)
     ''
     """
-    if not are_identifiers(name, cells):
+    if not cells or not are_identifiers(name, cells):
         return ""
     device, own, label = (np.unique(texts, return_inverse=True)[1].ravel() for texts in (devices, cells, labels))
     order = np.argsort(device, kind="stable")
@@ -70,7 +70,7 @@ def are_identifiers(name: str, cells: Sequence[str]) -> bool:
 
 def _different(*codes: Codes) -> int:
     """Return the number of different combinations."""
-    return np.unique(np.stack(codes), axis=1).shape[1]
+    return len(np.unique(np.stack(codes), axis=1).T)
 
 
 def _vary(device: Codes, own: Codes, label: Codes) -> bool:

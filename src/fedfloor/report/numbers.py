@@ -11,10 +11,10 @@ from fedfloor.report.records import NetworkCost, PricedRecord
 def figure(value: float | None, digits: int = 4) -> str:
     """Return a number as text with ``digits`` decimals, or a dash for None.
 
-    >>> figure(0.91234), figure(None)
-    ('0.9123', '–')
+    >>> figure(0.91234), figure(None), figure(-0.00001)
+    ('0.9123', '–', '0.0000')
     """
-    return "–" if value is None else f"{value:.{digits}f}".replace("-", "−")
+    return "–" if value is None else f"{value:z.{digits}f}".replace("-", "−")
 
 
 def decimals(values: Sequence[float]) -> int:

@@ -52,7 +52,7 @@ def rarest(compared: Compared) -> str:
     parts = []
     for name, table in tables.items():
         alarms = count(int(table[:, c].sum() - table[c, c]), "false alarm")
-        parts.append(f"{name} finds {table[c, c]:,} of {table[c].sum():,}, with {alarms}")
+        parts.append(f"{name}: {table[c, c]:,} of {table[c].sum():,} found, with {alarms}")
     seeds = "; sums over seeds" if any(len(group.finals) > 1 for group in known) else ""
     return (
         f"'{classes[c]}' is rare ({100 * tested[c] / tested.sum():.2g} % of the test samples{seeds}), and the accuracy "

@@ -77,8 +77,7 @@ def beside(rows: Sequence[Row], headline: Figure) -> list[tuple[str, str, int]]:
     known = [(other, [row[other.key] for row in rows if row.get(other.key) is not None]) for other in others]
     columns = [(other.name, other.key, decimals(values)) for other, values in known if values]
     columns += [("backdoor", "backdoor", 4)] if any(row.get("backdoor") is not None for row in rows) else []
-    unit = " (nats)" if "macro_f1" in rows[0] or headline == ACCURACY else ""
-    return columns + ([] if headline == LOSS else [(f"loss{unit}", "loss", 3)])
+    return columns + ([] if headline == LOSS else [("loss", "loss", 3)])
 
 
 def summary_cells(
@@ -90,11 +89,10 @@ def summary_cells(
         more: the columns of :func:`beside`.
         lost: whether a run of any line diverged.
     """
-    seeds = ", ".join(map(str, row["seeds"])) if len(row["seeds"]) <= 4 else str(len(row["seeds"])) + " seeds"
     many = 4 if headline.share else decimals([row[headline.key]] if row[headline.key] is not None else [])
     cells = [
         display_name(row["method"]),
-        seeds,
+        count(len(row["seeds"]), "seed"),
         str(row["rounds"]),
         between(row[headline.key], row["low"], row["high"], many),
     ]
@@ -125,7 +123,7 @@ def summary_caption(rows: Sequence[Row], where: str, headline: Figure = ACCURACY
     names = [headline.title, *([others] if others and headline != LOSS else [])]
     both = f"{', '.join(names)} and loss" if headline != LOSS else "Loss"
     parts = [
-        f"{both}{' (mean cross-entropy)' if classes else ''} of the model on the {where} data in the last "
+        f"{both}{' (mean cross-entropy, in nats)' if classes else ''} of the model on the {where} data in the last "
         "evaluated round; "
         f"best is the {'highest' if headline.kind.better == 'higher' else 'lowest'} {headline.name} of any round, "
         "chosen with hindsight; time is the duration of the computation."
@@ -186,8 +184,8 @@ def paired_cells(row: Row) -> list[str]:
     """Return the cells of a paired difference as texts."""
     sign = "+" if row["difference"] >= 0 else ""
     difference = sign + between(row["difference"], row["low"], row["high"])
-    without = f" (without {', '.join(map(str, row['left_out']))})" if row["left_out"] else ""
-    seeds = ", ".join(map(str, row["seeds"])) + without
+    without = f" (without seed {', '.join(map(str, row['left_out']))})" if row["left_out"] else ""
+    seeds = count(len(row["seeds"]), "seed") + without
     rounds = [", ".join(map(str, row["rounds"]))] if "rounds" in row else []
     pair = f"{display_name(row['method'])} – {display_name(row['against'])}"
     return [pair, seeds, *rounds, difference, row["over"] or "–", chance(row["p_holm"])]
