@@ -6,6 +6,7 @@ import gzip
 import json
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from fedfloor.config import from_table
 from fedfloor.park.peers import among, beside, differing, sentences
 from fedfloor.park.statistics import RemoteStatistics, device_sums
 from fedfloor.park.summaries import Summaries, summarised
+from fedfloor.park.survey import RobustNormaliser, RowQuestion, RowSurvey, rows_of, sums_of_each
 from fedfloor.runs.parks import build_park, warn_of_gaps
 
 SENSORS = ("temperature", "pressure", "current", "flow")
@@ -257,8 +259,6 @@ def test_samples_dealt_to_made_up_devices_are_not_compared(tmp_path: Path, caplo
 
 
 def test_the_cloud_compares_the_sums_that_devices_send(tmp_path: Path) -> None:
-    from dataclasses import replace
-
     machines = plant(8)
     machines["m2"] = broken(machines["m2"], "°F")
     park = build_park(from_table(experiment(tmp_path / "a.csv", machines)))
@@ -283,3 +283,23 @@ def test_the_cloud_keeps_the_sums_of_holdings(tmp_path: Path) -> None:
     own = from_table(experiment(tmp_path / "a.csv", machines, normalise="device"))
     asked = facts.of(own, park.dataset)  # asks for no sums
     assert differing(facts.park(own, asked, [0] * 8, [facts.holding(park, k, asked) for k in range(8)])) == []
+
+
+def test_a_survey_for_medians_gives_the_sums_of_each_device(tmp_path: Path) -> None:
+    """Σ (v − m)² around the mean of all devices, less n·(m_k − m)², is that around a device's own mean."""
+    machines = plant(8)
+    machines["m2"] = broken(machines["m2"], "°F")
+    park = build_park(from_table(experiment(tmp_path / "a.csv", machines)))
+    held = [rows_of(park, k) for k in range(park.devices)]
+    answers = []
+
+    def ask(question: RowQuestion) -> np.ndarray:
+        answers.append((question, np.array([question.answer(rows) for rows in held])))
+        return answers[-1][1].sum(axis=0)
+
+    RobustNormaliser().learn(RowSurvey(ask), park.dataset.inputs.columns, 0)
+    sums = sums_of_each(answers)
+    assert sums == pytest.approx(np.array([device_sums(rows) for rows in held]), rel=1e-6)
+    found = among(summarised(replace(park, remote=RemoteStatistics(None, None, sums))))  # type: ignore[arg-type]
+    assert [(f.devices, f.sensors, f.kind) for f in found] == [(("m2",), ("temperature",), "unit")]
+    assert sums_of_each(answers[2:]) is None

@@ -46,6 +46,7 @@ from fedfloor.names import Names
 from fedfloor.park.normalise import Surveyed, normaliser
 from fedfloor.park.park import Park
 from fedfloor.park.statistics import Step
+from fedfloor.park.survey import sums_of_each
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Broadcast, Probe, Work
 from fedfloor.plan.outcome import Receipt
@@ -144,13 +145,16 @@ class CloudExecutor:
             return joining.wait_for_holdings(exchange, self._settings.edges, facts, self._settings.deadlines.join_s)
 
         gathered, part, steps = gather_all(facts), normaliser(experiment.data.normalise), tuple[Step, ...]()
+        sums = None
         if isinstance(part, Surveyed):
-            survey = facts_of.survey(lambda question: gather_all(question)[1], facts)
+            answers: facts_of.Answered = []
+            survey = facts_of.survey(lambda question: gather_all(question)[1], facts, answers)
             learnt = part.learn(survey, facts.inputs.columns, experiment.seed)
             steps = survey.finish(part.kind, learnt.numbers)
             facts = replace(facts, found=learnt.to_dict())
+            sums = sums_of_each(answers) if part.kind == "robust" else None  # a regime's share shifts a device's mean
         self._assign(gathered[0])
-        park = facts_of.park(experiment, facts, *gathered, dataset, steps)
+        park = facts_of.park(experiment, facts, *gathered, dataset, steps, sums)
         known = facts_of.with_statistics(facts, park)
         self._facts = known.digest
         self._introductions = {m: joining.holdings_for(known, gathered, m, crosses=self._crosses) for m in self._names}

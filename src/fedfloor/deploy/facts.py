@@ -218,17 +218,22 @@ def read_answer(values: object, samples: int, facts: Facts) -> Floats:
     return tuple(ranges.number(number, least, most, "a number of its answer") for number, least, most in limits)
 
 
-def survey(gather: Callable[[Facts], Sequence[Holding]], facts: Facts) -> RowSurvey:
+Answered = list[tuple[RowQuestion, NDArray[np.float64]]]  # questions with the answers of all devices [K, …]
+
+
+def survey(gather: Callable[[Facts], Sequence[Holding]], facts: Facts, answers: Answered) -> RowSurvey:
     """Return a function that conducts surveys among devices that hold their own samples.
 
     Args:
         gather: returns the holdings of all devices, with their answers to the facts' question.
+        answers: the list to which questions and answers are added.
     """
 
     def answer_all(question: RowQuestion) -> NDArray[np.float64]:
         form = question.shape(facts.shape[0])
         held = gather(replace(facts, question=question.to_dict()))
-        return added(np.array(reply.answer).reshape(form) for reply in held)
+        answers.append((question, np.array([np.array(reply.answer).reshape(form) for reply in held])))
+        return added(answers[-1][1])
 
     return RowSurvey(answer_all)
 
@@ -286,12 +291,13 @@ class Questions:
 
 def park(
     experiment: Experiment, facts: Facts, factory_of: Sequence[int], held: Sequence[Holding],
-    tests_here: Dataset | None = None, steps: tuple[Step, ...] = (),
+    tests_here: Dataset | None = None, steps: tuple[Step, ...] = (), sums: NDArray[np.float64] | None = None,
 ) -> Park:  # fmt: skip
     """Return the park of devices with these holdings; it raises SettingError if training samples are read.
 
     Args:
         tests_here: the data set with the park's test samples, partly held out for validation; None: no tests.
+        sums: the sums of each device's values [K, 3, C], from a survey; None: not asked for.
 
     Raises:
         SettingError: the number of devices differs, a claim is implausible, or the experiment needs the samples.
@@ -306,7 +312,10 @@ def park(
     known = facts.known.standard if facts.known is not None else None
     if facts.sums and known is None:
         known = standard((tuple(map(np.array, entry.sums)) for entry in held), facts.scale)  # type: ignore[misc]
-    sums = np.array([entry.sums for entry in held]) if facts.sums else None
+    if facts.sums:
+        sums = np.array([entry.sums for entry in held])
+    elif sums is not None and len(sums) != len(held):  # devices joined or left during the survey
+        sums = None
     remote = RemoteStatistics(np.array([entry.counts for entry in held], np.int64), known, sums)
     part = normaliser(data.normalise)
     away = part.away() if isinstance(part, DeviceNormaliser) else None

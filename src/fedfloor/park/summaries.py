@@ -184,9 +184,10 @@ def _correlation(x: Values) -> Floats:
 def summarised(park: Park) -> Summaries | None:
     """Return the summaries of a park's devices from their training rows; None where there are none.
 
-    Of real machines they are made from the sums that the normalisation needs; without these there are none, nor of
-    pictures and generated data. Samples normalised by operating regime are summarised as normalised, others as stored.
-    Up to 1,000 devices (fewer of many sensors) and 20,000 rows of each count, evenly spread.
+    Of real machines they are made from the sums that the normalisation needs, of which there are none with ``device``
+    and ``regime``; nor are there any of pictures and generated data. Samples normalised by operating regime are
+    summarised as normalised, others as stored. Up to 1,000 devices (fewer of many sensors) and 20,000 rows of each
+    count, evenly spread.
     """
     data, sensors = park.dataset, park.dataset.inputs.columns
     if data.inputs.kind != "table" or not 1 <= len(sensors) == data.shape[0] <= SENSORS:
@@ -196,8 +197,8 @@ def summarised(park: Park) -> Summaries | None:
     if park.remote is not None:
         if park.remote.sums is None:
             return None
-        rows = park.sizes[devices] * math.prod(data.shape[1:])
-        return Summaries.of_sums(sensors, names, factory, rows.tolist(), park.remote.sums[devices])
+        sums = park.remote.sums[devices]  # of all values in windows, or of each row once: rows are those of a sensor
+        return Summaries.of_sums(sensors, names, factory, sums[:, 0].max(axis=1).tolist(), sums)
     if data.made is not None or data.rendered:
         return None
     source = data if park.normalised is not None and park.normalised.about.get("kind") == "regime" else park.stored

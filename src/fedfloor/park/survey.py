@@ -7,7 +7,7 @@ a machine's settings change its sensors' values more than wear or faults.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -215,6 +215,24 @@ class RowSurvey:
         deviation = np.sqrt(spread / np.where(count > 0, count, np.nan))
         constant = deviation <= np.maximum(1e-14 * np.abs(mean), SMALLEST)
         return count, mean, np.where(constant, 0.0, deviation)
+
+
+def sums_of_each(answers: Sequence[tuple[RowQuestion, Floats]]) -> Floats | None:
+    """Return n, S = Σ v and D = Σ (v − S/n)² of each device's values [K, 3, C]; None if they were not asked for.
+
+    With the sum Q = Σ (v − m)² around a given mean m, D = Q − n·(S/n − m)².
+
+    Args:
+        answers: questions with the answers of K devices, [K, …] each.
+    """
+    known = {question.kind: (question, each) for question, each in answers if question.clusters is None}
+    if not {"sums", "spread"} <= known.keys():
+        return None
+    count, total = np.moveaxis(known["sums"][1][:, 0], 1, 0)
+    question, around = known["spread"]
+    mean = total / np.maximum(count, 1)
+    squares = around[:, 0] - count * (mean - question.arrays[0][0]) ** 2
+    return np.stack([count, total, np.maximum(squares, 0.0)], axis=1)
 
 
 def usable(*values: Floats) -> bool:
