@@ -715,7 +715,10 @@ def servers_of_sums(tally: Tally, folder: Path) -> None:
             else:
                 other = {"model": {"arrived": 0 * sum_.start["w"]}, "rate": {"work": replace(VISIT, rate=1e-30)}}[what]
                 device_sum.masked = _with(device_sum.masked, other)  # type: ignore[method-assign]
-        sum_.run()
+        try:
+            sum_.run()
+        except RefusedError:  # by a device that is to round its update to zero
+            return REFUSED
         return REFUSED if sum_.made.sums[0].lost else f"a sum of devices with another {what}"
 
     def keys(name: str) -> str:

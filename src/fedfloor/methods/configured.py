@@ -227,7 +227,7 @@ class ConfiguredMethod(Method):
         if other and isinstance(own, WorkSettings):
             node: Node = Train(device(0), own.at(view.round, view.rounds, self.method.objective))
         else:
-            node = self._loaded(self.method.plan(self.method.init(before, answers, rng), view, rng))
+            node = self.method.plan(self.method.init(before, answers, rng), view, rng)  # it imports nothing by name
         node = self._minimising(node, weights)
         return walk.works(self._coded(node) if self.parts.travel or self.parts.travel_down else node, cloud=False)
 
