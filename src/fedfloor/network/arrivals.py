@@ -21,11 +21,10 @@ from fedfloor.plan.nodes import CLOUD, Train, device
 
 
 class Spending(NamedTuple):
-    """What visits have spent since the beginning: bytes by link and direction, joules and active seconds by device."""
+    """What visits have spent since the beginning: bytes by link and direction, joules by device without waiting."""
 
     bytes: Counter[str]
     joules: Sequence[float]
-    busy: Sequence[float]
 
 
 class Trips(Protocol):
@@ -41,8 +40,12 @@ class Trips(Protocol):
         """Return what visits have spent so far; None where nothing is counted."""
         ...
 
+    def busy_s(self, k: int) -> float:
+        """Return the seconds in which a device was active so far."""
+        ...
+
     def idle_w(self, k: int) -> float:
-        """Return the power of a device at rest, W."""
+        """Return the power of a device that waits, W."""
         ...
 
 
@@ -50,7 +53,7 @@ class NetworkTrips:
     """Visits over a network: the model's download, training, and the upload of the result.
 
     Links that are shared serve requests first come first served, as in :func:`fedfloor.network.price.price`. Bytes and
-    joules of a transfer count in the round in which it is requested.
+    joules of a transfer count in the round in which it is requested, the joules of waiting in that of the arrival.
 
     Args:
         work: the work of a visit.
@@ -79,10 +82,14 @@ class NetworkTrips:
 
     def spent(self) -> Spending:
         """Return a copy of the account."""
-        return Spending(self.account.bytes.copy(), tuple(self.account.joules), tuple(self.account.busy))
+        return Spending(self.account.bytes.copy(), tuple(self.account.joules))
+
+    def busy_s(self, k: int) -> float:
+        """Return the seconds of transfers and training so far."""
+        return self.account.busy[k]
 
     def idle_w(self, k: int) -> float:
-        """Return the device's power at rest, W."""
+        """Return the device's power while it waits, W."""
         return self.sites.lists.idle_w[k]
 
 
@@ -101,6 +108,10 @@ class StepTrips:
 
     def spent(self) -> None:
         """Return None: nothing is counted."""
+
+    def busy_s(self, k: int) -> float:  # noqa: ARG002
+        """Return 0."""
+        return 0.0
 
     def idle_w(self, k: int) -> float:  # noqa: ARG002
         """Return 0."""
@@ -139,7 +150,7 @@ class Arrivals:
         self.flying: dict[int, tuple[int, float]] = {}  # device → version, time of departure
         self.buffer: list[Arrival] = []
         self.departures = 0
-        self.named: set[int] = set()  # devices that departed at least once
+        self.idle_j: Counter[int] = Counter()  # device → joules of waiting in the visits that have arrived since
         self.before: tuple[float, Spending | None] = (0.0, trips.spent())
         self._fill()
 
@@ -160,16 +171,18 @@ class Arrivals:
         self.resting.remove(k)
         self.flying[k] = len(self.rounds), self.clock.now
         self.departures += 1
-        self.named.add(k)
         process = PacketProcess(k, None)
         process.steps = self._trip(k, process)
         self.clock.at(self.clock.now, process)
 
     def _trip(self, k: int, process: PacketProcess) -> Steps:
+        busy = self.trips.busy_s(k)
         arrival = yield from self.trips.steps(k, process)
         if arrival > self.clock.now:
             yield arrival
         version, departed = self.flying.pop(k)
+        waited = arrival - departed - (self.trips.busy_s(k) - busy)
+        self.idle_j[k] += self.trips.idle_w(k) * max(0.0, waited)
         self.buffer.append(Arrival(k, version, departed, arrival))
         if len(self.buffer) == self.flow.buffer:
             self._flush(Critical(tuple(process.path), process.compute_s, process.transfer_s, process.wait_s))
@@ -194,10 +207,9 @@ class Arrivals:
         self.before = now, spent
         if spent is None or before is None:
             return None
-        joules = {}
-        for k in sorted(self.named):
-            rest = max(0.0, now - then - (spent.busy[k] - before.busy[k]))
-            joules[k] = spent.joules[k] - before.joules[k] + self.trips.idle_w(k) * rest
+        each = [now_j - then_j for now_j, then_j in zip(spent.joules, before.joules, strict=True)]
+        joules = {k: each[k] + self.idle_j[k] for k in self.flow.devices if each[k] or self.idle_j[k]}
+        self.idle_j.clear()
         return Price(
             seconds=now - then,
             joules=sum(joules.values()),
