@@ -26,7 +26,6 @@ from fedfloor import config
 from fedfloor.report.groups import half_width
 from fedfloor.runs import ledger
 from fedfloor.runs.folder import write
-from papers import documents
 
 RESULTS = Path(__file__).parents[1] / "results/waiting.json"
 NETWORKS, FACTORS, SEEDS = ("5g-edge", "lte-cat-m2"), (1.0, 3.0, 10.0), (0, 1, 2)

@@ -171,6 +171,20 @@ def run(out: Path, ranks: int = 1, last: int | None = None, *, resume: bool = Fa
     launch.start(what, orders, ranks, lambda line: None, launch.build_park(what))
 
 
+@pytest.mark.parametrize("profile", ["ethernet", "wifi", "lte-cat-m2", "5g-edge", "nb-iot"])
+def test_fedbuff_that_waits_for_all_devices_has_the_price_of_fedavg(profile: str) -> None:
+    devices = {"seconds_per_sample": {"median": 0.1, "factor": 3.0}, "idle_w": 1.0, "compute_w": 2.0}
+    prices = []
+    for name, own in (("fedavg", {}), ("fedbuff", {"buffer": 8, "concurrency": 8})):
+        methods = {name: {**own, "work": {"epochs": 1}}}
+        network = {"profile": profile, "devices": devices}
+        what = config.from_table({**TABLE, "network": network, "method": {"name": name}, "methods": methods})
+        prices.append([planned.price for planned in forecast.rounds(what, launch.build_park(what), 3)])
+    for theirs, mine in zip(*prices, strict=True):
+        assert mine.bytes == theirs.bytes
+        assert [mine.seconds, mine.joules] == pytest.approx([theirs.seconds, theirs.joules], rel=1e-9)
+
+
 @pytest.mark.parametrize("name", ["fedbuff", "fedasync"])
 def test_ranks_a_resume_and_a_forecast_agree_to_the_bit(tmp_path: Path, name: str) -> None:
     chosen = {"method": {"name": name}, "faults": {"visit": 0.1}}

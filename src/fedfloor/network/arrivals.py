@@ -53,7 +53,7 @@ class NetworkTrips:
     """Visits over a network: the model's download, training, and the upload of the result.
 
     Links that are shared serve requests first come first served, as in :func:`fedfloor.network.price.price`. Bytes and
-    joules of a transfer count in the round in which it is requested, the joules of waiting in that of the arrival.
+    joules of a transfer count in the round in which it is requested, the joules of waiting in that of the result.
 
     Args:
         work: the work of a visit.
@@ -150,7 +150,7 @@ class Arrivals:
         self.flying: dict[int, tuple[int, float]] = {}  # device → version, time of departure
         self.buffer: list[Arrival] = []
         self.departures = 0
-        self.idle_j: Counter[int] = Counter()  # device → joules of waiting in the visits that have arrived since
+        self.busy: dict[int, float] = {}  # device → its active seconds before its last departure
         self.before: tuple[float, Spending | None] = (0.0, trips.spent())
         self._fill()
 
@@ -176,13 +176,11 @@ class Arrivals:
         self.clock.at(self.clock.now, process)
 
     def _trip(self, k: int, process: PacketProcess) -> Steps:
-        busy = self.trips.busy_s(k)
+        self.busy[k] = self.trips.busy_s(k)
         arrival = yield from self.trips.steps(k, process)
         if arrival > self.clock.now:
             yield arrival
         version, departed = self.flying.pop(k)
-        waited = arrival - departed - (self.trips.busy_s(k) - busy)
-        self.idle_j[k] += self.trips.idle_w(k) * max(0.0, waited)
         self.buffer.append(Arrival(k, version, departed, arrival))
         if len(self.buffer) == self.flow.buffer:
             self._flush(Critical(tuple(process.path), process.compute_s, process.transfer_s, process.wait_s))
@@ -208,8 +206,10 @@ class Arrivals:
         if spent is None or before is None:
             return None
         each = [now_j - then_j for now_j, then_j in zip(spent.joules, before.joules, strict=True)]
-        joules = {k: each[k] + self.idle_j[k] for k in self.flow.devices if each[k] or self.idle_j[k]}
-        self.idle_j.clear()
+        joules = {k: each[k] for k in self.flow.devices if each[k]}
+        for k, _, departed, _ in arrivals:  # a device waits until its round ends, as in other rounds
+            waited = now - departed - (self.trips.busy_s(k) - self.busy[k])
+            joules[k] = joules.get(k, 0.0) + self.trips.idle_w(k) * max(0.0, waited)
         return Price(
             seconds=now - then,
             joules=sum(joules.values()),
