@@ -38,10 +38,9 @@ from papers import documents
 from parks import until
 
 FACTORIES, DEVICES, ROUNDS = 2, 4, 100_000
-SUMMED = 8  # devices of a park with secure sums, four in each factory
 LIMIT = "deploy.norm_limit = false\n"  # converged devices with few samples have updates of very different lengths
 JOIN_S = 30.0
-METHODS = ("hierfavg", "fedavg", "fedsr", "secure-sum")
+METHODS = ("hierfavg", "fedavg", "fedsr", "fedavg")
 GROUPS = ("brokers", "edges", "devices")  # all of a kind at once
 HOW = ("SIGTERM", "SIGKILL", "SIGSTOP")
 
@@ -82,7 +81,7 @@ class Plant:
 
     def __init__(self, folder: Path, what: Path, forks: Nursery, quorum: float) -> None:
         given = config.read(what, [f"deploy.quorum={quorum:g}"])
-        self.trial = live.prepare(given, folder / "park", FACTORIES, given.park.devices or DEVICES)
+        self.trial = live.prepare(given, folder / "park", FACTORIES, DEVICES)
         self.folder, self.forks, self.losses = folder, forks, folder / "losses.jsonl"
         self.processes: dict[str, Any] = {}
         park, place = self.trial.park, self.trial.place
@@ -199,10 +198,7 @@ def to_toml_with(file: Path, kind: type[Any]) -> str:
 @contextmanager
 def running(folder: Path, method: str, quorum: float = 1) -> Iterator[Plant]:
     """A park that trains."""
-    summed = method == "secure-sum"
-    name, devices = ("fedavg", SUMMED) if summed else (method, DEVICES)
-    more = LIMIT + "method.travel = 'secure-sum'\n" * summed
-    what = experiment(folder, name, rounds=ROUNDS, devices=devices, factories=FACTORIES, more=more)
+    what = experiment(folder, method, rounds=ROUNDS, devices=DEVICES, factories=FACTORIES, more=LIMIT)
     what.write_text(what.read_text().replace("lr = 0.05", "lr = { kind = 'cosine', start = 0.05 }"))
     with nursery(what) as forks:
         plant = Plant(folder, what, forks, quorum)
@@ -286,7 +282,7 @@ def blocks(all_came: Sequence[Came], command: str) -> Iterator[str | dict[str, A
     yield "# Faults drawn at random"
     yield (
         f"`{command}`: parks of real processes on one machine, behind TLS ({FACTORIES} factories with a broker and an "
-        f"edge each, the cloud's broker, {DEVICES} devices, with secure sums {SUMMED}, the cloud), each with faults "
+        f"edge each, the cloud's broker, {DEVICES} devices, the cloud), each with faults "
         "drawn by a seed. A fault ends a process by SIGTERM or SIGKILL and starts it again after 0.1 to 4 s, or stops "
         "it for that time (SIGSTOP, SIGCONT); a quarter of the faults take all brokers, all edges or all devices at "
         f"once. `deadlines.join_s` is {JOIN_S:g} s. Then the run is ended by Ctrl-C and compared with a simulation in "
@@ -345,7 +341,7 @@ def main() -> int:
     given = parser.parse_args()
     logging.disable(logging.WARNING)
     command = f"PYTHONPATH=.:tests/helpers python tests/outages.py --faults {given.faults} --parks {given.parks}"
-    all_came = finished(given.out) if given.resume else []
+    all_came = finished(given.out) if given.resume and given.out else []
     for n in range(len(all_came), given.parks):
         with tempfile.TemporaryDirectory() as place:
             folder = (given.keep or Path(place)) / f"park-{given.seed + n}"
