@@ -60,6 +60,8 @@ def recordings(name: str, cells: Sequence[str], devices: Sequence[str], labels: 
 
 def are_identifiers(name: str, cells: Sequence[str]) -> bool:
     """Return whether cells are texts but no dates, or whole numbers, and the name is none of a calendar."""
+    if not cells:
+        return False
     few = {*cells[:: max(1, len(cells) // FEW)]}
     if not all(re.fullmatch(r"\d{1,18}", cell) for cell in few) and not is_text([*few], "."):
         return False
