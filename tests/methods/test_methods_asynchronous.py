@@ -204,6 +204,17 @@ def test_ranks_a_resume_and_a_forecast_agree_to_the_bit(tmp_path: Path, name: st
     assert [one.price.seconds for one in planned] == [row["seconds"] for *_, row in whole]
 
 
+def test_the_ledger_and_the_report_show_visits_in_time(tmp_path: Path) -> None:
+    run(tmp_path / "run", **{"network": {"profile": "wifi", "devices": {"seconds_per_sample": [0.1, 2.0]}}})
+    recorded = ledger.read(tmp_path / "run" / "ledger.jsonl")
+    assert [len(line.arrivals or ()) for line in recorded] == [2] * 12
+    ends = [arrived for line in recorded for *_, arrived in line.arrivals or ()]
+    assert ends == sorted(ends)
+    assert recorded[-1].priced is not None
+    assert recorded[-1].priced["total"]["seconds"] == pytest.approx(ends[-1])
+    assert 'id="timeline-0"' in (tmp_path / "run" / "report.html").read_text()
+
+
 def test_visits_on_their_way_are_in_the_checkpoint(tmp_path: Path) -> None:
     run(tmp_path / "run", last=6)
     point = checkpoint.latest(tmp_path / "run" / "checkpoint")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from html import escape
 from statistics import fmean as mean
 from typing import Any
 
 from fedfloor.figures import ACCURACY, LOSS, Figure
 from fedfloor.report.groups import CLASSES, Against, Compared, Group, curve, half_width, values
-from fedfloor.report.ledger import Matrix, RecordedRound, by_place, spent
+from fedfloor.report.ledger import Matrix, RecordedRound, RecordedRun, by_place, spent
 from fedfloor.report.numbers import NAMES, unit
 from fedfloor.report.records import ErrorsRecord, HeadlineRecord, ParkRecord
 from fedfloor.report.table import cost
@@ -101,6 +102,36 @@ def cost_figure(compared: Compared, kind: str, target: float | None = None) -> A
     if figure is not None:
         figure.update_layout(xaxis_title_text=f"{NAMES[kind]} on the network ({symbol})", hovermode="closest")
         figure.update_xaxes(tickformat="", dtick=None, rangemode="tozero")
+    return figure
+
+
+AGES = ((0, "the present model"), (1, "1 or 2 models old"), (3, "3 to 9 models old"), (10, "10 or more models old"))
+MOST_VISITS = 400  # drawn in a timeline
+
+
+def timeline_figure(run: RecordedRun, unit_s: float = 1.0) -> Any:
+    """Return a chart of visits in time: a line from departure to arrival for each, by the age of its model.
+
+    Args:
+        unit_s: the seconds in a unit of the axis of time.
+    """
+    name_of = partial(run.park.names.site, "device")
+    visits = [(line.round, *arrival) for line in run.rounds for arrival in line.arrivals][:MOST_VISITS]
+    traces = []
+    for i, (least, name) in enumerate(AGES):
+        below = AGES[i + 1][0] if i + 1 < len(AGES) else math.inf
+        own = [visit for visit in visits if least <= visit[0] - 1 - visit[2] < below]
+        x = [time for _, _, _, departed, arrived in own for time in (departed / unit_s, arrived / unit_s, None)]
+        y = [place for _, k, *_ in own for place in (name_of(k), name_of(k), None)]
+        texts = [f"round {number}, from the model of round {version}" for number, _, version, *_ in own]
+        hover = [text for text in texts for _ in range(3)]
+        line = {"color": colour(i), "width": 5}
+        traces.append({"x": x, "y": y, "mode": "lines", "name": name, "line": line, "text": hover,
+                       "hovertemplate": "%{y}: %{text}<extra></extra>"})  # fmt: skip
+    devices = {visit[1] for visit in visits}
+    order = [name_of(k) for k in sorted(devices, reverse=True)]
+    figure = _figure(traces, height=120 + 16 * len(devices))
+    figure.update_yaxes(type="category", categoryorder="array", categoryarray=order)
     return figure
 
 

@@ -82,6 +82,7 @@ def render(
             sections.confusion_section(compared),
             sections.holdings_section(compared, drawn),
             sections.plan_section(compared),
+            sections.timeline_section(compared, drawn),
             sections.config_section(compared),
         )
     )

@@ -175,7 +175,8 @@ class LineRecord:
     """A line of ``ledger.jsonl``: the global model's metrics on the test data, None in a round without evaluation.
 
     ``figures`` and ``headlines`` hold headlines other than the accuracy, and their spread over devices. ``backdoor``
-    is the share of test samples whose prediction a trigger changes to its target.
+    is the share of test samples whose prediction a trigger changes to its target. ``arrivals`` are the device, the
+    version of the model, the departure and the arrival of each visit, of methods that do not wait.
     """
 
     round: Positive
@@ -195,6 +196,7 @@ class LineRecord:
     visits: Count | None = None
     measured: MeasuredRecord | None = None
     backdoor: OptionalShare = None
+    arrivals: tuple[tuple[Count, Count, Amount, Amount], ...] = ()
 
     def spread(self, figure: Figure) -> HeadlineRecord | None:
         """Return the spread of a metric over devices; None if it is not recorded."""

@@ -16,7 +16,7 @@ from fedfloor.report.contrast import about
 from fedfloor.report.decisions import DECISION_HEAD, decision_caption, decision_rows
 from fedfloor.report.groups import CLASSES, Compared, Group, contestants, display_name, groups
 from fedfloor.report.ledger import RecordedRun, by_place, summed
-from fedfloor.report.numbers import COSTS, NAMES, amount, between, figure, listed
+from fedfloor.report.numbers import COSTS, NAMES, amount, between, figure, listed, unit
 from fedfloor.report.plan_svg import svg
 from fedfloor.report.plan_text import tree
 from fedfloor.report.records import ErrorsOfRecord, ErrorsRecord, ParkRecord, PlaceRecord
@@ -242,6 +242,26 @@ def plan_section(compared: Compared) -> str:
         text = folded("The same round as text", PIECES.verbatim(tree(run.plan, names=run.park.names)), kind="text")
         parts.append(PIECES.figure(picture, caption) + text)
     return section("A round as a plan", Markup("").join(parts), "plan")
+
+
+def timeline_section(compared: Compared, drawn: Drawn) -> str:
+    """Return the visits of methods that do not wait as lines in time; "" if all methods wait."""
+    parts = []
+    for number, group in enumerate(contestants(compared)):
+        run = group.runs[0]
+        if not any(line.arrivals for line in run.rounds):
+            continue
+        priced = any(line.priced for line in run.rounds)
+        longest = max(arrived for line in run.rounds for *_, arrived in line.arrivals)
+        unit_s, symbol = unit("seconds", longest) if priced else (1.0, "mini-batches")
+        drawing = charts.timeline_figure(run, unit_s)
+        drawing.update_layout(xaxis_title_text=f"time on the network ({symbol})" if priced else "mini-batches")
+        caption = (
+            f"Every line is a visit, from the departure of the model to the arrival of its result, of the first "
+            f"{charts.MOST_VISITS} results of seed {run.seed}; its colour is the age of the model that it started from."
+        )
+        parts.append(title(group.label.shown) + chart(f"timeline-{number}", drawing, caption, drawn))
+    return section("Visits in time", Markup("").join(parts), "timeline") if parts else ""
 
 
 def config_section(compared: Compared) -> str:

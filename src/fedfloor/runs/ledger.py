@@ -41,6 +41,8 @@ class Line:
         lost_by: number of a device → its lost visits and all its visits, for devices with lost visits; None if none
             was lost.
         visits: number of all visits; None if none was lost.
+        arrivals: device, version of the model, departure and arrival in s of each visit, in the order of arrival, of
+            methods that do not wait.
         coverage: numbers of trained ``samples`` and ``devices`` per class, with ``evaluate.coverage``.
     """
 
@@ -64,6 +66,7 @@ class Line:
     backdoor: float | None = None
     lost_by: Mapping[str, Sequence[int]] | None = None
     visits: int | None = None
+    arrivals: Sequence[tuple[int, int, float, float]] | None = None
 
     @property
     def headline(self) -> tuple[str, float | None]:
@@ -125,7 +128,7 @@ def to_row(line: Line) -> dict[str, Any]:
     row = asdict(line)
     first = {"round": line.round} | ({"figures": row["figures"]} if line.figures else {})
     optional = (
-        "measured", "coverage", "figures", "headlines", "backdoor", "lost_by", "visits",
+        "measured", "coverage", "figures", "headlines", "backdoor", "lost_by", "visits", "arrivals",
     )  # fmt: skip
     return first | {key: value for key, value in row.items() if value is not None or key not in optional}
 

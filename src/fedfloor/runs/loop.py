@@ -237,7 +237,8 @@ class _Run(round_.Observer):
         if evaluated and self.triggered is not None:
             backdoor = self.evaluate(state, record.view.round, tick, self.triggered).accuracy
         coverage = self.coverage.of(record.outcome, before) if self.coverage else None
-        return {"measured": measured, "coverage": coverage, "backdoor": backdoor}
+        arrivals = [tuple(arrival) for arrival in record.arrivals] or None
+        return {"measured": measured, "coverage": coverage, "backdoor": backdoor, "arrivals": arrivals}
 
     def carried_out(self, point: round_.Position, outcome: Outcome) -> None:
         """Log a round without a single result; raise an error if real devices keep failing."""

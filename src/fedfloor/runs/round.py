@@ -29,7 +29,7 @@ from fedfloor.network.sites import Sites
 from fedfloor.park.normalise import steps
 from fedfloor.park.park import Park
 from fedfloor.parts.closing import Close
-from fedfloor.plan.flow import VisitFlow
+from fedfloor.plan.flow import Arrival, VisitFlow
 from fedfloor.plan.nodes import Node, Train
 from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.plan.schedule import Key, Packet
@@ -220,6 +220,10 @@ class Setup:
         paid = self.tariff.price(outcome.resolved, point.state.packet, view.round, point.tick, receipts, holders)
         return (*before, paid)
 
+    def arrivals(self, number: int) -> tuple[Arrival, ...]:
+        """Return the results that arrived in a round, if the method does not wait."""
+        return self._flight.round(number).arrivals if self._flight is not None else ()
+
     def needed(self, versions: Versions, number: int) -> Versions:
         """Return the earlier models from which visits on their way after a round have started."""
         needed = self._flight.round(number).needed if self._flight is not None else ()
@@ -275,6 +279,7 @@ class Record:
 
     Attributes:
         late: the devices whose results would have come after the round's end.
+        arrivals: the results of the round in the order of their arrival, of methods that do not wait.
     """
 
     view: View
@@ -282,6 +287,7 @@ class Record:
     outcome: Outcome
     prices: tuple[Price, ...]
     late: tuple[int, ...] = ()
+    arrivals: tuple[Arrival, ...] = ()
 
 
 class PlanRefusedError(Exception):
@@ -344,4 +350,4 @@ def step(setup: Setup, point: Position, observer: Observer | None = None) -> tup
         holders=prices[-1].holders if prices else frozenset(),
         versions=setup.needed(versions, view.round),
     )
-    return after, Record(view, plan, outcome, prices, round_.late)
+    return after, Record(view, plan, outcome, prices, round_.late, setup.arrivals(view.round))
