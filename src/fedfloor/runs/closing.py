@@ -103,14 +103,19 @@ def _ends(plan: Node, visits: Sequence[Train], price: Callable[[Node, float], Pr
 
 
 def _meeting(plan: Node) -> Parallel:
-    last = walk.children(plan)[-1] if not isinstance(plan, Parallel) and walk.children(plan) else plan
-    single = isinstance(last, Parallel) and last.at.kind == "cloud" and bool(last.children)
-    if not single or not all(isinstance(child, Train) and child.site.kind == "device" for child in last.children):
-        raise SettingError(
-            "round.close needs rounds of parallel visits to single devices that meet at the cloud, such as those of "
-            "fedavg. Leave it out, or choose another method."
-        )
-    return cast(Parallel, last)
+    last = plan
+    if not isinstance(plan, Parallel) and walk.children(plan):
+        last = walk.children(plan)[-1]
+    if isinstance(last, Parallel) and last.at.kind == "cloud" and last.children and all(map(_of_device, last.children)):
+        return last
+    raise SettingError(
+        "round.close needs rounds of parallel visits to single devices that meet at the cloud, such as those of "
+        "fedavg. Leave it out, or choose another method."
+    )
+
+
+def _of_device(node: Node) -> bool:
+    return isinstance(node, Train) and node.site.kind == "device"
 
 
 def _with_meeting(plan: Node, meeting: Node) -> Node:

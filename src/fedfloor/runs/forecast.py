@@ -183,14 +183,13 @@ def dry(
     method = combined(experiment)
     chance = experiment.faults.visit if loss_chance is None else loss_chance
     facts = (park, DryCarrier(park, experiment.seed, chance), experiment.rounds, experiment.seed)
-    closing = {"close": experiment.round.close, "loss_chance": chance}
     if bare and not (experiment.round.close or method.needs.network or method.needs.clock or method.needs.census):
         return Setup(method, *facts, start={})
     network = network_of(experiment, method, park)
     parts = (network.trained, network.classifier_parameters, partial(travel.coded, network))
     tariff = pricing.tariff(experiment, park, *parts, method.coded(Work()))
     start = {"w": torch.zeros_like(network.flat)}
-    return Setup(method, *facts, start, network.trained, network.layout, tariff, priced, **closing)
+    return Setup(method, *facts, start, network.trained, network.layout, tariff, priced, experiment.round.close, chance)
 
 
 def opened(setup: Setup) -> Position:
