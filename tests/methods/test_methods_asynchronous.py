@@ -205,6 +205,37 @@ def test_ranks_a_resume_and_a_forecast_agree_to_the_bit(tmp_path: Path, name: st
     assert [one.price.seconds for one in planned] == [row["seconds"] for *_, row in whole]
 
 
+STREAM = {"kind": "recycle", "window": 12}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"deploy": {"simulate": True}},
+        {"faults": {"attackers": {"share": 0.25, "kind": "sign-flip"}}},
+        {"method": {"name": "fedbuff", "travel": [{"kind": "top-k", "share": 0.1}, "int8"], "travel_down": "int8"}},
+        {"method": {"name": "fedbuff", "server": "adam", "mix": "median", "objective": {"kind": "prox", "mu": 0.1}}},
+        {"data": {"name": "labels", "samples_per_device": 30, "stream": STREAM}},
+    ],
+    ids=["limit", "attackers", "codecs", "parts", "stream"],
+)
+def test_what_else_happens_in_a_round_is_the_same_on_two_ranks_and_resumed(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
+    run(tmp_path / "one", **changes)
+    run(tmp_path / "two", ranks=2, last=5, **changes)
+    run(tmp_path / "two", ranks=2, resume=True, **changes)
+    assert lines(tmp_path / "two") == lines(tmp_path / "one")
+
+
+def test_a_cohort_trains_visits_from_several_models_at_once(tmp_path: Path) -> None:
+    run(tmp_path / "ranks")
+    run(tmp_path / "cohort", engine={"kind": "cohort", "device": "cpu"})
+    points = [checkpoint.latest(tmp_path / out / "checkpoint") for out in ("ranks", "cohort")]
+    models = [point.state.packet["w"] for point in points if point is not None]
+    torch.testing.assert_close(*models, rtol=1e-5, atol=1e-6)
+
+
 def test_the_ledger_and_the_report_show_visits_in_time(tmp_path: Path) -> None:
     run(tmp_path / "run", **{"network": {"profile": "wifi", "devices": {"seconds_per_sample": [0.1, 2.0]}}})
     recorded = ledger.read(tmp_path / "run" / "ledger.jsonl")
