@@ -38,10 +38,13 @@ from fedfloor.data.sources import SOURCES
 from fedfloor.data.split import ShortRecordingsError, SmallDevicesError
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.methods.boosting import Boosting
 from fedfloor.models.forest import ROUNDS_OF_BINS, described
 from fedfloor.names import count, some
 from fedfloor.park.described import LabelSkew, label_skew, raw_bytes
+from fedfloor.park.normalise import DeviceNormaliser, normaliser
 from fedfloor.park.park import Park
+from fedfloor.parts.histograms import used
 from fedfloor.runs import forecast, trials
 from fedfloor.runs.parks import build_park, findings_of, load_data, warn_of_gaps
 from fedfloor.runs.prepare import warn
@@ -56,7 +59,8 @@ ROUNDS, ROUNDS_OF_ROWS = 20, 50  # single rows train fast, but networks need man
 PATIENCE = 5  # evaluations in which held-out samples do not gain before a run ends
 PLENTY = 10_000  # training samples of which trees, too, are drafted with some held out to end by
 STEPS, MOST_ROUNDS = 1000, 100  # of a device on windows in all; devices with few windows take few steps in a round
-LEVELS, EVERY = 604, 24  # rounds of boosted trees, 100 of six levels at most, and between two evaluations
+TREES, LEVELS, EVERY = 100, 6, 24  # of boosting: trees and their levels, at most; rounds between two evaluations
+DECORRELATED, CORRELATED = 0.3, 20  # share of the statistics of windows that a tree uses, where they are so many
 MOST_WINDOWS = 100_000  # for trees, which compute the statistics of all windows in each of their rounds
 MOST_SUMS = 500  # features of windows times outputs, for trees: beyond, networks are as good
 MOST_AT_ONCE = 5000  # the same of rows, for one tree, which beyond uses a share of the features
@@ -161,15 +165,15 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     if not {"model", "method"} & {*document} and not detects and (excess := _excess(park.dataset)):
         more.append(
             f"{excess}, beyond which the cost of trees decides for a network; trees: --set method.name=boosting --set "
-            f"rounds={LEVELS}, best with fewer windows: --set data.window.step=N"
+            f"rounds={ROUNDS_OF_BINS + TREES * LEVELS}, best with fewer windows: --set data.window.step=N"
         )
     for sentence in more:
         log.info("%s: %s.", path.name, sentence)
     data |= {
         key: str(config.seen_from(expanded(out).parent, expanded(data[key]))) for key in ("path", "test") if key in data
     }
-    _train(document, park, detects=detects, paced=any(change.startswith("rounds=") for change in changes))
-    sent = _traffic(document, park)
+    sent = _train(document, park, detects=detects, paced=any(change.startswith("rounds=") for change in changes))
+    sent += _traffic(document, park)
     for sentence in sent:
         log.info("%s: %s.", path.name, sentence)
     notes += [*more, *sent]
@@ -306,22 +310,16 @@ def _tails(dataset: Dataset, *, detects: bool) -> list[str]:
     return [f"heavy tails (values far beyond most others) of {heavy}: the network applies asinh to its input"]
 
 
-def _train(document: dict[str, Any], park: Park, *, detects: bool, paced: bool) -> None:
-    """Set network, method, rounds and work, unless given; simple models that networks must beat come first."""
+def _train(document: dict[str, Any], park: Park, *, detects: bool, paced: bool) -> list[str]:
+    """Set network, method, rounds and work, unless given, and return notes; simple models come before networks."""
     free = not paced and not {"model", "method", "work"} & {*document}
     model, method = document.setdefault("model", {}), document.setdefault("method", {})
-    rounds = None
+    rounds, notes = None, list[str]()
     if detects and not model.get("name") and not method.get("name"):
         model["name"], method["name"], rounds = "monitor", "pca", 1
     elif free and _grows(park.dataset, detects=detects):
-        method["name"], rounds = "boosting", LEVELS
-        if (sums := _sums(park.dataset)) > MOST_AT_ONCE:
-            share = math.ceil(100 * MOST_AT_ONCE / sums) / 100
-            document.setdefault("methods", {}).setdefault("boosting", {}).setdefault("columns", share)
-            features = described(park.dataset.shape)
-            rounds += ROUNDS_OF_BINS * (math.ceil(features / math.ceil(round(share * features, 9))) - 1)
-        if len(park.dataset.y) < PLENTY or not _stops(document, EVERY):
-            document.setdefault("evaluate", {}).setdefault("every", EVERY)
+        method["name"] = "boosting"
+        rounds, notes = _forest(document, park)
     model.setdefault("name", _network(park.dataset, detects=detects))
     _work(document, park)
     method.setdefault("name", "fedavg")
@@ -329,6 +327,36 @@ def _train(document: dict[str, Any], park: Park, *, detects: bool, paced: bool) 
         document["rounds"] = rounds or _rounds(document, park)
     if free and rounds is None and not park.dataset.task.ahead and _stops(document, 2):
         document["rounds"] = MOST_ROUNDS
+    return notes
+
+
+def _forest(document: dict[str, Any], park: Park) -> tuple[int, list[str]]:
+    """Set the share of features, the number of trees and their end, unless given; return rounds and notes.
+
+    The statistics of a window resemble each other: trees that use some of them differ, as those of a random forest.
+    """
+    given, features = document.get("methods", {}).get("boosting", {}), described(park.dataset.shape)
+    usual = DECORRELATED if len(park.dataset.shape) > 1 and features >= CORRELATED else 1.0
+    settings = {
+        "columns": min(usual, math.ceil(100 * MOST_AT_ONCE / _sums(park.dataset)) / 100),
+        "trees": TREES,
+    } | given
+    notes = []
+    if len(park.dataset.y) < PLENTY or not _stops(document, EVERY):
+        document.setdefault("evaluate", {}).setdefault("every", EVERY)
+        own = normaliser(config.from_table(document).data.normalise)
+        own = own if isinstance(own, DeviceNormaliser) else None
+        if "trees" not in given and (many := trials.trees(park, own, settings["columns"])) < TREES:
+            settings["trees"] = many
+            notes.append(
+                f"{count(many, 'tree')}, because more of them predict training samples that are held out worse: --set "
+                f"methods.boosting.trees=N --set rounds=M for others"
+            )
+    changed = {key: value for key, value in settings.items() if key in given or value != getattr(Boosting(), key)}
+    if changed:
+        document.setdefault("methods", {})["boosting"] = changed
+    shares = math.ceil(features / used(settings["columns"], features))
+    return ROUNDS_OF_BINS * shares + settings["trees"] * settings.get("depth", LEVELS), notes
 
 
 def _stops(document: dict[str, Any], every: int) -> bool:
@@ -875,7 +903,11 @@ def _text(document: dict[str, Any], park: Park, missing: str, proposed: str, not
     body["method"]["name"].comment("see: fedfloor list methods")
     body["model"]["name"].comment("see: fedfloor list models")
     if document["method"]["name"] == "boosting":
-        body["rounds"].comment("4 for the bins, then 100 trees of at most 6 levels")
+        settings = document.get("methods", {}).get("boosting", {})
+        trees, depth = settings.get("trees", TREES), settings.get("depth", LEVELS)
+        bins = document["rounds"] - trees * depth
+        if bins > 0:  # not given
+            body["rounds"].comment(f"{bins} for the bins, then {count(trees, 'tree')} of at most {depth} levels")
         body["method"]["name"].comment(f'trees; with a network: "fedavg", and rounds = {_rounds(document, park)}')
         body["model"]["name"].comment("of methods with a network, and [work] likewise; see: fedfloor list models")
     if document["method"]["name"] == "pca":

@@ -120,7 +120,7 @@ def test_windows_get_trees_or_a_convolution(
     words = ("new", "plant.csv", "--set", "data.window={length=5,step=1}", "--force")
     assert command(*words).code == 0
     trees = config.read(Path("plant.toml"))
-    assert (trees.method.name, trees.model.name, trees.rounds) == ("boosting", "cnn-window", 604)
+    assert (trees.method.name, trees.model.name, trees.rounds) == ("boosting", "cnn-window", 616)
     for name in ("MOST_WINDOWS", "MOST_SUMS"):
         with monkeypatch.context() as patch:
             patch.setattr(draft, name, 10)

@@ -24,8 +24,10 @@ DISTINCT = 0.2  # share of a sensor's variance between devices from which these 
 GAIN, SURE = 0.02, 0.75  # of the explained variance, at least; one-sided confidence, as errors would cost little
 BLOCKS, APART = 40, 10  # of neighbours among dealt samples, at most; windows of which each consists at least
 FEW, MANY = 3, 100  # devices or recordings of a trial, at least, and devices at most
-FIRST = (1 / 3, 1 / 8)  # of the shortest device's rows: the first rows by which a new device may be normalised
+FIRST = (1 / 2, 1 / 3, 1 / 4, 1 / 8)  # of the shortest device's rows: the first rows that may normalise a new device
 ROWS = (20, 1000)  # of these first rows, the least and the most
+BOOSTED = 100  # boosted trees, at most
+SUMS = 1_000_000  # samples times features times outputs of a trial of boosted trees, at most
 
 Numbers = NDArray[np.float64]
 Groups = NDArray[np.int64]
@@ -78,6 +80,27 @@ def _nearly_best(trials: Sequence[HeldOut]) -> HeldOut:
     return next(trial for trial in trials if trial.explained >= top - GAIN / 2)
 
 
+def trees(park: Park, own: DeviceNormaliser | None, share: float) -> int:
+    """Return the number of boosted trees after which further ones make predictions of held-out samples worse.
+
+    :data:`BOOSTED`, unless the last of these trees lose half of :data:`GAIN` of the explained variance; where not all
+    samples can be tried, a model ends by samples that are held out of training instead.
+
+    Args:
+        park: a park whose samples are not normalised.
+        own: the normalisation by devices, if any.
+        share: the share of the features that a tree may use.
+    """
+    trial = HeldOut(park, own)
+    if not trial.supervised or not trial.possible or trial.partial:
+        return BOOSTED
+    explained = trial.boosted(share)
+    top = explained.max(initial=0.0)
+    if not len(explained) or top <= 0 or explained[-1] > top - GAIN / 2:
+        return BOOSTED
+    return int(np.flatnonzero(explained >= top - GAIN / 4)[-1]) + 1
+
+
 @dataclass(frozen=True, eq=False)
 class HeldOut:
     """A model fitted to a part of a park's training samples, and its errors on the others.
@@ -119,10 +142,18 @@ class HeldOut:
     def _variance(self) -> float:
         return float(self._targets.var(axis=0).sum())
 
+    @property
+    def partial(self) -> bool:
+        """Whether some training samples are not examined."""
+        return len(self._every) < sum(map(len, self.park.indices))
+
     @cached_property
     def errors(self) -> Numbers:
         """The mean squared error of each held-out device or recording, in units of the variance."""
-        error = ((self._predicted - self._targets) ** 2).sum(axis=1) / self._variance
+        return self._missed(self._predicted)
+
+    def _missed(self, predicted: Numbers) -> Numbers:
+        error = ((predicted - self._targets) ** 2).sum(axis=1) / self._variance
         return np.bincount(self._unit, error) / np.bincount(self._unit)
 
     @cached_property
@@ -140,14 +171,15 @@ class HeldOut:
             return ""
         noun = "recordings" if self._recorded else "parts" if self._dealt else "devices"
         held = f"{noun} not in training" if self._recorded or self.strangers else "rows not in training"
-        model = "a random forest explains" if self._supervised else "levels explain"
+        model = "a random forest explains" if self.supervised else "levels explain"
         return (
             f"{model} {100 * self.explained:.0f} % of the variance of {held}, {100 * other.explained:.0f} % {words}; "
             f"better on {(gain > 0).sum()} of {len(gain)} {noun}"
         )
 
     @property
-    def _supervised(self) -> bool:
+    def supervised(self) -> bool:
+        """Whether classes or numbers are predicted."""
         return self.park.dataset.task.labelled or self.park.dataset.target is not None
 
     @property
@@ -197,7 +229,7 @@ class HeldOut:
 
     @cached_property
     def _x(self) -> Numbers:
-        park = self.park if self.own is None or not self._supervised else prepared(self.park, self.own)
+        park = self.park if self.own is None or not self.supervised else prepared(self.park, self.own)
         parts = [park.dataset.take(part, -1 if self._dealt else k) for k, part in self.chosen.items()]
         return np.concatenate(parts).astype(np.float64)
 
@@ -212,7 +244,7 @@ class HeldOut:
     @cached_property
     def _targets(self) -> Numbers:
         data = self.park.dataset
-        if not self._supervised:
+        if not self.supervised:
             return self._last
         if data.target is None:
             return np.eye(len(data.classes))[data.y[self._every]]
@@ -223,7 +255,7 @@ class HeldOut:
         predicted = np.zeros_like(self._targets)
         for fold in range(self._fold.max() + 1):
             held = self._fold == fold
-            predict = self._forest if self._supervised else self._levels
+            predict = self._forest if self.supervised else self._levels
             predicted[held] = predict(held)
         return predicted
 
@@ -234,6 +266,36 @@ class HeldOut:
         forest = RandomForestRegressor(TREES, min_samples_leaf=LEAST, max_features="sqrt", random_state=0, n_jobs=1)
         predicted: Numbers = forest.fit(x[~held], y[~held].squeeze()).predict(x[held])
         return predicted.reshape(-1, y.shape[1])
+
+    def boosted(self, share: float) -> Numbers:
+        """Return the explained share of the variance after each of :data:`BOOSTED` trees, of scikit-learn's boosting.
+
+        Args:
+            share: the share of the features that a split may use.
+
+        Returns:
+            [BOOSTED]; [0] where this would take long, or a class is absent without the held-out samples.
+        """
+        x, y = columns(self._x), self._targets
+        folds = [self._fold == fold for fold in range(self._fold.max() + 1)]
+        whole = self.park.dataset.target is not None or all((y[~held].sum(axis=0) > 0).all() for held in folds)
+        if x.size * y.shape[1] > SUMS or not whole:
+            return np.zeros(0)
+        predicted = np.zeros((BOOSTED, *y.shape))
+        for held in folds:
+            predicted[:, held] = self._stages(x[~held], y[~held], x[held], share)
+        return np.array([1 - self._missed(each).mean() for each in predicted])
+
+    def _stages(self, x: Numbers, y: Numbers, new: Numbers, share: float) -> Numbers:
+        """Return the predictions for new samples after each tree, [BOOSTED, n, outputs]."""
+        from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+        settings = {"max_iter": BOOSTED, "early_stopping": False, "max_features": share, "random_state": 0}
+        if self.park.dataset.target is None:
+            classes = HistGradientBoostingClassifier(**settings).fit(x, y.argmax(axis=1))
+            return np.array([*classes.staged_predict_proba(new)])
+        numbers = (HistGradientBoostingRegressor(**settings).fit(x, column) for column in y.T)
+        return np.stack([np.array([*model.staged_predict(new)]) for model in numbers], axis=2)
 
     def _levels(self, held: NDArray[np.bool_]) -> Numbers:
         x = self._last
