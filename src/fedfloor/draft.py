@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -21,7 +21,7 @@ from fedfloor.checking import toml_text
 from fedfloor.data import guess, proposals
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import conversions, expanded, is_there, own
-from fedfloor.data.files.encode import MeasureError, sorted_numbers, thirds
+from fedfloor.data.files.encode import MeasureError, UnlistedTextError, sorted_numbers, thirds
 from fedfloor.data.files.layout import NoColumnError, are_names
 from fedfloor.data.files.preamble import preamble
 from fedfloor.data.files.rows import PACKED, unpacked
@@ -38,13 +38,11 @@ from fedfloor.data.sources import SOURCES
 from fedfloor.data.split import ShortRecordingsError, SmallDevicesError
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.methods.boosting import Boosting
 from fedfloor.models.forest import ROUNDS_OF_BINS, described
 from fedfloor.names import count, some
 from fedfloor.park.described import LabelSkew, label_skew, raw_bytes
 from fedfloor.park.normalise import DeviceNormaliser, normaliser
 from fedfloor.park.park import Park
-from fedfloor.parts.histograms import used
 from fedfloor.runs import forecast, trials
 from fedfloor.runs.parks import build_park, findings_of, load_data, warn_of_gaps
 from fedfloor.runs.prepare import warn
@@ -134,9 +132,10 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     given, chosen, window = "split" in data, "ignore" in data.get("columns", {}), "window" in data
     timed = "time" in data.get("columns", {})
     conversions.check(source, data)
+    coded = {*data.get("columns", {}).get("categories", ())}
     notes = _guess(data, source)
     try:
-        note = _mend(document, notes, timed=timed)
+        note = _mend(document, notes, timed=timed, coded=coded)
     except SettingError as error:
         lack = error if isinstance(error, NoColumnError) else error.__cause__  # in a folder with more on its place
         if not isinstance(lack, NoColumnError) or lack.role not in ("device", "label"):
@@ -336,9 +335,9 @@ def _forest(document: dict[str, Any], park: Park) -> tuple[int, list[str]]:
     The statistics of a window resemble each other: trees that use some of them differ, as those of a random forest.
     """
     given, features = document.get("methods", {}).get("boosting", {}), described(park.dataset.shape)
-    usual = DECORRELATED if len(park.dataset.shape) > 1 and features >= CORRELATED else 1.0
+    share = DECORRELATED if len(park.dataset.shape) > 1 and features >= CORRELATED else 1.0
     settings = {
-        "columns": min(usual, math.ceil(100 * MOST_AT_ONCE / _sums(park.dataset)) / 100),
+        "columns": min(share, math.ceil(100 * MOST_AT_ONCE / _sums(park.dataset)) / 100),
         "trees": TREES,
     } | given
     notes = []
@@ -352,10 +351,11 @@ def _forest(document: dict[str, Any], park: Park) -> tuple[int, list[str]]:
                 f"{count(many, 'tree')}, because more of them predict training samples that are held out worse: --set "
                 f"methods.boosting.trees=N --set rounds=M for others"
             )
-    changed = {key: value for key, value in settings.items() if key in given or value != getattr(Boosting(), key)}
+    usual = {"columns": 1.0, "trees": TREES}
+    changed = {key: value for key, value in settings.items() if key in given or value != usual[key]}
     if changed:
         document.setdefault("methods", {})["boosting"] = changed
-    shares = math.ceil(features / used(settings["columns"], features))
+    shares = math.ceil(features / math.ceil(round(settings["columns"] * features, 9)))
     return ROUNDS_OF_BINS * shares + settings["trees"] * settings.get("depth", LEVELS), notes
 
 
@@ -474,8 +474,13 @@ def _guess(data: dict[str, Any], path: Path) -> list[str]:
     return sentences
 
 
-def _mend(document: dict[str, Any], notes: list[str], *, timed: bool) -> str:
-    """Correct a draft for empty sensors, missing values and the split; return a comment on missing values."""
+def _mend(document: dict[str, Any], notes: list[str], *, timed: bool, coded: Collection[str]) -> str:
+    """Correct a draft for empty sensors, missing values and the split; return a comment on missing values.
+
+    Args:
+        document, notes: the draft and its notes.
+        timed, coded: whether the time is given, and the columns whose coding is.
+    """
     data, note = document["data"], ""
     free = (_task(data).ahead > 0 or (data.get("remaining") and "bins" not in data)) and "window" not in data
     if free:
@@ -505,6 +510,12 @@ def _mend(document: dict[str, Any], notes: list[str], *, timed: bool) -> str:
             _ignore(data, empty.columns)
             names = ", ".join(map(repr, empty.columns))
             notes.append(f"{names} {'hold' if len(empty.columns) > 1 else 'holds'} no value in any row and is ignored")
+        except UnlistedTextError as third:  # in rows or tables beyond those that the guess examined
+            if third.name in coded:
+                raise
+            data["columns"]["categories"][third.name] = "one-hot"
+            notes[:] = [text for text in notes if not text.startswith(f"'{third.name}' holds a few texts")]
+            notes.append(f"'{third.name}' holds a few texts: a sensor for each (one-hot)")
         except MeasureError as measure:
             if "task" in data:
                 raise

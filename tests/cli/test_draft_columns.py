@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from commands import Command
+from fedfloor import config
+from fedfloor.data import guess
+from fedfloor.runs.parks import build_park
 
 
 def test_marks_of_missing_values_are_noted_with_their_setting(command: Command) -> None:
@@ -201,3 +206,80 @@ def test_a_single_series_without_labels_is_dealt_in_blocks(command: Command) -> 
     refused = command("new", "t.csv", "--task", "reconstruction")
     command.refused(refused, 'kind="blocks"')
     assert "dirichlet" not in refused.err
+
+
+def with_texts(path: Path, columns: dict[str, list[str]]) -> None:
+    """Write columns of texts beside two machines and a label, as CSV or as Parquet."""
+    many = len(next(iter(columns.values())))
+    every = {
+        "machine": ["AB"[row * 2 // many] for row in range(many)],
+        **columns,
+        "state": ["ok" if row % 3 else "worn" for row in range(many)],
+    }
+    if path.suffix == ".parquet":
+        pa = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pa.table(every), path)
+        return
+    rows = [",".join(row) for row in zip(*every.values(), strict=True)]
+    path.write_text("\n".join([",".join(every), *rows]) + "\n")
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_texts_of_all_sensors_are_named_at_once(command: Command, name: str) -> None:
+    """As historians write them among numbers: each sensor has a text of its own."""
+    draw = np.random.default_rng(0)
+    texts = ["Bad Input", "I/O Timeout", "No Data"]
+    sensors = {
+        sensor: [text if row % 40 == 3 + k else f"{draw.normal(5):.2f}" for row in range(400)]
+        for k, (sensor, text) in enumerate(zip("abc", texts, strict=True))
+    }
+    with_texts(command.folder / name, sensors)
+    refused = command("new", name)
+    assert refused.code == 2
+    setting = f"data.missing_texts={json.dumps(texts)}"
+    assert setting in refused.err
+    made = command("new", name, "--set", setting)
+    assert made.code == 0, made.err
+    assert tomllib.loads((command.folder / "t.toml").read_text())["data"]["missing"] == "mean"
+
+
+def test_two_texts_are_a_sensor_of_0_and_1(command: Command) -> None:
+    """The third text is far below the rows of which the coding was guessed: then each text is a sensor."""
+    modes = [["auto", "manual"][row * 7 % 5 < 2] for row in range(400)]
+    for third, coding in ((False, ["auto", "manual"]), (True, "one-hot")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(guess, "COUNTED", 300)
+            sensors = {
+                "heat": [str(row * 7 % 13) for row in range(400)],
+                "mode": [*modes[:-1], "off" if third else "auto"],
+            }
+            with_texts(command.folder / "t.csv", sensors)
+            made = command("new", "t.csv", "--force")
+        assert made.code == 0, made.err
+        assert tomllib.loads((command.folder / "t.toml").read_text())["data"]["columns"]["categories"]["mode"] == coding
+        assert made.err.count("'mode' holds a few texts") == 1
+        assert ("0 for 'auto', 1 for 'manual'" in made.err) == (not third)
+
+
+def test_commas_in_texts_of_a_parquet_file_are_decimal(command: Command) -> None:
+    """Beside numbers, which have no decimal mark, also where rows are read as texts for the sake of missing ones."""
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    values = [row * 7 % 13 / 4 for row in range(400)]
+    table = {
+        "machine": ["AB"[row // 200] for row in range(400)],
+        "a": [f"{value:.2f}".replace(".", ",") for value in values],
+        "b": [row * 5 % 11 / 8 for row in range(400)],
+        "state": ["ok" if row % 3 else "worn" for row in range(400)],
+    }
+    parquet.write_table(pa.table(table), command.folder / "t.parquet")
+    for words in ((), ("--set", 'data.missing_texts=["No Data"]')):
+        made = command("new", "t.parquet", "--force", *words)
+        assert made.code == 0, made.err
+        park = build_park(config.read(command.folder / "t.toml"))
+        x = park.dataset.take(np.arange(len(park.dataset.y)), -1)
+        assert {*np.unique(x[:, 0])} == {*values}
+        assert {*np.unique(x[:, 1])} == {*table["b"]}

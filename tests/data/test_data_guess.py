@@ -55,7 +55,7 @@ def test_what_is_told_is_not_guessed(tmp_path: Path) -> None:
     assert "factory" not in got["columns"]  # 'plant' is the device now
     assert "decimal" not in got
     assert not any("taken for the device" in sentence for sentence in words(Guess(got), told))
-    with pytest.raises(SettingError, match=r"column 'rpm': '1500,5' looks like a number.*--set data.decimal=,"):
+    with pytest.raises(SettingError, match=r"column 'rpm': '1500,5' looks like a number.*--set 'data.decimal=,'"):
         guess(table(tmp_path, GERMAN), told | {"decimal": "."})
 
 
@@ -65,8 +65,8 @@ def test_what_is_told_is_not_guessed(tmp_path: Path) -> None:
         (("5.1 bar", "5.2 bar", "4.9 bar"), "Write the numbers without 'bar'"),
         (("-12%", "13.5%", "9%"), "Write the numbers without '%'"),
         (("20 °C", "21 °C", "?"), "Write the numbers without '°C'"),
-        (("20,000", "1,020", "3,000"), "if it stands between thousands: --set data.thousands=,"),
-        (("20.000,5", "1.020,5", "3.000,1"), "--set data.thousands=. --set data.decimal=,"),
+        (("20,000", "1,020", "3,000"), "if it stands between thousands: --set 'data.thousands=,'"),
+        (("20.000,5", "1.020,5", "3.000,1"), "--set 'data.thousands=.' --set 'data.decimal=,'"),
         (("1'000", "2'000", "3'500"), '--set "data.thousands=\'"'),
     ],
 )

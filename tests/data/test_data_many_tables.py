@@ -300,6 +300,6 @@ def test_marks_between_thousands_are_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "plant.csv"
     path.write_text("device;label;x\nd;l;1,234\n")
     with pytest.raises(
-        SettingError, match=r"--set data.decimal=,; if it stands between thousands: --set data.thousands=,"
+        SettingError, match=r"--set 'data.decimal=,'; if it stands between thousands: --set 'data.thousands=,'"
     ):
         sheet.read(path, Reading(), ())

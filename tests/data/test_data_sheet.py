@@ -210,7 +210,7 @@ def test_a_line_that_names_the_delimiter_is_no_header(tmp_path: Path) -> None:
         ("device,label,a\np,ok,1,\n", "row 2: 4 cells, but the header has 3. Remove the delimiter at the row's end"),
         ("Report,,,\ndevice,label,a,b\np,ok,1,2\n", "column 2: has no name.*If row 1 is a title"),
         ('device,label,a\np,ok,"1,234.5"\n', "'1,234.5' is not a number. If ',' stands between thousands: "),
-        ('device,label,a\np,ok,"1.234,5"\n', "--set data.thousands=. --set data.decimal=,. Numbers are read with"),
+        ('device,label,a\np,ok,"1.234,5"\n', "--set 'data.thousands=.' --set 'data.decimal=,'. Numbers are read with"),
     ],
 )
 def test_what_exports_add_is_named(tmp_path: Path, content: str, told: str) -> None:

@@ -59,7 +59,7 @@ MISTAKES: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     ),
     "no column for the device": (rename("device", "devise"), ("row 1 (the header)", "Did you mean 'devise'?")),
     "text in a number": (put(7, "flow", "broken"), ("row 7, column 'flow': 'broken' is not a number", "ignore")),
-    "a decimal comma": (put(7, "flow", '"1,5"'), ("row 7, column 'flow': '1,5'", "--set data.decimal=,")),
+    "a decimal comma": (put(7, "flow", '"1,5"'), ("row 7, column 'flow': '1,5'", "--set 'data.decimal=,'")),
     "digits in groups": (put(7, "flow", "1_000"), ("row 7, column 'flow': '1_000' is not a number",)),
     "infinite": (put(9, "speed", "-inf"), ("row 9, column 'speed': '-inf' is not a finite number",)),
     "too large": (put(9, "speed", "1e39"), ("row 9, column 'speed': '1e39' is not a finite number",)),
@@ -151,7 +151,7 @@ def test_what_is_no_text_is_answered_too(command: Command, name: str) -> None:
         ("data.window={length=0}", ("data.window.length = 0",)),
         ('data.split={kind="random",test=0.01}', ("row 2, column 'device'", "30 training and 0 test rows")),
         ('data.split={kind="random",test=1}', ("data.split.test = 1", "below 1")),
-        ('data.decimal=","', ("row 2, column 'temp'", "--set data.decimal=.")),
+        ('data.decimal=","', ("row 2, column 'temp'", "--set 'data.decimal=.'")),
     ],
 )
 def test_settings_that_do_not_fit_the_table(command: Command, change: str, messages: tuple[str, ...]) -> None:

@@ -11,14 +11,12 @@ from typing import Any
 
 from fedfloor import config, objects
 from fedfloor.api.run import Run, announce, chosen_folder, run
-from fedfloor.api.wording import in_python, worded
+from fedfloor.api.wording import TABLE, in_python, worded
 from fedfloor.data import frames
 from fedfloor.draft import draft
 from fedfloor.parts.named import written
 from fedfloor.runs.folder import write
 from fedfloor.runs.ledger import Follow
-
-TABLE = "table.parquet"
 
 
 @in_python

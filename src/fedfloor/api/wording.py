@@ -20,27 +20,33 @@ WORDS = {
     "own-code": "own=True", "stop-after": "limits=Limits(stop_after=…)", "ranks": "ranks", "methods": "methods",
     "seeds": "seeds",
 }  # fmt: skip
+TABLE = "table.parquet"  # the file of a table in memory
+IN_MEMORY = re.compile(rf"(?<![\w/\\.-]){re.escape(TABLE)}\b")
 OPTION = re.compile(f"--({'|'.join(WORDS)})")
 TASK = re.compile(r"--task (\w+)")
 SET = re.compile(
-    r"""--set\ (?:'(?P<quoted>[^'=]+)=(?P<text>[^']*)'|(?P<key>[\w."]+)=(?P<word>[^\s,;:)]*[^\s,;:).])?)""", re.X
+    r"""--set\ (?:'(?P<single>[^'=]+=[^']*)'|"(?P<double>[^"=]+=[^"]*)"|(?P<bare>[\w."]+=(?:[^\s,;:)]*[^\s,;:).])?))""",
+    re.X,
 )
 
 
 def worded(text: str) -> str:
-    """Return a message with arguments in place of options.
+    """Return a message with arguments in place of options, and a table in memory in place of its file.
 
     >>> worded("Continue it with --resume, or give another folder with --out.")
     'Continue it with resume=True, or give another folder with out=….'
     >>> worded("such as --set data.columns.time=hour, or --set 'data.bins=[1, 2]'.")
     "such as changes={'data.columns.time': 'hour'}, or changes={'data.bins': [1, 2]}."
+    >>> print(worded("table.parquet, row 2: --set 'data.decimal=,' --set 'data.thousands=.'."))
+    the table, row 2: changes={'data.decimal': ',', 'data.thousands': '.'}.
     """
-    text = TASK.sub(r"task='\1'", SET.sub(_change, text))
+    text = IN_MEMORY.sub("the table", text)
+    text = TASK.sub(r"task='\1'", SET.sub(_change, text)).replace("} changes={", ", ")
     return OPTION.sub(lambda found: WORDS[found[1]], text)
 
 
 def _change(found: re.Match[str]) -> str:
-    key, text = found["quoted"] or found["key"], found["text"] or found["word"] or ""
+    key, _, text = (found["single"] or found["double"] or found["bare"]).partition("=")
     given = value(text)
     shown = text if isinstance(given, str) and text[:1] in ("[", "{") else repr(given)  # a list with an ellipsis
     return f"changes={{{key!r}: {shown}}}"

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedfloor.data.files.columnar import is_parquet
+from fedfloor.data.files.encode import natural_order
 from fedfloor.data.files.joined import JOIN, MIDNIGHT, Joined, parts_of
 from fedfloor.data.files.layout import MISSING, are_names, looks_like_time, numbers_of, other_marks
 from fedfloor.data.files.rows import place
@@ -158,7 +159,9 @@ def _sort_sensors(
     free = [name for name in table.names if name not in taken]
     sensors = [name for name in table.names if name in free or name in columns.get("values", ())]
     measured = [cell for name in sensors for cell in table.cells(name)]
-    comma = given.get("decimal", ",") == "," and _commas(measured)
+    # numbers of a Parquet file have no decimal mark: its texts may have commas beside them
+    written = [table.cells(name) for name in sensors] if is_parquet(path) else [measured]
+    comma = given.get("decimal", ",") == "," and any(map(_commas, written))
     decimal = "," if comma else "."
     mark = given.get("thousands") or _thousands(measured, decimal)
     guessed: dict[str, Any] = {"thousands": mark, "decimal": "," if comma else ""}
@@ -235,15 +238,17 @@ def _day_and_clock(table: Excerpt, form: str | None) -> str | None:
 
 
 def _coded(cells: Sequence[str]) -> str | list[str]:
-    """Return the coding of a column with few texts: 0 and 1 for off and on, otherwise a sensor per text.
+    """Return the coding of a column with few texts: 0 and 1 for two, such as off and on, otherwise a sensor per text.
 
-    >>> _coded(["True", "False", "NA"]), _coded(["ja", "nein"]), _coded(["low", "high"])
-    (['False', 'True'], ['nein', 'ja'], 'one-hot')
+    >>> _coded(["True", "False", "NA"]), _coded(["ja", "nein"]), _coded(["b", "a"]), _coded(["low", "mid", "high"])
+    (['False', 'True'], ['nein', 'ja'], ['a', 'b'], 'one-hot')
     """
     known = {*filled(cells)}
     texts = {cell.casefold(): cell for cell in known}
     switch = next((pair for pair in SWITCHES if {*pair} == {*texts}), ())
-    return [texts[text] for text in switch] if len(switch) == len(known) else "one-hot"
+    if len(switch) == len(known):
+        return [texts[text] for text in switch]
+    return natural_order([*known]) if len(known) == 2 else "one-hot"
 
 
 def _check_names(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> None:

@@ -217,13 +217,17 @@ def parquet_count(path: Path) -> int:
         return int(file.metadata.num_rows)
 
 
-def parquet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a Parquet file as texts, numbered from 1."""
+def parquet_rows(path: Path, decimal: str = ".") -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a Parquet file as texts, numbered from 1; its numbers get the decimal mark of its texts."""
     number = 0
+
+    def text(cell: object) -> str:
+        return "" if cell is None else str(cell).replace(".", decimal) if isinstance(cell, float) else str(cell)
+
     for batch in _batches(path, TEXTS):
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             number += 1
-            yield number, ["" if cell is None else str(cell) for cell in row]
+            yield number, [*map(text, row)]
 
 
 def parquet_batches(layout: TableLayout) -> Iterator[ColumnBatch]:

@@ -70,6 +70,19 @@ class MeasureError(SettingError):
     """An error: labels are measured values, but the task needs classes."""
 
 
+class UnlistedTextError(SettingError):
+    """An error: a column of categories holds a text that is not listed.
+
+    Args:
+        message: the place of the cell, its text and the listed ones.
+        name: the name of the column.
+    """
+
+    def __init__(self, message: str, name: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
 class OddLabelsError(SettingError):
     """An error: labels are measured values except for the few different texts ``texts``."""
 
@@ -382,9 +395,10 @@ def _numbers(sheet: Sheet, name: str, how: OneHot | tuple[str, ...], *, known: b
         if texts[row].casefold() in NO_LABEL:
             code[row] = np.nan
         elif not known:
-            raise SettingError(
+            raise UnlistedTextError(
                 f"{sheet.place(row, name)}: '{texts[row]}' is not a listed value.{nearest(texts[row], values)} Values: "
-                f"{', '.join(values)} ([data] columns.categories)."
+                f"{', '.join(values)} ([data] columns.categories).",
+                name,
             )
     if (code == -1.0).any():
         odd = Counter(texts[row] for row in np.flatnonzero(code == -1.0).tolist())

@@ -219,11 +219,25 @@ class TableLayout:
         return SettingError(f"{place(self.path, line, name)}: '{cell}' is not a number. {hint}")
 
     def listed(self, error: OddTextError, rows: Iterable[Row]) -> OddTextError:
-        """Return the error for a sensor's text with all such texts, if most of the different cells are numbers."""
-        cells = {cells[error.column].strip() for _, cells in rows if len(cells) > error.column}
-        texts = sorted(text for text in cells - {""} if not self._is_number(text, error.column))
-        few = len(texts) <= MOST_TEXTS and 2 * len(texts) < len(cells)
-        return OddTextError(error.place, error.cell, error.name, error.column, texts if few else ())
+        """Return the error for a sensor's text with all such texts of all sensors that are mostly numbers.
+
+        A column of other texts has its own remedy: only those of columns whose different cells are mostly numbers stand
+        for missing values.
+        """
+        cells: dict[int, set[str]] = {column: set() for column in self.values}
+        for _, row in rows:
+            for column, known in cells.items():
+                if column < len(row):
+                    known.add(row[column].strip())
+        texts = {column: self._texts(column, known) for column, known in cells.items()}
+        if not texts.get(error.column):
+            return error
+        return OddTextError(error.place, error.cell, error.name, error.column, sorted(set().union(*texts.values())))
+
+    def _texts(self, column: int, cells: set[str]) -> set[str]:
+        """Return the texts among a column's different cells if these are few and mostly numbers, otherwise none."""
+        texts = {text for text in cells - {""} if not self._is_number(text, column)}
+        return texts if len(texts) <= MOST_TEXTS and 2 * len(texts) < len(cells) else set()
 
     def _is_number(self, cell: str, column: int) -> bool:
         try:
@@ -267,21 +281,21 @@ def other_marks(cell: str, decimal: str) -> str:
     """Return advice on settings with which a number with other marks can be read; empty if there are none.
 
     >>> other_marks("1,234", ".")
-    "If ',' is the decimal mark: --set data.decimal=,; if it stands between thousands: --set data.thousands=,"
+    "If ',' is the decimal mark: --set 'data.decimal=,'; if it stands between thousands: --set 'data.thousands=,'"
     >>> print(other_marks("1 234.5", "."))
-    If ' ' stands between thousands: --set "data.thousands= "
+    If ' ' stands between thousands: --set 'data.thousands= '
     """
     other = "." if decimal == "," else ","
     fraction = re.fullmatch(rf"[+-]?\d*[{other}]\d+(e[+-]?\d+)?", cell, re.IGNORECASE | re.ASCII)
-    hint = f"If '{other}' is the decimal mark: --set data.decimal={other}" if fraction else ""
+    hint = f"If '{other}' is the decimal mark: --set 'data.decimal={other}'" if fraction else ""
     groups = re.fullmatch(rf"[+-]?\d{{1,3}}([{other}' ])\d{{3}}(\1\d{{3}})*([{decimal}]\d+)?", cell, re.ASCII)
     if groups:
-        setting = f"data.thousands={groups[1]}"
+        quote = '"' if groups[1] == "'" else "'"
         hint += ("; if it" if hint else f"If '{groups[1]}'") + " stands between thousands: --set "
-        hint += f'"{setting}"' if groups[1] in "' " else setting
+        hint += f"{quote}data.thousands={groups[1]}{quote}"
     if re.fullmatch(rf"[+-]?\d{{1,3}}(\{decimal}\d{{3}})+{other}\d+", cell, re.ASCII):
         hint = f"If '{decimal}' stands between thousands and '{other}' is the decimal mark: "
-        hint += f"--set data.thousands={decimal} --set data.decimal={other}"
+        hint += f"--set 'data.thousands={decimal}' --set 'data.decimal={other}'"
     return hint
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
@@ -183,10 +183,13 @@ def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: boo
     layout_of = partial(TableLayout.of, path, reading=reading, required=required, lenient=lenient)
     if columnar.is_parquet(path):
         layout = layout_of(columnar.parquet_names(path))
-        rows = _judged(path, columnar.parquet_rows(path), reading.dialect(), columnar.parquet_names(path))
+        names = columnar.parquet_names(path)
+        rows = _judged(path, columnar.parquet_rows(path, reading.decimal), reading.dialect(), names)
         by_rows = _by_rows(layout, _blanked(rows, reading.missing_texts or ()))
-        whole = layout.joined or reading.missing_texts or reading.quality
-        return _Gathered(layout, by_rows if whole else columnar.parquet_batches(layout)).sheet()
+        if not (layout.joined or reading.missing_texts or reading.quality):
+            with suppress(OddTextError):  # reading by rows lists all such texts
+                return _Gathered(layout, columnar.parquet_batches(layout)).sheet()
+        return _Gathered(layout, by_rows).sheet()
     with _rows(path, reading.dialect() | {"decimal": reading.decimal}) as rows:
         line, first = next(rows, (1, []))
         named = lenient and {*reading.columns.values} <= {*map(str.strip, first)}
