@@ -32,6 +32,7 @@ NUMBER = re.compile(r"[+-]?\d+([.,]\d*)?(e[+-]?\d+)?", re.IGNORECASE)
 WORDS = {mark: word for word, mark in CALLED.items()}
 MARKS = {"'": "'’", " ": " \xa0\u202f"}  # equivalent characters of a mark between thousands
 MOST_TEXTS = 10  # different texts of a sensor that probably denote missing values, at most
+DISTINCT = 1000  # different cells of a sensor by which its texts are judged, far more than these texts
 MOST_CODES = 20  # different numbers among labels that are probably classes, at most
 LISTED = 40  # names of columns in a message, at most
 CATEGORY = "category "  # prefix of the role of a column of texts that is a sensor
@@ -227,8 +228,9 @@ class TableLayout:
         cells: dict[int, set[str]] = {column: set() for column in self.values}
         for _, row in rows:
             for column, known in cells.items():
-                if column < len(row):
-                    known.add(row[column].strip())
+                cell = row[column].strip() if column < len(row) else ""
+                if len(known) < DISTINCT or not self._is_number(cell, column):
+                    known.add(cell)
         texts = {column: self._texts(column, known) for column, known in cells.items()}
         if not texts.get(error.column):
             return error

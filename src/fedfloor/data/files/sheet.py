@@ -182,8 +182,8 @@ def scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool
 def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool) -> Sheet:
     layout_of = partial(TableLayout.of, path, reading=reading, required=required, lenient=lenient)
     if columnar.is_parquet(path):
-        layout = layout_of(columnar.parquet_names(path))
         names = columnar.parquet_names(path)
+        layout = layout_of(names)
         rows = _judged(path, columnar.parquet_rows(path, reading.decimal), reading.dialect(), names)
         by_rows = _by_rows(layout, _blanked(rows, reading.missing_texts or ()))
         if not (layout.joined or reading.missing_texts or reading.quality):
