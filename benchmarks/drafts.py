@@ -1,6 +1,6 @@
 """Drafts of `fedfloor new`, unchanged, beside forests and boosting by hand, with and without own normalisation.
 
-    python -m benchmarks.drafts [--only NAME,…] [--seeds 0,1,2] [--folder runs/drafts] [--out results/drafts.md]
+    python -m benchmarks.drafts [--only NAME,…] [--seeds 0,1,2] [--kept] [--folder runs/drafts] [--out PAGE.md]
 
 Each set is written as a table that a plant may have, drafted with the words that `fedfloor new` asks for and no
 others, and trained as drafted. By hand, scikit-learn's random forest and histogram boosting, with their defaults, learn
@@ -17,7 +17,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from fedfloor.runs.references import columns
 from papers import documents
 
 Numbers = NDArray[np.float64]
+KEPT = "figures.json"  # in the folder of a set and a seed
 MARGIN = 0.02  # by which a draft may be behind the best by hand
 ROWS = 200  # first rows of a device that does not train
 MOST = 20_000  # samples that are fitted by hand, evenly spread
@@ -246,7 +247,7 @@ def fitted(park: Park, seed: int) -> dict[str, float]:
 
 def measured(case: Case, folder: Path, seed: int) -> dict[str, Any]:
     """Return what was drafted, and the figures of the draft and of the models by hand; kept in a file."""
-    kept = folder / "figures.json"
+    kept = folder / KEPT
     if kept.exists():
         return dict(json.loads(kept.read_text(encoding="utf-8")))
     here = Path.cwd()
@@ -288,13 +289,14 @@ def hand(result: dict[str, Any]) -> dict[str, float]:
     return {name: max(values) for name, values in figures.items() if values}
 
 
-def blocks(every: Sequence[tuple[Case, list[dict[str, Any]]]], seeds: Iterable[int]) -> Iterator[str | dict[str, Any]]:
-    """Yield the paragraphs and the table of the page."""
+def blocks(every: Sequence[tuple[Case, dict[int, dict[str, Any]]]]) -> Iterator[str | dict[str, Any]]:
+    """Yield the paragraphs and the table of the page, from each case's results by seed."""
     yield "# Drafts beside models by hand"
     yield " ".join((__doc__ or "").split("\n\n")[2].split())
-    yield f"    python -m benchmarks.drafts --seeds {','.join(map(str, seeds))}"
+    yield "    python -m benchmarks.drafts"
     rows = []
-    for case, results in every:
+    for case, by_seed in every:
+        results = [*by_seed.values()]
         best = [max(hand(each).values()) for each in results]
         mine = [each["fedfloor"] for each in results]
         lead = np.subtract(mine, best)
@@ -305,10 +307,11 @@ def blocks(every: Sequence[tuple[Case, list[dict[str, Any]]]], seeds: Iterable[i
         rows.append([
             case.name, case.about, "; ".join(sorted(kinds)), f"{np.mean(mine):.3f}",
             *others, *["–"] * (len(HAND) - len(others)),
-            f"{lead.mean():+.3f} ({', '.join(f'{value:+.3f}' for value in lead)})",
+            f"{lead.mean():+.3f}",
+            ", ".join(f"{seed}: {value:+.3f}" for seed, value in zip(by_seed, lead, strict=True)),
             "yes" if lead.mean() >= -MARGIN else "no",
         ])  # fmt: skip
-    names = ["set", "what", "drafted", "the draft", *HAND, "lead over the best by hand, by seed", "within 0.02"]
+    names = ["set", "what", "drafted", "the draft", *HAND, "lead over the best by hand", "seed: lead", "within 0.02"]
     yield {"columns": names, "rows": rows}
     known = {case.name for case, _ in every}
     if lacking := [case.name for case in CASES if case.name not in known]:
@@ -320,6 +323,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="")
     parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--kept", action="store_true", help="measure nothing: only the sets and seeds that are kept")
     parser.add_argument("--folder", type=Path, default=Path("runs/drafts"))
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
@@ -328,8 +332,10 @@ def main() -> None:
     every = []
     for case in cases:
         places = {seed: (given.folder / f"{case.name}-{seed}").resolve() for seed in seeds}
-        every.append((case, [measured(case, place, seed) for seed, place in places.items()]))
-    made = list(blocks(every, seeds))
+        places = {seed: place for seed, place in places.items() if not given.kept or (place / KEPT).exists()}
+        if places:
+            every.append((case, {seed: measured(case, place, seed) for seed, place in places.items()}))
+    made = list(blocks(every))
     print(documents.page({"blocks": made}))
     if given.out is not None:
         documents.publish(given.out, made)
