@@ -297,15 +297,15 @@ def test_an_edge_that_states_a_device_without_shared_secrets_loses_the_sum(tmp_p
 def test_a_device_reveals_shares_for_one_sum_of_an_update_also_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "state" / "sums.sqlite"
     first = RevealedSums(path)
-    first.admit(b"update 1", "a sum")
-    first.admit(b"update 1", "a sum")  # once more
+    first.admit([b"update 1"], "a sum")
+    first.admit([b"update 1"], "a sum")  # once more
     second = RevealedSums(path)
     with pytest.raises(RefusedError):
-        second.admit(b"update 1", "another")
-    second.admit(b"update 2", "another")
+        second.admit([b"update 1"], "another")
+    second.admit([b"update 2"], "another")
     path.write_bytes(b"no database" * 100)
     with pytest.raises(SettingError, match=r"sums\.sqlite"):
-        RevealedSums(path).admit(b"update 1", "a sum")
+        RevealedSums(path).admit([b"update 1"], "a sum")
 
 
 @pytest.mark.parametrize("gone", ["before keys", "before its vector"])
@@ -335,6 +335,34 @@ def test_two_sums_over_one_visit_with_a_device_fewer_cannot_both_be_unmasked(gon
     third = Attacked(tmp_path / "third")
     third.devices = first.devices
     assert third.summed() == set(DEVICES)  # the sum of the same devices reveals nothing new
+
+
+@pytest.mark.parametrize(("differing", "refuses"), [({"visit": 1}, True), ({"tick": 1}, False), ({"round": 2}, False)])
+def test_who_refuses_a_second_sum_does_not_state_whose_update_was_zero(
+    differing: dict[str, int], refuses: bool, tmp_path: Path
+) -> None:
+    """Training that fails counts as no change: only these devices refused the same model with another number of visits.
+
+    An edge could choose a model whose loss is undefined exactly if a sample has some property, and read that again.
+    """
+    first, second = Attacked(tmp_path / "first"), Attacked(tmp_path / "second")
+    second.devices, second.tolerant = first.devices, True
+    second.place = replace(second.place, **differing)  # as an edge may state
+    second.changes = {k: change + 0.5 for k, change in first.changes.items()}  # of other mini-batches
+    first.changes[FALSE] = second.changes[FALSE] = torch.zeros_like(first.start["w"])
+    assert first.summed() == set(DEVICES)
+    second.gone = [set(), set(), {0}, set()]
+    usual, revealing = second.server.request, set[int]()
+
+    def ask(kind: str, told: Mapping[int, Mapping[str, Any]]) -> Mapping[int, Any]:
+        answers = usual(kind, told)
+        if kind == "sum-unmask":
+            revealing.update(answers)
+        return answers
+
+    second.server.request = ask
+    second.run()
+    assert revealing == (set() if refuses else set(DEVICES) - {0})
 
 
 def test_a_device_reveals_no_shares_for_survivors_with_whom_it_has_no_masks(tmp_path: Path) -> None:

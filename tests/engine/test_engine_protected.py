@@ -112,6 +112,23 @@ def test_a_model_that_ends_infinite_after_a_finite_loss_is_no_change(tmp_path: P
     assert bool(of.network.flat.isfinite().all())
 
 
+def test_a_change_that_is_infinite_between_finite_models_is_no_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clipped to a norm it would be undefined, and spoil the sum of all devices."""
+    of = engine(pictures(bright=True), "logistic", folder=tmp_path)
+    start = torch.full_like(of.network.flat, 3e38)
+
+    def far(of: Engine, *_: Any) -> VisitStats:
+        of.network.flat.fill_(-3e38)
+        return VisitStats(1, 1.0, 1.0, 0.5)
+
+    monkeypatch.setattr(module, "_trained", far)
+    packet, receipt = local_update(of, PROTECTED["secure sum"], {"w": start}, KEY, FrozenExtractor(frozen=False))
+    assert not packet["w"].any()
+    assert receipt.figures == (0.0, 0.0, 0.0)
+
+
 @dataclass(frozen=True)
 class Particular(Objective):
     """An objective of one's own that fails for some samples."""

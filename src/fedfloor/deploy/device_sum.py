@@ -60,18 +60,21 @@ class RevealedSums:
         self._base = sqlite3.connect(path or ":memory:", check_same_thread=False)
         self._do("CREATE TABLE IF NOT EXISTS sums (part BLOB PRIMARY KEY, total BLOB) WITHOUT ROWID")
 
-    def admit(self, update: bytes, total: object) -> None:
+    def admit(self, updates: Sequence[bytes], total: object) -> None:
         """Record an update and the sum that holds it on disk, before this device sends or reveals anything of it.
 
         Args:
-            update: the bytes by which the update is known, of which a digest is kept.
+            updates: each of the bytes by which the update is known, of which digests are kept.
             total: all on which the sum depends beside the devices' updates, as JSON.
 
         Raises:
             RefusedError: the update is in another sum.
         """
-        self._do("INSERT OR IGNORE INTO sums VALUES (?, ?)", *digests(update, total))
-        self.check(update, total)
+        for update in updates:
+            self.check(update, total)
+        for update in updates:
+            self._do("INSERT OR IGNORE INTO sums VALUES (?, ?)", *digests(update, total))
+            self.check(update, total)  # another process may have recorded it meanwhile
 
     def check(self, update: bytes, total: object) -> None:
         """Check that an update is in no other sum, as :meth:`admit` does, without a record.
@@ -118,7 +121,7 @@ class OpenSum:
         senders: the neighbours whose shares it has received; None before.
         around: the neighbours with whom it has masked its update; None before.
         ring: the devices of the sum in the order from which their neighbours follow.
-        update: the bytes by which its update is recorded.
+        updates: each of the bytes by which its update is recorded.
         scale: the rule and the unit of its update in the sum.
         needed: the least number of devices in the sum, from which the noise of each follows.
     """
@@ -129,7 +132,7 @@ class OpenSum:
     senders: set[int] | None = None
     around: set[int] | None = None
     ring: tuple[int, ...] = ()
-    update: bytes = b""
+    updates: tuple[bytes, ...] = ()
     scale: tuple[object, ...] = ()
     needed: int = 0
 
@@ -238,7 +241,7 @@ class DeviceSum:
         self._check_survivors(open_sum, devices)
         shares = masking.reveal(self.device, open_sum.around, open_sum.pairs, devices, self._least(open_sum))
         alike = [] if open_sum.needed else [sorted(devices)]
-        self.revealed.admit(open_sum.update, [*open_sum.scale, *alike])
+        self.revealed.admit(open_sum.updates, [*open_sum.scale, *alike])
         self._sum = None  # shares of both a seed and a key of one device would unmask its vector
         return {str(v): text.hex() for v, text in shares.items()}
 
@@ -324,11 +327,11 @@ class DeviceSum:
         vector = place.fixed.encoded(summand, place.weight, figures, noise)
         # the record of the update, and its masks
         if place.noise:  # a single sum for each round of a run: noise of several would average out, and ε is of one
-            open_sum.update, open_sum.scale, open_sum.needed = of_round(run, key), open_sum.nonce, place.needed
-            self.revealed.admit(open_sum.update, open_sum.scale)
-        else:  # updates of zeros recur with every model
-            zeros = json.dumps(["zeros", key.seed, key.round]).encode()
-            open_sum.update = summand.tobytes() if summand.any() else zeros + content(arrived)
+            open_sum.updates, open_sum.scale, open_sum.needed = (of_round(run, key),), open_sum.nonce, place.needed
+            self.revealed.admit(open_sum.updates, open_sum.scale)
+        else:  # updates of zeros recur, and are known by their model alone, as others are, too: no refusal tells them
+            given = json.dumps(["model", key.seed, key.round, key.tick]).encode() + content(arrived)
+            open_sum.updates = (given, summand.tobytes()) if summand.any() else (given,)
             open_sum.scale = rule, place.fixed.fraction
         open_sum.around, open_sum.ring = place.around, place.ring
         alike = common(work, arrived, key, self.facts, rule, place.fixed.fraction, place.ring)

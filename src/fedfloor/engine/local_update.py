@@ -244,7 +244,7 @@ def _protected(
         raise
     except RunError as error:
         why = str(error)
-    if stats is not None and bool(flat.isfinite().all()):
+    if stats is not None and bool((flat - arrived).isfinite().all()):  # the difference of large numbers is infinite
         return stats
     flat.copy_(arrived)
     moments.clear()
