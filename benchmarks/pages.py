@@ -32,6 +32,7 @@ from benchmarks import (
     private_beside,
     revealed,
     tep_anomalies,
+    waiting,
 )
 from fedfloor import benchmark
 from fedfloor.runs.folder import write
@@ -79,6 +80,7 @@ MADE: dict[str, Callable[[Path], str]] = {
     "rafed-parks": parks.page,
     "revealed": lambda source: revealed.page(read(source)),
     "robust": lambda source: "\n".join(attacks.page(source)) + "\n",
+    "waiting": lambda source: waiting.page(read(source)),
     "tep-anomalies": lambda source: tep_anomalies.page(read(source)),
 }
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import tempfile
@@ -106,13 +107,26 @@ def mean_of(values: Sequence[float | None], scale: float = 1.0) -> str:
     return text if len(there) == len(values) else f"{text} ({len(there)} of {len(values)})"
 
 
+def beside(rows: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> str:
+    """Return the geometric mean over seeds of the time to the target beside another method's on the same seed."""
+    theirs = {row["seed"]: reached(row) for row in others}
+    ratios = []
+    for row in rows:
+        own, other = reached(row), theirs.get(row["seed"])
+        if own is not None and other is not None:
+            ratios.append(own[0] / other[0])
+    return f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.2g}" if ratios else "–"
+
+
 def page(rows: Sequence[dict[str, Any]]) -> str:
     """Return the page of the runs that are there."""
     blocks: list[Any] = [
         "# When waiting costs",
         (__doc__ or "").split("\n\n")[2].replace("\n", " "),
         "Time, traffic and energy until an evaluation has an accuracy of "
-        f"{TARGET:.2f}, and the accuracy after {RESULTS_EACH} results: mean ± half width of 95 % over seeds. "
+        f"{TARGET:.2f}, and the accuracy after {RESULTS_EACH} results: mean ± half width of 95 % over "
+        "seeds, which differ in speeds as well. "
+        "× FedAvg is the geometric mean of the ratios of times on equal seeds. "
         "`python -m benchmarks.waiting`; what the methods are: [When waiting costs](../docs/waiting.md).",
     ]
     for network in NETWORKS:
@@ -130,8 +144,10 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
                     mean_of([None if end is None else end[i] for end in ends], scale)
                     for i, scale in enumerate((60, 1e9, 1e3))
                 ]
+                waited = [row for row in own if row["method"] == next(iter(METHODS))]
+                costs.insert(1, beside(runs, waited))
                 table.append([name, str(len(runs)), *costs, mean_of([100 * row["curve"][-1][1] for row in runs])])
-            heads = ["method", "seeds", "minutes", "GB", "kJ", "accuracy at the end, %"]
+            heads = ["method", "seeds", "minutes", "× FedAvg, paired", "GB", "kJ", "accuracy at the end, %"]
             lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
             lines += ["| " + " | ".join(line) + " |" for line in table]
             blocks += [f"## {network}, speeds within a factor of {factor:g}", "\n".join(lines)]
