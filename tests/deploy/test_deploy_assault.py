@@ -53,7 +53,7 @@ from fedfloor import __version__, cli, config
 from fedfloor.data.dataset import Inputs
 from fedfloor.deploy import authority, broker, checks, device, facts, joining, machines, mqtt, provision, subtasks
 from fedfloor.deploy.channel import REPEATS, DeviceChannel, OpenRequest
-from fedfloor.deploy.checks import MessageFilter
+from fedfloor.deploy.checks import STRANGER, MessageFilter
 from fedfloor.deploy.cloud import CloudExecutor, _answer_limits
 from fedfloor.deploy.device_sum import DeviceSum
 from fedfloor.deploy.flow import BURST, Flow
@@ -1407,9 +1407,9 @@ def _begins_sessions(edge: Any, k: int) -> str:
 
 
 def _poses(agent: device.Agent, ca: authority.Authority, folder: Path, name: str, kind: str) -> str:
-    before, waiting = agent.filter.refused[name, "edge"], agent._requests.qsize()
+    before, waiting = agent.filter.refused[STRANGER, "edge"], agent._requests.qsize()
     _send(agent, ca, folder, name, kind, 1)
-    expect(agent.filter.refused[name, "edge"] == before + 1, "its message is taken")
+    expect(agent.filter.refused[STRANGER, "edge"] == before + 1, "its message is taken")
     expect(agent._requests.qsize() == waiting, "its message is queued")
     return REFUSED
 

@@ -148,7 +148,7 @@ class _Run(round_.Observer):
                 why = "interrupted"
         if why == "finished" and point.round < self.experiment.rounds and not self.waited(point):
             why = "stopped"
-        if why != "interrupted":
+        if why != "interrupted" and point.round != self.orders.limits.stop_after:  # both go on with --resume
             self.check_trained(start, point)
         if point.round:
             self.end(point)
