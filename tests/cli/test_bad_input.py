@@ -124,7 +124,7 @@ PLANS = {
     "Far": "the plan names device 4: the park has devices 0 to 3.",
     "Mixed": "unknown mixing rule 'by_sample'. Did you mean 'by_samples'?",
     "Aimless": "unknown objective 'plian'. Did you mean 'plain'?",
-    "Planless": "a plan consists of train, sequence, parallel, repeat, select, broadcast, probe; got None.",
+    "Planless": "a plan consists of train, sequence, parallel, repeat, select, broadcast, probe, since; got None.",
 }
 
 

@@ -56,10 +56,11 @@ def test_ranks_and_resumed_runs_give_the_same_bits(kind: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_bears_attackers(name: str, tmp_path: Path) -> None:
+    """Two rounds of ``fedasync`` are two visits, of which none is to an attacker."""
     attacked = job(name, "collusion", tmp_path / "a").run()
     assert bool(torch.isfinite(attacked.packet["w"]).all())
     plain = Job(method(name), park(SIZES, factory_of=FACTORIES), rounds=2, folder=tmp_path / "b").run()
-    assert name in ("centralized", "local") or bits(attacked.packet["w"]) != bits(plain.packet["w"])
+    assert name in ("centralized", "local", "fedasync") or bits(attacked.packet["w"]) != bits(plain.packet["w"])
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedsr", "scaffold", "hierfavg"])

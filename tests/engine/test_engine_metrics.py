@@ -69,7 +69,7 @@ def test_a_factory_is_weighed_by_its_devices_test_samples() -> None:
     assert devices.tolist() == [0.5, 1.0, 0.0]
     assert evaluate.factory_accuracy(park.roster, devices) == [0.0, 2 / 3]  # (2·0.5 + 1·1) / 3
     told = evaluate.describe(park, evaluate.confusion(park.dataset.y_test, np.array([0, 0, 0, 0]), 2), devices)
-    assert told["devices"][1] == {"device": 1, "name": "b", "factory": 1, "accuracy": 1.0}
+    assert told["devices"][1] == {"device": 1, "name": "b", "factory": 1, "accuracy": 1.0, "samples": 1, "rarest": 1}
     assert told["factories"][0] == {"factory": 0, "name": "north", "accuracy": 0.0}
     assert json.loads(json.dumps(told)) == told
 
@@ -111,10 +111,34 @@ def test_devices_that_never_train_have_the_figures_and_those_that_only_train_hav
     written = json.loads((run.folder / "evaluation.json").read_text())
     assert written["device_accuracy"] == "measured"
     assert written["devices"] == [
-        {"device": 0, "name": "press", "factory": 0, "accuracy": None, "role": "trains only"},
-        {"device": 1, "name": "saw", "factory": 0, "accuracy": None, "role": "trains only"},
-        {"device": 2, "name": "drill", "factory": None, "accuracy": 0.5, "role": "tests only"},
-        {"device": 3, "name": "lathe", "factory": None, "accuracy": 0.5, "role": "tests only"},
+        {
+            "device": 0,
+            "name": "press",
+            "factory": 0,
+            "accuracy": None,
+            "samples": 0,
+            "rarest": 0,
+            "role": "trains only",
+        },
+        {"device": 1, "name": "saw", "factory": 0, "accuracy": None, "samples": 0, "rarest": 0, "role": "trains only"},
+        {
+            "device": 2,
+            "name": "drill",
+            "factory": None,
+            "accuracy": 0.5,
+            "samples": 10,
+            "rarest": 5,
+            "role": "tests only",
+        },
+        {
+            "device": 3,
+            "name": "lathe",
+            "factory": None,
+            "accuracy": 0.5,
+            "samples": 10,
+            "rarest": 5,
+            "role": "tests only",
+        },
     ]
     assert written["factories"] == [{"factory": 0, "name": None, "accuracy": None}]
     assert run.lines[-1].by_device == {"p10": 0.5, "p50": 0.5, "p90": 0.5}  # by the classes they hold it would be 0.8

@@ -32,6 +32,7 @@ ACROSS = {"travel": {"kind": "secure-sum", "across": True}}
 THREE = (0, 0, 0, 1, 1, 2, 2)  # the factory of each device
 REFUSED = {
     **dict.fromkeys(("fedsr", "ring", "hfedms", "astraea", "fedrep", "ditto", "apfl"), "one device's model and no sum"),
+    **dict.fromkeys(("fedasync", "fedbuff"), "results that arrive at different times form no sum"),
     **dict.fromkeys(("ifca", "flhc"), "several models"), "local": "no models travel",
     "fedl": "answer 'gradient' one by one", "kcenter": "answer 'profile'", "fldg": "answer 'features'",
     "fldgl": "answer 'hash'", "scaffold": "'c' beside the model", "qffl": "answer 'loss' one by one",

@@ -160,7 +160,7 @@ def test_curves_leave_it_out_of_the_mean_and_draw_it(folder: Path) -> None:
     assert curve(fedsr, ACCURACY.read).mean == pytest.approx((0.5, 0.9, 0.85))
     page = render(runs)
     assert "Means exclude diverged seeds." in page
-    assert "(without 1)" in page
+    assert "(without seed 1)" in page
     assert runs[4].evaluation is None
 
 

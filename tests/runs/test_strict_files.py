@@ -142,7 +142,7 @@ NO_FILES = {
     "deploy/machines.py", "deploy/message.py", "deploy/subtasks.py", "deploy/device_sum.py", "deploy/sum_messages.py",
     "engine/aggregation.py",
     "engine/executor.py", "engine/ranks.py", "engine/summing.py", "inference/trained.py", "methods/contract.py",
-    "parts/named.py", "report/ledger.py", "report/records.py", "runs/checks.py", "tasks/kinds.py",
+    "parts/named.py", "report/ledger.py", "report/records.py", "runs/checks.py", "runs/loop.py", "tasks/kinds.py",
 }  # fmt: skip
 
 

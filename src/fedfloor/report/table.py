@@ -38,14 +38,13 @@ def summary(runs: Iterable[RecordedRun], target: float | None = None) -> list[Ro
     The headline (key ``accuracy``, unless the experiments set another) and ``loss`` are those of the last round that
     every seed evaluated; ``low`` and ``high`` are the ends of the headline's 95 % interval over the seeds and test
     units in ``over``, ``half_width`` that over the seeds alone, None without a spread; ``loss_low`` and ``loss_high``
-    are the ends of the loss's interval. ``best_accuracy`` is the mean of
-    the seeds' best headline, ``macro_f1`` that of their final models if all have one, ``backdoor`` the success of a
-    backdoor if there is one, ``rounds`` the number of rounds that every seed finished, ``wall_s`` the mean of the
-    seeds' seconds. ``rounds_to_target`` is the mean over seeds, None unless all of them (``reached``) attained the
-    target, as are ``seconds_to_target``, ``bytes_to_target`` and ``joules_to_target``, the cost on the network of all
-    rounds up to that one; ``seconds``, ``bytes`` and ``joules`` are the cost of all rounds. ``diverged`` has the seed
-    and the round of every diverged run; with one, headline, best headline, macro-F1 and loss are None, as a mean over
-    the other seeds would be biased.
+    are the ends of the loss's interval. ``best_accuracy`` is the mean of the seeds' best headline, ``macro_f1`` that of
+    their final models if all have one, ``backdoor`` the success of a backdoor if there is one, ``rounds`` the number of
+    rounds that every seed finished, ``wall_s`` the mean of the seeds' seconds. ``rounds_to_target`` is the mean over
+    seeds, None unless all of them (``reached``) attained the target, as are ``seconds_to_target``, ``bytes_to_target``
+    and ``joules_to_target``, the cost on the network of all rounds up to that one; ``seconds``, ``bytes`` and
+    ``joules`` are the cost of all rounds. ``diverged`` has the seed and the round of every diverged run; with one,
+    headline, best headline, macro-F1 and loss are None, as a mean over the other seeds would be biased.
     """
     compared = groups(runs)
     return [_row(group, target, compared.headline) for group in compared]
@@ -64,7 +63,6 @@ def _row(group: Group, target: float | None, figure: Figure) -> Row:
         figure.key: _mean(last) if known else None,
         "half_width": (half_width(last) or None) if known else None,
         **_cut(_estimate(group, figure, known=known).describe(), figure),
-        **{f"loss_{end}": bound for end, bound in _loss_ends(group, known=known).items()},
         f"best_{figure.key}": _mean(best) if known else None,
     }
     task = Compared([group]).task
@@ -73,6 +71,7 @@ def _row(group: Group, target: float | None, figure: Figure) -> Row:
     others |= {"macro_f1": _whole_mean(finals)} if task == CLASSES else {}
     others |= {"loss": _mean(_last(group, LOSS)) if known else None}
     row |= {key: value for key, value in others.items() if key not in row}
+    row |= {f"loss_{end}": bound for end, bound in _loss_ends(group, known=known).items()}
     marked = [line.backdoor for line in group.last_lines(lambda line: line.backdoor) if line.backdoor is not None]
     row |= {"backdoor": _mean(marked)} if marked else {}
     return row | {
