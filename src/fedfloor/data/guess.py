@@ -171,8 +171,8 @@ def _sort_sensors(
     profiles = _profiles(table, free, roles, decimal, mark)
     texts = [name for name in free if mostly_text(profiles[name].cells, decimal)]
     if texts and "time" not in given.get("columns", {}):
-        written = {name: table.cells(name) for name in texts}
-        _check_times(path.name, written, given.get("time_format"), has_time="time" in roles)
+        of_texts = {name: table.cells(name) for name in texts}
+        _check_times(path.name, of_texts, given.get("time_format"), has_time="time" in roles)
     odd = {name: kind for name in free if (kind := kind_of(profiles[name])).kind in LEFT_OUT or name in texts}
     more, few = _counted(path, given) if odd else table, {}
     profiles = _profiles(more, odd, roles, decimal, mark)
