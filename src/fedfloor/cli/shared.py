@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import sys
 import threading
@@ -48,10 +49,25 @@ def needing(noun: str, extra: str, packages: str = "the packages of deployment")
 
 
 def termination() -> threading.Event:
-    """Return an event that SIGTERM and SIGINT set."""
+    """Return an event that SIGTERM and SIGINT set.
+
+    A thread of its own sets it. Python's handlers run in the main thread alone, and not while this waits without end
+    for the event, if the system delivers the signal to another thread.
+    """
     ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+    numbers = {signal.SIGTERM, signal.SIGINT}
+    incoming, arriving = os.pipe()
+    os.set_blocking(arriving, False)
+    signal.set_wakeup_fd(arriving, warn_on_full_buffer=False)
+    for number in numbers:
+        signal.signal(number, lambda *_: None)
+
+    def watch() -> None:
+        while not numbers & set(os.read(incoming, 64)):
+            pass
+        ended.set()
+
+    threading.Thread(target=watch, daemon=True).start()
     return ended
 
 
