@@ -71,8 +71,8 @@ class Comparison:
     @property
     def findings(self) -> tuple[str, ...]:
         """Sentences on data to check, such as a sensor in another unit on one device."""
-        found = dict.fromkeys(text for run in reading.collect(self.folders) for text in run.park.findings)
-        return tuple(map(worded, found))
+        findings = dict.fromkeys(text for run in reading.collect(self.folders) for text in run.park.findings)
+        return tuple(map(worded, findings))
 
     def _sentences(self) -> list[str]:
         return [*self.story, *(f"To check in the data: {finding}" for finding in self.findings)]

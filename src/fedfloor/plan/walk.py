@@ -240,6 +240,20 @@ def with_children(node: Node, below: list[Node]) -> Node:
     return replace(cast(nodes.Sequence, node), children=tuple(below)) if hasattr(node, "children") else node
 
 
+def last_meeting(plan: Node) -> Parallel | None:
+    """Return a plan's last node, or the plan itself, if it is single visits to devices that meet at the cloud."""
+    last = plan if isinstance(plan, Parallel) or not children(plan) else children(plan)[-1]
+    if not isinstance(last, Parallel) or last.at.kind != "cloud" or not last.children:
+        return None
+    single = all(isinstance(child, Train) and child.site.kind == "device" for child in last.children)
+    return last if single else None
+
+
+def with_last(plan: Node, last: Node) -> Node:
+    """Return a plan with the node of :func:`last_meeting` replaced."""
+    return last if isinstance(plan, Parallel) else with_children(plan, [*children(plan)[:-1], last])
+
+
 def changed(plan: Node, change: Callable[[Node], Node]) -> Node:
     """Return the plan with every node changed, from the leaves upwards."""
     return fold(plan, lambda node, below: change(with_children(node, below)))

@@ -83,8 +83,8 @@ def _pairs(runs: Sequence[RecordedRun], pairs: Sequence[Row], caption: str) -> M
 
 def findings_section(compared: Compared) -> str:
     """Return the findings on the data of all parks, such as a sensor in another unit on one device; "" without any."""
-    found = list(dict.fromkeys(text for run in compared.runs for text in run.park.findings))
-    return section("To check in the data", lines(found), "data") if found else ""
+    findings = list(dict.fromkeys(text for run in compared.runs for text in run.park.findings))
+    return section("To check in the data", lines(findings), "data") if findings else ""
 
 
 def decision_section(compared: Compared) -> str:

@@ -83,7 +83,7 @@ def closed(
     paid = None
     if price is not None:
         paid = replace(price(plan, end), seconds=end, visits=tuple(ends[i] for i in kept))
-    return ClosedRound(_with_meeting(plan, shorter), devices, paid)
+    return ClosedRound(walk.with_last(plan, shorter), devices, paid)
 
 
 def _end(ends: Sequence[float], gone: Sequence[bool], close: Close) -> float:
@@ -103,22 +103,10 @@ def _ends(plan: Node, visits: Sequence[Train], price: Callable[[Node, float], Pr
 
 
 def _meeting(plan: Node) -> Parallel:
-    last = plan
-    if not isinstance(plan, Parallel) and walk.children(plan):
-        last = walk.children(plan)[-1]
-    if isinstance(last, Parallel) and last.at.kind == "cloud" and last.children and all(map(_of_device, last.children)):
+    last = walk.last_meeting(plan)
+    if last is not None:
         return last
     raise SettingError(
         "round.close needs rounds of parallel visits to single devices that meet at the cloud, such as those of "
         "fedavg. Leave it out, or choose another method."
     )
-
-
-def _of_device(node: Node) -> bool:
-    return isinstance(node, Train) and node.site.kind == "device"
-
-
-def _with_meeting(plan: Node, meeting: Node) -> Node:
-    if isinstance(plan, Parallel):
-        return meeting
-    return walk.with_children(plan, [*walk.children(plan)[:-1], meeting])
