@@ -69,7 +69,7 @@ def event_loop(
     def visit(k: int, version: int) -> Vector:
         x, y = (np.asarray(v) for v in (engine.samples(k).values(slice(None)).flatten(1), engine.samples(k).y))
         x = np.hstack([x, np.ones((len(x), 1))])
-        w, rng = models[version].copy(), generator(engine.seed, "batches", len(models), version, k, 0)
+        w, rng = models[version].copy(), generator(engine.seed, "batches", version + 1, version, k, 0)
         for order, count in batch_order(len(y), 4, 1, None, rng):
             for i in range(count):
                 rows = order[4 * i : 4 * (i + 1)]

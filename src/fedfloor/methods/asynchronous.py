@@ -44,22 +44,27 @@ class Unwaiting(Method):
         return 1
 
     def visit(self, arrival: Arrival, work: Work, number: int) -> Node:
-        """Return the visit of a result that arrives in round ``number``."""
+        """Return the visit of a result that arrives in round ``number``, with the work of the round of its departure."""
         raise SettingError(f"{type(self).__name__} does not define how a result counts: define 'visit'.")
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         """Return the plan of a round: the visits whose results arrive in it."""
         if view.arrivals is None:
             raise SettingError("a method that does not wait plans by the clock, which this view lacks.")
-        work, devices = self.work.at(view.round, view.rounds, self.objective), tuple(view.devices)
+        devices = tuple(view.devices)
+
+        def work(number: int) -> Work:
+            return self.work.at(number, view.rounds, self.objective)
+
         concurrency = self.concurrency or len(devices)
         if view.invited is not None:  # a reference that trains each device alone
             concurrency = min(concurrency, len(devices))
         results = self.results(concurrency)
         results = results if view.invited is None else min(results, concurrency)
-        arrivals = view.arrivals(VisitFlow(work, devices, concurrency, results))
+        arrivals = view.arrivals(VisitFlow(work(view.round), devices, concurrency, results))
         name, settings = mix.to_spec(Equal())
-        return Parallel(tuple(self.visit(one, work, view.round) for one in arrivals), mix=name, settings=settings)
+        visits = tuple(self.visit(one, work(one.round), view.round) for one in arrivals)
+        return Parallel(visits, mix=name, settings=settings)
 
 
 @dataclass(frozen=True)

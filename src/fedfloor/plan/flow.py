@@ -44,6 +44,11 @@ class Arrival(NamedTuple):
     departed_s: float
     arrived_s: float
 
+    @property
+    def round(self) -> int:
+        """The round in which the visit departed, by which its work and its random draws are those of a usual visit."""
+        return self.version + 1
+
     def age(self, number: int) -> int:
         """Return the number of global models that were made while the visit was on its way, in round ``number``."""
         return number - 1 - self.version

@@ -408,7 +408,8 @@ class Since:
 
     With w the present model, v the earlier one and u the child's result, the result is w + s·(u − v) if the
     ``change`` counts, and w + s·(u − w) if the ``model`` does. Only the model moves; a child whose visits are all lost
-    leaves the packet unchanged.
+    leaves the packet unchanged. Random draws of the child are those of the round of its departure, ``version`` + 1, so
+    that its result does not depend on when it arrives.
 
     Args:
         version: the number of the round whose global model the child starts from; 0: the initial model.

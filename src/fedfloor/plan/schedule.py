@@ -283,7 +283,9 @@ class Walk:
             if node.version not in self.round.versions:
                 raise SettingError(f"the plan starts from the model of round {node.version}, which is not kept.")
             start = {**packet, MODEL: self.round.versions[node.version]}
+        present, self.round = self.round, replace(self.round, number=node.version + 1)  # its draws are those of then
         result = yield from self.node(node.child, start, node.tick)
+        self.round = present
         resolved = node if result.resolved is node.child else replace(node, child=result.resolved)
         if MODEL not in packet or not result.trained:
             return replace(result, packet=packet, resolved=resolved)
