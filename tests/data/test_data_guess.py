@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,28 @@ def test_common_names_texts_and_decimal_commas(tmp_path: Path) -> None:
         "'operator' holds no numbers and is ignored",
         "fractions are written with commas",
     ]
+
+
+@pytest.mark.parametrize(
+    ("lot", "left_out"),
+    [
+        (lambda row, machine: f"B{row // 20 + 7 * machine:03}", True),
+        (lambda row, machine: f"{row // 20}. Schicht", True),
+        (lambda row, machine: f"S{row // 20 % 2}", False),  # returns
+        (lambda row, machine: ["steel", "brass", "zinc"][row // 34], False),  # no numbers: the next lot may be steel
+        (lambda row, machine: f"recipe {machine}", False),  # one per machine
+    ],
+)
+def test_lots_that_are_numbered_are_no_sensors(tmp_path: Path, lot: Callable[[int, int], str], left_out: bool) -> None:
+    """A lot number of later rows never occurred in training, so a sensor for each lot would be useless there."""
+    rows = [
+        f"M{machine},{lot(row, machine)},{row % 7},{'ok' if row % 3 else 'nok'}\n"
+        for row in range(100)
+        for machine in range(3)
+    ]
+    got = whole(table(tmp_path, "device,lot,load,label\n" + "".join(rows)), {})
+    assert (got.settings["columns"].get("ignore") == ["lot"]) == left_out
+    assert ("none of which returns" in got.evidence.get("lot", "")) == left_out
 
 
 def test_what_is_told_is_not_guessed(tmp_path: Path) -> None:

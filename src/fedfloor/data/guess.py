@@ -181,7 +181,7 @@ def _sort_sensors(
         odd[name] = kind = kind_of(profiles[name])
         if name in texts and kind.kind not in LEFT_OUT:
             _check_numbers(path.name, name, table.cells(name), decimal)
-            odd[name] = kind = textual(cells)
+            odd[name] = kind = textual(profiles[name])
         if kind.kind == "category" and not _copies(cells, more, roles.get("label", "label")):
             few[name] = _coded(cells)
     if few:

@@ -7,6 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -35,6 +37,7 @@ USUAL = re.compile(r"(no|not|non|without|kein|keine|ohne)\b.*|(normal|healthy|be
 COUNTERS = ("second", "seconds", "sekunde", "minute", "minutes", "hour", "stunde")  # a time if they only rise
 STEPS = ("sample", "step", "takt")  # a time if they only rise within recordings
 FEW = 20  # different texts in a column of categories, at most
+LOTS = 3  # numbered lots in a recording, at least
 UNTIL = 5  # digits of moments, at least
 NOUNS = ("device", "machine", "unit", "asset", "station", "equipment", "engine", "maschine", "anlage")
 MACHINES = (  # more names of the device's column, if it has texts, or "id" or the like in its name
@@ -133,7 +136,7 @@ def kind_of(column: ColumnProfile) -> ColumnKind:
     if evidence := _time(column):
         return ColumnKind("time", evidence)
     if mostly_text(column.cells, column.decimal):
-        return textual(column.cells)
+        return textual(column)
     numbers = [number(cell, column.decimal) for cell in column.cells]
     values = np.array([math.nan if each is None else each for each in numbers])
     if INDEX.fullmatch(column.name.strip()) and len(values) > 1 and len({*np.diff(values)}) == 1:
@@ -141,11 +144,36 @@ def kind_of(column: ColumnProfile) -> ColumnKind:
     return measured(values, _codes(column.recording, len(values)))
 
 
-def textual(cells: Sequence[str]) -> ColumnKind:
-    """Return what a column of texts is that has no other use: a category, if it has few recurring texts, or a text."""
-    many = len({*filled(cells)})
-    again = 2 <= many <= FEW and many * FEW <= max(len(cells), FEW * 2)
+def textual(column: ColumnProfile) -> ColumnKind:
+    """Return what a column of texts is that has no other use: a category, if it has few recurring texts, or a text.
+
+    >>> print(textual(ColumnProfile("lot", ["L08", "L08", "L09", "L09", "L10", "L10"])).evidence)
+    counts up in its texts ('L08', 'L09', 'L10', …), none of which returns,
+    >>> textual(ColumnProfile("step", ["S1", "S2", "S3"] * 20)).kind
+    'category'
+    """
+    if lots := _lots(column):
+        return ColumnKind("text", f"counts up in its texts ({lots}, …), none of which returns,")
+    many = len({*filled(column.cells)})
+    again = 2 <= many <= FEW and many * FEW <= max(len(column.cells), FEW * 2)
     return ColumnKind("category", "holds a few texts") if again else ColumnKind("text", "holds no numbers")
+
+
+def _lots(column: ColumnProfile) -> str:
+    """Return the first texts of a column that numbers lots, jobs or shifts; "" if it does not.
+
+    The texts differ in one number, which rises from one block of adjacent rows to the next in every recording, so that
+    rows to come have other texts. Recordings with one text say nothing, but one needs :data:`LOTS`.
+    """
+    pairs = zip(column.recording or [""] * len(column.cells), column.cells, strict=True)
+    blocks = [pair for pair, _ in groupby(sorted(pairs, key=itemgetter(0)))]
+    parts = {cell: re.fullmatch(r"(\D*)(\d{1,18})(\D*)", cell) for _, cell in blocks}
+    if not all(parts.values()) or len({(part[1], part[3]) for part in parts.values() if part}) != 1:
+        return ""
+    numbers = [(recording, int(part[2])) for recording, cell in blocks if (part := parts[cell])]
+    rises = all(after[1] > before[1] for before, after in pairwise(numbers) if before[0] == after[0])
+    most = max(Counter(recording for recording, _ in numbers).values())
+    return ", ".join(repr(cell) for _, cell in blocks[:LOTS]) if rises and most >= LOTS else ""
 
 
 def measured(values: Numbers, recording: NDArray[np.integer[Any]]) -> ColumnKind:
