@@ -218,14 +218,11 @@ def _show_costs(rows: Sequence[Row]) -> None:
 
 def _show_pairs(runs: Sequence[RecordedRun], pairs: Sequence[Row], title: str) -> None:
     from fedfloor.report.table import shown
+    from fedfloor.report.words import fewer
 
     listed = shown(runs, pairs)
     if listed:
-        few = (
-            f"; only those of {listed[0]['method']}, the best method; --json lists all"
-            if len(listed) < len(pairs)
-            else ""
-        )
+        few = f"; {note}" if (note := fewer(len(pairs), listed, str)) else ""
         empty = {"half_width": None, "seeded": None}
         rows = [row | {"left_out": row["left_out"] or None} | empty for row in listed]
         show(rows, as_json=False, title=title + few)

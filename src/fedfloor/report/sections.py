@@ -77,7 +77,8 @@ def _pairs(runs: Sequence[RecordedRun], pairs: Sequence[Row], caption: str) -> M
     listed = shown(runs, pairs)
     rounds = ["in round"] if "rounds" in pairs[0] else []
     head = ["methods", "common seeds", *rounds, "difference", "interval over", "p"]
-    note = words.fewer(len(pairs), listed) + caption
+    few = words.fewer(len(pairs), listed)
+    note = f"{few[0].upper()}{few[1:]}. {caption}" if few else caption
     return title("Method against method") + table(note, head, [words.paired_cells(row) for row in listed])
 
 

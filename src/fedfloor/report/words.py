@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from fedfloor.figures import ACCURACY, KINDS, LOSS, MACRO_F1, Figure
 from fedfloor.names import count
@@ -172,12 +172,24 @@ def paired_caption(headline: Figure, when: str = LAST) -> str:
     )
 
 
-def fewer(pairs: int, listed: Sequence[Row]) -> str:
-    """Return a note if not all pairs are listed, otherwise ""."""
+def fewer(pairs: int, listed: Sequence[Row], name: Callable[[str], str] = display_name) -> str:
+    """Return a note on the pairs that are not listed, without a full stop; "" if all are.
+
+    >>> rows = [{"method": "fedsr", "against": name} for name in ("fedavg", "pooled")]
+    >>> fewer(3, rows), fewer(2, rows)
+    ('only those of fedsr, the best method, are listed; --json lists all 3 pairs', '')
+    >>> fewer(4, [*rows, {"method": "fedavg", "against": "pooled"}])
+    'those of two references are not listed; --json lists all 4 pairs'
+    """
     if len(listed) == pairs or not listed:
         return ""
-    best = display_name(listed[0]["method"])
-    return f"Only those of {best}, the best method, are listed; --json lists all {pairs} pairs. "
+    methods = {row["method"] for row in listed}
+    few = (
+        f"only those of {name(*methods)}, the best method, are"
+        if len(methods) == 1
+        else "those of two references are not"
+    )
+    return f"{few} listed; --json lists all {pairs} pairs"
 
 
 def paired_cells(row: Row) -> list[str]:
