@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from fedfloor.plan.nodes import Node, Parallel, Repeat, Select, Sequence, edge
-from fedfloor.runs import forecast
+from fedfloor.plan.schedule import RoundContext
+from fedfloor.runs.resolving import resolved
 from floor import WORK, engine, park, visits, walk
 
 HERE = park()
@@ -31,4 +32,4 @@ def test_whom_a_select_chooses(plan: Node) -> None:
     """Draws are keyed by the visits that stand before them in the plan: in branches before, and in turns before."""
     for tick in (0, 7):
         trained = walk(engine(HERE), plan, number=2, tick=tick).resolved
-        assert forecast.resolved(plan, HERE, forecast.Place(0, 2, tick), Counter()) == trained
+        assert resolved(plan, HERE, RoundContext(0, 2), tick, Counter()).resolved == trained

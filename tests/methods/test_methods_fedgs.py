@@ -20,7 +20,6 @@ from fedfloor.park.park import Park
 from fedfloor.park.partition import Mobility
 from fedfloor.park.stream import Fifo, Recycle
 from fedfloor.parts.work import WorkSettings
-from fedfloor.plan import schedule
 from fedfloor.plan import walk as plans
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Select, Sequence, Train, Work, edge
 from fedfloor.runs import results
@@ -112,17 +111,6 @@ def test_ranks_agree_to_the_bit(settings: dict[str, Any]) -> None:
         return json.loads(json.dumps(digest(of.run(), of.outcomes)))
 
     assert everywhere(2, body) == [body(Alone())] * 2
-
-
-@pytest.mark.parametrize("stream", [FIFO, Recycle(4)], ids=str)
-def test_how_far_ahead_is_chosen_changes_nothing(stream: Fifo | Recycle, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = []
-    for ahead in (1, 2, 16):
-        monkeypatch.setattr(schedule, "AHEAD", ahead)
-        of = job(floor_(stream), 2, loss=0.3, iterations=5)
-        told.append(digest(of.run(), of.outcomes))
-        assert any(one.lost for one in of.outcomes[0].receipts)
-    assert told[0] == told[1] == told[2]
 
 
 # -- what is asked, and what that tells --------------------------------------------------------------------------------

@@ -30,7 +30,8 @@ from fedfloor.plan.nodes import Node, Parallel, Train, device, edge
 from fedfloor.plan.outcome import Outcome
 from fedfloor.report.plan_svg import svg
 from fedfloor.report.plan_text import tree
-from fedfloor.runs import forecast, pricing, results
+from fedfloor.runs import pricing, results
+from fedfloor.runs.resolving import resolved
 from floor import digest, engine, everywhere
 from floor import walk as walked
 from plan_suite import HEAVY, PLANS, STEP, here
@@ -79,13 +80,13 @@ def cohort(plan: Node) -> None:
 
 def dry(plan: Node) -> None:
     """The choices of a walk that trains."""
-    known = forecast.resolved(plan, here(), forecast.Place(0, 1, 0), Counter())
+    known = resolved(plan, here(), schedule.RoundContext(0, 1), 0, Counter()).resolved
     assert known == _alone(plan).resolved
 
 
 def price(plan: Node) -> None:
     """Seconds for each visit, within those of all."""
-    costs, known = _sites(), forecast.resolved(plan, here(), forecast.Place(0, 1, 0), Counter())
+    costs, known = _sites(), resolved(plan, here(), schedule.RoundContext(0, 1), 0, Counter()).resolved
     found = costs.price(known, {"w": engine(here()).network.flat}, 1, 0)
     assert len(found.visits) == len(schedule.in_order(known))
     assert all(0 <= one <= found.seconds * (1 + 1e-12) for one in found.visits)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import copy
 import json
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -39,9 +38,21 @@ from fedfloor.models.parcel import Packet
 from fedfloor.parts import selection
 from fedfloor.parts.codecs import secure
 from fedfloor.plan import schedule, walk
-from fedfloor.plan.nodes import Node, Scalar, Select, Train, Work
+from fedfloor.plan.nodes import Node, Probe, Scalar, Train, Work
 from fedfloor.plan.outcome import Outcome, Receipt
-from fedfloor.plan.schedule import BranchWalk, Key, NodeResult, ParallelRequest, RoundContext, Walk, Walking, is_lost
+from fedfloor.plan.schedule import (
+    NOTHING,
+    Answers,
+    BranchWalk,
+    Foreknown,
+    Key,
+    NodeResult,
+    ParallelRequest,
+    RoundContext,
+    Walk,
+    Walking,
+    is_lost,
+)
 
 AT_ONCE = 1024  # threads that each wait for a device; further branches wait for a free thread
 FIRST = 32  # branches whose updates are judged together while too few devices are known; all their models are in memory
@@ -108,11 +119,13 @@ def run(
     round_number: int,
     tick: int,
     versions: Mapping[int, Tensor] | None = None,
+    known: Foreknown = NOTHING,
 ) -> Outcome:
     """Walk a plan from the cloud with the engine's team; call it on every rank with the same arguments.
 
     Args:
         versions: number of a round → the global model after it, for visits that start from earlier models.
+        known: the choices and answers that are known beforehand.
     """
     walk.check(plan, engine.park.devices)
     check_parts(engine.network, plan, packet)
@@ -121,11 +134,28 @@ def run(
     earlier = {number: model.to(engine.network.flat.device) for number, model in (versions or {}).items()}
     trainer.round = replace(trainer.round, versions=earlier)
     trainer.by_team = engine.team.size > 1 or engine.factories is not None
-    result = trainer.drive(Walk(trainer.round, by_team=trainer.by_team).node(plan, packet, tick))
+    result = trainer.drive(Walk(trainer.round, by_team=trainer.by_team, known=known).node(plan, packet, tick))
     packet = {name: value.cpu() for name, value in kept(result.packet, engine.network.flat).items()}
     rng = generator(engine.seed, "server", round_number)
     ticks, changed = max(1, walk.span(plan)), trainer.changed
     return Outcome(packet, result.resolved, tuple(result.receipts), result.answers, ticks, rng, changed)
+
+
+def context(engine: Engine, number: int) -> RoundContext:
+    """Return the facts of a round that need no training: which visits are lost."""
+
+    def loses(node: Train, concurrent: schedule.Concurrent, key: Key) -> bool:
+        if is_lost(key, engine.loss_chance):
+            return True
+        return engine.air is not None and engine.air.lost(node, concurrent, key.place())
+
+    return RoundContext(engine.seed, number, lost=loses, interference=engine.air is not None)
+
+
+def asked(engine: Engine, node: Probe, packet: Packet, tick: int) -> Answers:
+    """Put a question to devices from the cloud, each rank to its share; return the answers of all."""
+    here = {name: value.to(engine.network.flat.device) for name, value in packet.items()}
+    return ask(engine, node, here, tick, engine.team)
 
 
 def share(engine: Engine, subtask: Subtask, mine: Collection[int]) -> list[Blob]:
@@ -143,9 +173,7 @@ class Trainer(schedule.Driver):
 
     def __init__(self, engine: Engine, round_number: int, extractor: FrozenExtractor, *, whole: bool = False) -> None:
         self.engine, self.extractor, self.whole = engine, extractor, whole
-        self.round = RoundContext(
-            engine.seed, round_number, self._size, self._sent, self._is_lost, interference=engine.air is not None
-        )
+        self.round = replace(context(engine, round_number), samples_of=self._size, sent=self._sent)
         self.by_team = False
         self.limit = engine.limit.copy() if engine.limit is not None else None
         self.changed: dict[str, Scalar] = {}  # settings of the mixing rule for its next round
@@ -195,20 +223,15 @@ class Trainer(schedule.Driver):
     def broadcast(self, request: schedule.BroadcastRequest) -> None:
         self.executor.hand(self.engine, request.node, request.packet)
 
-    def select(self, request: schedule.SelectRequest) -> list[Sequence[int]]:
-        """Select devices for several turns ahead, where selection does not depend on the training in between.
-
-        Consecutive selections take half the time each, as training clears the processor's caches.
-        """
-        stream, tick = self.engine.park.stream, request.tick
-        moves = stream.position(tick, 0) != stream.position(tick, 1)
-        fixed = not moves and not self.executor.at_once  # devices that are available now may be gone by then
-        seen = Counter({k: request.visits.get(k, 0) for k in request.node.candidates})
-        choices: list[Sequence[int]] = []
-        for turn in range(request.turns if fixed else 1):
-            choices.append(self._chosen(request.node, tick + turn, seen))
-            seen.update(choices[-1])
-        return choices
+    def select(self, request: schedule.SelectRequest) -> Sequence[int]:
+        """Select among the devices that are available now, or among all if none is."""
+        engine, node = self.engine, request.node
+        available = tuple(self.executor.available(node.candidates)) or node.candidates
+        if len(available) < len(node.candidates):
+            node = replace(node, candidates=available, how_many=min(node.how_many, len(available)))
+        trained, census = engine.memory.visits, partial(self.executor.census, engine)
+        place = (engine.seed, self.round.number, request.tick)
+        return selection.selected(node, engine.park, *place, request.visits, trained, census)
 
     def parallel(self, request: ParallelRequest) -> NodeResult:
         """Walk and aggregate the branches of a ``Parallel``, dealt to the team if the team walks the node."""
@@ -371,17 +394,3 @@ class Trainer(schedule.Driver):
 
     def _sent(self, work: Work, packet: Packet) -> int:
         return travel.up(self.engine.network, work).size(packet)
-
-    def _is_lost(self, node: Train, concurrent: schedule.Concurrent, key: Key) -> bool:
-        engine = self.engine
-        if is_lost(key, engine.loss_chance):
-            return True
-        return engine.air is not None and engine.air.lost(node, concurrent, key.place())
-
-    def _chosen(self, node: Select, tick: int, seen: Counter[int]) -> list[int]:
-        engine = self.engine
-        available = tuple(self.executor.available(node.candidates)) or node.candidates  # all if none is available
-        if len(available) < len(node.candidates):
-            node = replace(node, candidates=available, how_many=min(node.how_many, len(available)))
-        trained, census = engine.memory.visits, partial(self.executor.census, engine)
-        return selection.selected(node, engine.park, engine.seed, self.round.number, tick, seen, trained, census)

@@ -11,7 +11,7 @@ request               result
 ``TrainRequest``      (packet, receipt) of one visit; None where its result was lost
 ``ProbeRequest``      device → question → answer
 ``BroadcastRequest``  nothing
-``SelectRequest``     the devices selected for this turn, and for as many later turns as can be selected now
+``SelectRequest``     the selected devices
 ``ParallelRequest``   the ``NodeResult`` of all branches together: :func:`joined`, with the aggregated packet
 ====================  ========================================================================================
 """
@@ -19,10 +19,10 @@ request               result
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import groupby
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from fedfloor.chance import generator
@@ -47,7 +47,6 @@ from fedfloor.plan.outcome import Receipt
 if TYPE_CHECKING:
     import numpy as np
 
-AHEAD = 16  # turns of a Repeat with a joint selection: about the length of two blocks of a stream's windows
 AGGREGATION = tuple(f.name for f in fields(Parallel) if f.name in {of.name for of in fields(Select)})
 
 R = TypeVar("R")
@@ -124,15 +123,11 @@ class BroadcastRequest(NamedTuple):
 
 
 class SelectRequest(NamedTuple):
-    """A request to select the devices of a ``Select`` for this turn, and for up to ``turns`` turns, a tick apart.
-
-    ``visits`` counts each device's visits so far in the round.
-    """
+    """A request to select the devices of a ``Select``; ``visits`` counts each device's visits so far in the round."""
 
     node: Select
     tick: int
     visits: Mapping[int, int]
-    turns: int
 
 
 class ParallelRequest(NamedTuple):
@@ -149,12 +144,15 @@ class ParallelRequest(NamedTuple):
         Branches are simultaneous, and do not count the visits selected in other branches.
         """
         own, ahead, result = self.walk, Counter[int](), []
+        choices = iter(own.choices)
         apart = own.round.interference and not any(map(walk.meets, self.node.children))
         neighbours = concurrent(self.node) if apart else None
         for index, child in enumerate(self.node.children):
+            made = tuple(islice(choices, count_selects(child))) if own.choices else ()
             if mine is None or index in mine:
                 known = frozenset({*walk.devices(child), -1})  # not for all devices, which would be quadratic
-                below = Walk(own.round, {k: own.visits[k] + ahead[k] for k in known}, own.answers)
+                seen = {k: own.visits[k] + ahead[k] for k in known}
+                below = Walk(own.round, seen, own.answers, known=Foreknown(made))
                 below._concurrent = list(neighbours[index]) if neighbours else []
                 result.append(BranchWalk(index, child, known, below))
             for visit, times in walk.visited(child):
@@ -203,6 +201,21 @@ class RoundContext:
     versions: Mapping[int, Any] = field(default_factory=dict)
 
 
+class Foreknown(NamedTuple):
+    """What a walk need not request, as it is known beforehand.
+
+    Attributes:
+        choices: the devices selected by each ``Select``, in the order of the walk; () if they are open.
+        answers: the answers to the first questions of the walk, device → question → answer.
+    """
+
+    choices: tuple[Sequence[int], ...] = ()
+    answers: tuple[Answers, ...] = ()
+
+
+NOTHING = Foreknown()
+
+
 class Walk:
     """A walk over a plan, or over a branch of a plan.
 
@@ -212,17 +225,18 @@ class Walk:
         answers: device → question → answer, so far in the round.
         by_team: whether the whole team walks and deals out branches. A node without branches or questions below it is
             then walked as the only branch of a ``Parallel``, so that a single rank does all of it.
+        known: what need not be requested.
     """
 
     def __init__(
         self, context: RoundContext, visits: Mapping[int, int] | None = None, answers: Answers | None = None, *,
-        by_team: bool = False,
+        by_team: bool = False, known: Foreknown = NOTHING,
     ) -> None:  # fmt: skip
         self.round, self.by_team = context, by_team
         self.visits: Counter[int] = Counter(visits or {})
         self.answers: Answers = answers or {}
         self._concurrent: list[Concurrent] = []
-        self._ahead: list[Sequence[int]] = []
+        self.choices, self._heard = deque(known.choices), deque(known.answers)
 
     def node(self, node: Node, packet: Packet, tick: int) -> Walking:
         """Walk a node with a packet, starting at a tick."""
@@ -253,13 +267,14 @@ class Walk:
         return NodeResult(packet, node, [receipt], frozenset() if receipt.lost else frozenset({device}))
 
     def _select(self, node: Select, packet: Packet, tick: int) -> Walking:
-        if node.policy == LEAST_LOSS:
-            self._ahead = [nearest(node, self.answers)]
-        if not self._ahead:
-            self._ahead = yield SelectRequest(node, tick, self.visits, 1)
-        chosen = self._ahead.pop(0)
+        if self.choices:
+            chosen = self.choices.popleft()
+        elif node.policy == LEAST_LOSS:
+            chosen = nearest(node, self.answers)
+        else:
+            chosen = yield SelectRequest(node, tick, self.visits)
         if not chosen:
-            return NodeResult(packet, visits(node, chosen), chosen=((),))
+            return NodeResult(packet, with_census(node, visits(node, chosen)), chosen=((),))
         result = yield from self.node(visits(node, chosen), packet, tick)
         return replace(result, resolved=with_census(node, result.resolved), chosen=(tuple(chosen),))
 
@@ -268,6 +283,8 @@ class Walk:
             return (yield from self._turns(node, packet, tick))
         alone = node if node.model == MODEL else replace(node, model=MODEL)
         result: NodeResult = yield ParallelRequest(alone, single(packet, node.model), tick, self)
+        for _ in range(count_selects(node) if self.choices else 0):
+            self.choices.popleft()
         if several(packet):
             same = result.resolved is alone
             resolved = node if same else replace(cast(Parallel, result.resolved), model=node.model)
@@ -298,17 +315,14 @@ class Walk:
         return NodeResult(packet, node)
 
     def _probe(self, node: Probe, packet: Packet, tick: int) -> Walking:
-        answers = yield ProbeRequest(node, packet, tick)
+        answers = self._heard.popleft() if self._heard else (yield ProbeRequest(node, packet, tick))
         self.answers = merged([self.answers, answers])
         return NodeResult(packet, node, answers=answers)
 
     def _turns(self, node: Repeat | nodes.Sequence | Parallel, packet: Packet, tick: int) -> Walking:
         """Walk children one after the other: each starts at the place and time at which the previous child ended."""
-        due, done = turns(node), list[NodeResult]()
-        for left, (child, ticks) in zip(range(len(due), 0, -1), due, strict=True):
-            ahead = isinstance(node, Repeat) and node.tick and not self._ahead
-            if ahead and isinstance(child, Select) and child.policy != LEAST_LOSS:
-                self._ahead = yield SelectRequest(child, tick, self.visits, min(left, AHEAD))
+        done = list[NodeResult]()
+        for child, ticks in turns(node):
             result = yield from self.node(child, packet, tick)
             packet = result.packet
             done.append(replace(result, packet={}) if packet else result)
@@ -407,6 +421,11 @@ def selects(node: Node) -> Iterator[Select]:
     for child in walk.children(node):
         for _ in range(node.times if isinstance(node, Repeat) else 1):
             yield from selects(child)
+
+
+def count_selects(node: Node) -> int:
+    """Return how often a node selects devices: the number of choices in its walk."""
+    return sum(times for at, times in walk.every(node) if isinstance(at, Select))
 
 
 def unresolved() -> SettingError:
@@ -533,8 +552,8 @@ class Driver(ABC):
         """Send the model to devices that only keep it."""
 
     @abstractmethod
-    def select(self, request: SelectRequest) -> list[Sequence[int]]:
-        """Return the selected devices for one turn or more, at most ``request.turns``."""
+    def select(self, request: SelectRequest) -> Sequence[int]:
+        """Return the selected devices."""
 
     @abstractmethod
     def parallel(self, request: ParallelRequest) -> NodeResult:
@@ -564,8 +583,8 @@ class Dry(Driver):
     def broadcast(self, request: BroadcastRequest) -> None:
         """Do nothing."""
 
-    def select(self, request: SelectRequest) -> list[Sequence[int]]:
-        return [request.node.candidates[: request.node.how_many]]
+    def select(self, request: SelectRequest) -> Sequence[int]:
+        return request.node.candidates[: request.node.how_many]
 
     def parallel(self, request: ParallelRequest) -> NodeResult:
         return joined(request, request.packet, [self.branch(branch, request) for branch in request.branches()])

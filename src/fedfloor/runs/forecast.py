@@ -29,29 +29,18 @@ from fedfloor.methods.contract import State
 from fedfloor.network import profile
 from fedfloor.network.price import Price
 from fedfloor.network.profile import NetworkSettings
-from fedfloor.network.sites import Sites
+from fedfloor.network.sites import RadioUplink, Sites, radio_uplink
 from fedfloor.park.park import Park
-from fedfloor.parts import selection
-from fedfloor.plan import schedule, text, walk
-from fedfloor.plan.nodes import Node, Train, Work
-from fedfloor.plan.outcome import Outcome, Receipt
-from fedfloor.plan.schedule import (
-    BranchWalk,
-    Concurrent,
-    Dry,
-    Key,
-    NodeResult,
-    Packet,
-    ParallelRequest,
-    SelectRequest,
-    TrainRequest,
-    is_lost,
-)
+from fedfloor.plan import text, walk
+from fedfloor.plan.nodes import Node, Probe, Train, Work
+from fedfloor.plan.outcome import Outcome
+from fedfloor.plan.schedule import NOTHING, Answers, Concurrent, Foreknown, Key, Packet, RoundContext, is_lost
 from fedfloor.runs import folder, ledger, prepare, pricing
 from fedfloor.runs import round as round_
 from fedfloor.runs.compare import PlannedRun, ground
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.parks import build_park, network_of
+from fedfloor.runs.resolving import resolved
 from fedfloor.runs.round import Position, Setup, Versions, step, training
 from fedfloor.strict import json_text
 
@@ -182,12 +171,14 @@ def dry(
     """
     method = combined(experiment)
     chance = experiment.faults.visit if loss_chance is None else loss_chance
-    facts = (park, DryCarrier(park, experiment.seed, chance), experiment.rounds, experiment.seed)
+    carrier = DryCarrier(park, experiment.seed, chance)
+    facts = (park, carrier, experiment.rounds, experiment.seed)
     if bare and not (experiment.round.close or method.needs.network or method.needs.clock or method.needs.census):
         return Setup(method, *facts, start={})
     network = network_of(experiment, method, park)
     parts = (network.trained, network.classifier_parameters, partial(travel.coded, network))
     tariff = pricing.tariff(experiment, park, *parts, method.coded(Work()))
+    carrier.air = None if tariff is None else tariff.air
     start = {"w": torch.zeros_like(network.flat)}
     return Setup(method, *facts, start, network.trained, network.layout, tariff, priced, experiment.round.close, chance)
 
@@ -205,10 +196,25 @@ class DryCarrier:
 
     trains = False
     secret = False
+    foresees = True
+    team = None
 
-    def __init__(self, park: Park, seed: int, loss_chance: float = 0.0) -> None:
-        self.park, self.seed, self.loss_chance = park, seed, loss_chance
+    def __init__(self, park: Park, seed: int, loss_chance: float = 0.0, air: RadioUplink | None = None) -> None:
+        self.park, self.seed, self.loss_chance, self.air = park, seed, loss_chance, air
         self.visits = Counter[int]()  # device → number of its local updates so far
+
+    def context(self, number: int) -> RoundContext:
+        """Return the facts of a round, with the visits that are lost."""
+        air, chance = self.air, self.loss_chance
+
+        def is_gone(node: Train, concurrent: Concurrent, key: Key) -> bool:
+            return is_lost(key, chance) or (air is not None and air.lost(node, concurrent, key.place()))
+
+        return RoundContext(self.seed, number, lost=is_gone, interference=air is not None)
+
+    def ask(self, node: Probe, packet: Packet, tick: int) -> Answers:  # noqa: ARG002
+        """Return no answers."""
+        return {}
 
     def census(self, tick: int) -> NDArray[np.int64]:
         """Return the census of the visits counted so far."""
@@ -216,13 +222,15 @@ class DryCarrier:
         return self.park.census(every, tick, [self.visits[k] for k in every])
 
     def stand_on(self, sites: Sites) -> None:
-        """Do nothing: the walk needs no places."""
+        """Set the radio uplink that follows from the devices' places."""
+        self.air = radio_uplink(sites, self.seed)
 
-    def run(self, plan: Node, packet: Packet, number: int, tick: int, versions: Versions) -> Outcome:  # noqa: ARG002
-        """Make the choices of a plan, and count its visits."""
-        ticks = max(1, walk.span(plan))
-        known = resolved(plan, self.park, Place(self.seed, number, tick, self.loss_chance), self.visits)
-        return Outcome(packet, known, ticks=ticks)
+    def run(
+        self, plan: Node, packet: Packet, number: int, tick: int, versions: Versions, known: Foreknown = NOTHING  # noqa: ARG002
+    ) -> Outcome:  # fmt: skip
+        """Count the visits of a plan."""
+        made = resolved(plan, self.park, self.context(number), tick, self.visits, known)
+        return Outcome(packet, made.resolved, ticks=max(1, walk.span(plan)))
 
 
 def pretended(questions: Node, trained: int, park: Park) -> dict[int, dict[str, Any]]:
@@ -235,58 +243,6 @@ def pretended(questions: Node, trained: int, park: Park) -> dict[int, dict[str, 
         for k in node.devices:
             answers.setdefault(k, {})[node.what] = question(node).pretended(park, k, trained)
     return answers
-
-
-@dataclass(frozen=True)
-class Place:
-    """The key of a round's random draws (seed, number, first tick), and the probability that a visit is lost."""
-
-    seed: int
-    round: int
-    tick: int
-    loss_chance: float = 0.0
-
-
-def resolved(plan: Node, park: Park, place: Place, trained: Counter[int]) -> Node:
-    """Return a plan with every ``Select`` replaced by its chosen devices, as in a run with training.
-
-    Args:
-        trained: device → number of its local updates so far in the run, to which those of this round are added.
-            Visits lost by radio interference are unknown here, and count as trained.
-    """
-
-    def is_gone(node: Train, concurrent: Concurrent, key: Key) -> bool:  # noqa: ARG001
-        return is_lost(key, place.loss_chance)
-
-    context = schedule.RoundContext(place.seed, place.round, lost=is_gone)
-    return _Forecast(park, place, trained).over(plan, context, place.tick).resolved
-
-
-class _Forecast(Dry):
-    """An executor that makes the choices of a run with training, from the current census and the visits not lost."""
-
-    def __init__(self, park: Park, place: Place, trained: Counter[int]) -> None:
-        self.park, self.place, self.trained = park, place, trained
-
-    def train(self, request: TrainRequest) -> tuple[Packet, Receipt] | None:
-        self.trained[request.key.device] += 1
-        return super().train(request)
-
-    def select(self, request: SelectRequest) -> list[Sequence[int]]:
-        place, seen = self.place, request.visits
-        return [selection.selected(request.node, self.park, place.seed, place.round, request.tick, seen, self.trained)]
-
-    def parallel(self, request: ParallelRequest) -> NodeResult:
-        whole = super().parallel(request)
-        self.trained.update(receipt.device for receipt in whole.receipts if not receipt.lost)
-        return whole
-
-    def branch(self, branch: BranchWalk, request: ParallelRequest) -> NodeResult:
-        # branches do not count each other's visits
-        known = {k: self.trained[k] for k in branch.known}
-        done = super().branch(branch, request)
-        self.trained.update({k: count - self.trained[k] for k, count in known.items()})
-        return done
 
 
 LEFT = (".lock", "report.html", "checkpoint", "memory")  # files that are not copied with a run

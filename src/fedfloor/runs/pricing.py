@@ -37,7 +37,7 @@ from fedfloor.plan import walk
 from fedfloor.plan.flow import VisitFlow
 from fedfloor.plan.nodes import Node, Probe, Scalar, Work
 from fedfloor.plan.nodes import Sequence as Chain
-from fedfloor.plan.outcome import Outcome, Receipt
+from fedfloor.plan.outcome import Outcome
 from fedfloor.plan.questions import SURVEY
 from fedfloor.plan.schedule import single
 
@@ -127,16 +127,15 @@ class Tariff:
 
     def price(
         self, plan: Node, packet: Mapping[str, Tensor], number: int, tick: int,
-        receipts: Sequence[Receipt] | None = None, holders: frozenset[int] = frozenset(), until: float = math.inf,
+        numbers: Sequence[int] | None = None, holders: frozenset[int] = frozenset(), until: float = math.inf,
     ) -> Price:  # fmt: skip
-        """Return the price of a resolved plan.
+        """Return the price of a resolved plan; ``numbers``: of each visit among its device's visits.
 
         Raises:
             SettingError: the plan carries a part of the model that does not exist or has no known size, or the price is
                 out of range.
         """
         walk.check(plan, len(self.sites.samples))
-        visits = None if receipts is None else [receipt.visit for receipt in receipts]
         size = self.payload(packet, walk.works(plan), walk.codings(plan), walk.handed(plan))
         if "classifier" not in size.packet and "classifier" in walk.scopes(plan) | walk.handed(plan):
             why = "the network's classifier is unknown. Name its layer with model.classifier."
@@ -147,7 +146,7 @@ class Tariff:
                 )
             raise SettingError(f"work.trains = 'classifier' has no price: {why}")
         paid = price(
-            plan, self.sites, size, air=self.air, round_number=number, tick=tick, numbered=visits, holders=holders,
+            plan, self.sites, size, air=self.air, round_number=number, tick=tick, numbered=numbers, holders=holders,
             until=until,
         )  # fmt: skip
         if not max(paid.seconds, paid.joules) <= MOST:

@@ -230,7 +230,7 @@ class _CensusReports(Dry):
         ]
         return {}
 
-    def select(self, request: SelectRequest) -> list[Sequence[int]]:
+    def select(self, request: SelectRequest) -> Sequence[int]:
         if request.node.reads_census:
             self.reports += [(device, request.tick) for device in request.node.candidates]
         return super().select(request)

@@ -1,4 +1,4 @@
-"""One round: a method plans it, a carrier carries it out, the network prices it, and the method absorbs its outcome.
+"""One round: planned by a method, resolved, priced, carried out by a carrier, and absorbed by the method.
 
 :func:`step` is the only place where these follow each other. The loop of a run calls it with an engine that trains, a
 forecast with a carrier that only makes the choices; what else happens around a round (ledger, evaluation, privacy
@@ -7,7 +7,8 @@ loss) observes it: :class:`Observer`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -20,6 +21,7 @@ from fedfloor.chance import generator, secret
 from fedfloor.engine import ranks
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.executor import executor_of
+from fedfloor.engine.team import Team
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Method, Resources, State, View
@@ -29,13 +31,15 @@ from fedfloor.network.sites import Sites
 from fedfloor.park.normalise import steps
 from fedfloor.park.park import Park
 from fedfloor.parts.closing import Close
+from fedfloor.plan import schedule
 from fedfloor.plan.flow import Arrival, VisitFlow
-from fedfloor.plan.nodes import Node, Train
+from fedfloor.plan.nodes import Node, Probe, Train
 from fedfloor.plan.outcome import Outcome, Receipt
-from fedfloor.plan.schedule import Key, Packet
+from fedfloor.plan.schedule import NOTHING, Answers, Foreknown, Key, Packet, RoundContext
 from fedfloor.runs import pricing
 from fedfloor.runs.closing import ClosedRound, closed
 from fedfloor.runs.pricing import Tariff
+from fedfloor.runs.resolving import ResolvedPlan, questions_first, resolved
 
 Versions = Mapping[int, Tensor]  # number of a round → the global model after it
 
@@ -53,6 +57,29 @@ class Carrier(Protocol):
         """Whether random draws of plans come from the operating system instead of the seed."""
         ...
 
+    @property
+    def foresees(self) -> bool:
+        """Whether choices of devices can be made before the round, as no device is absent."""
+        ...
+
+    @property
+    def visits(self) -> Mapping[int, int]:
+        """The number of each device's local updates so far."""
+        ...
+
+    @property
+    def team(self) -> Team | None:
+        """The ranks that make choices together."""
+        ...
+
+    def context(self, number: int) -> RoundContext:
+        """Return the facts of a round that a walk without training needs."""
+        ...
+
+    def ask(self, node: Probe, packet: Packet, tick: int) -> Answers:
+        """Put a question to devices."""
+        ...
+
     def census(self, tick: int) -> NDArray[np.int64]:
         """Return the class counts of all devices' samples at a tick, int64 [K, F]."""
         ...
@@ -61,8 +88,10 @@ class Carrier(Protocol):
         """Move the devices to other places on the network."""
         ...
 
-    def run(self, plan: Node, packet: Packet, number: int, tick: int, versions: Versions) -> Outcome:
-        """Carry out a round's plan, which starts with a packet at a tick."""
+    def run(
+        self, plan: Node, packet: Packet, number: int, tick: int, versions: Versions, known: Foreknown = NOTHING
+    ) -> Outcome:
+        """Carry out a round's plan, which starts with a packet at a tick; ``known`` is not asked and chosen again."""
         ...
 
 
@@ -78,6 +107,29 @@ class TrainingCarrier:
         """Whether random draws of plans come from the operating system."""
         return self.engine.secret
 
+    @property
+    def foresees(self) -> bool:
+        """Whether the devices are simulated."""
+        return not executor_of(self.engine).at_once
+
+    @property
+    def visits(self) -> Mapping[int, int]:
+        """The number of each device's local updates so far."""
+        return self.engine.memory.visits
+
+    @property
+    def team(self) -> Team:
+        """The engine's ranks."""
+        return self.engine.team
+
+    def context(self, number: int) -> RoundContext:
+        """Return the facts of a round, with the visits that are lost."""
+        return ranks.context(self.engine, number)
+
+    def ask(self, node: Probe, packet: Packet, tick: int) -> Answers:
+        """Put a question to the engine's devices."""
+        return ranks.asked(self.engine, node, packet, tick)
+
     def census(self, tick: int) -> NDArray[np.int64]:
         """Return the census that devices report at a tick."""
         return executor_of(self.engine).census(self.engine, range(self.engine.park.devices), tick)
@@ -86,9 +138,11 @@ class TrainingCarrier:
         """Move the engine's devices, and the radio uplink that follows from their places."""
         self.engine.stand_on(sites)
 
-    def run(self, plan: Node, packet: Packet, number: int, tick: int, versions: Versions) -> Outcome:
+    def run(
+        self, plan: Node, packet: Packet, number: int, tick: int, versions: Versions, known: Foreknown = NOTHING
+    ) -> Outcome:
         """Train, and record the lengths of updates if these are limited."""
-        outcome = ranks.run(self.engine, plan, packet, round_number=number, tick=tick, versions=versions)
+        outcome = ranks.run(self.engine, plan, packet, round_number=number, tick=tick, versions=versions, known=known)
         if self.engine.limit is not None:
             self.engine.limit.note(outcome.resolved, outcome.receipts)
         return outcome
@@ -179,6 +233,22 @@ class Setup:
             )
         return self._flight
 
+    def resolved(self, plan: Node, point: Position) -> ResolvedPlan:
+        """Return the plan of the round after a point with all choices made, as far as they can be made before it."""
+        carrier, packet, tick = self.carrier, point.state.packet, point.tick
+        if not carrier.foresees:
+            return ResolvedPlan(plan, None)
+        if not schedule.count_selects(plan):
+            return ResolvedPlan(plan, plan)
+        first = questions_first(plan)
+        if first is None:
+            return ResolvedPlan(plan, None)
+        answers = tuple(carrier.ask(question, packet, tick) for question in first)
+        context, trained = carrier.context(point.round + 1), Counter(carrier.visits)
+        made = resolved(plan, self.park, context, tick, trained, Foreknown((), answers), carrier.team)
+        known, numbers = Foreknown(made.chosen, answers), tuple(receipt.visit for receipt in made.receipts)
+        return ResolvedPlan(plan, made.resolved, known, numbers)
+
     def closed(self, view: View, plan: Node, point: Position) -> ClosedRound:
         """Return a round's plan without the visits that are late for its end."""
         if self.close is None:
@@ -199,11 +269,13 @@ class Setup:
         return closed(plan, self.close, key, self.loss_chance, batches, timed)
 
     def prices(
-        self, view: View, outcome: Outcome, point: Position, paid: Price | None = None
+        self, view: View, plan: Node, point: Position, numbers: Sequence[int] | None, paid: Price | None = None
     ) -> tuple[Price, ...]:  # fmt: skip
         """Return the prices of the initial questions (in round 1) and of the round; () without a network.
 
         Args:
+            plan: the resolved plan.
+            numbers: the number of each visit among its device's visits; None: as in the walk of the plan.
             paid: the price of the round, if it is known.
         """
         if self.tariff is None or not self.priced:
@@ -213,11 +285,10 @@ class Setup:
             return () if flown is None else (flown,)
         questions = self.method.setup(replace(view, round=0)) if view.round == 1 else None
         before = () if questions is None else (self.tariff.price(questions, self.start, 0, 0),)
-        receipts = outcome.receipts if self.carrier.trains else None
         holders = before[-1].holders if before else point.holders
         if paid is not None:
             return (*before, paid)
-        paid = self.tariff.price(outcome.resolved, point.state.packet, view.round, point.tick, receipts, holders)
+        paid = self.tariff.price(plan, point.state.packet, view.round, point.tick, numbers, holders)
         return (*before, paid)
 
     def arrivals(self, number: int) -> tuple[Arrival, ...]:
@@ -326,17 +397,25 @@ def planned(setup: Setup, point: Position) -> tuple[View, Node]:
 def step(setup: Setup, point: Position, observer: Observer | None = None) -> tuple[Position, Record]:
     """Carry out the round after a point; return the next point and the round's record.
 
+    The round has a price before anything is trained, unless the devices are real or its choices depend on training.
+
     Raises:
         PlanRefusedError: the observer refuses the plan; nothing is trained.
     """
     observer = observer or Observer()
     view, plan = planned(setup, point)
     observer.planned(view, plan)
+    made = setup.resolved(plan, point)
     round_ = setup.closed(view, plan, point)
+    whole = made.whole if round_.plan is plan else round_.plan
+    prices = () if whole is None else setup.prices(view, whole, point, made.numbers, round_.price)
     versions = {**point.versions, point.round: point.state.packet["w"]} if setup.method.needs.clock else {}
-    outcome = setup.carrier.run(round_.plan, point.state.packet, view.round, point.tick, versions)
+    outcome = setup.carrier.run(round_.plan, point.state.packet, view.round, point.tick, versions, made.known)
+    outcome = replace(outcome, answers=schedule.merged([*made.known.answers, outcome.answers]))
     observer.carried_out(point, outcome)
-    prices = setup.prices(view, outcome, point, round_.price)
+    if whole is None:
+        numbers = [receipt.visit for receipt in outcome.receipts] if setup.carrier.trains else None
+        prices = setup.prices(view, outcome.resolved, point, numbers)
     if setup.carrier.trains:
         outcome = pricing.stamped(outcome, prices[-1] if prices else None)
         state = setup.method.absorb(point.state, outcome)
