@@ -1,7 +1,7 @@
 """The papers' claims, each beside what came out here: ``python -m papers.claims`` writes the page and its summaries.
 
 ``results/claims.toml`` has an entry per claim. Its figures are no copies: each names a row and a column of a results'
-page, where it is read. A verdict on figures follows from them by :func:`verdict`, which the tests compare.
+page, where it is read. Outcomes follow from them by :func:`papers.verdicts.outcome`, which the tests compare.
 """
 
 from __future__ import annotations
@@ -10,123 +10,65 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedfloor.errors import SettingError
 from fedfloor.runs.folder import write
+from papers.verdicts import (
+    CONFIRMED,
+    CONTRADICTED,
+    MET,
+    MINUS,
+    OUTCOMES,
+    UNDECIDED,
+    UNTESTED,
+    Claim,
+    Figure,
+    parsed,
+    visible,
+)
 
 ROOT = Path(__file__).parents[1]
 SOURCE, PAGE = ROOT / "results" / "claims.toml", ROOT / "docs" / "claims.md"
 TABLED = ROOT / "docs" / "reproduce.md"  # has the counts as a table
 TOLD = ROOT / "README.md"  # has them as a sentence
-REPRODUCED, IN_KIND, NOT = "reproduced", "in kind", "not reproduced"
-UNTESTABLE, LATER = "cannot be tested here", "not computed yet"
-VERDICTS = (REPRODUCED, IN_KIND, NOT, UNTESTABLE, LATER)
-POINT, SHARE, WIDEST = 0.01, 0.1, 0.2
-UNITS = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "MB": 1e6, "GB": 1e9}
-CELL = re.compile(
-    r"(?P<value>[-−+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?)(?: ± (?P<half>\d[\d,.]*))?(?: (?P<unit>[A-Za-zµ]+))?$"
-)
+SETTINGS = ("the paper's", "reduced", "other data")
 TOTAL = "all five"
-SUMMARY = "| paper | claims | " + " | ".join(VERDICTS) + " |"
-HEAD = ("claim", "the paper", "ours", "verdict", "why", "command")
+SUMMARY = "| paper | claims | " + " | ".join(OUTCOMES) + " |"
+HEAD = ("claim", "the paper", "ours", "outcome", "setting", "why", "command")
 INTRODUCTION = f"""\
 # Claim by claim
 
 The claims of the five papers, with the section, table or figure they stand in, and what came out here. The page is made
 from [claims.toml](../results/claims.toml) by `python -m papers.claims`; figures of ours are read from the results' page
-that is linked beside them. ± is half of a 95 % interval over seeds or parks.
+that is linked beside them. ± is half of a 95 % interval over seeds, parks or draws.
 
-- **{REPRODUCED}**: at the paper's own setting all printed figures are met, and the order that is claimed holds. A
-  figure is met if ours is within one point of accuracy, or a tenth of other figures, or if our interval contains it and
-  reaches no further than a fifth of it to either side.
-- **{IN_KIND}**: the order that is claimed holds (or, without one, the figures are met) with another network, another
-  length or other data, named first under *why*; or it holds at the paper's setting with other figures.
-- **{NOT}**: it does not. An order holds where intervals do not overlap, so that a difference within them is not
-  reproduced, either.
-- **{UNTESTABLE}**: the data or weights that it takes are not at hand, or the data at hand cannot show it.
-- **{LATER}**: the command computes it, and has not run to its end.
+The *outcome* says what our figures show:
+
+- **{MET}**: the printed number lies where one more run of ours would lie with 95 % (mean ± h √(n + 1), with the half
+  width h of the interval of n runs), and this range is narrower than the effect that the claim is about; or the printed
+  difference lies in the interval of ours. What is computed without chance meets the printed digits.
+- **{CONFIRMED}**: the interval of the difference excludes 0 with the claimed sign. Differences are taken seed by seed
+  where the page has them; otherwise the sum of both half widths bounds theirs, whatever the pairing.
+- **{CONTRADICTED}**: it excludes 0 with the other sign, or a printed number lies outside; or a calculation shows the
+  opposite. *Why* states whose it is: ours, or the paper's against itself.
+- **{UNDECIDED}**: the interval contains 0. The smallest difference that could have been seen is stated. Single runs
+  count as apart by three standard deviations of runs alike, and decide nothing where these are not known.
+- **{UNTESTED}**: data, weights or hours of computing are missing.
+
+"Level with" needs the whole interval within the margin that is claimed, or within a point of accuracy. The *setting* is
+the paper's, or reduced (a smaller network, fewer rounds or devices), or other data; what is unlike it stands first
+under *why*.
 
 """
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure of a claim: the paper's, None where it prints none, and ours as it stands on its results' page."""
-
-    name: str
-    paper: str | None
-    ours: str
-
-    @property
-    def value(self) -> float:
-        """Ours as a number, in seconds or bytes where it has such a unit; infinity for one that was not reached."""
-        return parsed(self.ours)[0]
-
-    @property
-    def half(self) -> float:
-        """The half width of its interval, 0 where there is none."""
-        return parsed(self.ours)[1]
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A claim of a paper.
-
-    Args:
-        paper, where, claim: the paper's name, where it stands there, and what is claimed.
-        verdict: one of :data:`VERDICTS`.
-        why: what explains the verdict.
-        command: computes ours.
-        file: the page of ours, from the source tree's root; empty without any.
-        figures: those that are compared.
-        order: relations of figures' names or numbers, such as ``FedGS > FedAvg``; ``=`` means level with.
-        deviations: what is unlike the paper's setting; empty where nothing is.
-        seeds: which ours are of.
-        accuracy: figures are accuracies, as shares.
-    """
-
-    paper: str
-    where: str
-    claim: str
-    verdict: str
-    why: str
-    command: str
-    file: str = ""
-    figures: tuple[Figure, ...] = ()
-    order: tuple[str, ...] = ()
-    deviations: str = ""
-    seeds: str = ""
-    accuracy: bool = False
-
-    def tolerance(self, paper: float) -> float:
-        """Return by how much ours may differ from a printed figure."""
-        return POINT if self.accuracy else SHARE * abs(paper)
-
-
-def parsed(text: str) -> tuple[float, float]:
-    """Return a cell's value and half width.
-
-    >>> parsed("0.847 ± 0.001"), parsed("216 µs"), parsed("–")
-    ((0.847, 0.001), (0.000216, 0.0), (inf, 0.0))
-    """
-    if text == "–":
-        return math.inf, 0.0
-    found = CELL.match(text)
-    if found is None or (found["unit"] and found["unit"] not in UNITS):
-        raise SettingError(f"{text!r} is no figure: a number is wanted, perhaps with ± and one of {', '.join(UNITS)}.")
-    scale = UNITS[found["unit"]] if found["unit"] else 1.0
-    value, half = (float((found[part] or "0").replace("−", "-").replace(",", "")) for part in ("value", "half"))
-    return value * scale, half * scale
 
 
 def read(source: Path = SOURCE) -> tuple[Claim, ...]:
     """Return the claims of a file, their figures as they stand on the results' pages.
 
     Raises:
-        SettingError: a verdict is none, or a figure does not stand where it should.
+        SettingError: an outcome or a setting is none, or a figure does not stand where it should.
     """
     document = tomllib.loads(source.read_text(encoding="utf-8"))
     return tuple(claim_of(entry) for entry in document["claims"])
@@ -134,16 +76,26 @@ def read(source: Path = SOURCE) -> tuple[Claim, ...]:
 
 def claim_of(entry: Mapping[str, Any]) -> Claim:
     """Return the claim of an entry, as :func:`read` does."""
-    if entry["verdict"] not in VERDICTS:
-        raise SettingError(f"verdict = {entry['verdict']!r}: {entry['claim']!r} takes one of {', '.join(VERDICTS)}.")
+    for key, known in (("outcome", OUTCOMES), ("setting", ("", *SETTINGS))):
+        if entry.get(key, "") not in known:
+            raise SettingError(f"{key} = {entry[key]!r}: {entry['claim']!r} takes one of {', '.join(known)}.")
     figures = tuple(_figure(entry["file"], one) for one in entry.get("figures", ()))
     return Claim(**{**entry, "figures": figures, "order": tuple(entry.get("order", ()))})
 
 
 def _figure(file: str, one: Mapping[str, Any]) -> Figure:
-    columns = [one[key] for key in ("column", "plus_minus") if key in one]
-    texts = [cell(file, one["row"], column, one.get("under", "")) for column in columns]
-    return Figure(one["name"], one.get("paper"), " ± ".join(texts))
+    """Return a figure, read from the page: ours is the mean, where it has a column for every seed."""
+
+    def read(column: str | int) -> str:
+        return cell(one.get("file", file), one["row"], column, one.get("under", ""))
+
+    more = {key: one[key] for key in ("against", "effect") if key in one}
+    if "std" in one:
+        more["std"] = read(one["std"])
+    if "seeds" in one:
+        more["values"] = tuple(parsed(read(column))[0] for column in one["seeds"])
+    texts = [read(one[key]) for key in ("column", "plus_minus") if key in one]
+    return Figure(one["name"], one.get("paper"), " ± ".join(texts), **more)
 
 
 def cell(file: str, row: str, column: str | int, under: str = "") -> str:
@@ -178,41 +130,6 @@ def cell(file: str, row: str, column: str | int, under: str = "") -> str:
     return re.sub(r"\s*\(.*\)$", "", found[0]).strip(" *")
 
 
-def verdict(claim: Claim) -> str:
-    """Return what follows from a claim's figures, by the rules that the page states."""
-    printed = [figure for figure in claim.figures if figure.paper is not None]
-    met, holds = all(meets(claim, figure) for figure in printed), all(ordered(claim, one) for one in claim.order)
-    if met and holds and not claim.deviations:
-        return REPRODUCED
-    return IN_KIND if holds and (claim.order or met) else NOT
-
-
-def meets(claim: Claim, figure: Figure) -> bool:
-    """Return whether a figure is the paper's, within the tolerance or a narrow interval."""
-    paper = parsed(str(figure.paper))[0]
-    apart = abs(figure.value - paper)
-    return apart <= claim.tolerance(paper) or apart <= figure.half <= WIDEST * abs(paper)
-
-
-def ordered(claim: Claim, relation: str) -> bool:
-    """Return whether a relation of a claim's figures holds, such as ``FedSR > FedAvg > 0.5`` or ``FLDG = FLDG-L``.
-
-    Raises:
-        SettingError: a term is no figure of the claim and no number.
-    """
-    terms = re.split(r" ([<>=]) ", relation)
-    known = {figure.name: (figure.value, figure.half) for figure in claim.figures}
-    values = [known[term] if term in known else parsed(term) for term in terms[::2]]
-    return all(_compared(claim, *pair) for pair in zip(values, terms[1::2], values[1:], strict=False))
-
-
-def _compared(claim: Claim, left: tuple[float, float], sign: str, right: tuple[float, float]) -> bool:
-    (a, spread), (b, more) = left, right
-    if sign == "=":
-        return abs(a - b) <= max(spread + more, claim.tolerance(b))
-    return b - a > spread + more if sign == "<" else a - b > spread + more
-
-
 def page(claims: Sequence[Claim]) -> str:
     """Return the page: rules, counts, and a table for each paper."""
     sections = [INTRODUCTION + summary(claims)]
@@ -225,26 +142,48 @@ def page(claims: Sequence[Claim]) -> str:
 
 def _row(claim: Claim) -> tuple[str, ...]:
     printed = [f"{figure.name} {figure.paper}" for figure in claim.figures if figure.paper is not None]
-    ours = [f"{figure.name} {figure.ours}" for figure in claim.figures]
-    link = f"[{Path(claim.file).stem}]({f'../{claim.file}'.replace('../docs/', '')})"
-    ours += [f"{link}, {claim.seeds}"] if ours else []
+    printed += [f"{name.replace(MINUS, ' − ')} {size}" for name, size in claim.effects.items()]
+    ours = [f"{figure.name} {_shown(figure)}" for figure in claim.figures]
+    page = claim.file or claim.proof
+    link = f"[{Path(page).stem}]({f'../{page}'.replace('../docs/', '')})"
+    if claim.proof:
+        ours += [f"by calculation, {link}" if claim.proof.endswith(".md") else f"by calculation, `{claim.proof}`"]
+    elif ours:
+        ours += [f"{link}, {claim.seeds}"]
     why = ". ".join(part for part in (claim.deviations, claim.why) if part)
     return (
         f"{claim.claim} ({claim.where})",
         "; ".join(printed),
         "; ".join(ours),
-        claim.verdict,
+        claim.outcome + _seen(claim),
+        claim.setting,
         why,
         f"`{claim.command}`",
     )
 
 
+def _shown(figure: Figure) -> str:
+    return f"{figure.ours} ({', '.join(f'{value:g}' for value in figure.values)})" if figure.values else figure.ours
+
+
+def _seen(claim: Claim) -> str:
+    """Return what an undecided claim's runs could have shown, in brackets."""
+    if claim.outcome != UNDECIDED or not claim.order:
+        return ""
+    least = visible(claim)
+    return (
+        " (single runs, whose spread is not known)"
+        if least == math.inf
+        else f" (differences above {least:.2g} would show)"
+    )
+
+
 def summary(claims: Sequence[Claim]) -> str:
-    """Return the table of how many claims of each paper have which verdict."""
-    rows = [SUMMARY, "|" + "---|" * (len(VERDICTS) + 2)]
+    """Return the table of how many claims of each paper have which outcome."""
+    rows = [SUMMARY, "|" + "---|" * (len(OUTCOMES) + 2)]
     for paper in (*dict.fromkeys(claim.paper for claim in claims), TOTAL):
-        those = [claim.verdict for claim in claims if paper in (claim.paper, TOTAL)]
-        counts = (len(those), *(those.count(one) for one in VERDICTS))
+        those = [claim.outcome for claim in claims if paper in (claim.paper, TOTAL)]
+        counts = (len(those), *(those.count(one) for one in OUTCOMES))
         rows.append(f"| {paper} | " + " | ".join(map(str, counts)) + " |")
     return "\n".join(rows) + "\n"
 
@@ -266,11 +205,11 @@ SENTENCE = re.compile(r"Of (the )?\d+ claims of the five papers[^.]*\.")
 
 def sentence(claims: Sequence[Claim]) -> str:
     """Return the counts as one sentence."""
-    count = {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in VERDICTS}
+    count = {one: sum(claim.outcome == one for claim in claims) for one in OUTCOMES}
     return (
-        f"Of {len(claims)} claims of the five papers, {count[REPRODUCED]} are reproduced with their printed figures, "
-        f"{count[IN_KIND]} hold in kind (another network, length or data), {count[NOT]} do not, "
-        f"{count[UNTESTABLE]} cannot be tested here, and {count[LATER]} are not computed yet."
+        f"Of {len(claims)} claims of the five papers, {count[MET]} are met with their printed figures, "
+        f"{count[CONFIRMED]} are confirmed, {count[CONTRADICTED]} are contradicted (by our runs, or by a calculation), "
+        f"{count[UNDECIDED]} need more runs to decide, and {count[UNTESTED]} are not tested."
     )
 
 

@@ -13,6 +13,7 @@ import pytest
 from benchmarks import pages
 from fedfloor.errors import SettingError
 from papers import claims, documents
+from papers.verdicts import CONTRADICTED, MET, UNTESTED, outcome
 
 ROOT = Path(__file__).parents[2]
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
@@ -130,14 +131,17 @@ def test_the_claims_page_and_its_summaries_are_made_of_the_claims() -> None:
     assert claims.sentence(found) in claims.TOLD.read_text(encoding="utf-8"), "python -m papers.claims"
 
 
-def test_verdicts_follow_from_the_figures() -> None:
+def test_outcomes_follow_from_the_figures() -> None:
     for claim in claims.read():
-        if claim.verdict in (claims.REPRODUCED, claims.IN_KIND, claims.NOT):
-            assert claims.verdict(claim) == claim.verdict, claim.claim
-            assert claim.figures
-            assert claim.order or any(figure.paper for figure in claim.figures), claim.claim
         assert claim.why
-        assert claim.verdict != claims.LATER or not claim.figures, claim.claim
+        assert bool(claim.setting) == (claim.outcome != UNTESTED), claim.claim
+        if claim.figures:
+            assert outcome(claim) == claim.outcome, claim.claim
+        elif claim.proof:
+            assert claim.outcome in (MET, CONTRADICTED), claim.claim
+            assert (ROOT / claim.proof).exists(), claim.claim
+        else:
+            assert claim.outcome == UNTESTED, claim.claim
 
 
 def test_figures_in_words_about_claims_stand_in_their_file() -> None:

@@ -1,58 +1,92 @@
-"""The rules by which a claim's verdict follows from its figures, and the commands that the claims name."""
+"""The rules by which a claim's outcome follows from its figures, and the commands that the claims name."""
 
 from __future__ import annotations
 
+import math
 import shlex
+from typing import Any
 
 import pytest
 
 from fedfloor.errors import SettingError
-from papers import catalog, claims
+from papers import catalog, claims, verdicts
 from papers.cells import Table, holds
-from papers.claims import IN_KIND, NOT, REPRODUCED, Claim, Figure
+from papers.verdicts import CONFIRMED, CONTRADICTED, MET, UNDECIDED, Claim, Figure
+
+A, B = Figure("a", None, "0.90 ± 0.01"), Figure("b", None, "0.85 ± 0.02")
+NEAR, ONE, TWO = Figure("b", None, "0.88 ± 0.02"), Figure("a", None, "0.90"), Figure("b", None, "0.85")
+PRINTED, OTHER = Figure("a", "0.915", "0.90 ± 0.01"), Figure("b", "0.80", "0.85 ± 0.02")
+ROUNDS = Figure("a", None, "9.7", values=(5.0, 11.0, 13.0)), Figure("b", None, "58.7", values=(26.0, 64.0, 86.0))
 
 
-def made(*figures: Figure, order: tuple[str, ...] = (), deviations: str = "", accuracy: bool = True) -> Claim:
-    return Claim(
-        "FedX", "Table I", "a claim", REPRODUCED, "why", "command",
-        figures=figures, order=order, deviations=deviations, accuracy=accuracy,
-    )  # fmt: skip
-
-
-ours, theirs = Figure("a", "0.900", "0.905 ± 0.001"), Figure("b", "0.800", "0.850")
+def made(*figures: Figure, runs: int = 3, **more: Any) -> Claim:
+    return Claim("FedX", "Table I", "a claim", MET, "why", "command", figures=figures, runs=runs, **more)
 
 
 @pytest.mark.parametrize(
     ("claim", "wanted"),
     [
-        (made(ours), REPRODUCED),  # half a point off
-        (made(Figure("a", "0.900", "0.930 ± 0.040")), REPRODUCED),  # within the interval, which is narrow
-        (made(Figure("a", "0.300", "0.430 ± 0.200")), NOT),  # within one that is wider than a fifth of the figure
-        (made(ours, deviations="another network"), IN_KIND),
-        (made(ours, theirs), NOT),  # five points off, and no order is claimed
-        (made(ours, theirs, order=("a > b",)), IN_KIND),
-        (made(ours, order=("a > 0.905",)), NOT),  # the interval contains it
-        (made(ours, theirs, order=("a < b",)), NOT),
-        (made(ours, order=("a = 0.914",)), REPRODUCED),
-        (made(Figure("a", "100", "109"), accuracy=False), REPRODUCED),
-        (made(Figure("a", "100", "111"), accuracy=False), NOT),
-        (made(Figure("a", None, "17"), Figure("b", None, "–"), order=("a < b",), accuracy=False), REPRODUCED),
-        (made(Figure("a", None, "900 µs"), Figure("b", None, "1 ms"), order=("a < b < 2",)), REPRODUCED),
+        (made(A, B, order=("a > b",)), CONFIRMED),  # 0.05 apart, at most ± 0.03
+        (made(A, B, order=("a < b",)), CONTRADICTED),
+        (made(A, NEAR, order=("a > b",)), UNDECIDED),  # 0.02 apart
+        (made(A, B, order=("a > b > 0.84",)), UNDECIDED),  # 0.85 ± 0.02 contains 0.84
+        (made(A, B, order=("a > b", "b < 0.8")), CONTRADICTED),  # a relation that fails is enough
+        (made(A, order=("a = 0.905",), margin=0.02), CONFIRMED),  # 0.005 ± 0.01 is within the margin
+        (made(A, order=("a = 0.905",), margin=0.012), UNDECIDED),
+        (made(A, order=("a = 0.80",), margin=0.02), CONTRADICTED),
+        (made(ONE, TWO, runs=1, order=("a > b",)), UNDECIDED),  # the spread of runs is not known
+        (made(ONE, TWO, runs=1, order=("a > b",), spread="0.016"), CONFIRMED),  # 3 · 0.016 < 0.05
+        (made(ONE, TWO, runs=1, order=("a > b",), spread="0.017"), UNDECIDED),
+        (made(ONE, TWO, runs=1, order=("a > b",), spread="2 %"), UNDECIDED),  # 3 · 0.018 > 0.05
+        (made(ONE, TWO, runs=0, order=("a > b",)), CONFIRMED),  # computed
+        (made(Figure("a", None, "–"), B, order=("a > b",)), CONFIRMED),  # never reached
+        (made(*ROUNDS, order=("a < b",)), CONFIRMED),  # ratios 5.2, 5.8, 6.6, though the means' intervals overlap
+        (made(Figure("a", None, "9.7 ± 10"), Figure("b", None, "58.7 ± 76"), order=("a < b",)), UNDECIDED),
+        (made(PRINTED, OTHER), CONTRADICTED),  # 0.80 is 0.05 from 0.85 ± 0.04
+        (made(PRINTED, Figure("b", "0.84", "0.85 ± 0.02")), MET),  # 0.915 within 0.90 ± 0.02, narrower than 0.075
+        (made(PRINTED, Figure("b", "0.90", "0.89 ± 0.01")), UNDECIDED),  # an effect of 0.015 is narrower than ± 0.02
+        (made(Figure("a", "0.915", "0.90 ± 0.01", against="0.80")), MET),
+        (made(Figure("a", "0.93", "0.90 ± 0.01", against="0.80")), CONTRADICTED),
+        (made(A, B, order=("a > b",), effects={"a minus b": "0.07"}), MET),  # 0.05 ± 0.03
+        (made(A, B, order=("a > b",), effects={"a minus b": "0.09"}), CONFIRMED),
+        (made(A, B, effects={"a minus b": "0.09"}), CONTRADICTED),
+        (made(Figure("a", "28.2", "31.7 ± 5.4", effect=True)), MET),
+        (made(Figure("a", "25.2", "31.7 ± 5.4", effect=True)), CONTRADICTED),
+        (made(Figure("a", "0.056", "0.0562"), runs=0), MET),  # to the digits that are printed
+        (made(Figure("a", "0.056", "0.0566"), runs=0), CONTRADICTED),
+        (made(Figure("a", None, "900 µs"), Figure("b", None, "1 ms"), runs=0, order=("a < b < 2",)), CONFIRMED),
     ],
 )
-def test_verdicts(claim: Claim, wanted: str) -> None:
-    assert claims.verdict(claim) == wanted
+def test_outcomes(claim: Claim, wanted: str) -> None:
+    assert verdicts.outcome(claim) == wanted
+
+
+def test_the_prediction_interval_by_hand() -> None:
+    """Of 1, 2 and 3: s = 1, t = 4.303 with two degrees of freedom, 4.303 / √3 = 2.484 and 4.303 · √(4/3) = 4.968."""
+    mean = verdicts.estimate(made(), Figure("a", None, "2", values=(1.0, 2.0, 3.0)))
+    assert (mean.value, round(mean.half, 3), round(mean.ahead, 3)) == (2.0, 2.484, 4.968)
+    read = verdicts.estimate(made(), Figure("a", None, "2 ± 2.484"))
+    assert read.ahead == pytest.approx(mean.ahead, rel=1e-3)
+    drawn = verdicts.estimate(made(runs=100), Figure("a", None, "2", std="1"))
+    assert (round(drawn.half, 3), round(drawn.ahead, 3)) == (0.198, 1.994)  # t = 1.984
+
+
+def test_what_could_have_been_seen() -> None:
+    assert verdicts.visible(made(A, NEAR, order=("a > b",))) == pytest.approx(0.03)
+    assert verdicts.visible(made(ONE, TWO, runs=1, order=("a > b",))) == math.inf
 
 
 def test_what_cannot_be_read_is_refused() -> None:
     with pytest.raises(SettingError, match="'nowhere' is no figure"):
-        claims.verdict(made(ours, order=("a > nowhere",)))
+        verdicts.outcome(made(A, order=("a > nowhere",)))
     with pytest.raises(SettingError, match=r"0 cells are row 'FedX', column 'accuracy'; exactly one must be"):
         claims.cell("results/fedgs-table2.md", "FedX", "accuracy")
     with pytest.raises(SettingError, match=r"fedsr-tables\.md: 2 cells are row 'FedSR', column 2"):
         claims.cell("results/fedsr-tables.md", "FedSR", 2, "Table II, MNIST")
     with pytest.raises(SettingError, match="0 tables begin with"):
         claims.summarised("# a page\n", claims.read())
+    with pytest.raises(SettingError, match="outcome = 'likely'"):
+        claims.claim_of({"claim": "a claim", "outcome": "likely"})
 
 
 def test_commands_name_cells_that_there_are() -> None:
