@@ -6,8 +6,9 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedfloor.strict import json_text
@@ -24,6 +25,8 @@ LINE_S = 60  # between two lines on work without other output
 LONGEST = 1e12  # numbers from here on are written with an exponent
 WIDE = 160  # characters of a table that is not printed on a terminal, without COLUMNS
 SHORT = 16  # cells up to this length are never wrapped
+KEYS = 2  # columns of texts, at most, that are repeated where a table continues below
+GAP = 3  # characters between two columns, and at the edges of a table
 
 
 def both(first: Follow, other: Follow) -> Follow:
@@ -214,26 +217,57 @@ def show(
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(printable(title)) if title else None, box=box.SIMPLE, title_justify="left")
     names = dict.fromkeys(name for row in rows for name in row)
     columns = [name for name in names if any(row.get(name) is not None for row in rows)]
     given = os.environ.get("COLUMNS", "")
     plain = int(given) if given.isdecimal() and int(given) > 0 else WIDE
     console = Console(width=None if sys.stdout.isatty() else plain)
     longest = {name: max(len(_cell(row.get(name))) for row in rows) for name in columns}
-    wide = 3 * len(columns) + sum(max(len(name), longest[name]) for name in columns) > console.width
-    for name in columns:
-        numeric = any(isinstance(row.get(name), (int, float)) for row in rows)
-        short = longest[name] <= SHORT
-        heading = name.replace("_", " ")
-        heading = heading.replace(" ", "\n") if wide and short else heading  # so that no number is cut
-        justify: Literal["left", "right"] = "right" if numeric else "left"
-        table.add_column(heading, justify=justify, overflow="fold", no_wrap=short)
-    for row in rows:
-        table.add_row(*(Text(_cell(row.get(name))) for name in columns))  # verbatim, as [park] is not markup
-    console.print(table)
+    numeric = {name for name in columns if any(isinstance(row.get(name), (int, float)) for row in rows)}
+    for part, (wide, shown) in enumerate(_parts(longest, numeric, console.width)):
+        table = Table(
+            title=Text(printable(title)) if title and not part else None, box=box.SIMPLE, title_justify="left"
+        )
+        for name in shown:
+            heading = name.replace("_", " ")
+            short = longest[name] <= SHORT
+            heading = heading.replace(" ", "\n") if wide and short else heading
+            justify: Literal["left", "right"] = "right" if name in numeric else "left"
+            table.add_column(heading, justify=justify, overflow="fold", no_wrap=short)
+        for row in rows:
+            table.add_row(*(Text(_cell(row.get(name))) for name in shown))  # verbatim, as [park] is not markup
+        console.print(table)
     for line in after:
         print(line)
+
+
+def _parts(longest: Mapping[str, int], numeric: Collection[str], width: int) -> list[tuple[bool, list[str]]]:
+    """Return the columns of each table in which rows are shown, so that no number is cut, and whether headings wrap.
+
+    Columns that do not fit beside the others follow below in a table of their own, which begins with the first columns
+    of texts, too.
+
+    Args:
+        longest: column → its longest cell.
+        numeric: the columns with numbers.
+        width: characters of a line.
+
+    >>> _parts({"method": 6, "low": 6}, ["low"], 80), _parts({"method": 6, "low": 6, "high": 6}, ["low", "high"], 20)
+    ([(False, ['method', 'low'])], [(True, ['method', 'low']), (True, ['method', 'high'])])
+    """
+    names = [*longest]
+    if 3 * len(names) + sum(max(len(name), longest[name]) for name in names) <= width:
+        return [(False, names)]
+    least = {
+        name: GAP + max(min(longest[name], SHORT), *(len(word) for word in name.split("_"))) for name in names
+    }  # long texts wrap, and headings at blanks
+    key = [*takewhile(lambda name: name not in numeric, names[:KEYS])]
+    parts = [[*key]]
+    for name in names[len(key) :]:
+        if sum(least[other] for other in parts[-1]) + least[name] > width - GAP and len(parts[-1]) > len(key):
+            parts.append([*key])
+        parts[-1].append(name)
+    return [(True, part) for part in parts]
 
 
 def printable(text: str) -> str:
