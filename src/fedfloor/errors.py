@@ -6,9 +6,10 @@ import difflib
 import errno
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 
 SHOWN = 200  # characters of a value in a message
+BEGINNING = 3  # characters of a word, at least, of which a longer name with this beginning may be meant
 
 
 class FedfloorError(Exception):
@@ -34,14 +35,38 @@ class DivergedError(RunError):
 def nearest(word: str, allowed: Iterable[str], cutoff: float = 0.55) -> str:
     """Return ``" Did you mean 'x'?"`` for the most similar allowed word, "" if none is similar.
 
-    >>> nearest("fedsrr", ["fedavg", "fedsr"])
-    " Did you mean 'fedsr'?"
-    >>> nearest("zzz", ["fedavg"]), nearest("sweep", ["sweep"])  # the word itself is not suggested
-    ('', '')
+    Capitals, blanks, signs and a common file ending do not count. A number names another thing: ``s12`` is no mistake
+    for ``s1``. If none is similar, it is the only word with the same beginning.
+
+    >>> nearest("fedsrr", ["fedavg", "fedsr"]), nearest("Temp", ["Temperature", "Flow"]), nearest("X 1", ["x_1", "x_2"])
+    (" Did you mean 'fedsr'?", " Did you mean 'Temperature'?", " Did you mean 'x_1'?")
+    >>> nearest("zzz", ["fedavg"]), nearest("trees.toml", ["demo.toml"]), nearest("s12", ["s1"]), nearest("a", ["a"])
+    ('', '', '', '')
     """
-    others = [name for name in allowed if name != word]
-    close = difflib.get_close_matches(word, others, n=1, cutoff=cutoff)
-    return f" Did you mean '{close[0]}'?" if close else ""
+    others = [name for name in allowed if name != word and _same_numbers(word, name)]
+    likeness = {name: _likeness(word, name) for name in others}
+    found = max(others, key=likeness.__getitem__, default="")
+    if not found or likeness[found][0] < cutoff:
+        begun = [name for name in others if len(word) >= BEGINNING and name.casefold().startswith(word.casefold())]
+        found = begun[0] if len(begun) == 1 else ""
+    return f" Did you mean '{found}'?" if found else ""
+
+
+def _same_numbers(one: str, other: str) -> bool:
+    numbers, others = re.findall(r"\d+", one), re.findall(r"\d+", other)
+    return not numbers or not others or numbers == others
+
+
+def _likeness(one: str, other: str) -> tuple[float, bool, float]:
+    """Return the similarity of two words without what does not count, from 0 to 1, and what decides between equals.
+
+    Of two equally similar words the one with the same letters in another order, then the one more similar as written.
+    """
+    ending = PurePath(one).suffix
+    length = len(ending) if other.endswith(ending) else 0
+    plain = [re.sub(r"[\W_]+", "", text[: len(text) - length].casefold()) or text for text in (one, other)]
+    ratio, written = (difflib.SequenceMatcher(None, *pair).ratio() for pair in (plain, (one, other)))
+    return ratio, sorted(plain[0]) == sorted(plain[1]), written
 
 
 def shown(got: object, most: int = SHOWN) -> str:

@@ -84,7 +84,7 @@ def test_the_written_park_is_allocated_alike(floor: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("rafed-9",), "unknown cell 'rafed-9'. Did you mean 'rafed-"),
+        (("rafed-9",), "unknown cell 'rafed-9'. Known: "),
         (("hal.toml",), "cell file hal.toml: No such file or directory. Did you mean 'hall.toml'?"),
         (("hall.toml", "--solver", "serach"), "unknown --solver 'serach'. Did you mean 'search'?"),
         (("hall.toml", "--seed", "-1"), "--seed = -1: must be a whole number of at least 0."),

@@ -146,7 +146,7 @@ def test_foreign_bytes_are_refused_or_decoded_never_worse(value: object, noise: 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("int9", r"unknown codec 'int9'\. Did you mean 'int8'\?"),
+        ("itn8", r"unknown codec 'itn8'\. Did you mean 'int8'\?"),
         ("topk", r"Did you mean 'top-k'\?"),
         ({"kind": "top-k", "share": 0.0}, r"travel\.top-k\.share = 0\.0: must be above 0 and at most 1"),
         ({"kind": "random-k", "share": 1.5}, r"travel\.random-k\.share = 1\.5: must be above 0"),
