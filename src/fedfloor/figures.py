@@ -360,7 +360,7 @@ class Figure:
     @property
     def unit(self) -> str:
         """The unit for an axis; empty without a unit."""
-        return "share right" if self.kind.name == "accuracy" else self.own or self.kind.unit
+        return "" if self.share else self.own or self.kind.unit
 
     def amount(self, value: str) -> str:
         """Return a value with the target's unit, if the metric has this unit.

@@ -181,7 +181,8 @@ def test_natural_target_is_what_all_seeds_of_the_best_method_reached(comparison:
 def test_verdict_in_words(comparison: Path) -> None:
     rows = summary(collect([comparison]), target=0.8)
     assert (
-        verdict(rows) == "FedSR reached an accuracy of 0.80 after 3 rounds (mean of 2 seeds); FedAvg did not within 4."
+        verdict(rows)
+        == "FedSR reached an accuracy of 80\xa0% after 3 rounds (mean of 2 seeds); FedAvg did not within 4."
     )
 
 

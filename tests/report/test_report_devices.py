@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedfloor.report.devices import device_section
 from fedfloor.report.groups import groups
 from fedfloor.report.ledger import collect
-from fedfloor.report.sections import device_section, factory_section, summary_section
+from fedfloor.report.sections import factory_section, summary_section
 from fedfloor.report.story import devices, story
 from fedfloor.report.table import paired, summary
 from fedfloor.report.words import confusion_caption
@@ -40,14 +41,15 @@ def test_nine_in_ten_devices_are_at_least_nine_in_ten(accuracies: list[float]) -
     with tempfile.TemporaryDirectory() as place:
         text = told(evaluated(make_run(Path(place) / "a", [0.5]), accuracies))
     assert text.startswith("On nine in ten of the devices with test samples")
-    limit = float(text.split("at least ")[1].split(" ")[0])
-    assert sum(value >= limit for value in accuracies) >= 0.9 * len(accuracies)
+    limit = float(text.split("at least ")[1].split("\xa0")[0]) / 100
+    assert sum(value >= limit - 1e-9 for value in accuracies) >= 0.9 * len(accuracies)
 
 
 def test_of_few_devices_the_worst_and_the_best_are_named(tmp_path: Path) -> None:
     folder = evaluated(make_run(tmp_path / "a", [0.5], devices=4), [0.575, 0.85, 0.91, 0.865])
     assert told(folder) == (
-        "Of 4 tested devices, the model of FedSR is worst on m0, with an accuracy of 0.575, and best on m2, with 0.91."
+        "Of 4 tested devices, the model of FedSR is worst on m0, with an accuracy of 57.5\xa0%, and best on m2, with "
+        "91.0\xa0%."
     )
     assert told(evaluated(make_run(tmp_path / "b", [0.5], devices=2), [0.5])) == ""
 
@@ -76,9 +78,9 @@ def test_a_rare_class_is_named_before_the_accuracy(tmp_path: Path) -> None:
     first, second = story(groups(collect([folder])), None)[:2]
     assert first.endswith("FedSR: 19 of 31 found, with 4 false alarms.")
     assert "(3.1 % of the test samples)" in first
-    assert "0.984" in second
+    assert "98.4" in second
     (folder / "evaluation.json").write_text(json.dumps(body | {"confusion": [[499, 1, 0], [15, 485, 0], [0, 0, 0]]}))
-    assert "0.984" in story(groups(collect([folder])), None)[0]
+    assert "98.4" in story(groups(collect([folder])), None)[0]
 
 
 def test_a_task_without_classes_has_no_accuracy_of_devices(tmp_path: Path) -> None:
@@ -110,7 +112,7 @@ def test_clusters_are_ranked_by_their_median_device_where_test_samples_have_no_o
     assert pair["difference"] == pytest.approx(0.779 - 0.887)
     first, *_ = story(compared, None)
     assert first == (
-        "In round 1, the median device's accuracy, expected by the classes it holds: IFCA 0.887, FedAvg 0.779."
+        "In round 1, the median device's accuracy, expected by the classes it holds: IFCA 88.7\xa0%, FedAvg 77.9\xa0%."
     )
 
 

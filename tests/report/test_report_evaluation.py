@@ -87,7 +87,7 @@ def test_names_are_numbers_where_there_are_none(tmp_path: Path) -> None:
     folder = evaluate(make_run(tmp_path / "a", [0.5]), named=False)
     figure = charts.factory_figure(groups(collect([folder])))
     assert list(figure.data[0].y) == ["factory 0", "factory 1"]
-    assert '<th scope="row">5</th>' in render(collect([folder]))
+    assert '<th scope="row" data-value="5">5</th>' in render(collect([folder]))
 
 
 def test_devices_have_the_names_of_the_park(tmp_path: Path) -> None:
@@ -149,8 +149,9 @@ def test_the_page_shows_what_was_decided_and_on_which_samples(tmp_path: Path) ->
     page = html.unescape(render(collect([tmp_path])))
     for words in (
         "FedSR decides for '1' where its probability is at least 0.8359 (the largest F1; chosen on 784 validation "
-        "samples, 17 of them '1'). On the test samples: recall 0.900, precision 0.692, F1 0.783 and 4 false alarms; by "
-        "the likeliest class, as in all other figures here: recall 1.000, precision –, F1 0.500 and 20 false alarms.",
+        "samples, 17 of them '1'). On the test samples: recall 90.0\xa0%, precision 69.2\xa0%, F1 78.3\xa0% and 4 "
+        "false alarms; by the likeliest class, as in all other figures here: recall 100.0\xa0%, precision –, F1 "
+        "50.0\xa0% and 20 false alarms.",
         "<h2>Decisions by a threshold</h2>",
         "'1' from 0.8359 on",
         "likeliest class",
@@ -164,13 +165,13 @@ def test_several_seeds_decide_by_means(tmp_path: Path) -> None:
     decide(evaluate(make_run(tmp_path / "b", [0.5], seed=1)), 0.7, threshold=0.5)
     page = html.unescape(render(collect([tmp_path])))
     assert "is at least 0.5 to 0.8359" in page
-    assert "On the test samples, means of 2 seeds: recall 0.800, precision 0.692" in page
+    assert "On the test samples, means of 2 seeds: recall 80.0\xa0%, precision 69.2" in page
 
 
 def test_a_temperature_alone_and_validation_samples(tmp_path: Path) -> None:
     folder = evaluate(make_run(tmp_path / "a", [0.5]), on="validation")
     page = render(collect([decide(folder)]))
-    assert "On the same validation samples: recall 0.900" in page
+    assert "On the same validation samples: recall 90.0\xa0%" in page
     assert "Decisions by a threshold" not in render(collect([decide(folder, positive=None)]))
     with pytest.raises(SettingError, match="a decision on class 3 of 3"):
         collect([decide(folder, positive=3)])

@@ -224,7 +224,7 @@ def test_one_seed_excludes_chance_only_where_nothing_is_drawn(tmp_path: Path, *,
         own = many + shift + np.random.default_rng(6).normal(0, 0.001, 12)
         evaluated(tmp_path / method, float(own.mean()), own, seeded=seeded, method=method)
     text = " ".join(story(groups(collect([tmp_path])), None))
-    assert "FedProx is ahead of FedAvg by 0.050" in text
+    assert "FedProx is ahead of FedAvg by 5.0 percentage points" in text
     assert ("more than chance explains" in text) != seeded
     assert ("more seeds are needed to exclude chance in training" in text) == seeded
 

@@ -39,11 +39,11 @@ def test_who_gains_and_who_loses(tmp_path: Path) -> None:
     run(tmp_path / "fedrep", "fedrep", OWN, SHARED)
     html = page.render(collect([tmp_path]))
     row = cells(html)[-8:]
-    assert row == ["FedRep", "0.7000", "0.7333", "1", "1", "0.6000", "0.5000", "90\xa0%"]
+    assert row == ["FedRep", "70.0\xa0%", "73.3\xa0%", "1", "1", "60.0\xa0%", "50.0\xa0%", "90\xa0%"]
     compared = groups(collect([tmp_path]))
     text = story(compared, compared[0])
     assert "better than with the shared model on 1 of 3 devices and worse on 1" in text
-    assert "0.733 instead of 0.700" in text
+    assert "73.3\xa0% instead of 70.0\xa0%" in text
     assert "--references" in html
 
 
@@ -52,7 +52,7 @@ def test_beside_fedavg_and_devices_alone(tmp_path: Path) -> None:
     run(tmp_path / "fedavg", "fedavg", [0.8, 0.6, 0.9])
     run(tmp_path / "local", "local-only", [0.7, 0.4, 0.8])
     html = page.render(collect([tmp_path]))
-    assert cells(html)[-7:] == ["0.7667", "1", "2", "0.6333", "2", "0", "90\xa0%"]
+    assert cells(html)[-7:] == ["76.7\xa0%", "1", "2", "63.3\xa0%", "2", "0", "90\xa0%"]
     assert "Against FedAvg, 1 gain and 2 lose." in html
     assert "Against models that devices train by themselves, 2 gain and 0 lose." in html
 

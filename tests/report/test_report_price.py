@@ -73,12 +73,12 @@ def test_a_target_that_one_seed_missed_has_no_cost(priced: tuple[RecordedRun, ..
 
 def test_the_story_says_that_it_depends_on_the_measure(priced: tuple[RecordedRun, ...]) -> None:
     assert prices(summary(priced, 0.8)) == (
-        "To an accuracy of 0.8, FedSR needed the fewest rounds (2.5) and the fewest bytes (10 B); HierFAVG needed the "
-        "least time (50 s) and the least energy (7 J): the order of the methods depends on the measure."
+        "To an accuracy of 80\xa0%, FedSR needed the fewest rounds (2.5) and the fewest bytes (10 B); HierFAVG needed "
+        "the least time (50 s) and the least energy (7 J): the order of the methods depends on the measure."
     )
     # 0.85: only HierFAVG, in round 4 with both seeds: (40 + 80)/2 s, 160 bytes, 8 J
     assert prices(summary(priced, 0.85)) == (
-        "To an accuracy of 0.85, HierFAVG used 1 min, 160 B and 8 J on the network."
+        "To an accuracy of 85\xa0%, HierFAVG used 1 min, 160 B and 8 J on the network."
     )
     assert prices(summary(priced, 0.95)) == ""
     # 0.4: both in round 1: 100 s against (10 + 20)/2, 4 bytes against 40, 5 J against 2
@@ -91,8 +91,8 @@ def test_the_first_by_every_measure(tmp_path: Path) -> None:
     price(make_run(tmp_path / "a", [0.9]), [1.0], LINKS)
     price(make_run(tmp_path / "b", [0.5, 0.9], method="fedavg"), [1.0] * 2, LINKS * 2)
     assert prices(summary(collect([tmp_path]), 0.9)) == (
-        "To an accuracy of 0.9, FedSR needed the fewest rounds (1), the least time (1 s) and the fewest bytes (4 B): "
-        "the first by every measure."
+        "To an accuracy of 90\xa0%, FedSR needed the fewest rounds (1), the least time (1 s) and the fewest bytes "
+        "(4 B): the first by every measure."
     )
 
 
@@ -183,11 +183,11 @@ def test_no_curve_against_what_nothing_was_spent_of(tmp_path: Path) -> None:
 
 
 def test_the_story_of_a_budget(priced: tuple[RecordedRun, ...]) -> None:
-    low = f"HierFAVG 0.875 ({0.875 - 0.025 * T1:.3f} to 1.000), FedSR 0.550 (0.000 to 1.000)"
+    low = f"HierFAVG 87.5\xa0% ({87.5 - 2.5 * T1:.1f} to 100.0), FedSR 55.0\xa0% (0.0 to 100.0)"
     assert budget_story(priced, Budget("seconds", 100)) == f"After 100 s on the network, the accuracies are: {low}."
     # 59.5 s: no round of FedSR fits; HierFAVG 0.85 and 0.4
     assert budget_story(priced, Budget("seconds", 59.5)) == (
-        "After 59.5 s on the network, the accuracies are: HierFAVG 0.625 (0.000 to 1.000); FedSR had none by then."
+        "After 59.5 s on the network, the accuracies are: HierFAVG 62.5\xa0% (0.0 to 100.0); FedSR had none by then."
     )
     assert "no method has an accuracy" in budget_story(priced, Budget("seconds", 5))
     assert budget_story(priced, Budget("seconds", 100)) in unescape(render(priced, 0.8, Budget("seconds", 100)))

@@ -26,7 +26,7 @@ def told(folder: Path, target: float | None = None) -> list[str]:
 def test_one_run(tmp_path: Path) -> None:
     make_run(tmp_path / "a", [0.5, 0.7, 0.83])
     assert told(tmp_path) == [
-        "In round 3, the share of the test samples that the model gets right: FedSR 0.830.",
+        "In round 3, the share of the test samples that the model gets right: FedSR 83.0\xa0%.",
         "This is one run with one seed: the difference to another seed is not known.",
     ]
 
@@ -34,11 +34,11 @@ def test_one_run(tmp_path: Path) -> None:
 def test_one_run_reaches_the_target_that_was_asked_for(tmp_path: Path) -> None:
     make_run(tmp_path / "a", [0.5, 0.7, 0.83], devices=20)
     first, reached, *_, last = told(tmp_path, 0.8)
-    assert first.endswith("FedSR 0.830.")
-    assert reached == "FedSR reached an accuracy of 0.80 after 3 rounds."
+    assert first.endswith("FedSR 83.0\xa0%.")
+    assert reached == "FedSR reached an accuracy of 80\xa0% after 3 rounds."
     assert last == (
-        "On about nine devices in ten, the model of FedSR gets a share of at least 0.41 right, measured or expected by "
-        "the classes they hold: the runs do not record which."  # p10 is half the accuracy
+        "On about nine devices in ten, the model of FedSR has an accuracy of at least 41.5\xa0%, measured or expected "
+        "by the classes they hold: the runs do not record which."  # p10 is half the accuracy
     )
 
 
@@ -48,13 +48,13 @@ def test_two_methods_with_two_seeds_that_differ_by_more_than_chance(tmp_path: Pa
         make_run(tmp_path / f"b{seed}", [0.2, 0.40 + seed * 0.012], method="fedavg", seed=seed)
     paragraphs = told(tmp_path, 0.8)
     assert paragraphs[1] == (
-        "FedSR reached an accuracy of 0.80 after 1 round (mean of 2 seeds); FedAvg did not within 2."
+        "FedSR reached an accuracy of 80\xa0% after 1 round (mean of 2 seeds); FedAvg did not within 2."
     )
     # differences 0.5 and 0.498: mean 0.499, half of their distance times t around it
     low, high = 0.499 - 0.001 * T1, 0.499 + 0.001 * T1
     assert paragraphs[2] == (
-        f"FedSR is ahead of FedAvg by 0.499 in round 2 (95 % interval {low:.3f} to {high:.3f} over 2 seeds; "
-        "p = 0.001): more than chance explains."
+        f"FedSR is ahead of FedAvg by 49.9 percentage points in round 2 (95 % interval {100 * low:.1f} to "
+        f"{100 * high:.1f} over 2 seeds; p = 0.001): more than chance explains."
     )
 
 
@@ -65,15 +65,18 @@ def test_an_interval_around_zero_tells_nothing_apart(tmp_path: Path) -> None:
     paragraph = told(tmp_path)[2]
     low, high = 0.2 - 0.1 * T1, 0.2 + 0.1 * T1
     # t = 0.2/0.1 with one degree of freedom: p = 1 − 2·arctan(2)/π
-    assert paragraph.endswith(f"(95 % interval −{-low:.3f} to {high:.3f} over 2 seeds; p = 0.295).")
-    assert paragraph.startswith("No significant difference: FedSR is ahead of FedAvg by 0.200 in round 1 (95 %")
+    assert paragraph.endswith(f"(95 % interval −{-100 * low:.1f} to {100 * high:.1f} over 2 seeds; p = 0.295).")
+    assert paragraph.startswith(
+        "No significant difference: FedSR is ahead of FedAvg by 20.0 percentage points in round 1 (95 %"
+    )
 
 
 def test_one_seed_each_proves_nothing(tmp_path: Path) -> None:
     make_run(tmp_path / "a", [0.5, 0.75])
     make_run(tmp_path / "b", [0.5, 0.5], method="fedavg")
     assert told(tmp_path)[2] == (
-        "FedSR is ahead of FedAvg by 0.250 in round 2, with one common seed: more seeds are needed to exclude chance."
+        "FedSR is ahead of FedAvg by 25.0 percentage points in round 2, with one common seed: more seeds are needed "
+        "to exclude chance."
     )
 
 
@@ -89,16 +92,16 @@ def test_a_tie(tmp_path: Path, seeds: int) -> None:
 def test_more_than_a_handful_of_methods_are_counted_not_named(tmp_path: Path) -> None:
     for method in ("fedavg", "fedprox", "moon", "ida", "qffl"):
         make_run(tmp_path / method, [0.5, 0.6], method=method)
-    assert told(tmp_path, 0.9)[1] == "5 methods did not reach an accuracy of 0.90 within 2 rounds."
+    assert told(tmp_path, 0.9)[1] == "5 methods did not reach an accuracy of 90\xa0% within 2 rounds."
     make_run(tmp_path / "fedsr", [0.5, 0.95], method="fedsr")
-    assert told(tmp_path, 0.9)[1] == "FedSR reached an accuracy of 0.90 after 2 rounds; 5 others did not within 2."
+    assert told(tmp_path, 0.9)[1] == "FedSR reached an accuracy of 90\xa0% after 2 rounds; 5 others did not within 2."
 
 
 def test_nobody_reached_the_target(tmp_path: Path) -> None:
     for method, rounds in (("fedsr", 2), ("fedavg", 2), ("hierfavg", 1)):
         make_run(tmp_path / method, [0.5] * rounds, method=method)
     assert told(tmp_path, 0.9)[1] == (
-        "HierFAVG did not reach an accuracy of 0.90 within 1 round; FedAvg and FedSR did not within 2."
+        "HierFAVG did not reach an accuracy of 90\xa0% within 1 round; FedAvg and FedSR did not within 2."
     )
 
 
@@ -118,8 +121,8 @@ def test_different_numbers_of_rounds_are_compared_where_both_are(tmp_path: Path)
     make_run(tmp_path / "b", [0.75], method="fedavg", rounds=3)
     paragraphs = told(tmp_path, 0.9)
     assert "In their last rounds" in paragraphs[0]
-    assert "FedSR 0.900 (round 3), FedAvg 0.750 (round 1)" in paragraphs[0]
-    assert paragraphs[2].startswith("FedAvg is ahead of FedSR by 0.250 in round 1")
+    assert "FedSR 90.0\xa0% (round 3), FedAvg 75.0\xa0% (round 1)" in paragraphs[0]
+    assert paragraphs[2].startswith("FedAvg is ahead of FedSR by 25.0 percentage points in round 1")
 
 
 def test_runs_that_are_not_done_are_named(tmp_path: Path) -> None:
@@ -160,7 +163,7 @@ def test_the_best_of_many_is_compared_with_the_nearest_four(tmp_path: Path) -> N
     paragraphs = told(tmp_path)
     assert paragraphs[0].count("FedSR") == 4
     assert paragraphs[0].endswith("and 2 more below.")
-    assert paragraphs[2].startswith("FedSR (n0) is ahead of FedSR (n1) by 0.100")
+    assert paragraphs[2].startswith("FedSR (n0) is ahead of FedSR (n1) by 10.0 percentage points")
     assert paragraphs[2].endswith("Of the 1 methods further behind, 0 are behind by more than chance.")
 
 

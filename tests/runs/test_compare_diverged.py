@@ -151,7 +151,7 @@ def test_the_story_names_it_and_does_not_count_it_as_unfinished(folder: Path) ->
     )
     assert "FedSR" not in told[0]  # the standing
     # the leader is a method that holds with every seed
-    assert told[2].startswith("No significant difference: FedAvg is behind FedSR by 0.140 in round 3")
+    assert told[2].startswith("No significant difference: FedAvg is behind FedSR by 14.0 percentage points in round 3")
 
 
 def test_curves_leave_it_out_of_the_mean_and_draw_it(folder: Path) -> None:

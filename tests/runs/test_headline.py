@@ -58,21 +58,21 @@ def test_the_headline_governs_the_summary_the_differences_and_the_story(tmp_path
     assert (pair["method"], pair["against"], pair["difference"]) == ("fedavg", "fedsr", pytest.approx(-0.52))
     assert leader(groups(runs), [pair]) == "fedsr"
     told = story(groups(runs), natural_target(runs))
-    assert told[1] == "FedSR reached a recall of 1 of 0.70 after 2 rounds; FedAvg did not within 2."
-    assert told[0] == "In round 2, the recall of 1 of the model on the test samples: FedSR 0.720, FedAvg 0.200."
-    assert told[2].startswith("FedSR is ahead of FedAvg by 0.520 in round 2, with one common seed")
+    assert told[1] == "FedSR reached a recall of 1 of 70\xa0% after 2 rounds; FedAvg did not within 2."
+    assert told[0] == "In round 2, the recall of 1 of the model on the test samples: FedSR 72.0\xa0%, FedAvg 20.0\xa0%."
+    assert told[2].startswith("FedSR is ahead of FedAvg by 52.0 percentage points in round 2, with one common seed")
     page = unescape(render(runs))
     for words in ("Recall of 1 against rounds", "The first method's recall of 1 minus the second's (higher is better)"):
         assert words in page
     drawn = charts.headline_figure(groups(runs), 0.7)
     assert drawn is not None
-    assert drawn.layout.yaxis.title.text == "recall of 1 (share)"
+    assert drawn.layout.yaxis.title.text == "recall of 1"
     assert list(drawn.data[1].y) == [0.50, 0.72]
     assert "| method | recall of 1 | minus fedavg | macro-F1 |" in table(runs)
     budget = Budget("rounds", 1)
     assert [row["recall_of_1"] for row in at(runs, budget)] == [0.10, 0.50]
     assert paired_at(runs, budget)[0]["difference"] == pytest.approx(-0.40)
-    assert budget_story(runs, budget) == "After 1 round, the values of recall of 1 are: FedSR 0.500, FedAvg 0.100."
+    assert budget_story(runs, budget) == "After 1 round, the values of recall of 1 are: FedSR 50.0\xa0%, FedAvg 10.0\xa0%."
 
 
 def test_lower_is_better_where_it_is(tmp_path: Path) -> None:
@@ -85,10 +85,10 @@ def test_lower_is_better_where_it_is(tmp_path: Path) -> None:
     assert natural_target(runs) == 0.5
     assert leader(groups(runs), paired(runs)) == "fedsr"
     told = " ".join(story(groups(runs), 0.5))
-    assert "FedSR reached a loss of 0.50 after 1 round" in told
+    assert "FedSR reached a loss of 0.5 after 1 round" in told
     assert "FedSR is ahead of FedAvg by 0.150 in round 2" in told
     page = unescape(render(runs))
-    assert "best is the lowest loss of any round" in page
+    assert "Best: the lowest loss of any round" in page
     assert page.count("<h2>Loss against rounds</h2>") == 1
 
 
@@ -112,11 +112,11 @@ def test_the_majority_baseline_is_told_for_the_accuracy_and_the_headline(tmp_pat
     make_run(tmp_path / "a", [0.9])
     evaluate(tmp_path / "a")  # 10 samples of class 0 and 10 of class 1, two of the former taken for the latter
     found = groups(collect([tmp_path]))
-    assert baseline(found) == "Always predicting '0' would reach an accuracy of 0.50."
+    assert baseline(found) == "Always predicting '0' would reach an accuracy of 50.0\xa0%."
     judge(tmp_path / "a", "AUROC", [0.9])
     assert (
         baseline(groups(collect([tmp_path])))
-        == "Always predicting '0' would reach an accuracy of 0.50 and an AUROC of 0.50."
+        == "Always predicting '0' would reach an accuracy of 50.0\xa0% and an AUROC of 50.0\xa0%."
     )
     judge(make_run(tmp_path / "b" / "b", [0.9]), "recall of 1", [0.9])
     evaluate(tmp_path / "b" / "b")
@@ -125,7 +125,7 @@ def test_the_majority_baseline_is_told_for_the_accuracy_and_the_headline(tmp_pat
     rare["confusion"][1][1] = 30
     (tmp_path / "b" / "b" / "evaluation.json").write_text(json.dumps(rare))
     told = baseline(groups(collect([tmp_path / "b"])))
-    assert told == "Always predicting '0' would reach an accuracy of 0.97 and a recall of 1 of 0.00."
+    assert told == "Always predicting '0' would reach an accuracy of 97.0\xa0% and a recall of 1 of 0.0\xa0%."
     assert told in story(groups(collect([tmp_path / "b"])), None)
 
 
@@ -228,12 +228,14 @@ def test_a_regression_is_reported_by_its_own_figures_in_their_unit(tmp_path: Pat
     assert natural_target(runs) == 15
     told = " ".join(story(groups(runs), natural_target(runs)))
     assert "FedSR reached an RMSE of 15 cycles after 2 rounds; FedAvg did not within 2" in told
-    assert "on the test samples: FedSR 12.400 cycles, FedAvg 18.000 cycles." in told
-    assert "FedSR is ahead of FedAvg by 5.600 cycles" in told
-    assert "the mean of the test values would reach an RMSE of 39.21 to 45.00 cycles" in told  # 12.4/√0.1, 18/√0.16
-    assert "gets an RMSE of at most 24.80 cycles" in told  # nine in ten: the upper end
+    assert "on the test samples: FedSR 12.4 cycles, FedAvg 18.0 cycles." in told
+    assert "FedSR is ahead of FedAvg by 5.60 cycles" in told
+    assert (
+        "the mean of the test values would reach an RMSE of 39.2 cycles to 45.0 cycles" in told
+    )  # 12.4/√0.1, 18/√0.16
+    assert "has an RMSE of at most 24.8 cycles" in told  # nine in ten: the upper end
     page = unescape(render(runs))
-    for words in ("RMSE against rounds", "best is the lowest RMSE of any round", "Mean loss on scaled targets"):
+    for words in ("RMSE against rounds", "Best: the lowest RMSE of any round", "Mean loss on scaled targets"):
         assert words in page
     for words in ("ccuracy", "mistaken", "cross-entropy", "nats", "macro", "which classes"):
         assert words not in page.split('<script type="application/json"')[0].replace("s-accuracy", "").replace(

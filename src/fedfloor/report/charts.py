@@ -156,7 +156,7 @@ def _curves(
     longest = max(run.last for run in compared.runs)
     figure.update_xaxes(tickformat="d", **({"dtick": 1} if longest <= 10 else {}))
     if share:
-        figure.update_yaxes(rangemode="tozero")
+        figure.update_yaxes(range=[0, 1.02], tickformat=".0%")
     if target is not None:
         figure.add_hline(y=target, line=DOTTED)
     return figure
@@ -183,7 +183,8 @@ def _group_traces(group: Group, read: Against, i: int, *, share: bool, against: 
     line = {"color": colour(i), "width": 2.6, "dash": DASHES[i % len(DASHES)]}
     own = {"name": group.label.shown, "mode": "lines+markers", "line": line, **of_group}
     own["marker"] = _symbol(i, size=8, maxdisplayed=MARKED)
-    own["hovertemplate"] = "%{y:.4f}" if against is None else "%{y:.4f} at %{x:.4g}"
+    value = "%{y:.1%}" if share else "%{y:.4g}"
+    own["hovertemplate"] = value if against is None else f"{value} at %{{x:.4g}}"
     return [*traces, {"x": list(curved.rounds), "y": list(curved.mean), **own}]
 
 
@@ -203,10 +204,10 @@ def class_figure(compared: Compared) -> Any | None:
         own: dict[str, Any] = {"mode": "markers", "name": group.label.shown, "marker": _symbol(i, size=9)}
         own |= {"x": [mean(sample) for _, sample in known], "y": [row + shift for row, _ in known]}
         own |= {"error_x": _whiskers([sample for _, sample in known], colour(i))}
-        traces.append({**own, "text": [names[row] for row, _ in known], "hovertemplate": "%{text}: %{x:.4f}"})
+        traces.append({**own, "text": [names[row] for row, _ in known], "hovertemplate": "%{text}: %{x:.1%}"})
     height = 110 + len(names) * max(22, 11 * len(measured))
     figure = _figure(traces, height, **_legend(compared, height))
-    figure.update_xaxes(title_text="accuracy (share right)", range=[-0.02, 1.03], side="bottom")
+    figure.update_xaxes(title_text="accuracy", range=[-0.02, 1.03], tickformat=".0%", side="bottom")
     figure.update_yaxes(tickvals=list(range(len(names))), ticktext=list(names), range=[len(names) - 0.4, -0.6])
     return figure
 
@@ -235,12 +236,12 @@ def factory_figure(compared: Compared) -> Any | None:
         own: dict[str, Any] = {"type": "bar", "name": group.label.shown, "orientation": "h", "marker": _hatched(i)}
         own |= {"x": list(map(mean, samples.values())), "y": [names[number] for number in samples]}
         whiskers = _whiskers(list(samples.values()), GREY, measure)
-        bars.append({**own, "error_x": whiskers, "hovertemplate": "%{y}: %{x:.4f}"})
+        bars.append({**own, "error_x": whiskers, "hovertemplate": f"%{{y}}: {_tip(measure)}"})
     height = 110 + len(names) * (12 + 15 * len(bars))
     figure = _figure(bars, height, **_legend(compared, height), barmode="group", bargap=0.25)
     figure.update_xaxes(title_text=_axis(compared, measure))
     order = [names[number] for number in sorted(names)]
-    figure.update_xaxes(**{"range": [0, 1.03]} if measure.share else {"rangemode": "tozero"})
+    figure.update_xaxes(**{"range": [0, 1.03], "tickformat": ".0%"} if measure.share else {"rangemode": "tozero"})
     figure.update_yaxes(
         type="category", ticksuffix=" ", categoryorder="array", categoryarray=order, autorange="reversed", title=""
     )
@@ -253,11 +254,12 @@ def device_figure(compared: Compared) -> Any | None:
     measure = compared.placed
     for i, group in enumerate(compared):
         if spreads := group.last_spreads(measure):
-            traces += [*_dots(group, i, rows, measure), _spread(group, spreads, i, rows)]
+            traces += [*_dots(group, i, rows, measure), _spread(group, spreads, i, rows, measure)]
             rows += 1
     if not traces:
         return None
     figure = _figure(traces, 110 + 54 * rows, xaxis_title_text=_axis(compared, measure))
+    figure.update_xaxes(**{"tickformat": ".0%"} if measure.share else {})
     labels = {trace["y"][0]: trace["name"] for trace in traces if "name" in trace}
     figure.update_yaxes(tickvals=list(labels), ticktext=list(labels.values()), range=[rows - 0.45, -0.6])
     return figure
@@ -268,13 +270,18 @@ def _axis(compared: Compared, headline: Figure) -> str:
     return f"{'expected ' if expected else ''}{headline.axis}"
 
 
-def _spread(group: Group, spreads: Sequence[HeadlineRecord], i: int, row: int) -> dict[str, Any]:
+def _tip(headline: Figure) -> str:
+    """Return the format of a metric on the horizontal axis under the pointer."""
+    return "%{x:.1%}" if headline.share else "%{x:.4g}"
+
+
+def _spread(group: Group, spreads: Sequence[HeadlineRecord], i: int, row: int, headline: Figure) -> dict[str, Any]:
     ends = [mean(column) for column in zip(*((s.p10, s.p50, s.p90) for s in spreads), strict=True)]
     marker = {"symbol": ["line-ns", "diamond", "line-ns"], "size": [16, 12, 16], "color": colour(i), "opacity": 1}
     marker["line"] = {"width": [3, 0, 3], "color": colour(i)}
     own = {"mode": "lines+markers", "line": {"color": colour(i), "width": 5}, "marker": marker, "showlegend": False}
     words = [f"{name} % of devices are below" for name in (10, 50, 90)]
-    tips = {"text": words, "hovertemplate": f"%{{x:.4f}}: %{{text}}{NAMED}"}
+    tips = {"text": words, "hovertemplate": f"{_tip(headline)}: %{{text}}{NAMED}"}
     return {"x": ends, "y": [row] * 3, "name": group.label.shown, **own, **tips}
 
 
@@ -286,7 +293,7 @@ def _dots(group: Group, i: int, row: int, headline: Figure) -> list[dict[str, An
     site_names = group.runs[0].park.names
     names = [name or site_names.site("device", number) for number, name, _ in places]
     marker = {"size": 7, "color": faint(colour(i), 0.55), "symbol": "circle", "line": {"width": 0}}
-    tips = {"text": names, "hovertemplate": "%{text}: %{x:.4f}<extra></extra>"}
+    tips = {"text": names, "hovertemplate": f"%{{text}}: {_tip(headline)}<extra></extra>"}
     where = {"x": list(map(mean, places.values())), "y": [row + 0.24] * len(places)}
     return [{**where, "mode": "markers", "marker": marker, "showlegend": False, **tips}]
 

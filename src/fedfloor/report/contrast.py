@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fedfloor.figures import ACCURACY, Figure
 from fedfloor.names import LOCAL_ONLY, MEAN_ABS_Z, PERSISTENCE, POOLED, SCIKIT_LEARN, SEASONAL
 from fedfloor.report.groups import Compared, Group
-from fedfloor.report.numbers import figure
+from fedfloor.report.numbers import distance
 from fedfloor.report.table import Row, seen_from
 from fedfloor.report.words import evidence, lacking, one_draw
 
@@ -61,7 +61,7 @@ def _sentence(name: str, first: Group, row: Row, headline: Figure) -> str:
     if gap == 0 and row["low"] == row["high"]:
         equal = "are equally accurate" if headline == ACCURACY else f"have the same {headline.name}"
         return f"{first.label.shown} and {other} {equal}."
-    facts = (first.label.shown, other, headline.amount(figure(abs(gap), 3)), headline.name)
+    facts = (first.label.shown, other, distance(headline, gap), headline.name)
     if row["low"] is None:
         seed = " with one common seed" if len(row["seeds"]) == 1 else ""
         return f"{PLAIN[gap > 0].format(*facts)}{seed}: {lacking(row)} needed to exclude chance."

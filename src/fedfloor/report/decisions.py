@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import mean
 
+from fedfloor.figures import ACCURACY
 from fedfloor.names import count
 from fedfloor.report.groups import Compared, Group
 from fedfloor.report.ledger import RecordedRun
-from fedfloor.report.numbers import figure, listed
+from fedfloor.report.numbers import listed, metric
 from fedfloor.report.records import DecidedRecord, DecideRecord
 
 DECISION_HEAD = ["method", "seed", "decided", "recall", "precision", "F1", "found", "missed", "false alarms"]
@@ -48,7 +49,7 @@ def _decided_words(decisions: Sequence[DecidedRecord]) -> str:
     for name in SHARES:
         values = [getattr(decision, name) for decision in decisions]
         value = None if None in values else mean(values)
-        shares.append(f"{'F1' if name == 'f1' else name} {figure(value, 3)}")
+        shares.append(f"{'F1' if name == 'f1' else name} {metric(ACCURACY, value)}")
     alarms = [decision.false_alarms for decision in decisions]
     many = count(alarms[0], "false alarm") if len(set(alarms)) == 1 else f"{mean(alarms):.1f} false alarms"
     return listed([*shares, many])
@@ -73,7 +74,7 @@ def decision_rows(compared: Compared) -> list[list[str]]:
         name, made = known
         ways = {f"'{name}' from {made.threshold:.4g} on": made.decided, "likeliest class": made.likeliest}
         for way, figures in ways.items():
-            numbers = [figure(getattr(figures, key)) for key in SHARES]
+            numbers = [metric(ACCURACY, getattr(figures, key)) for key in SHARES]
             numbers += [f"{getattr(figures, key):,}" for key in COUNTS]
             cells.append([group.label.shown, str(run.seed), way, *numbers])
     return cells

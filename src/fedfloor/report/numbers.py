@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from fedfloor.figures import Figure
 from fedfloor.report.records import NetworkCost, PricedRecord
+
+DIGITS = 3  # significant digits of a metric in a sentence, at most three decimals
 
 
 def figure(value: float | None, digits: int = 4) -> str:
@@ -44,6 +47,51 @@ def between(value: float | None, low: float | None, high: float | None, digits: 
     """
     ends = "" if low is None or high is None else f" ({figure(low, digits)} to {figure(high, digits)})"
     return figure(value, digits) + ends
+
+
+def metric(headline: Figure, value: float | None, low: float | None = None, high: float | None = None) -> str:
+    """Return a metric as text with its unit, a share in per cent, with its interval in brackets if there is one.
+
+    >>> from fedfloor.figures import ACCURACY, named
+    >>> metric(ACCURACY, 0.8342, 0.8, 0.9), metric(named("RMSE").within("rows"), 16.91), metric(ACCURACY, None)
+    ('83.4\xa0% (80.0 to 90.0)', '16.9 rows', '–')
+    """
+    if value is None:
+        return "–"
+    ends = "" if low is None or high is None else f" ({plain(headline, low)} to {plain(headline, high)})"
+    unit = "\u00a0%" if headline.share else f" {headline.own}" if headline.own else ""
+    return f"{plain(headline, value)}{unit}{ends}"
+
+
+def plain(headline: Figure, value: float, like: float | None = None) -> str:
+    """Return a metric as text without its unit: a share in per cent with one decimal, another with three digits.
+
+    Args:
+        like: a value whose decimals it gets; default: its own.
+
+    >>> from fedfloor.figures import ACCURACY, named
+    >>> plain(ACCURACY, 0.8342), plain(named("RMSE"), 0.45678), plain(named("NASA score"), 2396.0)
+    ('83.4', '0.457', '2,396')
+    >>> plain(ACCURACY, 0.9997), plain(ACCURACY, 1.0)  # not all
+    ('99.97', '100.0')
+    """
+    if headline.share:
+        digits = next((n for n in (1, 2) if (round(100 * value, n) in (0.0, 100.0)) == (value in (0.0, 1.0))), 3)
+        return figure(100 * value, digits)
+    of = like or value
+    size = math.floor(math.log10(abs(of))) if of else 0
+    return f"{value:z,.{min(DIGITS, max(0, DIGITS - 1 - size))}f}".replace("-", "−")
+
+
+def distance(headline: Figure, difference: float, like: float | None = None) -> str:
+    """Return the size of a difference as text, with the decimals of ``like``: of shares in percentage points.
+
+    >>> from fedfloor.figures import ACCURACY
+    >>> distance(ACCURACY, -0.042)
+    '4.2 percentage points'
+    """
+    size = plain(headline, abs(difference), like)
+    return f"{size} percentage points" if headline.share else headline.amount(size)
 
 
 def listed(parts: list[str]) -> str:

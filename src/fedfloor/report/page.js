@@ -30,6 +30,23 @@
     document.documentElement.setAttribute("data-drawn", String(all.length));
   });
 
+  // sorts a table by the column whose name was clicked; cells without a number stay at the end
+  const sort = (head) => {
+    const table = head.closest("table");
+    const column = head.cellIndex;
+    const rising = head.getAttribute("aria-sort") !== "ascending";
+    const key = (row) => row.cells[column].dataset.value === undefined ? NaN : Number(row.cells[column].dataset.value);
+    const rows = [...table.tBodies[0].rows].sort((a, b) => {
+      const [one, other] = [key(a), key(b)];
+      if (Number.isNaN(one) || Number.isNaN(other)) return Number.isNaN(one) - Number.isNaN(other);
+      return rising ? one - other : other - one;
+    });
+    for (const each of table.tHead.rows[0].cells) each.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", rising ? "ascending" : "descending");
+    table.tBodies[0].append(...rows);
+  };
+  for (const head of document.querySelectorAll(".sorts th[scope=col]")) head.firstElementChild.addEventListener("click", () => sort(head));
+
   let opened = [];
   addEventListener("beforeprint", () => {
     opened = [...document.querySelectorAll("details.figure:not([open])")];

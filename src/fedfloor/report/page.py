@@ -12,10 +12,13 @@ from typing import Any
 from markupsafe import Markup
 
 from fedfloor._version import __version__
-from fedfloor.report import personal, sections, words
-from fedfloor.report.groups import groups
+from fedfloor.report import personal, sections
+from fedfloor.report.devices import device_section
+from fedfloor.report.differs import differs_section
+from fedfloor.report.front import front, ordered, title
+from fedfloor.report.groups import check_same_test, groups
 from fedfloor.report.ledger import RecordedRun, collect
-from fedfloor.report.story import MOST, story
+from fedfloor.report.story import MOST, Paragraph, paragraphs
 from fedfloor.report.table import Budget, natural_target
 from fedfloor.templates import render as fill
 
@@ -61,6 +64,8 @@ def render(
     runs: Sequence[RecordedRun], target: float | None = None, budget: Budget | None = None, against: str | None = None
 ) -> str:  # fmt: skip
     """Return the report on runs as HTML; arguments as :func:`write`."""
+    check_same_test(runs)
+    runs = ordered(runs)
     compared = groups(runs)
     hindsight = target is None
     target = natural_target(runs) if target is None else target
@@ -74,7 +79,7 @@ def render(
             sections.curve_sections(compared, target, drawn),
             sections.cost_section(compared, target, drawn),
             sections.errors_section(compared, drawn),
-            sections.device_section(compared, drawn),
+            device_section(compared, drawn),
             personal.section_of(compared, drawn),
             sections.cohort_section(compared),
             sections.factory_section(compared, drawn),
@@ -83,19 +88,18 @@ def render(
             sections.holdings_section(compared, drawn),
             sections.plan_section(compared),
             sections.timeline_section(compared, drawn),
+            differs_section(compared),
             sections.config_section(compared),
         )
     )
-    names = list(dict.fromkeys(run.name for run in runs))
-    title = names[0] if len(names) == 1 else f"{len(names)} experiments"
-    paragraphs = story(compared, target, hindsight=hindsight, against=against)
-    paragraphs += [personal.story(compared, group) for group in personal.known(compared)[:MOST]]
+    told = paragraphs(compared, target, hindsight=hindsight, against=against)
+    told += [Paragraph(personal.story(compared, group)) for group in personal.known(compared)[:MOST]]
     if budget is not None:
-        paragraphs.insert(1, sections.budget_story(runs, budget))
-    parks = dict.fromkeys(words.park_words(run.park) for run in compared.runs)
+        told.insert(1, Paragraph(sections.budget_story(runs, budget)))
+    main = sections.words_section(told) + main
     contents = re.findall(r'<section id="(s-[a-z]+)"><h2>(.*?)</h2>', main)
     return fill(
-        "fedfloor.report", "page.html", title=title, about="; ".join(parks), story=paragraphs, main=main, policy=POLICY,
+        "fedfloor.report", "page.html", title=title(compared), front=front(compared), main=main, policy=POLICY,
         contents=[(name, Markup(heading)) for name, heading in contents], icon=ICON, version=__version__,
         figures=_json(drawn), style=_file("page.css"), library=_file(LIBRARY), script=_file("page.js"),
     )  # fmt: skip

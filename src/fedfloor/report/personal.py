@@ -13,7 +13,7 @@ from fedfloor.names import LOCAL_ONLY, count
 from fedfloor.report.charts import diagonal
 from fedfloor.report.groups import Compared, Group
 from fedfloor.report.ledger import by_place
-from fedfloor.report.numbers import figure, percent
+from fedfloor.report.numbers import metric, percent
 from fedfloor.report.sections import chart, folded, scroll, section, table
 
 ByDevice = Mapping[int, float]  # device → metric, mean over the seeds
@@ -38,7 +38,7 @@ def story(compared: Compared, first: Group) -> str:
     sentence = (
         f"With a model of its own by {first.label.shown}, {expected}{measure.name} is better than with the shared "
         f"model on {gain} of {count(len(pairs), 'device')} and worse on {lose}: on average "
-        f"{measure.amount(figure(mean(a for a, _ in pairs), 3))} instead of {figure(mean(b for _, b in pairs), 3)}."
+        f"{metric(measure, mean(a for a, _ in pairs))} instead of {metric(measure, mean(b for _, b in pairs))}."
     )
     for name, values in _others(compared, measure).items():
         gain, lose = _gains([(own[k], values[k]) for k in own.keys() & values.keys()], measure)
@@ -66,7 +66,7 @@ def section_of(compared: Compared, drawn: dict[str, Any]) -> str:
         columns.append((f"{group.label.shown}: own", _means(group, "devices", measure)))
     columns += others.items()
     devices = sorted(set().union(*(values for _, values in columns)))
-    rows = [[names.site("device", k), *(figure(values.get(k)) for _, values in columns)] for k in devices]
+    rows = [[names.site("device", k), *(metric(measure, values.get(k)) for _, values in columns)] for k in devices]
     listing = scroll(table("", ["device", *(name for name, _ in columns)], rows, "plain"), "all devices")
     body += folded(f"All {count(len(devices), 'device')}", listing, kind="list")
     return section("A model for each device", Markup(body), "personal")
@@ -90,12 +90,12 @@ def _row(group: Group, others: Mapping[str, ByDevice], headline: Figure) -> list
     both = sorted(own.keys() & shared.keys())
     cells = ["–"] * 6
     if both:
-        cells = [figure(mean(shared[k] for k in both)), figure(mean(own[k] for k in both))]
+        cells = [metric(headline, mean(shared[k] for k in both)), metric(headline, mean(own[k] for k in both))]
         cells += map(str, _gains([(own[k], shared[k]) for k in both], headline))
-        cells += [figure(headline.worst(shared[k] for k in both)), figure(headline.worst(own[k] for k in both))]
+        cells += [metric(headline, headline.worst(each[k] for k in both)) for each in (shared, own)]
     for values in others.values():
         pairs = [(own[k], values[k]) for k in own.keys() & values.keys()]
-        cells += [figure(mean(b for _, b in pairs)) if pairs else "–", *map(str, _gains(pairs, headline))]
+        cells += [metric(headline, mean(b for _, b in pairs)) if pairs else "–", *map(str, _gains(pairs, headline))]
     sends = [final.shared.sends if final.shared else 1.0 for final in group.finals]
     return [group.label.shown, *cells, percent(mean(sends))]
 

@@ -12,7 +12,7 @@ from fedfloor.figures import ACCURACY, LOSS, Figure, Predictions, Ranking, recal
 from fedfloor.names import count
 from fedfloor.report.groups import CLASSES, Compared, values
 from fedfloor.report.ledger import RecordedRound, RecordedRun, summed
-from fedfloor.report.numbers import figure, listed
+from fedfloor.report.numbers import listed, metric
 from fedfloor.report.records import EvaluationRecord
 
 RARE = 0.1  # share of the test samples below which a class hardly affects the accuracy, if classes are few
@@ -41,7 +41,7 @@ def rarest(compared: Compared) -> str:
         return ""
     rare = np.flatnonzero((tested > 0) & (tested < min(RARE, 0.5 / len(classes)) * tested.sum()))
     if len(rare) > 1:
-        means = [f"{np.nanmean(recalls(table)):.2f} with {name}" for name, table in tables.items()]
+        means = [f"{metric(ACCURACY, float(np.nanmean(recalls(table))))} with {name}" for name, table in tables.items()]
         return (
             f"{len(rare)} classes are rare in the test samples, and the accuracy hardly depends on them: the mean of "
             f"all classes' recalls (balanced accuracy) is {listed(means)}."
@@ -85,7 +85,7 @@ def baseline(compared: Compared) -> str:
     for measure in dict.fromkeys((ACCURACY, compared.recorded)):
         reached = [value for final in finals.values() if (value := constant(final, measure)) is not None]
         if reached:
-            low, high = (figure(value, _digits(value)) for value in (min(reached), max(reached)))
+            low, high = (metric(measure, value) for value in (min(reached), max(reached)))
             parts.append(f"{measure.phrase} of {low if low == high else f'{low} to {high}'}")
     names = " or ".join(dict.fromkeys(f"'{majority(final)}'" for final in finals.values()))
     return f"Always predicting {names} would reach {' and '.join(parts)}." if parts else ""
@@ -106,14 +106,9 @@ def mean_baseline(compared: Compared) -> str:
     reached = [rmse / math.sqrt(1 - r2) for rmse, r2 in both if rmse is not None and r2 is not None and r2 < 1]
     if not reached:
         return ""
-    low, high = (figure(value, 2) for value in (min(reached), max(reached)))
-    amount = compared.headline.amount(low if low == high else f"{low} to {high}")
-    return f"Always predicting the mean of the test values would reach an RMSE of {amount}."
-
-
-def _digits(value: float) -> int:
-    """Return the number of decimals at which a share differs from 0 and from 1."""
-    return 3 if 0 < value < 0.01 or 0.985 < value < 1 else 2
+    low, high = (metric(compared.headline, value) for value in (min(reached), max(reached)))
+    reach = low if low == high else f"{low} to {high}"
+    return f"Always predicting the mean of the test values would reach an RMSE of {reach}."
 
 
 def majority(final: EvaluationRecord) -> str:

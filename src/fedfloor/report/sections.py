@@ -15,12 +15,12 @@ from fedfloor.report.charts import AT_ONCE, FEW, FEW_POINTS, heat_map, scatter
 from fedfloor.report.contrast import about
 from fedfloor.report.decisions import DECISION_HEAD, decision_caption, decision_rows
 from fedfloor.report.groups import CLASSES, Compared, Group, contestants, display_name, groups
-from fedfloor.report.ledger import RecordedRun, by_place, summed
-from fedfloor.report.numbers import COSTS, NAMES, amount, between, figure, listed, unit
+from fedfloor.report.ledger import RecordedRun, summed
+from fedfloor.report.numbers import COSTS, NAMES, amount, listed, metric, unit
 from fedfloor.report.plan_svg import svg
 from fedfloor.report.plan_text import tree
-from fedfloor.report.records import ErrorsOfRecord, ErrorsRecord, ParkRecord, PlaceRecord
-from fedfloor.report.story import MOST
+from fedfloor.report.records import ErrorsOfRecord, ErrorsRecord, ParkRecord
+from fedfloor.report.story import MOST, Paragraph
 from fedfloor.report.table import Budget, Row, at, paired, paired_at, shown, summary
 from fedfloor.templates import template
 
@@ -64,9 +64,14 @@ def summary_section(
     caption = words.summary_caption(rows, words.on(runs), headline, hindsight=hindsight)
     caption += f" {references[0].upper()}{references[1:]}." if references else ""
     lost = any(row["diverged"] for row in rows)
-    cells = [words.summary_cells(row, headline, more=words.beside(rows, headline), lost=lost) for row in rows]
+    cells = [words.summary_cells(row, headline, lost=lost) for row in rows]
     body = table(caption, words.summary_head(rows, target, headline), cells)
-    body += _pairs(runs, paired(runs, against=against), words.paired_caption(headline))
+    more = words.beside(rows, headline)
+    others = [words.others_cells(row, headline, more) for row in rows]
+    further = table(words.others_caption(rows, headline, words.on(runs)), words.others_head(rows, headline), others)
+    body += folded("Loss and other metrics", further, kind="list")
+    pairs = _pairs(runs, paired(runs, against=against), words.paired_caption(headline))
+    body += folded("Method against method, with intervals and p", pairs, kind="list") if pairs else ""
     return section("Summary", body, "summary")
 
 
@@ -79,7 +84,16 @@ def _pairs(runs: Sequence[RecordedRun], pairs: Sequence[Row], caption: str) -> M
     head = ["methods", "common seeds", *rounds, "difference", "interval over", "p"]
     few = words.fewer(len(pairs), listed)
     note = f"{few[0].upper()}{few[1:]}. {caption}" if few else caption
-    return title("Method against method") + table(note, head, [words.paired_cells(row) for row in listed])
+    headline = groups(runs).headline
+    return Markup(table(note, head, [words.paired_cells(row, headline) for row in listed]))
+
+
+def words_section(told: Sequence[Paragraph]) -> Markup:
+    """Return the story; the paragraphs with intervals and p-values are folded."""
+    body = lines([part.text for part in told if not part.statistics])
+    statistics = [part.text for part in told if part.statistics]
+    body += folded("Differences, seed by seed", lines(statistics), kind="list") if statistics else ""
+    return section("In words", body, "words")
 
 
 def findings_section(compared: Compared) -> str:
@@ -103,47 +117,8 @@ def curve_sections(compared: Compared, target: float | None, drawn: Drawn) -> st
     if headline == LOSS:
         return section("Loss against rounds", upper, "loss")
     lower = chart("loss", charts.loss_figure(compared), words.loss_caption(compared), drawn)
-    both = section(f"{headline.title} against rounds", upper, "accuracy") + section(
-        "Loss against rounds", lower, "loss"
-    )
-    return Markup(PIECES.pair(both))
-
-
-def device_section(compared: Compared, drawn: Drawn) -> str:
-    """Return the headline per device: its spread and, if recorded, a table of all devices; "" without a headline."""
-    if not compared.by_place:
-        return ""
-    known = any(final.devices for group in compared for final in group.finals)
-    body = chart("devices", charts.device_figure(compared), words.devices_caption(compared, dots=known), drawn)
-    if known:
-        several = any(run.park.factories > 1 for run in compared.runs)
-        rows = _device_rows(compared, several=several)
-        head = ["device", *(["factory"] if several else []), *[group.label.shown for group in compared]]
-        caption = soft(words.places_caption(compared, "device", spread=False))
-        listing = scroll(table("", head, rows, "plain"), "all devices")  # a caption inside would scroll out of view
-        body += folded(words.devices_listed(len(rows), compared), listing + caption, kind="list")
-    return section(words.places_title(compared, "device"), body, "devices")
-
-
-def _device_rows(compared: Compared, *, several: bool) -> list[list[str]]:
-    measure = compared.placed
-    columns = [
-        {key[0]: values for key, values in by_place(group.finals, "devices", measure).items()} for group in compared
-    ]
-    whole = [final for group in compared for final in group.finals]
-    every: dict[int, PlaceRecord] = {place.number: place for final in whole for place in final.devices or ()}
-    names = compared[0].runs[0].park.names
-    halls = {place.factory: place.name for final in whole for place in final.factories or () if place.name}
-    rows = []
-    for number, place in sorted(every.items()):
-        cells = [column.get(number) or [] for column in columns]
-        none = "trains only" if place.role == "trains only" else figure(None) if measure == ACCURACY else "not defined"
-        means = [figure(sum(v) / len(v)) if v else none for v in cells]
-        name = place.name or names.short("device", number)
-        named = f"{name} (tests only)" if place.role == "tests only" else name
-        hall = "–" if place.factory is None else halls.get(place.factory) or names.short("factory", place.factory)
-        rows.append([named, *([hall] if several else []), *means])
-    return rows
+    body = upper + folded("Loss against rounds", lower)
+    return section(f"{headline.title} against rounds", body, "accuracy")
 
 
 def cohort_section(compared: Compared) -> str:
@@ -339,7 +314,7 @@ def budget_section(runs: Sequence[RecordedRun], budget: Budget | None, against: 
     note = words.interval_caption(rows)
     body = table(f"{caption} {note}".strip(), head, [_budget_cells(row, headline) for row in rows])
     caption = words.paired_caption(headline, " when both have used the budget, seed by seed")
-    body += _pairs(runs, paired_at(runs, budget, against), caption)
+    body += folded("Method against method", _pairs(runs, paired_at(runs, budget, against), caption), kind="list")
     return section(f"Ranking after {budget.words}", body, "budget")
 
 
@@ -352,7 +327,7 @@ def budget_story(runs: Sequence[RecordedRun], budget: Budget) -> str:
     if not known:
         return f"After {budget.words}, no method has {headline.phrase} with every seed."
     results = [
-        f"{display_name(row['method'])} {between(row[headline.key], row['low'], row['high'], 3)}"
+        f"{display_name(row['method'])} {metric(headline, row[headline.key], row['low'], row['high'])}"
         for row in known[:MOST]
     ]
     more = f", and {len(known) - MOST} more below" if len(known) > MOST else ""
@@ -365,8 +340,9 @@ def budget_story(runs: Sequence[RecordedRun], budget: Budget) -> str:
 def _budget_cells(row: Row, headline: Figure) -> list[str]:
     rounds = ", ".join("–" if number is None else str(number) for number in row["in_rounds"])
     ended = ", ".join(map(str, row["ended"])) or "–"
-    seeds = ", ".join(map(str, row["seeds"]))
-    return [display_name(row["method"]), seeds, between(row[headline.key], row["low"], row["high"]), rounds, ended]
+    seeds = count(len(row["seeds"]), "seed")
+    value = metric(headline, row[headline.key], row["low"], row["high"])
+    return [display_name(row["method"]), seeds, value, rounds, ended]
 
 
 # -- predicted numbers -------------------------------------------------------------------------------------------------

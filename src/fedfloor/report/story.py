@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from statistics import mean
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from fedfloor.report.decisions import decision_story
 from fedfloor.report.groups import Compared, Group, contestants, display_name
 from fedfloor.report.ledger import by_place
 from fedfloor.report.notes import diverged, exact, failed, lost, private, reported, returned, unfinished, untrained
-from fedfloor.report.numbers import COSTS, amount, between, figure, listed
+from fedfloor.report.numbers import COSTS, amount, distance, listed, metric
 from fedfloor.report.records import EvaluationRecord
 from fedfloor.report.remarks import rarest, remarks
 from fedfloor.report.table import Row, leader, paired, seen_from, summary
@@ -31,6 +32,7 @@ MOST = 4  # most methods named one by one
 LEAST_UNITS = 5  # test units of an interval
 NO_MEASUREMENT = "this is not a measurement, as no test sample belongs to a device"
 SLACK = 1e-9  # of rounded shares
+NOTES = (untrained, diverged, failed, unfinished, returned, lost, private, exact, reported)
 TEN = 10  # devices from which on "nine in ten" has a meaning
 
 
@@ -43,8 +45,22 @@ def story(
         hindsight: whether the target was chosen after the results; it is then no result of a single method.
         against: the label of the method that the others are compared with; default: the best one.
     """
+    return [part.text for part in paragraphs(compared, target, hindsight=hindsight, against=against)]
+
+
+class Paragraph(NamedTuple):
+    """A paragraph of the story; ``statistics``: it compares methods seed by seed, with intervals and p-values."""
+
+    text: str
+    statistics: bool = False
+
+
+def paragraphs(
+    compared: Compared, target: float | None, *, hindsight: bool = False, against: str | None = None
+) -> list[Paragraph]:  # fmt: skip
+    """Return the story by paragraphs; arguments as :func:`story`."""
     rivals = contestants(compared)
-    rows, headline, best = summary(rivals.runs, target), rivals.headline, _leader(rivals)
+    rows, headline, best = summary(rivals.runs, target), rivals.headline, leading(rivals)
     pairs = paired(compared.runs, against=against)
     place = standing(rivals)
     needs = {tuple(row[f"{kind}_to_target"] for kind in ("rounds", *COSTS)) for row in rows}
@@ -52,14 +68,20 @@ def story(
     reached = verdict(rows, headline) if aim else ""
     if hindsight and reached and place:
         reached += " That target was chosen with hindsight: it is the best that all seeds of a method reached, rounded."
-    paragraphs = [
+    results = [
         rarest(rivals), place, apart(compared), ranked(rivals), reached, prices(rows, headline) if aim else "",
-        traffic(rivals), *map(decision_story, best), *remarks(rivals), winner(rivals, pairs, against), varying(rivals),
-        *([] if against else (contrast(compared, group, pairs) for group in best)), *map(devices, best),
+        traffic(rivals), *map(decision_story, best), *remarks(rivals),
     ]  # fmt: skip
-    notes = untrained, diverged, failed, unfinished, returned, lost, private, exact, reported
-    paragraphs += [note(compared) for note in notes]
-    return [text[0].upper() + text[1:] if text.startswith("centralised") else text for text in paragraphs if text]
+    differences = [winner(rivals, pairs, against), varying(rivals)]
+    differences += [] if against else [contrast(compared, group, pairs) for group in best]
+    notes = [note(compared) for note in NOTES]
+    texts = [*map(Paragraph, results), *(Paragraph(text, True) for text in differences)]
+    texts += [Paragraph(text) for text in (*map(devices, best), *notes)]
+    return [Paragraph(_begun(part.text), part.statistics) for part in texts if part.text]
+
+
+def _begun(text: str) -> str:
+    return text[0].upper() + text[1:] if text.startswith("centralised") else text
 
 
 def apart(compared: Compared) -> str:
@@ -87,15 +109,14 @@ def verdict(rows: Sequence[Row], headline: Figure = ACCURACY) -> str:
 
     >>> row = {"method": "fedsr", "seeds": [0], "target": 0.9, "reached": 1, "rounds_to_target": 6.0, "rounds": 8}
     >>> verdict([row, row | {"method": "fedavg", "reached": 0, "rounds_to_target": None}])
-    'fedsr reached an accuracy of 0.90 after 6 rounds; fedavg did not within 8.'
+    'fedsr reached an accuracy of 90\xa0% after 6 rounds; fedavg did not within 8.'
     """
     if all(row["target"] is None for row in rows):
         return f"No {headline.name} to compare has been reached yet."
     order = sorted(
         rows, key=lambda row: (row["rounds_to_target"] is None, row["rounds_to_target"] or 0, -row["reached"])
     )
-    target = f"{rows[0]['target']:.2f}" if round(rows[0]["target"], 2) == rows[0]["target"] else str(rows[0]["target"])
-    target = headline.amount(f"{rows[0]['target']:g}") if headline.own else target
+    target = goal(headline, rows[0]["target"])
     reached = [row for row in order if row["reached"]]
     parts = [_reached(row, "it" if i else f"{headline.phrase} of {target}") for i, row in enumerate(reached)]
     missed = [row for row in order if not row["reached"] and not row.get("diverged")]
@@ -105,6 +126,15 @@ def verdict(rows: Sequence[Row], headline: Figure = ACCURACY) -> str:
         within = f"within {rounds}" if parts else f"reach {headline.phrase} of {target} within {count(rounds, 'round')}"
         parts.append(f"{methods} did not {within}")
     return "; ".join(parts) + "." if parts else f"No run that did not diverge reached {headline.phrase} to compare."
+
+
+def goal(headline: Figure, target: float) -> str:
+    """Return a target as text, with all its digits.
+
+    >>> goal(ACCURACY, 0.8), goal(ACCURACY, 0.985)
+    ('80\xa0%', '98.5\xa0%')
+    """
+    return f"{100 * target:.10g}\u00a0%" if headline.share else headline.amount(f"{target:g}")
 
 
 def prices(rows: Sequence[Row], headline: Figure = ACCURACY) -> str:
@@ -123,7 +153,7 @@ def prices(rows: Sequence[Row], headline: Figure = ACCURACY) -> str:
         methods = listed([display_name(row["method"]) for row in known if row[f"{kind}_to_target"] == least])
         cost = f"{least:g}" if kind == "rounds" else amount(kind, least)
         first.setdefault(methods, []).append(f"{LEAST[kind]} ({cost})")
-    target = headline.amount(f"{rows[0]['target']:g}")
+    target = goal(headline, rows[0]["target"])
     if len(reached) == 1:
         costs = listed([amount(kind, reached[0][f"{kind}_to_target"]) for kind in kinds])
         return f"To {headline.phrase} of {target}, {display_name(reached[0]['method'])} used {costs} on the network."
@@ -154,8 +184,8 @@ def standing(compared: Compared) -> str:
     for group in known[:MOST]:
         row = rows[group.label]
         when = "" if same else f" (round {last[group.label]})"
-        shown = between(row[headline.key], row["low"], row["high"], 3)
-        parts.append(f"{group.label.shown} {headline.amount(shown)}{when}")
+        shown = metric(headline, row[headline.key], row["low"], row["high"])
+        parts.append(f"{group.label.shown} {shown}{when}")
     more = f", and {len(known) - MOST} more below" if len(known) > MOST else ""
     opening = f"In round {last[known[0].label]}" if same else "In their last rounds"
     seeds = len(known[0].runs)
@@ -174,7 +204,7 @@ def standing(compared: Compared) -> str:
     return f"{opening}, {figure_of}{mean}: {', '.join(parts)}{more}.{brackets}"
 
 
-def _leader(compared: Compared) -> list[Group]:
+def leading(compared: Compared) -> list[Group]:
     """Return a list with the best group, or the only one; [] if none was evaluated."""
     rows, headline = summary(compared.runs), compared.headline
     scored = [
@@ -220,7 +250,7 @@ def _difference(row: Row, headline: Figure) -> str:
         seeds = "the only common seed" if len(row["seeds"]) == 1 else "every common seed"
         equal = "are equally accurate" if headline == ACCURACY else f"have the same {headline.name}"
         return f"{name} and {other} {equal} {when}, with {seeds}."
-    ahead, size = "ahead of" if gap >= 0 else "behind", headline.amount(figure(abs(gap), 3))
+    ahead, size = "ahead of" if gap >= 0 else "behind", distance(headline, gap)
     text = f"{name} is {ahead} {other} by {size} {when}"
     if row["low"] is None:
         seed = ", with one common seed" if len(row["seeds"]) == 1 else ""
@@ -264,20 +294,19 @@ def devices(group: Group) -> str:
     higher = measure.kind.better == "higher"
     # a tenth of the devices, rounded down, is worse
     end = means[order[len(order) // TEN]] if order else mean([one.p10 if higher else one.p90 for one in spreads])
-    end = (math.floor(100 * end + SLACK) if higher else math.ceil(100 * end - SLACK)) / 100
-    right = f"{measure.phrase} of at {'least' if higher else 'most'} {measure.amount(f'{end:.2f}')}"
-    right = f"a share of at least {end:.2f} right" if measure == ACCURACY else right
+    end = (math.floor(1000 * end + SLACK) if higher else math.ceil(1000 * end - SLACK)) / 1000
+    right = f"{measure.phrase} of at {'least' if higher else 'most'} {metric(measure, end)}"
     name, about = group.label.shown, "nine" if order else "about nine"
     if alone.figures == "measured":
         which = "with test samples" if measure == ACCURACY else "on which it is defined"
-        return f"On {about} in ten of the devices {which}, the model of {name} gets {right}."
+        return f"On {about} in ten of the devices {which}, the model of {name} has {right}."
     if alone.figures == "expected":
         return (
-            f"By the classes they hold, {about} devices in ten can expect the model of {name} to get {right}; "
+            f"By the classes they hold, {about} devices in ten can expect the model of {name} to have {right}; "
             f"{NO_MEASUREMENT}."
         )
     return (
-        f"On {about} devices in ten, the model of {name} gets {right}, measured or expected by the classes they hold: "
+        f"On {about} devices in ten, the model of {name} has {right}, measured or expected by the classes they hold: "
         "the runs do not record which."
     )
 
@@ -285,7 +314,7 @@ def devices(group: Group) -> str:
 def _extremes(group: Group, worst: str, best: str, means: Mapping[str, float], alone: Compared) -> str:
     """Return a text on the worst and the best of a few devices."""
     measure, name = alone.placed, group.label.shown
-    low, high = (measure.amount(f"{means[device]:.3g}") for device in (worst, best))
+    low, high = (metric(measure, means[device]) for device in (worst, best))
     if alone.figures == "expected":
         return (
             f"By the classes they hold, of {len(means)} devices {worst} can expect the least of the model of {name}, "

@@ -9,10 +9,11 @@ from fedfloor.names import count
 from fedfloor.report.charts import MOST_DEVICES, class_samples
 from fedfloor.report.groups import CLASSES, Compared, Group, display_name, groups
 from fedfloor.report.ledger import RecordedRun, frequent, summed
-from fedfloor.report.numbers import COSTS, NAMES, amount, between, decimals, figure, listed, percent
+from fedfloor.report.numbers import COSTS, NAMES, amount, between, decimals, figure, listed, metric, percent, plain
 from fedfloor.report.records import EvaluationRecord, ParkRecord
 from fedfloor.report.table import Budget, Row, at, paired, seen_from, summary
 
+SHARES = {each.name: each.share for each in (ACCURACY, MACRO_F1, *(Figure(kind) for kind in KINDS))}
 CLASSED = (CLASSES, "reconstruction")  # tasks whose bins are classes
 LOSSES = {CLASSES: "cross-entropy", "reconstruction": "reconstruction error"}  # names of the loss, by task
 SPREAD = "Mean over seeds; the whiskers are its 95 % Student-t interval, cut at 0{one}."
@@ -59,11 +60,15 @@ def seeds(compared: Compared) -> str:
 
 
 def summary_head(rows: Sequence[Row], target: float | None, headline: Figure = ACCURACY) -> list[str]:
-    """Return the summary's column names."""
-    more = [name for name, _, _ in beside(rows, headline)]
-    reach = [] if target is None else [f"rounds to {target:g}"]
+    """Return the column names of the summary."""
+    reach = [] if target is None else [f"rounds to {metric(headline, target)}"]
     lost = ["diverged"] if any(row["diverged"] for row in rows) else []
-    return ["method", "seeds", "rounds", _named(headline), "best", *more, *reach, "time (s)", *lost]
+    return ["method", "seeds", "rounds", _named(headline), *reach, *lost]
+
+
+def others_head(rows: Sequence[Row], headline: Figure = ACCURACY) -> list[str]:
+    """Return the column names of the summary's further metrics."""
+    return ["method", "best", *(name for name, _, _ in beside(rows, headline)), "simulation time (s)"]
 
 
 def _named(headline: Figure) -> str:
@@ -80,29 +85,33 @@ def beside(rows: Sequence[Row], headline: Figure) -> list[tuple[str, str, int]]:
     return columns + ([] if headline == LOSS else [("loss", "loss", 3)])
 
 
-def summary_cells(
-    row: Row, headline: Figure = ACCURACY, *, more: Sequence[tuple[str, str, int]], lost: bool = False
-) -> list[str]:
-    """Return the cells of one line of the summary as texts.
-
-    Args:
-        more: the columns of :func:`beside`.
-        lost: whether a run of any line diverged.
-    """
-    many = 4 if headline.share else decimals([row[headline.key]] if row[headline.key] is not None else [])
+def summary_cells(row: Row, headline: Figure = ACCURACY, *, lost: bool = False) -> list[str]:
+    """Return the cells of one line of the summary as texts; ``lost``: a run of any line diverged."""
     cells = [
         display_name(row["method"]),
-        count(len(row["seeds"]), "seed"),
+        _seeds(row),
         str(row["rounds"]),
-        between(row[headline.key], row["low"], row["high"], many),
+        metric(headline, row[headline.key], row["low"], row["high"]),
     ]
-    cells += [figure(row[f"best_{headline.key}"], many)]
-    cells += [between(row.get(key), row.get(f"{key}_low"), row.get(f"{key}_high"), digits) for _, key, digits in more]
     if row["target"] is not None:
         rounds = row["rounds_to_target"]
         some = f"{row['reached']} of {len(row['seeds'])} seeds" if row["reached"] else "not reached"
         cells.append(some if rounds is None else f"{rounds:.1f}".removesuffix(".0"))
-    return [*cells, figure(row["wall_s"], 1), *([diverged(row) or "–"] if lost else [])]
+    return [*cells, *([diverged(row) or "–"] if lost else [])]
+
+
+def _seeds(row: Row) -> str:
+    return count(len(row["seeds"]), "seed")
+
+
+def others_cells(row: Row, headline: Figure, more: Sequence[tuple[str, str, int]]) -> list[str]:
+    """Return the cells of one line of the summary's further metrics; ``more``: the columns of :func:`beside`."""
+    cells = [display_name(row["method"]), metric(headline, row[f"best_{headline.key}"])]
+    for name, key, digits in more:
+        value, ends = row.get(key), (row.get(f"{key}_low"), row.get(f"{key}_high"))
+        share = key == "backdoor" or SHARES.get(name, False)
+        cells.append(metric(ACCURACY, value, *ends) if share else between(value, *ends, digits))
+    return [*cells, figure(row["wall_s"], 1)]
 
 
 def diverged(row: Row) -> str | None:
@@ -116,22 +125,8 @@ def diverged(row: Row) -> str | None:
 
 def summary_caption(rows: Sequence[Row], where: str, headline: Figure = ACCURACY, *, hindsight: bool) -> str:
     """Return the caption of the summary; ``hindsight``: the target was chosen after the results."""
-    several = any(len(row["seeds"]) > 1 for row in rows)
-    known = {key for _, key, _ in beside(rows, headline)}
-    f1, classes = "macro_f1" in known, "macro_f1" in rows[0] or headline == ACCURACY
-    others = "accuracy" if "accuracy" in known else "" if classes else "the task's other metrics"
-    names = [headline.title, *([others] if others and headline != LOSS else [])]
-    both = f"{', '.join(names)} and loss" if headline != LOSS else "Loss"
-    parts = [
-        f"{both}{' (mean cross-entropy, in nats)' if classes else ''} of the model on the {where} data in the last "
-        "evaluated round; "
-        f"best is the {'highest' if headline.kind.better == 'higher' else 'lowest'} {headline.name} of any round, "
-        "chosen with hindsight; time is the duration of the computation."
-    ]
-    if f1:
-        parts.append("Macro-F1: the mean over classes of 2·precision·recall/(precision + recall), final model.")
-    if "backdoor" in known:
-        parts.append("Backdoor: the share of test samples of other classes that its trigger turns into its target.")
+    share = " (share of samples that it gets right)" if headline == ACCURACY else ""
+    parts = [f"{headline.title}{share} of the model on the {where} data in the last evaluated round."]
     if rows[0]["target"]:
         parts.append("The target counts as reached in the first evaluated round that attains it.")
         if hindsight:
@@ -139,10 +134,25 @@ def summary_caption(rows: Sequence[Row], where: str, headline: Figure = ACCURACY
             parts.append(f"No target was given: this is the {best} rounded value that all seeds of one method reached.")
     if any(row["diverged"] for row in rows):
         parts.append("A method with a diverged run has no mean, as that of the other seeds would be too good.")
-    if several:
+    if any(len(row["seeds"]) > 1 for row in rows):
         parts.append("Mean over seeds.")
     parts.append(interval_caption(rows))
     return " ".join(filter(None, parts))
+
+
+def others_caption(rows: Sequence[Row], headline: Figure, where: str) -> str:
+    """Return the caption of the summary's further metrics."""
+    best = "highest" if headline.kind.better == "higher" else "lowest"
+    known = {key for _, key, _ in beside(rows, headline)}
+    parts = [f"Best: the {best} {headline.name} of any round, chosen with hindsight, on the {where} data."]
+    if "macro_f1" in known:
+        parts.append("Macro-F1: the mean over classes of 2·precision·recall/(precision + recall), final model.")
+    if "loss" in known:
+        mean = "mean cross-entropy, in nats" if "macro_f1" in rows[0] or headline == ACCURACY else "mean over samples"
+        parts.append(f"Loss: {mean}.")
+    if "backdoor" in known:
+        parts.append("Backdoor: the share of test samples of other classes that its trigger turns into its target.")
+    return " ".join([*parts, "Simulation time: the duration of the computation on the machine that ran it."])
 
 
 def interval_caption(rows: Sequence[Row]) -> str:
@@ -162,7 +172,7 @@ CHANCE = 0.05  # largest p-value of a difference that counts as more than chance
 
 def paired_caption(headline: Figure, when: str = LAST) -> str:
     """Return the caption of paired differences of a headline; ``when``: by which round or budget."""
-    how = "How much more accurate the first method is than the second"
+    how = "How much more accurate the first method is than the second, in percentage points"
     if headline != ACCURACY:
         how = f"The first method's {headline.name} minus the second's ({headline.kind.better} is better)"
     return (
@@ -192,10 +202,10 @@ def fewer(pairs: int, listed: Sequence[Row], name: Callable[[str], str] = displa
     return f"{few} listed; --json lists all {pairs} pairs"
 
 
-def paired_cells(row: Row) -> list[str]:
-    """Return the cells of a paired difference as texts."""
+def paired_cells(row: Row, headline: Figure) -> list[str]:
+    """Return the cells of a paired difference as texts; of shares in percentage points."""
     sign = "+" if row["difference"] >= 0 else ""
-    difference = sign + between(row["difference"], row["low"], row["high"])
+    difference = sign + metric(headline, row["difference"], row["low"], row["high"]).replace("\u00a0%", "")
     without = f" (without seed {', '.join(map(str, row['left_out']))})" if row["left_out"] else ""
     seeds = count(len(row["seeds"]), "seed") + without
     rounds = [", ".join(map(str, row["rounds"]))] if "rounds" in row else []
@@ -221,7 +231,8 @@ def evidence(row: Row, headline: Figure) -> tuple[bool, str]:
     corrected = ", both corrected for the number of comparisons" if row["p_holm"] != row["p"] else ""
     p = chance(row["p_holm"])
     p = f"p {p}" if p.startswith("<") else f"p = {p}"
-    text = f"95 % interval {figure(ends[0], 3)} to {figure(ends[1], 3)} over {row['over']}{one}; {p}{corrected}"
+    low, high = (plain(headline, end) for end in ends)
+    text = f"95 % interval {low} to {high} over {row['over']}{one}; {p}{corrected}"
     return row["p_holm"] < CHANCE, text
 
 
@@ -370,7 +381,7 @@ def hardest(group: Group) -> str:
     """Return a text on the classes with most wrong predictions by a group's model."""
     means = sorted((sum(v) / len(v), i) for i, v in enumerate(class_samples(group)) if v)
     names = group.runs[0].park.classes
-    worst = ", ".join(f"'{names[i]}' ({value:.2f})" for value, i in means[:5])
+    worst = ", ".join(f"'{names[i]}' ({metric(ACCURACY, value)})" for value, i in means[:5])
     return f"Lowest accuracies with {group.label.shown}: {worst}." if worst else ""
 
 

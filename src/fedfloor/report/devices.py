@@ -1,0 +1,191 @@
+"""The section on single devices: their spread, and a table that sorts, with a spark line and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import quantiles
+from typing import Any
+
+from markupsafe import Markup
+
+from fedfloor.figures import ACCURACY, Figure
+from fedfloor.names import LOCAL_ONLY
+from fedfloor.report import charts, words
+from fedfloor.report.front import places
+from fedfloor.report.groups import Compared, Group
+from fedfloor.report.numbers import metric, plain
+from fedfloor.report.records import PlaceRecord
+from fedfloor.report.sections import PIECES, chart, folded, scroll, section, soft, table
+from fedfloor.templates import render
+
+LONG = 60  # rows; a longer table is folded
+FENCE = 1.5  # quartile ranges beyond the quartile, after Tukey
+SPARK_PX = (120, 18)
+LEAST = 4  # devices from which on quartiles have a meaning
+
+Cell = tuple[Any, float | None]  # what is shown, and by what it is sorted; None at the end
+
+
+@dataclass(frozen=True)
+class Places:
+    """A metric on every device: of each method, of the method in front, and of each device alone."""
+
+    measure: Figure
+    methods: tuple[tuple[Group, Mapping[int, float]], ...]
+    alone: Mapping[int, float]
+
+    @property
+    def first(self) -> Mapping[int, float]:
+        """The metric of the method in front."""
+        return self.methods[0][1]
+
+    @property
+    def fence(self) -> float | None:
+        """The value from which on a device is far behind the others; None for few devices."""
+        values = list(self.first.values())
+        if len(values) < LEAST:
+            return None
+        low, _, high = quantiles(values, method="inclusive")
+        reach = FENCE * (high - low)
+        return low - reach if self.measure.kind.better == "higher" else high + reach
+
+    def verdict(self, number: int) -> str:
+        """Return what sharing does to a device, and whether it is far behind the others."""
+        value, alone, fence = self.first.get(number), self.alone.get(number), self.fence
+        if value is None:
+            return "not tested"
+        parts = []
+        if alone is not None:
+            gain = self.measure.gain(value, alone)
+            parts.append("gains by sharing" if gain > 0 else "loses by sharing" if gain < 0 else "as alone")
+        if fence is not None and self.measure.gain(value, fence) < 0:
+            parts.append("far behind the others")
+        return ", ".join(parts) or "as the others"
+
+
+def device_section(compared: Compared, drawn: dict[str, Any]) -> str:
+    """Return the headline per device: a table, if recorded, and its spread; "" without a headline."""
+    if not compared.by_place:
+        return ""
+    known = any(final.devices for group in compared for final in group.finals)
+    spread = chart("devices", charts.device_figure(compared), words.devices_caption(compared, dots=known), drawn)
+    if not known:
+        return section(words.places_title(compared, "device"), spread, "devices")
+    body = _sorted_table(compared) + spread
+    rows = _every_method(compared)
+    if len(compared) > 1:
+        caption = soft(words.places_caption(compared, "device", spread=False))
+        head = ["device", *[group.label.shown for group in compared]]
+        listing = scroll(table("", head, rows, "plain"), "all devices")  # a caption inside would scroll out of view
+        body += folded("Every method on every device", listing + caption, kind="list")
+    return section(words.places_title(compared, "device"), body, "devices")
+
+
+def _sorted_table(compared: Compared) -> Markup:
+    """Return the table of devices, the worst first; long ones are folded."""
+    measure = compared.placed
+    every = tuple((group, places(group, measure)) for group in compared)
+    own = tuple((group, values) for group, values in every if values)
+    if not own:
+        return Markup("")
+    alone = next((values for group, values in own if group.runs[0].method == LOCAL_ONLY and group is not own[0][0]), {})
+    where = Places(measure, own, alone)
+    listed = _listed(compared)
+    head, rows = _cells(compared, where, listed)
+    sorts = Markup(render("fedfloor.report", "sortable.html", head=head, rows=rows))
+    caption = soft(_caption(compared, where))
+    if len(rows) > LONG:
+        return Markup(
+            folded(words.devices_listed(len(rows), compared), scroll(sorts, "devices") + caption, kind="list")
+        )
+    return scroll(sorts, "devices") + caption
+
+
+def _listed(compared: Compared) -> dict[int, PlaceRecord]:
+    """Return the recorded devices by number."""
+    whole = [final for group in compared for final in group.finals]
+    return dict(sorted({place.number: place for final in whole for place in final.devices or ()}.items()))
+
+
+def _cells(
+    compared: Compared, where: Places, listed: Mapping[int, PlaceRecord]
+) -> tuple[list[str], list[list[Cell]]]:  # fmt: skip
+    """Return the head and the rows of the table, the worst device first."""
+    names, measure = compared[0].runs[0].park.names, where.measure
+    halls = {place.factory: place.name for group in compared for final in group.finals
+             for place in final.factories or () if place.name}  # fmt: skip
+    several = any(run.park.factories > 1 for run in compared.runs)
+    counted = any(place.samples for place in listed.values())
+    unit = " (%)" if measure.share else f" ({measure.own})" if measure.own else ""
+    alone = ["each alone", "gain"] if where.alone else []
+    head = ["device", *(["factory"] if several else []), *(["test samples"] if counted else [])]
+    head += [f"{where.methods[0][0].label.shown}{unit}", *alone, "all methods", "verdict"]
+    rows = []
+    for number, place in listed.items():
+        value, own = where.first.get(number), where.alone.get(number)
+        role = f" ({place.role})" if place.role else ""
+        row: list[Cell] = [(f"{place.name or names.short('device', number)}{role}", number)]
+        hall = "–" if place.factory is None else halls.get(place.factory) or names.short("factory", place.factory)
+        row += [(hall, place.factory)] if several else []
+        row += [(f"{place.samples:,}" if place.samples else "–", place.samples)] if counted else []
+        row.append(_number(measure, value))
+        gain = None if value is None or own is None else measure.gain(value, own)
+        row += [_number(measure, own), _signed(measure, gain, value)] if where.alone else []
+        row += [(_spark(where, number), value), (where.verdict(number), gain if where.alone else value)]
+        rows.append(row)
+    worst = measure.kind.better == "higher"
+    return head, sorted(rows, key=lambda row: _place(row[-2][1], rising=worst))
+
+
+def _place(value: float | None, *, rising: bool) -> tuple[bool, float]:
+    return value is None, 0.0 if value is None else value if rising else -value
+
+
+def _number(measure: Figure, value: float | None) -> Cell:
+    return "–" if value is None else plain(measure, value), value
+
+
+def _signed(measure: Figure, gain: float | None, like: float | None) -> Cell:
+    return "–" if gain is None else f"{'+' if gain > 0 else ''}{plain(measure, gain, like)}", gain
+
+
+def _spark(where: Places, number: int) -> Markup:
+    """Return a device's metric by every method as dots on a line from the worst to the best value of all devices."""
+    every = [value for _, values in where.methods for value in values.values()]
+    low, high = min(every), max(every)
+    width, height = SPARK_PX
+    span = high - low or 1.0
+    dots = [
+        (6 + (values[number] - low) / span * (width - 12), charts.colour(i), charts.SYMBOLS[i % len(charts.SYMBOLS)],
+         f"{group.label.shown} {metric(where.measure, values[number])}")
+        for i, (group, values) in enumerate(where.methods) if number in values
+    ]  # fmt: skip
+    return Markup(PIECES.spark(dots[::-1], width, height))  # the method in front is drawn last
+
+
+def _caption(compared: Compared, where: Places) -> str:
+    """Return the caption of the table."""
+    expected = "The values are expected from the classes that devices hold. " if compared.figures == "expected" else ""
+    ends = [value for _, values in where.methods for value in values.values()]
+    low, high = (metric(where.measure, value) for value in (min(ends), max(ends)))
+    dots = f"A dot per method, from {low} at the left to {high} at the right. " if len(where.methods) > 1 else ""
+    on = f"on the {words.on(compared.runs)} samples of each device"
+    return (
+        f"{where.measure.title} of the final models {on}, the worst first; a click on a column's name sorts by it. "
+        f"{expected}{dots}Far behind: {FENCE:g} quartile ranges beyond the quartile of all devices. A device has few "
+        "test samples, so that the verdict on a single one may be chance."
+    )
+
+
+def _every_method(compared: Compared) -> list[list[str]]:
+    """Return the metric of each method on each device as texts."""
+    measure = compared.placed
+    columns = [places(group, measure) for group in compared]
+    names = compared[0].runs[0].park.names
+    rows = []
+    for number, place in _listed(compared).items():
+        none = "trains only" if place.role == "trains only" else "–" if measure == ACCURACY else "not defined"
+        means = [metric(measure, column[number]) if number in column else none for column in columns]
+        rows.append([place.name or names.short("device", number), *means])
+    return rows

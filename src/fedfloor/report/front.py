@@ -1,0 +1,276 @@
+"""The first screen of a report: does sharing a model pay, three tiles, the worst device, and what to do next."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from statistics import mean
+from typing import Literal
+
+from markupsafe import Markup
+
+from fedfloor.figures import Figure
+from fedfloor.names import LOCAL_ONLY, REFERENCES, count
+from fedfloor.report.groups import Compared, Group, contestants, groups
+from fedfloor.report.ledger import RecordedRun, by_place
+from fedfloor.report.numbers import COSTS, amount, distance, listed, metric, plain
+from fedfloor.report.story import leading
+from fedfloor.report.table import Row, cost, paired, seen_from, summary
+from fedfloor.report.words import beyond_chance, bin_nouns, one_draw
+from fedfloor.templates import render
+
+Tone = Literal["yes", "no", "open", "none"]
+FEW = 3  # methods that differ in a title by name
+SEEDS = "0,1,2"  # of the next comparison
+QUESTIONS = {
+    "classification": "which of {classes} {noun} a sample has",
+    "regression": "a value{unit}",
+    "forecasting": "the next values of sensors",
+    "reconstruction": "whether rows are normal operation",
+}
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile: what it says of a quantity, or, where it was not measured, the command that measures it."""
+
+    name: str
+    value: str
+    notes: tuple[str, ...] = ()
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer to "does sharing pay?"."""
+
+    tone: Tone
+    answer: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """A next step and its command."""
+
+    purpose: str
+    command: str
+
+
+def ordered(runs: Sequence[RecordedRun]) -> list[RecordedRun]:
+    """Return runs with the best method first, and references, the best first, after all methods."""
+    compared = groups(runs)
+    rows = {row["method"]: row for row in summary(runs)}
+
+    def place(group: Group) -> tuple[bool, bool, float]:
+        value = rows[group.label][compared.headline.key]
+        reference = group.runs[0].method in REFERENCES
+        return reference, value is None, 0.0 if value is None else -compared.headline.gain(value, 0.0)
+
+    return [run for group in sorted(compared, key=place) for run in group.runs]
+
+
+def front(compared: Compared) -> Markup:
+    """Return the first screen as HTML."""
+    rivals = contestants(compared)
+    best = leading(rivals)
+    local = [group for group in compared if group.runs[0].method == LOCAL_ONLY and group not in best]
+    pair = _pair(compared, best, local)
+    return Markup(render(
+        "fedfloor.report", "front.html", title=title(compared), about=about(compared), question=question(compared),
+        verdict=verdict(compared, best, local, pair), worst=[text for group in best if (text := worst(group))],
+        tiles=[model_tile(compared, best), gain_tile(compared, best, local, pair), cost_tile(best or rivals)],
+        steps=steps(compared, best, local),
+    ))  # fmt: skip
+
+
+def title(compared: Compared) -> str:
+    """Return the names of the experiments and of their methods."""
+    names = list(dict.fromkeys(run.name for run in compared.runs))
+    methods = [group.label.shown for group in contestants(compared)]
+    shown = listed(methods) if len(methods) <= FEW else f"{len(methods)} methods"
+    return f"{names[0] if len(names) == 1 else f'{len(names)} experiments'}: {shown}"
+
+
+def about(compared: Compared) -> list[str]:
+    """Return the day of the last round, the parks, and the number of seeds."""
+    ledgers = [run.folder / "ledger.jsonl" for run in compared.runs]
+    last = max((path.stat().st_mtime for path in ledgers if path.exists()), default=None)
+    day = [] if last is None else [f"{(at := datetime.fromtimestamp(last)).day} {at:%B %Y}"]
+    parks = dict.fromkeys(
+        f"{count(park.size, 'device')} in {count(park.factories, 'factory', 'factories')}, data {park.dataset}, "
+        f"{count(park.test_samples, 'test sample')}"
+        for park in (run.park for run in compared.runs)
+    )
+    numbers = sorted({len(group.runs) for group in contestants(compared)})
+    seeds = count(numbers[0], "seed") if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]} seeds"
+    return [*day, *parks, seeds]
+
+
+def question(compared: Compared) -> str:
+    """Return the question that the runs answer."""
+    run = compared.runs[0]
+    task = QUESTIONS.get(run.settings.task, "the target")
+    unit = f" in {run.settings.unit}" if run.settings.unit else ""
+    what = task.format(classes=len(run.park.classes), noun=bin_nouns(run), unit=unit)
+    return f"Does a shared model predict {what} better than each device alone?"
+
+
+def _pair(compared: Compared, best: Sequence[Group], local: Sequence[Group]) -> Row | None:
+    """Return the difference of the best method to the devices' own models; None without both."""
+    if not best or not local:
+        return None
+    labels = {best[0].label, local[0].label}
+    rows = [row for row in paired(compared.runs) if {row["method"], row["against"]} == labels]
+    return seen_from(rows[0], best[0].label) if rows else None
+
+
+def verdict(compared: Compared, best: Sequence[Group], local: Sequence[Group], pair: Row | None) -> Verdict:
+    """Return the answer to "does sharing pay?" for the best method."""
+    if not best:
+        return Verdict("none", "Not known yet.", "No model has been evaluated.")
+    if pair is None:
+        alone = "No run trained each device alone; the command for it is below."
+        return Verdict("none", "Not measured.", "No common seed of both was evaluated." if local else alone)
+    headline, rows = compared.headline, {row["method"]: row for row in summary(compared.runs)}
+    own, other = (rows[group.label][headline.key] for group in (best[0], local[0]))
+    gap = headline.gain(pair["difference"], 0.0)
+    facts = f"{best[0].label.shown} reaches {headline.phrase} of {metric(headline, own)}"
+    facts += f", each device alone {metric(headline, other)}" if other is not None else ""
+    size = f"{distance(headline, gap, own)}{_relative(headline, gap, other)}"
+    facts += f": {size} {'better' if gap > 0 else 'worse'}." if gap else "."
+    if gap == 0:
+        return Verdict("open", "It makes no difference.", facts)
+    if beyond_chance(pair):
+        return Verdict(
+            "yes" if gap > 0 else "no", "Yes, sharing pays." if gap > 0 else "No, sharing does not pay.", facts
+        )
+    settled = pair["p_holm"] is not None and pair["p_holm"] < 0.05
+    why = "This is one seed: another may give another result." if one_draw(pair) and settled else (
+        "The difference is no larger than chance explains."
+        if pair["low"] is not None else "There is no interval: more seeds or test samples are needed."
+    )  # fmt: skip
+    answer = "Yes, with one seed." if gap > 0 else "No, with one seed."
+    return Verdict("open", answer if settled and one_draw(pair) else "Not certain.", f"{facts} {why}")
+
+
+def _relative(headline: Figure, gap: float, other: float | None) -> str:
+    """Return a difference relative to a reference, for metrics that are no shares; "" for others."""
+    return "" if headline.share or not other or other < 0 else f" ({100 * abs(gap) / other:.0f}\u00a0%)"
+
+
+def model_tile(compared: Compared, best: Sequence[Group]) -> Tile:
+    """Return the tile of the best model, with its interval."""
+    headline = compared.headline
+    if not best:
+        return Tile("Best model", "not evaluated", ("Wait for the first evaluated round.",))
+    row = next(row for row in summary(compared.runs) if row["method"] == best[0].label)
+    ends = "No interval: one seed, and too few test samples or devices to resample."
+    if row["low"] is not None:
+        ends = f"95\u00a0%: {plain(headline, row['low'])} to {plain(headline, row['high'])}, over {row['over']}"
+    name = f"{headline.name} of {best[0].label.shown}"
+    return Tile("Best model", metric(headline, row[headline.key]), (name, ends))
+
+
+def gain_tile(compared: Compared, best: Sequence[Group], local: Sequence[Group], pair: Row | None) -> Tile:
+    """Return the tile of the gain over each device alone."""
+    name, headline = "Gain over each device alone", compared.headline
+    if pair is None:
+        return Tile(name, "not measured", (), alone_command(compared))
+    gap = headline.gain(pair["difference"], 0.0)
+    like = next(row[headline.key] for row in summary(compared.runs) if row["method"] == best[0].label)
+    notes = []
+    if pair["low"] is not None:
+        low, high = sorted(headline.gain(pair[end], 0.0) for end in ("low", "high"))
+        notes.append(f"95\u00a0%: {plain(headline, low, like)} to {plain(headline, high, like)}, over {pair['over']}")
+    both = [places(group, compared.placed) for group in (best[0], local[0])]
+    known = both[0].keys() & both[1].keys()
+    if known:
+        gaining = sum(compared.placed.gain(both[0][k], both[1][k]) > 0 for k in known)
+        notes.append(f"better on {gaining} of {count(len(known), 'device')}")
+    return Tile(name, f"{'+' if gap > 0 else '−' if gap < 0 else ''}{distance(headline, gap, like)}", tuple(notes))
+
+
+def cost_tile(some: Sequence[Group]) -> Tile:
+    """Return the tile of the cost of training the first method on the network."""
+    name, group = "Training on the network", some[0]
+    sums = {kind: [cost(run, kind) for run in group.runs] for kind in COSTS}
+    known = {kind: mean(filter(None, values)) for kind, values in sums.items() if all(values)}
+    if "seconds" not in known:
+        command = f"fedfloor price {shown(group.runs[0].folder)} --network lte-cat-m2 --out runs/on-lte"
+        return Tile(name, "not measured", (), command)
+    others = listed([amount(kind, known[kind]) for kind in known if kind != "seconds"] or ["no bytes"])
+    rounds = count(min(run.last for run in group.runs), "round")
+    return Tile(name, amount("seconds", known["seconds"]), (f"{others}, {rounds} of {group.label.shown}",))
+
+
+def places(group: Group, measure: Figure) -> dict[int, float]:
+    """Return the metric of a group's final models on each device: number → mean over the seeds."""
+    found = by_place(group.finals, "devices", measure)
+    return {number: mean(values) for (number, _, _), values in found.items() if values}
+
+
+def worst(group: Group) -> str:
+    """Return a text on the device with the worst metric; "" if devices have none."""
+    alone = Compared([group])
+    measure, own = alone.placed, places(group, alone.placed)
+    if not alone.by_place or len(own) < 2:
+        return ""
+    first, *_, last = sorted(own, key=lambda k: measure.gain(own[k], 0.0))
+    park = group.runs[0].park
+    listed = {place.number: place for final in group.finals for place in final.devices or ()}
+    first_name, last_name = (listed[k].name or park.names.site("device", k) for k in (first, last))
+    hall = listed[first].factory
+    of = f" ({park.names.site('factory', hall)})" if hall is not None and park.factories > 1 else ""
+    expected = "expected " if alone.figures == "expected" else ""
+    low, high = metric(measure, own[first]), metric(measure, own[last])
+    return (
+        f"Worst device with {group.label.shown}: {first_name}{of}, {expected}{measure.name} {low}. Best: {last_name}, "
+        f"{high}."
+    )
+
+
+def shown(folder: Path) -> str:
+    """Return a run's folder for a command: relative to the current folder, or its name alone.
+
+    A report may be sent elsewhere, and contains no path of this machine.
+    """
+    relative = os.path.relpath(folder)
+    return folder.name if relative.startswith("..") else relative
+
+
+def alone_command(compared: Compared) -> str:
+    """Return the command that trains each device alone beside the runs."""
+    rivals = contestants(compared)
+    file = f"{shown(rivals.runs[0].folder)}/experiment.toml"
+    if len(rivals) == 1 and len(rivals.runs) == 1:
+        return f"fedfloor run {file} --references --resume --out {shown(rivals.runs[0].folder)}"
+    return compare_command(compared, ",".join(str(run.seed) for run in rivals[0].runs), (LOCAL_ONLY, "pooled"))
+
+
+def compare_command(compared: Compared, seeds: str, more: Sequence[str] = ()) -> str:
+    """Return the command that compares the methods again with other seeds, or with more methods."""
+    rivals = contestants(compared)
+    methods = list(dict.fromkeys([*(group.runs[0].method for group in rivals), *more]))
+    file = f"{shown(rivals.runs[0].folder)}/experiment.toml"
+    return f"fedfloor compare {file} --methods {','.join(methods)} --seeds {seeds} --out runs/again"
+
+
+def steps(compared: Compared, best: Sequence[Group], local: Sequence[Group]) -> list[Step]:
+    """Return the next steps that these runs lack."""
+    found = []
+    rivals = contestants(compared)
+    present = [group.runs[0].method for group in compared if group.runs[0].method in REFERENCES]
+    if not local:
+        found.append(Step("Train each device alone, and all data in one place", alone_command(compared)))
+    if any(len(group.runs) == 1 and group.runs[0].seeded for group in rivals):
+        found.append(Step("Repeat with three seeds", compare_command(compared, SEEDS, present)))
+    run = (best[0] if best else rivals[0]).runs[0]
+    if not any(line.priced for line in run.rounds):
+        found.append(Step("Price the rounds on a network", cost_tile([Group(rivals[0].label, (run,))]).command))
+    if best:
+        found.append(Step("Put the model on a device", f"fedfloor export {shown(run.folder)}"))
+    return found
