@@ -44,7 +44,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SharingVerdict:
     """The answer to "does sharing pay?"."""
 
     tone: Tone
@@ -53,7 +53,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Step:
+class NextStep:
     """A next step and its command."""
 
     purpose: str
@@ -128,13 +128,13 @@ def _pair(compared: Compared, best: Sequence[Group], local: Sequence[Group]) -> 
     return seen_from(rows[0], best[0].label) if rows else None
 
 
-def verdict(compared: Compared, best: Sequence[Group], local: Sequence[Group], pair: Row | None) -> Verdict:
+def verdict(compared: Compared, best: Sequence[Group], local: Sequence[Group], pair: Row | None) -> SharingVerdict:
     """Return the answer to "does sharing pay?" for the best method."""
     if not best:
-        return Verdict("none", "Not known yet.", "No model has been evaluated.")
+        return SharingVerdict("none", "Not known yet.", "No model has been evaluated.")
     if pair is None:
         alone = "No run trained each device alone; the command for it is below."
-        return Verdict("none", "Not measured.", "No common seed of both was evaluated." if local else alone)
+        return SharingVerdict("none", "Not measured.", "No common seed of both was evaluated." if local else alone)
     headline, rows = compared.headline, {row["method"]: row for row in summary(compared.runs)}
     own, other = (rows[group.label][headline.key] for group in (best[0], local[0]))
     gap = headline.gain(pair["difference"], 0.0)
@@ -143,9 +143,9 @@ def verdict(compared: Compared, best: Sequence[Group], local: Sequence[Group], p
     size = f"{distance(headline, gap, own)}{_relative(headline, gap, other)}"
     facts += f": {size} {'better' if gap > 0 else 'worse'}." if gap else "."
     if gap == 0:
-        return Verdict("open", "It makes no difference.", facts)
+        return SharingVerdict("open", "It makes no difference.", facts)
     if beyond_chance(pair):
-        return Verdict(
+        return SharingVerdict(
             "yes" if gap > 0 else "no", "Yes, sharing pays." if gap > 0 else "No, sharing does not pay.", facts
         )
     settled = pair["p_holm"] is not None and pair["p_holm"] < 0.05
@@ -154,7 +154,7 @@ def verdict(compared: Compared, best: Sequence[Group], local: Sequence[Group], p
         if pair["low"] is not None else "There is no interval: more seeds or test samples are needed."
     )  # fmt: skip
     answer = "Yes, with one seed." if gap > 0 else "No, with one seed."
-    return Verdict("open", answer if settled and one_draw(pair) else "Not certain.", f"{facts} {why}")
+    return SharingVerdict("open", answer if settled and one_draw(pair) else "Not certain.", f"{facts} {why}")
 
 
 def _relative(headline: Figure, gap: float, other: float | None) -> str:
@@ -259,18 +259,18 @@ def compare_command(compared: Compared, seeds: str, more: Sequence[str] = ()) ->
     return f"fedfloor compare {file} --methods {','.join(methods)} --seeds {seeds} --out runs/again"
 
 
-def steps(compared: Compared, best: Sequence[Group], local: Sequence[Group]) -> list[Step]:
+def steps(compared: Compared, best: Sequence[Group], local: Sequence[Group]) -> list[NextStep]:
     """Return the next steps that these runs lack."""
     found = []
     rivals = contestants(compared)
     present = [group.runs[0].method for group in compared if group.runs[0].method in REFERENCES]
     if not local:
-        found.append(Step("Train each device alone, and all data in one place", alone_command(compared)))
+        found.append(NextStep("Train each device alone, and all data in one place", alone_command(compared)))
     if any(len(group.runs) == 1 and group.runs[0].seeded for group in rivals):
-        found.append(Step("Repeat with three seeds", compare_command(compared, SEEDS, present)))
+        found.append(NextStep("Repeat with three seeds", compare_command(compared, SEEDS, present)))
     run = (best[0] if best else rivals[0]).runs[0]
     if not any(line.priced for line in run.rounds):
-        found.append(Step("Price the rounds on a network", cost_tile([Group(rivals[0].label, (run,))]).command))
+        found.append(NextStep("Price the rounds on a network", cost_tile([Group(rivals[0].label, (run,))]).command))
     if best:
-        found.append(Step("Put the model on a device", f"fedfloor export {shown(run.folder)}"))
+        found.append(NextStep("Put the model on a device", f"fedfloor export {shown(run.folder)}"))
     return found
