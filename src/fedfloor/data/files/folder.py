@@ -271,14 +271,15 @@ def _read(file: DataFile, reading: Reading, required: Sequence[str]) -> Sheet:
     except UnlabelledError as error:
         raise error.within(above) from error
     except SettingError as error:  # its message names the file, but not its folder
-        alone = reading.device == "column" and f"no column '{reading.columns.device}'" in str(error)
-        hint = " If each file is a device: --set data.device=file." if alone else ""
-        if alone and (several := dated([each.name for each in file.path.parent.iterdir() if each.name[0] != "."])):
-            hint += (
-                f" Devices with a file per date ({named(several[1])}): --set data.device=file "
-                f"--set 'data.file_name={several[0]}'."
-            )
-        raise SettingError(f"{above}{error}{hint}") from error
+        lacks, hint = f"no column '{reading.columns.device}'.", ""
+        if reading.device == "column" and lacks in str(error):
+            hint = " If each file is a device: --set data.device=file."
+            if several := dated([each.name for each in file.path.parent.iterdir() if each.name[0] != "."]):
+                hint += (
+                    f" Devices with a file per date ({named(several[1])}): --set data.device=file "
+                    f"--set 'data.file_name={several[0]}'."
+                )
+        raise SettingError(above + str(error).replace(lacks, lacks + hint, 1)) from error
 
 
 def _are_labels(files: Sequence[DataFile], sheets: Sequence[Sheet], reading: Reading, *, own: bool) -> bool:
