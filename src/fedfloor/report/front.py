@@ -27,7 +27,7 @@ FEW = 3  # methods that differ in a title by name
 SEEDS = "0,1,2"  # of the next comparison
 QUESTIONS = {
     "classification": "which of {classes} {noun} a sample has",
-    "regression": "a value{unit}",
+    "regression": "{targets}",
     "forecasting": "the next values of sensors",
     "reconstruction": "whether rows are normal operation",
 }
@@ -114,8 +114,10 @@ def question(compared: Compared) -> str:
     """Return the question that the runs answer."""
     run = compared.runs[0]
     task = QUESTIONS.get(run.settings.task, "the target")
+    errors = [final.errors for group in compared for final in group.finals if final.errors]
     unit = f" in {run.settings.unit}" if run.settings.unit else ""
-    what = task.format(classes=len(run.park.classes), noun=bin_nouns(run), unit=unit)
+    names = [f"'{target.name}'{unit}" for target in errors[0].targets] if errors else [f"a number{unit}"]
+    what = task.format(classes=len(run.park.classes), noun=bin_nouns(run), targets=listed(names))
     return f"Does a shared model predict {what} better than each device alone?"
 
 
