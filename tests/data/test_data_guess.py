@@ -294,6 +294,13 @@ def test_a_first_row_of_values_is_named(tmp_path: Path, needed: tuple[str, ...])
     assert guess(path, {"header": ["a", "b", "label", "c", "d"]}, ()) == {"decimal": ","}
 
 
+def test_values_that_fall_by_chance_are_no_names(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("1772431200,P-100,54.19,3.013,ok\n1772431260,P-100,51.35,2.796,ok\n")
+    with pytest.raises(SettingError, match=r"a.csv, row 1: it holds values \('1772431200', 'P-100', '54.19', …\)"):
+        guess(path, {}, ())
+
+
 @pytest.mark.parametrize("names", ["400,401.5,403,text", "403,401.5,400,text", "3,1,2,device", "3,1,2,mine"])
 def test_names_that_are_numbers_are_names(tmp_path: Path, names: str) -> None:
     path = tmp_path / "a.csv"

@@ -240,6 +240,16 @@ def test_all_trees_grow_where_they_do_no_harm(command: Command) -> None:
     assert document["rounds"] == 604
 
 
+def test_a_sensor_fitted_at_the_end_of_training_has_no_value_in_a_trial(command: Command) -> None:
+    """Its values are all in the samples that one trial holds out."""
+    head, *rows = table(command.folder / "plant.csv", level=0).read_text().splitlines()
+    late = [f"{row},{'' if n % ROWS < 0.75 * ROWS else n % 7}" for n, row in enumerate(rows)]
+    (command.folder / "plant.csv").write_text("\n".join([f"{head},fitted", *late]) + "\n")
+    data, notes = drafted(command, "--set", 'data.split={kind="time"}', "--set", "data.window={length=1}")
+    assert data["missing"] == "previous"
+    assert "of 'fitted' the most, 75 %" in notes
+
+
 def test_trees_of_windows_use_some_of_many_statistics(command: Command) -> None:
     """A tree uses three tenths of the statistics of six sensors: the bins of four parts of them take 16 rounds."""
     rng = np.random.default_rng(6)

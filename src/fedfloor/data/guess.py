@@ -51,6 +51,7 @@ from fedfloor.errors import SettingError
 
 LOOKED_AT = 200  # rows
 NAMED = 40  # columns for which an error lists names to copy
+UNEVEN = 10.0  # ratio of the steps between numbers that may be names
 MOST_FILES = 40  # files of a folder in which texts are counted
 COUNTED = 20_000  # rows in which texts are counted
 UNIT = re.compile(r"[+-]?\d[\d.,' ]*?\s*((?:[^\W\d_]|[°%])[^\W_]{0,3}(?:/[^\W_]{1,3})?|)")  # the unit after a number
@@ -252,11 +253,12 @@ def _coded(cells: Sequence[str]) -> str | list[str]:
 
 
 def _check_names(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> None:
-    """Refuse a first row of values; ascending numbers may be names, such as wavelengths or positions of pixels."""
+    """Refuse a first row of values; numbers in even steps may be names, such as wavelengths or positions of pixels."""
     numbers, columns = numbers_of(names), given.get("columns", {})
     known = {word for called in CALLED.values() for word in called} | {*ANSWERS, "id"}
     named = any(word_of(name) in known or name in columns.values() or name in _told(columns) for name in names)
-    ordered = numbers in (sorted({*numbers}), sorted({*numbers}, reverse=True))
+    steps = sorted(after - before for before, after in pairwise(numbers))
+    ordered = not steps or (steps[0] * steps[-1] > 0 and max(map(abs, steps)) <= UNEVEN * min(map(abs, steps)))
     if given.get("header") or is_parquet(path) or named or ordered or are_names(names):
         return
     header = ", ".join(f'"c{i}"' for i in range(1, len(names) + 1)) if len(names) <= NAMED else '"…", …'

@@ -291,6 +291,9 @@ class HeldOut:
         from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
         settings = {"max_iter": BOOSTED, "early_stopping": False, "max_features": share, "random_state": 0}
+        known = ~np.isnan(x).all(axis=0)  # scikit-learn has no bins for a feature without any value
+        x = x[:, known]
+        new = new[:, known]
         if self.park.dataset.target is None:
             classes = HistGradientBoostingClassifier(**settings).fit(x, y.argmax(axis=1))
             return np.array([*classes.staged_predict_proba(new)])
