@@ -114,7 +114,7 @@ kills: $(READY)  ## FedSR's MNIST experiment killed ten times and resumed: the s
 
 .PHONY: outages
 outages: $(READY)  ## 100 random ends of devices, edges, brokers and clouds in parks of real processes (15 minutes; needs Mosquitto)
-	PYTHONPATH=.:tests/helpers $(BIN)/python tests/outages.py --faults 100 --parks 4 --out results/outages.md
+	PYTHONPATH=.:tests/helpers $(BIN)/python tests/outages.py --faults 100 --parks 5 --out results/outages.md
 
 .PHONY: bench
 bench: $(READY)  ## Speed of rounds beside a bare training loop

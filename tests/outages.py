@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from safetensors.torch import load_file
+
 from fedfloor import config
 from fedfloor.deploy import live, provision
 from fedfloor.deploy.settings import CloudSettings, EdgeSettings, read, to_toml
@@ -37,12 +39,41 @@ from live_park import experiment, figures
 from papers import documents
 from parks import until
 
-FACTORIES, DEVICES, ROUNDS = 2, 4, 100_000
-LIMIT = "deploy.norm_limit = false\n"  # converged devices with few samples have updates of very different lengths
+FACTORIES = 2
+ROUNDS = 100_000
 JOIN_S = 30.0
-METHODS = ("hierfavg", "fedavg", "fedsr", "fedavg")
+LIMIT = "deploy.norm_limit = false\n"  # converged devices with few samples have updates of very different lengths
 GROUPS = ("brokers", "edges", "devices")  # all of a kind at once
 HOW = ("SIGTERM", "SIGKILL", "SIGSTOP")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of park.
+
+    Args:
+        method: the method.
+        devices: the number of devices.
+        model: the model.
+        more: further settings.
+        own: the beginning of the names of tensors that stay on devices; empty: there are none.
+    """
+
+    method: str
+    devices: int = 4
+    model: str = "logistic"
+    more: str = ""
+    own: str = ""
+
+
+KINDS = {
+    "hierfavg": Kind("hierfavg"),
+    "fedavg": Kind("fedavg"),
+    "fedsr": Kind("fedsr"),
+    # Where an absent device has no outputs, an evaluation goes on without them, and no simulation does so.
+    "own classifiers": Kind("fedper", model="mlp-2nn", more=f"evaluate.every = {ROUNDS}\n", own="5."),
+    "secure sums": Kind("fedavg", devices=8, more="method.travel = 'secure-sum'\n"),  # of three devices at least
+}
 
 
 @dataclass
@@ -60,7 +91,7 @@ class Came:
     """What came of a park."""
 
     seed: int
-    method: str
+    kind: str
     faults: list[Fault]
     rounds: int = 0
     visits: int = 0
@@ -81,7 +112,7 @@ class Plant:
 
     def __init__(self, folder: Path, what: Path, forks: Nursery, quorum: float) -> None:
         given = config.read(what, [f"deploy.quorum={quorum:g}"])
-        self.trial = live.prepare(given, folder / "park", FACTORIES, DEVICES)
+        self.trial = live.prepare(given, folder / "park", FACTORIES, given.park.devices)
         self.folder, self.forks, self.losses = folder, forks, folder / "losses.jsonl"
         self.processes: dict[str, Any] = {}
         park, place = self.trial.park, self.trial.place
@@ -196,9 +227,10 @@ def to_toml_with(file: Path, kind: type[Any]) -> str:
 
 
 @contextmanager
-def running(folder: Path, method: str, quorum: float = 1) -> Iterator[Plant]:
+def running(folder: Path, kind: str, quorum: float = 1) -> Iterator[Plant]:
     """A park that trains."""
-    what = experiment(folder, method, rounds=ROUNDS, devices=DEVICES, factories=FACTORIES, more=LIMIT)
+    of = KINDS[kind]
+    what = experiment(folder, of.method, ROUNDS, of.devices, of.model, LIMIT + of.more, FACTORIES)
     what.write_text(what.read_text().replace("lr = 0.05", "lr = { kind = 'cosine', start = 0.05 }"))
     with nursery(what) as forks:
         plant = Plant(folder, what, forks, quorum)
@@ -234,11 +266,11 @@ def resumed(plant: Plant, came: Came) -> None:
     plant.start_cloud()
 
 
-def park(folder: Path, seed: int, method: str, faults: Callable[[Plant], list[Fault]]) -> Came:
+def park(folder: Path, seed: int, kind: str, faults: Callable[[Plant], list[Fault]]) -> Came:
     """Run a park with faults, end it, and compare it with its simulation."""
     rng = random.Random(seed)
-    with running(folder, method) as plant:
-        came = Came(seed, method, faults(plant))
+    with running(folder, kind) as plant:
+        came = Came(seed, kind, faults(plant))
         for fault in came.faults:
             plant.strike(fault)
             time.sleep(rng.uniform(0.2, 2.5))
@@ -272,17 +304,37 @@ def compare(plant: Plant, came: Came) -> None:
     came.rounds, came.lost = len(got), sum(line.lost for line in got)
     came.visits = sum(told[line.round][1] for line in got)
     came.ledger = [figures(line) for line in got] == [figures(line) for line in wanted]
-    paths = (place / "model.safetensors" for place in (plant.trial.run, out))
-    came.model = len({path.read_bytes() for path in paths}) == 1
+    own = KINDS[came.kind].own
+    models = [shared(place / "model.safetensors", own) for place in (plant.trial.run, out)]
+    came.model = models[0] == models[1] and (not own or same_parts(plant, out))
+
+
+def shared(path: Path, own: str) -> dict[str, bytes]:
+    """Return the tensors of a model that do not stay on devices."""
+    tensors = load_file(path)
+    return {name: one.numpy().tobytes() for name, one in tensors.items() if not own or not name.startswith(own)}
+
+
+def same_parts(plant: Plant, out: Path) -> bool:
+    """Return whether each device holds the part of its own that the simulation ended with."""
+    newest = dict[str, Path]()
+    for path in sorted((out / "memory").iterdir(), key=lambda path: path.stat().st_mtime_ns):
+        newest[path.name.partition("-")[0]] = path
+    parts = {device: plant.trial.place / "devices" / f"device-{device}/state/memory" for device in newest}
+    return len(newest) == len(plant.names("devices")) and all(
+        (parts[device] / path.name).exists() and (parts[device] / path.name).read_bytes() == path.read_bytes()
+        for device, path in newest.items()
+    )
 
 
 def blocks(all_came: Sequence[Came], command: str) -> Iterator[str | dict[str, Any]]:
     """Yield what the page consists of."""
     faults = [fault for came in all_came for fault in came.faults]
+    each = f"{KINDS['fedavg'].devices}, with secure sums {KINDS['secure sums'].devices}"
     yield "# Faults drawn at random"
     yield (
         f"`{command}`: parks of real processes on one machine, behind TLS ({FACTORIES} factories with a broker and an "
-        f"edge each, the cloud's broker, {DEVICES} devices, the cloud), each with faults "
+        f"edge each, the cloud's broker, {each} devices, the cloud), each with faults "
         "drawn by a seed. A fault ends a process by SIGTERM or SIGKILL and starts it again after 0.1 to 4 s, or stops "
         "it for that time (SIGSTOP, SIGCONT); a quarter of the faults take all brokers, all edges or all devices at "
         f"once. `deadlines.join_s` is {JOIN_S:g} s. Then the run is ended by Ctrl-C and compared with a simulation in "
@@ -295,9 +347,9 @@ def blocks(all_came: Sequence[Came], command: str) -> Iterator[str | dict[str, A
         f"after which it was resumed: {ends}."
     )
     yield {
-        "columns": ["seed", "method", "faults", "rounds", "visits", "lost", "waits", "ends", "model", "ledger"],
+        "columns": ["seed", "park", "faults", "rounds", "visits", "lost", "waits", "ends", "model", "ledger"],
         "rows": [
-            [str(cell) for cell in (came.seed, came.method, len(came.faults), came.rounds, came.visits, came.lost,
+            [str(cell) for cell in (came.seed, came.kind, len(came.faults), came.rounds, came.visits, came.lost,
                                     came.waits, len(came.ends), *("equal" if same else "DIFFERS"
                                                                   for same in (came.model, came.ledger)))]
             for came in all_came
@@ -333,8 +385,8 @@ def main() -> int:
     """Run parks and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", type=int, default=100)
-    parser.add_argument("--parks", type=int, default=4)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--parks", type=int, default=len(KINDS))
+    parser.add_argument("--seed", type=int, default=0, help="of the first park; a park's seed gives its kind, too")
     parser.add_argument("--keep", type=Path, help="folder for the parks; default: a temporary one")
     parser.add_argument("--out", type=Path, help="write a page")
     parser.add_argument("--resume", action="store_true", help="keep the parks that the page's JSON has already")
@@ -346,9 +398,10 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as place:
             folder = (given.keep or Path(place)) / f"park-{given.seed + n}"
             folder.mkdir(parents=True)
-            seed, method = given.seed + n, METHODS[n % len(METHODS)]
+            seed = given.seed + n
+            kind = [*KINDS][seed % len(KINDS)]
             faults = partial(drawn, random.Random(seed), count=given.faults // given.parks)
-            came = park(folder, seed, method, faults)
+            came = park(folder, seed, kind, faults)
         all_came.append(came)
         print(json.dumps(asdict(came)), flush=True)
         if given.out:

@@ -87,15 +87,17 @@ def test_what_does_not_come_back_ends_the_run_with_a_sentence_and_the_run_resume
     assert came.lost == 0
 
 
-def test_everything_ends_in_turn_in_both_ways(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["hierfavg", "secure sums"])
+def test_everything_ends_in_turn_in_both_ways(tmp_path: Path, kind: str) -> None:
     def faults(plant: Plant) -> list[Fault]:
         targets = ["device-0", plant.names("edges")[0], *plant.names("brokers")[:2], *outages.GROUPS, "cloud"]
         return [Fault(target, how, 0.5) for target in targets for how in ("SIGTERM", "SIGKILL")]
 
-    came = park(tmp_path, 1, "hierfavg", faults)
+    came = park(tmp_path, 1, kind, faults)
     assert came.good, came
 
 
-def test_faults_drawn_at_random_leave_the_simulations_bits(tmp_path: Path) -> None:
-    came = park(tmp_path, 7, "hierfavg", lambda plant: outages.drawn(random.Random(7), plant, 8))
+@pytest.mark.parametrize("kind", ["hierfavg", "own classifiers", "secure sums"])
+def test_faults_drawn_at_random_leave_the_simulations_bits(tmp_path: Path, kind: str) -> None:
+    came = park(tmp_path, 7, kind, lambda plant: outages.drawn(random.Random(7), plant, 8))
     assert came.good, came
