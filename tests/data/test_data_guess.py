@@ -294,6 +294,13 @@ def test_a_first_row_of_values_is_named(tmp_path: Path, needed: tuple[str, ...])
     assert guess(path, {"header": ["a", "b", "label", "c", "d"]}, ()) == {"decimal": ","}
 
 
+def test_a_column_that_is_to_be_ignored_is_not_the_time(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("machine,Time,temp,label\na,00:00.0,1.5,ok\nb,00:01.0,2.5,worn\n")
+    found = guess(path, {"columns": {"ignore": ["Time"]}})
+    assert found["columns"] == {"ignore": ["Time"], "device": "machine"}
+
+
 def test_values_that_fall_by_chance_are_no_names(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("1772431200,P-100,54.19,3.013,ok\n1772431260,P-100,51.35,2.796,ok\n")

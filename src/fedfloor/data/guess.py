@@ -270,7 +270,7 @@ def _check_names(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> 
 
 def roles_of(table: Excerpt, given: Mapping[str, Any], form: str | None = None) -> dict[str, str]:
     """Return role → column: the given column, otherwise the first column with one of the role's common names."""
-    names = table.names
+    names = [name for name in table.names if name not in _told(given)]
     roles = {role: str(given[role]) for role in CALLED if role in given}
     run = next((name for name in names if word_of(name) in CALLED["run"]), None)
     for role, called in CALLED.items():
