@@ -134,6 +134,10 @@ bench-peers: .venv-peers/.ready  ## Seconds per round beside pfl-research, Flowe
 bench-gpu: $(READY)  ## Cohorts on one GPU: equality, speed, the papers' workloads (about 40 minutes, resumable)
 	PYTHON=$(BIN)/python sh benchmarks/gpu.sh runs/bench-gpu
 
+.PHONY: screenshots
+screenshots: $(READY)  ## The pictures of the report and the live page in docs/pictures (a minute; needs Chromium)
+	$(BIN)/python docs/screenshots.py
+
 .PHONY: docs
 docs: $(READY)  ## The documentation as a web site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

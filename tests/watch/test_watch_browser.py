@@ -144,6 +144,27 @@ def test_what_a_round_waits_for_is_shown(browser: Any, tmp_path: Path) -> None:
     assert troubles == []
 
 
+def test_a_comparison_is_overlaid_and_the_pointer_reads_values(browser: Any, tmp_path: Path) -> None:
+    for method, base in (("fedavg", 0.2), ("fedsr", 0.5)):
+        make_run(tmp_path / "both" / f"{method}-seed0", [base, base + 0.1, base + 0.25], method=method)
+    with served(tmp_path / "both") as url:
+        page, _, troubles = opened(browser, url, viewport={"width": 1400, "height": 900})
+        assert page.locator("#runs tbody tr").count() == 2
+        assert page.locator("#curve-value polyline").count() == 2
+        legend = page.locator("#curve-value figcaption")
+        assert legend.inner_text().replace("\n", " ") == "accuracy, last round:  fedavg-seed0 0.45  fedsr-seed0 0.75"
+        ticks = page.locator("#curve-value text[text-anchor=end]").all_text_contents()
+        assert ticks == ["0.2", "0.4", "0.6", "0.8"]
+        box = page.locator("#curve-value svg.curve").bounding_box()
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 60)
+        assert "round 2:  fedavg-seed0 0.3  fedsr-seed0 0.6" in legend.inner_text().replace("\n", " ")
+        page.locator("#devices a").nth(3).click()
+        assert page.locator("#device-name").inner_text() == "device 3"
+        assert page.url.endswith("#device-3")
+        page.close()
+    assert troubles == []
+
+
 class served:  # noqa: N801
     """``with served(run) as url``: a page of a process of its own."""
 

@@ -12,6 +12,7 @@ import pytest
 from commands import Command
 from fedfloor.errors import SettingError
 from fedfloor.watch.files import Tail, short
+from fedfloor.watch.several import WatchedRuns, watched
 from fedfloor.watch.state import MOST_LINES, MOST_ROUNDS, Watched
 from run_folders import diverge, evaluate, line, make_run, price
 
@@ -284,3 +285,38 @@ def test_stay_belongs_to_watch(command: Command) -> None:
     got = command("run", "tiny.toml", "--stay")
     assert got.code == 2
     assert "--stay requires --watch" in got.err
+
+
+def test_a_folder_of_runs_shows_all_and_the_one_that_goes_on(tmp_path: Path) -> None:
+    first = make_run(tmp_path / "fedavg-seed0", [0.2, 0.3], method="fedavg")
+    second = make_run(tmp_path / "fedsr-seed0", [0.5], method="fedsr")
+    make_run(tmp_path / "pooled-seed0", [0.9], method="pooled")
+    os.utime(first / "ledger.jsonl", (1e9, 1e9))
+    several = watched(tmp_path)
+    assert isinstance(several, WatchedRuns)
+    changes = several.poll()
+    assert changes["run"]["method"] == "fedsr"  # the newest that is no reference
+    assert [row["name"] for row in changes["runs"]] == ["fedavg-seed0", "fedsr-seed0", "pooled-seed0"]
+    assert changes["runs"][0]["points"] == [[1, 0.2, 0.8], [2, 0.3, 0.7]]
+    assert several.poll() == {}
+    with (second / "ledger.jsonl").open("a") as ledger:
+        ledger.write(line(2, 0.75))
+    changes = several.poll()
+    assert [row["round"] for row in changes["append"]["rounds"]] == [2]
+    assert changes["runs"][1]["points"][-1] == [2, 0.75, 0.25]
+    with (first / ".lock").open("w"):  # a process works on it
+        make_run(tmp_path / "moon-seed0", [0.4], method="moon")
+        assert len(several.poll()["runs"]) == 4
+        assert several.device(3) == {"device": 3, "rounds": []}
+        assert several.device(8) is None
+    with pytest.raises(SettingError, match="neither a run's folder nor a park's"):
+        watched(tmp_path / "nothing")
+
+
+def test_the_rounds_of_a_device_are_remembered(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", [0.25], rounds=3)
+    state = Watched(run)
+    for number, loss in ((1, 0.9), (2, 0.4)):
+        checkpoint(run, number, [receipt(5, loss=loss), receipt(5, lost=True)])
+        state.poll()
+    assert state.device(5) == {"device": 5, "rounds": [[1, 0.9, 0.75, 1], [2, 0.4, 0.75, 1]]}

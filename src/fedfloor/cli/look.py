@@ -122,7 +122,7 @@ def track(
 
 
 def watch(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder, or a park's.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder, a comparison's, or a park's.")],
     park: Annotated[
         Path | None, typer.Option("--park", metavar="DIR", help="The park's folder, whose devices' alarms are shown.")
     ] = None,
@@ -146,12 +146,12 @@ def watch(
 
     It shows metrics, plan, devices, costs, losses, logs and alarms.
     """
-    from fedfloor.watch.state import Watched
+    from fedfloor.watch.several import watched as reader
 
-    watched = Watched(folder, waiting=handed is not None, alarms=park)
+    state = reader(folder, waiting=handed is not None, alarms=park)
     if as_json:
-        watched.poll()
-        document = dict(watched.document)
+        state.poll()
+        document = dict(state.document)
         show(document.pop("rounds"), as_json=True, **document)
         return
     module = _module()
@@ -160,7 +160,7 @@ def watch(
     sock = place.listen() if handed is None else socket.socket(fileno=handed)
     if handed is None:
         shared.note(f"{place.address(sock)} shows {folder} until Ctrl-C")
-    module.serve(watched, sock, place, parent)
+    module.serve(state, sock, place, parent)
 
 
 def _module() -> ModuleType:

@@ -28,6 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fedfloor.strict import json_text
 from fedfloor.watch.files import Row
+from fedfloor.watch.several import WatchedRuns
 from fedfloor.watch.state import Watched
 
 POLL_S = 0.25  # interval between two checks of the folder
@@ -122,7 +123,7 @@ class PageGuard:
 class Feed:
     """The state of a run for any number of readers, which share a list of the last changes."""
 
-    def __init__(self, watched: Watched) -> None:
+    def __init__(self, watched: Watched | WatchedRuns) -> None:
         self.watched, self.document = watched, dict[str, Any]()
         self._number, self._changes = 0, deque[bytes](maxlen=BEHIND)
         self._changed = asyncio.Condition()
@@ -165,7 +166,7 @@ def event(kind: str, data: Row) -> bytes:
     return f"event: {kind}\ndata: {text}\n\n".encode()
 
 
-def application(watched: Watched, access: Access, over: Callable[[], bool] = lambda: False) -> ASGIApp:
+def application(watched: Watched | WatchedRuns, access: Access, over: Callable[[], bool] = lambda: False) -> ASGIApp:
     """Return the web application of a watched folder.
 
     Args:
@@ -200,6 +201,10 @@ def application(watched: Watched, access: Access, over: Callable[[], bool] = lam
     async def state(_: Request) -> Response:
         return JSONResponse(feed.document)
 
+    async def device(request: Request) -> Response:
+        found = await asyncio.to_thread(watched.device, request.path_params["number"])
+        return JSONResponse(found, 404 if found is None else 200)
+
     async def health(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
@@ -209,7 +214,7 @@ def application(watched: Watched, access: Access, over: Callable[[], bool] = lam
     routes = [
         Route("/", asset("watch.html", "text/html")), Route("/watch.js", asset("watch.js", "text/javascript")),
         Route("/watch.css", asset("watch.css", "text/css")), Route("/events", events), Route("/state", state),
-        Route("/health", health), Route("/metrics", metrics),
+        Route("/device/{number:int}", device), Route("/health", health), Route("/metrics", metrics),
     ]  # fmt: skip
     return PageGuard(Starlette(routes=routes, lifespan=lifespan), access)
 

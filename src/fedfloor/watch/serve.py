@@ -23,6 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from fedfloor import regular
 from fedfloor.errors import RunError, SettingError
 from fedfloor.watch.app import HEADER_BYTES, Access, application
+from fedfloor.watch.several import WatchedRuns
 from fedfloor.watch.state import Watched
 
 HERE = "127.0.0.1"
@@ -282,7 +283,7 @@ class _Server(uvicorn.Server):
         self.started = True
 
 
-def serve(watched: Watched, sock: socket.socket, place: PageListener, parent: int | None = None) -> None:
+def serve(watched: Watched | WatchedRuns, sock: socket.socket, place: PageListener, parent: int | None = None) -> None:
     """Serve the page until Ctrl-C, SIGTERM or the end of the process ``parent``, if given."""
     if parent is not None:
         os.nice(NICE)

@@ -34,6 +34,7 @@ MOST_ROUNDS = 600  # most rounds on a page; if there are more, every second roun
 MOST_DEVICES = 200  # most listed entries
 MOST_NAMED = 12  # most devices named in a sentence
 MOST_LINES = 200  # most lines of logs and troubles
+MOST_FOLLOWED = 1000  # most devices whose rounds are remembered
 MOST_BYTES = 32_000_000  # most bytes of a checkpoint's metadata
 SLOW_S = 1.0  # interval between two checks of processes
 LOG_BYTES = 16_000  # bytes read from the end of a log
@@ -84,6 +85,7 @@ class Watched:
         self._looked = -SLOW_S
         self._fresh: tuple[Any, ...] = ()  # the contents of the sections about devices
         self._visits: tuple[int, dict[int, Visits]] = (0, {})
+        self._history: dict[int, deque[list[float | None]]] = {}
         self._log: deque[Row] = deque(maxlen=MOST_LINES)
         self._faults: dict[str, str] = {}  # of files
         self._begin_ledger()
@@ -354,11 +356,27 @@ class Watched:
                 raise ValueError("it is too large for display")
             about = json.loads(data)
             self._visits = (int(about["round"]), by_device(about["receipts"]))
+            self._remember(*self._visits)
         except FileNotFoundError:
             return  # a newer checkpoint has just replaced it
         except (OSError, ValueError, TypeError, LookupError, RecursionError, AttributeError) as error:
             self._faults["checkpoint"] = f"{place.name} cannot be read: {error}"
         self._stamps["checkpoint"] = place.name
+
+    def _remember(self, number: int, visits: dict[int, Visits]) -> None:
+        for k, seen in visits.items():
+            if k in self._history or len(self._history) < MOST_FOLLOWED:
+                row: list[float | None] = [number, seen.loss, seen.accuracy, seen.lost]
+                self._history.setdefault(k, deque(maxlen=MOST_ROUNDS)).append(row)
+
+    def device(self, number: int) -> Row | None:
+        """Return a device's rounds since the page is served: round, loss and accuracy in training, lost visits.
+
+        Checkpoints hold the last round alone, so that earlier rounds are unknown. None without the device.
+        """
+        if self._described is None or number not in self._described.numbers:
+            return None
+        return {"device": number, "rounds": list(self._history.get(number, ()))}
 
     def _devices(self) -> list[Row]:
         park, (_, visits) = self._described, self._visits

@@ -4,7 +4,7 @@
   const $ = (id) => document.getElementById(id);
   const SHOWN = 30;  // rounds in the table
   const LINES = 200;
-  const state = { rounds: [], log: [], devices: [], factories: [], links: [], troubles: [], processes: [], run: {} };
+  const state = { rounds: [], log: [], devices: [], factories: [], links: [], troubles: [], processes: [], runs: [], run: {} };
   let skew = Infinity;  // s that this clock is ahead of the server's
 
   const make = (tag, attributes = {}, ...children) => {
@@ -30,6 +30,7 @@
     const power = value < 1000 ? 0 : Math.min(4, Math.floor(Math.log10(value) / 3));
     return `${Number((value / 1000 ** power).toPrecision(4))} ${["B", "kB", "MB", "GB", "TB"][power]}`;
   };
+  const share = (value) => value == null ? "–" : `${(value * 100).toFixed(1)} %`;
   const ratio = (measured, predicted) => measured == null || !predicted ? "–" : `${(measured / predicted * 100).toFixed(1)} %`;
   const many = (number, noun, plural) => `${number.toLocaleString("en")} ${number === 1 ? noun : plural ?? noun + "s"}`;
 
@@ -42,7 +43,9 @@
     const [head, ...rows] = [names, ...every].map((row) => row.filter((_, i) => used[i]));
     const wordy = new Set(rows.flatMap((row) => row.map((cell, i) => (Array.isArray(cell) && cell[1].includes("words") ? i : 0))));
     const cells = (row) => row.map((cell, i) => {
-      const node = make(i ? "td" : "th", i ? { "data-label": head[i] } : { scope: "row" }, text(cell));
+      const link = Array.isArray(cell) && cell[2];
+      const inner = link ? make("a", { href: link }, text(cell)) : text(cell);
+      const node = make(i ? "td" : "th", i ? { "data-label": head[i] } : { scope: "row" }, inner);
       if (Array.isArray(cell) && cell[1]) node.className = cell[1];
       return node;
     });
@@ -51,35 +54,81 @@
     $(id).replaceChildren(...(rows.length ? [top, body] : [make("caption", {}, empty)]));
   };
 
-  const curve = (id, name, keys, words) => {
-    const rounds = state.rounds.filter((row) => keys.some((key) => row[key] != null));
-    const values = rounds.flatMap((row) => keys.map((key) => row[key])).filter((value) => value != null);
-    if (!values.length) { $(id).replaceChildren(make("figcaption", {}, `${name}: no round has one yet`)); return; }
-    const [width, height, left, bottom, top, right] = [Math.max(280, $(id).clientWidth), 230, 56, 26, 12, 14];
-    const [first, last] = [rounds[0].round, Math.max(rounds.at(-1).round, rounds[0].round + 1)];
+  // after Okabe and Ito's palette, as in reports
+  const COLOURS = ["#2b7bd1", "#d55e00", "#0b9b74", "#b06ac4", "#b58500", "#39a5dc", "#d4467f", "#75808c"];
+  const DASHES = ["", "7 4", "2 4", "9 3 2 3"];
+
+  // round numbers from low to high, about `most` of them
+  const ticks = (low, high, most, whole = false) => {
+    const raw = (high - low) / most || 1;
+    const power = 10 ** Math.floor(Math.log10(raw));
+    const step = Math.max(whole ? 1 : 0, [1, 2, 5, 10].map((one) => one * power).find((one) => one >= raw * 0.999));
+    const from = Math.ceil(low / step - 1e-9);
+    return Array.from({ length: Math.floor(high / step + 1e-9) - from + 1 }, (_, i) => Number(((from + i) * step).toPrecision(12)));
+  };
+
+  // series: [{ name, points: [[round, value], …], colour, dash }]; the values under the pointer are written below
+  const curve = (id, name, series) => {
+    const drawn = series.map((one) => ({ ...one, points: one.points.filter(([, value]) => value != null) })).filter((one) => one.points.length);
+    if (!drawn.length) { $(id).replaceChildren(make("figcaption", {}, `${name}: no round has one yet`)); return; }
+    const [width, height, left, bottom, top, right] = [Math.max(280, $(id).clientWidth), 230, 60, 40, 12, 14];
+    const rounds = drawn.flatMap((one) => one.points.map(([round]) => round));
+    const values = drawn.flatMap((one) => one.points.map(([, value]) => value));
+    const [first, last] = [Math.min(...rounds), Math.max(...rounds, Math.min(...rounds) + 1)];
     let [low, high] = [Math.min(...values), Math.max(...values)];
     if (low === high) [low, high] = [low - Math.abs(low || 1) * 0.05, high + Math.abs(high || 1) * 0.05];
+    const marks = ticks(low, high, 4);
+    const step = marks.length > 1 ? marks[1] - marks[0] : high - low;
+    if (low < marks[0]) marks.unshift(Number((marks[0] - step).toPrecision(12)));
+    if (high > marks.at(-1)) marks.push(Number((marks.at(-1) + step).toPrecision(12)));
+    [low, high] = [marks[0], marks.at(-1)];
     const x = (round) => left + (round - first) / (last - first) * (width - left - right);
     const y = (value) => height - bottom - (value - low) / (high - low) * (height - bottom - top);
-    const told = `${name}: ${figure(values[0])} in round ${first}, ${figure(rounds.at(-1)[keys[0]])} in round ${rounds.at(-1).round}`;
-    const svg = make("svg", { class: "curve", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": told });
-    const decimals = Math.min(8, Math.max(0, 1 - Math.floor(Math.log10((high - low) / 4))));
-    for (let i = 0; i <= 4; i++) {
-      const value = low + (high - low) * i / 4;
+    const told = drawn.map((one) => `${one.name}: ${figure(one.points[0][1])} in round ${one.points[0][0]}, ${figure(one.points.at(-1)[1])} in round ${one.points.at(-1)[0]}`);
+    const svg = make("svg", { class: "curve", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": told.join("; ") });
+    for (const value of marks) {
       svg.append(make("line", { class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value) }),
-        make("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, Math.abs(value) >= 1e6 ? value.toExponential(1) : value.toFixed(decimals)));
+        make("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, Math.abs(value) >= 1e6 ? value.toExponential(1) : String(value)));
     }
-    for (const round of new Set([first, Math.round((first + last) / 2), last])) {
-      svg.append(make("text", { x: x(round), y: height - 6, "text-anchor": round === last ? "end" : "middle" }, `round ${round}`));
+    for (const round of ticks(first, last, 6, true)) svg.append(make("text", { x: x(round), y: height - bottom + 16, "text-anchor": "middle" }, String(round)));
+    svg.append(make("text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, "round"));
+    for (const one of drawn) {
+      const dash = one.dash ? { "stroke-dasharray": one.dash } : {};
+      svg.append(make("polyline", { stroke: one.colour, ...dash, points: one.points.map(([round, value]) => `${x(round).toFixed(1)},${y(value).toFixed(1)}`).join(" ") }));
+      const [round, value] = one.points.at(-1);
+      svg.append(make("circle", { cx: x(round), cy: y(value), r: 3.5, fill: one.colour }));
     }
-    keys.forEach((key, i) => {
-      const points = rounds.filter((row) => row[key] != null).map((row) => [x(row.round), y(row[key])]);
-      svg.append(make("polyline", { class: i ? "second" : "first", points: points.map((point) => point.map((one) => one.toFixed(1)).join()).join(" ") }));
-      if (!i && points.length) svg.append(make("circle", { cx: points.at(-1)[0], cy: points.at(-1)[1], r: 4 }));
+    const rule = make("line", { class: "rule", x1: 0, x2: 0, y1: top, y2: height - bottom });
+    svg.append(rule);
+    const caption = make("figcaption", { class: "legend" });
+    const legend = (round) => {
+      const parts = drawn.map((one) => {
+        const point = round == null ? one.points.at(-1) : one.points.find(([number]) => number === round);
+        const key = make("svg", { class: "key", viewBox: "0 0 26 8", "aria-hidden": "true" }, make("line", { x1: 1, x2: 25, y1: 4, y2: 4, stroke: one.colour, ...(one.dash ? { "stroke-dasharray": one.dash } : {}) }));
+        return make("span", {}, key, ` ${one.name} `, make("b", {}, point ? figure(point[1]) : "–"));
+      });
+      caption.replaceChildren(make("span", {}, round == null ? `${name}, last round: ` : `${name}, round ${round}: `), ...parts);
+    };
+    legend();
+    const known = [...new Set(rounds)];
+    svg.addEventListener("pointermove", (event) => {
+      const box = svg.getBoundingClientRect();
+      const at = first + ((event.clientX - box.left) / box.width * width - left) / (width - left - right) * (last - first);
+      const round = known.reduce((best, one) => Math.abs(one - at) < Math.abs(best - at) ? one : best);
+      rule.setAttribute("x1", x(round)); rule.setAttribute("x2", x(round)); rule.setAttribute("class", "rule shown");
+      legend(round);
     });
-    const caption = make("figcaption", {}, `${words[0]}: `, make("b", {}, figure(rounds.at(-1)[keys[0]])));
-    if (keys[1]) caption.append("; ", make("span", { class: "second" }, `${words[1]}: ${figure(rounds.at(-1)[keys[1]])} (dashed)`));
+    svg.addEventListener("pointerleave", () => { rule.setAttribute("class", "rule"); legend(); });
     $(id).replaceChildren(svg, caption);
+  };
+
+  // the curves of all runs, or of the only one
+  const several = (column) => state.runs.map((run, i) => ({ name: run.name, points: run.points.map((point) => [point[0], point[column]]), colour: COLOURS[i % COLOURS.length], dash: DASHES[i % DASHES.length] }));
+  const single = (key, name, i = 0) => ({ name, points: state.rounds.map((row) => [row.round, row[key]]), colour: COLOURS[i], dash: DASHES[i] });
+  const curves = () => {
+    const name = state.run.headline ?? "accuracy";
+    curve("curve-value", name, state.runs.length ? several(1) : [single("value", "global model")]);
+    curve("curve-loss", "loss", state.runs.length ? several(2) : [single("loss", "test data"), single("train_loss", "in training", 1)]);
   };
 
   const draw = {
@@ -95,8 +144,7 @@
     },
     rounds() {
       const name = state.run.headline ?? "accuracy";
-      curve("curve-value", name, ["value"], [`${name} of the global model`]);
-      curve("curve-loss", "loss", ["loss", "train_loss"], ["loss on the test data", "in training"]);
+      curves();
       const rows = state.rounds.slice(-SHOWN).reverse().map((row) => [row.round, figure(row.value), figure(row.loss), figure(row.train_loss),
         row.participants ?? "–", [row.lost ? lost(row) : row.lost ?? "–", row.lost ? "bad" : ""], seconds(row.wall_s), seconds(row.predicted_s)]);
       table("rounds", ["round", name, "loss", "train loss", "devices trained", "visits lost", "took here", "predicted"], rows, "No round is done yet.");
@@ -109,23 +157,31 @@
       if (last) {
         const measured = live ? last.wall_s : null;
         const spent = (key) => state.rounds.some((row) => row[key] != null) ? seconds(state.run[key]) : "–";
-        rows.push(["seconds", seconds(last.predicted_s), seconds(measured), ratio(measured, last.predicted_s), spent("predicted_s"), live ? spent("wall_s") : "–"]);
+        if (last.predicted_s != null || measured != null) rows.push(["time", seconds(last.predicted_s), seconds(measured), ratio(measured, last.predicted_s), spent("predicted_s"), live ? spent("wall_s") : "–"]);
         if (last.floor_s != null) rows.push(["… of the slowest factory", "–", seconds(last.floor_s), "–", "–", "–"]);
         if (last.training_s != null) rows.push(["… that all devices trained, together", "–", seconds(last.training_s), "–", "–", "–"]);
       }
       for (const row of state.links) {
         rows.push([row.link.replaceAll("_", " "), bytes(row.predicted), bytes(row.measured), ratio(row.measured, row.predicted), bytes(row.predicted_all), bytes(row.measured_all)]);
       }
-      table("costs", ["", "predicted, last round", "measured, last round", "measured of predicted", "predicted, all rounds", "measured, all rounds"], rows, "No round is done yet.");
+      table("costs", ["", "predicted, last round", "measured, last round", "measured of predicted", "predicted, all rounds", "measured, all rounds"], rows, last ? "" : "No round is done yet.");
       const notes = [!last ? "" : live ? "" : `A simulation's network is not measured; the last round was computed here in ${seconds(last.wall_s)}.`,
-        last && last.predicted_s == null && "Without a [network] table in its experiment the run predicts nothing."];
+        last && last.predicted_s == null && "No network is set in the experiment, so times and bytes are not predicted."];
       $("costs-note").textContent = notes.filter(Boolean).join(" ");
     },
     devices() {
-      const rows = state.devices.map((row) => [row.name, state.factories[row.factory]?.name ?? row.factory, row.samples.toLocaleString("en"), row.visits, [row.lost, row.lost ? "bad" : ""],
-        figure(row.loss), figure(row.accuracy), seconds(row.seconds), machine(row.machine), [row.why || "–", row.why ? "words bad" : "words"]]);
+      const rows = state.devices.map((row) => [[row.name, "", `#device-${row.device}`], state.factories[row.factory]?.name ?? row.factory, row.samples.toLocaleString("en"), row.visits, [row.lost, row.lost ? "bad" : ""],
+        figure(row.loss), share(row.accuracy), seconds(row.seconds), machine(row.machine), [row.why || "–", row.why ? "words bad" : "words"]]);
       table("devices", ["device", "factory", "samples", "visits", "lost", "train loss", "train accuracy", "predicted", "machine", "refused or failed"], rows, "The park is not described yet.");
+      $("devices-title").textContent = rows.length ? `Devices (${rows.length})` : "Devices";
       mark();
+      page();
+    },
+    runs() {
+      $("s-runs").hidden = !state.runs.length;
+      const rows = state.runs.map((run) => [run.name, run.method ?? "–", run.seed ?? "–", run.state, `${run.round}${run.rounds == null ? "" : ` of ${run.rounds}`}`, figure(run.value)]);
+      table("runs", ["run", "method", "seed", "state", "round", state.run.headline ?? "accuracy"], rows, "");
+      curves();
     },
     factories() {
       const rows = state.factories.map((row) => [row.name, row.devices, row.visited, [row.lost, row.lost ? "bad" : ""], figure(row.loss),
@@ -186,6 +242,25 @@
     },
   };
 
+  // a page per device, at #device-NUMBER
+  const page = async () => {
+    const number = /^#device-(\d+)$/.exec(location.hash)?.[1];
+    const row = state.devices.find((one) => String(one.device) === number);
+    $("s-device").hidden = !row;
+    if (!row) return;
+    $("device-name").textContent = row.name;
+    const facts = [`factory ${state.factories[row.factory]?.name ?? row.factory}`, many(row.samples, "sample"), `${many(row.visits, "visit")} in the last round, ${row.lost} lost`,
+      row.loss == null ? "" : `loss in training ${figure(row.loss)}`, row.accuracy == null ? "" : `accuracy in training ${share(row.accuracy)}`, row.machine ?? "", row.why];
+    $("device-about").textContent = facts.filter(Boolean).join(" · ");
+    const rows = state.troubles.filter((one) => one.who === row.name).map((one) => [one.round == null ? "–" : `round ${one.round}`, [one.kind, "bad"], [one.why || "–", "words"]]);
+    table("device-troubles", ["when", "what", "why"], rows, "Nothing of this device was refused or failed so far.");
+    const answer = await fetch(`device/${number}`);
+    if (!answer.ok) return;
+    const { rounds } = await answer.json();
+    curve("curve-device", "loss in training", [{ name: row.name, points: rounds.map(([round, loss]) => [round, loss]), colour: COLOURS[0] }]);
+  };
+  addEventListener("hashchange", async () => { await page(); if (!$("s-device").hidden) $("s-device").scrollIntoView(); });
+
   const machine = (text) => [text ?? "–", text === "dead" ? "bad" : text === "at work" ? "fine" : ""];
 
   // outlines the plan's devices by their records
@@ -197,7 +272,8 @@
       if (!row) continue;
       group.setAttribute("class", row.machine === "at work" ? "working" : row.machine === "dead" ? "dead" : row.why ? "failed" : row.lost ? "lost" : "");
     }
-    const marks = [state.run.receipts_of && `Dashed orange: a visit of round ${state.run.receipts_of} was lost.`,
+    const lossy = state.devices.filter((row) => row.lost).length;
+    const marks = [lossy && `Dashed orange: a visit of round ${state.run.receipts_of} was lost (${many(lossy, "device")}).`,
       state.processes.length && "Thick blue: the device's process is at work now; thick orange: it is dead, or its work failed."];
     $("legend").textContent = ["The drawing is of the first round.", state.run.same_plan && "The last rounds had the same plan.", ...marks].filter(Boolean).join(" ");
   };
@@ -234,7 +310,7 @@
     Object.assign(state, sections);
     for (const [name, rows] of Object.entries(append)) state[name] = [...state[name], ...rows];
     state.log = state.log.slice(-LINES);
-    const order = ["run", "rounds", "links", "factories", "devices", "troubles", "processes", "log", "plan", "serving", "alarms"];
+    const order = ["run", "runs", "rounds", "links", "factories", "devices", "troubles", "processes", "log", "plan", "serving", "alarms"];
     for (const name of order) if (name in sections || name in append) draw[name]();
     if ("run" in sections && state.serving) draw.serving();
     if (append.rounds) $("announced").textContent = `Round ${state.run.round} is done.`;
