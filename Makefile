@@ -56,8 +56,8 @@ quick: $(READY)  ## The kernel and three methods, for while you work (below a mi
 
 .PHONY: check
 check: $(READY)  ## Style, types and doctests, then make test
-	$(BIN)/ruff check src agent tests benchmarks papers
-	$(BIN)/ruff format --check src agent tests benchmarks papers
+	$(BIN)/ruff check src agent tests benchmarks papers docs release.py
+	$(BIN)/ruff format --check src agent tests benchmarks papers docs release.py
 	MYPY_NUM_WORKERS=2 $(BIN)/mypy
 	$(BIN)/pytest --doctest-modules src papers -q
 	$(MAKE) test
@@ -144,12 +144,12 @@ docs: $(READY)  ## The documentation as a web site, in site/
 	$(BIN)/python docs/links.py site
 
 .PHONY: release
-release: $(READY)  ## Build both wheels in dist/, install that of fedfloor into an empty environment and train with it there
+release: $(READY)  ## Build both wheels in dist/, twice the same bytes, with bills of materials; train with that of fedfloor elsewhere
 	rm -rf dist
-	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist . ./agent
+	$(BIN)/python release.py dist
 	$(PYTHON) -m venv dist/empty
 	dist/empty/bin/pip install --quiet dist/fedfloor-*.whl
-	cd dist && empty/bin/fedfloor run demo --set rounds=2 --set name=release --out run && empty/bin/fedfloor report run && ls -l *.whl
+	cd dist && empty/bin/fedfloor run demo --set rounds=2 --set name=release --out run && empty/bin/fedfloor report run
 	rm -rf dist/empty dist/run
 
 .PHONY: agent

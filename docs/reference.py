@@ -37,6 +37,7 @@ def on_files(files: Files, config: Any) -> Files:
     missing = sorted(undocumented(package))
     if missing:
         raise PluginError("public names without a docstring: " + ", ".join(missing))
+    files.append(File.generated(config, "llms.txt", content=overview(config)))
     pages = {"reference/commands.md": commands(), "reference/cards.md": cards(), **python(package)}
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
@@ -61,6 +62,20 @@ def on_page_content(html: str, page: Any, **_: Any) -> str:
     if not page.file.src_uri.endswith(".ipynb"):
         return html
     return re.sub(r'href="([\w-]+)\.md', r'href="../\1/', html)
+
+
+def overview(config: Any) -> str:
+    """Return llms.txt, the list of pages for programs that read: a title, a summary, and a link per page by section."""
+    lines = [f"# {config['site_name']}", "", f"> {config['site_description']}"]
+    for section in config["nav"]:
+        ((title, pages),) = section.items()
+        lines += ["", f"## {title}", ""]
+        for name, path in (
+            [("Overview", pages)] if isinstance(pages, str) else [item for page in pages for item in page.items()]
+        ):
+            place = str(Path(path).with_suffix("")).removesuffix("index")
+            lines.append(f"- [{name}]({f'{place}/' if place and place != '.' else './'})")
+    return "\n".join(lines) + "\n"
 
 
 def public(package: griffe.Module) -> dict[str, griffe.Object]:

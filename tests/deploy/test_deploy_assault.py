@@ -2104,7 +2104,7 @@ and nothing of others is touched. *Not prevented, as stated*: updates of ordinar
 clusters of few rows in a survey for normalisation, and secure sums over nearly the same model, which `docs/deploy.md`
 and `docs/secure-sums.md` name among what their checks do not protect against.
 
-What got through at first stands in `CHANGELOG.md` under Security; each of these is an attempt here, or in
+What got through at first is in the history of `CHANGELOG.md`, under Security; each of these is an attempt here, or in
 `tests/deploy/test_deploy_provision.py`."""
 HEADS = ["who attacks whom", "aim", "attempts", "of them by hand", "refused and named", "harmless",
          "not prevented, as stated", "got through"]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -30,6 +31,10 @@ def test_the_site_builds_with_every_command_and_public_name(tmp_path: Path) -> N
     assert "Parallel" in (tmp_path / "reference" / "plans" / "index.html").read_text()
     assert "fedsr" in (tmp_path / "reference" / "cards" / "index.html").read_text()
     assert (tmp_path / "results" / "rafed-fig3" / "index.html").is_file()
+    overview = (tmp_path / "llms.txt").read_text()
+    assert overview.startswith("# fedfloor\n\n> ")
+    for path in re.findall(r"\]\(([^)]+)\)", overview):
+        assert (tmp_path / path / "index.html").is_file(), path
     links = runpy.run_path(str(HERE / "docs" / "links.py"))
     assert not links["dead"](tmp_path)
 
