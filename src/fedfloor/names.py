@@ -121,4 +121,5 @@ PERSISTENCE = "persistence"
 SEASONAL = "seasonal"
 MEAN_ABS_Z = "mean-abs-z"
 REFERENCES = (LOCAL_ONLY, POOLED, SCIKIT_LEARN, PERSISTENCE, SEASONAL, MEAN_ABS_Z)
+ROUNDLESS = (SCIKIT_LEARN, PERSISTENCE, SEASONAL, MEAN_ABS_Z)  # references without rounds of training
 REFERENCES_FOLDER = "references"  # in a run's folder, for its references

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # it imports PyTorch, which takes seconds
 QUIET_S = 5  # between two lines on a download
 LINE_S = 60  # between two lines on work without other output
 LONGEST = 1e12  # numbers from here on are written with an exponent
+LEAST = 0.0001  # the least number that has a digit in a table
 WIDE = 160  # characters of a table that is not printed on a terminal, without COLUMNS
 SHORT = 16  # cells up to this length are never wrapped
 KEYS = 2  # columns of texts, at most, that are repeated where a table continues below
@@ -285,6 +286,8 @@ def _cell(value: Any) -> str:
     if isinstance(value, list):
         return printable(", ".join(map(str, value)))
     if isinstance(value, float):
+        if 0 < abs(value) < LEAST / 2:  # a p-value is never 0
+            return f"<{LEAST}" if value > 0 else f">-{LEAST}"
         return f"{value:.4f}" if abs(value) < 10 else f"{value:,.1f}" if abs(value) < LONGEST else f"{value:.4g}"
     return printable(str(value))
 

@@ -260,3 +260,13 @@ def test_an_interval_of_several_pairs_excludes_0_exactly_where_p_is_small(gains:
         for row in paired(collect(runs)):
             excludes = row["low"] > 0 or row["high"] < 0
             assert excludes == (row["p_holm"] < 0.05), row
+
+
+def test_a_difference_of_shares_is_at_most_one(tmp_path: Path) -> None:
+    """Of two seeds with differences 0.1 and 0.7, Student's interval is 0.4 ± 12.7·0.424/√2 = −3.4 to 4.2."""
+    for seed, gain in enumerate((0.1, 0.7)):
+        make_run(tmp_path / f"a{seed}", [0.2], method="fedavg", seed=seed)
+        make_run(tmp_path / f"b{seed}", [0.2 + gain], method="fedsr", seed=seed)
+    [row] = paired(collect([tmp_path]))
+    assert (row["low"], row["high"]) == (-1.0, 1.0)
+    assert row["p"] == pytest.approx(0.410, abs=0.001)  # of t = 4/3 with one degree: 1 − 2·arctan(4/3)/π

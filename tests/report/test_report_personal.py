@@ -20,8 +20,10 @@ OWN = [0.9, 0.5, 0.8]
 SHARED = [0.6, 0.7, 0.8]
 
 
-def run(folder: Path, method: str, values: list[float], shared: list[float] | None = None, **more: Any) -> None:
-    make_run(folder, [0.5], method=method, devices=3, factories=1)
+def run(
+    folder: Path, method: str, values: list[float], shared: list[float] | None = None, seed: int = 0, **more: Any
+) -> None:
+    make_run(folder, [0.5], method=method, devices=3, factories=1, seed=seed)
     places = [{"device": k, "factory": 0, "accuracy": value} for k, value in enumerate(values)]
     body: dict[str, Any] = {"round": 1, "classes": ["a", "b"], "confusion": [[1, 0], [0, 1]], "devices": places}
     if shared is not None:
@@ -55,6 +57,28 @@ def test_beside_fedavg_and_devices_alone(tmp_path: Path) -> None:
     assert cells(html)[-7:] == ["76.7\xa0%", "1", "2", "63.3\xa0%", "2", "0", "90\xa0%"]
     assert "Against FedAvg, 1 gain and 2 lose." in html
     assert "Against models that devices train by themselves, 2 gain and 0 lose." in html
+
+
+def test_devices_of_two_seeds_with_other_names_have_no_mean(tmp_path: Path) -> None:
+    """Made machines differ by seed: the second seed's values took the place of the first's, beside means of both."""
+    for seed, shift in ((0, 0.0), (1, 0.1)):
+        for method, values, shared in (("fedrep", OWN, SHARED), ("fedavg", SHARED, None)):
+            folder = tmp_path / f"{method}{seed}"
+            moved = [None if shared is None else [value + shift for value in shared]][0]
+            run(folder, method, [value + shift for value in values], moved, seed=seed)
+            body = json.loads((folder / "evaluation.json").read_text())
+            for place in body["devices"]:
+                place["name"] = f"{'press' if seed else 'mill'} {place['device']}"
+            (folder / "evaluation.json").write_text(json.dumps(body))
+    compared = groups(collect([tmp_path]))
+    text = story(compared, next(group for group in compared if group.runs[0].method == "fedrep"))
+    assert "better than with the shared model on 2 of 6 devices and worse on 2" in text  # each seed: 1 of 3
+    assert "Against FedAvg, 2 gain and 2 lose." in text  # FedAvg's model is the shared one here
+    html = page.render(collect([tmp_path]))
+    section = html[html.index('<section id="s-personal">') :]
+    listed = {name: re.findall(r">([\d.]+)", row) for name, row in re.findall(r">(\w+ \d)<(.*?)</tr>", section)}
+    assert listed["mill 0"] == ["60.0", "90.0", "60.0"]  # shared, own, and FedAvg's
+    assert listed["press 0"] == ["70.0", "100.0", "70.0"]
 
 
 def test_nothing_where_all_devices_have_one_model(tmp_path: Path) -> None:

@@ -225,22 +225,22 @@ def factory_figure(compared: Compared) -> Any | None:
                 for i, group in enumerate(compared) if group.finals]  # fmt: skip
     site_names = compared[0].runs[0].park.names
     names = {
-        place[0]: place[1] or site_names.site("factory", place[0])
+        place: place[1] or site_names.site("factory", place[0])
         for _, _, places in measured for place, values in places.items() if values
     }  # fmt: skip
     if not names:
         return None
     bars = []
     for i, group, places in measured:
-        samples = {place[0]: values for place, values in places.items() if values}
+        samples = {place: values for place, values in places.items() if values}
         own: dict[str, Any] = {"type": "bar", "name": group.label.shown, "orientation": "h", "marker": _hatched(i)}
-        own |= {"x": list(map(mean, samples.values())), "y": [names[number] for number in samples]}
+        own |= {"x": list(map(mean, samples.values())), "y": [names[place] for place in samples]}
         whiskers = _whiskers(list(samples.values()), GREY, measure)
         bars.append({**own, "error_x": whiskers, "hovertemplate": f"%{{y}}: {_tip(measure)}"})
     height = 110 + len(names) * (12 + 15 * len(bars))
     figure = _figure(bars, height, **_legend(compared, height), barmode="group", bargap=0.25)
     figure.update_xaxes(title_text=_axis(compared, measure))
-    order = [names[number] for number in sorted(names)]
+    order = [*dict.fromkeys(names[place] for place in sorted(names, key=lambda place: place[0]))]
     figure.update_xaxes(**{"range": [0, 1.03], "tickformat": ".0%"} if measure.share else {"rangemode": "tozero"})
     figure.update_yaxes(
         type="category", ticksuffix=" ", categoryorder="array", categoryarray=order, autorange="reversed", title=""

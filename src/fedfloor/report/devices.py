@@ -14,6 +14,7 @@ from fedfloor.names import LOCAL_ONLY
 from fedfloor.report import charts, words
 from fedfloor.report.front import places
 from fedfloor.report.groups import Compared, Group
+from fedfloor.report.ledger import Place
 from fedfloor.report.numbers import metric, plain
 from fedfloor.report.records import PlaceRecord
 from fedfloor.report.sections import PIECES, chart, folded, scroll, section, soft, table
@@ -32,11 +33,11 @@ class Places:
     """A metric on every device: of each method, of the method in front, and of each device alone."""
 
     measure: Figure
-    methods: tuple[tuple[Group, Mapping[int, float]], ...]
-    alone: Mapping[int, float]
+    methods: tuple[tuple[Group, Mapping[Place, float]], ...]
+    alone: Mapping[Place, float]
 
     @property
-    def first(self) -> Mapping[int, float]:
+    def first(self) -> Mapping[Place, float]:
         """The metric of the method in front."""
         return self.methods[0][1]
 
@@ -50,9 +51,9 @@ class Places:
         reach = FENCE * (high - low)
         return low - reach if self.measure.kind.better == "higher" else high + reach
 
-    def verdict(self, number: int) -> str:
+    def verdict(self, place: Place) -> str:
         """Return what sharing does to a device, and whether it is far behind the others."""
-        value, alone, fence = self.first.get(number), self.alone.get(number), self.fence
+        value, alone, fence = self.first.get(place), self.alone.get(place), self.fence
         if value is None:
             return "not tested"
         parts = []
@@ -102,14 +103,15 @@ def _sorted_table(compared: Compared) -> Markup:
     return scroll(sorts, "devices") + caption
 
 
-def _listed(compared: Compared) -> dict[int, PlaceRecord]:
-    """Return the recorded devices by number."""
+def _listed(compared: Compared) -> dict[Place, PlaceRecord]:
+    """Return the recorded devices, ascending by number."""
     whole = [final for group in compared for final in group.finals]
-    return dict(sorted({place.number: place for final in whole for place in final.devices or ()}.items()))
+    every = {place.key: place for final in whole for place in final.devices or ()}
+    return dict(sorted(every.items(), key=lambda item: item[0][0]))
 
 
 def _cells(
-    compared: Compared, where: Places, listed: Mapping[int, PlaceRecord]
+    compared: Compared, where: Places, listed: Mapping[Place, PlaceRecord]
 ) -> tuple[list[str], list[list[Cell]]]:  # fmt: skip
     """Return the head and the rows of the table, the worst device first."""
     names, measure = compared[0].runs[0].park.names, where.measure
@@ -122,17 +124,17 @@ def _cells(
     head = ["device", *(["factory"] if several else []), *(["test samples"] if counted else [])]
     head += [f"{where.methods[0][0].label.shown}{unit}", *alone, "all methods", "verdict"]
     rows = []
-    for number, place in listed.items():
-        value, own = where.first.get(number), where.alone.get(number)
+    for key, place in listed.items():
+        value, own = where.first.get(key), where.alone.get(key)
         role = f" ({place.role})" if place.role else ""
-        row: list[Cell] = [(f"{place.name or names.short('device', number)}{role}", number)]
+        row: list[Cell] = [(f"{place.name or names.short('device', place.number)}{role}", place.number)]
         hall = "–" if place.factory is None else halls.get(place.factory) or names.short("factory", place.factory)
         row += [(hall, place.factory)] if several else []
         row += [(f"{place.samples:,}" if place.samples else "–", place.samples)] if counted else []
         row.append(_number(measure, value))
         gain = None if value is None or own is None else measure.gain(value, own)
         row += [_number(measure, own), _signed(measure, gain, value)] if where.alone else []
-        row += [(_spark(where, number), value), (where.verdict(number), gain if where.alone else value)]
+        row += [(_spark(where, key), value), (where.verdict(key), gain if where.alone else value)]
         rows.append(row)
     worst = measure.kind.better == "higher"
     return head, sorted(rows, key=lambda row: _place(row[-2][1], rising=worst))
@@ -150,16 +152,16 @@ def _signed(measure: Figure, gain: float | None, like: float | None) -> Cell:
     return "–" if gain is None else f"{'+' if gain > 0 else ''}{plain(measure, gain, like)}", gain
 
 
-def _spark(where: Places, number: int) -> Markup:
+def _spark(where: Places, place: Place) -> Markup:
     """Return a device's metric by every method as dots on a line from the worst to the best value of all devices."""
     every = [value for _, values in where.methods for value in values.values()]
     low, high = min(every), max(every)
     width, height = SPARK_PX
     span = high - low or 1.0
     dots = [
-        (6 + (values[number] - low) / span * (width - 12), charts.colour(i), charts.SYMBOLS[i % len(charts.SYMBOLS)],
-         f"{group.label.shown} {metric(where.measure, values[number])}")
-        for i, (group, values) in enumerate(where.methods) if number in values
+        (6 + (values[place] - low) / span * (width - 12), charts.colour(i), charts.SYMBOLS[i % len(charts.SYMBOLS)],
+         f"{group.label.shown} {metric(where.measure, values[place])}")
+        for i, (group, values) in enumerate(where.methods) if place in values
     ]  # fmt: skip
     return Markup(PIECES.spark(dots[::-1], width, height))  # the method in front is drawn last
 
@@ -184,8 +186,8 @@ def _every_method(compared: Compared) -> list[list[str]]:
     columns = [places(group, measure) for group in compared]
     names = compared[0].runs[0].park.names
     rows = []
-    for number, place in _listed(compared).items():
+    for key, place in _listed(compared).items():
         none = "trains only" if place.role == "trains only" else "–" if measure == ACCURACY else "not defined"
-        means = [metric(measure, column[number]) if number in column else none for column in columns]
-        rows.append([place.name or names.short("device", number), *means])
+        means = [metric(measure, column[key]) if key in column else none for column in columns]
+        rows.append([place.name or names.short("device", place.number), *means])
     return rows

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from fedfloor.figures import Figure
 from fedfloor.names import LOCAL_ONLY, REFERENCES, count
 from fedfloor.report.groups import Compared, Group, contestants, groups
-from fedfloor.report.ledger import RecordedRun, by_place
+from fedfloor.report.ledger import Place, RecordedRun, by_place
 from fedfloor.report.numbers import COSTS, amount, distance, listed, metric, plain
 from fedfloor.report.story import leading
 from fedfloor.report.table import Row, cost, paired, seen_from, summary
@@ -209,10 +209,10 @@ def cost_tile(some: Sequence[Group]) -> Tile:
     return Tile(name, amount("seconds", known["seconds"]), (f"{others}, {rounds} of {group.label.shown}",))
 
 
-def places(group: Group, measure: Figure) -> dict[int, float]:
-    """Return the metric of a group's final models on each device: number → mean over the seeds."""
+def places(group: Group, measure: Figure) -> dict[Place, float]:
+    """Return the metric of a group's final models on each device: the mean over the seeds that have the device."""
     found = by_place(group.finals, "devices", measure)
-    return {number: mean(values) for (number, _, _), values in found.items() if values}
+    return {place: mean(values) for place, values in found.items() if values}
 
 
 def worst(group: Group) -> str:
@@ -223,9 +223,8 @@ def worst(group: Group) -> str:
         return ""
     first, *_, last = sorted(own, key=lambda k: measure.gain(own[k], 0.0))
     park = group.runs[0].park
-    listed = {place.number: place for final in group.finals for place in final.devices or ()}
-    first_name, last_name = (listed[k].name or park.names.site("device", k) for k in (first, last))
-    hall = listed[first].factory
+    first_name, last_name = (name or park.names.site("device", number) for number, name, _ in (first, last))
+    hall = first[2]
     of = f" ({park.names.site('factory', hall)})" if hall is not None and park.factories > 1 else ""
     expected = "expected " if alone.figures == "expected" else ""
     low, high = metric(measure, own[first]), metric(measure, own[last])

@@ -52,21 +52,26 @@ def summed(evaluations: Sequence[EvaluationRecord]) -> Matrix:
     return tuple(map(tuple, np.sum([each.confusion for each in evaluations], axis=0).tolist()))
 
 
+Place = tuple[int, str | None, int | None]  # number, name and factory of a device or a factory
+
+
 def by_place(
     evaluations: Sequence[EvaluationRecord], kind: Literal["devices", "factories", "shared"], figure: Figure = ACCURACY
-) -> dict[tuple[int, str | None, int | None], list[float]]:
-    """Return the values of a metric by device or factory (number, name, factory), one per evaluation that has it.
+) -> dict[Place, list[float]]:
+    """Return the values of a metric by device or factory, one per evaluation that has it.
 
-    With ``shared`` the values are those of the shared model on devices.
+    With ``shared`` the values are those of the shared model on devices. Devices of two seeds with the same number and
+    another name, as made data have, are two devices, whose values have no common mean.
     """
-    places: dict[tuple[int, str | None, int | None], list[float]] = defaultdict(list)
+    places: dict[Place, list[float]] = defaultdict(list)
     for evaluation in evaluations:
         record = evaluation.shared if kind == "shared" else evaluation
+        known = {place.number: place.key for place in evaluation.devices or ()} if kind == "shared" else {}
         for place in getattr(record, "factories" if kind == "factories" else "devices", None) or ():
-            values = places[place.number, place.name, place.factory]
+            values = places[known.get(place.number) or place.key]
             if (value := place.value(figure)) is not None:
                 values.append(value)
-    return dict(sorted(places.items(), key=lambda item: item[0][0]))
+    return dict(sorted(places.items(), key=lambda item: item[0][0]))  # of equal numbers in the order of evaluations
 
 
 def frequent(matrix: Matrix, classes: Sequence[str]) -> list[tuple[str, str, int, int]]:

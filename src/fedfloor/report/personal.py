@@ -12,11 +12,11 @@ from fedfloor.figures import Figure
 from fedfloor.names import LOCAL_ONLY, count
 from fedfloor.report.charts import diagonal
 from fedfloor.report.groups import Compared, Group
-from fedfloor.report.ledger import by_place
+from fedfloor.report.ledger import Place, by_place
 from fedfloor.report.numbers import metric, percent
 from fedfloor.report.sections import chart, folded, scroll, section, table
 
-ByDevice = Mapping[int, float]  # device → metric, mean over the seeds
+ByDevice = Mapping[Place, float]  # device → metric, mean over the seeds
 HEAD = ["method", "shared", "own", "gain", "lose", "worst: shared", "worst: own"]
 OTHERS = {"fedavg": "FedAvg", LOCAL_ONLY: "local"}  # methods with which personal models are compared, and their columns
 
@@ -65,8 +65,11 @@ def section_of(compared: Compared, drawn: dict[str, Any]) -> str:
         columns.append((f"{group.label.shown}: shared", _means(group, "shared", measure)))
         columns.append((f"{group.label.shown}: own", _means(group, "devices", measure)))
     columns += others.items()
-    devices = sorted(set().union(*(values for _, values in columns)))
-    rows = [[names.site("device", k), *(metric(measure, values.get(k)) for _, values in columns)] for k in devices]
+    devices = sorted({place: place[0] for _, values in columns for place in values}.items(), key=lambda item: item[1])
+    rows = [
+        [k[1] or names.site("device", k[0]), *(metric(measure, values.get(k)) for _, values in columns)]
+        for k, _ in devices
+    ]
     listing = scroll(table("", ["device", *(name for name, _ in columns)], rows, "plain"), "all devices")
     body += folded(f"All {count(len(devices), 'device')}", listing, kind="list")
     return section("A model for each device", Markup(body), "personal")
@@ -87,7 +90,7 @@ def _caption(headline: Figure, others: Mapping[str, ByDevice], *, expected: bool
 
 def _row(group: Group, others: Mapping[str, ByDevice], headline: Figure) -> list[str]:
     own, shared = _means(group, "devices", headline), _means(group, "shared", headline)
-    both = sorted(own.keys() & shared.keys())
+    both = own.keys() & shared.keys()
     cells = ["–"] * 6
     if both:
         cells = [metric(headline, mean(shared[k] for k in both)), metric(headline, mean(own[k] for k in both))]
@@ -108,7 +111,7 @@ def _gains(pairs: Sequence[tuple[float, float]], headline: Figure) -> tuple[int,
 def _means(group: Group, of: Literal["devices", "shared"], headline: Figure) -> ByDevice:
     """Return the devices' metrics of their personal models, or of the ``shared`` model: device → mean over seeds."""
     places = by_place(group.finals, of, headline)
-    return {number: mean(values) for (number, _, _), values in places.items() if values}
+    return {place: mean(values) for place, values in places.items() if values}
 
 
 def _others(compared: Compared, headline: Figure) -> dict[str, ByDevice]:
@@ -126,9 +129,9 @@ def _drawing(groups: Sequence[Group], headline: Figure) -> Any:
     every = [value for both in pairs for values in both for value in values.values()]
     clouds = []
     for group, (shared, own) in zip(groups, pairs, strict=True):
-        devices, names = sorted(own.keys() & shared.keys()), group.runs[0].park.names
+        devices, names = [k for k in own if k in shared], group.runs[0].park.names
         points = {"x": [shared[k] for k in devices], "y": [own[k] for k in devices]}
-        clouds.append((group, {**points, "text": [names.site("device", k) for k in devices]}))
+        clouds.append((group, {**points, "text": [k[1] or names.site("device", k[0]) for k in devices]}))
     axes = (f"{headline.axis}, shared model", f"{headline.axis}, own model")
     ends = [min(every, default=0.0), max(every, default=1.0)]
     return diagonal(clouds, ends, axes, "%{text}: own %{y:.4g}, shared %{x:.4g}", height=420, size=8)

@@ -288,6 +288,11 @@ class PlaceRecord:
         """The number of the device or the factory."""
         return (self.factory if self.device is None else self.device) or 0
 
+    @property
+    def key(self) -> tuple[int, str | None, int | None]:
+        """The number, the name and the factory."""
+        return self.number, self.name, self.factory
+
     def value(self, figure: Figure) -> float | None:
         """Return a metric; None if it is undefined or not recorded."""
         return self.accuracy if figure == ACCURACY else (self.figures or {}).get(figure.name)

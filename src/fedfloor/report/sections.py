@@ -311,7 +311,7 @@ def budget_section(runs: Sequence[RecordedRun], budget: Budget | None, against: 
         "budget was used, and count with their last evaluated round."
     )
     rows = at(runs, budget)
-    note = words.interval_caption(rows)
+    note = words.interval_caption(rows, headline)
     body = table(f"{caption} {note}".strip(), head, [_budget_cells(row, headline) for row in rows])
     caption = words.paired_caption(headline, " when both have used the budget, seed by seed")
     body += folded("Method against method", _pairs(runs, paired_at(runs, budget, against), caption), kind="list")

@@ -211,13 +211,19 @@ def paired(
             pairs += _pair(*((second, first) if first.label == base else (first, second)), difference, figure)
     references = {group.label for group in compared} - {group.label for group in contestants(compared)}
     asked = [None if {row["method"], row["against"]} <= references else row["p"] for row, _ in pairs]
-    return [_corrected(row, estimate, chance) for (row, estimate), chance in zip(pairs, holm(asked), strict=True)]
+    corrected = zip(pairs, holm(asked), strict=True)
+    return [_corrected(row, estimate, chance, share=figure.share) for (row, estimate), chance in corrected]
 
 
-def _corrected(row: Row, estimate: Estimate, chance: float | None) -> Row:
-    """Return a paired difference with its corrected p-value, and the interval that excludes 0 exactly if p < 0.05."""
+def _corrected(row: Row, estimate: Estimate, chance: float | None, *, share: bool) -> Row:
+    """Return a paired difference with its corrected p-value, and the interval that excludes 0 exactly if p < 0.05.
+
+    That of a difference of shares ends at −1 and 1.
+    """
     ends = estimate.bounds(1 - (1 - LEVEL) * row["p"] / chance) if chance else None
     low, high = ends or (row["low"], row["high"])
+    if share and low is not None and high is not None:
+        low, high = max(-1.0, low), min(1.0, high)
     return row | {"low": low, "high": high, "p_holm": chance}
 
 

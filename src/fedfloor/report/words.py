@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 from fedfloor.figures import ACCURACY, KINDS, LOSS, MACRO_F1, Figure
-from fedfloor.names import count
+from fedfloor.names import REFERENCES, ROUNDLESS, count
 from fedfloor.report.charts import MOST_DEVICES, class_samples
 from fedfloor.report.groups import CLASSES, Compared, Group, display_name, groups
 from fedfloor.report.ledger import RecordedRun, frequent, summed
@@ -87,16 +88,18 @@ def beside(rows: Sequence[Row], headline: Figure) -> list[tuple[str, str, int]]:
 
 def summary_cells(row: Row, headline: Figure = ACCURACY, *, lost: bool = False) -> list[str]:
     """Return the cells of one line of the summary as texts; ``lost``: a run of any line diverged."""
+    roundless = row["method"] in ROUNDLESS
     cells = [
         display_name(row["method"]),
         _seeds(row),
-        str(row["rounds"]),
+        "–" if roundless else str(row["rounds"]),
         metric(headline, row[headline.key], row["low"], row["high"]),
     ]
     if row["target"] is not None:
         rounds = row["rounds_to_target"]
         some = f"{row['reached']} of {len(row['seeds'])} seeds" if row["reached"] else "not reached"
-        cells.append(some if rounds is None else f"{rounds:.1f}".removesuffix(".0"))
+        reach = some if rounds is None else f"{rounds:.1f}".removesuffix(".0")
+        cells.append("–" if roundless else reach)
     return [*cells, *([diverged(row) or "–"] if lost else [])]
 
 
@@ -131,12 +134,13 @@ def summary_caption(rows: Sequence[Row], where: str, headline: Figure = ACCURACY
         parts.append("The target counts as reached in the first evaluated round that attains it.")
         if hindsight:
             best = "highest" if headline.kind.better == "higher" else "lowest"
-            parts.append(f"No target was given: this is the {best} rounded value that all seeds of one method reached.")
+            apart = " (apart from references)" * any(row["method"] in REFERENCES for row in rows)
+            parts.append(f"No target was given: the {best} rounded value that all seeds of one method{apart} reached.")
     if any(row["diverged"] for row in rows):
         parts.append("A method with a diverged run has no mean, as that of the other seeds would be too good.")
     if any(len(row["seeds"]) > 1 for row in rows):
         parts.append("Mean over seeds.")
-    parts.append(interval_caption(rows))
+    parts.append(interval_caption(rows, headline))
     return " ".join(filter(None, parts))
 
 
@@ -155,14 +159,18 @@ def others_caption(rows: Sequence[Row], headline: Figure, where: str) -> str:
     return " ".join([*parts, "Simulation time: the duration of the computation on the machine that ran it."])
 
 
-def interval_caption(rows: Sequence[Row]) -> str:
+def interval_caption(rows: Sequence[Row], headline: Figure = ACCURACY) -> str:
     """Return a text on the intervals of rows: over what they are; "" without any."""
     over = list(dict.fromkeys(row["over"] for row in rows if row["over"]))
     if not over:
         return ""
+    units = [*dict.fromkeys(unit for text in over for unit in re.findall(r"test [a-z ]+", text))]
     how = ["Student's t over seeds"] if any("seed" in text for text in over) else []
-    how += ["a bootstrap over test samples"] if any("test" in text for text in over) else []
-    how += ["with few errors at least Clopper and Pearson's bounds"] if len(how) and "bootstrap" in how[-1] else []
+    how += [f"a bootstrap over {listed(units)}"] if units else []
+    exact = headline.share and any(
+        "test sample" in unit or row[headline.key] in (0, 1) for unit in units for row in rows
+    )
+    how += ["with few errors at least Clopper and Pearson's bounds"] if exact else []
     return f"In brackets: the 95 % interval over {'; '.join(over)} ({' and '.join(how)})."
 
 
@@ -176,29 +184,31 @@ def paired_caption(headline: Figure, when: str = LAST) -> str:
     if headline != ACCURACY:
         how = f"The first method's {headline.name} minus the second's ({headline.kind.better} is better)"
     return (
-        f"{how}{when}: the mean over the common seeds and its 95 % interval over seeds and test samples, those of both "
-        "methods being the same. Interval and p allow for the number of pairs (by Holm's method): an interval that "
-        "contains 0, which is one with p of 0.05 or more, does not separate them."
+        f"{how}{when}: the mean over the common seeds and its 95 % interval over what is named beside it; test samples "
+        "are the same for both methods. Interval and p allow for the number of pairs (by Holm's method): an interval "
+        "that contains 0, which is one with p of 0.05 or more, does not separate them."
     )
 
 
 def fewer(pairs: int, listed: Sequence[Row], name: Callable[[str], str] = display_name) -> str:
     """Return a note on the pairs that are not listed, without a full stop; "" if all are.
 
-    >>> rows = [{"method": "fedsr", "against": name} for name in ("fedavg", "pooled")]
+    >>> rows = [{"method": "fedsr", "against": name} for name in ("fedavg", "fedprox")]
     >>> fewer(3, rows), fewer(2, rows)
     ('only those of fedsr, the best method, are listed; --json lists all 3 pairs', '')
-    >>> fewer(4, [*rows, {"method": "fedavg", "against": "pooled"}])
-    'those of two references are not listed; --json lists all 4 pairs'
+    >>> rows = [{"method": "fedsr", "against": name} for name in ("pooled", "local-only")]
+    >>> fewer(3, rows)
+    'those of two references are not listed; --json lists all 3 pairs'
+    >>> fewer(6, [*rows, {"method": "fedsr", "against": "fedavg"}])
+    'only those of fedsr, the best method apart from references, are listed; --json lists all 6 pairs'
     """
     if len(listed) == pairs or not listed:
         return ""
-    methods = {row["method"] for row in listed}
-    few = (
-        f"only those of {name(*methods)}, the best method, are"
-        if len(methods) == 1
-        else "those of two references are not"
-    )
+    methods, references = {row["method"] for row in listed}, [row["against"] in REFERENCES for row in listed]
+    few = "those of two references are not"
+    if len(methods) == 1 and not all(references):
+        apart = " apart from references" if any(references) else ""
+        few = f"only those of {name(*methods)}, the best method{apart}, are"
     return f"{few} listed; --json lists all {pairs} pairs"
 
 
