@@ -18,6 +18,7 @@ from fedfloor.network.price import Payload, price
 from fedfloor.network.profile import Devices, LinkClass, NetworkProfile
 from fedfloor.network.sites import Sites, draw_sites
 from fedfloor.plan.nodes import Node, Parallel, Repeat, Sequence, Train, Work, device, edge
+from fedfloor.plan.schedule import Dry, RoundContext
 
 Row = dict[str, object]
 PACKET = 4 * 6_603_710  # bytes of FedGS's network
@@ -71,6 +72,9 @@ CASES = (
 def measure(cases: Iterable[Case], repeats: int, said: Callable[[str], None]) -> list[Row]:
     """Price rounds in this process and return a row for each.
 
+    ``walk_us_per_visit`` is the time of a walk without training over the same plan, which a price that were a driver of
+    it would take in addition.
+
     Args:
         cases: what to price.
         repeats: how often each is measured.
@@ -84,10 +88,12 @@ def measure(cases: Iterable[Case], repeats: int, said: Callable[[str], None]) ->
         work = partial(price, plan, there, Payload({"all": PACKET}))
         taken = [_timed(work) for _ in range(WARM_UP + repeats)][WARM_UP:]
         visits = len(work().visits)
+        walked = [_timed(partial(Dry().over, plan, RoundContext(0, 1))) for _ in range(WARM_UP + repeats)][WARM_UP:]
         middle = statistics.median(taken)
         rows.append({
             "round": case.name, "visits": visits, "ms": round(1e3 * middle, 2),
             "quickest_ms": round(1e3 * min(taken), 2), "us_per_visit": round(1e6 * middle / visits, 2),
+            "walk_us_per_visit": round(1e6 * statistics.median(walked) / visits, 2),
         })  # fmt: skip
     return rows
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedfloor import config
+from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.team import Alone
 from fedfloor.errors import SettingError
-from fedfloor.runs import forecast, launch, ledger
+from fedfloor.plan import walk
+from fedfloor.plan.nodes import Node, Parallel
+from fedfloor.runs import forecast, launch, ledger, prepare
 from fedfloor.runs.orders import Orders
+from fedfloor.runs.round import Position, step, training
 
 TABLE: dict[str, Any] = {
     "name": "close",
@@ -25,6 +31,14 @@ TABLE: dict[str, Any] = {
         "profile": "lte-cat-m2",
         "devices": {"seconds_per_sample": {"median": 0.5, "factor": 4.0}},
     },
+}
+
+
+STREAM = {"name": "labels", "samples_per_device": 12, "stream": {"kind": "fifo", "window": 4}}
+SUPER_NODES: dict[str, Any] = {
+    "method": {"name": "fedgs"},
+    "methods": {"fedgs": {"iterations": 3, "devices": 3, "random": 1}},
+    "data": STREAM,
 }
 
 
@@ -106,7 +120,14 @@ def test_without_a_network_the_shortest_work_comes_first(tmp_path: Path) -> None
         ({"deadline_s": 1e-3}, {}),
         ({"deadline_s": 60.0}, {"network": {}}),
         ({"first": 2}, {"method": {"name": "fedsr"}}),
-        ({"first": 2}, {"method": {"name": "hierfavg"}}),
+        ({"first": 3}, {"method": {"name": "hierfavg"}}),  # two edges
+        ({"first": 5, "at": "edge"}, {"method": {"name": "hierfavg"}}),  # four devices each
+        ({"deadline_s": 1e-3, "at": "edge"}, {"method": {"name": "hierfavg"}}),
+        ({"first": 2, "at": "edge"}, {}),
+        ({"first": 2, "at": "edge"}, {"method": {"name": "fedsr"}}),
+        ({"first": 2}, {"method": {"name": "ifca"}}),
+        ({"first": 2, "at": "device"}, {}),
+        ({"first": 2, "at": "edge"}, {**SUPER_NODES, "data": {**STREAM, "stream": {"kind": "recycle", "window": 4}}}),
         ({"first": 2}, {"method": {"name": "fedbuff"}}),
         ({"first": 2}, {"method": {"name": "fedavg", "travel": "secure-sum"}}),
     ],
@@ -114,3 +135,104 @@ def test_without_a_network_the_shortest_work_comes_first(tmp_path: Path) -> None
 def test_impossible_ends_are_refused(tmp_path: Path, close: dict[str, Any], changes: dict[str, Any]) -> None:
     with pytest.raises(SettingError):
         run(tmp_path / "run", close=close, **changes)
+
+
+# -- meetings at edges -------------------------------------------------------------------------------------------------
+
+EDGES: dict[str, dict[str, Any]] = {
+    "hierfavg": {"method": {"name": "hierfavg"}, "methods": {"hierfavg": {"edge_rounds": 3}}},
+    "fedgs": SUPER_NODES,
+}
+
+
+def planned(close: dict[str, Any] | None = None, **changes: Any) -> list[Any]:
+    what = config.from_table({**TABLE, **({"round": {"close": close}} if close else {}), **changes})
+    return list(forecast.rounds(what, launch.build_park(what), what.rounds))
+
+
+@pytest.mark.parametrize("name", EDGES)
+@pytest.mark.parametrize("close", [{"first": 4}, {"deadline_s": 1e9}], ids=str)
+def test_edges_that_wait_for_all_are_edges_without_an_end(tmp_path: Path, name: str, close: dict[str, Any]) -> None:
+    close = {**close, "at": "edge"} if name == "hierfavg" or "deadline_s" in close else {"first": 3, "at": "edge"}
+    assert facts(run(tmp_path / "closed", close=close, **EDGES[name])) == facts(run(tmp_path / "open", **EDGES[name]))
+
+
+@pytest.mark.parametrize("name", EDGES)
+@pytest.mark.parametrize("at", ["edge", "cloud"])
+def test_edges_ranks_and_the_forecast_agree(tmp_path: Path, name: str, at: str) -> None:
+    close = {"first": 2 if at == "edge" else 1, "at": at}
+    changes = {**EDGES[name], "faults": {"visit": 0.2}}
+    one = run(tmp_path / "one", close=close, **changes)
+    assert facts(run(tmp_path / "two", 2, close=close, **changes)) == facts(one)
+    assert facts(run(tmp_path / "three", 3, close=close, **changes)) == facts(one)
+    known, open_ = planned(close, **changes), planned(**changes)
+    asked = sum(planned_.price.seconds for planned_ in known if planned_.number == 0)
+    pairs = ([planned_ for planned_ in some if planned_.number] for some in (known, open_))
+    for line, mine, whole in zip(one, *pairs, strict=True):
+        assert line.info["late"]
+        assert mine.price.seconds < whole.price.seconds
+        assert mine.price.seconds == pytest.approx(line.priced["seconds"] - asked, rel=1e-12)
+        asked = 0.0
+        path = mine.price.critical
+        assert path.visits
+        assert path.compute_s + path.transfer_s + path.wait_s == pytest.approx(mine.price.seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_each_edge_goes_on_with_its_first_results_and_lost_ones_do_not_count(tmp_path: Path, name: str) -> None:
+    """Losses are drawn by the number of a device's visit, in which late visits do not count."""
+    table = {**TABLE, **EDGES[name], "round": {"close": {"first": 2, "at": "edge"}}, "faults": {"visit": 0.4}}
+    what = config.from_table(table)
+    here = launch.build_park(what)
+    method = config.combined(what)
+    engine, tariff = prepare.engine(what, method, here, Alone(), DeviceMemory(None))
+    setup = training(method, engine, what.rounds, tariff)
+    setup.close = what.round.close
+    point, told = Position(state=prepare.first_state(engine, method, setup.view(0))[1]), []
+    for _ in range(what.rounds):
+        point, record = step(setup, point)
+        receipts = iter(record.outcome.receipts)
+        meetings = [at for at in turned(record.outcome.resolved) if isinstance(at, Parallel) and at.at.kind == "edge"]
+        for at in meetings:
+            lost = [next(receipts).lost for _ in at.children]
+            told.append((len(lost) - sum(lost), len(lost)))
+        assert next(receipts, None) is None
+    assert {arrived for arrived, _ in told} <= {0, 1, 2}
+    assert any(arrived == 2 and all_ > 2 for arrived, all_ in told)  # a lost one came first
+    assert all(arrived == 2 or all_ >= 3 for arrived, all_ in told)  # fewer only where no others were left
+
+
+def turned(node: Node) -> Iterator[Node]:
+    """Yield every node, those of a repetition as often as it takes place."""
+    yield node
+    for child in walk.children(node):
+        for _ in range(getattr(node, "times", 1)):
+            yield from turned(child)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.6])
+def test_a_deadline_at_edges_counts_from_the_arrival_of_the_model(share: float) -> None:
+    """With three turns at the edge and links without cost a round lasts three deadlines, or as long as its visits."""
+    seconds = {"seconds_per_sample": {"median": 0.5, "factor": 4.0}}
+    (open_,) = planned(**EDGES["hierfavg"], rounds=1, network={"devices": seconds})
+    longest = max(open_.price.visits)
+    close = {"deadline_s": share * longest, "at": "edge"}
+    (closed,) = planned(close, **EDGES["hierfavg"], rounds=1, network={"devices": seconds})
+    assert open_.price.seconds == pytest.approx(3 * longest)
+    assert closed.price.seconds == pytest.approx(3 * share * longest)
+    in_time = sorted(one for one in open_.price.visits if one <= share * longest)
+    assert sorted(closed.price.visits) == pytest.approx(in_time)
+
+
+def test_without_a_network_edges_count_mini_batches(tmp_path: Path) -> None:
+    data = {"name": "labels", "partition": {"kind": "dirichlet", "alpha": 0.3, "at_least": 4}, "samples_per_device": 20}
+    changes = {**EDGES["hierfavg"], "data": data, "network": {}, "rounds": 1}
+    here = launch.build_park(config.from_table({**TABLE, **changes}))
+    (line,) = run(tmp_path / "run", close={"first": 2, "at": "edge"}, **changes)
+    batches = {k: -(-size // 4) for k, size in enumerate(here.holdings.tolist())}
+    late = []
+    for m in range(2):
+        members = [k for k in batches if here.factory_of[k] == m]
+        late += sorted(sorted(members, key=lambda k: (batches[k], k))[2:])
+    assert sorted(line.info["late"]) == sorted(late * 3)
+    assert len(set(batches.values())) > 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from fedfloor.errors import SettingError, unknown
 from fedfloor.network.sites import Hop, RadioUplink, Sites, Transmission, VisitPlace
 from fedfloor.network.transfers import (
     Account,
+    ClosingJoin,
     Continue,
     Copies,
     Move,
@@ -24,6 +25,7 @@ from fedfloor.network.transfers import (
     SimulatedClock,
     Steps,
 )
+from fedfloor.parts.closing import Close
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import (
     CLOUD,
@@ -126,6 +128,7 @@ class Price:
         critical: the critical path.
         moves: every transfer, if traced.
         holders: the devices with the final state of the model's frozen part, that is, all except its classifier.
+        late: the numbers, in plan order, of visits whose results came too late; they have no entry in ``visits``.
     """
 
     seconds: float
@@ -136,12 +139,31 @@ class Price:
     critical: Critical
     moves: tuple[Move, ...] = ()
     holders: frozenset[int] = frozenset()
+    late: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Closing:
+    """The end of meetings before their last branch.
+
+    Args:
+        close: when, and at which sites.
+        lost: (number of a visit in plan order, number of earlier late visits of its device) → whether its result is
+            lost, and does not count among the first.
+    """
+
+    close: Close
+    lost: Callable[[int, int], bool] = lambda number, late: False  # noqa: ARG005
+
+    def closes(self, node: Parallel) -> bool:
+        """Return whether a meeting ends before its last branch."""
+        return node.at.kind == self.close.at and len(node.children) > 0
 
 
 def price(
     plan: Node, sites: Sites, payload: Payload, *, air: RadioUplink | None = None, round_number: int = 1, tick: int = 0,
     numbered: Sequence[int] | None = None, holders: frozenset[int] = frozenset(), trace: bool = False,
-    until: float = math.inf,
+    closing: Closing | None = None,
 ) -> Price:  # fmt: skip
     r"""Return the price of a resolved plan.
 
@@ -161,7 +183,8 @@ def price(
         numbered: number of each visit among its device's visits, in plan order, if known from receipts.
         holders: the devices with the current frozen part of the model: ``holders`` of the previous plan's price.
         trace: whether to record every transfer.
-        until: the time in s at which the plan is abandoned. What has begun by then costs as much as if it ended.
+        closing: the meetings that end before their last branch. What late branches have begun by then costs as much as
+            if it ended; they begin nothing more.
 
     Raises:
         SettingError: the plan has a ``Select``, the payload lacks a question or scope, or the uplink is a radio and
@@ -169,15 +192,15 @@ def price(
     """
     if air is None and sites.network.uplink.sharing == "sinr":
         raise SettingError("the devices' uplink is a radio (sinr): price the plan with air=radio_uplink(sites, seed).")
-    job = PriceWalk(plan, sites, payload, air, (round_number, tick, numbered), holders, trace=trace)
-    end, spent, root = job.run(until), job.spent, job.root
+    job = PriceWalk(plan, sites, payload, air, (round_number, tick, numbered), holders, trace=trace, closing=closing)
+    end, spent, root = job.run(), job.spent, job.root
     idle, busy = sites.lists.idle_w, spent.busy
     joules = {k: spent.joules[k] + idle[k] * max(0.0, end - busy[k]) for k in sorted(job.named)}
     return Price(
         seconds=end, joules=sum(joules.values()), bytes=dict(sorted(spent.bytes.items())), joules_by_device=joules,
-        visits=tuple(job.visit_s),
+        visits=tuple(s for i, s in enumerate(job.visit_s) if i not in job.late) if job.late else tuple(job.visit_s),
         critical=Critical(tuple(root.path), root.compute_s, root.transfer_s, root.wait_s),
-        moves=tuple(spent.moves), holders=job.holders,
+        moves=tuple(spent.moves), holders=job.holders, late=frozenset(job.late),
     )  # fmt: skip
 
 
@@ -190,6 +213,7 @@ class PriceWalk:
     def __init__(
         self, plan: Node, sites: Sites, payload: Payload, air: RadioUplink | None,
         when: tuple[int, int, Sequence[int] | None], holders: frozenset[int], *, trace: bool,
+        closing: Closing | None = None,
     ) -> None:  # fmt: skip
         self.plan, self.payload, self.packet = plan, payload, payload.packet
         self.full = self._size("all")
@@ -201,13 +225,14 @@ class PriceWalk:
         if parts:
             self.pulls, self.holders = _pulls(plan, holders, payload)
         self.visit_s = [0.0] * self._visits(plan)
+        self.closing, self.late, self.late_of = closing, set[int](), Counter[int]()
         self.root = PacketProcess(-1, None)
         self.sent = {} if air is None else self._sent(air, when)
 
-    def run(self, until: float = math.inf) -> float:
-        """Carry out the whole plan, or what begins before a time; return its duration in seconds."""
+    def run(self) -> float:
+        """Carry out the whole plan; return its duration in seconds."""
         self.root.steps = self._branch(self.plan, PacketState(0.0, CLOUD, self.full), self.root, 0, CLOUD)
-        return self.clock.run(self.root, until)
+        return self.clock.run(self.root)
 
     def _node(self, node: Node, state: PacketState, process: PacketProcess, first: int) -> Walking:
         """Carry out a node; ``first`` is the number of its first visit in plan order."""
@@ -264,16 +289,50 @@ class PriceWalk:
         for stage in before:
             state = yield from self._stage(state, stage, process)
 
+        closing = self._closing(node, numbers, state, process)
+
         def then(i: int, copy: PacketState, own: PacketProcess) -> Steps:
             child = node.children[i]
             if isinstance(child, Train) and only(child, "site", "work", "radio"):
-                return self._round_trip(child, copy, own, numbers[i], node.at)
-            return self._branch(child, copy, own, numbers[i], node.at, edge_up)
+                steps = self._round_trip(child, copy, own, numbers[i], node.at)
+            else:
+                steps = self._branch(child, copy, own, numbers[i], node.at, edge_up)
+            return steps if closing is None else closing.counted(i, own, steps)
 
         state = state._replace(down=down) if node.travel_down else state
-        end = yield from self.copies.fan(state, targets, down, process, then)
+        end = yield from self.copies.fan(state, targets, down, process, then, closing)
+        if closing is not None and closing.closed:
+            self._note_late(node, numbers, closing.ended)
         state = yield from self._stage(state._replace(time=end), after, process)
         return PacketState(state.time, node.at, carried, whole=state.whole if carried < self.full else node.at)
+
+    def _closing(
+        self, node: Parallel, numbers: Sequence[int], state: PacketState, process: PacketProcess
+    ) -> ClosingJoin | None:  # fmt: skip
+        """Return the join of a meeting that ends before its last branch; None for others."""
+        if self.closing is None or not self.closing.closes(node):
+            return None
+        lost_at, close = self.closing.lost, self.closing.close
+
+        def lost(i: int) -> bool:
+            child = node.children[i]
+            if isinstance(child, Train):
+                return lost_at(numbers[i], self.late_of[child.site.index])
+            inside = range(numbers[i], numbers[i] + self._visits(child))
+            return all(number in self.late or lost_at(number, 0) for number in inside)
+
+        first = close.first if close.first is not None and close.first < len(node.children) else None
+        since = state.time if node.at.kind == "edge" else 0.0
+        due = math.inf if close.deadline_s is None else since + close.deadline_s
+        return ClosingJoin(process, self.clock, first, due, lost)
+
+    def _note_late(self, node: Parallel, numbers: Sequence[int], ended: Collection[int]) -> None:
+        """Note the visits of branches that did not end in time."""
+        for i, child in enumerate(node.children):
+            if i not in ended:
+                self.late.update(range(numbers[i], numbers[i] + self._visits(child)))
+                if isinstance(child, Train):
+                    self.late_of[child.site.index] += 1
 
     def _stages(self, node: Parallel) -> list[dict[int, Exchange]]:
         """Return each device's exchange in every stage of the branches' secure sum."""

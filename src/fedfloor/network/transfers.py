@@ -15,6 +15,7 @@ Steps = Generator[
     "float | None", None, float
 ]  # yields the time to resume, or None to wait for its children; returns its end
 NEVER = -1.0  # the end of a process that only starts others
+LAST = 1 << 40  # the order of a deadline: after what happens at the same time
 
 
 class PacketProcess:
@@ -45,12 +46,65 @@ class PacketProcess:
 class Join:
     """A point at which a process waits for its children; it continues with the latest, whose seconds it adds."""
 
-    __slots__ = ("end", "last", "left", "waiting")
+    __slots__ = ("closed", "end", "last", "left", "waiting")
 
     def __init__(self, waiting: PacketProcess) -> None:
         self.waiting, self.left = waiting, 0
         self.end = NEVER
         self.last: PacketProcess | None = None
+        self.closed = False
+
+
+class ClosingJoin(Join):
+    """A join that continues with the first results or at a deadline; the other children are abandoned.
+
+    Args:
+        clock: the simulation.
+        first: the number of results with which it continues; None: all.
+        due: the time at which it continues at the latest, s.
+        lost: child → whether its result is lost, and does not count among the first.
+
+    Attributes:
+        ended: the children that were in time.
+    """
+
+    __slots__ = ("begun", "clock", "ended", "first", "lost", "results")
+
+    def __init__(
+        self, waiting: PacketProcess, clock: SimulatedClock, first: int | None, due: float, lost: Callable[[int], bool]
+    ) -> None:  # fmt: skip
+        super().__init__(waiting)
+        self.clock, self.first, self.lost = clock, first, lost
+        self.ended, self.results, self.begun = set[int](), 0, clock.now
+        if due < math.inf:
+            timer = PacketProcess(LAST, Join(waiting))
+            timer.steps = self._timer()
+            clock.at(max(due, clock.now), timer)
+
+    def counted(self, i: int, own: PacketProcess, steps: Steps) -> Steps:
+        """Return the steps of a child, which count its result when it arrives."""
+        end = yield from steps
+        if end > self.clock.now:
+            yield end
+        self.ended.add(i)
+        self.results += not self.lost(i)
+        if self.results == self.first:
+            self._close(end, own, end)
+        return end
+
+    def _timer(self) -> Steps:
+        if not self.closed and self.left:
+            self._close(self.clock.now, self.last, self.begun if self.last is None else self.end)
+        return NEVER
+        yield  # a generator
+
+    def _close(self, time: float, last: PacketProcess | None, since: float) -> None:
+        """Continue with the process that was the last one in time, at ``since``, and wait for nothing else."""
+        if last is not None:
+            self.waiting.add(last)
+        self.waiting.wait_s += time - since
+        self.closed, self.end, self.clock.abandons = True, time, True
+        self.clock.at(time, self.waiting)
 
 
 class SimulatedClock:
@@ -59,6 +113,7 @@ class SimulatedClock:
     def __init__(self) -> None:
         self.now = 0.0
         self.free: dict[int, float] = {}
+        self.abandons = False  # whether a join continued without some of its children
         self._heap: list[tuple[float, int, int, PacketProcess]] = []
         self._count = 0
 
@@ -81,20 +136,22 @@ class SimulatedClock:
         if wake is not None:
             self.at(wake, process)
 
-    def run(self, root: PacketProcess, until: float = math.inf) -> float:
-        """Run all processes up to a time; return the time at which the root ended, or ``until``."""
+    def run(self, root: PacketProcess) -> float:
+        """Run all processes; return the time at which the root ended."""
         self.at(0.0, root)
         heap, end = self._heap, 0.0
         while heap:
-            if heap[0][0] > until:
-                return until
             self.now, _, _, process = heappop(heap)
+            if self.abandons and _abandoned(process):
+                continue
             try:
                 wake = next(process.steps)
             except StopIteration as stop:
                 join = process.join
                 if join is None:
                     end = stop.value
+                    continue
+                if join.closed:
                     continue
                 join.left -= 1
                 if stop.value > join.end:
@@ -108,6 +165,16 @@ class SimulatedClock:
                 self._count += 1
                 heappush(heap, (wake, process.order, self._count, process))
         return end
+
+
+def _abandoned(process: PacketProcess) -> bool:
+    """Return whether a process is late for its join, or for a join above."""
+    join = process.join
+    while join is not None:
+        if join.closed:
+            return True
+        join = join.waiting.join
+    return False
 
 
 class Move(NamedTuple):
@@ -236,12 +303,13 @@ class Copies:
         self.clock, self.routes, self.spent = clock, routes, spent
 
     def fan(
-        self, state: PacketState, targets: Sequence[Target], size: int, process: PacketProcess, then: Continue
-    ) -> Steps:
+        self, state: PacketState, targets: Sequence[Target], size: int, process: PacketProcess, then: Continue,
+        join: Join | None = None,
+    ) -> Steps:  # fmt: skip
         """Simulate copies to the children's first sites, continue each from there, and wait for the latest."""
         if not targets:
             return state.time
-        join = Join(process)
+        join = join or Join(process)
         copy = state._replace(visit=-1, since=-1.0, up=-1)  # not a visit's result: the packet stays
         self._spread(copy, targets, size, join, then)
         yield None  # waits for their end

@@ -202,6 +202,10 @@ def check_close(experiment: Experiment, method: ConfiguredMethod, *, live: bool)
             f"round.close with {on[0]}: the sum or its noise is for all devices that begin, and the privacy loss for a "
             "random choice of them. Leave one of them out."
         )
+    if method.needs.cohorts:
+        raise SettingError(
+            f"round.close with method '{experiment.method.name}', whose cohorts meet separately: leave it out."
+        )
     if method.needs.clock:
         raise SettingError(f"round.close with method '{experiment.method.name}', which does not wait: leave it out.")
     network = profile.build(experiment.network)

@@ -1,21 +1,23 @@
-"""Rounds that end before the last visit: after the first results, or at a deadline.
+"""Rounds, and meetings at edges, that end before the last visit: after the first results, or at a deadline.
 
 How long visits take is known before they train (:func:`fedfloor.network.price.price`), and so is which of them are
-late. Only the others train; the price is that of all visits until the round ends.
+late. Only the others train; the price is that of all visits until they are abandoned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from itertools import count
 
 from fedfloor.errors import SettingError
-from fedfloor.network.price import Price
+from fedfloor.network.price import Closing, Price
+from fedfloor.park.park import Park
 from fedfloor.parts.closing import Close
-from fedfloor.plan import walk
-from fedfloor.plan.nodes import Broadcast, Node, Parallel, Train
+from fedfloor.plan import schedule, walk
+from fedfloor.plan.nodes import Broadcast, Node, Parallel, Select, Train
 from fedfloor.plan.schedule import Key, is_lost
+from fedfloor.runs.resolving import ResolvedPlan
 
 
 @dataclass(frozen=True)
@@ -23,90 +25,139 @@ class ClosedRound:
     """A round's plan without its late visits.
 
     Attributes:
-        plan: what is carried out.
-        late: the devices whose results would come after the round's end, in plan order.
-        price: the cost of all visits until then; None without a network, or if none is late.
+        made: what is carried out.
+        late: the devices of late visits, in plan order.
+        price: the cost of all visits until they are abandoned; None if none is late.
     """
 
-    plan: Node
+    made: ResolvedPlan
     late: tuple[int, ...] = ()
     price: Price | None = None
 
 
 def closed(
-    plan: Node,
-    close: Close,
-    key: Key,
-    loss_chance: float,
-    batches: Callable[[Train], int],
-    price: Callable[[Node, float], Price] | None,
-) -> ClosedRound:
-    """Return a round that ends with the first results or at a deadline.
+    made: ResolvedPlan, close: Close, park: Park, key: Key, loss_chance: float,
+    price: Callable[[Node, Closing | None], Price],
+) -> ClosedRound:  # fmt: skip
+    """Return a round whose meetings end with the first results or at a deadline.
 
     Args:
-        plan: a ``Parallel`` at the cloud of single visits to devices, alone or last in a ``Sequence``.
         key: the key of the round, with any device.
         loss_chance: the probability that a visit is lost; a lost result never arrives.
-        batches: visit → its mini-batches, its duration without a network.
-        price: (plan, time) → the price until a time in s; None without a network.
+        price: (plan with all choices made, closing) → its price; without a network its duration in mini-batches.
 
     Raises:
-        SettingError: the plan has another form, has fewer visits than ``first``, or every visit of round 1 is late.
+        SettingError: the plan has no such meetings, has fewer visits than ``first``, or every visit of round 1 is late.
             A later round without a result leaves the model as it is.
     """
-    meeting = _meeting(plan)
-    visits = cast("tuple[Train, ...]", meeting.children)
-    if close.first is not None and close.first > len(visits):
-        raise SettingError(
-            f"round.close: first = {close.first}, but only {len(visits)} visits take place in round {key.round}. Lower "
-            "it, or let more devices take part."
-        )
-    ends: Sequence[float] = [float(batches(visit)) for visit in visits] if price is None else _ends(plan, visits, price)
-    gone = [is_lost(replace(key, device=walk.number(visit), visit=0), loss_chance) for visit in visits]
-    end = _end(ends, gone, close)
-    late = [i for i, time in enumerate(ends) if time > end]
-    if close.first is not None:
-        arrived = sorted((time, i) for i, time in enumerate(ends) if time <= end and not gone[i])
-        late += [i for _, i in arrived[close.first :]]  # results at the same time: the first in plan order count
-    if len(late) == len(visits) and key.round == 1:
+    whole = check_form(made, close, park, key.round)
+    visits = made.receipts or ()
+
+    def lost(number: int, late: int) -> bool:
+        visit = visits[number]
+        return is_lost(replace(key, tick=visit.tick, device=visit.device, visit=visit.visit - late), loss_chance)
+
+    paid = price(whole, Closing(close, lost))
+    if not paid.late:
+        return ClosedRound(made)
+    if len(paid.late) == len(visits) and key.round == 1:
         raise SettingError(
             f"round.close: deadline_s = {close.deadline_s:g} is shorter than every visit of round {key.round}; the "
-            f"fastest takes {min(ends):.3g} s. Raise it."
+            f"fastest takes {min(price(whole, None).visits):.3g} s. Raise it."
         )
-    if not late:
-        return ClosedRound(plan)
-    kept = [i for i in range(len(visits)) if i not in set(late)]
-    devices = tuple(walk.number(visits[i]) for i in sorted(late))
-    shorter: Node = replace(meeting, children=tuple(visits[i] for i in kept))
-    if not kept:
-        shorter = Broadcast(devices)  # the model was sent, and nothing came back in time
-    paid = None
-    if price is not None:
-        paid = replace(price(plan, end), seconds=end, visits=tuple(ends[i] for i in kept))
-    return ClosedRound(walk.with_last(plan, shorter), devices, paid)
+    plan, choices = without(made.plan, made.known.choices, paid.late)
+    known = made.known._replace(choices=choices)
+    late = tuple(visits[number].device for number in sorted(paid.late))
+    return ClosedRound(replace(made, plan=plan, known=known), late, paid)
 
 
-def _end(ends: Sequence[float], gone: Sequence[bool], close: Close) -> float:
-    """Return the time at which a round ends; a lost result takes as long as another one, and does not arrive."""
-    end = max(ends)
-    if close.first is not None:
-        arrivals = sorted(time for time, lost in zip(ends, gone, strict=True) if not lost)
-        end = arrivals[close.first - 1] if len(arrivals) >= close.first else end
-    return end if close.deadline_s is None else min(end, close.deadline_s)
+def check_form(made: ResolvedPlan, close: Close, park: Park, number: int) -> Node:
+    """Return a resolved plan; raise SettingError unless its meetings can end before their last branch."""
+    if made.whole is None:
+        raise SettingError(
+            "round.close: the plan chooses devices by what is learnt in the round, so that nobody knows before whose "
+            "results come first. Leave it out, or choose another method."
+        )
+    if park.stream.position(0, 0) != park.stream.position(0, 1) and any(
+        isinstance(at, Select) and at.reads_census for at, _ in walk.every(made.plan)
+    ):
+        raise SettingError(
+            f"round.close with data.stream.kind = '{park.stream.kind}': late devices keep their samples, and the plan "
+            "chooses by the samples of all devices. Choose another stream, such as 'fifo'."
+        )
+    meetings = [at for at, _ in walk.every(made.whole) if isinstance(at, Parallel) and at.at.kind == close.at]
+    if not meetings:
+        raise SettingError(
+            f"round.close: at = '{close.at}', but no models meet there. Name the other site (at = 'cloud' or 'edge'), "
+            "or choose another method, such as 'fedavg' (cloud) or 'hierfavg' (edge)."
+        )
+    for meeting in meetings:
+        for child in meeting.children:
+            single = isinstance(child, Train) and child.site.kind == "device"
+            if not (single or meets_at_edges(child)):
+                raise SettingError(
+                    "round.close needs branches that are single visits to devices, or models of edges, such as those "
+                    "of fedavg and hierfavg: a chain would be late as a whole. Leave it out, or choose another method."
+                )
+    sizes = [len(meeting.children) for meeting in meetings]
+    most = min(sizes) if close.at == "cloud" else max(sizes)  # smaller factories wait for all of their devices
+    if close.first is not None and close.first > most:
+        what = "visits or edges meet" if close.at == "cloud" else "visits meet at an edge"
+        raise SettingError(
+            f"round.close: first = {close.first}, but only {most} {what} in round {number}. Lower it, or let more "
+            "devices take part."
+        )
+    return made.whole
 
 
-def _ends(plan: Node, visits: Sequence[Train], price: Callable[[Node, float], Price]) -> Sequence[float]:
-    """Return the time at which each result arrives, by the price of the whole plan."""
-    whole = price(plan, float("inf"))
-    start = max(0.0, whole.seconds - max(whole.visits))  # of the visits, after what precedes them
-    return [start + seconds for seconds in whole.visits[-len(visits) :]]
+def meets_at_edges(node: Node) -> bool:
+    """Return whether the visits of a node are branches of meetings at edges."""
+    if isinstance(node, Parallel):
+        return node.at.kind == "edge"
+    return not isinstance(node, Train) and all(map(meets_at_edges, walk.children(node)))
 
 
-def _meeting(plan: Node) -> Parallel:
-    last = walk.last_meeting(plan)
-    if last is not None:
-        return last
-    raise SettingError(
-        "round.close needs rounds of parallel visits to single devices that meet at the cloud, such as those of "
-        "fedavg. Leave it out, or choose another method."
-    )
+def without(
+    plan: Node, choices: Sequence[Sequence[int]], late: Collection[int]
+) -> tuple[Node, tuple[Sequence[int], ...]]:
+    """Return a plan, and its choices of devices, without some visits, which are numbered in plan order.
+
+    A meeting without any visits becomes a broadcast, as the devices have received the model.
+
+    >>> from fedfloor.plan.nodes import Repeat, Work, device
+    >>> visits = tuple(Train(device(k), Work(epochs=1)) for k in range(3))
+    >>> plan, _ = without(Repeat(2, Parallel(visits), tick=False), (), {1, 5})
+    >>> [sorted(walk.visits(turn)) for turn in plan.children]
+    [[0, 2], [0, 1]]
+    """
+    numbers, made, kept = count(), iter(choices), list[Sequence[int]]()
+
+    def shortened(node: Parallel) -> Node:
+        below = list[Node]()
+        for child in node.children:
+            mark, (one, left) = len(kept), go(child)
+            if left:
+                below.append(one)
+            else:
+                del kept[mark:]
+        if not below and node.children:
+            return Broadcast(tuple(sorted(walk.devices(node))))
+        same = len(below) == len(node.children) and all(a is b for a, b in zip(below, node.children, strict=True))
+        return node if same else replace(node, children=tuple(below))
+
+    def go(node: Node) -> tuple[Node, bool]:
+        """Return a node without late visits, and whether any visits of it are left, or it has none."""
+        if isinstance(node, Train):
+            return node, next(numbers) not in late
+        if isinstance(node, Select):
+            chosen = next(made)
+            kept.append(tuple(k for k in chosen if next(numbers) not in late))
+            return node, bool(kept[-1])
+        if isinstance(node, Parallel):
+            short = shortened(node)
+            return short, not isinstance(short, Broadcast)
+        turns = [go(child) for child, _ in schedule.turns(node)]
+        short = schedule.rebuilt(node, [turn for turn, _ in turns]) if turns else node
+        return short, any(left for _, left in turns) or not turns
+
+    return go(plan)[0], tuple(kept)

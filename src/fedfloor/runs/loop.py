@@ -97,7 +97,7 @@ def execute(
         memory.sweep(checkpoint.memories(orders.out / "checkpoint"))
     team.gather([])
     setup = round_.training(method, engine, experiment.rounds, costs, start)
-    setup.close, setup.loss_chance = experiment.round.close, engine.loss_chance
+    setup.close = experiment.round.close
     job = _Run(experiment, orders, setup, engine, method, report, interrupted, live)
     return job.go(start, point or job.begin())
 

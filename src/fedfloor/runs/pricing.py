@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from fedfloor.methods.contract import Resources
 from fedfloor.models.parcel import Parcel
 from fedfloor.network import profile
 from fedfloor.network.arrivals import Arrivals, NetworkTrips, StepTrips
-from fedfloor.network.price import Payload, Price, QuestionCost, price
+from fedfloor.network.price import Closing, Payload, Price, QuestionCost, price
 from fedfloor.network.sites import (
     RadioUplink,
     Sites,
@@ -127,7 +127,8 @@ class Tariff:
 
     def price(
         self, plan: Node, packet: Mapping[str, Tensor], number: int, tick: int,
-        numbers: Sequence[int] | None = None, holders: frozenset[int] = frozenset(), until: float = math.inf,
+        numbers: Sequence[int] | None = None, holders: frozenset[int] = frozenset(),
+        closing: Closing | None = None,
     ) -> Price:  # fmt: skip
         """Return the price of a resolved plan; ``numbers``: of each visit among its device's visits.
 
@@ -147,7 +148,7 @@ class Tariff:
             raise SettingError(f"work.trains = 'classifier' has no price: {why}")
         paid = price(
             plan, self.sites, size, air=self.air, round_number=number, tick=tick, numbered=numbers, holders=holders,
-            until=until,
+            closing=closing,
         )  # fmt: skip
         if not max(paid.seconds, paid.joules) <= MOST:
             raise SettingError(
@@ -161,6 +162,40 @@ class Tariff:
         everyone = tuple(range(len(self.sites.factory_of)))
         probes = [Probe(everyone, SURVEY.name, settings={"down": step.down, "up": step.up}) for step in steps]
         return self.price(Chain(tuple(probes)), packet, 0, 0) if probes else None
+
+
+class StepSites(Sites):
+    """Devices without a network, where a second is a mini-batch and transfers take no time."""
+
+    @cached_property
+    def pass_s(self) -> NDArray[np.float64]:
+        """1 for every device, as the effort of a visit is its number of mini-batches."""
+        return np.ones(len(self.samples))
+
+    @classmethod
+    def of(cls, park: Park) -> StepSites:
+        """Return the devices of a park."""
+        drawn = draw_sites(profile.NetworkProfile(), 0, park.factory_of, park.holdings, 1)
+        values = {f.name: getattr(drawn, f.name) for f in fields(drawn)}
+        return cls(**values | {"effort": lambda work, samples: float(work.batches(int(samples)))})
+
+
+@dataclass(frozen=True)
+class StepClock:
+    """The duration of rounds without a network, in mini-batches."""
+
+    sites: StepSites
+
+    def price(
+        self, plan: Node, packet: Mapping[str, Tensor], number: int, tick: int,  # noqa: ARG002
+        numbers: Sequence[int] | None = None, holders: frozenset[int] = frozenset(),  # noqa: ARG002
+        closing: Closing | None = None,
+    ) -> Price:  # fmt: skip
+        """Return the price of a plan like :meth:`Tariff.price`, with mini-batches for seconds."""
+        parts = {work.travels for work in walk.works(plan)} | walk.handed(plan) | {"all"}
+        asked = dict.fromkeys(QUESTIONS, lambda settings: QuestionCost(0, 0))  # noqa: ARG005
+        payload = Payload(dict.fromkeys(parts, 0), asked, dict.fromkeys(walk.codings(plan), 0))
+        return price(plan, self.sites, payload, closing=closing)
 
 
 def tariff(

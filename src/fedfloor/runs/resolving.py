@@ -17,7 +17,7 @@ from fedfloor.engine.team import Team, deal
 from fedfloor.park.park import Park
 from fedfloor.parts import selection
 from fedfloor.plan import nodes, schedule, walk
-from fedfloor.plan.nodes import LEAST_LOSS, Node, Probe, Select
+from fedfloor.plan.nodes import LEAST_LOSS, Node, Probe, Select, Train
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import (
     NOTHING,
@@ -42,13 +42,18 @@ class ResolvedPlan:
         plan: as the method planned it.
         whole: the plan with every ``Select`` replaced by its visits; None if choices depend on what is learnt.
         known: the choices, and the answers that they read.
-        numbers: the number of each visit among its device's visits, in plan order; None: as in the walk of ``whole``.
+        receipts: those of a walk without training, in plan order; None if it was not needed.
     """
 
     plan: Node
     whole: Node | None
     known: Foreknown = NOTHING
-    numbers: tuple[int, ...] | None = None
+    receipts: tuple[Receipt, ...] | None = None
+
+    @property
+    def numbers(self) -> tuple[int, ...] | None:
+        """The number of each visit among its device's visits, in plan order; None: as in the walk of ``whole``."""
+        return None if self.receipts is None else tuple(receipt.visit for receipt in self.receipts)
 
 
 def questions_first(plan: Node) -> list[Probe] | None:
@@ -110,9 +115,20 @@ class _Choosing(Dry):
     def parallel(self, request: ParallelRequest) -> NodeResult:
         if self.shares and request.walk.by_team and not request.walk.choices:
             self._deal(request)
-        done = super().parallel(request)
+        done = self._visits(request) or super().parallel(request)
         self.trained.update(schedule.counted(receipt for receipt in done.receipts if not receipt.lost))
         return done
+
+    def _visits(self, request: ParallelRequest) -> NodeResult | None:
+        """Return the result of single visits to different devices in a third of the time of their walks, or None."""
+        children = [child for child in request.node.children if isinstance(child, Train) and child.work.counts]
+        devices = {child.site.index for child in children if child.site.kind == "device"}
+        if len(devices) < len(request.node.children) or self.round.interference:
+            return None
+        keys = zip(children, request.visit_keys(), strict=True)
+        lost = [(key, self.round.lost(child, (), key)) for child, key in keys]
+        receipts = [Receipt(key.device, key.visit, key.tick, 0, 0, 0.0, 0.0, 0.0, 0, gone) for key, gone in lost]
+        return NodeResult(request.packet, request.node, receipts)
 
     def branch(self, branch: BranchWalk, request: ParallelRequest) -> NodeResult:
         # branches do not count each other's visits

@@ -26,14 +26,14 @@ from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Method, Resources, State, View
 from fedfloor.network.arrivals import Arrivals
-from fedfloor.network.price import Price
+from fedfloor.network.price import Closing, Price
 from fedfloor.network.sites import Sites
 from fedfloor.park.normalise import steps
 from fedfloor.park.park import Park
 from fedfloor.parts.closing import Close
 from fedfloor.plan import schedule
 from fedfloor.plan.flow import Arrival, VisitFlow
-from fedfloor.plan.nodes import Node, Probe, Train
+from fedfloor.plan.nodes import Node, Probe
 from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.plan.schedule import NOTHING, Answers, Foreknown, Key, Packet, RoundContext
 from fedfloor.runs import pricing
@@ -238,7 +238,7 @@ class Setup:
         carrier, packet, tick = self.carrier, point.state.packet, point.tick
         if not carrier.foresees:
             return ResolvedPlan(plan, None)
-        if not schedule.count_selects(plan):
+        if not schedule.count_selects(plan) and self.close is None:
             return ResolvedPlan(plan, plan)
         first = questions_first(plan)
         if first is None:
@@ -246,27 +246,22 @@ class Setup:
         answers = tuple(carrier.ask(question, packet, tick) for question in first)
         context, trained = carrier.context(point.round + 1), Counter(carrier.visits)
         made = resolved(plan, self.park, context, tick, trained, Foreknown((), answers), carrier.team)
-        known, numbers = Foreknown(made.chosen, answers), tuple(receipt.visit for receipt in made.receipts)
-        return ResolvedPlan(plan, made.resolved, known, numbers)
+        return ResolvedPlan(plan, made.resolved, Foreknown(made.chosen, answers), tuple(made.receipts))
 
-    def closed(self, view: View, plan: Node, point: Position) -> ClosedRound:
-        """Return a round's plan without the visits that are late for its end."""
+    def closed(self, view: View, made: ResolvedPlan, point: Position) -> ClosedRound:
+        """Return a round's plan without the visits that are late."""
         if self.close is None:
-            return ClosedRound(plan)
-        tariff, held = self.tariff, self.park.holdings.tolist()
+            return ClosedRound(made)
+        if self.tariff is None and self.close.deadline_s is not None:
+            raise SettingError("round.close: deadline_s has no meaning without a network. Name one, or set first.")
+        clock = self.tariff or pricing.StepClock(pricing.StepSites.of(self.park))
 
-        def price(whole: Node, until: float) -> Price:
-            if tariff is None:
-                raise SettingError("round.close: deadline_s has no meaning without a network. Name one, or set first.")
-            packet = point.state.packet
-            return tariff.price(whole, packet, view.round, point.tick, holders=point.holders, until=until)
-
-        def batches(visit: Train) -> int:
-            return visit.work.batches(held[visit.site.index])
+        def price(whole: Node, closing: Closing | None) -> Price:
+            facts = (view.round, point.tick, made.numbers, point.holders)
+            return clock.price(whole, point.state.packet, *facts, closing=closing)
 
         key = Key(self.seed, view.round, point.tick, -1, 0)
-        timed = price if tariff is not None or self.close.deadline_s is not None else None
-        return closed(plan, self.close, key, self.loss_chance, batches, timed)
+        return closed(made, self.close, self.park, key, self.loss_chance, price)
 
     def prices(
         self, view: View, plan: Node, point: Position, numbers: Sequence[int] | None, paid: Price | None = None
@@ -320,7 +315,9 @@ def training(
     start = {"w": network.flat.clone().cpu()} if start is None else start
     carrier = TrainingCarrier(engine)
     facts = (network.trained, network.layout)
-    return Setup(method, engine.park, carrier, rounds, engine.seed, start, *facts, tariff, differing=differing)
+    chance = engine.loss_chance
+    shared = (method, engine.park, carrier, rounds, engine.seed, start)
+    return Setup(*shared, *facts, tariff, loss_chance=chance, differing=differing)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -405,15 +402,14 @@ def step(setup: Setup, point: Position, observer: Observer | None = None) -> tup
     observer = observer or Observer()
     view, plan = planned(setup, point)
     observer.planned(view, plan)
-    made = setup.resolved(plan, point)
-    round_ = setup.closed(view, plan, point)
-    whole = made.whole if round_.plan is plan else round_.plan
-    prices = () if whole is None else setup.prices(view, whole, point, made.numbers, round_.price)
+    round_ = setup.closed(view, setup.resolved(plan, point), point)
+    made = round_.made
+    prices = () if made.whole is None else setup.prices(view, made.whole, point, made.numbers, round_.price)
     versions = {**point.versions, point.round: point.state.packet["w"]} if setup.method.needs.clock else {}
-    outcome = setup.carrier.run(round_.plan, point.state.packet, view.round, point.tick, versions, made.known)
+    outcome = setup.carrier.run(made.plan, point.state.packet, view.round, point.tick, versions, made.known)
     outcome = replace(outcome, answers=schedule.merged([*made.known.answers, outcome.answers]))
     observer.carried_out(point, outcome)
-    if whole is None:
+    if made.whole is None:
         numbers = [receipt.visit for receipt in outcome.receipts] if setup.carrier.trains else None
         prices = setup.prices(view, outcome.resolved, point, numbers)
     if setup.carrier.trains:
