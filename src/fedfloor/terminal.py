@@ -276,8 +276,10 @@ def printable(text: str) -> str:
 
     >>> print(printable("a\x1b[2J"))
     a\x1b[2J
+    >>> printable("10\u00a0%") == "10\u00a0%"
+    True
     """
-    return "".join(c if c.isprintable() or c in "\n\u202f" else c.encode("unicode_escape").decode() for c in text)
+    return "".join(c if c.isprintable() or c in "\n\u00a0\u202f" else c.encode("unicode_escape").decode() for c in text)
 
 
 def _cell(value: Any) -> str:
