@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 import time
@@ -18,6 +19,7 @@ from commands import Command
 from fedfloor.data.files import buffer
 from fedfloor.deploy.settings import DataSource
 from fedfloor.errors import SettingError
+from fedfloor.sensors import folder as folders
 from fedfloor.sensors import sense
 from fedfloor.sensors.buffer import writing
 from fedfloor.sensors.grid import Row
@@ -246,3 +248,43 @@ def test_a_device_trains_on_the_newest_rows_of_its_buffer(tmp_path: Path) -> Non
             fill(device, 20)
         with pytest.raises(SettingError, match=r"device 'd\d'.*4 of 16 samples so far, of 20 rows"):
             park.run("again")
+
+
+def test_files_that_are_gone_are_forgotten_but_the_last_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A logger writes a file an hour, and another program removes it once it is read."""
+    monkeypatch.setattr(folders, "GONE", 3)
+    reader = folders.FolderReader(folders.FolderSource(tmp_path), (), None)
+
+    def rows(*numbers: int) -> int:
+        paths = [tmp_path / f"{number:02}.csv" for number in numbers]
+        for number, path in zip(numbers, paths, strict=True):
+            path.write_text(f"time,temp\n{BEGIN + 2 * number},1\n{BEGIN + 2 * number + 1},2\n")
+        reader.forget({path.name for path in paths})
+        events = [event for path in paths for event in reader.news(path)]
+        for event in events:
+            position = json.loads(event.position)  # type: ignore[union-attr, arg-type]
+            assert len(position) <= 3 + len(paths)
+        for path in paths:
+            path.unlink()
+        reader.forget(set())  # as a share that is not mounted
+        return len(events)
+
+    assert [rows(number) for number in range(10)] == [2] * 10
+    assert rows(9) == 0  # it is back
+    assert rows(7, 8) == 0
+    assert rows(0) == 2  # forgotten, and read as a new file
+
+
+def test_a_position_names_all_files_and_is_read_again(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.csv").write_text(f"time,temp\n{BEGIN},1\n{BEGIN + 1},2\n")
+    source = folders.FolderSource(tmp_path)
+    reader = folders.FolderReader(source, (), None)
+    events = [event for path in sorted(tmp_path.iterdir()) for event in reader.news(path)]
+    assert [[*json.loads(event.position)] for event in events] == [  # type: ignore[union-attr, arg-type]
+        ["a.csv"], ["a.csv"], ["a.csv", "b.csv"], ["a.csv", "b.csv"], ["a.csv", "b.csv", "c.csv"],
+        ["a.csv", "b.csv", "c.csv"],
+    ]  # fmt: skip
+    again = folders.FolderReader(source, (), events[2].position)  # type: ignore[union-attr]
+    left = [event for path in sorted(tmp_path.iterdir()) for event in again.news(path)]
+    assert [event.values for event in left] == [{"temp": 2}, {"temp": 1}, {"temp": 2}]  # type: ignore[union-attr]

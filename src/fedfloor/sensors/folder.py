@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 BLOCK = 1 << 20  # bytes of CSV read at a time
 LONGEST = 1 << 16  # bytes of a line
 FOOT = 64  # last bytes of a Parquet file, by which another content is recognised
+GONE = 1_000  # files that are no longer there of which the places are kept, as they may be back
 UNFINISHED_S = 60.0  # time without a change after which a last row without a line end is named
 
 
@@ -60,13 +61,14 @@ class FolderSource:
         reader = FolderReader(self, addresses, position)
         while not stop.is_set():
             news = False
-            for path in sorted(self.path.glob(self.files)):
-                if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
-                    for event in reader.news(path):
-                        news = True
-                        yield event
-                        if stop.is_set():
-                            return
+            paths = [path for path in sorted(self.path.glob(self.files)) if _readable(path)]
+            reader.forget({path.name for path in paths})
+            for path in paths:
+                for event in reader.news(path):
+                    news = True
+                    yield event
+                    if stop.is_set():
+                        return
             if not news:
                 yield Signal.IDLE
                 stop.wait(POLL_S)
@@ -97,11 +99,27 @@ class FolderReader:
 
     def __init__(self, source: FolderSource, addresses: Sequence[str], position: str | None) -> None:
         self._source, self._addresses = source, addresses
-        self._places = _places(position)
+        self._places = _places(position)  # in the order of their last reading
+        self._others = ("", "")  # a file, and the text of all other places
         self._began = bool(self._places)
         self._marks = dict[str, tuple[int, ...]]()  # file → its state when it was read
         self._refused = dict[str, tuple[int, ...]]()  # the same when it was refused
         self._unfinished = dict[str, float]()  # file with a row that has no end yet → since when
+
+    def forget(self, present: Set[str]) -> None:
+        """Forget the files that are not among the present ones.
+
+        The last places of :data:`GONE` of them are kept, and all while no file is present, as on a share that is not
+        mounted.
+        """
+        if not present:
+            return
+        for known in (self._marks, self._refused, self._unfinished):
+            for name in known.keys() - present:
+                del known[name]  # type: ignore[attr-defined]
+        for name in [name for name in self._places if name not in present][:-GONE]:
+            del self._places[name]
+            self._others = ("", "")
 
     def news(self, path: Path) -> Iterator[Event]:
         """Yield the new rows of a file.
@@ -181,8 +199,7 @@ class FolderReader:
     ) -> Event:
         """Return the update of a row, or its refusal."""
         moment, reason = self._time(path, header, cells)
-        self._places[path.name] = place
-        position = json_text(self._places)
+        position = self._position(path.name, place)
         if moment is None or isinstance(cells, Missing):
             text = f"{path}, the row that ends at {place.end:,}: {reason}"
             return Refusal("row without time or of another form", path.name, text, position=position)
@@ -190,6 +207,14 @@ class FolderReader:
         values = {name: self._value(cell) for name, cell in zip(header, cells, strict=True) if name in wanted}
         self._began = True
         return Update(moment, values, repeated=repeated, position=position)
+
+    def _position(self, name: str, place: FilePosition) -> str:
+        """Keep a file's place; return all places as a text, in which the others' are written once for a file's rows."""
+        if self._others[0] != name:
+            self._places.pop(name, None)
+            self._others = (name, json_text(self._places)[1:-1])
+        self._places[name] = place
+        return "{" + ",".join(filter(None, (self._others[1], json_text({name: place})[1:-1]))) + "}"
 
     def _time(self, path: Path, header: Sequence[str], cells: Sequence[str] | Missing) -> tuple[float | None, str]:
         """Return the time of a row, or None and the reason for which the row cannot be read.
@@ -245,6 +270,10 @@ class FolderReader:
             return _number(text.replace(",", ".", 1) if self._source.decimal == "," else text)
         except ValueError:
             return text
+
+
+def _readable(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink() and not path.name.startswith(".")
 
 
 def _number(text: str) -> int | float:
