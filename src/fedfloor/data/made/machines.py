@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from fedfloor.data.reading import Reading
 from fedfloor.data.series import assemble, fill
 from fedfloor.data.split import Rows
 from fedfloor.errors import SettingError, require
+from fedfloor.tasks.regression import Regression
 
 RECIPE = "machines 1"  # changes with the data
 SENSORS = ("temperature", "vibration", "pressure", "current", "flow", "noise", "oil", "speed")
@@ -224,9 +225,12 @@ def load(machines: int, seed: int, reading: Reading, like: Machines | None = Non
     owned = Owned(names, factory_of, tuple(f"hall {m + 1}" for m in range(halls)))
     recipe = f"{RECIPE} machines={machines} factories={halls} seed={seed} {like} task={reading.number is not None}"
     inputs = Inputs("table", _names(made), missing=reading.missing)
-    return assemble(
+    data = assemble(
         "machines", CLASSES, rows, reading, inputs, owned, hashlib.sha256(recipe.encode()).hexdigest(), seed
     )
+    if isinstance(data.task, Regression) and not data.task.names:
+        return replace(data, task=replace(data.task, names=("rows left",), unit=data.task.unit or "rows"))
+    return data
 
 
 def _names(made: Recordings) -> tuple[str, ...]:
