@@ -367,7 +367,7 @@ def test_what_a_story_makes_of_differences(command: Command) -> None:
     rows = [row for row in paired(found.runs) if "fedavg" in (row["method"], row["against"])]
     assert told.count("No significant difference: ") == sum(row["p_holm"] >= 0.05 for row in rows) > 0
     for size in (cost, gain):
-        assert f"{abs(size):.3f}" in told
+        assert f"{100 * abs(size):.1f} percentage points" in told
     assert told.count(" over ") == told.count("; p ") == 3
     pooled = next(group for group in found if group.runs[0].method == "pooled")
     assert contrast(groups(pooled.runs), pooled, []) == ""
