@@ -38,6 +38,15 @@ def data_root() -> Path:
     return Path(folder)
 
 
+@pytest.fixture(scope="session")
+def cases_root() -> Path:
+    """The folder of inputs that failed once; a test that needs it is skipped where there is none."""
+    folder = Path(os.environ.get("FEDFLOOR_CASES") or Path(__file__).parents[2] / "shared/cases")
+    if not folder.is_dir():
+        pytest.skip("neither ../shared/cases beside the repository nor FEDFLOOR_CASES holds the inputs that failed")
+    return folder
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A cache of these tests' own, for them and the processes they start."""
