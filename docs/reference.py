@@ -1,4 +1,4 @@
-"""Makes pages when the documentation is built: commands from their help, Python from its docstrings, and results.
+"""Makes pages when the documentation is built: commands, Python, results, and the tutorial with its outputs.
 
 A public name without a docstring, or one that stands on no page here, fails the build. Pages link to results and
 experiments as they stand in the repository; in the site both are beside the pages.
@@ -7,17 +7,22 @@ experiments as they stand in the repository; in the site both are beside the pag
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import griffe
+import nbclient
+import nbformat
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
+PLACE = tempfile.TemporaryDirectory(prefix="fedfloor-docs-")  # of the tutorial's runs, until the build ends
 SOURCE = ROOT / "src"
 BESIDE = ("results", "experiments")  # folders of the repository that are part of the site
 PAGES = {  # of the Python reference: title, and the first and last public name in the order of ``fedfloor.__all__``
@@ -37,6 +42,7 @@ def on_files(files: Files, config: Any) -> Files:
     missing = sorted(undocumented(package))
     if missing:
         raise PluginError("public names without a docstring: " + ", ".join(missing))
+    _execute(files, config)
     files.append(File.generated(config, "llms.txt", content=overview(config)))
     pages = {"reference/commands.md": commands(), "reference/cards.md": cards(), **python(package)}
     for name, text in pages.items():
@@ -46,6 +52,23 @@ def on_files(files: Files, config: Any) -> Files:
             if path.is_file():
                 files.append(File.generated(config, str(path.relative_to(ROOT)), abs_src_path=str(path)))
     return files
+
+
+def _execute(files: Files, config: Any) -> None:
+    """Replace the tutorial by one with its outputs, computed now; $FEDFLOOR_DOCS_EXECUTE=0 leaves it as it is."""
+    tutorial = files.get_file_from_path("tutorial.ipynb")
+    if tutorial is None or os.environ.get("FEDFLOOR_DOCS_EXECUTE") == "0":
+        return
+    book = nbformat.read(str(tutorial.abs_src_path), as_version=4)
+    place = Path(PLACE.name)
+    client = nbclient.NotebookClient(book, timeout=900, resources={"metadata": {"path": str(place)}})
+    client.execute()
+    for cell in book.cells:
+        shown = cell.get("outputs", [])
+        cell["outputs"] = [one for one in shown if one.get("name") != "stderr"]  # progress
+    nbformat.write(book, str(place / "tutorial.ipynb"))
+    files.remove(tutorial)
+    files.append(File.generated(config, "tutorial.ipynb", abs_src_path=str(place / "tutorial.ipynb")))
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

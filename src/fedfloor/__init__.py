@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from fedfloor.tasks.reconstruction import Reconstruction
     from fedfloor.tasks.regression import Regression
     from fedfloor.tasks.task import Task
+    from fedfloor.tracking.tracker import follow
 
 # module → its public names, imported on first use: PyTorch takes seconds, and only training needs it
 _PUBLIC = {
@@ -102,6 +103,7 @@ _PUBLIC = {
     "api.model": ("TrainedModel",),
     "api.comparison": ("compare", "Comparison", "load_comparison", "write_report"),
     "runs.orders": ("Limits",),
+    "tracking.tracker": ("follow",),
     "inference.trained": ("load_model", "Trained"),
     "experiment": (
         "Experiment", "DataSettings", "ParkSettings", "ModelSettings", "MethodSettings", "EvaluateSettings",
@@ -152,7 +154,7 @@ _MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in name
 
 __all__ = [
     "__version__", "load", "run", "Run", "load_run", "Limits", "train", "TrainedModel", "compare", "Comparison",
-    "load_comparison", "write_report", "load_model", "Trained", "Experiment", "DataSettings", "ParkSettings",
+    "load_comparison", "write_report", "follow", "load_model", "Trained", "Experiment", "DataSettings", "ParkSettings",
     "ModelSettings", "MethodSettings", "WorkSettings", "NetworkSettings", "FaultSettings", "DeploySettings",
     "EngineSettings", "EvaluateSettings", "DecideSettings", "Cosine", "Exponential", "Columns", "Window", "TimeSplit",
     "RandomSplit", "StratifiedSplit", "DeviceSplit", "RunSplit", "LastSplit", "Natural", "Iid", "Dirichlet", "Shards",

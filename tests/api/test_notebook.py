@@ -163,3 +163,13 @@ def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     lines = (tmp_path / "runs" / "first" / "ledger.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["accuracy"] > 0.5  # of 62 characters: a newcomer sees something being learned
     assert (tmp_path / "runs" / "first-compare" / "report.html").is_file()
+
+
+def test_a_run_draws_its_round(tmp_path: Path) -> None:
+    drawn = fedfloor.run(TINY, tmp_path / "run", ranks=1).draw()
+    assert str(drawn) == repr(drawn)
+    assert str(drawn).count("device") >= 4
+    ET.fromstring(drawn._repr_svg_())
+    (tmp_path / "run" / "plan.json").unlink()
+    with pytest.raises(SettingError, match=r"no plan\.json"):
+        fedfloor.load_run(tmp_path / "run").draw()

@@ -163,6 +163,14 @@ def test_links_lead_somewhere() -> None:
             assert made or not place or place in anchors(there), f"{page.name}: {target}#{place}"
 
 
+def test_code_imports_public_names_only() -> None:
+    """Modules inside the package may change between versions; pages show what stays."""
+    notebook = HERE / "docs" / "tutorial.ipynb"
+    private = re.compile(r"^.*(?:from fedfloor\.\S+ import|import fedfloor\.).*$", re.MULTILINE)
+    found = {page.name: private.findall(page.read_text(encoding="utf-8")) for page in (*PAGES, notebook)}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
 def anchors(page: Path) -> set[str]:
     """The headings of a page as links name them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)

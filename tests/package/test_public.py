@@ -38,6 +38,7 @@ def test_importing_the_package_does_not_wait_for_pytorch() -> None:
 def test_no_public_function_waits_to_be_iterated() -> None:
     """A generator that is called and not read does nothing, and says nothing."""
     public = [getattr(fedfloor, name) for name in fedfloor.__all__]
-    functions = [inspect.unwrap(each) for each in public if inspect.isfunction(each)]
+    managers = {fedfloor.follow}  # ``with`` is not forgotten: the body needs what it yields
+    functions = [inspect.unwrap(each) for each in public if inspect.isfunction(each) and each not in managers]
     assert len(functions) >= 10
     assert not any(map(inspect.isgeneratorfunction, functions))

@@ -1,7 +1,8 @@
-"""Matplotlib axes of curves."""
+"""Matplotlib axes of curves, and the drawing of a plan."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -16,3 +17,24 @@ def axes(ax: Any, name: str) -> Any:
     ax.set_ylabel(name)
     ax.grid(alpha=0.25)
     return ax
+
+
+@dataclass(frozen=True)
+class PlanDrawing:
+    """The plan of a round: a text, which a notebook shows as a drawing.
+
+    Args:
+        text: the plan as an indented list.
+        svg: the plan as a drawing.
+    """
+
+    text: str
+    svg: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    __repr__ = __str__
+
+    def _repr_svg_(self) -> str:
+        return self.svg

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from fedfloor import config, regular
+from fedfloor.api.drawing import PlanDrawing
 from fedfloor.api.model import TrainedModel
 from fedfloor.api.progress import bars
 from fedfloor.api.source import Settings, load
@@ -184,6 +185,20 @@ class Run:
         """Return the ledger as a pandas DataFrame, a row per round; nested values have dotted names."""
         rows = [flat(ledger.to_row(line)) for line in self.lines]
         return pandas("to_pandas").DataFrame(rows).set_index("round") if rows else pandas("to_pandas").DataFrame()
+
+    def draw(self) -> PlanDrawing:
+        """Return the plan of the first round, as text or, in a notebook, as a drawing.
+
+        Raises:
+            SettingError: the folder has no plan that can be read.
+        """
+        from fedfloor.report.plan_text import tree
+        from fedfloor.report.sections import drawn_round
+
+        run = self._recorded
+        if run.plan is None:
+            raise SettingError(f"{self.folder}: it has no plan.json that can be read. Run the experiment again.")
+        return PlanDrawing(tree(run.plan, names=run.park.names), drawn_round(run))
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the headline against rounds, with references as dotted lines, and return the Matplotlib axes."""

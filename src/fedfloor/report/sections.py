@@ -201,18 +201,25 @@ def holdings_section(compared: Compared, drawn: Drawn) -> str:
     return section(f"{nouns[0].upper()}{nouns[1:]} on each device", Markup("").join(parts), "holdings")
 
 
+def drawn_round(run: RecordedRun) -> str:
+    """Return the drawing of a run's first round as SVG; "" without a plan."""
+    if run.plan is None:
+        return ""
+    factories = dict(zip(run.park.numbers, (device.factory for device in run.park.devices), strict=True))
+    known = run.park.size == len(factories)  # otherwise edges that only relay are not drawn
+    return svg(run.plan, factories.__getitem__ if known else None, run.park.names)
+
+
 def plan_section(compared: Compared) -> str:
     """Return each method's first round as a drawing and as text."""
     parts = []
     for group in contestants(compared):
         run = group.runs[0]
         parts.append(title(group.label.shown))
+        drawing = drawn_round(run)
         if run.plan is None:
             parts.append(soft("This run folder has no plan.json that can be read."))
             continue
-        factories = dict(zip(run.park.numbers, (device.factory for device in run.park.devices), strict=True))
-        known = run.park.size == len(factories)  # otherwise edges that only relay are not drawn
-        drawing = svg(run.plan, factories.__getitem__ if known else None, run.park.names)
         caption = words.plan_caption(run, handed='class="hand' in drawing)
         picture = scroll(Markup(drawing), f"plan of {group.label}")
         text = folded("The same round as text", PIECES.verbatim(tree(run.plan, names=run.park.names)), kind="text")
