@@ -42,7 +42,7 @@ def on_files(files: Files, config: Any) -> Files:
     missing = sorted(undocumented(package))
     if missing:
         raise PluginError("public names without a docstring: " + ", ".join(missing))
-    _execute(files, config)
+    _execute(files)
     files.append(File.generated(config, "llms.txt", content=overview(config)))
     pages = {"reference/commands.md": commands(), "reference/cards.md": cards(), **python(package)}
     for name, text in pages.items():
@@ -54,7 +54,7 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def _execute(files: Files, config: Any) -> None:
+def _execute(files: Files) -> None:
     """Replace the tutorial by one with its outputs, computed now; $FEDFLOOR_DOCS_EXECUTE=0 leaves it as it is."""
     tutorial = files.get_file_from_path("tutorial.ipynb")
     if tutorial is None or os.environ.get("FEDFLOOR_DOCS_EXECUTE") == "0":
@@ -67,8 +67,7 @@ def _execute(files: Files, config: Any) -> None:
         shown = cell.get("outputs", [])
         cell["outputs"] = [one for one in shown if one.get("name") != "stderr"]  # progress
     nbformat.write(book, str(place / "tutorial.ipynb"))
-    files.remove(tutorial)
-    files.append(File.generated(config, "tutorial.ipynb", abs_src_path=str(place / "tutorial.ipynb")))
+    tutorial.abs_src_path = str(place / "tutorial.ipynb")
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

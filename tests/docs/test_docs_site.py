@@ -15,10 +15,11 @@ import pytest
 HERE = Path(__file__).parents[2]
 
 
-def build(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
+def build(root: Path, site: Path, *, execute: bool = True) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment |= {} if execute else {"FEDFLOOR_DOCS_EXECUTE": "0"}
     words = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(site)]
-    return subprocess.run(words, cwd=root, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(words, cwd=root, env=environment, capture_output=True, text=True, timeout=900)
 
 
 @pytest.mark.slow
@@ -31,6 +32,9 @@ def test_the_site_builds_with_every_command_and_public_name(tmp_path: Path) -> N
     assert "Parallel" in (tmp_path / "reference" / "plans" / "index.html").read_text()
     assert "fedsr" in (tmp_path / "reference" / "cards" / "index.html").read_text()
     assert (tmp_path / "results" / "rafed-fig3" / "index.html").is_file()
+    tutorial = (tmp_path / "tutorial" / "index.html").read_text()
+    assert "In round 10, the share" in tutorial or "accuracy <b>" in tutorial  # outputs, computed by the build
+    assert tutorial.count("<svg") >= 2
     overview = (tmp_path / "llms.txt").read_text()
     assert overview.startswith("# fedfloor\n\n> ")
     for path in re.findall(r"\]\(([^)]+)\)", overview):
@@ -55,6 +59,6 @@ def test_an_undocumented_public_name_fails_the_build(tmp_path: Path) -> None:
     before, plan, after = method.read_text(encoding="utf-8").partition("    def plan(self")
     assert plan
     method.write_text(f"{before}    def dice(self):\n        return 4\n\n{plan}{after}", encoding="utf-8")
-    done = build(tmp_path, tmp_path / "site")
+    done = build(tmp_path, tmp_path / "site", execute=False)
     assert done.returncode != 0
     assert "fedfloor.methods.fedavg.FedAvg.dice" in done.stdout + done.stderr
