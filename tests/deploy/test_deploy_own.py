@@ -50,10 +50,10 @@ def can_shut_in() -> bool:
 @contextmanager
 def service(unit: str, folder: Path) -> Iterator[None]:
     """Run a unit's command in its environment; where we may, in a mount namespace as its ReadWritePaths say."""
-    state = folder / "state"
     (written,) = re.findall("^ReadWritePaths=(.*)$", unit, re.MULTILINE)
-    assert written.split()[0] == str(state)
-    state.mkdir(exist_ok=True)  # broker and edge have one machine
+    assert written.split()[:2] == [str(folder / "state"), str(folder / "state-begun")]
+    for place in written.split()[:2]:
+        Path(place).mkdir(exist_ok=True)  # broker and edge have one machine
     (start,) = re.findall("^ExecStart=(.*)$", unit, re.MULTILINE)
     name, *words = shlex.split(start)
     program = [str(MOSQUITTO)] if name.endswith("mosquitto") else [sys.executable, "-m", "fedfloor"]

@@ -25,6 +25,7 @@ from test_deploy_sums_attacks import DEVICES, FALSE, Attacked
 from fedfloor.deploy import authority
 from fedfloor.deploy.device_sum import DeviceSum, RevealedSums
 from fedfloor.deploy.message import Message
+from fedfloor.deploy.record import Record
 from fedfloor.deploy.settings import DataSource
 from fedfloor.deploy.signing import Signer
 from fedfloor.deploy.sum_messages import Advertisement, common, packed, unpacked
@@ -41,7 +42,7 @@ from fedfloor.runs import ledger
 from live_park import Live, experiment, figures, live, member, simulated
 
 CA = authority.found("trial", authority.now())
-PER_DEVICE = 20
+PER_DEVICE = 40
 
 
 def own_samples(folder: Path, devices: int) -> tuple[str, Callable[[int], DataSource]]:
@@ -49,7 +50,7 @@ def own_samples(folder: Path, devices: int) -> tuple[str, Callable[[int], DataSo
     rng = np.random.default_rng(0)
     x, y = rng.normal(5, 3, (devices * PER_DEVICE, 3)), rng.integers(0, 2, devices * PER_DEVICE)
     owner, classes = np.repeat(np.arange(devices), PER_DEVICE), np.array(["good", "bad"])
-    train = np.arange(len(x)) % PER_DEVICE < 15
+    train = np.arange(len(x)) % PER_DEVICE < 30
     np.savez(folder / "all.npz", x=x[train], y=y[train], device=owner[train], x_test=x[~train], y_test=y[~train],
              device_test=owner[~train], classes=classes)  # fmt: skip
     for k in range(devices):
@@ -296,10 +297,10 @@ class NoisyProtocol(Attacked):
         node = Parallel(tuple(Train(device(k), VISIT) for k in DEVICES), mix="private", settings=NOISY_SETTINGS)
         self.made = SecureAggregation(self.engine, node, self.start, SecureSum(across=True, bound=8.0))
         self.server.aggregation, self.server.group = self.made, self.made.sums[0]
+        kept = {k: RevealedSums(Record(records / f"{k}.sqlite")) for k in DEVICES}
         self.devices = {
             k: DeviceSum(
-                k, 20 + k, self.made.codec, NOISY, RevealedSums(records / f"{k}.sqlite"), 3, factory=FACTORIES[k],
-                devices=len(DEVICES),
+                k, 20 + k, self.made.codec, NOISY, kept[k], 3, factory=FACTORIES[k], devices=len(DEVICES)
             )
             for k in DEVICES
         }  # fmt: skip

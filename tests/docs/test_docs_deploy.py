@@ -150,8 +150,13 @@ def test_units_hold_water(tmp_path: Path) -> None:
         assert ("LimitNOFILE=65536\n" in unit) == (service.name == "fedfloor-broker")
         assert "WorkingDirectory=/srv/fedfloor\n" in unit
         more = " /srv/fedfloor/acl" if service.name == "fedfloor-edge" else ""
-        assert re.findall("^ReadWritePaths=(.*)$", unit, re.MULTILINE) == [f"/srv/fedfloor/state{more}"]
-        assert "ExecStartPre=+/usr/bin/install -d -m 0700 -o fedfloor /srv/fedfloor/state\n" in unit
+        assert re.findall("^ReadWritePaths=(.*)$", unit, re.MULTILINE) == [
+            f"/srv/fedfloor/state /srv/fedfloor/state-begun{more}"
+        ]
+        assert (
+            "ExecStartPre=+/usr/bin/install -d -m 0700 -o fedfloor /srv/fedfloor/state /srv/fedfloor/state-begun\n"
+            in unit
+        )
 
 
 def test_compose_starts_what_systemd_starts(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fedfloor import regular
 from fedfloor.deploy.flow import Flow
 from fedfloor.deploy.message import MOST_ARRAYS, MOST_BYTES, MOST_HEADER, Message, MessageParts, Reply, decode, split
+from fedfloor.deploy.record import mark_of
 from fedfloor.deploy.settings import NAME
 from fedfloor.engine.limit import MOST as LONGEST
 from fedfloor.engine.limit import effort
@@ -183,24 +184,29 @@ class MessageFilter:
 def read_seen(path: Path | None) -> dict[str, tuple[int, int]]:
     """Return the last message of each sender before a restart: sender → (session, number).
 
+    They are kept in the state folder and beside it, so that a lost or restored folder admits no old message.
+
     Raises:
-        SettingError: the file has another content.
+        SettingError: a file has another content.
     """
-    if path is None or not path.exists():
-        return {}
-    try:
-        stored = json.loads(regular.read_text(path))
-        return {str(sender): (int(session), int(number)) for sender, (session, number) in stored.items()}
-    except (ValueError, TypeError, AttributeError) as error:
-        raise SettingError(f"{path} is damaged: delete it; an old message may then be accepted once.") from error
+    last: dict[str, tuple[int, int]] = {}
+    for place in () if path is None else (path, mark_of(path)):
+        try:
+            stored = json.loads(regular.read_text(place)) if place.exists() else {}
+            for sender, (session, number) in stored.items():
+                last[str(sender)] = max(last.get(str(sender), (0, 0)), (int(session), int(number)))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise SettingError(f"{place} is damaged: delete it; an old message may then be accepted once.") from error
+    return last
 
 
 def write_seen(path: Path, last: dict[str, tuple[int, int]]) -> None:
-    """Replace the file atomically; a power cut may lose the last message."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(json_text(last))
-    part.replace(path)
+    """Replace the files atomically; a power cut may lose the last message."""
+    for place in (path, mark_of(path)):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        part = place.with_suffix(".part")
+        part.write_text(json_text(last))
+        part.replace(place)
 
 
 SAMPLES = 10**9  # the most of a device

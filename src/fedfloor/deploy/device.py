@@ -21,7 +21,7 @@ from fedfloor import regular
 from fedfloor._version import __version__
 from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
-from fedfloor.deploy import mqtt, names, own
+from fedfloor.deploy import mqtt, names, own, record
 from fedfloor.deploy.channel import REPEATS
 from fedfloor.deploy.checks import REQUESTS, STRANGER, MessageFilter, printable, short_line
 from fedfloor.deploy.facts import Facts, Questions, holding
@@ -74,12 +74,14 @@ class Agent:
         link: Callable[[tuple[str, bytes]], Connection] | None = None,
     ) -> None:  # fmt: skip
         self.settings, self.experiment = settings, experiment
-        self.park = None if park is None else own.guarded(park, settings)
+        self._method, self._names = combined(experiment), names.table(experiment)
+        self._hides = privacy.on_devices(self._method)  # whether answers state no reason that could depend on samples
+        # nothing is kept where updates are in the clear
+        self._record = record.of_device(settings.state) if self._hides or own.noisy(experiment) else record.Record()
+        self.park = None if park is None else own.guarded(park, experiment, self._record)
         signer = signer_of(settings.tls, settings.name)
         self.filter = MessageFilter(most=REQUEST_BYTES, header=SHORT_HEADER, arrays=FEW_ARRAYS, signer=signer)
         self._assembler = Assembler(REQUEST_BYTES)
-        self._method, self._names = combined(experiment), names.table(experiment)
-        self._hides = privacy.on_devices(self._method)  # whether answers state no reason that could depend on samples
         own.check(settings)
         self._session, self._number = time.time_ns(), 0
         self._status = mqtt.topic(settings.park, "status", settings.name)
@@ -246,7 +248,9 @@ class Agent:
             from fedfloor.deploy.worker import Worker  # PyTorch is imported here
 
             facts = "" if self._facts is None else self._facts.digest
-            self._worker = Worker(self.settings, self.experiment, self._method, self._names, self.own_park(), facts)
+            self._worker = Worker(
+                self.settings, self.experiment, self._method, self._names, self.own_park(), facts, self._record
+            )
         return self._worker
 
     def own_park(self) -> Park:
@@ -277,7 +281,7 @@ class Agent:
             self._raw, self.park, self._run = None, None, message.run
         if self._raw is None:
             read = own.park(self.settings, self.experiment, facts, tests=bool(self._method.needs.own))
-            self._raw = own.guarded(read, self.settings)
+            self._raw = own.guarded(read, self.experiment, self._record)
         if facts.question is not None:
             self._questions.admit(facts.question, facts.inputs.columns)
         elif facts != self._facts or self.park is None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +14,7 @@ from torch import Tensor
 
 from fedfloor import ranges
 from fedfloor.chance import secret
+from fedfloor.deploy.record import Record
 from fedfloor.deploy.signing import Signer
 from fedfloor.deploy.sum_messages import Advertisement, by_device, common, content, from_hex, listed, read_keys
 from fedfloor.engine import travel
@@ -36,32 +35,27 @@ MOST_SETTINGS = 16  # most settings of a mixing rule
 # Coarsest step of a sum, in greatest changes of a number: with steps that round all updates but one to zero, the sum
 # would be that one. With few bits it is that of a device with a sixteenth of the mean number of samples.
 COARSEST, UNEVEN = 2.0**-12, 16
+WOULD_REVEAL = "the two would reveal single updates, or less noise. Give a new run another folder."
 
 
 class RevealedSums:
-    """The sums in which a device takes part, kept on disk: an update is revealed in one sum alone.
+    """The sums in which a device takes part, kept in its record: an update is revealed in one sum alone.
 
     Two sums with the same update of this device and different devices, rules or units differ by other devices' updates,
     and training is the same to the bit whenever a visit is repeated. Unmasking takes shares of more than half of a
     sum's devices, so two sums would need a device that reveals shares for both; it does so only if they are the same.
-    With noise of devices a sum is recorded before its masked update leaves, and only one for each round of a run.
+    With noise of devices a sum is recorded before its masked update leaves, and only one for each round of a run. Of
+    each run the last round alone is kept: earlier ones are refused.
 
     Args:
-        path: an SQLite file; by default nothing is kept beyond the process.
-
-    Raises:
-        SettingError: the file is damaged, or the disk is full.
+        record: of what the device has revealed; by default nothing is kept beyond the process.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
-        self._path = path
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        self._base = sqlite3.connect(path or ":memory:", check_same_thread=False)
-        self._do("CREATE TABLE IF NOT EXISTS sums (part BLOB PRIMARY KEY, total BLOB) WITHOUT ROWID")
+    def __init__(self, record: Record | None = None) -> None:
+        self._record = record or Record()
 
     def admit(self, updates: Sequence[bytes], total: object) -> None:
-        """Record an update and the sum that holds it on disk, before this device sends or reveals anything of it.
+        """Record an update and the sum that holds it on disk, before this device reveals anything of it.
 
         Args:
             updates: each of the bytes by which the update is known, of which digests are kept.
@@ -70,44 +64,45 @@ class RevealedSums:
         Raises:
             RefusedError: the update is in another sum.
         """
-        for update in updates:
-            self.check(update, total)
-        for update in updates:
-            self._do("INSERT OR IGNORE INTO sums VALUES (?, ?)", *digests(update, total))
-            self.check(update, total)  # another process may have recorded it meanwhile
+        rows = [(digest(update), digest_of(total)) for update in updates]
+        with self._record.changing() as base:
+            for part, whole in rows:
+                if base.execute("SELECT 1 FROM sums WHERE part = ? AND total != ?", (part, whole)).fetchone():
+                    raise RefusedError("sum", f"this update is in an earlier sum of other devices; {WOULD_REVEAL}")
+            base.executemany("INSERT OR IGNORE INTO sums VALUES (?, ?)", rows)
 
-    def check(self, update: bytes, total: object) -> None:
-        """Check that an update is in no other sum, as :meth:`admit` does, without a record.
+    def check_round(self, run: str, number: int, total: object) -> None:
+        """Check that no update with noise has left in a round of a run, or in a later one, for another sum.
 
         Raises:
-            RefusedError: the update is in another sum.
+            RefusedError: one has.
         """
-        if self._do("SELECT 1 FROM sums WHERE part = ? AND total != ?", *digests(update, total)):
-            raise RefusedError(
-                "sum",
-                "this update is in an earlier sum of other devices, or with noise in one of the run's same round; the "
-                "two would reveal single updates. Give a new run another folder.",
-            )
+        for last, known in self._record.rows("SELECT round, total FROM noisy WHERE run = ?", digest(run.encode())):
+            if number < last or (number == last and known != digest_of(total)):
+                raise RefusedError(
+                    "sum", f"its update with noise is in an earlier sum of the run's round {last}; {WOULD_REVEAL}"
+                )
 
-    def _do(self, command: str, *values: object) -> list[tuple[Any, ...]]:
-        try:
-            with self._base:
-                return self._base.execute(command, values).fetchall()
-        except sqlite3.Error as error:
-            raise SettingError(
-                f"{self._path}: {error}. Make room on the disk, or restore the file; without it, this device does not "
-                "know for which sums it has revealed shares."
-            ) from error
+    def admit_round(self, run: str, number: int, total: object) -> None:
+        """Record on disk a round in which an update with noise leaves, before it does.
 
-
-def digests(update: bytes, total: object) -> tuple[bytes, bytes]:
-    """Return the digests by which an update and its sum are recorded."""
-    return hashlib.sha256(update).digest(), hashlib.sha256(json.dumps(total, sort_keys=True).encode()).digest()
+        Raises:
+            RefusedError: one has left in this round for another sum, or in a later round.
+        """
+        with self._record.changing() as base:
+            self.check_round(run, number, total)
+            row = digest(run.encode()), number, digest_of(total)
+            base.execute("INSERT OR REPLACE INTO noisy VALUES (?, ?, ?)", row)
 
 
-def of_round(run: str, key: Key) -> bytes:
-    """Return the bytes by which a round of a run is recorded, whatever tick or visit is stated."""
-    return json.dumps(["noise", run, key.round]).encode()
+def digest(text: bytes) -> bytes:
+    """Return the SHA-256 of bytes."""
+    return hashlib.sha256(text).digest()
+
+
+def digest_of(total: object) -> bytes:
+    """Return the SHA-256 of a JSON value."""
+    return digest(json.dumps(total, sort_keys=True).encode())
 
 
 @dataclass
@@ -121,9 +116,9 @@ class OpenSum:
         senders: the neighbours whose shares it has received; None before.
         around: the neighbours with whom it has masked its update; None before.
         ring: the devices of the sum in the order from which their neighbours follow.
-        updates: each of the bytes by which its update is recorded.
+        updates: each of the bytes by which its update is recorded; none with noise.
         scale: the rule and the unit of its update in the sum.
-        needed: the least number of devices in the sum, from which the noise of each follows.
+        needed: the least number of devices in the sum, from which the noise of each follows; 0 without noise.
     """
 
     keys: DeviceKeys
@@ -240,8 +235,8 @@ class DeviceSum:
         devices = {ranges.whole(k, 0, ranges.DEVICES, "a device") for k in survivors}
         self._check_survivors(open_sum, devices)
         shares = masking.reveal(self.device, open_sum.around, open_sum.pairs, devices, self._least(open_sum))
-        alike = [] if open_sum.needed else [sorted(devices)]
-        self.revealed.admit(open_sum.updates, [*open_sum.scale, *alike])
+        if not open_sum.needed:  # with noise it is recorded already
+            self.revealed.admit(open_sum.updates, [*open_sum.scale, sorted(devices)])
         self._sum = None  # shares of both a seed and a key of one device would unmask its vector
         return {str(v): text.hex() for v, text in shares.items()}
 
@@ -303,7 +298,7 @@ class DeviceSum:
                 )
             if not 1 <= key.round <= self.rounds:
                 raise RefusedError("sum", f"it is of round {key.round}; this device's experiment has {self.rounds}.")
-            self.revealed.check(of_round(run, key), open_sum.nonce)
+            self.revealed.check_round(run, key.round, open_sum.nonce)
         elif 2.0**-fraction > self.coarsest(fixed.bound, len(ring)) * weight:
             raise RefusedError("sum", f"{fraction} bits after the binary point would round this device's update away.")
         return Standing(around, ring, rule, weight, fixed, noise, needed)
@@ -327,8 +322,8 @@ class DeviceSum:
         vector = place.fixed.encoded(summand, place.weight, figures, noise)
         # the record of the update, and its masks
         if place.noise:  # a single sum for each round of a run: noise of several would average out, and ε is of one
-            open_sum.updates, open_sum.scale, open_sum.needed = (of_round(run, key),), open_sum.nonce, place.needed
-            self.revealed.admit(open_sum.updates, open_sum.scale)
+            open_sum.needed = place.needed
+            self.revealed.admit_round(run, key.round, open_sum.nonce)
         else:  # updates of zeros recur, and are known by their model alone, as others are, too: no refusal tells them
             given = json.dumps(["model", key.seed, key.round, key.tick]).encode() + content(arrived)
             open_sum.updates = (given, summand.tobytes()) if summand.any() else (given,)

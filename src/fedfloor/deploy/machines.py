@@ -12,6 +12,7 @@ from fedfloor import regular
 from fedfloor.deploy.authority import Holder
 from fedfloor.deploy.broker import FILES
 from fedfloor.deploy.park_file import DeviceTable, FactoryTable, ParkFile
+from fedfloor.deploy.record import MARKS
 from fedfloor.deploy.settings import (
     ALARMS,
     CLOUD,
@@ -29,7 +30,7 @@ from fedfloor.deploy.settings import (
 )
 from fedfloor.errors import SettingError
 
-STATE = "state"  # the only folder that processes write to
+STATE = "state"  # the folder that processes write to, beside that of marks
 ACL = "acl"
 CACHES = {"FEDFLOOR_CACHE": f"{STATE}/cache", "NUMBA_CACHE_DIR": f"{STATE}/cache/numba"}  # a service has no home folder
 ALONE = {"OMP_NUM_THREADS": "1"}  # a second thread would change results, and a gateway has other work
@@ -123,7 +124,7 @@ def service_environment(service: Service, folder: PurePath) -> dict[str, str]:
 
 
 def unit(service: Service, park: ParkFile) -> str:
-    """Return the text of a service's systemd unit, which may write to its state and to its file ``writes`` only."""
+    """Return the text of a service's systemd unit, which may write to its state, marks and ``writes`` only."""
     from fedfloor.templates import render
 
     mosquitto = service.words[0] == "mosquitto"
@@ -131,7 +132,7 @@ def unit(service: Service, park: ParkFile) -> str:
         "fedfloor.deploy", "unit.service", service=service, park=park, mosquitto=mosquitto,
         program="/usr/sbin/mosquitto" if mosquitto else str(park.programs / service.words[0]),
         arguments=shlex.join(service.words[1:]), environment=service_environment(service, park.folder),
-        state=f"{park.folder}/{STATE}",
+        state=f"{park.folder}/{STATE}", marks=f"{park.folder}/{STATE}{MARKS}",
     )  # fmt: skip
 
 

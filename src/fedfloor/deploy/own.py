@@ -21,6 +21,7 @@ from fedfloor.data.files.encode import described
 from fedfloor.data.files.npz import samples
 from fedfloor.data.reading import DeviceReading
 from fedfloor.deploy.facts import Facts, apply_found
+from fedfloor.deploy.record import Record
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.errors import RunError, SettingError, nearest
 from fedfloor.experiment import EvaluateSettings, Experiment
@@ -29,7 +30,7 @@ from fedfloor.park.build import hold_out, hold_out_recent
 from fedfloor.park.local import LocalSets
 from fedfloor.park.normalise import Surveyed, mean_and_deviation, normaliser, prepared
 from fedfloor.park.park import Park
-from fedfloor.park.privacy import secret_key
+from fedfloor.park.privacy import SECRET_BYTES
 from fedfloor.park.statistics import Normalised, RemoteStatistics
 from fedfloor.park.stream import Fifo, Static
 from fedfloor.parts.decision import DecideSettings
@@ -122,15 +123,22 @@ def written(settings: DeviceSettings) -> int | None:
     return None
 
 
-def guarded(park: Park, settings: DeviceSettings) -> Park:
+def noisy(experiment: Experiment) -> bool:
+    """Return whether an experiment's class counts have noise."""
+    return experiment.park.census_epsilon is not None and math.isfinite(experiment.park.census_epsilon)
+
+
+def guarded(park: Park, experiment: Experiment, record: Record) -> Park:
     """Return a device's park with private noise in its census; without noise in the experiment, the park itself.
 
+    The key of the noise is drawn once, so that the device gives the same answer to the same question after a restart.
+
     Raises:
-        SettingError: the secret key of the noise cannot be stored in the device's state folder.
+        SettingError: the key cannot be stored in the device's record.
     """
-    if park.census_epsilon is None or math.isinf(park.census_epsilon):
+    if not noisy(experiment):
         return park
-    return replace(park, secret=secret_key(settings.state / "census.key"))
+    return replace(park, secret=int.from_bytes(record.secret("census", SECRET_BYTES), "big"))
 
 
 def alone(

@@ -18,6 +18,7 @@ from fedfloor.deploy.device_sum import DeviceSum, RevealedSums
 from fedfloor.deploy.message import Message, Reply, check_visit, layout_digest, returned
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.own_work import OwnWork
+from fedfloor.deploy.record import Record
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.deploy.signing import signer_of
 from fedfloor.deploy.subtasks import question_of
@@ -50,7 +51,6 @@ EXCESS = 10  # limit on a visit's mini-batches, relative to the experiment's wor
 NEWEST, FOREIGN_NEWEST = 4, 64  # memories kept regardless of checkpoints: of the own edge, of another
 NAMED = 4  # most memories named by checkpoints; a run keeps two
 MEMORY_BYTES = 1 << 26  # most bytes that a device keeps, or ten models if these are more
-SUMS = "sums.sqlite"  # the sums for which the device has revealed shares
 SAME_START = (1e-3, 1e-5)  # relative and absolute difference of initial weights of machines of different kinds
 RUNS = 8  # runs whose personal parts a device keeps for predictions
 BATCH = 100  # a tenth of the size of a mini-batch that is always accepted
@@ -66,11 +66,12 @@ class Worker:
         names: the references of the experiment; messages may use no others.
         park: the park with the device's samples.
         facts: digest of the facts by which the samples were read and normalised.
+        record: of what the device has revealed; by default nothing is kept beyond the process.
     """
 
     def __init__(
         self, settings: DeviceSettings, experiment: Experiment, method: ConfiguredMethod, names: PartNames, park: Park,
-        facts: str = "",
+        facts: str = "", record: Record | None = None,
     ) -> None:  # fmt: skip
         self.device, self._edge, self._names = settings.device, settings.edge, names
         self._models = settings.models
@@ -93,7 +94,7 @@ class Worker:
         self._sum = None
         if secure is not None:
             self._sum = DeviceSum(
-                self.device, samples, secure, rule, RevealedSums(settings.state / SUMS), experiment.rounds, facts,
+                self.device, samples, secure, rule, RevealedSums(record), experiment.rounds, facts,
                 settings.factory, signer_of(settings.tls, settings.name), experiment.park.devices or ranges.DEVICES,
             )  # fmt: skip
         self._initial: Tensor | None = None  # the own part of the initial model

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor import regular
 from fedfloor.chance import generator
-from fedfloor.errors import SettingError, require
+from fedfloor.errors import require
 
 LEAST_EPSILON = 1e-6  # for a smaller ε the noise of a count is of the order of millions
-SECRET_BYTES = 32
+SECRET_BYTES = 32  # of a real device's key
 
 
 def check_epsilon(epsilon: float | None) -> None:
@@ -61,39 +58,12 @@ def noisy(
         counts: int64 [F].
         epsilon: ε of one report; None: no noise.
         seed, tick, device, position: the key of the noise.
-        secret: the secret key of a real device, instead of the seed; see :func:`secret_key`.
+        secret: the secret key of a real device, instead of the seed.
     """
     if epsilon is None or math.isinf(epsilon):
         return counts
     key = (seed, ()) if secret is None else (secret, counts.tolist())
     return counts + noise(epsilon, len(counts), generator(key[0], "census noise", tick, device, position, *key[1]))
-
-
-def secret_key(path: Path) -> int:
-    """Return the secret key of a real device's noise, 256 random bits from the operating system.
-
-    It is drawn once and stored, so that a restarted device gives the same answer to the same question.
-
-    Raises:
-        SettingError: the file has other content, or cannot be read or written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            kept = regular.read_bytes(path)
-        else:
-            kept = os.urandom(SECRET_BYTES)
-            with open(opened, "wb") as file:
-                file.write(kept)
-                file.flush()
-                os.fsync(file.fileno())
-    except OSError as error:
-        raise SettingError(f"{path}: {error.strerror or error}. It holds the key of the census's noise.") from error
-    if len(kept) != SECRET_BYTES:
-        raise SettingError(f"{path}: {len(kept)} bytes; must be {SECRET_BYTES}. Delete it to draw a new one.")
-    return int.from_bytes(kept, "big")
 
 
 def shares(reports: Iterable[Sequence[int] | NDArray[np.int64]]) -> NDArray[np.float64]:
