@@ -348,7 +348,7 @@ def test_with_noise_a_device_is_refused_a_second_sum_before_it_trains(tmp_path: 
     network = second.engine.network
     second.server.begin()
     for k in DEVICES:
-        with pytest.raises(RefusedError, match="earlier sum of other devices, or with noise"):
+        with pytest.raises(RefusedError, match="its update with noise is in an earlier sum of the run's round 1"):
             second.devices[k].standing(network, VISIT, second.server.about(k), second.place, "a")
 
 
