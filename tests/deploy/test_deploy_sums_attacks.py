@@ -19,7 +19,9 @@ from test_deploy_sums_across import Protocol
 
 from fedfloor.deploy import checks
 from fedfloor.deploy.checks import STAGES
+from fedfloor.deploy.cloud import CloudExecutor
 from fedfloor.deploy.device_sum import DeviceSum, RevealedSums
+from fedfloor.deploy.edge import Edge
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.record import Record
 from fedfloor.deploy.summing import MOST_FALSE, Conduct
@@ -27,7 +29,7 @@ from fedfloor.errors import RunError, SettingError
 from fedfloor.parts import masking
 from fedfloor.ranges import RefusedError
 from fedfloor.runs import ledger, loop
-from live_park import Live, experiment, figures, live, simulated
+from live_park import Broker, InMemory, Inside, Live, experiment, figures, live, simulated
 
 DEVICES = range(9)
 UNLIMITED = "deploy.norm_limit = false\n"
@@ -169,6 +171,37 @@ def test_colluders_that_are_a_minority_do_not_keep_a_device_out_of_later_sums() 
         assert not conduct.flaw(5, [1])
         conduct.guilty(5)
     assert conduct.flaw(5, [1])
+
+
+def test_a_restart_of_the_server_forgets_no_devices_conduct(tmp_path: Path) -> None:
+    """A device that was left out returned after each restart of its edge, or of the cloud."""
+    path = tmp_path / "state" / "e0.conduct.json"
+    first = Conduct(path, "run")
+    first.dispute({frozenset((0, 7)), frozenset((0, 8))})
+    assert not first.flaw(0, [1, 2, 3, 7, 8])
+    for _ in range(MOST_FALSE):
+        first.guilty(5)
+    again = Conduct(path, "run")
+    assert again == first
+    assert again.flaw(5, [1])
+    assert not Conduct(path, "the next run").flaw(5, [1])
+    path.write_text("[]")
+    with pytest.raises(SettingError, match=r"conduct\.json is damaged: delete it"):
+        Conduct(path, "run")
+
+
+def test_an_edge_and_a_cloud_keep_the_conduct_of_devices(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=1, devices=3, factories=1, more=SECURE)
+    with live(tmp_path, what) as park:
+        edge = park.edges[0]
+        edge.factory.begin("a", 1)
+        edge.factory.conduct.guilty(1)
+        executor = CloudExecutor(park.settings(), Inside(park.edges), [], edge.names)
+        executor._conduct.guilty(2)
+        restarted = Edge(edge.settings, edge.experiment, None, InMemory(Broker()))
+        restarted.factory.begin("a", 2)
+        assert restarted.factory.conduct.false == {1: 1}
+        assert CloudExecutor(park.settings(), Inside(park.edges), [], edge.names)._conduct.false == {2: 1}
 
 
 def revealing(attacked: Attacked, dealt: set[int], revealed: set[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.local_update import local_update
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.visit import VisitStats, check_finite
-from fedfloor.errors import DivergedError, RunError
+from fedfloor.errors import DivergedError, FedfloorError, SettingError
 from fedfloor.outside import load
 from fedfloor.park.park import Park
 from fedfloor.parts.objective import Objective, Plain, Visit
@@ -133,23 +134,57 @@ def test_a_change_that_is_infinite_between_finite_models_is_no_change(
 class Particular(Objective):
     """An objective of one's own that fails for some samples."""
 
+    error: str = "ValueError"
+
     def loss(
         self, module: nn.Module, x: torch.Tensor, y: torch.Tensor, visit: Visit
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if float(x.max()) > 0.9:
-            raise ValueError(f"the sample has {float(x.max())}")
+            raise ERRORS[self.error](f"the sample has {float(x.max())}")
         return Plain().loss(module, x, y, visit)
 
 
-def test_an_objective_that_fails_for_a_sample_is_no_change(tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Forgetful(Plain):
+    """An objective of one's own that fails for some trained models, where it remembers or receives them."""
+
+    remembers = True
+
+    def arrive(self, flat: torch.Tensor, kept: Mapping[str, torch.Tensor], network: Any) -> None:
+        flat.zero_()
+        raise SettingError("what this device keeps does not fit")
+
+    def remember(self, flat: torch.Tensor, visit: Visit) -> Mapping[str, torch.Tensor]:
+        raise RuntimeError("the trained model cannot be kept")
+
+
+ERRORS = {error.__name__: error for error in (ValueError, SettingError, SystemExit, FedfloorError)}
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_an_objective_that_fails_for_a_sample_is_no_change(error: str, tmp_path: Path) -> None:
+    """Errors of its own, and words to leave, did not count: the visit failed where a sample had the property."""
     name = f"{__name__}:Particular"
     load(name, "objective")
-    work = replace(PROTECTED["secure sum"], objective=name)
+    work = replace(PROTECTED["secure sum"], objective=name, settings={"error": error})
     of = engine(pictures(bright=True), "logistic", folder=tmp_path)
     packet, _ = local_update(of, work, {"w": of.network.flat.clone()}, KEY, FrozenExtractor(frozen=False))
     assert not packet["w"].any()
     assert "the sample has 1.0" in of.unchanged.why
-    with pytest.raises(RunError):
+    with pytest.raises((FedfloorError, SystemExit)):
+        local_update(of, replace(work, travel=""), {"w": of.network.flat.clone()}, KEY, FrozenExtractor(frozen=False))
+
+
+def test_an_objective_that_fails_before_or_after_training_tells_nothing_either(tmp_path: Path) -> None:
+    name = f"{__name__}:Forgetful"
+    load(name, "objective")
+    work = replace(PROTECTED["secure sum"], objective=name)
+    of = engine(pictures(bright=False), "logistic", folder=tmp_path)
+    packet, receipt = local_update(of, work, {"w": of.network.flat.clone()}, KEY, FrozenExtractor(frozen=False))
+    assert packet["w"].any()  # the model that arrived, trained
+    assert receipt.memory is not None
+    assert of.unchanged.visits == 2
+    with pytest.raises(SettingError):
         local_update(of, replace(work, travel=""), {"w": of.network.flat.clone()}, KEY, FrozenExtractor(frozen=False))
 
 

@@ -30,7 +30,7 @@ from fedfloor.deploy.names import PartNames, table
 from fedfloor.deploy.round_measurements import RoundMeasurements, nameable, raise_failure, reason_of, without_strangers
 from fedfloor.deploy.settings import CLOUD, CloudSettings
 from fedfloor.deploy.signing import signer_of
-from fedfloor.deploy.summing import Conduct, ServerSum
+from fedfloor.deploy.summing import CONDUCT, Conduct, ServerSum
 from fedfloor.deploy.uplink import Downlink, Edges
 from fedfloor.engine import travel
 from fedfloor.engine.aggregation import Aggregation
@@ -117,7 +117,7 @@ class CloudExecutor:
         self._round = self._model_bytes = 0  # bytes of the packet sent to the edges
         self._kept: Mapping[int, set[str]] = {}
         self._measurements = RoundMeasurements()
-        self._conduct = Conduct()
+        self._conduct = Conduct(settings.out / CONDUCT)
         self._sum: ServerSum | None = None  # of all factories' devices, during a walk of their branches
         self._last_failed, self._failures = -1, dict[str, Failure]()  # since the last success
         self._working: set[str] = set()  # edges that have been present without a failure since then

@@ -33,7 +33,7 @@ from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.settings import CLOUD, Deadlines, EdgeSettings
 from fedfloor.deploy.signing import signer_of
 from fedfloor.deploy.sum_messages import unpacked
-from fedfloor.deploy.summing import Conduct, ServerSum
+from fedfloor.deploy.summing import CONDUCT, Conduct, ServerSum
 from fedfloor.deploy.uplink import Uplink, socket_opened
 from fedfloor.deploy.waits import LEAST_S
 from fedfloor.engine import limit, ranks, travel
@@ -106,7 +106,7 @@ class FactoryExecutor:
     def begin(self, run: str, number: int) -> None:
         """Set the run and round of the current request."""
         if run != self.run:
-            self.conduct = Conduct()
+            self.conduct = Conduct(self.conduct.path, run)
         self.run, self.round = run, number
 
     def visit(
@@ -359,7 +359,10 @@ class Edge:
         )
         self.own = [device.device for device in settings.devices]
         self.joining, self.ready = Joining(self.channel, settings.deadlines.probe_s), False
-        self.factory = FactoryExecutor(self.channel, settings.deadlines, self.names, joining=self.joining)
+        conduct = Conduct(settings.state / f"{settings.name}.{CONDUCT}")
+        self.factory = FactoryExecutor(
+            self.channel, settings.deadlines, self.names, joining=self.joining, conduct=conduct
+        )
         if park is not None:
             self.begin(park)
         self._busy, self.session, self._number = threading.Lock(), time.time_ns(), 0

@@ -5,29 +5,36 @@ The server is the edge of a factory, or the cloud for a sum across factories, wh
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from torch import Tensor
 
-from fedfloor import ranges
+from fedfloor import ranges, regular
 from fedfloor.deploy.signing import Signer
 from fedfloor.deploy.sum_messages import Advertisement, common, from_hex, listed, read_keys
 from fedfloor.engine.summing import GroupSum, SecureAggregation
 from fedfloor.engine.team import Blob
+from fedfloor.errors import SettingError
 from fedfloor.parts import masking
 from fedfloor.parts.masking import KEY_BYTES, SEALED_BYTES, LostSumError, PublicKeys
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
+from fedfloor.runs.folder import write
+from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+PAIRS = ("partners", "met")
+CONDUCT = "conduct.json"  # a file with the conduct of devices
 MOST_FALSE = 3  # sums in which a device was found false, after which it takes part in no more
 StageRequest = Callable[[str, Mapping[int, Mapping[str, Any]]], Mapping[int, Any]]  # (stage, device → about) → answers
 Refuse = Callable[[int, str, RefusedError], None]
@@ -40,25 +47,47 @@ class Conduct:
     A device is left out of later sums once it has had disputes with more than half of the others, which devices that
     collude can bring about only where they are more than half, or has been found false in :data:`MOST_FALSE` sums.
 
+    Args:
+        path: a file with the conduct, so that a restart of the server forgets nothing; None: it is not kept.
+        run: name of the run; the conduct in another one is forgotten.
+
     Attributes:
         partners: device → those with whom it had disputes.
         met: device with disputes → the others of its sums since the first of them.
         false: device → number of sums in which it was found false.
+
+    Raises:
+        SettingError: the file has other content.
     """
 
+    path: Path | None = None
+    run: str = ""
     partners: dict[int, set[int]] = field(default_factory=dict)
     met: dict[int, set[int]] = field(default_factory=dict)
     false: Counter[int] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        if self.path is None or not self.path.exists():
+            return
+        try:
+            kept = json.loads(regular.read_text(self.path))
+            if kept["run"] == self.run:
+                self.partners, self.met = ({int(k): set(some) for k, some in kept[n].items()} for n in PAIRS)
+                self.false = Counter({int(k): int(times) for k, times in kept["false"].items()})
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise SettingError(f"{self.path} is damaged: delete it; devices left out of sums then return.") from error
 
     def dispute(self, pairs: Collection[frozenset[int]]) -> None:
         """Record pairs of devices of which one is false; a pair counts once in a run."""
         for pair in pairs:
             for k in pair:
                 self.partners.setdefault(k, set()).update(pair - {k})
+        self._keep()
 
     def guilty(self, device: int) -> None:
         """Record a sum in which a device was found false."""
         self.false[device] += 1
+        self._keep()
 
     def flaw(self, device: int, others: Collection[int]) -> str:
         """Return why a device takes part in no further sum; "" if it may.
@@ -69,11 +98,19 @@ class Conduct:
         partners = self.partners.get(device, set())
         if partners:
             self.met.setdefault(device, set()).update(partners, others)
+            self._keep()
             if 2 * len(partners) > len(self.met[device]):
                 return f"in earlier rounds it had disputes over shares with {len(partners)} others, more than half."
         if self.false[device] >= MOST_FALSE:
             return f"its shares were false in {self.false[device]} earlier rounds."
         return ""
+
+    def _keep(self) -> None:
+        if self.path is None:
+            return
+        kept = {name: {k: sorted(some) for k, some in getattr(self, name).items()} for name in PAIRS}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write(self.path, json_text({"run": self.run, **kept, "false": self.false}))
 
 
 @dataclass

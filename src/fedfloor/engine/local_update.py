@@ -7,9 +7,11 @@ classifier on them: exact in arithmetic, not in rounding.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -29,10 +31,11 @@ from fedfloor.engine.visit import (
     trained_part,
     without_single_samples,
 )
-from fedfloor.errors import RunError, SettingError
+from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
 from fedfloor.models.network import Network
 from fedfloor.models.parcel import Packet
 from fedfloor.models.saved import OWN
+from fedfloor.outside import located
 from fedfloor.parts import objectives
 from fedfloor.parts.objective import Objective, Visit
 from fedfloor.parts.proximal import Reached, evaluating, tapped
@@ -41,6 +44,7 @@ from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
 from fedfloor.tasks.classification import CLASSIFICATION
 
+T = TypeVar("T")
 ALIKE = ("plain", "prox")  # objectives that read nothing but the network's outputs
 # fields of a work that training on features implements
 FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "trains",
@@ -176,7 +180,7 @@ def local_update(
     moments, errors = steps.taken(kept), travel.taken(kept)
     arrived = flat.clone() if own is not None or work.travel else flat
     if own is None or goal.remembers:
-        goal.arrive(flat, kept, network)
+        _attempted(engine, work, lambda: goal.arrive(flat, kept, network), lambda: None)
     else:
         flat.copy_(personal(engine, device, arrived))
     vectors = objectives.beside(goal, work.objective, packet) if own is None else {}
@@ -191,7 +195,9 @@ def local_update(
         advice = without_single_samples(work.batch_size, len(samples), engine.park.holdings)
         raise RunError(f"{error} {advice}") from error
     engine.memory.visits[device] += not beside
-    entries, belongs = (dict(goal.remember(flat, about)) if goal.remembers else kept if own is None else {}), ""
+    entries, belongs = (kept if own is None else {}), ""
+    if goal.remembers:
+        entries = _attempted(engine, work, lambda: dict(goal.remember(flat, about)), lambda: kept)
     if own is not None:
         entries = {f"{OWN} {work.own}": own.cut(flat).clone(), **entries}
         flat.copy_(arrived if beside else own.put(own.cut(arrived), flat))
@@ -233,25 +239,45 @@ def _protected(
     Who sends a model could choose one whose loss is undefined exactly if a sample has some property. An error, or
     numbers that are not finite, would state that without a mask or noise.
     """
-    flat = engine.network.flat
-    if not travel.protected(engine.network, work):
-        return _trained(engine, work, goal, samples, about, key, moments)
-    arrived, kept = flat.clone(), {name: tensor.clone() for name, tensor in moments.items()}
-    stats, why = None, f"the model of {key.where} became infinite or undefined in round {key.round}. Lower work.lr."
-    try:
+    flat, kept = engine.network.flat, {name: tensor.clone() for name, tensor in moments.items()}
+    figure = None if work.sample_clip is not None else 0.0
+
+    def train() -> VisitStats:
+        arrived = flat.clone()
         stats = _trained(engine, work, goal, samples, about, key, moments)
+        if travel.protected(engine.network, work) and not bool((flat - arrived).isfinite().all()):
+            raise DivergedError(  # also for a difference of large numbers that is infinite
+                f"the model of {key.where} became infinite or undefined in round {key.round}. Lower work.lr."
+            )
+        return stats
+
+    def unchanged() -> VisitStats:
+        moments.clear()
+        moments.update(kept)
+        return VisitStats(work.batches(len(samples)), figure, figure, figure)
+
+    return _attempted(engine, work, train, unchanged)
+
+
+def _attempted(engine: Engine, work: Work, call: Callable[[], T], otherwise: Callable[[], T]) -> T:
+    """Return the result of a call that sees samples, or models trained on them.
+
+    Where masks or noise protect the update, a call that fails in whatever way leaves the model as it was, is told in
+    the device's own log alone, and is replaced by ``otherwise``.
+    """
+    if not travel.protected(engine.network, work):
+        return call()
+    flat = engine.network.flat
+    before = flat.clone()
+    try:
+        return call()
     except SingleSampleError:  # this depends on numbers of samples alone
         raise
-    except RunError as error:
-        why = str(error)
-    if stats is not None and bool((flat - arrived).isfinite().all()):  # the difference of large numbers is infinite
-        return stats
-    flat.copy_(arrived)
-    moments.clear()
-    moments.update(kept)
+    except (Exception, SystemExit) as error:  # a user's own code may raise anything
+        why = str(error) if isinstance(error, FedfloorError) else located(error)
+    flat.copy_(before)
     engine.unchanged.add(why)
-    figure = None if work.sample_clip is not None else 0.0
-    return VisitStats(work.batches(len(samples)), figure, figure, figure)
+    return otherwise()
 
 
 def _trained(
