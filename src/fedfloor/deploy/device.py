@@ -22,6 +22,7 @@ from fedfloor._version import __version__
 from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
 from fedfloor.deploy import mqtt, names, own, record
+from fedfloor.deploy.answered import RUNS, Answers
 from fedfloor.deploy.channel import REPEATS
 from fedfloor.deploy.checks import REQUESTS, STRANGER, MessageFilter, printable, short_line
 from fedfloor.deploy.facts import Facts, Questions, holding
@@ -76,7 +77,7 @@ class Agent:
         self.settings, self.experiment = settings, experiment
         self._method, self._names = combined(experiment), names.table(experiment)
         self._hides = privacy.on_devices(self._method)  # whether answers state no reason that could depend on samples
-        # nothing is kept where updates are in the clear
+        # nothing is kept where updates are in the clear, and no answers of trials, whose machines have all samples
         self._record = record.of_device(settings.state) if self._hides or own.noisy(experiment) else record.Record()
         self.park = None if park is None else own.guarded(park, experiment, self._record)
         signer = signer_of(settings.tls, settings.name)
@@ -96,7 +97,9 @@ class Agent:
         self._facts: Facts | None = None
         self._raw: Park | None = None  # samples as stored, without normalisation; surveys refer to them
         self._run = ""  # the run for which the samples were read
-        self._questions = Questions(normaliser(experiment.data.normalise))
+        kept = self._record if self._hides and settings.data.kind != "partition" else record.Record()
+        self._answers = Answers(kept)
+        self._questions = Questions(normaliser(experiment.data.normalise), self._answers)
         self._last: tuple[str, bytes] = ("", b"")  # the last request's identity and answer, for a repeated request
         self._repeats = 0  # times that this answer was sent again
 
@@ -249,7 +252,14 @@ class Agent:
 
             facts = "" if self._facts is None else self._facts.digest
             self._worker = Worker(
-                self.settings, self.experiment, self._method, self._names, self.own_park(), facts, self._record
+                self.settings,
+                self.experiment,
+                self._method,
+                self._names,
+                self.own_park(),
+                facts,
+                self._record,
+                self._answers if self._hides else None,
             )
         return self._worker
 
@@ -280,9 +290,14 @@ class Agent:
         if message.run != self._run:  # it trains on the samples present now
             self._raw, self.park, self._run = None, None, message.run
         if self._raw is None:
-            read = own.park(self.settings, self.experiment, facts, tests=bool(self._method.needs.own))
+            answers = self._answers if self._hides else None
+            read = own.park(self.settings, self.experiment, facts, answers, tests=bool(self._method.needs.own))
             self._raw = own.guarded(read, self.experiment, self._record)
+        if self._hides:
+            self._answers.admit("facts", facts.sample.to_dict(), RUNS)
         if facts.question is not None:
+            if privacy.by_visits(self._method):
+                raise RefusedError("question", privacy.NO_SURVEY)
             self._questions.admit(facts.question, facts.inputs.columns)
         elif facts != self._facts or self.park is None:
             self.park = own.normalised(self._raw, self.experiment, facts, self.settings.device)
@@ -315,15 +330,17 @@ class Agent:
         return samples
 
     def census(self, message: Message) -> list[int]:
-        """Return the class counts of the device's current samples.
+        """Return the class counts of the device's current samples; with masks or noise of updates those of its set.
 
         Raises:
             RefusedError: the experiment's method needs no census.
         """
         if not any(question.what == CENSUS.name for question in self._method.questions):
             raise RefusedError("question", "this device's experiment has no question for the census.")
-        about, device = message.about, self.settings.device
-        counts = self.own_park().census([device], int(about["tick"]), [int(about["trained"])])[0]
+        about, device, park = message.about, self.settings.device, self.own_park()
+        if self._hides and not own.noisy(self.experiment):  # exact counts at two ticks would differ by a few samples
+            return [int(count) for count in park.classes(device)]
+        counts = park.census([device], int(about["tick"]), [int(about["trained"])])[0]
         return [int(count) for count in counts]
 
     def next_message(

@@ -17,6 +17,7 @@ from fedfloor import ranges
 from fedfloor.data.dataset import Dataset, Inputs, Made
 from fedfloor.data.reading import DeviceSplit
 from fedfloor.deploy import checks
+from fedfloor.deploy.answered import RUNS, Answers
 from fedfloor.engine.limit import KNOWN
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
@@ -27,6 +28,7 @@ from fedfloor.park.normalise import DeviceNormaliser, Normaliser, Surveyed, norm
 from fedfloor.park.park import Park
 from fedfloor.park.statistics import RemoteStatistics, Step, device_sums, standard
 from fedfloor.park.survey import RegimeNormaliser, RowQuestion, RowSurvey, added, rows_of
+from fedfloor.plan.questions import SURVEY
 from fedfloor.ranges import RefusedError
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.kinds import read as read_task
@@ -34,7 +36,6 @@ from fedfloor.tasks.task import Task
 
 Floats = tuple[float, ...]
 LEAST = 1e-30  # smallest scale or deviation
-SURVEYS = 3  # surveys that a device answers before a restart, for runs that start again after devices joined or left
 
 
 @dataclass(frozen=True)
@@ -252,14 +253,15 @@ def read_sums(rows: Sequence[Sequence[object]], samples: int, facts: Facts) -> t
 
 
 class Questions:
-    """The survey questions that a device has answered, limited to those of a few surveys.
+    """The survey questions that a device answers, limited to those of a few surveys.
 
     Args:
         part: the experiment's normaliser.
+        answers: the answers that it has given.
     """
 
-    def __init__(self, part: Normaliser | None) -> None:
-        self._part, self._answered = part, set[str]()
+    def __init__(self, part: Normaliser | None, answers: Answers) -> None:
+        self._part, self._answers = part, answers
 
     def admit(self, question: Mapping[str, Any], sensors: tuple[str, ...]) -> None:
         """Count a question; a repeated question reveals nothing more and does not count.
@@ -282,11 +284,7 @@ class Questions:
             raise RefusedError("question", "its clusters use other columns than the experiment's.")
         if parsed.numbers > part.largest(len(sensors)):
             raise RefusedError("question", f"it has more numbers than {part.largest(len(sensors))}.")
-        digest = hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
-        most = SURVEYS * part.questions
-        if digest not in self._answered and len(self._answered) >= most:
-            raise RefusedError("question", f"{most} questions were answered. Restart this device.")
-        self._answered.add(digest)
+        self._answers.admit(SURVEY.name, question, RUNS * part.questions)
 
 
 def park(

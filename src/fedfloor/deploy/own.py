@@ -20,6 +20,7 @@ from fedfloor.data.files import buffer, own
 from fedfloor.data.files.encode import described
 from fedfloor.data.files.npz import samples
 from fedfloor.data.reading import DeviceReading
+from fedfloor.deploy.answered import GROWN, Answers, marks
 from fedfloor.deploy.facts import Facts, apply_found
 from fedfloor.deploy.record import Record
 from fedfloor.deploy.settings import DeviceSettings
@@ -34,6 +35,7 @@ from fedfloor.park.privacy import SECRET_BYTES
 from fedfloor.park.statistics import Normalised, RemoteStatistics
 from fedfloor.park.stream import Fifo, Static
 from fedfloor.parts.decision import DecideSettings
+from fedfloor.ranges import RefusedError
 from fedfloor.tasks.task import Task
 
 Seen = tuple[Values, Labels | Targets]
@@ -208,11 +210,18 @@ def own_tests(park: Park, device: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def park(settings: DeviceSettings, experiment: Experiment, facts: Facts, *, tests: bool = False) -> Park:
+def park(
+    settings: DeviceSettings, experiment: Experiment, facts: Facts, answers: Answers | None = None, *,
+    tests: bool = False,
+) -> Park:  # fmt: skip
     """Return a park that holds the samples of one device, from the source in its settings.
+
+    Args:
+        answers: the exact answers so far, which determine the samples that are used; None: all are.
 
     Raises:
         SettingError: there are no samples, or they do not fit the cloud's facts.
+        RefusedError: they differ too little from those of earlier answers.
         RunError: the function of the settings fails.
     """
     device, source = settings.device, settings.data
@@ -227,12 +236,38 @@ def park(settings: DeviceSettings, experiment: Experiment, facts: Facts, *, test
         check_fits(f"device {device} of the experiment", whole.dataset, facts)
         return alone(whole, experiment, device, facts.known or RemoteStatistics(), tests=tests)
     if source.kind == "function":
-        return function_park(settings, experiment, facts)
+        made = function_park(settings, experiment, facts)
+        return made if answers is None else settled(made, experiment, device, answers)
     path, stream = Path(str(source.path)), experiment.data.stream
     if isinstance(stream, Fifo) and path.name.endswith(buffer.BUFFERS):
-        return buffer_park(settings, experiment, facts, path, stream.window)
+        made = buffer_park(settings, experiment, facts, path, stream.window)
+        return made if answers is None else settled(made, experiment, device, answers)
     loaded = own.load(path, device_reading(experiment, facts), experiment.seed, settings.name)
-    return park_of_one(fitted(path, loaded, facts), experiment, device, facts.known)
+    data, used = fitted(path, loaded, facts), None
+    if answers is not None:
+        used = answers.settle(marks(data, device, texts(experiment)), forgets=stream.kind == "static")
+    return park_of_one(data, experiment, device, facts.known, used=used)
+
+
+def texts(experiment: Experiment) -> tuple[str, ...]:
+    """Return the names of the columns of texts that become sensors."""
+    return tuple(experiment.data.columns.categories or ())
+
+
+def settled(made: Park, experiment: Experiment, device: int, answers: Answers) -> Park:
+    """Return a park of sensors whose samples at the start of a run differ enough from those of earlier answers.
+
+    Raises:
+        RefusedError: they do not.
+    """
+    given = marks(made.dataset, device, texts(experiment))
+    if len(used := answers.settle(given)) < len(given):
+        raise RefusedError(
+            "data",
+            f"{len(given) - len(used)} of its {len(given)} samples are new since its last exact answers. With masks "
+            f"or noise on updates it answers for {GROWN} new ones or more. Wait for more samples.",
+        )
+    return made
 
 
 def device_reading(experiment: Experiment, facts: Facts) -> DeviceReading:
@@ -295,16 +330,19 @@ def sensed_park(base: Park, sense: Callable[[int], Seen], device: int) -> Sensed
 
 
 def park_of_one(
-    data: Dataset, experiment: Experiment, device: int, remote: RemoteStatistics | None, newest: int | None = None
+    data: Dataset, experiment: Experiment, device: int, remote: RemoteStatistics | None, newest: int | None = None,
+    used: NDArray[np.intp] | None = None,
 ) -> Park:  # fmt: skip
     """Return a park with one non-empty device, which keeps its number, as random draws depend on it.
 
     Args:
         newest: number of its last samples that are used, besides those held out of training; None: all.
+        used: positions of its samples that are used at all, [n]; None: all.
     """
     devices = experiment.park.devices or device + 1
     first = np.where(np.arange(devices + 1) > device, len(data.y), 0)
     parts = [np.arange(low, high) for low, high in pairwise(first.tolist())]
+    parts[device] = parts[device] if used is None else used
     bare, recent = replace(data, owner=None, owner_test=None, rendered=False, owned=Owned()), None
     if (share := experiment.evaluate.recent) is not None:
         of_window = share if newest is None else share * newest / len(data.y)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import time
 from collections.abc import Mapping
@@ -13,6 +15,7 @@ from torch import Tensor
 
 from fedfloor import ranges
 from fedfloor.deploy import names as names_of
+from fedfloor.deploy.answered import RUNS, Answers
 from fedfloor.deploy.checks import STAGES, TOLD, printable
 from fedfloor.deploy.device_sum import DeviceSum, RevealedSums
 from fedfloor.deploy.message import Message, Reply, check_visit, layout_digest, returned
@@ -23,6 +26,7 @@ from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.deploy.signing import signer_of
 from fedfloor.deploy.subtasks import question_of
 from fedfloor.engine import travel
+from fedfloor.engine.calibrate import ROUNDS
 from fedfloor.engine.engine import FrozenExtractor
 from fedfloor.engine.local_update import local_update
 from fedfloor.engine.memory import DeviceMemory
@@ -39,7 +43,7 @@ from fedfloor.parts.mix import Equal
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import ARRIVED, Probe, Work, keeping
 from fedfloor.plan.outcome import Receipt
-from fedfloor.plan.questions import covers
+from fedfloor.plan.questions import SCORES, covers, facts_of
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
 from fedfloor.runs import prepare, privacy, revealed
@@ -52,7 +56,7 @@ NEWEST, FOREIGN_NEWEST = 4, 64  # memories kept regardless of checkpoints: of th
 NAMED = 4  # most memories named by checkpoints; a run keeps two
 MEMORY_BYTES = 1 << 26  # most bytes that a device keeps, or ten models if these are more
 SAME_START = (1e-3, 1e-5)  # relative and absolute difference of initial weights of machines of different kinds
-RUNS = 8  # runs whose personal parts a device keeps for predictions
+OFFERED = 8  # runs whose personal parts a device keeps for predictions
 BATCH = 100  # a tenth of the size of a mini-batch that is always accepted
 
 
@@ -67,14 +71,16 @@ class Worker:
         park: the park with the device's samples.
         facts: digest of the facts by which the samples were read and normalised.
         record: of what the device has revealed; by default nothing is kept beyond the process.
+        answers: the exact answers so far, by which further ones are limited; None: no limit.
     """
 
     def __init__(
         self, settings: DeviceSettings, experiment: Experiment, method: ConfiguredMethod, names: PartNames, park: Park,
-        facts: str = "", record: Record | None = None,
+        facts: str = "", record: Record | None = None, answers: Answers | None = None,
     ) -> None:  # fmt: skip
         self.device, self._edge, self._names = settings.device, settings.edge, names
-        self._models = settings.models
+        self._models, self._answers = settings.models, answers
+        self._evaluations = experiment.rounds + revealed.MODELS
         protects = privacy.on_devices(method)
         memory = DeviceMemory(settings.memory, salted=protects)
         memory.tidy()
@@ -268,7 +274,7 @@ class Worker:
         staying = Staying(self.engine.network, part, run)
         self._models.mkdir(parents=True, exist_ok=True)
         write(self._models / staying.file, staying.content(numbers))
-        for path in sorted(self._models.glob("own-*.npy"), key=lambda path: path.stat().st_mtime_ns)[:-RUNS]:
+        for path in sorted(self._models.glob("own-*.npy"), key=lambda path: path.stat().st_mtime_ns)[:-OFFERED]:
             path.unlink(missing_ok=True)
 
     def probe(self, message: Message) -> Reply:
@@ -292,10 +298,28 @@ class Worker:
             cut = network.parcel(keeping(self._own) if asked.shared else "all")
             check_visit(message.arrays, network, cut)
             packet = cut.unpack(message.arrays, {"w": network.flat})
+        self.admit(node, message)
         answer = asked.answer(self.engine, self.device, packet, int(about["tick"]))
         if isinstance(answer, torch.Tensor):
             return "answer", {}, {"answer": answer.numpy()}
         return "answer", {"answer": answer}, {}
+
+    def admit(self, node: Probe, message: Message) -> None:
+        """Count a question about held-out samples, whose model an edge chooses, where updates are protected.
+
+        Raises:
+            RefusedError: as many as a few runs need were answered for the same samples.
+        """
+        if self._answers is None or facts_of(node.what).reads != "held out":
+            return
+        model = hashlib.sha256()
+        for name, values in sorted(message.arrays.items()):
+            model.update(json.dumps([name, str(values.dtype), list(values.shape)]).encode())
+            model.update(values.tobytes())
+        own = self.engine.memory.held.get(self.device)
+        asked = [dict(node.settings), message.scope, int(message.about["tick"]), own, model.hexdigest()]
+        each = ROUNDS if node.what == SCORES.name else 1
+        self._answers.admit(node.what, asked, RUNS * each * self._evaluations)
 
 
 def keeps_moments(method: ConfiguredMethod) -> bool:

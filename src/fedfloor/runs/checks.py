@@ -27,6 +27,7 @@ from fedfloor.machine import require_memory
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.models.network import Network
 from fedfloor.network import profile
+from fedfloor.park.normalise import Surveyed, normaliser
 from fedfloor.park.park import Park
 from fedfloor.parts import codecs, mix
 from fedfloor.parts.attacks import Attackers
@@ -34,7 +35,8 @@ from fedfloor.parts.objective import Objective
 from fedfloor.parts.objectives import to_spec
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Parallel
-from fedfloor.runs import folder
+from fedfloor.plan.questions import CENSUS
+from fedfloor.runs import folder, privacy
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.orders import Limits
 
@@ -172,6 +174,8 @@ def method_fits(experiment: Experiment, method: ConfiguredMethod, park: Park, *,
             f"method '{name}' does not wait for all visits, which real machines cannot do yet: their rounds end with "
             "the last visit or a deadline. Simulate it, or choose another method."
         )
+    if live and privacy.on_devices(method):
+        check_answers(experiment, method)
     if live and method.needs.own and park.dataset.task.calibrates:
         raise SettingError(
             f"method '{name}' with data.task = '{park.dataset.task.kind}' gives each device's model its own "
@@ -182,6 +186,23 @@ def method_fits(experiment: Experiment, method: ConfiguredMethod, park: Park, *,
     if evaluate.patience is not None and (method.needs.personal or method.needs.separate or evaluate.finetune):
         what = f"method '{name}'" if evaluate.finetune is None else "evaluate.finetune"
         raise SettingError(f"{what} has no single model that is the best: leave evaluate.patience out.")
+
+
+def check_answers(experiment: Experiment, method: ConfiguredMethod) -> None:
+    """Check that real devices, whose updates have masks or noise, answer no questions that read single samples.
+
+    Raises:
+        SettingError: exact class counts change with a stream, or devices add noise and the normalisation has questions.
+    """
+    if privacy.by_visits(method) and isinstance(normaliser(experiment.data.normalise), Surveyed):
+        raise SettingError(f"data.normalise with method '{method.name}': {privacy.NO_SURVEY}")
+    counts = any(question.what == CENSUS.name for question in method.questions)
+    if counts and experiment.data.stream.kind != "static" and experiment.park.census_epsilon is None:
+        raise SettingError(
+            f"method '{method.name}' asks for class counts at every tick of data.stream = "
+            f"'{experiment.data.stream.kind}', and two of them differ by single labels, which masks or noise on "
+            "updates do not hide. Set park.census_epsilon, such as 1.0, or leave data.stream out."
+        )
 
 
 def check_close(experiment: Experiment, method: ConfiguredMethod, *, live: bool) -> None:

@@ -30,6 +30,10 @@ NOT_COVERED = (
     "evaluations of single devices in this folder: pass on models, not the folder",
     "the rounding of noise to floating-point numbers",
 )
+NO_SURVEY = (
+    "devices add noise to their updates, but answer the questions of this normalisation without any, and whoever asks "
+    "chooses the values in them. Set data.normalise = 'standard', 'device' or 'unit'."
+)
 
 
 def _accounting() -> tuple[Any, Any, Any]:
