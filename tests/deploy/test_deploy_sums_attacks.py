@@ -230,12 +230,16 @@ def revealing(attacked: Attacked, dealt: set[int], revealed: set[int]) -> None:
 @pytest.mark.parametrize(
     ("dealt", "revealed", "named"),
     [
-        ({8}, {1}, {FALSE}),  # 8 was named alone, or nobody
-        ({0}, {8}, {FALSE}),
+        ({8}, {1}, {FALSE, 8, 1}),  # or these two collude
+        ({0}, {8}, {FALSE, 0, 8}),
         ({0}, set(), {FALSE, 0}),
-        (set(), {1, 8}, {FALSE}),
+        (set(), {1, 8}, {FALSE, 1, 8}),
         ({8}, {8}, {FALSE, 8}),  # all between two devices
-        ({0}, {0, 8}, {FALSE}),
+        ({0}, {0, 8}, {FALSE, 0, 8}),
+        ({0, 1}, set(), {FALSE, 0, 1}),
+        ({0, 1}, {4}, {FALSE}),
+        (set(), {1, 2, 8}, {FALSE}),
+        ({0}, {0, 1, 2, 8}, {FALSE}),
         (set(), {FALSE}, {FALSE}),  # a share of its own
     ],
 )
@@ -246,6 +250,54 @@ def test_a_device_that_deals_and_reveals_false_shares_frames_nobody_and_costs_no
     revealing(attacked, dealt, revealed)
     assert attacked.summed() == set(DEVICES)
     assert set(attacked.refused) == named
+    assert set(attacked.server.conduct.false) == ({FALSE} if named == {FALSE} else set())
+
+
+@pytest.mark.parametrize("attack", ["deal", "reveal", "both"])
+def test_two_that_collude_have_no_honest_device_named_alone_and_cost_nothing(attack: str, tmp_path: Path) -> None:
+    """They dealt it false shares, or revealed false ones of its secrets: after three sums it was out of the run."""
+    victim, conduct = 2, Conduct()
+    for n in range(2 * MOST_FALSE):
+        attacked = Attacked(tmp_path / str(n))
+        attacked.server.conduct = conduct
+        collude(attacked, (1, 4), victim, attack)
+        assert attacked.summed() == set(DEVICES)
+        assert set(attacked.refused) == {1, 4, victim}
+        assert attacked.refused[victim].startswith("sum: of devices")
+    assert not conduct.false
+    assert not conduct.flaw(victim, [v for v in DEVICES if v != victim])
+
+
+def collude(attacked: Attacked, false: tuple[int, ...], victim: int, attack: str) -> None:
+    """Let devices deal well-sealed false shares to an honest one, or reveal false shares of its secrets, or both."""
+    usual, real = attacked.server.request, masking.split
+
+    def split(secret: bytes, holders: Any, threshold: int) -> dict[int, bytes]:
+        return real(secret, holders, threshold) | {victim: bytes([5]) * 31 + b"\0"}
+
+    def ask(kind: str, told: Mapping[int, Mapping[str, Any]]) -> Mapping[int, Any]:
+        answers = dict[int, Any]()
+        for k, about in told.items():
+            with pytest.MonkeyPatch.context() as patch:
+                if kind == "sum-shares" and k in false and attack != "reveal":
+                    patch.setattr(masking, "split", split)
+                answers |= usual(kind, {k: about})
+            if kind == "sum-unmask" and k in false and attack != "deal":
+                answers[k] = answers[k] | {str(victim): f"{k:02x}" * 31 + "00"}
+        return answers
+
+    attacked.server.request = ask
+
+
+def test_where_too_many_collude_to_be_told_the_sum_is_lost_and_nobody_is_named(tmp_path: Path) -> None:
+    """Of six shares with the threshold 4 one false one is found; with two of them the owner would seem false."""
+    attacked = Attacked(tmp_path)
+    attacked.gone = [{0, 2, 3}, set(), set(), set()]
+    collude(attacked, (1, 4), 6, "reveal")
+    attacked.run()
+    assert "cannot be unmasked" in attacked.made.sums[0].lost
+    assert attacked.refused == {}
+    assert not attacked.server.conduct.false
 
 
 def test_a_device_that_deals_several_false_shares_and_reveals_another_loses_its_sum_and_is_named(

@@ -45,7 +45,7 @@ def protocol(
     revealed = {
         k: masking.reveal(k, near(k, shared), pairs(k), survivors, least(k)) for k in survivors if k not in gone[3]
     }
-    assert not masking.misfits(revealed, least)
+    assert masking.corrected(revealed, least).revealed == revealed
     beside = {k: list(near(k, shared)) for k in shared}
     shared_keys = {k: public[k] for k in shared}
     return masking.unmasked(total, ring, shared_keys, beside, survivors, revealed, least, CONTEXT), survivors
@@ -108,16 +108,41 @@ def test_a_masked_vector_alone_shows_nothing_of_the_vector() -> None:
     assert len(np.unique(sent)) > 19_990
 
 
-def test_shares_that_are_not_on_the_polynomial_are_found() -> None:
-    """A secret of threshold 2 in five shares: any change of one is seen, and so is one of two shares of three."""
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.integers(3, 24), st.integers(0, 2**32 - 1))
+def test_false_shares_up_to_the_radius_are_found_and_more_of_them_blame_no_true_one(
+    data: st.DataObject, devices: int, seed: int
+) -> None:
+    rng, least = np.random.default_rng(seed), masking.threshold(data.draw(st.sampled_from([0.51, 0.6, 0.9])), devices)
+    true, most = masking.split(bytes(range(32)), range(devices), least), masking.radius(devices, least)
+    false = set(rng.choice(devices, data.draw(st.integers(0, most)), replace=False).tolist())
+    given_ = true | {holder: rng.bytes(31) + b"\0" for holder in false}
+    assert masking.strangers(given_, least) == false
+    if devices - least > most:  # one more: nothing is said, as whoever is named could be true
+        more = true | {holder: rng.bytes(31) + b"\0" for holder in range(most + 1)}
+        assert masking.strangers(more, least) in (None, set(range(most + 1)))
+
+
+def test_a_polynomial_that_colluders_make_up_is_not_taken_for_that_of_the_secret() -> None:
+    """Of nine shares of threshold 6 seven are on it, as on the true one: two true shares would be called false."""
+    true = masking.split(bytes(range(32)), range(9), 6)
+    points = {k: (k + 1, int.from_bytes(share, "little")) for k, share in true.items()}
+    line = masking._through([points[k] for k in range(5)] + [(8, 12345)])
+    forged = {k: masking._at(line, k + 1).to_bytes(32, "little") for k in (7, 8)}
+    assert masking.strangers(true | forged, 6) is None
+    assert masking.strangers(true | {7: forged[7]}, 6) == {7}
+
+
+def test_false_shares_are_stated_with_their_owner_and_holder() -> None:
     held = {owner: masking.split(bytes([owner]) * 32, range(5), 2) for owner in (1, 2)}
     revealed = {holder: {owner: held[owner][holder] for owner in held} for holder in range(5)}
-    assert masking.misfits(revealed, lambda _: 2) == {}
+    assert masking.corrected(revealed, lambda _: 2) == masking.Corrected(revealed, frozenset(), frozenset(), 0)
     for holder in range(5):
-        false = {**revealed, holder: {**revealed[holder], 2: bytes(32)}}
-        assert masking.misfits(false, lambda _: 2) == {2: set(range(5))}
+        got = masking.corrected({**revealed, holder: {**revealed[holder], 2: bytes(32)}}, lambda _: 2)
+        assert (got.false, got.broken, got.radius) == ({(2, holder)}, set(), 2)
+        assert got.revealed == {**revealed, holder: {1: revealed[holder][1]}}
     few = {holder: revealed[holder] for holder in (0, 1)}  # two shares always fit a line
-    assert masking.misfits(few | {0: {1: bytes(32)}}, lambda _: 2) == {}
+    assert not masking.corrected(few | {0: {1: bytes(32)}}, lambda _: 2).false
 
 
 def test_shares_of_another_sum_or_of_a_forger_are_not_opened() -> None:

@@ -23,7 +23,7 @@ from fedfloor.engine.summing import GroupSum, SecureAggregation
 from fedfloor.engine.team import Blob
 from fedfloor.errors import SettingError
 from fedfloor.parts import masking
-from fedfloor.parts.masking import KEY_BYTES, SEALED_BYTES, LostSumError, PublicKeys
+from fedfloor.parts.masking import KEY_BYTES, SEALED_BYTES, Corrected, LostSumError, PublicKeys
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 PAIRS = ("partners", "met")
 CONDUCT = "conduct.json"  # a file with the conduct of devices
+MOST_COLLUDING = 2  # devices that together have no honest one named, in sums of any size
 MOST_FALSE = 3  # sums in which a device was found false, after which it takes part in no more
 StageRequest = Callable[[str, Mapping[int, Mapping[str, Any]]], Mapping[int, Any]]  # (stage, device → about) → answers
 Refuse = Callable[[int, str, RefusedError], None]
@@ -306,59 +307,49 @@ class ServerSum:
                 return str(error)
             return aggregation.flaw(group)
 
-        why = flaw(revealed)
-        if why and not self.without_false_shares(revealed, flaw):
+        if not (why := flaw(revealed)):
+            return
+        shares = masking.corrected(revealed, self._least.__getitem__)
+        if shares.false and not shares.broken:
+            why = flaw(shares.revealed)
+        if why:
             group.lost = f"the sum of {len(survivors)} devices cannot be unmasked: {why}."
             log.warning("%s", group.lost)
+        self.attribute(shares)
 
-    def without_false_shares(
-        self, revealed: Mapping[int, Mapping[int, bytes]], flaw: Callable[[Mapping[int, Mapping[int, bytes]]], str]
-    ) -> bool:
-        """Unmask the sum without the false shares of a single device, and refuse it; return whether this is possible.
+    def attribute(self, shares: Corrected) -> None:
+        """Refuse the devices that false shares can be traced to, as long as no more devices are false than assumed.
 
-        A device is refused alone only if all shares that do not fit are its own: those that it revealed, or in addition
-        one that it dealt. If they are all between two devices, both are refused, as one of them is false. If the sum
-        cannot be unmasked, the device is refused whose dealt shares do not fit each other once those that it revealed
-        are left out.
+        Of an owner and a holder of a false share one is false, and nothing shows which. All who share false ones with
+        an honest device are therefore false themselves: one that shares them with more others than are assumed to be
+        false, two or as many as the decoder always finds, is false. So is, where the decoder always finds two, one
+        whose shares are on no polynomial, and who reveals a false share of its own secret. Other pairs are disputes,
+        and both are named.
         """
-        least = self._least.__getitem__
-        strange = masking.misfits(revealed, least)
-        suspects = sorted(set.intersection(*(holders | {k} for k, holders in strange.items()))) if strange else []
-        without = {k: {holder: some for holder, some in revealed.items() if holder != k} for k in suspects}
-        left = {k: set(masking.misfits(without[k], least, strange.keys())) for k in suspects}
-        for k in suspects:
-            if not left[k] and not flaw(without[k]):
-                self.accuse(k, strange.keys())
-                return True
-        dealers = [k for k in suspects if left[k] == {k}]
-        for k in dealers:
-            for holder in sorted(strange[k] - {k}):
-                others = {owner: share for owner, share in revealed[holder].items() if owner != k}
-                rest = {**without[k], holder: others}
-                if not masking.misfits(rest, least, {k}) and not flaw(rest):
-                    self.accuse(k, strange.keys() - {k} | {holder})
-                    return True
-        if len(dealers) == 1:
-            self.conduct.guilty(dealers[0])
-            why = "the shares of its secrets do not fit each other."
-            self.refuse(dealers[0], "sum-unmask", RefusedError("sum", why))
-        return False
-
-    def accuse(self, false: int, others: Collection[int]) -> None:
-        """Refuse a device with false shares; with a single other device both are refused, as a dispute.
-
-        Args:
-            others: the devices to or from which it has dealt these shares.
-        """
-        if set(others) == {false} or len(others) > 1:
-            self.conduct.guilty(false)
-            self.refuse(false, "sum-unmask", RefusedError("sum", "it dealt or revealed false shares."))
-            return
-        pair = {false, *others}
-        self.conduct.dispute({frozenset(pair)})
-        why = f"of devices {min(pair)} and {max(pair)} one revealed a false share of the other's secret, or got it so."
-        for k in sorted(pair):
+        most = max(MOST_COLLUDING, shares.radius)
+        partners: dict[int, set[int]] = {}
+        for pair in shares.false:
+            for k in pair:
+                partners.setdefault(k, set()).update({*pair} - {k})
+        guilty = {owner: "it revealed a false share of its own." for owner, holder in shares.false if owner == holder}
+        guilty |= {
+            k: f"false shares are between it and {len(others)} others."
+            for k, others in partners.items()
+            if len(others) > most
+        }
+        if shares.radius >= MOST_COLLUDING:
+            guilty |= dict.fromkeys(shares.broken, "the shares of its secrets do not fit each other.")
+        elif shares.broken:
+            log.warning("too many shares are false to tell them from others: no device is named.")
+        for k, why in sorted(guilty.items()):
+            self.conduct.guilty(k)
             self.refuse(k, "sum-unmask", RefusedError("sum", why))
+        disputes = {frozenset(pair) for pair in shares.false if not guilty.keys() & {*pair}}
+        self.conduct.dispute(disputes)
+        for pair in sorted(map(sorted, disputes)):
+            why = f"of devices {pair[0]} and {pair[1]} one revealed a false share of the other's secret, or got it so."
+            for k in pair:
+                self.refuse(k, "sum-unmask", RefusedError("sum", why))
 
     def stage(
         self, kind: str, devices: Sequence[int], about: Callable[[int], dict[str, Any]], read: Callable[[Any, int], T]
