@@ -22,13 +22,17 @@ from test_deploy_sums_across import FACTORIES, VISIT, Protocol
 from test_deploy_sums_across import SECURE as ACROSS
 from test_deploy_sums_attacks import DEVICES, FALSE, Attacked
 
+from fedfloor import config
 from fedfloor.deploy import authority
 from fedfloor.deploy.device_sum import DeviceSum, RevealedSums
+from fedfloor.deploy.machines import device_settings
 from fedfloor.deploy.message import Message
+from fedfloor.deploy.park_file import CloudTable, DeviceTable, FactoryTable, ParkFile
 from fedfloor.deploy.record import Record
-from fedfloor.deploy.settings import DataSource
+from fedfloor.deploy.settings import DataSource, DeviceSettings, read, to_toml
 from fedfloor.deploy.signing import Signer
 from fedfloor.deploy.sum_messages import Advertisement, common, packed, unpacked
+from fedfloor.deploy.worker import most_devices
 from fedfloor.engine.summing import SecureAggregation
 from fedfloor.errors import RunError
 from fedfloor.parts import masking
@@ -42,7 +46,7 @@ from fedfloor.runs import ledger
 from live_park import Live, experiment, figures, live, member, simulated
 
 CA = authority.found("trial", authority.now())
-PER_DEVICE = 40
+PER_DEVICE, HOME = 40, "127.0.0.1"
 
 
 def own_samples(folder: Path, devices: int) -> tuple[str, Callable[[int], DataSource]]:
@@ -374,9 +378,31 @@ def test_a_device_accepts_no_ring_of_more_devices_than_its_park_has(tmp_path: Pa
     about = one.server.about(0)
     assert about is not None
     for ring in ([*DEVICES, 9], list(range(1000))):
-        with pytest.raises(RefusedError, match="this device's experiment has 9"):
+        with pytest.raises(RefusedError, match="settings and experiment there are 9"):
             one.devices[0].standing(one.engine.network, VISIT, {**about, "ring": ring}, one.place, "a")
     assert one.devices[0].standing(one.engine.network, VISIT, about, one.place, "a").needed == 6
+
+
+def test_a_device_knows_the_devices_of_its_factory_where_it_does_not_see_all(tmp_path: Path) -> None:
+    """An edge stated all devices of the park for those of its factory, so that each added less noise."""
+    table = [DeviceTable(f"n{k}", "north" if k < 70 else "south", number=k) for k in range(90)]
+    hubs = tuple(FactoryTable(name, HOME, port, HOME) for name, port in (("north", 2), ("south", 3)))
+    park = ParkFile("trial", tmp_path / "e.toml", CloudTable(HOME, 1, HOME), hubs, tuple(table))
+    settings = device_settings(park, table[0], (), crosses=False)
+    assert settings.devices == (70, 90)
+    assert read(DeviceSettings, written(tmp_path, settings)).devices == (70, 90)
+    few = replace(park, device=park.device[:65])
+    assert device_settings(few, table[0], (), crosses=False).devices == ()
+    known = config.read(experiment(tmp_path, "fedavg"), [])
+    for across, stated, most in ((False, 90, 70), (True, 90, 90), (True, 80, 80)):
+        stating = replace(known, park=replace(known.park, devices=stated))
+        assert most_devices(settings, stating, SecureSum(across=across)) == most
+
+
+def written(folder: Path, settings: DeviceSettings) -> Path:
+    """Write settings to a file."""
+    (folder / "device.toml").write_text(to_toml(settings))
+    return folder / "device.toml"
 
 
 def test_a_unit_that_rounds_updates_away_is_refused(tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ class DeviceSum:
         facts: digest of the facts by which it reads and normalises its samples.
         factory: number of its factory.
         signer: signs its keys and checks those of others; None in a park without certificates.
-        devices: number of devices of the park, as far as this device's own experiment states it.
+        devices: most devices of a sum, as far as this device's own settings and experiment state it.
     """
 
     device: int
@@ -371,7 +371,11 @@ class DeviceSum:
         if self.device not in ring or len(set(ring)) < len(ring):
             raise RefusedError("sum", "it lists a device twice, or not this one.")
         if len(ring) > self.devices:
-            raise RefusedError("sum", f"it lists {len(ring)} devices; this device's experiment has {self.devices}.")
+            raise RefusedError(
+                "sum",
+                f"it lists {len(ring)} devices; by this device's settings and experiment there are {self.devices}. "
+                "After devices were added, provision again and copy the settings of all.",
+            )
         if not around <= set(masking.neighbours(ring, self.device)):
             raise RefusedError("sum", "devices that are not its neighbours share keys with it.")
         due = self._due(ring)

@@ -33,6 +33,7 @@ from fedfloor.errors import SettingError
 STATE = "state"  # the folder that processes write to, beside that of marks
 ACL = "acl"
 CACHES = {"FEDFLOOR_CACHE": f"{STATE}/cache", "NUMBA_CACHE_DIR": f"{STATE}/cache/numba"}  # a service has no home folder
+SEEN = 65  # devices of a secure sum that one of them sees, masking.ALL_PAIRS and itself
 ALONE = {"OMP_NUM_THREADS": "1"}  # a second thread would change results, and a gateway has other work
 
 
@@ -275,11 +276,13 @@ def device_settings(park: ParkFile, device: DeviceTable, shut_out: Sequence[str]
     """Return the settings of a device."""
     visitors = [one.name for one in park.factory if crosses and one.name not in (device.factory, *shut_out)]
     (factory,) = (f for f in park.factory if f.name == device.factory)
+    counts = len(park.devices_of(factory)), len(park.device)
     return DeviceSettings(
         park=park.name, name=device.name, factory=park.factory.index(factory), device=device.number or 0,
         broker=Endpoint(factory.address, factory.port), experiment=EXPERIMENT, memory=STATE_PATH / "memory",
         state=STATE_PATH, tls=_tls_files("device"), data=device.data, edge=factory.name,
         predict=Path(device.predict) if device.predict else None, visitors=tuple(visitors),
+        devices=counts if max(counts) > SEEN else (),
     )  # fmt: skip
 
 

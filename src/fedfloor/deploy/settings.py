@@ -262,6 +262,8 @@ class DeviceSettings:
         released: file with the number of its last release when it was provisioned: it accepts no older one.
         edge: name of its factory's edge, the only one from which it accepts the facts of a sample.
         visitors: names of other factories' edges from which it accepts requests, where rounds cross factories.
+        devices: numbers of devices in its factory and in the park when it was provisioned, above which it takes part in
+            no secure sum; empty where it sees all devices of a sum.
     """
 
     park: str
@@ -278,10 +280,12 @@ class DeviceSettings:
     released: Path = Path("released")
     edge: str = field(kw_only=True)
     visitors: tuple[str, ...] = ()
+    devices: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_names(park=self.park, name=self.name, edge=self.edge)
         check_numbers(factory=self.factory, device=self.device)
+        require(len(self.devices) in (0, 2), "devices", list(self.devices), "numbers of its factory and of the park")
 
     @property
     def models(self) -> Path:

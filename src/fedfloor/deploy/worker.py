@@ -39,6 +39,7 @@ from fedfloor.models.saved import OWN
 from fedfloor.models.staying import Staying
 from fedfloor.park.park import Park
 from fedfloor.parts import objectives
+from fedfloor.parts.codecs import SecureSum
 from fedfloor.parts.mix import Equal
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import ARRIVED, Probe, Work, keeping
@@ -101,7 +102,7 @@ class Worker:
         if secure is not None:
             self._sum = DeviceSum(
                 self.device, samples, secure, rule, RevealedSums(record), experiment.rounds, facts,
-                settings.factory, signer_of(settings.tls, settings.name), experiment.park.devices or ranges.DEVICES,
+                settings.factory, signer_of(settings.tls, settings.name), most_devices(settings, experiment, secure),
             )  # fmt: skip
         self._initial: Tensor | None = None  # the own part of the initial model
         if secure is not None and self._own not in ("", "all"):
@@ -327,6 +328,12 @@ def keeps_moments(method: ConfiguredMethod) -> bool:
     settings = getattr(method.method, "work", None)
     own = isinstance(settings, WorkSettings) and settings.at(1, 1).keeps_moments
     return own or not method.built_in
+
+
+def most_devices(settings: DeviceSettings, experiment: Experiment, secure: SecureSum) -> int:
+    """Return the largest accepted number of devices in a secure sum, by the device's own settings and experiment."""
+    listed = settings.devices[int(secure.across)] if settings.devices else ranges.DEVICES
+    return min(listed, experiment.park.devices or ranges.DEVICES)
 
 
 def largest_batch(method: ConfiguredMethod) -> int:
