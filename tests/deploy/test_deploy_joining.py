@@ -23,11 +23,13 @@ from fedfloor.report.groups import groups
 from fedfloor.report.ledger import collect
 from fedfloor.report.notes import failed, unfinished
 from fedfloor.rollout.delivery import read_report
+from fedfloor.runs.orders import Limits
 from fedfloor.watch.state import Watched
 from live_park import experiment, live
 from parks import until
 
 X = np.zeros((3, 1, 28, 28), np.uint8)
+SHORT = "methods.fedavg.work.batch_size = 3\n"
 DAY_NS = 86_400 * 10**9
 
 
@@ -78,6 +80,37 @@ def test_a_misfit_is_named_soon_although_another_device_is_missing(
         with pytest.raises(SettingError, match="no light at 1"):
             park.run()
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.usefixtures("sensor")
+def test_with_a_quorum_a_run_begins_without_devices_that_keep_it_from_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One device, missing or with samples that do not fit, kept every run of the park from beginning."""
+    monkeypatch.setattr(joining, "MISFITS_S", 0.5)
+    what = experiment(tmp_path, "fedavg", rounds=2, devices=6, more=SHORT + "deploy.quorum = 0.3\n")
+    with live(tmp_path, what, data=source) as park:
+        park.deadlines = Deadlines(join_s=3.0, round_s=120)
+        away(park, 5)
+        first = park.run(limits=Limits(stop_after=1))
+        assert "begins without device 1, 3, 5, which take no part until the next run" in caplog.text
+        assert "d5 has not reported" in caplog.text
+        park.join(5)  # late, with samples that fit: it would change the sums of the run
+        lines = park.run(resume=True)
+    assert [line.lost for line in first + lines[1:]] == [3, 3]
+    assert all(line.participants == 3 and sorted(map(int, line.lost_by or ())) == [1, 3, 5] for line in lines)
+    assert sorted(json.loads((tmp_path / "live/left.json").read_text())) == ["1", "3", "5"]
+
+
+@pytest.mark.usefixtures("sensor")
+def test_a_quorum_that_is_not_met_ends_the_wait_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining, "MISFITS_S", 0.5)
+    with live(
+        tmp_path, experiment(tmp_path, "fedavg", devices=4, more=SHORT + "deploy.quorum = 3\n"), data=source
+    ) as park:
+        park.deadlines = Deadlines(join_s=2.0)
+        with pytest.raises(SettingError, match="no light at"):
+            park.run()
 
 
 class Nobody:

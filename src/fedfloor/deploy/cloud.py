@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor import ranges
+from fedfloor import ranges, regular
 from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
 from fedfloor.deploy import checks, joining, sizes, subtasks, sum_messages
@@ -53,7 +54,7 @@ from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
 from fedfloor.runs import loop
-from fedfloor.runs.folder import owned
+from fedfloor.runs.folder import owned, write_json
 from fedfloor.runs.launch import ignore
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.orders import Limits, Orders, interrupts
@@ -66,6 +67,7 @@ log = logging.getLogger(__name__)
 WORK_OF_REQUEST = {"walk": "visit", "ask": "probe"}  # request to an edge → request to its devices, if they differ
 LOOK_DEADLINE_S = 30.0  # for the answer of an edge that has nothing to do; Flower alone takes seconds for a message
 MIN_FAILING, MOST_FAILING = 3, 20  # failing devices that end a run, if they are most of those that are connected
+LEFT = "left.json"  # devices that take no part in a run
 Request = tuple[str, Mapping[str, Any], Mapping[str, Any]]  # kind, about, arrays
 
 
@@ -109,6 +111,7 @@ class CloudExecutor:
         if factory_of:
             self._assign(factory_of)
         self._facts = ""  # digest of the facts that devices have received
+        self._left = read_left(settings.out / LEFT)
         self._introductions: dict[int, Mapping[str, Any]] = {}  # factory → holdings for its edge
         self._filter = MessageFilter(signer=signer_of(settings.tls, CLOUD))
         self._session, self._number = time.time_ns(), 0
@@ -142,7 +145,9 @@ class CloudExecutor:
                 self._measurements = RoundMeasurements()
                 return self._exchange({factory: ("gather", {"facts": facts.to_dict()}, {}) for factory in self._names})
 
-            return joining.wait_for_holdings(exchange, self._settings.edges, facts, self._settings.deadlines.join_s)
+            return joining.wait_for_holdings(
+                exchange, self._settings.edges, facts, self._settings.deadlines.join_s, experiment.deploy, self._left
+            )
 
         gathered, part, steps = gather_all(facts), normaliser(experiment.data.normalise), tuple[Step, ...]()
         sums = None
@@ -160,6 +165,14 @@ class CloudExecutor:
         self._introductions = {m: joining.holdings_for(known, gathered, m, crosses=self._crosses) for m in self._names}
         self._exchange(self._introduce(self._names))
         return park
+
+    def keep_left(self) -> None:
+        """Name the devices that take no part in the run, and keep them for ``--resume``."""
+        if self._left:
+            names = ", ".join(self._device_names.get(k, str(k)) for k in self._left)
+            why = next(iter(self._left.values()))
+            log.warning("the run begins without device %s, which take no part until the next run: %s", names, why)
+            write_json(self._settings.out / LEFT, {str(k): why for k, why in self._left.items()})
 
     def _assign(self, factory_of: Sequence[int]) -> None:
         self._factory_of = factory_of
@@ -521,6 +534,20 @@ def machines(settings: CloudSettings, factories: int) -> Names:
     return Names(devices, tuple(edges.get(m, "") for m in range(factories)))
 
 
+def read_left(path: Path) -> dict[int, str]:
+    """Return the devices that take no part in a run that goes on, each with the reason.
+
+    Raises:
+        SettingError: the file has other content.
+    """
+    try:
+        return {int(k): str(why) for k, why in json.loads(regular.read_text(path)).items()}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, AttributeError) as error:
+        raise SettingError(f"{path} is damaged: restore it, or begin a new run.") from error
+
+
 def attached(settings: CloudSettings, edges: Edges) -> tuple[Experiment, Park, CloudExecutor]:
     """Return a cloud's experiment, the park of its devices, and the executor that is connected to them."""
     experiment = read_experiment(Path(settings.experiment), [])
@@ -557,5 +584,6 @@ def run(
     sizes.check(experiment, park, settings.message_mb)
     with owned(orders.out), noted(orders.out), interrupts() as asked:
         prepare(experiment, orders, park, live=True)
+        live.keep_left()
         warn_of_gaps(park)
         return loop.execute(experiment, orders, Alone(), park, report, interrupted or asked, live)

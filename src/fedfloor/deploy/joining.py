@@ -1,12 +1,13 @@
-"""Holdings of devices whose samples stay with them: an edge queries each device once, the cloud waits for all."""
+"""Holdings of devices whose samples stay with them: an edge queries each once, the cloud waits for all or a quorum."""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from fedfloor import ranges
@@ -16,12 +17,14 @@ from fedfloor.deploy.facts import Facts, Holding, read_holding
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.settings import NAME, CloudEdge, Named
 from fedfloor.errors import RunError, SettingError
+from fedfloor.experiment import DeploySettings
 from fedfloor.ranges import RefusedError
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.5  # interval between two queries for missing devices
 MISFITS_S = 10.0  # wait for the other devices' holdings after the first that does not fit, to name all at once
+LEFT_CHARS = 2000  # of the reasons why devices take no part in a run
 SHOWN = 32  # the most devices named in one error
 Gathered = tuple[list[int], list[Holding]]  # factory and holding of each device
 
@@ -107,9 +110,17 @@ def gather(joining: Joining, own: Mapping[int, Named], facts: Facts, run: str) -
 
 
 def wait_for_holdings(
-    query: Callable[[], Mapping[int, Message]], edges: Sequence[CloudEdge], facts: Facts, deadline_s: float
-) -> Gathered:
+    query: Callable[[], Mapping[int, Message]], edges: Sequence[CloudEdge], facts: Facts, deadline_s: float,
+    deploy: DeploySettings | None = None, left: dict[int, str] | None = None,
+) -> Gathered:  # fmt: skip
     """Query edges until the holdings of all their devices are known, and return them.
+
+    With a quorum the run begins after the wait without the devices that are missing or do not fit. They take no part
+    in it: each has the place of the device with the median number of samples, whose samples it does not have.
+
+    Args:
+        deploy: the settings with the quorum; with the default, one device, all are waited for.
+        left: devices that take no part, each with the reason; those of this wait are added.
 
     Raises:
         SettingError: samples do not fit, or devices are not numbered 0, 1, 2, … All devices whose samples do not fit
@@ -117,7 +128,7 @@ def wait_for_holdings(
         RunError: holdings are missing after ``deadline_s``.
     """
     until, seen = time.monotonic() + deadline_s, -1
-    refused_until = math.inf
+    refused_until, left = math.inf, {} if left is None else left
     while True:
         answers = query()
         lacking = [f"edge {edge.name}" for edge in edges if edge.factory not in answers]
@@ -125,23 +136,50 @@ def wait_for_holdings(
         for edge in edges:
             if edge.factory in answers:
                 take_answer(answers[edge.factory], edge, facts, factory_of, held, lacking, wrong)
+            else:
+                factory_of |= {device.device: edge.factory for device in edge.devices}
         if len(held) != seen:
             seen = len(held)
             level = logging.INFO if facts.question is None else logging.DEBUG
             log.log(level, "%d of %d devices have reported their holdings.", seen, len(factory_of))
+        held = {k: holding for k, holding in held.items() if k not in left}
+        missing = factory_of.keys() - held.keys() - left.keys()
+        listed = all(edge.devices or edge.factory in answers for edge in edges)
+        if not missing and listed and held:
+            return in_order(factory_of, held | dict.fromkeys(left, stand_in(held)))
         if wrong:
             refused_until = min(refused_until, time.monotonic() + MISFITS_S, until)
-            if not lacking or time.monotonic() >= refused_until:
-                rest = f" {len(wrong) - SHOWN} more do not fit either." if len(wrong) > SHOWN else ""
-                raise SettingError(" ".join(wrong[:SHOWN]) + rest)
-        elif not lacking:
-            return in_order(factory_of, held)
-        if time.monotonic() > until:
+        judged = bool(wrong) and (not lacking or time.monotonic() >= refused_until)
+        late = time.monotonic() > until
+        if (judged or late) and listed and suffices(deploy, factory_of, held):
+            why = "; ".join([*wrong, *(f"{name} has not reported" for name in lacking)])
+            left |= dict.fromkeys(sorted(missing), why[:LEFT_CHARS])
+            continue
+        if judged:
+            rest = f" {len(wrong) - SHOWN} more do not fit either." if len(wrong) > SHOWN else ""
+            raise SettingError(" ".join(wrong[:SHOWN]) + rest)
+        if late:
             raise RunError(
                 f"after {deadline_s:g} s holdings are missing from {', '.join(lacking)}. Start them, take them out of "
-                "the park file, or wait longer: deadlines.join_s in cloud.toml."
+                "the park file, begin without them (deploy.quorum), or wait longer: deadlines.join_s in cloud.toml."
             )
         time.sleep(LOOK_S)
+
+
+def suffices(deploy: DeploySettings | None, factory_of: Mapping[int, int], held: Mapping[int, Holding]) -> bool:
+    """Return whether a run may begin with the devices of these holdings."""
+    if deploy is None or deploy.quorum == 1 or not held:
+        return False
+    counts = Counter(factory_of[k] for k in held)
+    needed = deploy.needed([factory_of[k] for k in sorted(factory_of)])
+    return all((len(held) if m is None else counts[m]) >= n for m, n in needed.items())
+
+
+def stand_in(held: Mapping[int, Holding]) -> Holding:
+    """Return the holding in place of that of a device that takes no part: no device has its digest."""
+    middle = sorted(held.values(), key=lambda holding: holding.samples)[len(held) // 2]
+    sums = tuple((0.0,) * len(row) for row in middle.sums)
+    return replace(middle, sums=sums, digest="0" * 64, answer=(0.0,) * len(middle.answer))
 
 
 def take_answer(
