@@ -16,7 +16,7 @@ from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.answered import GROWN, Answers
 from fedfloor.deploy.device import Agent
 from fedfloor.deploy.message import Message, decode, encode
-from fedfloor.deploy.record import Record
+from fedfloor.deploy.record import RevealRecord
 from fedfloor.deploy.settings import DataSource
 from fedfloor.errors import SettingError
 from fedfloor.park.survey import RowQuestion
@@ -206,7 +206,7 @@ Sets = st.lists(st.lists(st.integers(0, 60), max_size=70), max_size=12)
 @given(Sets)
 @settings(max_examples=200, deadline=None)
 def test_no_two_sets_with_answers_differ_by_fewer_samples_than_documented(sets: list[list[int]]) -> None:
-    answers, answered = Answers(Record()), list[list[int]]()
+    answers, answered = Answers(RevealRecord()), list[list[int]]()
     for some in sets:
         try:
             used = answers.settle(np.array(some, np.int64))
@@ -221,7 +221,7 @@ def test_no_two_sets_with_answers_differ_by_fewer_samples_than_documented(sets: 
 
 
 def test_a_new_set_forgets_what_cannot_be_asked_again() -> None:
-    record = Record()
+    record = RevealRecord()
     answers = Answers(record)
 
     def count(table: str) -> int:

@@ -11,7 +11,7 @@ from fedfloor import config
 from fedfloor.deploy import record
 from fedfloor.deploy.device import Agent
 from fedfloor.deploy.device_sum import RevealedSums
-from fedfloor.deploy.record import Record, mark_of
+from fedfloor.deploy.record import RevealRecord, mark_of
 from fedfloor.errors import SettingError
 from fedfloor.ranges import RefusedError
 from live_park import experiment, live
@@ -45,33 +45,33 @@ def test_a_device_that_reveals_nothing_only_once_keeps_no_record(tmp_path: Path)
 
 def test_a_record_from_before_its_last_change_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "state" / "revealed.sqlite"
-    RevealedSums(Record(path)).admit([b"update 1"], "a sum")
+    RevealedSums(RevealRecord(path)).admit([b"update 1"], "a sum")
     copy = path.read_bytes()
-    RevealedSums(Record(path)).admit([b"update 2"], "a sum")
+    RevealedSums(RevealRecord(path)).admit([b"update 2"], "a sum")
     newest = path.read_bytes()
     path.write_bytes(copy)
     with pytest.raises(SettingError, match="is older than this machine has written it"):
-        Record(path)
+        RevealRecord(path)
     path.write_bytes(newest)
     with pytest.raises(RefusedError):
-        RevealedSums(Record(path)).admit([b"update 2"], "another")
+        RevealedSums(RevealRecord(path)).admit([b"update 2"], "another")
 
 
 def test_a_record_of_another_machine_is_refused(tmp_path: Path) -> None:
     paths = [tmp_path / name / "state" / "revealed.sqlite" for name in "ab"]
     for path in paths:
-        Record(path)
+        RevealRecord(path)
     for n in range(9):
-        RevealedSums(Record(paths[1])).admit([bytes([n])], "a sum")
+        RevealedSums(RevealRecord(paths[1])).admit([bytes([n])], "a sum")
     shutil.copy(paths[1], paths[0])
     with pytest.raises(SettingError, match="is older"):
-        Record(paths[0])
+        RevealRecord(paths[0])
 
 
 def test_a_change_counts_only_once_the_mark_states_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that dies between the record and its mark has revealed nothing, and starts again."""
     path = tmp_path / "state" / "revealed.sqlite"
-    sums = RevealedSums(Record(path))
+    sums = RevealedSums(RevealRecord(path))
 
     def dies(*_: object) -> None:
         raise KeyboardInterrupt
@@ -81,11 +81,11 @@ def test_a_change_counts_only_once_the_mark_states_it(tmp_path: Path, monkeypatc
         with pytest.raises(KeyboardInterrupt):
             sums.admit([b"update"], "a sum")
     with pytest.raises(RefusedError):
-        RevealedSums(Record(path)).admit([b"update"], "another")
+        RevealedSums(RevealRecord(path)).admit([b"update"], "another")
 
 
 def test_what_an_earlier_version_kept_is_still_known(tmp_path: Path) -> None:
-    former = Record(tmp_path / "other" / record.FORMER)
+    former = RevealRecord(tmp_path / "other" / record.FORMER)
     RevealedSums(former).admit([b"update"], "a sum")
     (tmp_path / "state").mkdir()
     shutil.copy(tmp_path / "other" / record.FORMER, tmp_path / "state" / record.FORMER)
@@ -98,20 +98,20 @@ def test_what_an_earlier_version_kept_is_still_known(tmp_path: Path) -> None:
 
 def test_a_key_is_drawn_once_and_readable_by_its_user_alone(tmp_path: Path) -> None:
     paths = [tmp_path / name / "state" / "revealed.sqlite" for name in "ab"]
-    keys = [Record(path).secret("census", 32) for path in paths]
-    assert keys[0] == Record(paths[0]).secret("census", 32) != keys[1]
+    keys = [RevealRecord(path).secret("census", 32) for path in paths]
+    assert keys[0] == RevealRecord(paths[0]).secret("census", 32) != keys[1]
     assert paths[0].stat().st_mode & 0o777 == 0o600
 
 
 def test_a_run_with_noise_leaves_one_row_however_many_rounds_it_has(tmp_path: Path) -> None:
     """A row for each round was kept for ever."""
     path = tmp_path / "state" / "revealed.sqlite"
-    sums = RevealedSums(Record(path))
+    sums = RevealedSums(RevealRecord(path))
     for number in range(1, 200):
         sums.admit_round("a", number, str(number))
-    assert Record(path).rows("SELECT count(*) FROM noisy") == [(1,)]
+    assert RevealRecord(path).rows("SELECT count(*) FROM noisy") == [(1,)]
     for number, total in ((198, "198"), (199, "another"), (1, "1")):
         with pytest.raises(RefusedError):
-            RevealedSums(Record(path)).admit_round("a", number, total)
+            RevealedSums(RevealRecord(path)).admit_round("a", number, total)
     sums.admit_round("a", 199, "199")
     sums.admit_round("b", 1, "1")

@@ -28,7 +28,7 @@ from fedfloor.deploy.device_sum import DeviceSum, RevealedSums
 from fedfloor.deploy.machines import device_settings
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.park_file import CloudTable, DeviceTable, FactoryTable, ParkFile
-from fedfloor.deploy.record import Record
+from fedfloor.deploy.record import RevealRecord
 from fedfloor.deploy.settings import DataSource, DeviceSettings, read, to_toml
 from fedfloor.deploy.signing import Signer
 from fedfloor.deploy.sum_messages import Advertisement, common, packed, unpacked
@@ -301,7 +301,7 @@ class NoisyProtocol(Attacked):
         node = Parallel(tuple(Train(device(k), VISIT) for k in DEVICES), mix="private", settings=NOISY_SETTINGS)
         self.made = SecureAggregation(self.engine, node, self.start, SecureSum(across=True, bound=8.0))
         self.server.aggregation, self.server.group = self.made, self.made.sums[0]
-        kept = {k: RevealedSums(Record(records / f"{k}.sqlite")) for k in DEVICES}
+        kept = {k: RevealedSums(RevealRecord(records / f"{k}.sqlite")) for k in DEVICES}
         self.devices = {
             k: DeviceSum(
                 k, 20 + k, self.made.codec, NOISY, kept[k], 3, factory=FACTORIES[k], devices=len(DEVICES)

@@ -23,7 +23,7 @@ from fedfloor.deploy.cloud import CloudExecutor
 from fedfloor.deploy.device_sum import DeviceSum, RevealedSums
 from fedfloor.deploy.edge import Edge
 from fedfloor.deploy.message import Message
-from fedfloor.deploy.record import Record
+from fedfloor.deploy.record import RevealRecord
 from fedfloor.deploy.summing import MOST_FALSE, Conduct
 from fedfloor.errors import RunError, SettingError
 from fedfloor.parts import masking
@@ -382,16 +382,16 @@ def test_an_edge_that_states_a_device_without_shared_secrets_loses_the_sum(tmp_p
 
 def test_a_device_reveals_shares_for_one_sum_of_an_update_also_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "state" / "revealed.sqlite"
-    first = RevealedSums(Record(path))
+    first = RevealedSums(RevealRecord(path))
     first.admit([b"update 1"], "a sum")
     first.admit([b"update 1"], "a sum")  # once more
-    second = RevealedSums(Record(path))
+    second = RevealedSums(RevealRecord(path))
     with pytest.raises(RefusedError):
         second.admit([b"update 1"], "another")
     second.admit([b"update 2"], "another")
     path.write_bytes(b"no database" * 100)
     with pytest.raises(SettingError, match=r"revealed\.sqlite"):
-        Record(path)
+        RevealRecord(path)
 
 
 @pytest.mark.parametrize("gone", ["before keys", "before its vector"])

@@ -16,7 +16,7 @@ from fedfloor import config
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.answered import Answers
 from fedfloor.deploy.facts import Questions
-from fedfloor.deploy.record import Record
+from fedfloor.deploy.record import RevealRecord
 from fedfloor.deploy.settings import DataSource
 from fedfloor.errors import SettingError
 from fedfloor.park.normalise import normaliser
@@ -94,7 +94,7 @@ def test_a_run_that_goes_on_asks_again_and_is_the_same(tmp_path: Path) -> None:
 
 def test_a_device_answers_what_its_experiment_asks_and_no_more() -> None:
     below = RowQuestion("below", np.zeros((2, 45)))
-    kept = Record()
+    kept = RevealRecord()
     questions = Questions(normaliser("robust"), Answers(kept))
     questions.admit(below.to_dict(), SENSORS)
     with pytest.raises(RefusedError, match="it has more numbers than 90"):
@@ -108,7 +108,7 @@ def test_a_device_answers_what_its_experiment_asks_and_no_more() -> None:
     assert kept.rows("SELECT count(*) FROM answers") == [(18,)]  # what is refused is not kept
     questions.admit(below.to_dict(), SENSORS)
     by_heat = RowClusters(np.array([1]), np.zeros(1), np.ones(1), np.zeros((3, 1)))  # the experiment's are by speed
-    regimes = Questions(RegimeNormaliser(("speed",), 3), Answers(Record()))
+    regimes = Questions(RegimeNormaliser(("speed",), 3), Answers(RevealRecord()))
     for asked, why in (
         (RowQuestion("clusters", None, by_heat), "use other columns"),
         (below, "has no question 'below'"),
@@ -116,13 +116,13 @@ def test_a_device_answers_what_its_experiment_asks_and_no_more() -> None:
         with pytest.raises(RefusedError, match=why):
             regimes.admit(asked.to_dict(), SENSORS)
     with pytest.raises(RefusedError, match="has no question 'clusters'"):
-        Questions(normaliser("robust"), Answers(Record())).admit(
+        Questions(normaliser("robust"), Answers(RevealRecord())).admit(
             RowQuestion("clusters", None, by_heat).to_dict(), SENSORS
         )
     with pytest.raises(RefusedError, match="it is malformed"):
         regimes.admit({"kind": "sums"}, SENSORS)
     with pytest.raises(RefusedError, match="has no questions for devices"):
-        Questions(normaliser("standard"), Answers(Record())).admit(below.to_dict(), SENSORS)
+        Questions(normaliser("standard"), Answers(RevealRecord())).admit(below.to_dict(), SENSORS)
 
 
 @pytest.mark.parametrize(

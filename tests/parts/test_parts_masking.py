@@ -136,7 +136,7 @@ def test_a_polynomial_that_colluders_make_up_is_not_taken_for_that_of_the_secret
 def test_false_shares_are_stated_with_their_owner_and_holder() -> None:
     held = {owner: masking.split(bytes([owner]) * 32, range(5), 2) for owner in (1, 2)}
     revealed = {holder: {owner: held[owner][holder] for owner in held} for holder in range(5)}
-    assert masking.corrected(revealed, lambda _: 2) == masking.Corrected(revealed, frozenset(), frozenset(), 0)
+    assert masking.corrected(revealed, lambda _: 2) == masking.TrueShares(revealed, frozenset(), frozenset(), 0)
     for holder in range(5):
         got = masking.corrected({**revealed, holder: {**revealed[holder], 2: bytes(32)}}, lambda _: 2)
         assert (got.false, got.broken, got.radius) == ({(2, holder)}, set(), 2)

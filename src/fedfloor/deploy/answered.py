@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.encode import sources
-from fedfloor.deploy.record import Record
+from fedfloor.deploy.record import RevealRecord
 from fedfloor.ranges import RefusedError
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Answers:
         record: of what the device has revealed.
     """
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: RevealRecord) -> None:
         self._record = record
 
     def settle(self, given: Marks, *, forgets: bool = False) -> NDArray[np.intp]:

@@ -78,7 +78,9 @@ class Agent:
         self._method, self._names = combined(experiment), names.table(experiment)
         self._hides = privacy.on_devices(self._method)  # whether answers state no reason that could depend on samples
         # nothing is kept where updates are in the clear, and no answers of trials, whose machines have all samples
-        self._record = record.of_device(settings.state) if self._hides or own.noisy(experiment) else record.Record()
+        self._record = (
+            record.of_device(settings.state) if self._hides or own.noisy(experiment) else record.RevealRecord()
+        )
         self.park = None if park is None else own.guarded(park, experiment, self._record)
         signer = signer_of(settings.tls, settings.name)
         self.filter = MessageFilter(most=REQUEST_BYTES, header=SHORT_HEADER, arrays=FEW_ARRAYS, signer=signer)
@@ -97,7 +99,7 @@ class Agent:
         self._facts: Facts | None = None
         self._raw: Park | None = None  # samples as stored, without normalisation; surveys refer to them
         self._run = ""  # the run for which the samples were read
-        kept = self._record if self._hides and settings.data.kind != "partition" else record.Record()
+        kept = self._record if self._hides and settings.data.kind != "partition" else record.RevealRecord()
         self._answers = Answers(kept)
         self._questions = Questions(normaliser(experiment.data.normalise), self._answers)
         self._last: tuple[str, bytes] = ("", b"")  # the last request's identity and answer, for a repeated request

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedfloor import ranges
 from fedfloor.chance import secret
-from fedfloor.deploy.record import Record
+from fedfloor.deploy.record import RevealRecord
 from fedfloor.deploy.signing import Signer
 from fedfloor.deploy.sum_messages import Advertisement, by_device, common, content, from_hex, listed, read_keys
 from fedfloor.engine import travel
@@ -51,8 +51,8 @@ class RevealedSums:
         record: of what the device has revealed; by default nothing is kept beyond the process.
     """
 
-    def __init__(self, record: Record | None = None) -> None:
-        self._record = record or Record()
+    def __init__(self, record: RevealRecord | None = None) -> None:
+        self._record = record or RevealRecord()
 
     def admit(self, updates: Sequence[bytes], total: object) -> None:
         """Record an update and the sum that holds it on disk, before this device reveals anything of it.

@@ -22,7 +22,7 @@ from fedfloor.data.files.npz import samples
 from fedfloor.data.reading import DeviceReading
 from fedfloor.deploy.answered import GROWN, Answers, marks
 from fedfloor.deploy.facts import Facts, apply_found
-from fedfloor.deploy.record import Record
+from fedfloor.deploy.record import RevealRecord
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.errors import RunError, SettingError, nearest
 from fedfloor.experiment import EvaluateSettings, Experiment
@@ -130,7 +130,7 @@ def noisy(experiment: Experiment) -> bool:
     return experiment.park.census_epsilon is not None and math.isfinite(experiment.park.census_epsilon)
 
 
-def guarded(park: Park, experiment: Experiment, record: Record) -> Park:
+def guarded(park: Park, experiment: Experiment, record: RevealRecord) -> Park:
     """Return a device's park with private noise in its census; without noise in the experiment, the park itself.
 
     The key of the noise is drawn once, so that the device gives the same answer to the same question after a restart.

@@ -31,7 +31,7 @@ TABLES = (
 )
 
 
-class Record:
+class RevealRecord:
     """An SQLite file that is never silently made again.
 
     Args:
@@ -102,12 +102,12 @@ class Record:
             ) from error
 
 
-def of_device(state: Path) -> Record:
+def of_device(state: Path) -> RevealRecord:
     """Return the record of what a device has revealed, in its state folder, with what earlier versions kept there."""
     path, former, key = state / REVEALED, state / FORMER, state / FORMER_KEY
     if former.exists() and not path.exists():
         former.rename(path)
-    record = Record(path)
+    record = RevealRecord(path)
     if key.exists():
         with record.changing() as base:
             base.execute("INSERT OR IGNORE INTO secrets VALUES ('census', ?)", (regular.read_bytes(key),))

@@ -23,7 +23,7 @@ from fedfloor.engine.summing import GroupSum, SecureAggregation
 from fedfloor.engine.team import Blob
 from fedfloor.errors import SettingError
 from fedfloor.parts import masking
-from fedfloor.parts.masking import KEY_BYTES, SEALED_BYTES, Corrected, LostSumError, PublicKeys
+from fedfloor.parts.masking import KEY_BYTES, SEALED_BYTES, LostSumError, PublicKeys, TrueShares
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
@@ -317,7 +317,7 @@ class ServerSum:
             log.warning("%s", group.lost)
         self.attribute(shares)
 
-    def attribute(self, shares: Corrected) -> None:
+    def attribute(self, shares: TrueShares) -> None:
         """Refuse the devices that false shares can be traced to, as long as no more devices are false than assumed.
 
         Of an owner and a holder of a false share one is false, and nothing shows which. All who share false ones with

@@ -21,7 +21,7 @@ from fedfloor.deploy.device_sum import DeviceSum, RevealedSums
 from fedfloor.deploy.message import Message, Reply, check_visit, layout_digest, returned
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.own_work import OwnWork
-from fedfloor.deploy.record import Record
+from fedfloor.deploy.record import RevealRecord
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.deploy.signing import signer_of
 from fedfloor.deploy.subtasks import question_of
@@ -77,7 +77,7 @@ class Worker:
 
     def __init__(
         self, settings: DeviceSettings, experiment: Experiment, method: ConfiguredMethod, names: PartNames, park: Park,
-        facts: str = "", record: Record | None = None, answers: Answers | None = None,
+        facts: str = "", record: RevealRecord | None = None, answers: Answers | None = None,
     ) -> None:  # fmt: skip
         self.device, self._edge, self._names = settings.device, settings.edge, names
         self._models, self._answers = settings.models, answers

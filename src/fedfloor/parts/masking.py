@@ -182,7 +182,7 @@ def joined(shares: Mapping[int, bytes], threshold: int) -> bytes:
 
 
 @dataclass(frozen=True)
-class Corrected:
+class TrueShares:
     """Revealed shares without false ones.
 
     Args:
@@ -198,7 +198,7 @@ class Corrected:
     radius: int
 
 
-def corrected(revealed: Mapping[int, Mapping[int, bytes]], least: Callable[[int], int]) -> Corrected:
+def corrected(revealed: Mapping[int, Mapping[int, bytes]], least: Callable[[int], int]) -> TrueShares:
     """Return the revealed shares without those that are not on the polynomial of their secret.
 
     Args:
@@ -217,7 +217,7 @@ def corrected(revealed: Mapping[int, Mapping[int, bytes]], least: Callable[[int]
         for holder, some in revealed.items()
     }
     broken = frozenset(owner for owner, holders in strange.items() if holders is None)
-    return Corrected(kept, false, broken, min(radii, default=0))
+    return TrueShares(kept, false, broken, min(radii, default=0))
 
 
 def radius(shares: int, threshold: int) -> int:
