@@ -309,13 +309,13 @@ class ServerSum:
 
         if not (why := flaw(revealed)):
             return
-        shares = masking.corrected(revealed, self._least.__getitem__)
-        if shares.false and not shares.broken:
-            why = flaw(shares.revealed)
+        found = masking.corrected(revealed, self._least.__getitem__)
+        if found.false and not found.broken:
+            why = flaw(found.revealed)
         if why:
             group.lost = f"the sum of {len(survivors)} devices cannot be unmasked: {why}."
             log.warning("%s", group.lost)
-        self.attribute(shares)
+        self.attribute(found)
 
     def attribute(self, shares: TrueShares) -> None:
         """Refuse the devices that false shares can be traced to, as long as no more devices are false than assumed.
@@ -346,9 +346,9 @@ class ServerSum:
             self.refuse(k, "sum-unmask", RefusedError("sum", why))
         disputes = {frozenset(pair) for pair in shares.false if not guilty.keys() & {*pair}}
         self.conduct.dispute(disputes)
-        for pair in sorted(map(sorted, disputes)):
-            why = f"of devices {pair[0]} and {pair[1]} one revealed a false share of the other's secret, or got it so."
-            for k in pair:
+        for one, other in sorted(map(sorted, disputes)):
+            why = f"of devices {one} and {other} one revealed a false share of the other's secret, or got it so."
+            for k in (one, other):
                 self.refuse(k, "sum-unmask", RefusedError("sum", why))
 
     def stage(
