@@ -32,6 +32,7 @@ from fedfloor.terminal import both
 
 if TYPE_CHECKING:
     from fedfloor.report.ledger import RecordedRun
+    from fedfloor.runs.replay import Recording
 
 log = logging.getLogger(__name__)
 
@@ -293,10 +294,10 @@ def _curve(scored: Sequence[tuple[Line, float]], *, share: bool) -> dict[str, An
 
 def carried_out(
     experiment: Experiment, folder: Path, *, ranks: int | None = None, resume: bool = False, force: bool = False,
-    limits: Limits | None = None, report: Follow | None = None,
+    limits: Limits | None = None, report: Follow | None = None, replay: Recording | None = None,
 ) -> Run:  # fmt: skip
     """Run an experiment in a folder and return its run; see :func:`run`."""
-    orders = Orders(folder, resume, force, limits or Limits())
+    orders = Orders(folder, resume, force, limits or Limits(), replay=replay)
     config.check_methods(experiment)
     stopped = launch.start(experiment, orders, processes(experiment, ranks), report or launch.ignore)
     lines = ledger.read(folder / "ledger.jsonl") if launch.is_first() else []

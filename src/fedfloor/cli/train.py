@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,7 @@ from fedfloor import regular
 from fedfloor.api.source import bundled
 from fedfloor.cli import options, shared
 from fedfloor.cli.options import At, File, Force, Json, Out, Ranks, References, Resume, Set, Stop, Track, Until
-from fedfloor.errors import DivergedError, unknown
+from fedfloor.errors import DivergedError, SettingError, unknown
 from fedfloor.figures import ACCURACY
 from fedfloor.runs.orders import Limits
 from fedfloor.terminal import both, progress, seconds, show
@@ -73,7 +74,9 @@ def new(
 
 
 def run(
-    experiment: File,
+    experiment: Annotated[
+        str | None, typer.Argument(metavar="EXPERIMENT", help="An experiment file, or the name of a bundled one.")
+    ] = None,
     method: Annotated[
         str | None, typer.Option("--method", metavar="NAME", help="Short for --set method.name=NAME.")
     ] = None,
@@ -82,6 +85,12 @@ def run(
     changes: Set = None, out: Out = None, ranks: Ranks = None, stop_after: Stop = None,
     until: Until = None, resume: Resume = False, force: Force = False, track: Track = None,
     references: References = False, watch: options.Watch = False, stay: options.Stay = False, as_json: Json = False,
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            "--replay", metavar="RUN", help="Train a run on real machines again, to the bit, in place of EXPERIMENT."
+        ),
+    ] = None,
 ) -> None:  # fmt: skip
     """Train one model as described by an experiment file."""
     import json
@@ -91,13 +100,22 @@ def run(
     from fedfloor.park.described import LabelSkew
     from fedfloor.runs.launch import is_first
     from fedfloor.runs.references import accompanied
+    from fedfloor.runs.replay import Recording
     from fedfloor.tracking.tracker import follow as tracked
 
     short = {"method.name": method, "rounds": rounds, "seed": seed}
     changes = [*(f"{key}={value}" for key, value in short.items() if value is not None), *(changes or [])]
-    setup = shared.experiment(experiment, changes)
+    if (experiment is None) is (replay is None):
+        raise SettingError("give one EXPERIMENT, or --replay RUN.")
+    if replay is not None and (changes or resume or references or until):
+        raise SettingError("--replay RUN repeats a run as it was: leave out settings, --until, --resume, --references.")
+    recording = None if replay is None else Recording(replay)
+    setup = shared.experiment(str(experiment if replay is None else replay / "experiment.toml"), changes)
+    setup = setup if recording is None else recording.experiment(setup)
     limits = options.limits(stop_after, until, setup.evaluate.figure)
     folder = out or Path("runs") / setup.name
+    if recording is not None:
+        limits = replace(limits, stop_after=min(len(recording.rounds), limits.stop_after or setup.rounds))
     last = min(setup.rounds, limits.stop_after or setup.rounds)
     if references:
         shared.check_references(setup, folder)
@@ -105,11 +123,11 @@ def run(
         with progress(setup.name, last) as follow:
             got = carried_out(
                 setup, folder, ranks=shared.ranks(ranks, setup), resume=resume, force=force, limits=limits,
-                report=both(follow, record) if is_first() else None,
+                report=both(follow, record) if is_first() else None, replay=recording,
             )  # fmt: skip
         if not is_first():
             return
-        wanted = (references or accompanied(setup)) and got.stopped != "interrupted" and got.lines
+        wanted = (references or (replay is None and accompanied(setup))) and got.stopped != "interrupted" and got.lines
         whole = not wanted or shared.references(setup, folder, got.lines[-1].round, ranks, only_plain=not references)
         shared.summary([folder], folder / "report.html", limits.target(setup.evaluate.figure), as_json=as_json)
     skew = json.loads(regular.read_text(folder / "park.json")).get("label_skew")
@@ -120,6 +138,8 @@ def run(
     if not whole:
         _interrupted("stopped during the references")
     print(f"{got.stopped} after {seconds(sum(line.wall_s for line in got.lines))} of rounds", file=sys.stderr)
+    if replay is not None:
+        print(f"the models of {len(got.lines)} rounds are those of the run in {replay}, to the bit", file=sys.stderr)
 
 
 def _interrupted(state: str) -> None:

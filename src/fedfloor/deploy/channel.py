@@ -38,9 +38,10 @@ VECTOR_BYTES = 1 << 26  # the most bytes of the answer to a probe, as the edge d
 
 @dataclass(frozen=True)
 class Gone:
-    """A marker that ends the wait for the answer of a disconnected device."""
+    """A marker that ends the wait for the answer of a disconnected device, or of one for which nobody waits longer."""
 
     why: str
+    released: bool = False
 
 
 @dataclass
@@ -151,6 +152,13 @@ class DeviceChannel:
         for request in list(self._open.values()):
             request.answer.put(Gone(why))
 
+    def release(self, device: int, why: str) -> None:
+        """End the waits for a device's answers, which are ignored if they come."""
+        name = self.name_of(device)
+        for identity, request in self.open_requests(name).items():
+            self._repeated[name, identity] += 1
+            request.answer.put(Gone(why, released=True))
+
     def resume(self) -> None:
         """Accept requests again after :meth:`abandon`."""
         self._abandoned = ""
@@ -223,7 +231,8 @@ class DeviceChannel:
         finally:
             del self._open[identity]
         if isinstance(answer, Gone):
-            log.warning("%s %s is gone (%s): its %s is lost.", self._peer, name, answer.why, kind)
+            text = "%s %s: %s, and its %s is lost." if answer.released else "%s %s is gone (%s): its %s is lost."
+            log.log(logging.INFO if answer.released else logging.WARNING, text, self._peer, name, answer.why, kind)
             self.lost[name] = answer.why
             return None
         self.waits.answered(name, time.monotonic() - request.sent)

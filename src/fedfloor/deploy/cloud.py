@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,13 @@ from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
 from fedfloor.deploy import checks, joining, sizes, subtasks, sum_messages
 from fedfloor.deploy import facts as facts_of
+from fedfloor.deploy.arrivals import ArrivingVisits
 from fedfloor.deploy.attendance import ATTEMPTS, Attendance
 from fedfloor.deploy.channel import ENVELOPE, VECTOR_BYTES
-from fedfloor.deploy.checks import ERRORS, STAGES, Failure, MessageFilter, note_failure
+from fedfloor.deploy.checks import ABSENT, ERRORS, STAGES, Failure, MessageFilter, note_failure
 from fedfloor.deploy.device import foreign_requests
 from fedfloor.deploy.facts import Facts
-from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode
+from fedfloor.deploy.message import MOST_ARRAYS, MOST_BYTES, MOST_HEADER, Message, encode
 from fedfloor.deploy.names import PartNames, table
 from fedfloor.deploy.round_measurements import RoundMeasurements, nameable, raise_failure, reason_of, without_strangers
 from fedfloor.deploy.settings import CLOUD, CloudSettings
@@ -61,6 +63,7 @@ from fedfloor.runs.orders import Limits, Orders, interrupts
 from fedfloor.runs.parks import build_park, load_data, warn_of_gaps
 from fedfloor.runs.prepare import check_place, prepare
 from fedfloor.runs.results import noted, write_wait
+from fedfloor.runs.round import Position
 
 log = logging.getLogger(__name__)
 
@@ -122,6 +125,8 @@ class CloudExecutor:
         self._measurements = RoundMeasurements()
         self._conduct = Conduct(settings.out / CONDUCT)
         self._sum: ServerSum | None = None  # of all factories' devices, during a walk of their branches
+        self._lines = {factory: threading.Lock() for factory in self._names}  # an edge serves one request at a time
+        self._writing = threading.RLock()  # of numbers and measurements
         self._last_failed, self._failures = -1, dict[str, Failure]()  # since the last success
         self._working: set[str] = set()  # edges that have been present without a failure since then
 
@@ -213,7 +218,7 @@ class CloudExecutor:
         for factory, branches in branches_of.items():
             answer = answers.get(factory)
             if answer is not None and answer.kind == "walked":
-                with self._refusing(factory, "walk"):
+                with self.refusing(factory, "walk"):
                     results[factory] = subtasks.read_results(answer, subtask, branches, engine)
         if engine.limit is not None:
             self._check_lengths(results, subtask, engine, engine.limit.knowing(subtask.updates))
@@ -231,13 +236,13 @@ class CloudExecutor:
             for branch in result.branches:
                 known.note(branch.resolved, branch.receipts)
         for factory, result in list(results.items()):
-            with self._refusing(factory, "walk"):
+            with self.refusing(factory, "walk"):
                 subtasks.check_lengths(result, subtask, known, engine)
                 continue
             del results[factory]
 
     @contextmanager
-    def _refusing(self, factory: int, request: str) -> Iterator[None]:
+    def refusing(self, factory: int, request: str) -> Iterator[None]:
         """Convert a RefusedError into a recorded failure of the edge."""
         try:
             yield
@@ -300,7 +305,7 @@ class CloudExecutor:
             requests[factory] = ("sum", about | subtasks.device_states(engine, set(devices), self._kept), {})
         answers: dict[int, Any] = {}
         for factory, answer in self._request(requests, abouts).items():
-            with self._refusing(factory, "sum"), ranges.of("header"):
+            with self.refusing(factory, "sum"), ranges.of("header"):
                 known = requests[factory][1]["sums"]
                 given = ranges.table(answer.about.get("answers"), len(known), "its devices' answers")
                 if not set(given) <= set(known):
@@ -323,7 +328,7 @@ class CloudExecutor:
         about = {"tick": tick, "what": node.what, "settings": self._parts.reference(dict(node.settings))}
         answers: dict[int, Any] = {}
         for factory, some, answer in self._request_by_edge(engine, "ask", devices, about, arrays):
-            with self._refusing(factory, "ask"):
+            with self.refusing(factory, "ask"):
                 answers |= subtasks.read_answers(answer, node, some, engine)
         shared = subtasks.question_of(node, "kind").shared  # the lengths of their vectors differ by device
         for k, error in subtasks.length_refusals({} if shared else answers).items():
@@ -344,7 +349,7 @@ class CloudExecutor:
         table = np.zeros((len(devices), len(engine.park.dataset.classes)), np.int64)
         place = {k: row for row, k in enumerate(devices)}
         for factory, some, answer in self._request_by_edge(engine, "census", devices, {"tick": tick}, {}):
-            with self._refusing(factory, "census"), ranges.of("answer"):
+            with self.refusing(factory, "census"), ranges.of("answer"):
                 counted = ranges.rows(answer.about.get("census"), len(some), "its census")
                 node = Probe(tuple(some), "census")
                 counts = [subtasks.read_answer(node, k, row, {}, engine) for k, row in zip(some, counted, strict=True)]
@@ -364,11 +369,68 @@ class CloudExecutor:
         """Record the memories that devices must keep for checkpoints."""
         self._kept = named
 
+    # -- visits that arrive in their own time -------------------------------------------------------------------------
+
+    def visits(self, engine: Engine, point: Position | None) -> ArrivingVisits:
+        """Return the visits of a run whose results are taken as they come.
+
+        Raises:
+            SettingError: Flower carries the messages.
+        """
+        if self._settings.transport == "flower":
+            raise SettingError(
+                "results that are taken as they come need a connection that stays open, and Flower starts a process "
+                "for each message. Choose transport = 'mqtt', or a method that waits without round.close."
+            )
+        wait_s = self._settings.deadlines.join_s
+        return ArrivingVisits(self, engine, self._factory_of, wait_s, point)
+
+    def referred(self, work: Work) -> Any:
+        """Return work as JSON for a message."""
+        return self._parts.refer({**asdict(work), "settings": dict(work.settings)})
+
+    def states(self, engine: Engine, devices: set[int]) -> dict[str, Any]:
+        """Return the state of devices for a message to their edge."""
+        return subtasks.device_states(engine, devices, self._kept)
+
+    def fly(
+        self, factory: int, about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], size: int
+    ) -> Message | None:
+        """State the visits on their way to an edge; return its answer, None if none arrives.
+
+        Args:
+            size: the bytes of the packets that travel.
+
+        Raises:
+            FedfloorError: the edges fail.
+        """
+        self._model_bytes = size
+        deadline_s = float(about["wait_s"]) + LOOK_DEADLINE_S
+        answers = self._delivered({factory: ("fly", about, arrays)}, "all", deadline_s)
+        if factory not in answers:
+            self.attendance.present.pop(factory, None)
+        return answers.get(factory)
+
+    def nobody_arrives(self, number: int) -> FedfloorError:
+        """Return the error that ends a run in which no result can arrive."""
+        failures = {name: one for name, one in self._measurements.failed.items() if one.kind == "visit"}
+        if failures:
+            try:
+                raise_failure(failures, number)
+            except FedfloorError as error:
+                return error
+        return RunError(
+            f"round {number}: no visit is on its way, and for {self._settings.deadlines.join_s:g} s no device was "
+            f"connected that could depart.{reason_of(self._measurements.failed, ABSENT)} Check edges and devices, then "
+            "continue with --resume."
+        )
+
     # -- measurements -----------------------------------------------------------------------------------------------
 
     def measured(self) -> dict[str, Any]:
         """Return the measurements since the last call: seconds, bytes per link, absent edges."""
-        measurements, self._measurements = self._measurements.to_dict(), RoundMeasurements()
+        with self._writing:
+            measurements, self._measurements = self._measurements.to_dict(), RoundMeasurements()
         return measurements
 
     def no_success(self, number: int) -> None:
@@ -442,47 +504,61 @@ class CloudExecutor:
         self._measurements = kept
         return {factory: self.attendance.present[factory] for factory in answers}
 
-    def _delivered(self, requests: Mapping[int, Request], scope: str) -> dict[int, Message]:
-        answers = self._exchange(requests, scope)
+    def _delivered(
+        self, requests: Mapping[int, Request], scope: str, deadline_s: float | None = None
+    ) -> dict[int, Message]:
+        answers = self._exchange(requests, scope, deadline_s)
         unready = {factory: requests[factory] for factory, answer in answers.items() if answer.kind == "lacks"}
         if unready and self._introductions:  # an edge that was restarted
             self._exchange(self._introduce(unready))
-            answers |= self._exchange(unready, scope)
+            answers |= self._exchange(unready, scope, deadline_s)
         return answers
 
     def _exchange(
         self, requests: Mapping[int, Request], scope: str = "all", deadline_s: float | None = None
     ) -> dict[int, Message]:
-        self._met.update(dict.fromkeys(requests, 0))
-        messages, identities, answer_limits = dict[int, bytes](), dict[int, str](), dict[int, tuple[int, int]]()
-        for factory, (kind, about, arrays) in requests.items():
-            self._number += 1
-            message = Message(
-                kind, CLOUD, self._settings.out.name, self._round, self._session, self._number, scope, about=about,
-                arrays=arrays, receiver=self._names[factory],
-            )  # fmt: skip
-            messages[factory], identities[factory] = encode(message, self._filter.signer), message.identity
-            answer_limits[factory] = _answer_limits(kind, about, arrays, self._model_bytes)
-        most = {factory: size for factory, (size, _) in answer_limits.items()}
-        replies = self._edges.request(messages, deadline_s or self._settings.deadlines.round_s, most)
+        with ExitStack() as lines:
+            for factory in sorted(requests):
+                lines.enter_context(self._lines[factory])
+            messages, identities, answer_limits = self._encoded(requests, scope)
+            most = {factory: size for factory, (size, _) in answer_limits.items()}
+            replies = self._edges.request(messages, deadline_s or self._settings.deadlines.round_s, most)
         answers, seconds, failures = {}, [0.0], dict[int, FedfloorError]()
-        for factory, reply in replies.items():
-            self._met[factory] = 1  # also if its answer is refused: the edge is connected
-            answer = self._filter.take(reply, self._names[factory], *answer_limits[factory])
-            if answer is None or answer.answers != identities[factory]:
-                continue
-            request_kind = requests[factory][0]
-            with self._refusing(factory, request_kind), ranges.of("header"):
-                seconds.append(self._record(factory, request_kind, answer, len(messages[factory]), len(reply)))
-                if answer.kind == "failed":
-                    failures[factory] = self._failure(factory, request_kind, answer)
-                else:
-                    answers[factory] = answer
-        first = self._round == 0 and any(kind in ("gather", "park") for kind, _, _ in requests.values())
-        if failures and (first or len(failures) == len(self._names)):
-            raise failures[min(failures)]
-        self._measurements.floor_s += max(seconds)
+        with self._writing:
+            for factory, reply in replies.items():
+                self._met[factory] = 1  # also if its answer is refused: the edge is connected
+                answer = self._filter.take(reply, self._names[factory], *answer_limits[factory])
+                if answer is None or answer.answers != identities[factory]:
+                    continue
+                request_kind = requests[factory][0]
+                with self.refusing(factory, request_kind), ranges.of("header"):
+                    seconds.append(self._record(factory, request_kind, answer, len(messages[factory]), len(reply)))
+                    if answer.kind == "failed":
+                        failures[factory] = self._failure(factory, request_kind, answer)
+                    else:
+                        answers[factory] = answer
+            first = self._round == 0 and any(kind in ("gather", "park") for kind, _, _ in requests.values())
+            if failures and (first or len(failures) == len(self._names)):
+                raise failures[min(failures)]
+            self._measurements.floor_s += max(seconds)
         return answers
+
+    def _encoded(
+        self, requests: Mapping[int, Request], scope: str
+    ) -> tuple[dict[int, bytes], dict[int, str], dict[int, tuple[int, int]]]:
+        """Return requests as messages, their identities, and the limits on bytes and arrays of their answers."""
+        messages, identities, answer_limits = dict[int, bytes](), dict[int, str](), dict[int, tuple[int, int]]()
+        with self._writing:
+            self._met.update(dict.fromkeys(requests, 0))
+            for factory, (kind, about, arrays) in requests.items():
+                self._number += 1
+                message = Message(
+                    kind, CLOUD, self._settings.out.name, self._round, self._session, self._number, scope, about=about,
+                    arrays=arrays, receiver=self._names[factory],
+                )  # fmt: skip
+                messages[factory], identities[factory] = encode(message, self._filter.signer), message.identity
+                answer_limits[factory] = _answer_limits(kind, about, arrays, self._model_bytes)
+        return messages, identities, answer_limits
 
     def _record(self, factory: int, request: str, answer: Message, down: int, up: int) -> float:
         """Record the measurements in an edge's answer; return the duration of the request, s."""
@@ -521,6 +597,8 @@ def _answer_limits(
         packet: size of an uncompressed packet in bytes.
     """
     size, branches, devices = sum(array.nbytes for array in sent.values()), len(about.get("mine", ())), 0
+    if kind == "fly":  # the result of a visit, whose model may have been sent before
+        return min(MOST_HEADER + ENVELOPE + max(size, packet), MOST_BYTES), MOST_ARRAYS if about["visits"] else 0
     size = max(size, packet) if branches else size
     if kind == "ask":
         size, devices = max(size, VECTOR_BYTES), len(about["devices"])

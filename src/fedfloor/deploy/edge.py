@@ -35,6 +35,7 @@ from fedfloor.deploy.signing import signer_of
 from fedfloor.deploy.sum_messages import unpacked
 from fedfloor.deploy.summing import CONDUCT, Conduct, ServerSum
 from fedfloor.deploy.uplink import Uplink, socket_opened
+from fedfloor.deploy.visits import DepartedVisit, EdgeVisits, Landing
 from fedfloor.deploy.waits import LEAST_S
 from fedfloor.engine import limit, ranks, travel
 from fedfloor.engine.aggregation import Aggregation
@@ -47,6 +48,7 @@ from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet, Parcel
+from fedfloor.outside import ANY
 from fedfloor.park.park import Park
 from fedfloor.plan.nodes import Broadcast, Probe, Work
 from fedfloor.plan.outcome import Receipt
@@ -138,6 +140,30 @@ class FactoryExecutor:
             answer = train(about, cut.pack(whole))
         back = returned(engine.network, work, replace(cut, coding=None))
         return None if answer is None else self.received(engine, work, answer, packet, back, key)
+
+    def fly(self, engine: Engine, visit: DepartedVisit, packet: Packet) -> Landing:
+        """Carry out a visit while others depart and arrive; its failures are its own."""
+        apart = replace(
+            self, round=visit.key.round, failed={}, reached=set(), waited_s=defaultdict(float), trained_s=0.0,
+            directions=Directions(),
+        )  # fmt: skip
+        engine.executor, result = apart, None
+        try:
+            result = apart.visit(engine, visit.work, packet, visit.key, FrozenExtractor(visit.frozen))
+        except ANY as error:  # one visit's failure leaves the others as they are
+            failure = Failure("visit", "RunError", checks.short_line(str(error)))
+            note_failure(apart.failed, self.channel.name_of(visit.device), failure)
+        return Landing(result, apart.failed, apart.trained_s)
+
+    def release(self, device: int) -> None:
+        """Wait no longer for the answer of a device for which the cloud does not wait."""
+        self.channel.release(device, "the cloud no longer waits for it")
+
+    def report(self, landing: Landing) -> None:
+        """Add a visit's failures and training time to those of the present request."""
+        self.trained_s += landing.seconds
+        for name, failure in landing.failed.items():
+            note_failure(self.failed, name, failure)
 
     @contextmanager
     def meeting(self, engine: Engine, aggregation: Aggregation, mine: Collection[int]) -> Iterator[None]:
@@ -366,6 +392,7 @@ class Edge:
         if park is not None:
             self.begin(park)
         self._busy, self.session, self._number = threading.Lock(), time.time_ns(), 0
+        self._serving = ""  # the kind of the last request
 
     def begin(self, park: Park) -> None:
         """Make the engine for a park, after comparing its devices' factories with the settings.
@@ -377,6 +404,7 @@ class Edge:
         self.engine, _ = prepare.engine(self.experiment, self.method, park, Alone(), DeviceMemory(None), live=True)
         self.factory.layout = layout_digest(self.engine.network)
         self.engine.executor = self.factory
+        self.visits = EdgeVisits(self.engine, self.factory, self.own, self.experiment.rounds)
         self.ready = True
 
     def withdraw(self, name: str) -> None:
@@ -409,13 +437,14 @@ class Edge:
             with suppress(RefusedError):  # requests of others get no answer
                 refusal = replace(refusal, answers=self.filter.signed(request, CLOUD).identity)
             return encode(refusal, self.filter.signer)
-        if self._busy.locked():  # the cloud sends one request at a time, so it has given up the last one
+        if self._busy.locked() and self._serving != "fly":  # the cloud sends one at a time: it gave up the last one
             self.channel.abandon("the cloud sent another request")
         with self._busy:
             began, moved, trained_s = time.perf_counter(), self.channel.moved.copy(), self.factory.trained_s
             self.factory.failed.clear()
             self.factory.reached.clear()
             self.factory.waited_s.clear()
+            self._serving = message.kind
             kind, about, arrays = self.reply(message)
             measured = {
                 "seconds": time.perf_counter() - began, "bytes": dict(self.channel.moved - moved),
@@ -443,7 +472,7 @@ class Edge:
             self.channel.resume()
             handlers = {
                 "walk": self.walk, "ask": self.answer_question, "census": self.census, "keep": self.keep,
-                "sum": self.secure_sum,
+                "sum": self.secure_sum, "fly": self.visits.reply,
             }  # fmt: skip
             return handlers[message.kind](message)
 

@@ -1,4 +1,6 @@
-"""The work that a device's own method can require, with which orders are compared where masks or noise protect updates.
+"""The work that a device's own method can require, with which orders are compared.
+
+That is done where masks or noise protect updates, and where visits depart at any time.
 
 An edge, or the cloud through edges that follow the protocol, could otherwise choose an objective, a rate or a number of
 steps with which the updates of all devices but one are zero, or with which a sample counts more than ε allows.
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, replace
+from functools import partial
 
 import numpy as np
 
@@ -20,6 +23,7 @@ from fedfloor.methods.contract import View
 from fedfloor.outside import ANY
 from fedfloor.parts import weighting
 from fedfloor.plan import walk
+from fedfloor.plan.flow import Arrival, VisitFlow
 from fedfloor.plan.nodes import Work
 from fedfloor.ranges import RefusedError
 
@@ -70,7 +74,10 @@ class OwnWork:
             0, self._rounds, np.full(DEVICES, held), np.arange(DEVICES, dtype=np.int32) % FACTORIES,
             {"w": network.flat.clone()}, (), network.trained, network.layout, census=np.ones((DEVICES, classes)),
             held=np.full(DEVICES, held), sensors=park.dataset.inputs.columns,
+            arrivals=partial(departing, number) if method.needs.clock else None,
         )  # fmt: skip
+        if not 1 <= number <= self._rounds:
+            raise RefusedError("work", f"this device's experiment has rounds 1 to {self._rounds}, not {number}.")
         try:
             setup = method.method.setup(view)
             own = {
@@ -102,6 +109,11 @@ class OwnWork:
         if len(weights) != classes or not weighting.of_counts(weights, goal.cap, ROUNDING):
             raise RefusedError("work", "its class weights are not those of any class counts.")
         return weights
+
+
+def departing(number: int, flow: VisitFlow) -> tuple[Arrival, ...]:
+    """Return arrivals of all devices of a flow whose visits depart in a round, as if they arrived at once."""
+    return tuple(Arrival(k, number - 1, 0.0, 0.0) for k in flow.devices)
 
 
 def different(work: Work, own: Work) -> list[str]:

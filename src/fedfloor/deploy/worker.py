@@ -90,7 +90,8 @@ class Worker:
         self.layout = layout_digest(self.engine.network)
         self._batches = most_batches(method, int(park.holdings[self.device]))
         self._batch, self._questions = largest_batch(method), revealed.questions(method, self.engine.task)
-        self._own_work = OwnWork(method, experiment.rounds, self.engine, self.device) if protects else None
+        plans = protects or method.needs.clock  # visits that depart at any time are compared with the device's plan
+        self._own_work = OwnWork(method, experiment.rounds, self.engine, self.device) if plans else None
         self._own = method.needs.own
         self._sends = {""} if not self._own else {"", keeping(self._own), *([ARRIVED] if self._own == "all" else [])}
         self._keeps = method.needs.remembers or method.objective.remembers or keeps_moments(method)

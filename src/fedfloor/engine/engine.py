@@ -349,6 +349,10 @@ class RemoteExecutor(Executor, Protocol):
         """
         ...
 
+    def visits(self, engine: Engine, point: Any) -> Any:
+        """Return the visits of a run whose results are taken as they come; ``point``: the state of the run."""
+        ...
+
     def keep(self, named: Mapping[int, set[str]]) -> None:
         """Record the memories that devices must not delete: device → digests named by checkpoints."""
         ...

@@ -332,7 +332,7 @@ class Trainer(schedule.Driver):
         sizes = {k: self._size(k) for k in {receipt.device for receipt in whole.receipts}}
         known = [branch_statistics(branch.receipts, sizes, answers) for branch in branches]
         # devices may be offline when a question is put, or their answers refused
-        away = self.executor.at_once or engine.factories is not None or engine.limit is not None
+        away = engine.executor is not None or engine.factories is not None or engine.limit is not None
         aggregation.check_asked(known, away=away)
         first = whole.receipts[0] if whole.receipts else None
         place = (request.tick, *((first.device, first.visit) if first else ()), len(whole.receipts))

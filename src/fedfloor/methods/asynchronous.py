@@ -44,7 +44,7 @@ class Unwaiting(Method):
         return 1
 
     def visit(self, arrival: Arrival, work: Work, number: int) -> Node:
-        """Return the visit of a result that arrives in round ``number``, with the work of the round of its departure."""
+        """Return the visit of a result that arrives in round ``number``; ``work`` is that of its departure."""
         raise SettingError(f"{type(self).__name__} does not define how a result counts: define 'visit'.")
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:

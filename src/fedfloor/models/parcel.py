@@ -30,6 +30,15 @@ def unpack(arrays: Arrays) -> dict[str, Tensor]:
     return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
 
 
+def digest(packet: Packet) -> str:
+    """Return the SHA-256 of a packet: of its tensors' names, types, shapes and numbers."""
+    whole = hashlib.sha256()
+    for name, array in sorted(pack(packet).items()):
+        whole.update(f"{name} {array.dtype.str} {list(array.shape)}\n".encode())
+        whole.update(array.data)
+    return whole.hexdigest()
+
+
 def tensor_of(blob: memoryview | bytes, like: Tensor) -> Tensor:
     """Return a byte string's numbers as a tensor with the type and device of another tensor."""
     return torch.from_numpy(np.frombuffer(blob, torch.empty(0, dtype=like.dtype).numpy().dtype)).to(like.device)

@@ -132,6 +132,16 @@ class Flush:
     needed: frozenset[int]
 
 
+class Flights(Protocol):
+    """The contract of the rounds of a flow of visits: in simulated time, or on real machines."""
+
+    flow: VisitFlow
+
+    def round(self, number: int) -> Flush:
+        """Return a round, from 1."""
+        ...
+
+
 class Arrivals:
     """The rounds of a flow in simulated time, each simulated when it is first asked for.
 

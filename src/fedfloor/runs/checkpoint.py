@@ -163,6 +163,7 @@ def save_to(folder: Path, point: Checkpoint) -> None:
             "answers": {name: {str(k): n for k, n in counts.items()} for name, counts in point.answers.items()},
             "holders": sorted(point.holders),
             "updates": limit.to_json(point.updates),
+            "departures": [list(departure) for departure in point.departures],
         } | ({} if point.best is None else {"best": point.best.row})
         files = {TENSORS: save(tensors), ABOUT: json_text(about, separators=(",", ":")).encode()}
         for name, data in files.items():
@@ -269,6 +270,7 @@ def _load(place: Path, memory: Path | None = None) -> Checkpoint:
             receipts=receipts,
             holders=holders,
             versions={int(number): model for number, model in _named(tensors, "version.").items()},
+            departures=tuple((int(n), int(k), int(v), float(at)) for n, k, v, at in about.get("departures", ())),
             memory=held,
             line=line,
             visits=visits,

@@ -168,12 +168,7 @@ def method_fits(experiment: Experiment, method: ConfiguredMethod, park: Park, *,
             "Simulate it, or choose another method, such as 'fedrep'."
         )
     if experiment.round.close is not None:
-        check_close(experiment, method, live=live)
-    if live and method.needs.clock:
-        raise SettingError(
-            f"method '{name}' does not wait for all visits, which real machines cannot do yet: their rounds end with "
-            "the last visit or a deadline. Simulate it, or choose another method."
-        )
+        check_close(experiment, method)
     if live and privacy.on_devices(method):
         check_answers(experiment, method)
     if live and method.needs.own and park.dataset.task.calibrates:
@@ -205,13 +200,8 @@ def check_answers(experiment: Experiment, method: ConfiguredMethod) -> None:
         )
 
 
-def check_close(experiment: Experiment, method: ConfiguredMethod, *, live: bool) -> None:
+def check_close(experiment: Experiment, method: ConfiguredMethod) -> None:
     """Raise SettingError where rounds cannot end before their last visit."""
-    if live:
-        raise SettingError(
-            "round.close: real machines have deadlines of their own (park.toml, deadlines.visit_s), and it is for "
-            "simulations. Leave it out."
-        )
     protected = {
         "method.travel = 'secure-sum'": codecs.secure(method.parts.travel or ""),
         "method.mix = 'private'": isinstance(method.parts.mix, mix.Private),

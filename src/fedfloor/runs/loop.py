@@ -33,7 +33,19 @@ from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.plan.schedule import several
-from fedfloor.runs import checkpoint, checks, decide, folder, ledger, prepare, pricing, privacy, results, revealed
+from fedfloor.runs import (
+    checkpoint,
+    checks,
+    decide,
+    folder,
+    ledger,
+    prepare,
+    pricing,
+    privacy,
+    replay,
+    results,
+    revealed,
+)
 from fedfloor.runs import round as round_
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.ledger import Follow
@@ -92,14 +104,24 @@ def execute(
         # files of an earlier attempt after the checkpoint; a power cut may have damaged other memories
         checkpoint.discard_after(orders.out / "checkpoint", point.round if point else 0)
         ledger.cut(orders.out / "ledger.jsonl", point.line if point else None)
+        replay.cut(orders.out, point.round if point else 0)
         results.forget(orders.out)
         memory.tidy()
         memory.sweep(checkpoint.memories(orders.out / "checkpoint"))
     team.gather([])
     setup = round_.training(method, engine, experiment.rounds, costs, start)
     setup.close = experiment.round.close
+    if orders.replay is not None:
+        setup.recorded = orders.replay
+        engine.executor = replay.ReplayExecutor(orders.replay)
     job = _Run(experiment, orders, setup, engine, method, report, interrupted, live)
-    return job.go(start, point or job.begin())
+    point = point or job.begin()
+    if live is None or not (method.needs.clock or setup.close is not None):
+        return job.go(start, point)
+    visits = live.visits(engine, point)
+    with visits.taking():
+        setup.real, setup.carrier = visits, round_.TrainingCarrier(visits.engine)
+        return job.go(start, point)
 
 
 class _Run(round_.Observer):
@@ -122,6 +144,7 @@ class _Run(round_.Observer):
         self.scored: tuple[int, Score | None] = (0, None)
         self.coverage = Coverage(engine.park) if experiment.evaluate.coverage else None
         self.triggered = triggered(engine)
+        self.took_place: replay.Round | None = None  # the last round, if the machines are real
 
     def begin(self) -> Checkpoint:
         """Carry out the method's initial questions, and return its initial state."""
@@ -197,6 +220,10 @@ class _Run(round_.Observer):
         except round_.PlanRefusedError:
             return None
         number, outcome = after.round, record.outcome
+        if self.live is not None:
+            self.took_place = replay.Round.of(record, after.state.packet)
+        if self.orders.replay is not None:
+            self.orders.replay.check(after.state.packet)
         failed = self.unchanged(number, outcome.receipts)
         self.check(after.state, number)
         state, score, kept = self.judge(after.state, number, after.tick, point.best)
@@ -374,6 +401,8 @@ class _Run(round_.Observer):
         """Write a checkpoint if one is due, then the ledger line."""
         if now or self.unrepeatable or time.monotonic() - self.saved > CHECKPOINT_S:
             self.save(point)
+        if self.took_place is not None:
+            replay.append(self.orders.out, self.took_place)
         if point.line is not None:
             ledger.append(self.orders.out / "ledger.jsonl", point.line)
             self.report(point.line)

@@ -10,9 +10,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedfloor.errors import require
 from fedfloor.figures import Figure, named
+
+if TYPE_CHECKING:
+    from fedfloor.runs.replay import Recording
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,7 @@ class Orders:
     force: bool = False  # whether to resume in spite of a changed experiment, version or CPU
     limits: Limits = Limits()  # conditions for an early stop
     keep: bool = False  # whether to keep the folder if training diverges in the first round
+    replay: Recording | None = None  # a run on real machines whose rounds are carried out again
 
 
 @contextlib.contextmanager

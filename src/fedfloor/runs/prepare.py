@@ -231,6 +231,8 @@ def prepare(experiment: Experiment, orders: Orders, park: Park, *, live: bool = 
         builder(experiment.model.name)  # an unknown name is reported before errors of the folder
     out = orders.out
     check_place(orders, live=live)
+    if orders.replay is not None:
+        orders.replay.check_data(park.dataset.digest)
     if orders.resume:
         folder.check_same(out, _document(experiment, out, park, live=live), force=orders.force)
     checks.precision_fits(experiment, where(experiment, live=live))

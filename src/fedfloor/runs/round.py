@@ -8,7 +8,7 @@ loss) observes it: :class:`Observer`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -25,7 +25,7 @@ from fedfloor.engine.team import Team
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Method, Resources, State, View
-from fedfloor.network.arrivals import Arrivals
+from fedfloor.network.arrivals import Flights
 from fedfloor.network.price import Closing, Price
 from fedfloor.network.sites import Sites
 from fedfloor.park.normalise import steps
@@ -92,6 +92,49 @@ class Carrier(Protocol):
         self, plan: Node, packet: Packet, number: int, tick: int, versions: Versions, known: Foreknown = NOTHING
     ) -> Outcome:
         """Carry out a round's plan, which starts with a packet at a tick; ``known`` is not asked and chosen again."""
+        ...
+
+
+Departure = tuple[int, int, int, float]  # its number, device, version of the model, time in s
+
+
+class RealVisits(Protocol):
+    """The contract of the visits of real machines, whose results arrive in the order that wall time dictates."""
+
+    def begin(self, view: View, point: Position, plan: Callable[[View], Node]) -> None:
+        """Note the round after a point, with whose model visits depart from now on, and how it is planned."""
+        ...
+
+    def flights(self, flow: VisitFlow) -> Flights:
+        """Return the rounds of a flow of visits."""
+        ...
+
+    def closed(self, made: ResolvedPlan, close: Close) -> ClosedRound:
+        """Let the visits of a plan depart; return the plan without those that are late."""
+        ...
+
+    def on_their_way(self) -> tuple[Departure, ...]:
+        """Return the visits whose results have not counted in a round yet, in the order of their departure."""
+        ...
+
+
+class RecordedPlans(Protocol):
+    """The contract of the rounds of an earlier run, which are carried out again."""
+
+    def plan(self, number: int) -> Node:
+        """Return the resolved plan of a round."""
+        ...
+
+    def needed(self, number: int) -> set[int]:
+        """Return the earlier models from which visits of rounds after ``number`` start."""
+        ...
+
+    def late(self, number: int) -> tuple[int, ...]:
+        """Return the devices whose results came after a round's end."""
+        ...
+
+    def arrivals(self, number: int) -> tuple[Arrival, ...]:
+        """Return the results of a round in the order of their arrival, of methods that do not wait."""
         ...
 
 
@@ -163,6 +206,8 @@ class Setup:
         close: the end of rounds before their last visit; None: they wait for all.
         loss_chance: the probability that a visit is lost, which decides with ``close`` what arrives.
         differing: fields of views that differ from the park's, such as ``invited``.
+        real: the visits of real machines that arrive in their own time; None: simulated time.
+        recorded: the rounds of an earlier run, in place of the method's plans.
     """
 
     method: Method
@@ -178,7 +223,9 @@ class Setup:
     close: Close | None = None
     loss_chance: float = 0.0
     differing: Mapping[str, Any] = field(default_factory=dict)
-    _flight: Arrivals | None = None
+    real: RealVisits | None = None
+    recorded: RecordedPlans | None = None
+    _flight: Flights | None = None
 
     @cached_property
     def resources(self) -> Resources | None:
@@ -218,13 +265,15 @@ class Setup:
         )
         return replace(view, **self.differing) if self.differing else view
 
-    def flight(self, flow: VisitFlow) -> Arrivals:
-        """Return the rounds of a flow of visits in simulated time; a run has a single flow.
+    def flight(self, flow: VisitFlow) -> Flights:
+        """Return the rounds of a flow of visits; a run has a single flow.
 
         Raises:
             SettingError: the flow is not possible in the park or on its network.
         """
-        if self._flight is None:
+        if self._flight is None and self.real is not None:
+            self._flight = self.real.flights(flow)
+        elif self._flight is None:
             self._flight = pricing.flight(flow, self.park, self.seed, self.tariff, self.start)
         elif not same_flow(self._flight.flow, flow):
             raise SettingError(
@@ -250,8 +299,12 @@ class Setup:
 
     def closed(self, view: View, made: ResolvedPlan, point: Position) -> ClosedRound:
         """Return a round's plan without the visits that are late."""
+        if self.recorded is not None:
+            return ClosedRound(made, self.recorded.late(view.round))
         if self.close is None:
             return ClosedRound(made)
+        if self.real is not None:
+            return self.real.closed(made, self.close)
         if self.tariff is None and self.close.deadline_s is not None:
             raise SettingError("round.close: deadline_s has no meaning without a network. Name one, or set first.")
         clock = self.tariff or pricing.StepClock(pricing.StepSites.of(self.park))
@@ -273,7 +326,8 @@ class Setup:
             numbers: the number of each visit among its device's visits; None: as in the walk of the plan.
             paid: the price of the round, if it is known.
         """
-        if self.tariff is None or not self.priced:
+        unpriced = self.recorded is not None and self.method.needs.clock  # as its run on real machines was
+        if self.tariff is None or not self.priced or unpriced:
             return ()
         if self._flight is not None:
             flown = self._flight.round(view.round).price
@@ -288,11 +342,14 @@ class Setup:
 
     def arrivals(self, number: int) -> tuple[Arrival, ...]:
         """Return the results that arrived in a round, if the method does not wait."""
+        if self.recorded is not None:
+            return self.recorded.arrivals(number)
         return self._flight.round(number).arrivals if self._flight is not None else ()
 
     def needed(self, versions: Versions, number: int) -> Versions:
         """Return the earlier models from which visits on their way after a round have started."""
-        needed = self._flight.round(number).needed if self._flight is not None else ()
+        needed = frozenset[int]() if self._flight is None else self._flight.round(number).needed
+        needed = needed if self.recorded is None else frozenset(self.recorded.needed(number))
         return {version: versions[version] for version in sorted(needed) if version in versions}
 
     def surveyed(self, experiment: Experiment, number: int) -> Price | None:
@@ -331,6 +388,7 @@ class Position:
         receipts: the receipts of the last round's visits.
         holders: the devices with the current frozen part of the model, if rounds are priced.
         versions: number of a round → the global model after it, if visits that started from it are on their way.
+        departures: the visits on their way on real machines, in the order of their departure.
     """
 
     round: int = 0
@@ -339,6 +397,7 @@ class Position:
     receipts: tuple[Receipt, ...] = ()
     holders: frozenset[int] = frozenset()
     versions: Versions = field(default_factory=dict)
+    departures: tuple[Departure, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -387,8 +446,16 @@ def planned(setup: Setup, point: Position) -> tuple[View, Node]:
     number = point.round + 1
     setup.stand_at(point.tick)
     view = setup.view(number, point.tick, point.receipts)
-    rng = secret() if setup.carrier.secret else generator(setup.seed, "plan", number)
-    return view, setup.method.plan(point.state, view, rng)
+
+    def plan(seen: View) -> Node:
+        rng = secret() if setup.carrier.secret else generator(setup.seed, "plan", seen.round)
+        return setup.method.plan(point.state, seen, rng)
+
+    if setup.recorded is not None:
+        return view, setup.recorded.plan(number)
+    if setup.real is not None:
+        setup.real.begin(view, point, plan)
+    return view, plan(view)
 
 
 def step(setup: Setup, point: Position, observer: Observer | None = None) -> tuple[Position, Record]:
@@ -424,5 +491,6 @@ def step(setup: Setup, point: Position, observer: Observer | None = None) -> tup
         receipts=outcome.receipts if setup.carrier.trains else (),
         holders=prices[-1].holders if prices else frozenset(),
         versions=setup.needed(versions, view.round),
+        departures=setup.real.on_their_way() if setup.real is not None else (),
     )
     return after, Record(view, plan, outcome, prices, round_.late, setup.arrivals(view.round))

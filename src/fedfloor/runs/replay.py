@@ -1,0 +1,262 @@
+"""The record of a run on real machines, with which a simulation trains it again, to the bit.
+
+On real machines wall time dictates which visits take place, in which order results arrive, and which are lost. A run
+writes that down when a round has ended: its resolved plan, its lost visits, the devices that answered its questions,
+and the digest of its model. A replay carries out these plans, and compares the model of each round.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedfloor import regular
+from fedfloor.checking import toml
+from fedfloor.config import combined
+from fedfloor.engine.engine import Engine, FrozenExtractor
+from fedfloor.engine.executor import LocalExecutor
+from fedfloor.errors import RunError, SettingError, disk_error
+from fedfloor.experiment import Experiment
+from fedfloor.models import parcel
+from fedfloor.models.parcel import Packet
+from fedfloor.plan import text, walk
+from fedfloor.plan.flow import Arrival
+from fedfloor.plan.nodes import Node, Parallel, Probe, Since, Work
+from fedfloor.plan.outcome import Receipt
+from fedfloor.plan.schedule import Key
+from fedfloor.runs import privacy
+from fedfloor.runs.round import Record
+from fedfloor.strict import json_text
+
+FILE = "replay.jsonl"
+EVALUATION = "evaluation.json"  # which a run writes at its end
+WORKS = "works"  # the different works of a round's visits, to which its plan refers by number
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round as it took place.
+
+    Attributes:
+        plan: the resolved plan.
+        lost: device and number of each lost visit.
+        answered: question → the devices that answered it.
+        model: digest of the global packet after the round.
+        late: the devices whose results would have come after the round's end.
+        arrivals: the results in the order of their arrival, of methods that do not wait.
+    """
+
+    number: int
+    plan: Node
+    lost: frozenset[tuple[int, int]]
+    answered: Mapping[str, Sequence[int]]
+    model: str
+    late: tuple[int, ...] = ()
+    arrivals: tuple[Arrival, ...] = ()
+
+    @classmethod
+    def of(cls, record: Record, packet: Packet) -> Round:
+        """Return the record of a round, given the packet after it."""
+        outcome = record.outcome
+        lost = frozenset((receipt.device, receipt.visit) for receipt in outcome.receipts if receipt.lost)
+        answered: dict[str, list[int]] = {}
+        for device, answers in sorted(outcome.answers.items()):
+            for what in answers:
+                answered.setdefault(what, []).append(device)
+        digest = parcel.digest(packet)
+        return cls(record.view.round, outcome.resolved, lost, answered, digest, record.late, record.arrivals)
+
+    def row(self) -> dict[str, Any]:
+        """Return the record as JSON."""
+        works: list[Any] = []
+        plan = _outside(text.to_json(self.plan), works)
+        lost = sorted(list(visit) for visit in self.lost)
+        about = {"round": self.number, "plan": plan, WORKS: works, "lost": lost, "answered": dict(self.answered)}
+        arrivals = [list(arrival) for arrival in self.arrivals]
+        return {**about, "late": list(self.late), "arrivals": arrivals, "model": self.model}
+
+    @classmethod
+    def read(cls, row: Mapping[str, Any]) -> Round:
+        """Return the record from :meth:`row`."""
+        lost = frozenset((int(device), int(visit)) for device, visit in row["lost"])
+        plan = text.from_json(_inside(row["plan"], row[WORKS]))
+        answered = {str(what): [int(k) for k in devices] for what, devices in row["answered"].items()}
+        late = tuple(int(k) for k in row["late"])
+        arrivals = tuple(Arrival(int(k), int(v), float(a), float(b)) for k, v, a, b in row["arrivals"])
+        return cls(int(row["round"]), plan, lost, answered, str(row["model"]), late, arrivals)
+
+
+def _outside(value: Any, works: list[Any]) -> Any:
+    """Return a plan's JSON with its works moved to a list, and their numbers in their places."""
+    if isinstance(value, list):
+        return [_outside(one, works) for one in value]
+    if not isinstance(value, dict):
+        return value
+    changed = {name: _outside(one, works) for name, one in value.items() if name != "work"}
+    if (work := value.get("work")) is not None:
+        if work not in works:
+            works.append(work)
+        changed["work"] = works.index(work)
+    return changed
+
+
+def _inside(value: Any, works: Sequence[Any]) -> Any:
+    """Return the inverse of :func:`_outside`."""
+    if isinstance(value, list):
+        return [_inside(one, works) for one in value]
+    if not isinstance(value, dict):
+        return value
+    changed = {name: _inside(one, works) for name, one in value.items() if name != "work"}
+    return changed | ({"work": works[value["work"]]} if "work" in value and value["work"] is not None else {})
+
+
+def append(out: Path, new: Round) -> None:
+    """Append a round to a run's record."""
+    try:
+        with regular.opened(out / FILE, "ab") as file:
+            file.write(json_text(new.row(), separators=(",", ":")).encode() + b"\n")
+    except OSError as error:
+        raise disk_error(out / FILE, error) from error
+
+
+def cut(out: Path, last: int) -> None:
+    """Remove the rounds after ``last`` from a run's record."""
+    path = out / FILE
+    if not path.exists():
+        return
+    lines = regular.read_bytes(path).splitlines(keepends=True)
+    os.truncate(path, sum(map(len, lines[:last])))
+
+
+class Recording:
+    """The rounds of a run on real machines, in place of the method's plans.
+
+    Args:
+        run: the folder of the run.
+
+    Raises:
+        SettingError: the folder has no run of real machines that has ended, or its record is damaged.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self.run, path = run, run / FILE
+        if not (run / "experiment.toml").exists():
+            raise SettingError(f"--replay: {run} is no folder of a run.")
+        if not path.exists():
+            raise SettingError(
+                f"--replay: the run in {run} has no {FILE}, which runs on real machines write. A simulation is "
+                f"repeated by its experiment: fedfloor run {run / 'experiment.toml'}."
+            )
+        if not (run / EVALUATION).exists():
+            raise SettingError(
+                f"--replay: the run in {run} has not ended. Continue it with --resume where it ran, and replay it then."
+            )
+        self.rounds = self._read(path)
+        self.now = Round(0, Parallel(()), frozenset(), {}, "")  # the round that is carried out
+
+    @staticmethod
+    def _read(path: Path) -> dict[int, Round]:
+        rounds: dict[int, Round] = {}
+        for number, line in enumerate(regular.read_bytes(path).splitlines(), start=1):
+            try:
+                one = Round.read(json.loads(line))
+                if one.number != number:
+                    raise ValueError(f"it is of round {one.number}")
+            except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, SettingError) as error:
+                raise SettingError(f"--replay: {path}: line {number} is damaged ({error}).") from error
+            rounds[number] = one
+        if not rounds:
+            raise SettingError(f"--replay: {path} has no rounds.")
+        return rounds
+
+    def experiment(self, given: Experiment) -> Experiment:
+        """Return the run's experiment as a simulation in which its plans are carried out.
+
+        Args:
+            given: the experiment of the run's folder.
+
+        Raises:
+            SettingError: the run cannot be repeated to the bit.
+        """
+        method = combined(given)
+        drawn = privacy.mechanism(method.parts), privacy.distributed(method.parts), method.private_work
+        if drawn != (None, None, None):
+            raise SettingError(
+                "--replay: the noise of this run was drawn by the operating system and is secret, so that the run "
+                "cannot be repeated to the bit."
+            )
+        return replace(
+            given,
+            name=f"{given.name}-replay",
+            engine=replace(given.engine, shortcuts="off", kind="ranks", device="cpu"),
+            faults=replace(given.faults, visit=0.0),
+            deploy=replace(given.deploy, simulate=False),
+            round=replace(given.round, close=None),
+        )
+
+    def check_data(self, digest: str) -> None:
+        """Raise SettingError if these are not the data of the run, given their SHA-256."""
+        given = toml(self.run / "experiment.toml", "experiment").get("provenance", {}).get("data_sha256")
+        if given != digest:
+            raise SettingError(
+                f"--replay: the data of the run in {self.run} have SHA-256 {given}, those found here {digest}. Replay "
+                "it where its data are; samples that only devices have cannot be replayed."
+            )
+
+    def plan(self, number: int) -> Node:
+        """Return the plan of a round, which is carried out next.
+
+        Raises:
+            RunError: the run had fewer rounds.
+        """
+        if number not in self.rounds:
+            raise RunError(f"round {number}: the run in {self.run} has {len(self.rounds)} rounds.")
+        self.now = self.rounds[number]
+        return self.now.plan
+
+    def needed(self, number: int) -> set[int]:
+        """Return the earlier models from which visits of rounds after ``number`` start."""
+        later = (node for n, one in self.rounds.items() if n > number for node, _ in walk.every(one.plan))
+        return {node.version for node in later if isinstance(node, Since) and node.version <= number}
+
+    def late(self, number: int) -> tuple[int, ...]:
+        """Return the devices whose results came after a round's end."""
+        return self.rounds[number].late
+
+    def arrivals(self, number: int) -> tuple[Arrival, ...]:
+        """Return the results of a round in the order of their arrival."""
+        return self.rounds[number].arrivals
+
+    def check(self, packet: Packet) -> None:
+        """Raise RunError if the round's model differs from that of the run."""
+        if parcel.digest(packet) != self.now.model:
+            raise RunError(
+                f"round {self.now.number}: the model differs from that of the run in {self.run}. Its machines had "
+                "other samples, another release, or processors of another kind."
+            )
+
+
+class ReplayExecutor(LocalExecutor):
+    """The executor of simulated devices; the visits and answers that a recorded round lacks are lost."""
+
+    def __init__(self, recording: Recording) -> None:
+        super().__init__()
+        self._recording = recording
+
+    def visit(  # type: ignore[override]
+        self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
+    ) -> tuple[Packet, Receipt] | None:
+        """Train; None where the visit was lost."""
+        if (key.device, key.visit) in self._recording.now.lost:
+            return None
+        return super().visit(engine, work, packet, key, extractor)
+
+    def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
+        """Return the answers of the devices that answered."""
+        known = self._recording.now
+        some = devices if known.number == 0 else [k for k in devices if k in known.answered.get(node.what, ())]
+        return super().answers(engine, node, packet, tick, some)
