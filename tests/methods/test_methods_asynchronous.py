@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import itertools
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +16,7 @@ import torch
 import fedfloor
 from fedfloor import config
 from fedfloor.chance import generator
+from fedfloor.engine import ranks
 from fedfloor.engine.engine import Engine
 from fedfloor.errors import SettingError
 from fedfloor.methods.contract import State
@@ -21,7 +25,7 @@ from fedfloor.park.stream import batch_order
 from fedfloor.plan import text
 from fedfloor.plan.flow import VisitFlow
 from fedfloor.plan.nodes import Since, Train, Work, device
-from fedfloor.runs import checkpoint, forecast, launch, ledger
+from fedfloor.runs import checkpoint, forecast, launch, ledger, loop
 from fedfloor.runs.orders import Limits, Orders
 from fedfloor.runs.round import Position, step, training
 from floor import bits, park
@@ -191,18 +195,61 @@ def test_ranks_a_resume_and_a_forecast_agree_to_the_bit(tmp_path: Path, name: st
     chosen = {"method": {"name": name}, "faults": {"visit": 0.1}}
     run(tmp_path / "one", **chosen)
     run(tmp_path / "two", ranks=2, **chosen)
+    run(tmp_path / "three", ranks=3, **chosen)
     for last in (5, 9, None):
         run(tmp_path / "parts", last=last, resume=last != 5, **chosen)
     whole = lines(tmp_path / "one")
-    assert lines(tmp_path / "two") == lines(tmp_path / "parts") == whole
-    models = {
-        bits(checkpoint.latest(tmp_path / out / "checkpoint").state.packet["w"]) for out in ("one", "two", "parts")
-    }
-    assert len(models) == 1
+    assert lines(tmp_path / "two") == lines(tmp_path / "three") == lines(tmp_path / "parts") == whole
+    assert len({model(tmp_path / out) for out in ("one", "two", "three", "parts")}) == 1
 
     what = config.from_table({**TABLE, **chosen})
     planned = list(forecast.rounds(what, launch.build_park(what), 12))
     assert [one.price.seconds for one in planned] == [row["seconds"] for *_, row in whole]
+
+
+def model(out: Path) -> object:
+    point = checkpoint.latest(out / "checkpoint")
+    assert point is not None
+    return bits(point.state.packet["w"])
+
+
+def killed(at: str, call: int, out: Path, *, resume: bool, **changes: object) -> int:
+    """Carry out a run in a process that kills itself within a function's n-th call; return its wait status."""
+    child = os.fork()
+    if child == 0:
+        module, name = {"visits": (ranks, "run"), "checkpoint": (checkpoint, "save_to"), "line": (ledger, "append")}[at]
+        whole, calls = getattr(module, name), itertools.count(1)
+
+        def one(*given: object, **named: object) -> object:
+            if next(calls) == call:
+                if at == "checkpoint":
+                    whole(*given, **named)  # written, but the ledger lacks its line
+                os.kill(os.getpid(), signal.SIGKILL)
+            return whole(*given, **named)
+
+        setattr(module, name, one)
+        loop.CHECKPOINT_S = 0.0
+        try:
+            run(out, resume=resume, **changes)
+        finally:
+            os._exit(0)
+    return os.waitpid(child, 0)[1]
+
+
+@pytest.mark.parametrize("name", ["fedbuff", "fedasync"])
+def test_a_run_killed_with_visits_on_their_way_goes_on_to_the_same_bits(tmp_path: Path, name: str) -> None:
+    chosen = {"method": {"name": name}, "faults": {"visit": 0.1}}
+    run(tmp_path / "calm", **chosen)
+    began = False
+    for at, call in (("visits", 4), ("line", 2), ("checkpoint", 3), ("visits", 1)):
+        assert killed(at, call, tmp_path / "killed", resume=began, **chosen) == signal.SIGKILL
+        began = True
+        point = checkpoint.latest(tmp_path / "killed" / "checkpoint")
+        assert point is not None
+        assert point.versions
+    run(tmp_path / "killed", resume=True, **chosen)
+    assert lines(tmp_path / "killed") == lines(tmp_path / "calm")
+    assert model(tmp_path / "killed") == model(tmp_path / "calm")
 
 
 STREAM = {"kind": "recycle", "window": 12}
