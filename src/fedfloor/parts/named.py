@@ -6,6 +6,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
+from functools import lru_cache
 from types import NoneType
 from typing import Any
 
@@ -70,13 +71,20 @@ def _path(kind: type[Any]) -> str:
     return f"fedfloor.{kind.__name__}" if public else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def check(noun: str, name: str, made: Callable[..., Any], settings: Mapping[str, object]) -> None:
-    """Check that a part has the given settings, with values of their types."""
+@lru_cache(maxsize=256)  # a part is made for every visit
+def _settings_of(made: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
+    """Return the parameters that are settings; None if any are allowed, or the callable has no signature."""
     try:
         known = {key: parameter for key, parameter in inspect.signature(made).parameters.items() if key != "kind"}
-    except (TypeError, ValueError):  # not every callable has a signature
-        return
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
+    except (TypeError, ValueError):
+        return None
+    return None if any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()) else known
+
+
+def check(noun: str, name: str, made: Callable[..., Any], settings: Mapping[str, object]) -> None:
+    """Check that a part has the given settings, with values of their types."""
+    known = _settings_of(made)
+    if known is None:
         return
     for key in settings:
         if not known:
