@@ -103,6 +103,18 @@ def test_every_setting_is_documented() -> None:
                 assert f"`{name}`" in page or f"[{field.name}] {name}`" in page, f"{field.name}.{name}"
 
 
+def test_every_key_has_an_anchor_of_its_own() -> None:
+    page = (HERE / "docs" / "experiments.md").read_text(encoding="utf-8")
+    known = re.findall(r'<a id="([^"]+)"></a>', page)
+    assert len(set(known)) == len(known)
+    missing = []
+    for field in dataclasses.fields(Experiment):
+        inner = getattr(Experiment(), field.name)
+        names = [f.name for f in dataclasses.fields(inner)] if dataclasses.is_dataclass(inner) else []
+        missing += [key for key in (f"{field.name}.{name}" for name in names) if key not in known]
+    assert missing == []
+
+
 def test_every_ledger_key_is_documented() -> None:
     page = (HERE / "docs" / "runs.md").read_text(encoding="utf-8")
     missing = [field.name for field in dataclasses.fields(Line) if f"`{field.name}`" not in page]
@@ -173,5 +185,8 @@ def test_code_imports_public_names_only() -> None:
 
 def anchors(page: Path) -> set[str]:
     """The headings of a page as links name them."""
-    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", one).strip().lower()) for one in headings}
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return set(re.findall(r'<a id="([^"]+)">', text)) | {
+        re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", one).strip().lower()) for one in headings
+    }

@@ -38,7 +38,7 @@ LOOKED_AT = 2000  # rows
 PEEKED = 1 << 16  # bytes
 MOST_LEVELS = 5  # nested folders
 SORTED = "data.sort=true"
-PAGE = "More: docs/your-data.md, section 'Conversions'."
+PAGE = "More: docs/data-reference.md, section 'Conversions'."
 
 TEXT_TABLES = (".csv", ".tsv", *TEXTS)
 RECIPES: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
