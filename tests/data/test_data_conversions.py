@@ -393,7 +393,7 @@ def test_the_loop_for_a_folder_keeps_its_folders() -> None:
     for device in "AB":
         Path("bearings", device).mkdir(parents=True)
         scipy.io.savemat(f"bearings/{device}/1.mat", {"a": np.arange(9.0), "b": np.arange(9.0), "RPM": 1797})
-    page = (Path(__file__).parents[2] / "docs" / "your-data.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "data-reference.md").read_text(encoding="utf-8")
     block = page.partition("**A folder of such files.**")[2].partition("\nAll tables")[0]
     exec(textwrap.dedent("\n".join(line for line in block.splitlines() if line.startswith("    "))), {})
     assert parquet.read_table("tables/B/1.parquet").column_names == ["a", "b"]
