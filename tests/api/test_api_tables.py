@@ -196,3 +196,27 @@ def test_a_sensor_in_another_unit_is_named_everywhere_once(tmp_path: Path, caplo
     assert "in °F" in done.report().read_text()
     assert "in °F" in repr(done)
     assert "in °F" in done._repr_html_()
+
+
+def test_columns_of_two_files_keep_their_own_decimal_marks(tmp_path: Path) -> None:
+    """No mark of the whole table reads both; what may be thousands, or holds another word, stays as it is."""
+    written = {
+        "comma": ["20,13", "7", "", "-1,5e2"], "point": ["0.987", "3", "2.5", ""],
+        "thousands": ["1,250", "2,000", "3,125", "4,500"], "words": ["20,13", "n/a", "1,5", "2"],
+    }  # fmt: skip
+    frames.write(pa.table(written), tmp_path / "t.parquet")
+    read = parquet.read_table(tmp_path / "t.parquet").to_pydict()
+    assert read["comma"] == [20.13, 7.0, None, -150.0]
+    assert read["point"] == [0.987, 3.0, 2.5, None]
+    assert (read["thousands"], read["words"]) == (written["thousands"], written["words"])
+    alone = {name: written[name] for name in ("comma", "thousands", "words")}
+    frames.write(pa.table(alone), tmp_path / "t.parquet")  # one mark: data.decimal is about all of them
+    assert parquet.read_table(tmp_path / "t.parquet").to_pydict() == alone
+
+
+def test_a_table_with_two_decimal_marks_trains() -> None:
+    table = plant()
+    table["temp"] = np.array([f"{value:.2f}".replace(".", ",") for value in table["temp"]])
+    table["noise"] = np.array([f"{value:.2f}" for value in table["noise"]])
+    run = fedfloor.train(table, device="machine", label="state", rounds=2, name="marks", ranks=1)
+    assert run.lines[-1].accuracy is not None

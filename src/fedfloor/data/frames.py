@@ -6,6 +6,7 @@ mapping of columns' names to arrays. None of these packages is required.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ import numpy as np
 from fedfloor.errors import SettingError
 
 UNNAMED = "__index_level_"  # with which the columns of an index without names begin
+NUMBER = re.compile(r"\s*[+-]?\d+([.,]\d+)?(e[+-]?\d+)?\s*", re.IGNORECASE)
+GROUPED = re.compile(r"\s*[+-]?[1-9]\d{0,2}[.,]\d{3}\s*")  # a mark of decimals or of thousands
 
 
 def is_frame(value: object) -> bool:
@@ -46,7 +49,7 @@ def write(frame: Any, path: Path) -> None:
         twice = next((name for name in table.column_names if table.column_names.count(name) > 1), None)
         if twice is not None:
             raise SettingError(f"the table has two columns '{twice}'. Rename one of them.")
-        parquet.write_table(table, path, store_schema=False)
+        parquet.write_table(_of_one_mark(table), path, store_schema=False)
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise SettingError(
             f"the table cannot be read as columns of equal length with values of one type each: {error}"
@@ -69,6 +72,39 @@ def _arrow(frame: Any) -> Any:
     raise SettingError(
         f"a {type(frame).__name__} is no table: give a pandas, Polars or Arrow table, or a dictionary of arrays."
     )
+
+
+def _of_one_mark(table: Any) -> Any:
+    """Return a table whose texts of numbers have one decimal mark: with two, those of columns become numbers.
+
+    Files have one decimal mark, :attr:`Reading.decimal`; columns of a table in memory may be of several files.
+    """
+    import pyarrow as pa
+
+    marks, kinds = dict[str, str](), (pa.types.is_string, pa.types.is_large_string)
+    for name in table.column_names:
+        if any(is_kind(table.column(name).type) for is_kind in kinds):
+            marks[name] = _decimal([cell for cell in table.column(name).unique().to_pylist() if cell])
+    if not {",", "."} <= {*marks.values()}:
+        return table
+    for name, mark in marks.items():
+        if mark:
+            cells = [float(cell.replace(",", ".")) if cell else None for cell in table.column(name).to_pylist()]
+            table = table.set_column(table.column_names.index(name), name, pa.array(cells, pa.float64()))
+    return table
+
+
+def _decimal(cells: Sequence[str]) -> str:
+    """Return the decimal mark of texts; "" if one is no number, or nothing tells decimals from thousands.
+
+    >>> _decimal(["20,13", "7"]), _decimal(["0.987"]), _decimal(["1,250", "2,000"]), _decimal(["20,13", "n/a"])
+    (',', '.', '', '')
+    """
+    marks = {match[1][0] for cell in cells if (match := NUMBER.fullmatch(cell)) and match[1]}
+    if len(marks) != 1 or not all(map(NUMBER.fullmatch, cells)):
+        return ""
+    told = any(match[1] and not GROUPED.fullmatch(cell) for cell in cells if (match := NUMBER.fullmatch(cell)))
+    return marks.pop() if told else ""
 
 
 def columns_like(frame: Any, columns: Mapping[str, Sequence[Any]]) -> Any:
