@@ -152,7 +152,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     park = _without(document, left) if left else park
     park = _ahead(document, park, sentences, window=window) if park.dataset.task.ahead else park
     park = _parted(document, park, notes)
-    notes += [*_asked(data, park.dataset), *sentences, *_alike(park.dataset)]
+    notes += [*_asked(data, park.dataset), *sentences]
     notes += _regimes(data, park.dataset)
     park = _tried(document, park, notes)
     detects = isinstance(park.dataset.task, Reconstruction) and park.dataset.inputs.kind != "image"
@@ -849,20 +849,6 @@ def _slow(dataset: Dataset) -> str:
     label = dataset.y[np.r_[change, len(dataset.y) - 1]]
     rare = rows[label != np.bincount(dataset.y).argmax()]
     return f"a label lasts for {rare.mean():.0f} rows on average" if len(rare) and rare.mean() >= LASTING else ""
-
-
-def _alike(data: Dataset) -> list[str]:
-    """Return a sentence for each pair of classes or devices whose names differ only in capitals or blanks."""
-    pairs = []
-    for noun, names in (("classes", data.classes), ("devices", data.owned.names)):
-        first: dict[str, str] = {}
-        for name in names:
-            other = first.setdefault("".join(name.casefold().split()), name)
-            if other != name and len(name) > 1:  # 'A' and 'a' are characters
-                pairs.append(
-                    f"{noun} '{other}' and '{name}' count as two: if they are the same, give them the same name"
-                )
-    return pairs
 
 
 def _network(data: Dataset, *, detects: bool = False) -> str:

@@ -376,6 +376,8 @@ def test_marks_for_missing_values_and_names_alike_are_named(command: Command) ->
     assert "proposed: leave" not in said.err  # neither the sensor with marks, nor type=true beside type=false
     notes = said.err.splitlines()
     assert len(notes) == len({*notes})  # though the table is read several times
+    ran = command("run", "t.toml", "--ranks", "1", "--rounds", "1", "--out", "r")
+    assert ran.err.count("classes 'OK' and 'ok' count as two: if they are the same, give them the same name.") == 1
 
 
 def test_control_characters_of_a_table_do_not_reach_the_terminal(command: Command) -> None:

@@ -59,13 +59,24 @@ _KNOWN = WeakKeyDictionary[Park, tuple[str, ...]]()
 
 
 def findings_of(park: Park) -> tuple[str, ...]:
-    """Return sentences on data: pace of recordings, sensors of devices, classes and values of test or training only.
+    """Return sentences on data: pace of recordings, sensors of devices, classes and values of one part, names alike.
 
     The terminal, ``park.json``, drafts, reports and Python have these sentences, which are made once for a park.
     """
     if park not in _KNOWN:
-        _KNOWN[park] = (*park.dataset.notes, *differing(park), *_beyond(park), *_untaught(park))
+        sentences = (*differing(park), *_beyond(park), *_untaught(park), *_alike(park.dataset))
+        _KNOWN[park] = (*park.dataset.notes, *sentences)
     return _KNOWN[park]
+
+
+def _alike(data: Dataset) -> Iterator[str]:
+    """Yield a sentence for each pair of classes or devices whose names differ only in capitals or blanks."""
+    for noun, names in (("classes", data.classes), ("devices", data.owned.names)):
+        first: dict[str, str] = {}
+        for name in names:
+            other = first.setdefault("".join(name.casefold().split()), name)
+            if other != name and len(name) > 1:  # 'A' and 'a' are characters
+                yield f"{noun} '{other}' and '{name}' count as two: if they are the same, give them the same name."
 
 
 def _beyond(park: Park) -> Iterator[str]:
