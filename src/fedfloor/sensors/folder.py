@@ -116,7 +116,7 @@ class FolderReader:
             return
         for known in (self._marks, self._refused, self._unfinished):
             for name in known.keys() - present:
-                del known[name]  # type: ignore[attr-defined]
+                del known[name]
         for name in [name for name in self._places if name not in present][:-GONE]:
             del self._places[name]
             self._others = ("", "")
