@@ -31,6 +31,9 @@ deploy.norm_limit = false"""
 NOISY = "methods.{}.work = {{ epochs = 1, sample_clip = 1.0, sample_noise = 50.0 }}"
 
 
+SECURE = 'method.travel = "secure-sum"\ndeploy.norm_limit = false\n'
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of experiment, and the questions that its devices answer."""
@@ -167,6 +170,20 @@ def test_no_trap_reads_samples_or_their_moments(tmp_path: Path, name: str) -> No
         for question, arrays in (("gradient", zeros), ("loss", zeros), ("losses", zeros), ("moments", {})):
             settings = {"models": 1} if question == "losses" else {}
             assert asked(agent, question, settings, arrays) == ("refused", "question", {})
+
+
+@pytest.mark.parametrize(("more", "most"), [(SECURE, 3 * (2 + 2)), ("", 40)], ids=["masks", "in the clear"])
+def test_an_edge_has_few_models_for_outputs_where_updates_are_protected(more: str, most: int, tmp_path: Path) -> None:
+    """It could read a device's samples by models of its choice, as many as it liked."""
+    what = experiment(tmp_path, "fedper", rounds=2, devices=6, factories=2, model="mlp-2nn", more=more)
+    with live(tmp_path, what) as park:
+        agent, kinds = park.agents[0], list[str]()
+        network = agent.worker().engine.network
+        start = network.parcel("all but head").cut(network.flat).numpy().copy()
+        for n in range(40):
+            kinds.append(asked(agent, "outputs", {"scored": -1}, {"w": start + n})[0])
+        assert kinds == ["answer"] * most + ["refused"] * (40 - most)
+        assert asked(agent, "outputs", {"scored": -1}, {"w": start})[0] == "answer"  # once more, the same
 
 
 def test_visits_with_noise_on_samples_state_neither_losses_nor_accuracy(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import time
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from fedfloor.deploy.record import RevealRecord
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.deploy.signing import signer_of
 from fedfloor.deploy.subtasks import question_of
+from fedfloor.deploy.sum_messages import content
 from fedfloor.engine import travel
 from fedfloor.engine.calibrate import ROUNDS
 from fedfloor.engine.engine import FrozenExtractor
@@ -300,13 +300,13 @@ class Worker:
             cut = network.parcel(keeping(self._own) if asked.shared else "all")
             check_visit(message.arrays, network, cut)
             packet = cut.unpack(message.arrays, {"w": network.flat})
-        self.admit(node, message)
+        self.admit(node, packet, int(about["tick"]))
         answer = asked.answer(self.engine, self.device, packet, int(about["tick"]))
         if isinstance(answer, torch.Tensor):
             return "answer", {}, {"answer": answer.numpy()}
         return "answer", {"answer": answer}, {}
 
-    def admit(self, node: Probe, message: Message) -> None:
+    def admit(self, node: Probe, packet: Packet, tick: int) -> None:
         """Count a question about held-out samples, whose model an edge chooses, where updates are protected.
 
         Raises:
@@ -314,12 +314,8 @@ class Worker:
         """
         if self._answers is None or facts_of(node.what).reads != "held out":
             return
-        model = hashlib.sha256()
-        for name, values in sorted(message.arrays.items()):
-            model.update(json.dumps([name, str(values.dtype), list(values.shape)]).encode())
-            model.update(values.tobytes())
-        own = self.engine.memory.held.get(self.device)
-        asked = [dict(node.settings), message.scope, int(message.about["tick"]), own, model.hexdigest()]
+        models = {name: hashlib.sha256(content(numbers)).hexdigest() for name, numbers in packet.items()}
+        asked = [dict(node.settings), tick, self.engine.memory.held.get(self.device), models]
         each = ROUNDS if node.what == SCORES.name else 1
         self._answers.admit(node.what, asked, RUNS * each * self._evaluations)
 
