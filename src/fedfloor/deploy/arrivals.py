@@ -37,6 +37,7 @@ from fedfloor.plan.nodes import Broadcast, Node, Probe, Train, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
+from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.closing import ClosedRound, without
 from fedfloor.runs.resolving import ResolvedPlan
 from fedfloor.runs.round import Departure, Position
@@ -129,7 +130,7 @@ class ArrivingVisits:
     at_once = True  # devices may be away
 
     def __init__(
-        self, cloud: FlyingEdges, engine: Engine, factory_of: Sequence[int], wait_s: float, point: Position | None
+        self, cloud: FlyingEdges, engine: Engine, factory_of: Sequence[int], wait_s: float, point: Checkpoint | None
     ) -> None:
         self._cloud, self._factory_of, self._wait_s = cloud, list(factory_of), wait_s
         self.engine = copy.copy(engine)
@@ -154,8 +155,9 @@ class ArrivingVisits:
         self._visits: dict[int, dict[int, Train]] = {}  # round of departure → device → its visit
         self._alone_since: float | None = None  # since when no visit is on its way
         self._again = 0  # times that devices whose visits were lost have departed again in a row
-        late = max((at for *_, at in self._resumed), default=0.0)
-        self._began = time.monotonic() - late
+        line = point.line if point is not None else None
+        times = [at for *_, at in (*self._resumed, *((line.arrivals or ()) if line is not None else ()))]
+        self._began = time.monotonic() - max(times, default=0.0)
         self._held: dict[int, set[str]] = {factory: set() for factory in set(self._factory_of)}
         self._threads = [threading.Thread(target=self._serve, args=(m,), daemon=True) for m in sorted(self._held)]
 

@@ -56,6 +56,7 @@ from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
 from fedfloor.runs import loop
+from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.folder import owned, write_json
 from fedfloor.runs.launch import ignore
 from fedfloor.runs.ledger import Line
@@ -63,7 +64,6 @@ from fedfloor.runs.orders import Limits, Orders, interrupts
 from fedfloor.runs.parks import build_park, load_data, warn_of_gaps
 from fedfloor.runs.prepare import check_place, prepare
 from fedfloor.runs.results import noted, write_wait
-from fedfloor.runs.round import Position
 
 log = logging.getLogger(__name__)
 
@@ -371,7 +371,7 @@ class CloudExecutor:
 
     # -- visits that arrive in their own time -------------------------------------------------------------------------
 
-    def visits(self, engine: Engine, point: Position | None) -> ArrivingVisits:
+    def visits(self, engine: Engine, point: Checkpoint | None) -> ArrivingVisits:
         """Return the visits of a run whose results are taken as they come.
 
         Raises:
