@@ -25,6 +25,7 @@ CASES = {  # title → the experiment and its changes
         "demo-faults", ("rounds=3", "park.devices=8", "method.name=hierfavg", "evaluate.headline=accuracy"),
     ),
 }  # fmt: skip
+ABOUT = "Made by `python -m benchmarks.sizing`: real processes on one machine with 2 cores, which other work shared."
 HEAD = (
     "| park | process | number | memory, median | memory, most | processor time, start and 3 rounds |",
     "|---|---|---|---|---|---|",
@@ -75,7 +76,7 @@ def main() -> None:
     """Measure, and write a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    lines = [*HEAD]
+    lines = ["# Memory and processor time of a park's machines", "", ABOUT, "", *HEAD]
     for title, (name, changes) in CASES.items():
         with tempfile.TemporaryDirectory() as folder:
             found = park(name, changes, Path(folder) / "park")

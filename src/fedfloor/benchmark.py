@@ -208,7 +208,7 @@ def results(path: Path) -> dict[str, Any]:
     """Return the results in a file.
 
     Raises:
-        SettingError: the file cannot be read, or is no benchmark's.
+        SettingError: the file cannot be read, or is not a benchmark's.
     """
     try:
         document = json.loads(regular.read_text(path))

@@ -506,7 +506,7 @@ def test_an_edge_that_replaces_the_devices_keys_by_its_own_reads_no_update(tmp_p
         lines = park.run()
     assert figures(lines[0]) == figures(wanted[0])  # with signatures, too
     assert [line.lost for line in lines] == [0, 1]
-    assert "is no device by its certificate" in str(lines[1].measured)
+    assert "is not a device by its certificate" in str(lines[1].measured)
 
 
 def test_a_sum_across_factories_is_not_revealed_for_survivors_of_two(tmp_path: Path) -> None:

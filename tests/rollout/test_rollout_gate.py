@@ -371,8 +371,8 @@ def test_a_judgement_is_taken_from_the_device_that_signed_it_and_is_flat(tmp_pat
     for judged, why in (
         (body, "refused: signature: it is not signed."),
         (attested(body, other), "refused: signature: 'd1' signed it, not 'd0'."),
-        (sound | {"text": sound["text"].replace("0.9", "1.0")}, "signature: its signer is no member"),
-        (sound | {"seal": base64.b64encode(own.sign(sound["text"].encode())).decode()}, "its signer is no member"),
+        (sound | {"text": sound["text"].replace("0.9", "1.0")}, "signature: its signer is not a member"),
+        (sound | {"seal": base64.b64encode(own.sign(sound["text"].encode())).decode()}, "its signer is not a member"),
         (sound | {"seal": "é"}, "form: it is not a signed judgement"),
         ({"text": text.decode(), "seal": base64.b64encode(deep).decode()}, "not a table of texts and numbers"),
     ):  # fmt: skip

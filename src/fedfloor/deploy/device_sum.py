@@ -344,7 +344,7 @@ class DeviceSum:
         """Return the checked mixing rule and number of bits after the binary point of a sum.
 
         Raises:
-            RefusedError: the rule is no mean, or the update does not fit the modulus.
+            RefusedError: the rule is not a mean, or the update does not fit the modulus.
         """
         fraction = ranges.whole(given.get("fraction"), -MOST_FRACTION, MOST_FRACTION, "its fraction")
         name, settings = given.get("mix"), ranges.table(given.get("settings"), MOST_SETTINGS, "its rule's settings")

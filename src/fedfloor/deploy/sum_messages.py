@@ -89,7 +89,7 @@ class Advertisement:
         """
         cert = signer.signatory(self.seal, self.signed(device, context), PURPOSE)
         if not authority.of_device(cert):
-            why = f"'{authority.common_name(cert)}' is no device by its certificate; run fedfloor park provision again."
+            why = f"'{authority.common_name(cert)}' is not a device by its certificate; run fedfloor park provision again."
             raise RefusedError("signature", why)
         return authority.common_name(cert)
 

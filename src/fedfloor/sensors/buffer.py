@@ -130,7 +130,7 @@ def writing(path: Path, columns: Sequence[str], max_mb: float, max_age_h: float,
         gap_s: the pause, in s, beyond which rows belong to different recordings.
 
     Raises:
-        SettingError: the file is no buffer, or a buffer of other sensors.
+        SettingError: the file is not a buffer, or a buffer of other sensors.
         RunError: another process writes to the buffer, or the disk is full.
     """
     from filelock import FileLock, Timeout
@@ -187,7 +187,7 @@ def held(path: Path) -> tuple[tuple[str, ...] | None, str | None]:
     For a source without positions, the position is the time of the newest row.
 
     Raises:
-        SettingError: the file is no buffer.
+        SettingError: the file is not a buffer.
     """
     if not path.exists():
         return None, None

@@ -174,7 +174,7 @@ def label(value: object) -> str | Missing:
         return Missing(kind(value))
     text = str(value).strip()
     ok = 0 < len(text) <= LONGEST_LABEL and text.isprintable()
-    return text if ok else Missing("text that is no label" if text else "null")
+    return text if ok else Missing("text that is not a label" if text else "null")
 
 
 def seconds(value: object, unit: str = "s") -> float | None:

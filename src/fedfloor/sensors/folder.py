@@ -235,7 +235,7 @@ class FolderReader:
             return None, "the header again"
         if cell.strip() == self._source.time:
             raise SettingError(f"{path}: another header within the file: {shown(names)}. Begin a new file.")
-        return None, f"{shown(cell, 60)} is no time"
+        return None, f"{shown(cell, 60)} is not a time"
 
     def _header(self, path: Path, file: BinaryIO) -> tuple[list[str], str, int]:
         """Return a CSV file's header, the delimiter and the offset of the first row; an empty header if incomplete."""
@@ -244,14 +244,14 @@ class FolderReader:
         if not text.endswith("\n"):
             if len(first) >= LONGEST:
                 raise SettingError(
-                    f"{path}: the first line has more than {LONGEST:,} bytes and is no header. Give "
+                    f"{path}: the first line has more than {LONGEST:,} bytes and is not a header. Give "
                     "CSV files with a header."
                 )
             return [], "", 0
         mark = delimiter_of(text, self._source.decimal)
         cells = _cells(first.removeprefix(b"\xef\xbb\xbf"), mark)
         if isinstance(cells, Missing):
-            raise SettingError(f"{path}: the first line is no header ({cells.reason}). Give CSV files with a header.")
+            raise SettingError(f"{path}: the first line is not a header ({cells.reason}). Give CSV files with a header.")
         header = [name.strip() for name in cells]
         self._check(path, header)
         return header, mark, len(first)

@@ -105,7 +105,7 @@ class MqttSource:
             topic, mark, field = address.partition("#")
             if not TOPIC.fullmatch(topic) or "#" in field:
                 raise SettingError(
-                    f"tags: '{address}' is no address: TOPIC#FIELD, or only TOPIC, without wildcards (+, #), because "
+                    f"tags: '{address}' is not an address: TOPIC#FIELD, or only TOPIC, without wildcards (+, #), because "
                     "a sensor is a value of a single topic."
                 )
             wanted.setdefault(topic, []).append(mark + field)

@@ -273,7 +273,7 @@ class LabelFile:
                 labels += spans
                 if not spans:
                     log.warning(
-                        "%s: left out a row that is no label with since, until and label: %.200r", self._path, cells
+                        "%s: left out a row that is not a label with since, until and label: %.200r", self._path, cells
                     )
             self._done = end
         return labels

@@ -98,7 +98,7 @@ def read(path: Path, newest: int | None = None) -> BufferedRows:
     """Return the rows of a buffer, or the newest ones.
 
     Raises:
-        SettingError: the file is no buffer, or has no rows.
+        SettingError: the file is not a buffer, or has no rows.
     """
     with opened(path) as base:
         base.execute("PRAGMA query_only = 1")
@@ -135,7 +135,7 @@ def written(path: Path) -> int | None:
     """Return the number of rows ever written to a buffer, including deleted rows; None if it has no count.
 
     Raises:
-        SettingError: the file is no buffer.
+        SettingError: the file is not a buffer.
     """
     if not path.exists():
         return None
@@ -151,7 +151,7 @@ def load(path: Path, reading: Reading, seed: int, newest: int | None = None) -> 
         newest: the number of newest rows to read; None: all.
 
     Raises:
-        SettingError: the file is no buffer, or its rows do not fit ``reading``.
+        SettingError: the file is not a buffer, or its rows do not fit ``reading``.
     """
     reading.only(MEANT, "a buffer of sensor rows")
     if reading.remaining:
