@@ -85,7 +85,7 @@ from networks import build
 from papers import documents
 from parks import MOSQUITTO, TOP, Client, free_port, plant, until
 
-REFUSED, HARMLESS, KNOWN = "refused", "harmless", "known"  # known: docs/deploy.md states that it is not prevented
+REFUSED, HARMLESS, KNOWN = "refused", "harmless", "known"  # known: not prevented, as docs/deploy-security.md states
 TEXT = "\x1b[2J</script><script>alert(1)</script>\n\u202eERROR" * 30
 HOSTILE: list[Any] = [
     None, True, -1, 0, 1 << 63, 10**400, 1e308, -1e308, math.nan, math.inf, "", "os:system", "../" * 21 + "etc/passwd",
@@ -584,7 +584,7 @@ def _states(agent: device.Agent, edge: str, about: Mapping[str, Any], wanted: st
 
 
 def _few(agent: device.Agent, edge: str, about: Mapping[str, Any]) -> str:
-    """Clusters of an edge's own choosing have few rows; ``docs/deploy.md`` states that a survey does not prevent it."""
+    """Clusters of an edge's own choosing have few rows; ``docs/deploy-security.md`` states that it is not prevented."""
     _states(agent, edge, about, HARMLESS)
     return KNOWN
 
@@ -2101,7 +2101,8 @@ no member. An audit hook sees what is run, imported or opened; time and memory a
 subscribe to and never delivers counts as refused. *By hand*: thought out one by one; the others replace every field
 of a true message, answer or file by each of a list of hostile values. *Harmless*: done as it was said, within bounds,
 and nothing of others is touched. *Not prevented, as stated*: updates of ordinary length in a harmful direction,
-clusters of few rows in a survey for normalisation, and secure sums over nearly the same model, which `docs/deploy.md`
+clusters of few rows in a survey for normalisation, and secure sums over nearly the same model, which
+`docs/deploy-security.md`
 and `docs/secure-sums.md` name among what their checks do not protect against.
 
 What got through at first is in the history of `CHANGELOG.md`, under Security; each of these is an attempt here, or in

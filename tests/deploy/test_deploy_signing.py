@@ -57,7 +57,7 @@ def test_a_message_is_taken_by_the_one_it_is_for(folder: Path) -> None:
     taken = MessageFilter(signer=cloud).take(frame, "e0")
     assert taken is not None
     assert (taken.about, taken.receiver) == ({"here": [1]}, CLOUD)
-    assert 400 < len(frame) - len(encode(SENT)) < 550  # docs/deploy.md
+    assert 400 < len(frame) - len(encode(SENT)) < 550  # docs/deploy-security.md
 
 
 def hostile_frames(folder: Path) -> Iterator[tuple[str, str, bytes]]:

@@ -1,7 +1,7 @@
 """The limit on the length of updates: a visit with an update far longer than other devices' counts as lost.
 
 An update Δ is the change of the model that the visit received, in parts: the trained parameters, the statistics behind
-them, and each packet entry beside the model. docs/deploy.md, "How long an update may be", gives the rule with its
+them, and each packet entry beside the model. docs/deploy-security.md, "How long an update may be", has the rule and its
 reasons. An update is refused only if both ‖Δ‖ and ‖Δ‖/(rate · steps) are too long, as neither alone is fair.
 """
 
