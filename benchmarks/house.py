@@ -11,6 +11,11 @@ SRC is the folder of a package ``fedfloor`` (default: this tree's). Two trees si
 - *import circles*: files that import each other, directly or through others, within a room; those for type annotations
   count, too
 - *files a packet passes*: in which a packet of tensors is a local variable while FedSR trains a round
+- *places that carry a round out*: files of src, benchmarks and papers that call a method's ``plan`` and carry it out
+- *walkers of plans*: classes with methods of their own for visits, meetings and questions
+- *calls*: how often the source reads a method from an experiment (``combined``) and builds the network's profile;
+  *builds in a run*: how often a run of FedAvg on a network builds it
+- *longest body in runs*: the lines of the longest function there
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -155,6 +161,64 @@ def hooks(root: Path, file: str, name: str) -> dict[str, int]:
     return {one: many for one, many in found.items() if many}
 
 
+ROUNDS = """
+import json, tempfile
+from pathlib import Path
+from fedfloor import config
+from fedfloor.network import profile
+
+counts, whole = [], profile.build
+
+
+def counted(*given, **named):
+    counts.append(1)
+    return whole(*given, **named)
+
+
+profile.build = counted
+from fedfloor.api.run import carried_out as run
+
+with tempfile.TemporaryDirectory() as place:
+    data = {"name": "labels", "samples_per_device": 20, "partition": {"kind": "iid"}}
+    about = {"name": "calls", "rounds": 2, "park": {"devices": 4, "factories": 2}, "model": {"name": "mlp-2nn"}}
+    work = {"epochs": 1, "batch_size": 10}
+    experiment = config.from_table({**about, "data": data, "work": work, "network": {"profile": "wifi"}})
+    counts.clear()
+    run(experiment, Path(place) / "run", ranks=1)
+print(len(counts))
+"""
+
+
+def calls(text: str, name: str) -> int:
+    """Return how often a file calls a function of this name."""
+    found = (one.func for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Call))
+    return sum(name == getattr(function, "attr", getattr(function, "id", "")) for function in found)
+
+
+def by_hand(text: str) -> bool:
+    """Return whether a file lets a method plan, and carries the plan out."""
+    carried = ("ranks.run" + "(", "carrier.run" + "(", "forecast.resolved" + "(")  # this file is none of them
+    return "method.plan(" in text and any(word in text for word in carried)
+
+
+def walkers(text: str) -> list[str]:
+    """Return the classes of a file that walk plans."""
+    classes = (one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.ClassDef))
+    own = {one.name: {part.name for part in one.body if isinstance(part, ast.FunctionDef)} for one in classes}
+    return [name for name, methods in own.items() if {"_train", "_parallel", "_probe"} <= methods]
+
+
+def longest_body(root: Path) -> str:
+    """Return the lines of the longest function in a folder, without its head and docstring, and its name."""
+    best = (0, "")
+    for path in sorted(root.rglob("*.py")):
+        for one in ast.walk(ast.parse(path.read_text())):
+            if isinstance(one, ast.FunctionDef):
+                first = one.body[1] if ast.get_docstring(one) and len(one.body) > 1 else one.body[0]
+                best = max(best, ((one.end_lineno or 0) - first.lineno + 1, f"{one.name} in {path.name}"))
+    return f"{best[0]}, {best[1]}"
+
+
 def rooms(files: list[Path], root: Path) -> Iterator[tuple[str, int, int]]:
     """Yield each room with its files and lines."""
     many, lines = Counter[str](), Counter[str]()
@@ -165,6 +229,13 @@ def rooms(files: list[Path], root: Path) -> Iterator[tuple[str, int, int]]:
         lines[room] += len(path.read_text().splitlines())
     for room in sorted(many):
         yield room, many[room], lines[room]
+
+
+def _printed(program: str, root: Path) -> str:
+    """Return the last line that a program prints with a tree's package."""
+    place = {**os.environ, "PYTHONPATH": str(root.parent), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=place)
+    return done.stdout.splitlines()[-1]
 
 
 def measured(root: Path) -> dict[str, object]:
@@ -178,11 +249,9 @@ def measured(root: Path) -> dict[str, object]:
     graph = {path: imports(path, known) for path in files}
     tied = [[str(path.relative_to(root)) for path in one] for one in circles(graph)]
     counting = [path for path, text in texts.items() if "element_size()" in text or "flat.nbytes" in text]
-    passed = subprocess.run(
-        [sys.executable, "-c", PASSED], capture_output=True, text=True, check=True,
-        env={**__import__("os").environ, "PYTHONPATH": str(root.parent), "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    through = json.loads(passed.stdout.splitlines()[-1])
+    through = json.loads(_printed(PASSED, root))
+    beside = [folder for name in ("benchmarks", "papers") for folder in (root.parents[1] / name).rglob("*.py")]
+    every = texts | {path: path.read_text() for path in beside}
     by_room = list(rooms(files, root))
 
     def named(paths: list[Path]) -> list[str]:
@@ -196,6 +265,14 @@ def measured(root: Path) -> dict[str, object]:
         "files a packet passes in a round of FedSR": through,
         "hooks of Objective": hooks(root, "parts/objective.py", "Objective"),
         "hooks of Method": hooks(root, "methods/contract.py", "Method"),
+        "places that carry a round out": [
+            str(path.relative_to(root.parents[1])) for path, text in every.items() if by_hand(text)
+        ],
+        "walkers of plans": [f"{path.name}: {one}" for path, text in texts.items() for one in walkers(text)],
+        "calls of combined": sum(calls(text, "combined") for text in texts.values()),
+        "calls that build the profile": sum(text.count("profile.build(") for text in texts.values()),
+        "builds of the profile in a run": int(_printed(ROUNDS, root)),
+        "longest body in runs": longest_body(root / "runs"),
         "import circles": tied,
         "files in import circles": sum(map(len, tied)),
         "rooms": {room: {"files": many, "lines": lines} for room, many, lines in by_room},
