@@ -56,7 +56,7 @@ def test_levels_of_devices_are_normalised_by_rows_that_new_devices_have(command:
     table(command.folder / "plant.csv", level=8, turns=True)
     data, notes = drafted(command)
     assert data["split"] == {"kind": "device"}
-    assert data["normalise"] in ({"kind": "device", "rows": rows} for rows in (27, 20))
+    assert data["normalise"] in ({"kind": "device", "rows": rows} for rows in (40, 27, 20))
     assert "devices have levels of their own" in notes
     words = ("run", "plant.toml", "--ranks", "1", "--set", "rounds=28", "--set", "methods.boosting.rate=1.0", "--json")
     own, alike = (
@@ -157,6 +157,26 @@ def test_gains_are_judged_by_devices(tmp_path: Path) -> None:
     assert trial.errors.mean() == pytest.approx(1, abs=0.05)  # means of folds hardly differ
     assert trial.better(trial, "") == ""
     assert never_met(park.dataset) == ""
+
+
+def test_lives_above_the_cap_decide_nothing(tmp_path: Path) -> None:
+    """A sensor shows wear in the last 20 rows only: with a cap there it explains most, without one hardly any."""
+    rng = np.random.default_rng(8)
+    lines = ["machine,hour,wear,life"]
+    for k in range(DEVICES):
+        many = int(rng.integers(60, 300))
+        lines += [f"m{k},{t},{max(0, t - many + 20) + rng.normal(0, 0.1):.3f},{many - t}" for t in range(many)]
+    (tmp_path / "plant.csv").write_text("\n".join(lines) + "\n")
+
+    def explained(**cap: float) -> float:
+        columns = {"device": "machine", "time": "hour", "label": "life"}
+        data = {"path": str(tmp_path / "plant.csv"), "split": {"kind": "device"}, "columns": columns}
+        return trials.HeldOut(
+            build_park(config.from_table({"data": data | {"task": {"kind": "regression", **cap}}}))
+        ).explained
+
+    assert explained(cap=20) > 0.8
+    assert explained() < 0.5
 
 
 def test_a_limit_that_decided_is_named(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ DISTINCT = 0.2  # share of a sensor's variance between devices from which these 
 GAIN, SURE = 0.02, 0.75  # of the explained variance, at least; one-sided confidence, as errors would cost little
 BLOCKS, APART = 40, 10  # of neighbours among dealt samples, at most; windows of which each consists at least
 FEW, MANY = 3, 100  # devices or recordings of a trial, at least, and devices at most
-FIRST = (1 / 3, 1 / 4, 1 / 8)  # of the shortest device's rows: the first rows that may normalise a new device
+FIRST = (1 / 2, 1 / 3, 1 / 4, 1 / 8)  # of the shortest device's rows: the first that may normalise a new one
 ROWS = (20, 1000)  # of these first rows, the least and the most
 BOOSTED = 100  # boosted trees, at most
 SUMS = 1_000_000  # samples times features times outputs of a trial of boosted trees, at most
@@ -248,7 +248,8 @@ class HeldOut:
             return self._last
         if data.target is None:
             return np.eye(len(data.classes))[data.y[self._every]]
-        return data.target[self._every].astype(np.float64)
+        cap = getattr(data.task, "cap", None)  # lives above it are not to be told apart
+        return np.minimum(data.target[self._every], math.inf if cap is None else cap).astype(np.float64)
 
     @cached_property
     def _predicted(self) -> Numbers:
