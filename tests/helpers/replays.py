@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedfloor import config
 from fedfloor.runs import launch, ledger
-from fedfloor.runs.orders import Orders
+from fedfloor.runs.orders import Limits, Orders
 from fedfloor.runs.replay import Recording
 from live_park import figures
 
@@ -15,7 +15,7 @@ def replayed(run: Path, out: Path, ranks: int = 1) -> None:
     """Repeat a run in a simulation, which compares the model of each round, and compare what both have written."""
     recording = Recording(run)
     what = recording.experiment(config.read(run / "experiment.toml", []))
-    launch.start(what, Orders(out, replay=recording), ranks, launch.ignore)
+    launch.start(what, Orders(out, limits=Limits(len(recording.rounds)), replay=recording), ranks, launch.ignore)
     mine, theirs = (ledger.read(folder / "ledger.jsonl") for folder in (out, run))
     assert [figures(line) for line in mine] == [figures(line) for line in theirs]
     assert (out / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
