@@ -17,6 +17,8 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
+from papers.documents import publish
+
 POLL_S = 0.2
 TICKS = os.sysconf("SC_CLK_TCK")
 CASES = {  # title → the experiment and its changes
@@ -26,10 +28,7 @@ CASES = {  # title → the experiment and its changes
     ),
 }  # fmt: skip
 ABOUT = "Made by `python -m benchmarks.sizing`: real processes on one machine with 2 cores, which other work shared."
-HEAD = (
-    "| park | process | number | memory, median | memory, most | processor time, start and 3 rounds |",
-    "|---|---|---|---|---|---|",
-)
+COLUMNS = ["park", "process", "number", "memory, median", "memory, most", "processor time, start and 3 rounds"]
 Used = tuple[float, float]  # MB, s
 
 
@@ -76,16 +75,17 @@ def main() -> None:
     """Measure, and write a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    lines = ["# Memory and processor time of a park's machines", "", ABOUT, "", *HEAD]
+    rows = []
     for title, (name, changes) in CASES.items():
         with tempfile.TemporaryDirectory() as folder:
             found = park(name, changes, Path(folder) / "park")
         for kind, own in found.items():
-            sizes, times = [size for size, _ in own], [spent for _, spent in own]
-            cells = (title, kind, str(len(own)), f"{median(sizes):.0f} MB", f"{max(sizes):.0f} MB")
-            lines.append(f"| {' | '.join(cells)} | {median(times):.1f} s |")
-    parser.parse_args().out.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    print("\n".join(lines))
+            sizes = [size for size, _ in own]
+            spent = median(time for _, time in own)
+            sized = (f"{median(sizes):.0f} MB", f"{max(sizes):.0f} MB")
+            rows.append([title, kind, str(len(own)), *sized, f"{spent:.1f} s"])
+    blocks = ["# Memory and processor time of a park's machines", ABOUT, {"columns": COLUMNS, "rows": rows}]
+    publish(parser.parse_args().out, blocks)
 
 
 if __name__ == "__main__":

@@ -26,9 +26,9 @@ from fedfloor.park.privacy import check_epsilon
 from fedfloor.park.stream import Fifo, Recycle, Static
 from fedfloor.park.survey import RegimeNormaliser
 from fedfloor.parts.attacks import Attackers
-from fedfloor.parts.closing import Close
 from fedfloor.parts.decision import DecideSettings
 from fedfloor.parts.work import WorkSettings
+from fedfloor.plan.closing import Close
 from fedfloor.tasks.forecasting import Forecasting
 
 if TYPE_CHECKING:

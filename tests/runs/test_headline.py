@@ -72,7 +72,8 @@ def test_the_headline_governs_the_summary_the_differences_and_the_story(tmp_path
     budget = Budget("rounds", 1)
     assert [row["recall_of_1"] for row in at(runs, budget)] == [0.10, 0.50]
     assert paired_at(runs, budget)[0]["difference"] == pytest.approx(-0.40)
-    assert budget_story(runs, budget) == "After 1 round, the values of recall of 1 are: FedSR 50.0\xa0%, FedAvg 10.0\xa0%."
+    told = "After 1 round, the values of recall of 1 are: FedSR 50.0\xa0%, FedAvg 10.0\xa0%."
+    assert budget_story(runs, budget) == told
 
 
 def test_lower_is_better_where_it_is(tmp_path: Path) -> None:

@@ -59,7 +59,8 @@ CANDIDATES = 4  # columns named for a role in an error
 FLAGS = 3  # adjacent columns of 0 and 1 that are taken for a label
 MATRIX = (
     " If the file holds one sensor, and a row is a sample with its values over time: fedfloor datasets matrices --help."
-    " If there are too many names to write, or labels are in a second file: docs/data-reference.md, section 'Conversions'."
+    " If there are too many names to write, or labels are in a second file: docs/data-reference.md, section "
+    "'Conversions'."
 )
 LEFT_OUT = ("quality", "row number")  # kinds of columns that are no sensors
 SWITCHES = (("false", "true"), ("no", "yes"), ("n", "y"), ("off", "on"), ("nein", "ja"), ("aus", "an"), ("aus", "ein"))

@@ -30,8 +30,8 @@ from fedfloor.methods.contract import View
 from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet
 from fedfloor.network.arrivals import Flush
-from fedfloor.parts.closing import Close
 from fedfloor.plan import walk
+from fedfloor.plan.closing import Close
 from fedfloor.plan.flow import Arrival, VisitFlow
 from fedfloor.plan.nodes import Broadcast, Node, Probe, Train, Work
 from fedfloor.plan.outcome import Receipt

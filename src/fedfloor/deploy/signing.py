@@ -74,7 +74,9 @@ class Signer:
                 raise ValueError("its type of key is not used in the park")
             key.verify(seal[CERTIFICATE.size + length :], purpose + header, ec.ECDSA(hashes.SHA256()))
         except NOT_OURS as error:
-            raise RefusedError("signature", f"its signer is not a member of the park ({type(error).__name__}).") from error
+            raise RefusedError(
+                "signature", f"its signer is not a member of the park ({type(error).__name__})."
+            ) from error
         if cert.serial_number in self.revoked():
             raise RefusedError("signature", f"the certificate of '{authority.common_name(cert)}' was revoked.")
         if not cert.not_valid_before_utc <= authority.now() <= cert.not_valid_after_utc:

@@ -89,7 +89,8 @@ class Advertisement:
         """
         cert = signer.signatory(self.seal, self.signed(device, context), PURPOSE)
         if not authority.of_device(cert):
-            why = f"'{authority.common_name(cert)}' is not a device by its certificate; run fedfloor park provision again."
+            name = authority.common_name(cert)
+            why = f"'{name}' is not a device by its certificate; run fedfloor park provision again."
             raise RefusedError("signature", why)
         return authority.common_name(cert)
 

@@ -25,8 +25,8 @@ from fedfloor.network.transfers import (
     SimulatedClock,
     Steps,
 )
-from fedfloor.parts.closing import Close
 from fedfloor.plan import schedule, walk
+from fedfloor.plan.closing import Close
 from fedfloor.plan.nodes import (
     CLOUD,
     Broadcast,

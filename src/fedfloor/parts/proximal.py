@@ -310,7 +310,8 @@ class Contrastive(Represented):
             if got is not None and got.numel() != size:
                 raise SettingError(
                     f"objective contrastive: a device memory from another model: the kept model has {got.numel()} "
-                    f"numbers, this one {size}. Start the run in a new folder, or continue with the model that it began with."
+                    f"numbers, this one {size}. Start the run in a new folder, or continue with the model that it "
+                    "began with."
                 )
         return {}
 

@@ -13,8 +13,8 @@ from itertools import count
 from fedfloor.errors import SettingError
 from fedfloor.network.price import Closing, Price
 from fedfloor.park.park import Park
-from fedfloor.parts.closing import Close
 from fedfloor.plan import schedule, walk
+from fedfloor.plan.closing import Close
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Select, Train
 from fedfloor.plan.schedule import Key, is_lost
 from fedfloor.runs.resolving import ResolvedPlan

@@ -30,8 +30,8 @@ from fedfloor.network.price import Closing, Price
 from fedfloor.network.sites import Sites
 from fedfloor.park.normalise import steps
 from fedfloor.park.park import Park
-from fedfloor.parts.closing import Close
 from fedfloor.plan import schedule
+from fedfloor.plan.closing import Close
 from fedfloor.plan.flow import Arrival, VisitFlow
 from fedfloor.plan.nodes import Node, Probe
 from fedfloor.plan.outcome import Outcome, Receipt

@@ -251,7 +251,9 @@ class FolderReader:
         mark = delimiter_of(text, self._source.decimal)
         cells = _cells(first.removeprefix(b"\xef\xbb\xbf"), mark)
         if isinstance(cells, Missing):
-            raise SettingError(f"{path}: the first line is not a header ({cells.reason}). Give CSV files with a header.")
+            raise SettingError(
+                f"{path}: the first line is not a header ({cells.reason}). Give CSV files with a header."
+            )
         header = [name.strip() for name in cells]
         self._check(path, header)
         return header, mark, len(first)

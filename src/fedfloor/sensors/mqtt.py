@@ -105,8 +105,8 @@ class MqttSource:
             topic, mark, field = address.partition("#")
             if not TOPIC.fullmatch(topic) or "#" in field:
                 raise SettingError(
-                    f"tags: '{address}' is not an address: TOPIC#FIELD, or only TOPIC, without wildcards (+, #), because "
-                    "a sensor is a value of a single topic."
+                    f"tags: '{address}' is not an address: TOPIC#FIELD, or only TOPIC, without wildcards (+, #), "
+                    "because a sensor is a value of a single topic."
                 )
             wanted.setdefault(topic, []).append(mark + field)
         topics = [*wanted] or [*self.topics]
