@@ -162,8 +162,8 @@ def main() -> None:
         " ".join((__doc__ or "").split("\n\n")[2].split()),
         "```bash\npython -m benchmarks.sensor_checks && python -m benchmarks.pages\n```",
         "Faults are named where [`new` and `run`](../docs/data-reference.md#sensors-that-differ-on-one-device) name "
-        f"the sensor on its device, of {DRAWS} draws of device and sensor, on made plants of {PLANTS}. Without a fault the "
-        "first column counts sensors of devices, over all plants; other machines are devices with a single line on "
+        f"the sensor on its device, of {DRAWS} draws of device and sensor, on made plants of {PLANTS}. Without a fault "
+        "the first column counts sensors of devices, over all plants; other machines are devices with a single line on "
         "more than a quarter of their sensors. The runs of TEP have process faults of their own, most of which show in "
         "a sensor.",
         {"columns": columns, "rows": rows},

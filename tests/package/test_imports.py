@@ -62,7 +62,7 @@ MAY = {
     "methods": BASE | {"data", "park", "plan", "parts", "models", "solvers"},
     "engine": BASE | {"data", "park", "plan", "parts", "models", "network"},
     "objects": BASE | {"parts"},
-    "experiment": BASE | {"checking", "data", "network", "objects", "park", "parts"},
+    "experiment": BASE | {"checking", "data", "network", "objects", "park", "parts", "plan"},
     "checking": {"errors", "regular"},
     "config": BASE | {"checking", "experiment", "methods", "data", "park", "parts", "network"},
     "runs": TRAINING,
