@@ -301,6 +301,28 @@ def test_a_result_that_an_edge_makes_up_loses_its_visit_alone(
     replayed(tmp_path / "live", tmp_path / "again")
 
 
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [("fedbuff", "methods.fedbuff = { buffer = 2, concurrency = 2 }"), ("fedavg", "round.close = { first = 3 }")],
+)
+def test_an_edge_that_answers_but_ends_no_visit_stops_no_run(tmp_path: Path, method: str, more: str) -> None:
+    """It states that it has the models, and its devices took all places on the way for ever."""
+
+    def silent(message: Message) -> Any:
+        time.sleep(0.05)
+        return "flown", {"lost": [], "models": [visit[4] for visit in message.about["visits"]]}, {}
+
+    what, lines = experiment(tmp_path, method, rounds=3, devices=4, more=more), []
+    with live(tmp_path, what) as park:
+        park.deadlines = Deadlines(join_s=20, round_s=3)
+        park.edges[1].visits.reply = silent  # type: ignore[method-assign]
+        run = threading.Thread(target=lambda: lines.extend(park.run()), daemon=True)
+        run.start()
+        run.join(60)
+    assert [line.participants for line in lines] == [2] * 3
+    replayed(tmp_path / "live", tmp_path / "again")
+
+
 def test_a_device_trains_only_the_work_of_its_own_plan_of_the_round_of_departure(tmp_path: Path) -> None:
     with live(tmp_path, experiment(tmp_path, "fedbuff", rounds=3, devices=4, more=FALLING)) as park:
         own = park.agents[0].worker()._own_work

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from fedfloor.deploy.attendance import ATTEMPTS, LOOK_S
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.own_work import departing
 from fedfloor.deploy.visits import DepartedVisit, read_result
+from fedfloor.deploy.waits import Waits
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.errors import SettingError
@@ -50,12 +51,13 @@ SHARE = 0.1  # of the time of a visit, for which such a request waits between th
 
 @dataclass(frozen=True, eq=False)
 class Flight:
-    """A visit on its way, and the packet with which it departed."""
+    """A visit on its way, the packet with which it departed, and since when it is stated to its edge."""
 
     visit: DepartedVisit
     version: int
     departed_s: float
     packet: Packet
+    since: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,15 +126,18 @@ class ArrivingVisits:
         engine: the engine of the run.
         factory_of: the factory of each device.
         wait_s: the longest wait for an edge or a device to return, s.
+        visit_s: the longest wait for an edge that answers to end a visit, s.
         point: the state of the run.
     """
 
     at_once = True  # devices may be away
 
     def __init__(
-        self, cloud: FlyingEdges, engine: Engine, factory_of: Sequence[int], wait_s: float, point: Checkpoint | None
-    ) -> None:
+        self, cloud: FlyingEdges, engine: Engine, factory_of: Sequence[int], wait_s: float, visit_s: float,
+        point: Checkpoint | None,
+    ) -> None:  # fmt: skip
         self._cloud, self._factory_of, self._wait_s = cloud, list(factory_of), wait_s
+        self._visit_s, self._waits = visit_s, Waits()
         self.engine = copy.copy(engine)
         self.engine.executor, self.engine.factories = self, None
         self.flow: VisitFlow | None = None
@@ -377,8 +382,10 @@ class ArrivingVisits:
                 return
             if ended:
                 return
+            self._lose_overdue(factory)
             if answered:
                 seen = time.monotonic()
+                self._waits.alive(str(factory))
             elif time.monotonic() - seen > self._wait_s:
                 self._lose([k for k, m in enumerate(self._factory_of) if m == factory], "its edge is gone")
             if not answered:
@@ -437,8 +444,20 @@ class ArrivingVisits:
                 self._landed.append(Landed(flight, packet, receipt, now))
                 took = now - flight.departed_s
                 self._usual_s = min(self._usual_s or took, took)
+                self._waits.answered(str(factory), time.monotonic() - flight.since)
                 self._alone_since, self._again = None, 0
                 self._changed.notify_all()
+
+    def _lose_overdue(self, factory: int) -> None:
+        """Record visits as lost that an edge neither returns nor states as lost, or it would stop the run for ever."""
+        wait_s, now = self._waits.wait_s(str(factory), self._visit_s), time.monotonic()
+        with self._changed:
+            flying = [flight for k, flight in self._flying.items() if self._factory_of[k] == factory]
+        overdue = {flight.visit.name: flight for flight in flying if now - flight.since > wait_s}
+        if overdue:
+            self._waits.expired(str(factory), wait_s)
+            why = f"its edge has not ended it within {wait_s:.4g} s"
+            self._lose([flight.visit.device for flight in overdue.values()], why, overdue)
 
     def _lose(self, devices: Sequence[int], why: str, flights: Mapping[str, Flight] | None = None) -> None:
         """Record lost visits: their devices rest until the round ends, and their models are freed."""

@@ -382,8 +382,8 @@ class CloudExecutor:
                 "results that are taken as they come need a connection that stays open, and Flower starts a process "
                 "for each message. Choose transport = 'mqtt', or a method that waits without round.close."
             )
-        wait_s = self._settings.deadlines.join_s
-        return ArrivingVisits(self, engine, self._factory_of, wait_s, point)
+        deadlines = self._settings.deadlines
+        return ArrivingVisits(self, engine, self._factory_of, deadlines.join_s, deadlines.round_s, point)
 
     def referred(self, work: Work) -> Any:
         """Return work as JSON for a message."""
