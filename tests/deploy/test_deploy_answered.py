@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_deploy_tasks import TASKS, folder_of, plant
 
 from fedfloor import config
 from fedfloor.deploy import facts as facts_of
@@ -233,3 +234,26 @@ def test_a_new_set_forgets_what_cannot_be_asked_again() -> None:
         answers.admit("scores", 1, 9)
         answers.settle(np.arange(100) + 1000 * forgets, forgets=forgets)
         assert (count("answers"), count("sums"), count("samples")) == (0, left, 100 * (1 + forgets))
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("changes", [{"edges": 2000}, {"loss": "huber"}, {"bins": 9}, {}], ids=str)
+def test_an_edge_cannot_ask_for_targets_by_ranges_as_narrow_as_it_likes(
+    tmp_path: Path, task: str, changes: dict[str, Any]
+) -> None:
+    """With 5,000 ranges the class counts were the targets of all samples."""
+    keys = "data.columns = { time = 'row', label = 'life' }\ndata.window = { length = 6, step = 2 }\n"
+    more = f"data.path = '{plant(tmp_path)}'\n{keys}{TASKS[task]}\n{SECURE}"
+    what = experiment(tmp_path, "fedavg", devices=4, factories=1, model="cnn-sensor", more=more)
+    read = config.read(what, [])
+    facts = facts_of.of(read, load_data(read))
+    if "edges" in changes:
+        changes = {"edges": tuple(float(edge) for edge in np.linspace(-60, 60, changes["edges"], dtype=np.float32))}
+    asked = replace(facts.task, **changes)  # type: ignore[type-var]
+    classes = tuple(f"range {number}" for number in range(len(asked.edges) + 1))
+    settings = device_settings(tmp_path, what, 0, 0, data=folder_of(tmp_path / "plant")(0))
+    agent = Agent(settings, read, None, lambda will: InMemory(Broker(), will))
+    about = {"facts": replace(facts, classes=classes, task=asked).to_dict()}
+    message = Message("facts", "e0", run="r", session=1, number=1, about=about)
+    kind, about, _ = agent.reply("e0", decode(encode(message)))
+    assert kind == ("refused" if changes else "answer"), about

@@ -287,6 +287,7 @@ class Agent:
             return asdict(holding(self._raw, self.settings.device, facts).bare(digest=True))
         if facts.sums != summed(self.experiment.data.normalise, facts.inputs):
             raise RefusedError("facts", "its experiment's normalisation does not agree on sums of the sensors' values.")
+        own.check_task(facts, self.experiment)
         if self._facts is not None and self._facts.sample != facts.sample:
             raise RefusedError("facts", "they differ from those that this device has. Restart it for other data.")
         if message.run != self._run:  # it trains on the samples present now
