@@ -210,7 +210,7 @@ def test_no_two_sets_with_answers_differ_by_fewer_samples_than_documented(sets: 
     answers, answered = Answers(RevealRecord()), list[list[int]]()
     for some in sets:
         try:
-            used = answers.settle(np.array(some, np.int64))
+            used = answers.settle(np.array(some, np.int64), np.arange(len(some)))
         except RefusedError:
             continue
         assert (np.diff(used) > 0).all()
@@ -232,8 +232,21 @@ def test_a_new_set_forgets_what_cannot_be_asked_again() -> None:
         with record.changing() as base:
             base.execute("INSERT OR IGNORE INTO sums VALUES (x'01', x'02')")
         answers.admit("scores", 1, 9)
-        answers.settle(np.arange(100) + 1000 * forgets, forgets=forgets)
+        answers.settle(np.arange(100) + 1000 * forgets, np.arange(100), forgets=forgets)
         assert (count("answers"), count("sums"), count("samples")) == (0, left, 100 * (1 + forgets))
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+def test_sets_differ_by_as_many_samples_that_are_not_held_out(tmp_path: Path, share: float) -> None:
+    """With 90 % held out of training, 20 new samples added two to the sums."""
+    asked, answered = Asked(tmp_path, f"{SECURE}evaluate.recent = {share}\n"), list[set[int]]()
+    for n in range(FIRST, 400, 5):
+        asked.hold(range(n))
+        if asked.ask(f"invented {n}")[0] == "answer":
+            now = set(asked.agent.own_park().indices[0].tolist())  # row k of the file is sample k
+            assert now in answered or len(now - set[int]().union(*answered)) >= GROWN
+            answered.append(now)
+    assert len({*map(len, answered)}) >= 2
 
 
 @pytest.mark.parametrize("task", TASKS)

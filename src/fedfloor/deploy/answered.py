@@ -28,6 +28,7 @@ from fedfloor.ranges import RefusedError
 log = logging.getLogger(__name__)
 
 Marks = NDArray[np.int64]
+Positions = NDArray[np.intp]
 GROWN = 20  # least samples by which a set with exact answers differs from every earlier one, and from none
 RUNS = 3  # runs' worth of exact answers for one set, for runs that start again
 CHUNK = 1 << 12  # samples hashed at a time
@@ -63,14 +64,16 @@ class Answers:
     def __init__(self, record: RevealRecord) -> None:
         self._record = record
 
-    def settle(self, given: Marks, *, forgets: bool = False) -> NDArray[np.intp]:
-        """Return the positions of the samples that a device uses and answers for, in ascending order.
+    def settle(self, given: Marks, trains: Positions, *, forgets: bool = False) -> Positions:
+        """Return the positions of the samples that a device uses, in ascending order.
 
-        They are all samples if at least :data:`GROWN` of them have been in no set before, and else those of the last
-        set. A sample that occurs more often than in any earlier set is new as often.
+        They are all samples if at least :data:`GROWN` of those that are not held out, and for which it answers, have
+        been in no set before, and else those of the last set. A sample that occurs more often than in any earlier set
+        is new as often.
 
         Args:
             given: the marks of all samples, [n].
+            trains: the positions of those that would not be held out of training.
             forgets: whether every visit draws from all samples, so that no update of the last set can be trained again
                 with a new one, and its sums are forgotten.
 
@@ -79,7 +82,7 @@ class Answers:
         """
         values, inverse, counts = np.unique(given, return_inverse=True, return_counts=True)
         most, last = self._known(values)
-        fresh = int(np.maximum(counts - most, 0).sum())
+        fresh = int(np.maximum(np.bincount(inverse[trains], minlength=len(values)) - most, 0).sum())
         if fresh >= GROWN:
             self._begin(values, np.maximum(counts, most), counts, ("answers", *("sums",) * forgets))
             return np.arange(len(given))
@@ -91,7 +94,7 @@ class Answers:
         if len(used) < size or not size:
             raise RefusedError(
                 "data",
-                f"{fresh} of its {len(given)} samples are new since its last exact answers"
+                f"{fresh} of its {len(trains)} samples are new since its last exact answers"
                 + f", and {size - len(used):.0f} of those it answered for are gone" * bool(size)
                 + f". With masks or noise on updates it answers for {GROWN} new ones or more. Wait for more samples"
                 + ", or put the others back." * bool(size)

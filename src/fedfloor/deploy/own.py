@@ -248,7 +248,8 @@ def park(
     loaded = own.load(path, device_reading(experiment, facts), experiment.seed, settings.name)
     data, used = fitted(path, loaded, facts), None
     if answers is not None:
-        used = answers.settle(marks(data, device, texts(experiment)), forgets=stream.kind == "static")
+        trains = park_of_one(data, experiment, device, facts.known).indices[device]
+        used = answers.settle(marks(data, device, texts(experiment)), trains, forgets=stream.kind == "static")
     return park_of_one(data, experiment, device, facts.known, used=used)
 
 
@@ -264,7 +265,7 @@ def settled(made: Park, experiment: Experiment, device: int, answers: Answers) -
         RefusedError: they do not.
     """
     given = marks(made.dataset, device, texts(experiment))
-    if len(used := answers.settle(given)) < len(given):
+    if len(used := answers.settle(given, made.indices[device])) < len(given):
         raise RefusedError(
             "data",
             f"{len(given) - len(used)} of its {len(given)} samples are new since its last exact answers. With masks "
