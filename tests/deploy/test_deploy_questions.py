@@ -192,7 +192,7 @@ def test_visits_with_noise_on_samples_state_neither_losses_nor_accuracy(tmp_path
         agent = park.agents[0]
         about = {"device": 0, "held": None, "trained": 0, "tick": 0, "visit": 0, "work": work}
         arrays = {"w": agent.worker().engine.network.flat.numpy().copy()}
-        message = Message("visit", agent.settings.edge, session=1, number=1, about=about, arrays=arrays)
+        message = Message("visit", agent.settings.edge, round=1, session=1, number=1, about=about, arrays=arrays)
         got, said, _ = agent.reply(agent.settings.edge, decode(encode(message)))
         lines = park.run()
     assert got == "update"
