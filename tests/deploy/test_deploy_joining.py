@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import types
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from fedfloor.report.notes import failed, unfinished
 from fedfloor.rollout.delivery import read_report
 from fedfloor.runs.orders import Limits
 from fedfloor.watch.state import Watched
-from live_park import experiment, live
+from live_park import Inside, experiment, live
 from parks import until
 
 X = np.zeros((3, 1, 28, 28), np.uint8)
@@ -100,6 +101,31 @@ def test_with_a_quorum_a_run_begins_without_devices_that_keep_it_from_beginning(
     assert [line.lost for line in first + lines[1:]] == [3, 3]
     assert all(line.participants == 3 and sorted(map(int, line.lost_by or ())) == [1, 3, 5] for line in lines)
     assert sorted(json.loads((tmp_path / "live/left.json").read_text())) == ["1", "3", "5"]
+
+
+@pytest.mark.parametrize("who", ["a device's claims", "an edge's answer", "an edge"])
+def test_with_a_quorum_neither_claims_nor_an_edge_keep_a_run_from_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sensor: Any, who: str
+) -> None:
+    """Implausible claims, a malformed answer and a failing edge ended every run before its first round."""
+    monkeypatch.setattr(joining, "MISFITS_S", 0.5)
+    monkeypatch.setattr(sensor, "see", lambda device, tick: (X, [0, 1, 2]))
+    what = experiment(tmp_path, "fedavg", rounds=1, devices=6, more=SHORT + "deploy.quorum = 2\n")
+    with live(tmp_path, what, data=source) as park:
+        park.deadlines = Deadlines(join_s=3.0, round_s=120)
+        bad, usual = park.edges[1], park.agents[5].holding
+        claims = {"samples": 10**6, "counts": [10**6, *[0] * 61]}
+        if who == "a device's claims":
+            park.agents[5].holding = lambda *a, **kw: {**usual(*a, **kw), **claims}  # type: ignore[method-assign]
+        elif who == "an edge":
+            bad.gather = raises(RunError("no"))  # type: ignore[method-assign]
+        else:
+            bad.gather = lambda _: ("gathered", {"held": 3}, {})  # type: ignore[method-assign]
+        plain = park.settings()
+        listed = [replace(e, devices=tuple(park.edges[e.factory].settings.devices)) for e in plain.edges]
+        cloud.run(replace(plain, edges=tuple(listed)), Inside(park.edges))
+    left = {*map(int, json.loads((tmp_path / "live/left.json").read_text()))}
+    assert left == ({5} if who == "a device's claims" else set(bad.own))
 
 
 @pytest.mark.usefixtures("sensor")

@@ -105,7 +105,7 @@ class CloudExecutor:
             partial(write_wait, settings.out), crosses=crosses,
         )  # fmt: skip
         self._factory_of: Sequence[int] = ()
-        self._crosses = crosses
+        self._crosses, self._strict = crosses, joining.strict(deploy)
         self._nameable = nameable(settings.edges, crosses=crosses)
         self._device_names = {device.device: device.name for edge in settings.edges for device in edge.devices}
         lacking = sorted(set(factory_of) - set(self._names))
@@ -151,8 +151,9 @@ class CloudExecutor:
                 return self._exchange({factory: ("gather", {"facts": facts.to_dict()}, {}) for factory in self._names})
 
             return joining.wait_for_holdings(
-                exchange, self._settings.edges, facts, self._settings.deadlines.join_s, experiment.deploy, self._left
-            )
+                exchange, self._settings.edges, facts, self._settings.deadlines.join_s, experiment.deploy, self._left,
+                partial(facts_of.doubts, experiment),
+            )  # fmt: skip
 
         gathered, part, steps = gather_all(facts), normaliser(experiment.data.normalise), tuple[Step, ...]()
         sums = None
@@ -537,7 +538,8 @@ class CloudExecutor:
                         failures[factory] = self._failure(factory, request_kind, answer)
                     else:
                         answers[factory] = answer
-            first = self._round == 0 and any(kind in ("gather", "park") for kind, _, _ in requests.values())
+            first = self._strict and self._round == 0
+            first = first and any(kind in ("gather", "park") for kind, _, _ in requests.values())
             if failures and (first or len(failures) == len(self._names)):
                 raise failures[min(failures)]
             self._measurements.floor_s += max(seconds)

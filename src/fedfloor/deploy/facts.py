@@ -354,19 +354,27 @@ def check_claims(experiment: Experiment, held: Sequence[Holding]) -> None:
     Raises:
         SettingError: a device's claims fail a check; names the device.
     """
+    for why in doubts(experiment, dict(enumerate(held))).values():
+        raise SettingError(why)
+
+
+def doubts(experiment: Experiment, held: Mapping[int, Holding]) -> dict[int, str]:
+    """Return the devices whose claims fail :func:`check_claims`, each with the reason."""
     most, noise = experiment.deploy.samples_limit, ranges.noise(experiment.park.census_epsilon)
-    middle = median(entry.samples for entry in held)
-    for device, entry in enumerate(held):
+    middle, found = median(entry.samples for entry in held.values()), dict[int, str]()
+    for device, entry in held.items():
         if most and len(held) >= KNOWN and entry.samples > most * middle:
-            raise SettingError(
+            found[device] = (
                 f"device {device} claims {entry.samples} samples, the median of {len(held)} devices is {middle:g}: at "
                 f"most deploy.samples_limit = {most:g} times as many. Inspect that device, remove it from the park "
                 "file, or set a higher limit in the experiment file."
             )
+            continue
         try:
             ranges.counts(list(entry.counts), len(entry.counts), entry.samples, noise, -noise)
         except RefusedError as error:
-            raise SettingError(f"device {device}: {error.text} Inspect that device.") from error
+            found[device] = f"device {device}: {error.text} Inspect that device."
+    return found
 
 
 def with_statistics(facts: Facts, park: Park) -> Facts:

@@ -27,6 +27,7 @@ MISFITS_S = 10.0  # wait for the other devices' holdings after the first that do
 LEFT_CHARS = 2000  # of the reasons why devices take no part in a run
 SHOWN = 32  # the most devices named in one error
 Gathered = tuple[list[int], list[Holding]]  # factory and holding of each device
+Doubts = Callable[[Mapping[int, Holding]], Mapping[int, str]]  # holdings → implausible devices, with reasons
 
 
 class Joining:
@@ -111,7 +112,7 @@ def gather(joining: Joining, own: Mapping[int, Named], facts: Facts, run: str) -
 
 def wait_for_holdings(
     query: Callable[[], Mapping[int, Message]], edges: Sequence[CloudEdge], facts: Facts, deadline_s: float,
-    deploy: DeploySettings | None = None, left: dict[int, str] | None = None,
+    deploy: DeploySettings | None = None, left: dict[int, str] | None = None, doubts: Doubts = lambda _: {},
 ) -> Gathered:  # fmt: skip
     """Query edges until the holdings of all their devices are known, and return them.
 
@@ -121,6 +122,7 @@ def wait_for_holdings(
     Args:
         deploy: the settings with the quorum; with the default, one device, all are waited for.
         left: devices that take no part, each with the reason; those of this wait are added.
+        doubts: returns the devices whose claims are implausible, each with the reason.
 
     Raises:
         SettingError: samples do not fit, or devices are not numbered 0, 1, 2, … All devices whose samples do not fit
@@ -134,10 +136,16 @@ def wait_for_holdings(
         lacking = [f"edge {edge.name}" for edge in edges if edge.factory not in answers]
         factory_of, held, wrong = dict[int, int](), dict[int, Holding](), list[str]()
         for edge in edges:
-            if edge.factory in answers:
-                take_answer(answers[edge.factory], edge, facts, factory_of, held, lacking, wrong)
-            else:
-                factory_of |= {device.device: edge.factory for device in edge.devices}
+            try:
+                if edge.factory in answers:
+                    take_answer(answers[edge.factory], edge, facts, factory_of, held, lacking, wrong)
+                    continue
+            except RunError as error:
+                if strict(deploy) or not edge.devices:
+                    raise
+                wrong.append(str(error))
+            factory_of |= {device.device: edge.factory for device in edge.devices}
+            held = {k: holding for k, holding in held.items() if factory_of[k] != edge.factory}
         if len(held) != seen:
             seen = len(held)
             level = logging.INFO if facts.question is None else logging.DEBUG
@@ -146,6 +154,11 @@ def wait_for_holdings(
         missing = factory_of.keys() - held.keys() - left.keys()
         listed = all(edge.devices or edge.factory in answers for edge in edges)
         if not missing and listed and held:
+            if doubted := doubts(held):
+                others = {k: holding for k, holding in held.items() if k not in doubted}
+                if suffices(deploy, factory_of, others):
+                    left.update(doubted)
+                    continue
             return in_order(factory_of, held | dict.fromkeys(left, stand_in(held)))
         if wrong:
             refused_until = min(refused_until, time.monotonic() + MISFITS_S, until)
@@ -166,9 +179,14 @@ def wait_for_holdings(
         time.sleep(LOOK_S)
 
 
+def strict(deploy: DeploySettings | None) -> bool:
+    """Return whether a run begins with all devices or not at all, as there is no quorum."""
+    return deploy is None or deploy.quorum == 1
+
+
 def suffices(deploy: DeploySettings | None, factory_of: Mapping[int, int], held: Mapping[int, Holding]) -> bool:
     """Return whether a run may begin with the devices of these holdings."""
-    if deploy is None or deploy.quorum == 1 or not held:
+    if deploy is None or strict(deploy) or not held:
         return False
     counts = Counter(factory_of[k] for k in held)
     needed = deploy.needed([factory_of[k] for k in sorted(factory_of)])
