@@ -141,8 +141,9 @@ SHEETS: dict[str, tuple[Callable[[Path], object], str]] = {
     "too few": (broken("a,label\n1,x\n2,y\n"), "p1/log.csv, row 2, column 'device': device 'p1' has 2 rows"),
     "too high": (
         lambda root: table(root / "a.csv"),
-        "a.csv, row 1 (the header): no column 'device'. Available: time, a, b, label. If it has another name: --set "
-        "data.columns.device=NAME, and likewise label, factory and time. ",
+        "a.csv, row 1 (the header): no column 'device'. If each file is a device: --set data.device=file. "
+        "Available: time, a, b, label. If it has another name: --set data.columns.device=NAME, and likewise label, "
+        "factory and time. ",
     ),
     "one too high": (
         lambda root: (table(root / "a.csv"), table(root / "p" / "b.csv")),

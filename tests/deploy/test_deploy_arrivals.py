@@ -359,12 +359,12 @@ def test_a_replay_names_what_it_cannot_repeat(tmp_path: Path) -> None:
     other = replace(given, data=replace(given.data, samples_per_device=25))
     recording = Recording(run)
     with pytest.raises(SettingError, match=r"the data of the run in .* have SHA-256"):
-        launch.start(recording.experiment(other), Orders(tmp_path / "other", replay=recording), 1, launch.ignore)
+        launch.start(recording.simulated(other), Orders(tmp_path / "other", replay=recording), 1, launch.ignore)
 
     private = ["method.name=fedavg", "work.sample_clip=1.0", "work.sample_noise=1.0"]
     noisy = config.read(run / "experiment.toml", private)
     with pytest.raises(SettingError, match="noise of this run was drawn by the operating system"):
-        recording.experiment(noisy)
+        recording.simulated(noisy)
 
     path = run / replay.FILE
     lines = path.read_text().splitlines()
@@ -372,7 +372,7 @@ def test_a_replay_names_what_it_cannot_repeat(tmp_path: Path) -> None:
     path.write_text("\n".join([lines[0], json.dumps({**row, "model": "0" * 64})]) + "\n")
     changed = Recording(run)
     with pytest.raises(RunError, match=r"round 2: the model differs from that of the run"):
-        launch.start(changed.experiment(given), Orders(tmp_path / "changed", replay=changed), 1, launch.ignore)
+        launch.start(changed.simulated(given), Orders(tmp_path / "changed", replay=changed), 1, launch.ignore)
     for damage in ("{}", "[", json.dumps({**row, "round": 3}), json.dumps({**row, "plan": {"node": "leap"}})):
         path.write_text(f"{lines[0]}\n{damage}\n")
         with pytest.raises(SettingError, match="line 2 is damaged"):

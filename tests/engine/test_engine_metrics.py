@@ -143,8 +143,8 @@ def test_devices_that_never_train_have_the_figures_and_those_that_only_train_hav
     assert written["factories"] == [{"factory": 0, "name": None, "accuracy": None}]
     assert run.lines[-1].by_device == {"p10": 0.5, "p50": 0.5, "p90": 0.5}  # by the classes they hold it would be 0.8
     page = write_report([run.folder], tmp_path / "page.html").read_text()
-    assert "On each of 2 tested devices, the model of FedAvg has an accuracy of 0.5." in page
-    assert page.count("trains only</td>") == 2
+    assert "On each of 2 tested devices, the model of FedAvg has an accuracy of 50.0\xa0%." in page
+    assert page.count("(trains only)</th>") == 2
     assert "drill (tests only)" in page
     assert "Accuracy per factory" not in page
 

@@ -83,7 +83,7 @@ def test_each_device_and_factory_has_the_headline_of_its_own_test_samples(tmp_pa
     assert f"{title} per factory" in page
     assert ("not defined" in page) is (len(known) < DEVICES)
     assert f"It is defined on {len(known)} devices" in page
-    assert f"{headline} of {min(known):.3g}, and best on" in page  # of fewer than ten devices
+    assert f"{headline} of {100 * min(known):.1f}\xa0%, and best on" in page  # of fewer than ten devices
 
 
 def test_expected_figures_follow_from_confusion_and_mix(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def run(
         raise SettingError("--replay RUN repeats a run as it was: leave out settings, --until, --resume, --references.")
     recording = None if replay is None else Recording(replay)
     setup = shared.experiment(str(experiment if replay is None else replay / "experiment.toml"), changes)
-    setup = setup if recording is None else recording.experiment(setup)
+    setup = setup if recording is None else recording.simulated(setup)
     limits = options.limits(stop_after, until, setup.evaluate.figure)
     folder = out or Path("runs") / setup.name
     if recording is not None:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedfloor.engine import steps, travel
+from fedfloor.engine import private, steps, travel
 from fedfloor.engine.engine import Engine, FrozenExtractor, Samples, classifier_layer
 from fedfloor.engine.memory import extractor_bytes
 from fedfloor.engine.private import train_private
@@ -240,7 +240,10 @@ def _protected(
     numbers that are not finite, would state that without a mask or noise.
     """
     flat, kept = engine.network.flat, {name: tensor.clone() for name, tensor in moments.items()}
-    figure = None if work.sample_clip is not None else 0.0
+    figure: float | None = 0.0
+    if work.sample_clip is not None:
+        private.check(engine.network, work)  # by the settings alone, whatever the samples
+        figure = None
 
     def train() -> VisitStats:
         arrived = flat.clone()

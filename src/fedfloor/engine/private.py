@@ -50,7 +50,7 @@ def train_private(
         SettingError: the objective or a layer mixes samples.
         RunError: the network or the objective fails; the error names the device.
     """
-    _check(network, work)
+    check(network, work)
     torch.default_generator.manual_seed(generator(key.seed, "dropout", *key.place()).integers(2**63).item())
     rng = secret() if hidden else generator(key.seed, "private", *key.place())
     part = trained_part(network, objective, work)
@@ -207,7 +207,8 @@ def _finite(scale: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
     return (scale, *rows) if bool(kept.all()) else (scale[kept], *(row[kept] for row in rows))
 
 
-def _check(network: Network, work: Work) -> None:
+def check(network: Network, work: Work) -> None:
+    """Raise SettingError if a network or an objective has no gradients of single samples."""
     if work.objective not in SEPARATE:
         raise SettingError(
             f"work.sample_clip with objective '{work.objective}': its loss is not known to be a mean over samples, "

@@ -51,11 +51,11 @@ class Places:
         reach = FENCE * (high - low)
         return low - reach if self.measure.kind.better == "higher" else high + reach
 
-    def verdict(self, place: Place) -> str:
+    def verdict(self, place: Place, *, tested: bool) -> str:
         """Return what sharing does to a device, and whether it is far behind the others."""
         value, alone, fence = self.first.get(place), self.alone.get(place), self.fence
         if value is None:
-            return "not tested"
+            return "not defined" if tested else "not tested"
         parts = []
         if alone is not None:
             gain = self.measure.gain(value, alone)
@@ -134,7 +134,10 @@ def _cells(
         row.append(_number(measure, value))
         gain = None if value is None or own is None else measure.gain(value, own)
         row += [_number(measure, own), _signed(measure, gain, value)] if where.alone else []
-        row += [(_spark(where, key), value), (where.verdict(key), gain if where.alone else value)]
+        row += [
+            (_spark(where, key), value),
+            (where.verdict(key, tested=bool(place.samples)), gain if where.alone else value),
+        ]
         rows.append(row)
     worst = measure.kind.better == "higher"
     return head, sorted(rows, key=lambda row: _place(row[-2][1], rising=worst))

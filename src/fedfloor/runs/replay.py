@@ -173,7 +173,7 @@ class Recording:
             raise SettingError(f"--replay: {path} has no rounds.")
         return rounds
 
-    def experiment(self, given: Experiment) -> Experiment:
+    def simulated(self, given: Experiment) -> Experiment:
         """Return the run's experiment as a simulation in which its plans are carried out.
 
         Args:
