@@ -118,6 +118,11 @@ def beside(rows: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> 
     return f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.2g}" if ratios else "–"
 
 
+NOTE = """\
+The runs are of commit a86ae5e7. Visits of FedAsync and FedBuff have the draws and the rate of the round of their
+departure since, where they had those of their arrival, so that a run of today has other digits."""
+
+
 def page(rows: Sequence[dict[str, Any]]) -> str:
     """Return the page of the runs that are there."""
     blocks: list[Any] = [
@@ -128,6 +133,7 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         "seeds, which differ in speeds as well. "
         "× FedAvg is the geometric mean of the ratios of times on equal seeds. "
         "`python -m benchmarks.waiting`; what the methods are: [When waiting costs](../docs/waiting.md).",
+        NOTE,
     ]
     for network in NETWORKS:
         for factor in FACTORS:

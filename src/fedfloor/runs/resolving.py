@@ -91,18 +91,15 @@ def resolved(
         team: the ranks that share the work.
     """
     driver = _Choosing(park, context, trained, team)
-    return driver.drive(Walk(context, by_team=driver.shares, known=known).node(plan, {}, tick))
+    return driver.drive(Walk(context, by_team=driver.team is not None, known=known).node(plan, {}, tick))
 
 
 class _Choosing(Dry):
     """The driver that makes the choices of a walk with training, from the census of the visits that are not lost."""
 
     def __init__(self, park: Park, context: RoundContext, trained: Counter[int], team: Team | None = None) -> None:
-        self.park, self.round, self.trained, self.team = park, context, trained, team
-
-    @property
-    def shares(self) -> bool:
-        return self.team is not None and self.team.size > 1
+        self.park, self.round, self.trained = park, context, trained
+        self.team = team if team is not None and team.size > 1 else None  # that shares the choices
 
     def train(self, request: TrainRequest) -> tuple[Packet, Receipt] | None:
         self.trained[request.key.device] += request.node.work.counts
@@ -113,8 +110,8 @@ class _Choosing(Dry):
         return selection.selected(request.node, self.park, *place, request.visits, self.trained)
 
     def parallel(self, request: ParallelRequest) -> NodeResult:
-        if self.shares and request.walk.by_team and not request.walk.choices:
-            self._deal(request)
+        if self.team is not None and request.walk.by_team and not request.walk.choices:
+            self._deal(request, self.team)
         done = self._visits(request) or super().parallel(request)
         self.trained.update(schedule.counted(receipt for receipt in done.receipts if not receipt.lost))
         return done
@@ -137,15 +134,15 @@ class _Choosing(Dry):
         self.trained.update({k: count - self.trained[k] for k, count in known.items()})
         return done
 
-    def _deal(self, request: ParallelRequest) -> None:
+    def _deal(self, request: ParallelRequest, team: Team) -> None:
         """Let every rank choose for its share of the branches, and all know the choices."""
-        assert self.team is not None
         counts = [schedule.count_selects(child) for child in request.node.children]
         if sum(counts) < 2:
             return
-        alone, rank = copy(self), self.team.rank
-        alone.team, alone.trained = None, self.trained.copy()
-        mine = request.branches(deal(counts, self.team.size)[rank])
+        alone = copy(self)
+        alone.team = None
+        alone.trained = self.trained.copy()
+        mine = request.branches(deal(counts, team.size)[team.rank])
         chosen = [choice for one in mine for choice in alone.branch(one, request).chosen]
-        for (part,) in self.team.gather([json.dumps(chosen).encode()]):
+        for (part,) in team.gather([json.dumps(chosen).encode()]):
             request.walk.choices.extend(map(tuple, json.loads(bytes(part))))
