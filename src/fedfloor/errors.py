@@ -36,14 +36,20 @@ def nearest(word: str, allowed: Iterable[str], cutoff: float = 0.55) -> str:
     """Return ``" Did you mean 'x'?"`` for the most similar allowed word, "" if none is similar.
 
     Capitals, blanks, signs and a common file ending do not count. A number names another thing: ``s12`` is no mistake
-    for ``s1``. If none is similar, it is the only word with the same beginning.
+    for ``s1``, nor for a plain word beside it. If none is similar, it is the only word with the same beginning.
 
     >>> nearest("fedsrr", ["fedavg", "fedsr"]), nearest("Temp", ["Temperature", "Flow"]), nearest("X 1", ["x_1", "x_2"])
     (" Did you mean 'fedsr'?", " Did you mean 'Temperature'?", " Did you mean 'x_1'?")
     >>> nearest("zzz", ["fedavg"]), nearest("trees.toml", ["demo.toml"]), nearest("s12", ["s1"]), nearest("a", ["a"])
     ('', '', '', '')
+    >>> nearest("load5", ["load"]), nearest("load5", ["load4", "load"]), nearest("load5", ["load4", "laod5"])
+    (" Did you mean 'load'?", '', " Did you mean 'laod5'?")
+    >>> nearest("load", ["load4", "speed"])
+    " Did you mean 'load4'?"
     """
-    others = [name for name in allowed if name != word and _same_numbers(word, name)]
+    names = [name for name in allowed if name != word]
+    told_by_number = bool(_numbers(word)) and any(_letters(name) == _letters(word) for name in names if _numbers(name))
+    others = [name for name in names if _same_numbers(word, name, told_by_number)]
     likeness = {name: _likeness(word, name) for name in others}
     found = max(others, key=likeness.__getitem__, default="")
     if not found or likeness[found][0] < cutoff:
@@ -52,9 +58,19 @@ def nearest(word: str, allowed: Iterable[str], cutoff: float = 0.55) -> str:
     return f" Did you mean '{found}'?" if found else ""
 
 
-def _same_numbers(one: str, other: str) -> bool:
-    numbers, others = re.findall(r"\d+", one), re.findall(r"\d+", other)
-    return not numbers or not others or numbers == others
+def _same_numbers(one: str, other: str, told_by_number: bool) -> bool:
+    """Return whether two words have the same numbers, or one of them has none where names are not told by numbers."""
+    numbers = _numbers(one)
+    others = _numbers(other)
+    return numbers == others or not (told_by_number or (numbers and others))
+
+
+def _numbers(word: str) -> list[str]:
+    return re.findall(r"\d+", word)
+
+
+def _letters(word: str) -> str:
+    return re.sub(r"\d+", "", word).casefold()
 
 
 def _likeness(one: str, other: str) -> tuple[float, bool, float]:
