@@ -41,7 +41,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.models.forest import ROUNDS_OF_BINS, described
 from fedfloor.names import count, some
 from fedfloor.park.described import LabelSkew, label_skew, raw_bytes
-from fedfloor.park.normalise import DeviceNormaliser, normaliser
+from fedfloor.park.normalise import DeviceNormaliser, normaliser, prepared
 from fedfloor.park.park import Park
 from fedfloor.runs import forecast, trials
 from fedfloor.runs.parks import build_park, findings_of, load_data, warn_of_gaps
@@ -158,8 +158,9 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     detects = isinstance(park.dataset.task, Reconstruction) and park.dataset.inputs.kind != "image"
     if not document.get("model", {}).get("name"):
         notes += _tails(park.dataset, detects=detects)
-    _show(path.name, notes, park, data)
-    notes += findings_of(park)
+    judged = prepared(park, config.from_table(document).data.normalise)  # what is found is that of samples as trained
+    _show(path.name, notes, judged, data)
+    notes += findings_of(judged)
     more = _unmarked(document, park.dataset)
     if not {"model", "method"} & {*document} and not detects and (excess := _excess(park.dataset)):
         more.append(

@@ -53,6 +53,18 @@ def written(command: Command, name: str) -> tuple[dict[str, Any], str]:
     return tomllib.loads(text), "\n".join(line for line in text.splitlines() if line.startswith("#"))
 
 
+def test_labels_that_return_are_of_no_machines_that_run_to_failure(command: Command) -> None:
+    """Three machines stop at the end, which training lacks; before that they were on and off by turns."""
+    lines = ["machine,time,a,state"]
+    for k in range(6):
+        states = ["stopped" if t > 92 and k > 2 else ("on", "off")[t // 5 % 2] for t in range(100)]
+        lines += [f"m{k},{60 * t},{t * k % 7},{state}" for t, state in enumerate(states)]
+    (command.folder / "plant.csv").write_text("\n".join(lines) + "\n")
+    said = command("new", "plant.csv")
+    assert "because by time no training sample is 'stopped', but 21 test samples are." in said.err.replace("\n", " ")
+    assert "run to failure" not in said.err
+
+
 def test_machines_that_run_to_failure_are_split_by_device(command: Command) -> None:
     engines(command.folder / "wear.csv")
     number = command("new", "wear.csv", "--out", "number.toml")
@@ -62,6 +74,7 @@ def test_machines_that_run_to_failure_are_split_by_device(command: Command) -> N
     assert said.code == 0, said.err
     assert "split: by device (whole devices, excluded from training), because by time" in said.err
     assert "training samples are '<15' for" in said.err
+    assert "this is usual where machines run to failure" in said.err
     document, comments = written(command, "wear.toml")
     assert document["data"]["split"] == {"kind": "device"}
     assert document["data"]["columns"] == {"device": "engine", "time": "cycle", "label": "rul"}

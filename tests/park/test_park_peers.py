@@ -6,6 +6,7 @@ import gzip
 import json
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from fedfloor.config import from_table
 from fedfloor.park.peers import among, beside, differing, sentences
 from fedfloor.park.statistics import RemoteStatistics, device_sums
 from fedfloor.park.summaries import Summaries, summarised
-from fedfloor.park.survey import RobustNormaliser, RowQuestion, RowSurvey, rows_of, sums_of_each
+from fedfloor.park.survey import RegimeNormaliser, RobustNormaliser, RowQuestion, RowSurvey, rows_of, sums_of_each
 from fedfloor.runs.parks import build_park, warn_of_gaps
 
 SENSORS = ("temperature", "pressure", "current", "flow")
@@ -247,7 +248,8 @@ def test_before_round_1_of_a_run(fault: str, normalise: str, tmp_path: Path, cap
     with caplog.at_level(logging.WARNING):
         warn_of_gaps(park)
     named = [text for text in caplog.messages if "'m2', sensor" in text]
-    assert len(named) == (0 if (fault, normalise) == ("°F", "device") else 1)  # each is normalised by its own rows
+    assert len(named) == 1
+    assert ("normalise=device" in named[0]) == (fault == "°F" and normalise != "device")  # not what is set already
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == len(named)
 
 
@@ -285,19 +287,43 @@ def test_the_cloud_keeps_the_sums_of_holdings(tmp_path: Path) -> None:
     assert differing(facts.park(own, asked, [0] * 8, [facts.holding(park, k, asked) for k in range(8)])) == []
 
 
+def asked_of(held: Sequence[np.ndarray]) -> tuple[list[tuple[RowQuestion, np.ndarray]], RowSurvey]:
+    """Return the list of questions with each device's answers, and the survey of devices' rows that fills it."""
+    answers: list[tuple[RowQuestion, np.ndarray]] = []
+
+    def ask(question: RowQuestion) -> np.ndarray:
+        answers.append((question, np.array([question.answer(rows) for rows in held])))
+        return answers[-1][1].sum(axis=0)
+
+    return answers, RowSurvey(ask)
+
+
+def test_a_survey_for_regimes_gives_the_sums_of_each_device_normalised(tmp_path: Path) -> None:
+    """Machines run at three loads for different shares of their time, which their means as stored would show as odd."""
+    machines = plant(8)
+    machines["m2"] = broken(machines["m2"], "°F")
+    for k, rows in enumerate(machines.values()):
+        rows[:, -1] = np.random.default_rng(k).choice(3, len(rows), p=np.roll([0.8, 0.1, 0.1], k))
+        rows[:, :-1] += 100 * rows[:, -1:]
+    park = build_park(from_table(experiment(tmp_path / "a.csv", machines)))
+    held = [rows_of(park, k) for k in range(park.devices)]
+    answers, survey = asked_of(held)
+    columns = park.dataset.inputs.columns
+    regimes = RegimeNormaliser((columns[-1],), 3).learn(survey, columns, 0)
+    sums = sums_of_each(answers, regimes)
+    assert sums == pytest.approx(np.array([device_sums(regimes.apply(rows)) for rows in held]), rel=1e-3, abs=0.05)
+    found = among(summarised(replace(park, remote=RemoteStatistics(None, None, sums))))  # type: ignore[arg-type]
+    assert [(f.devices, f.sensors) for f in found] == [(("m2",), ("temperature",))]
+
+
 def test_a_survey_for_medians_gives_the_sums_of_each_device(tmp_path: Path) -> None:
     """Σ (v − m)² around the mean of all devices, less n·(m_k − m)², is that around a device's own mean."""
     machines = plant(8)
     machines["m2"] = broken(machines["m2"], "°F")
     park = build_park(from_table(experiment(tmp_path / "a.csv", machines)))
     held = [rows_of(park, k) for k in range(park.devices)]
-    answers = []
-
-    def ask(question: RowQuestion) -> np.ndarray:
-        answers.append((question, np.array([question.answer(rows) for rows in held])))
-        return answers[-1][1].sum(axis=0)
-
-    RobustNormaliser().learn(RowSurvey(ask), park.dataset.inputs.columns, 0)
+    answers, survey = asked_of(held)
+    RobustNormaliser().learn(survey, park.dataset.inputs.columns, 0)
     sums = sums_of_each(answers)
     assert sums == pytest.approx(np.array([device_sums(rows) for rows in held]), rel=1e-6)
     found = among(summarised(replace(park, remote=RemoteStatistics(None, None, sums))))  # type: ignore[arg-type]

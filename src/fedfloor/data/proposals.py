@@ -487,7 +487,8 @@ def propose(
     for kind in ("device", "stratified"):
         other = _tried(read, kind)
         if other is not None and len(gaps(other)) < len(lacking):
-            return _proposal(kind, f"by {usual} {'; '.join(lacking[:3])}: this is usual where machines run to failure.")
+            worn = ": this is usual where machines run to failure" if usual == "time" and wears(data) else ""
+            return _proposal(kind, f"by {usual} {'; '.join(lacking[:3])}{worn}.")
     return _proposal(usual, f"{why} But {'; '.join(lacking[:3])}, and no other split avoids this.{doubt}")
 
 
@@ -524,6 +525,23 @@ def constant(data: Dataset) -> bool:
         label = np.concatenate([data.target, data.target_test])[:, 0]
     pairs = np.unique(np.stack([owner, label]), axis=1)
     return bool(len(np.unique(owner)) == len(pairs.T) < len(owner) and np.ptp(label) > 0)
+
+
+def wears(data: Dataset) -> bool:
+    """Return whether on most devices whose label changes none returns, where each device's last rows are for testing.
+
+    Labels of numbers are their ranges. Rows of a test are in their order in the file, after those of training.
+    """
+    if data.owner is None or data.owner_test is None or data.time is None:
+        return False
+    owner = np.concatenate([data.owner, data.owner_test])
+    label = np.concatenate([data.y, data.y_test])
+    order = np.lexsort((np.concatenate([data.time, np.full(len(data.y_test), np.inf)]), owner))
+    begins = np.diff(owner[order], prepend=-1) != 0
+    stretches = np.bincount(owner[order], begins | (np.diff(label[order], prepend=-1) != 0))
+    labels = np.bincount(np.unique(np.stack([owner, label]), axis=1)[0])
+    changing = labels > 1
+    return bool(2 * (stretches == labels)[changing].sum() > changing.sum())
 
 
 def neighbours_alike(data: Dataset) -> bool:

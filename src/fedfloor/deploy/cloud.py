@@ -49,7 +49,7 @@ from fedfloor.names import Names
 from fedfloor.park.normalise import Surveyed, normaliser
 from fedfloor.park.park import Park
 from fedfloor.park.statistics import Step
-from fedfloor.park.survey import sums_of_each
+from fedfloor.park.survey import Regimes, sums_of_each
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Broadcast, Probe, Work
 from fedfloor.plan.outcome import Receipt
@@ -163,7 +163,7 @@ class CloudExecutor:
             learnt = part.learn(survey, facts.inputs.columns, experiment.seed)
             steps = survey.finish(part.kind, learnt.numbers)
             facts = replace(facts, found=learnt.to_dict())
-            sums = sums_of_each(answers) if part.kind == "robust" else None  # a regime's share shifts a device's mean
+            sums = sums_of_each(answers, learnt if isinstance(learnt, Regimes) else None)
         self._assign(gathered[0])
         park = facts_of.park(experiment, facts, *gathered, dataset, steps, sums)
         known = facts_of.with_statistics(facts, park)

@@ -7,7 +7,7 @@ more others make plausible. A device that differs in many sensors is another kin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -346,6 +346,10 @@ WAYS = {  # what to do about findings of a kind; {} is the option that leaves th
     "spread": "Noise, a loose contact, or marks of missing values? Check it, or leave it out for all devices: {}",
     "machine": "If machines have levels of their own: --set data.normalise=device",
 }
+OWN = {
+    **WAYS,
+    "unit": "Convert it in its table or its source; the model allows for it, as each device has its own scale",
+}
 
 
 def explained(mean: float, deviation: float, s: Summaries, sensor: int) -> str:
@@ -358,17 +362,18 @@ def explained(mean: float, deviation: float, s: Summaries, sensor: int) -> str:
     return f" (as {why.removeprefix('as ')})" if why else ""
 
 
-def sentences(found: Sequence[Oddity], *, trained: bool = False) -> list[str]:
+def sentences(found: Sequence[Oddity], *, trained: bool = False, ways: Mapping[str, str] = WAYS) -> list[str]:
     """Return findings as sentences with the evidence and the setting that mends it; of many, a number at the end.
 
     Args:
+        ways: kind → what to do.
         trained: whether the findings are of files for a trained model, whose settings cannot be changed.
     """
     lines = []
     for finding in found[:LISTED]:
         who, names = " and ".join(map(repr, finding.devices)), " and ".join(map(repr, finding.sensors))
         subject = f"{who}, sensor{'s' * (len(finding.sensors) > 1)} {names}" if names else f"{who} is"
-        way = "Do not rely on these answers" if trained else WAYS[finding.kind].format(ignoring(*finding.sensors))
+        way = "Do not rely on these answers" if trained else ways[finding.kind].format(ignoring(*finding.sensors))
         lines.append(f"{subject} {finding.evidence}. {way}.")
     more = len(found) - len(lines)
     return lines + ([f"{more} more sensors of devices differ from all others."] if more > 0 else [])
@@ -377,9 +382,11 @@ def sentences(found: Sequence[Oddity], *, trained: bool = False) -> list[str]:
 def differing(park: Park) -> list[str]:
     """Return sentences on sensors of a park's devices that differ from those of all other devices.
 
-    Samples that were dealt to made-up devices, and devices' levels where each is normalised by its own rows, count not.
+    Samples that were dealt to made-up devices count not; nor do devices' levels where each is normalised by its own
+    rows, unless they are of another unit.
     """
     if (park.remote is None and park.natural_owners is None) or (s := summarised(park)) is None:
         return []
-    own = park.normalised is not None and park.normalised.about.get("kind") == "device"
-    return sentences([f for f in among(s) if not (own and f.kind in ("unit", "level", "spread", "machine"))])
+    if park.normalised is None or park.normalised.about.get("kind") != "device":
+        return sentences(among(s))
+    return sentences([f for f in among(s) if f.kind not in ("level", "spread", "machine")], ways=OWN)

@@ -184,8 +184,8 @@ def _correlation(x: Values) -> Floats:
 def summarised(park: Park) -> Summaries | None:
     """Return the summaries of a park's devices from their training rows; None where there are none.
 
-    Of real machines they are made from the sums that the normalisation needs, of which there are none with ``device``
-    and ``regime``; nor are there any of pictures and generated data. Samples normalised by operating regime are
+    Of real machines they are made from the sums that the normalisation needs, of which there are none with ``device``;
+    nor are there any of pictures and generated data. Samples normalised by operating regime are
     summarised as normalised, others as stored. Up to 1,000 devices (fewer of many sensors) and 20,000 rows of each
     count, evenly spread.
     """

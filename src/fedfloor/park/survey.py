@@ -217,22 +217,33 @@ class RowSurvey:
         return count, mean, np.where(constant, 0.0, deviation)
 
 
-def sums_of_each(answers: Sequence[tuple[RowQuestion, Floats]]) -> Floats | None:
+def sums_of_each(answers: Sequence[tuple[RowQuestion, Floats]], regimes: Regimes | None = None) -> Floats | None:
     """Return n, S = Σ v and D = Σ (v − S/n)² of each device's values [K, 3, C]; None if they were not asked for.
 
-    With the sum Q = Σ (v − m)² around a given mean m, D = Q − n·(S/n − m)².
+    With the sum Q = Σ (v − a)² around a given a, and regimes r with mean m_r and deviation s_r: S is the sum over r of
+    (S_r − n_r·m_r)/s_r, and D + S²/n that of (Q_r + (a_r − m_r)·(2·S_r − n_r·(a_r + m_r)))/s_r².
 
     Args:
         answers: questions with the answers of K devices, [K, …] each.
+        regimes: those by which values are normalised; None: values as they are stored.
     """
-    known = {question.kind: (question, each) for question, each in answers if question.clusters is None}
+    known = {
+        question.kind: (question, each)
+        for question, each in answers
+        if (question.clusters is None) == (regimes is None)
+    }
     if not {"sums", "spread"} <= known.keys():
         return None
-    count, total = np.moveaxis(known["sums"][1][:, 0], 1, 0)
-    question, around = known["spread"]
-    mean = total / np.maximum(count, 1)
-    squares = around[:, 0] - count * (mean - question.arrays[0][0]) ** 2
-    return np.stack([count, total, np.maximum(squares, 0.0)], axis=1)
+    count, total = np.moveaxis(known["sums"][1], 2, 0)
+    question, squares = known["spread"]
+    around = question.arrays[0]
+    middle = around if regimes is None else regimes.mean
+    width = np.ones_like(around) if regimes is None else regimes.deviation
+    moved = (total - count * middle) / width
+    squares = (squares + (around - middle) * (2 * total - count * (around + middle))) / width**2
+    n = count.sum(axis=1)
+    apart = squares.sum(axis=1) - moved.sum(axis=1) ** 2 / np.maximum(n, 1)
+    return np.stack([n, (total if regimes is None else moved).sum(axis=1), np.maximum(apart, 0.0)], axis=1)
 
 
 def usable(*values: Floats) -> bool:

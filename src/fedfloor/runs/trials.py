@@ -24,7 +24,7 @@ DISTINCT = 0.2  # share of a sensor's variance between devices from which these 
 GAIN, SURE = 0.02, 0.75  # of the explained variance, at least; one-sided confidence, as errors would cost little
 BLOCKS, APART = 40, 10  # of neighbours among dealt samples, at most; windows of which each consists at least
 FEW, MANY = 3, 100  # devices or recordings of a trial, at least, and devices at most
-FIRST = (1 / 2, 1 / 3, 1 / 4, 1 / 8)  # of the shortest device's rows: the first that may normalise a new one
+FIRST = (5 / 6, 1 / 2, 1 / 3, 1 / 4, 1 / 8)  # of the shortest device's rows: the first that may normalise a new one
 ROWS = (20, 1000)  # of these first rows, the least and the most
 BOOSTED = 100  # boosted trees, at most
 SUMS = 1_000_000  # samples times features times outputs of a trial of boosted trees, at most
@@ -38,7 +38,9 @@ def best(rows: Park, windowed: Park | None, *, own: bool) -> tuple[bool, dict[st
 
     None unless held-out samples gain. Trials are made of single rows and windows, each with one scale for all devices
     and, if a sensor has a share of :data:`DISTINCT` of its variance between devices, with each device's own: that of
-    all its training rows, if tested devices train, and of first rows, :data:`FIRST` of the shortest device's.
+    all its training rows, if tested devices train, and of first rows, :data:`FIRST` of the shortest device's. Of those
+    that explain as much the longest counts, as the mean of few rows is that of what a device did in them: with a slow
+    load it is still off after half a recording.
 
     Args:
         rows: the park whose samples are not normalised.
