@@ -420,6 +420,24 @@ def test_one_device_counts_as_one_whatever_it_claims(hostile: Judgement, others:
     assert weighed([hostile, *others]) is better
 
 
+@pytest.mark.parametrize(("hostile", "honest"), [(Judgement(40, 0.0, 1.0), 0.52), (Judgement(40, 1.0, 0.0), 0.48)])
+def test_one_device_with_a_huge_gain_neither_stops_nor_releases_a_model_and_is_named(
+    hostile: Judgement, honest: float
+) -> None:
+    found = {f"d{k}": Judgement(40, honest, 0.5) for k in range(9)} | {"liar": hostile}
+    made = gate._weighed(found, named("accuracy"), [], 2)
+    assert made.better is None
+    assert made.why.endswith("better only by the gains of liar, far from those of others")
+
+
+@pytest.mark.parametrize("colluders", [1, 2, 3])
+def test_a_minority_of_devices_never_decides_against_the_others(colluders: int) -> None:
+    liars = [Judgement(1 << 50, 1.0, 0.0)] * colluders
+    assert weighed([*liars, *[Judgement(40, 0.49, 0.5)] * (colluders + 1)]) is not True
+    liars = [Judgement(1 << 50, 0.0, 1.0)] * colluders
+    assert weighed([*liars, *[Judgement(40, 0.51, 0.5)] * (colluders + 1)]) is not False
+
+
 def test_of_figures_without_bounds_a_gain_is_a_share_of_both() -> None:
     honest = [Judgement(40, 8.0, 10.0)] * 10  # a gain of 1/9 each
     assert weighed(honest, "RMSE") is True

@@ -1,8 +1,9 @@
 """The gate before a release: a version must be better than the one in use on labelled samples held out on devices.
 
 Each device evaluates both models on its own samples, and reports two metrics and the number of samples. The weight of
-a device is at most the lower median of all numbers, and its gain is in [−1, 1], so that the influence of a
-compromised device is limited to that of one device.
+a device is at most the lower median of all numbers, and its gain is in [−1, 1]. A device whose gain is far from the
+others' does not decide by itself: where the result is another one with each gain limited to the lower median of those
+that are not 0, a person decides.
 """
 
 from __future__ import annotations
@@ -104,7 +105,10 @@ def _weights(judgements: Mapping[str, Judgement]) -> dict[str, int]:
 def _weighed(judgements: Mapping[str, Judgement], figure: Figure, rows: Sequence[Row], version: int) -> Verdict:
     weights = _weights(judgements)
     total = sum(weights.values())
-    gain = sum(weights[name] * judgement.gain(figure) for name, judgement in judgements.items()) / total
+    gains = {name: judgement.gain(figure) for name, judgement in judgements.items()}
+    most = _usual(gains)
+    better = sum(weights[name] * gain for name, gain in gains.items()) > 0
+    limited = sum(weights[name] * max(-most, min(most, gain)) for name, gain in gains.items()) > 0
     old = sum(weights[name] * judgement.old for name, judgement in judgements.items()) / total
     valid = {name: judgement.new for name, judgement in judgements.items() if judgement.new is not None}
     new = sum(weights[name] * value for name, value in valid.items()) / max(1, sum(weights[name] for name in valid))
@@ -113,7 +117,22 @@ def _weighed(judgements: Mapping[str, Judgement], figure: Figure, rows: Sequence
     many = f"{samples} samples that {len(judgements)} device{'s' * (len(judgements) > 1)} held out"
     why = f"version {version} has {ends}, the one in use {old:.4g}, on {many}"
     silent = [row["device"] for row in rows if not row["samples"]]
-    return Verdict(gain > 0, f"{why}; without {', '.join(silent)}" if silent else why, rows)
+    why = f"{why}; without {', '.join(silent)}" if silent else why
+    if better is limited:
+        return Verdict(better, why, rows)
+    far = [name for name, gain in gains.items() if abs(gain) > most]
+    words = "better" if better else "no better"
+    return Verdict(None, f"{why}; it is {words} only by the gains of {', '.join(far)}, far from those of others", rows)
+
+
+def _usual(gains: Mapping[str, float]) -> float:
+    """Return the lower median of the devices' gains that are not 0, by amount; 0 if all are.
+
+    >>> _usual({"a": 0.02, "b": -0.01, "c": -1.0, "d": 0.0})
+    0.02
+    """
+    amounts = sorted(abs(gain) for gain in gains.values() if gain)
+    return amounts[(len(amounts) - 1) // 2] if amounts else 0.0
 
 
 def judged(known: Registry, version: int, devices: Sequence[str], wait_s: float, headline: str) -> list[Row]:
