@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -383,6 +383,53 @@ def test_a_replay_names_what_it_cannot_repeat(tmp_path: Path) -> None:
     (run / "evaluation.json").unlink()
     with pytest.raises(SettingError, match="has not ended"):
         Recording(run)
+
+
+def changed_work(**fields: Any) -> Callable[[dict[str, Any]], None]:
+    def change(row: dict[str, Any]) -> None:
+        for work in row["works"]:
+            work.update(fields)
+
+    return change
+
+
+def asked_for(what: str, **settings: Any) -> Callable[[dict[str, Any]], None]:
+    plan = {"node": "probe", "devices": [0], "what": what, "settings": settings}
+    return lambda row: row.update(plan=plan, answered={what: [0]})
+
+
+def repeated(row: dict[str, Any]) -> None:
+    row["plan"] = {"node": "repeat", "times": 10**12, "child": row["plan"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (changed_work(epochs=None, steps=10**9), "1000000000 mini-batches; at most"),
+        (changed_work(epochs=1 << 40), "needs epochs or steps, and a batch size, of at least 1"),
+        (changed_work(batch_size=0), "a batch size, of at least 1"),
+        (changed_work(rate=1e308), "has a rate, momentum, decay or bound out of range"),
+        (changed_work(momentum=5.0), "has a rate, momentum, decay or bound out of range"),
+        (changed_work(objective="antigravity:fly"), "'antigravity:fly' is not loaded"),
+        (asked_for("profile", steps=10**9, batch_size=1), "has no question 'profile' of this form"),
+        (asked_for("features", extractor="resnet18", weights="/etc/passwd"), "has no question 'features'"),
+        (repeated, "visits and other turns in a round; at most 10,000,000 can be"),
+    ],
+)
+def test_the_record_of_a_stranger_takes_no_more_than_its_experiment(
+    tmp_path: Path, change: Callable[[dict[str, Any]], None], why: str
+) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=1, devices=4)
+    with live(tmp_path, what) as park:
+        park.run()
+    path = tmp_path / "live" / replay.FILE
+    row = json.loads(path.read_text())
+    change(row)
+    path.write_text(json.dumps(row) + "\n")
+    recording = Recording(tmp_path / "live")
+    given = recording.simulated(config.read(tmp_path / "live" / "experiment.toml", []))
+    with pytest.raises(SettingError, match=why):
+        launch.start(given, Orders(tmp_path / "again", replay=recording), 1, launch.ignore)
 
 
 def test_flower_cannot_carry_results_as_they_come(tmp_path: Path) -> None:

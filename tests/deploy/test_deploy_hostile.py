@@ -33,10 +33,11 @@ from fedfloor.deploy.processes import LIST
 from fedfloor.deploy.round_measurements import nameable, without_strangers
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, Deadlines, Named
 from fedfloor.deploy.signing import Signer
-from fedfloor.deploy.worker import NEWEST, most_batches
+from fedfloor.deploy.worker import NEWEST
 from fedfloor.engine import ranks
 from fedfloor.errors import FedfloorError, RunError, SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.methods.bounds import most_batches
 from fedfloor.methods.configured import ConfiguredMethod, Parts
 from fedfloor.methods.fedgs import FedGS
 from fedfloor.methods.hfedms import HFedMS
@@ -279,6 +280,16 @@ def test_a_device_that_is_gone_again_and_again_is_logged_once(caplog: pytest.Log
     assert "device d0 (0) is gone: \\U000e0001" in lines[0]
     assert len(lines[0]) < checks.LOG_CHARS + 50  # escaping makes texts longer
     assert not line.connected
+
+
+def test_answers_that_nobody_awaits_are_remembered_up_to_a_number() -> None:
+    """A run that does not wait releases visits as long as it lasts."""
+    line: Any = DeviceChannel("p", "e", SimpleNamespace(), {0: Named("d0", 0)})  # type: ignore[arg-type]
+    for number in range(3 * channel.REPEATED):
+        line._open = {f"visit {number}": channel.OpenRequest("d0", b"", 1)}
+        line.release(0, "the cloud no longer waits for it")
+    assert len(line._repeated) == channel.REPEATED
+    assert ("d0", f"visit {number}") in line._repeated
 
 
 def test_a_request_to_a_device_that_leaves_while_it_is_written_is_lost_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from fedfloor import config, outside
 from fedfloor.deploy import names, subtasks
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.names import PartNames
+from fedfloor.errors import SettingError
 from fedfloor.ranges import RefusedError
 from live_park import Live, experiment, live
 
@@ -249,4 +250,14 @@ def test_a_plan_that_names_a_part_by_text_is_refused_at_the_edge(park: Live) -> 
     about = body | {"mine": [], "tick": 0, "frozen": False, "heard": {}, "visits": {}}
     message = Message("walk", "cloud", about=about, arrays={"w": np.zeros(engine.network.flat.numel(), np.float32)})
     with pytest.raises(RefusedError, match="foreign code"):
+        subtasks.read_subtask(message, engine, park.edges[0].names)
+
+
+def test_a_plan_of_more_turns_than_a_list_can_hold_is_refused_at_the_edge(park: Live) -> None:
+    engine = park.edges[0].engine
+    turns = {"node": "repeat", "times": 10**12, "child": {"node": "parallel", "children": []}}
+    body = {"plan": {"node": "parallel", "children": [turns]}, "updates": {}}
+    about = body | {"mine": [0], "tick": 0, "frozen": False, "heard": {}, "visits": {}}
+    message = Message("walk", "cloud", about=about, arrays={"w": np.zeros(engine.network.flat.numel(), np.float32)})
+    with pytest.raises(SettingError, match="visits and other turns in a round"):
         subtasks.read_subtask(message, engine, park.edges[0].names)

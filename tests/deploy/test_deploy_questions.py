@@ -186,6 +186,20 @@ def test_an_edge_has_few_models_for_outputs_where_updates_are_protected(more: st
         assert asked(agent, "outputs", {"scored": -1}, {"w": start})[0] == "answer"  # once more, the same
 
 
+def test_an_edge_has_few_counts_of_scores_where_updates_are_protected(tmp_path: Path) -> None:
+    """By models and bins of its choice it could read the scores of held-out samples one by one."""
+    what = written(tmp_path, "fedavg", "mlp-sensor")
+    what.write_text(what.read_text().replace("factories = 2", "factories = 1") + 'method.travel = "secure-sum"\n')
+    with live(tmp_path, what) as park:
+        agent, kinds = park.agents[0], list[str]()
+        start, most = agent.worker().engine.network.flat.numpy().copy(), 3 * 4 * (2 + 2)
+        bins = own_settings(config.combined(config.read(what, [])), "scores")
+        for n in range(most + 5):
+            kinds.append(asked(agent, "scores", bins, {"w": start + n * np.float32(1e-3)})[0])
+        assert kinds == ["answer"] * most + ["refused"] * 5
+        assert asked(agent, "scores", bins, {"w": start})[0] == "answer"  # once more, the same
+
+
 def test_visits_with_noise_on_samples_state_neither_losses_nor_accuracy(tmp_path: Path) -> None:
     work = {"epochs": 1, "batch_size": 10, "rate": 0.05, "momentum": 0.5, "sample_clip": 1.0, "sample_noise": 50.0}
     with live(tmp_path, experiment(tmp_path, "fedavg", rounds=1, devices=4, more=NOISY.format("fedavg"))) as park:

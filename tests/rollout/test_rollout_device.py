@@ -360,6 +360,18 @@ def test_each_row_of_a_growing_table_is_given_once_also_after_a_restart(tmp_path
     assert batch.x.tolist() == [[2, 151, 1]]  # as the model's columns stand
 
 
+@pytest.mark.parametrize("text", ["x" * (1 << 21), HEADER + "0,1,2,3\n" + "9" * (1 << 21) + "\n0,1,2,3\n"])
+def test_a_line_without_end_is_named_once(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    (tmp_path / "b.csv").write_text(HEADER + "0,1,2,3\n")
+    rows = rows_of(tmp_path)
+    assert taken(rows)[-1:] == [(1, 1)]
+    assert rows.next(SINGLE) is None
+    assert [one.message for one in caplog.records] == [
+        f"{tmp_path / 'a.csv'} is not predicted by version 1: oversized: a line has more than 1048576 bytes."
+    ]
+
+
 def test_windows_are_cut_as_in_training(tmp_path: Path) -> None:
     path, rows = tmp_path / "a.csv", rows_of(tmp_path)
     path.write_text(HEADER + "0,1,2,3\n1,4,5,6\n2,7,8,9\n")

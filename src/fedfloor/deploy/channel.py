@@ -103,7 +103,7 @@ class DeviceChannel:
         self.flow = flow or Flow()
         self._cut: set[str] = set()  # devices that are cut off
         self._on_cut, self._on_joined = cut, joined
-        self._repeated: Counter[tuple[str, str]] = Counter()  # repeated requests, by device and identity
+        self._repeated: Counter[tuple[str, str]] = Counter()  # answers that nobody awaits, by device and identity
         self._abandoned = ""
         self._return_s, self._losses = return_s, 0  # number of connections to the broker that have ended
         self._awaited: dict[int, int] = {}  # device that has not returned → the number of the ended connection
@@ -156,7 +156,7 @@ class DeviceChannel:
         """End the waits for a device's answers, which are ignored if they come."""
         name = self.name_of(device)
         for identity, request in self.open_requests(name).items():
-            self._repeated[name, identity] += 1
+            self._expect_again(name, identity)
             request.answer.put(Gone(why, released=True))
 
     def resume(self) -> None:
@@ -263,11 +263,15 @@ class DeviceChannel:
         request.repeats += 1
         if request.repeats > REPEATS:
             return
-        if len(self._repeated) >= REPEATED:
-            self._repeated.pop(next(iter(self._repeated)))
-        self._repeated[request.device, identity] += 1
+        self._expect_again(request.device, identity)
         self.flow.expect(request.device, request.most)
         self._link.publish(mqtt.topic(self.park, "in", self.name, request.device), request.payload)
+
+    def _expect_again(self, name: str, identity: str) -> None:
+        """Expect one more answer to a request, for which nobody waits; the oldest of many are forgotten."""
+        while len(self._repeated) >= REPEATED:
+            del self._repeated[next(iter(self._repeated))]
+        self._repeated[name, identity] += 1
 
     def receive(self, topic: str, payload: bytes) -> None:
         """Pass an incoming message to the handler of its topic, if its sender is known and within its rate limit."""

@@ -24,6 +24,7 @@ from fedfloor import regular
 from fedfloor.config import combined, kind_of, texts
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
+from fedfloor.methods import bounds
 from fedfloor.outside import SPEC, load, loaded
 from fedfloor.parts import named
 from fedfloor.parts.extractors import EXTRACTORS, FeatureExtractor
@@ -39,8 +40,6 @@ FIELDS = ("objective", "mix", "settings")  # fields of nodes and works that refe
 WORDS = frozenset({"all", "classifier"} | named.literals(Work))
 CONTRACTS = (Objective, Mix, FeatureExtractor)
 NUMBERS = re.compile(r"|[0-9.e+-]+( [0-9.e+-]+)+")  # no number, or two or more
-LARGEST = sys.float_info.max  # whole numbers may be larger
-MOST = 1 << 31  # epochs, steps, samples of a mini-batch
 
 
 @dataclass(frozen=True)
@@ -204,12 +203,6 @@ def work(value: object, names: PartNames) -> Work:
         made = Work(**body, settings=settings)
     except (TypeError, SettingError) as error:
         raise RefusedError("header", f"its work is not valid: {error}.") from error
-    clip = min(1.0 if limit is None else limit for limit in (made.clip_norm, made.sample_clip))
-    weights = (made.rate, made.weight_decay, made.sample_noise)
-    shares = all(0 <= number < 1 for number in (made.momentum, made.beta1, made.beta2))
-    if not (shares and 0 < made.eps <= LARGEST and clip > 0 and all(0 <= number <= LARGEST for number in weights)):
-        raise RefusedError("header", "its work has a rate, momentum, decay or bound out of range.")
-    counts = [number for number in (made.epochs, made.steps) if number is not None]
-    if len(counts) != 1 or not all(1 <= number < MOST for number in (*counts, made.batch_size)):
-        raise RefusedError("header", "its work needs epochs or steps, and a batch size, of at least 1.")
+    if why := bounds.flaw(made):
+        raise RefusedError("header", why)
     return made

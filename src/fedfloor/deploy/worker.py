@@ -6,7 +6,6 @@ import hashlib
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -32,6 +31,7 @@ from fedfloor.engine.local_update import local_update
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
 from fedfloor.experiment import Experiment
+from fedfloor.methods import bounds
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet
@@ -52,13 +52,11 @@ from fedfloor.runs.folder import write
 
 log = logging.getLogger(__name__)
 
-EXCESS = 10  # limit on a visit's mini-batches, relative to the experiment's work, one pass, or a hundred
 NEWEST, FOREIGN_NEWEST = 4, 64  # memories kept regardless of checkpoints: of the own edge, of another
 NAMED = 4  # most memories named by checkpoints; a run keeps two
 MEMORY_BYTES = 1 << 26  # most bytes that a device keeps, or ten models if these are more
 SAME_START = (1e-3, 1e-5)  # relative and absolute difference of initial weights of machines of different kinds
 OFFERED = 8  # runs whose personal parts a device keeps for predictions
-BATCH = 100  # a tenth of the size of a mini-batch that is always accepted
 
 
 class Worker:
@@ -88,15 +86,14 @@ class Worker:
         self.engine, _ = prepare.engine(experiment, method, park, Alone(), memory, live=True)
         self.engine.secret = True
         self.layout = layout_digest(self.engine.network)
-        self._batches = most_batches(method, int(park.holdings[self.device]))
-        self._batch, self._questions = largest_batch(method), revealed.questions(method, self.engine.task)
+        self._method, self._questions = method, revealed.questions(method, self.engine.task)
         plans = protects or method.needs.clock  # visits that depart at any time are compared with the device's plan
         self._own_work = OwnWork(method, experiment.rounds, self.engine, self.device) if plans else None
         self._own = method.needs.own
         self._sends = {""} if not self._own else {"", keeping(self._own), *([ARRIVED] if self._own == "all" else [])}
         self._keeps = method.needs.remembers or method.objective.remembers or keeps_moments(method)
         self._keeps = self._keeps or travel.keeps(self.engine.network, method.coded(Work()))
-        self._most = max(MEMORY_BYTES, EXCESS * self.engine.network.size)
+        self._most = max(MEMORY_BYTES, bounds.EXCESS * self.engine.network.size)
         secure = travel.summed(travel.up(self.engine.network, method.coded(Work())))
         rule, samples = method.parts.mix or Equal(), int(park.holdings[self.device])
         self._sum = None
@@ -210,13 +207,8 @@ class Worker:
                 f"it sends '{printable(work.sends)}'; this device's experiment keeps '{self._own or 'nothing'}'.",
             )
         samples = int(self.engine.park.holdings[self.device])
-        batches, batch = work.batches(samples), min(work.batch_size, samples)
-        if batches > self._batches:
-            raise RefusedError("work", f"{batches} mini-batches; at most {self._batches} by this device's experiment.")
-        if batch > self._batch:
-            raise RefusedError(
-                "work", f"mini-batches of {batch} samples; at most {self._batch} by this device's experiment."
-            )
+        if why := bounds.excess(work, self._method, samples):
+            raise RefusedError("work", why)
         return work
 
     def check_own_part(self, work: Work, arrived: Tensor) -> None:
@@ -331,28 +323,3 @@ def most_devices(settings: DeviceSettings, experiment: Experiment, secure: Secur
     """Return the largest accepted number of devices in a secure sum, by the device's own settings and experiment."""
     listed = settings.devices[int(secure.across)] if settings.devices else ranges.DEVICES
     return min(listed, experiment.park.devices or ranges.DEVICES)
-
-
-def largest_batch(method: ConfiguredMethod) -> int:
-    """Return the largest accepted size of a mini-batch; an external method may use any."""
-    settings = getattr(method.method, "work", None)
-    if not isinstance(settings, WorkSettings):
-        return names_of.MOST
-    return EXCESS * max(BATCH, settings.at(1, 1).batch_size)
-
-
-def most_batches(method: ConfiguredMethod, samples: int) -> int:
-    """Return the largest accepted number of mini-batches in a visit.
-
-    Args:
-        method: the experiment's method; without work settings, mini-batches of one sample are accepted.
-    """
-    settings = getattr(method.method, "work", None)
-    own = settings.at(1, 1) if isinstance(settings, WorkSettings) else Work(epochs=EXCESS, batch_size=1)
-    others = [
-        n
-        for name, n in getattr(method.method, "__dict__", {}).items()
-        if name.endswith("epochs") and isinstance(n, int)
-    ]
-    passes = replace(own, steps=None, epochs=max([1, own.epochs or 0, *others]))
-    return EXCESS * max(own.batches(samples), passes.batches(samples), 100)

@@ -17,6 +17,7 @@ from fedfloor.plan import nodes
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Scalar, Select, Train, Work
 
 T = TypeVar("T")
+MOST_TURNS = 10**7  # visits and other turns of a round, of which lists are made
 
 
 def children(node: Node) -> tuple[Node, ...]:
@@ -156,10 +157,18 @@ def first_device(node: Node) -> int:
 
 
 def check(node: Node, park_devices: int) -> None:
-    """Check that a plan's devices are in the park, and that it does not train at an edge, which has no data."""
-    for visit, _ in visited(node):
-        if visit.site.kind not in ("device", "cloud"):
-            raise SettingError(f"the plan trains at {visit.site}: a visit must be to a device or to the cloud.")
+    """Check a plan's devices, its length, and that it does not train at an edge, which has no data.
+
+    Raises:
+        SettingError: it has devices that are not in the park, visits to edges, or more than :data:`MOST_TURNS` turns.
+    """
+    turns = 0
+    for at, times in every(node):
+        turns += times
+        if isinstance(at, Train) and at.site.kind not in ("device", "cloud"):
+            raise SettingError(f"the plan trains at {at.site}: a visit must be to a device or to the cloud.")
+    if turns > MOST_TURNS:
+        raise SettingError(f"the plan has {turns:,} visits and other turns in a round; at most {MOST_TURNS:,} can be.")
     strange = [k for k in devices(node) if not 0 <= k < park_devices]
     if strange:
         raise SettingError(f"the plan names device {min(strange)}: the park has devices 0 to {park_devices - 1}.")

@@ -112,8 +112,8 @@ def _table(path: Path, model: Model, offset: int, row: int) -> Batch | None:
     window = model.about.get("window") or {"length": 1, "step": 1}
     length, step = int(window["length"]), int(window["step"])
     with regular.opened(path) as file:
-        header = file.readline()
-        if not header.endswith(b"\n"):
+        header = next(_whole(file), b"")
+        if not header:
             return None
         names = next(csv.reader([header.decode("utf-8-sig")]))
         if absent := [name for name in model.about["columns"] if name not in names]:
@@ -133,9 +133,11 @@ def _table(path: Path, model: Model, offset: int, row: int) -> Batch | None:
 
 
 def _whole(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the complete lines of a file."""
+    """Yield the complete lines of a file; raise RefusedError for one that is too long."""
     while (line := file.readline(LINE_BYTES)).endswith(b"\n"):
         yield line
+    if len(line) == LINE_BYTES:
+        raise RefusedError("oversized", f"a line has more than {LINE_BYTES} bytes.")
 
 
 def _numbers(line: bytes, chosen: list[int]) -> list[float]:

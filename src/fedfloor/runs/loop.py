@@ -113,7 +113,7 @@ def execute(
     setup.close = experiment.round.close
     if orders.replay is not None:
         setup.recorded = orders.replay
-        engine.executor = replay.ReplayExecutor(orders.replay)
+        engine.executor = replay.ReplayExecutor(orders.replay, method)
     job = _Run(experiment, orders, setup, engine, method, report, interrupted, live)
     point = point or job.begin()
     if live is None or not (method.needs.clock or setup.close is not None):

@@ -19,16 +19,20 @@ from fedfloor.checking import toml
 from fedfloor.config import combined
 from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.executor import LocalExecutor
+from fedfloor.engine.questions import question
 from fedfloor.errors import RunError, SettingError, disk_error
 from fedfloor.experiment import Experiment
+from fedfloor.methods import bounds
+from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet
 from fedfloor.plan import text, walk
 from fedfloor.plan.flow import Arrival
 from fedfloor.plan.nodes import Node, Parallel, Probe, Since, Work
 from fedfloor.plan.outcome import Receipt
+from fedfloor.plan.questions import covers
 from fedfloor.plan.schedule import Key
-from fedfloor.runs import privacy
+from fedfloor.runs import privacy, revealed
 from fedfloor.runs.round import Record
 from fedfloor.strict import json_text
 
@@ -241,22 +245,50 @@ class Recording:
 
 
 class ReplayExecutor(LocalExecutor):
-    """The executor of simulated devices; the visits and answers that a recorded round lacks are lost."""
+    """The executor of simulated devices; the visits and answers that a recorded round lacks are lost.
 
-    def __init__(self, recording: Recording) -> None:
+    A record may be a stranger's: devices do for it what they would do for an edge, and no more.
+
+    Args:
+        recording: the rounds.
+        method: the method of the experiment.
+    """
+
+    def __init__(self, recording: Recording, method: ConfiguredMethod) -> None:
         super().__init__()
-        self._recording = recording
+        self._recording, self._method = recording, method
 
     def visit(  # type: ignore[override]
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
     ) -> tuple[Packet, Receipt] | None:
-        """Train; None where the visit was lost."""
+        """Train; None where the visit was lost.
+
+        Raises:
+            SettingError: the work is more than the experiment can require.
+        """
         if (key.device, key.visit) in self._recording.now.lost:
             return None
+        self._check(engine, work, key.device)
         return super().visit(engine, work, packet, key, extractor)
 
     def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
-        """Return the answers of the devices that answered."""
-        known = self._recording.now
-        some = devices if known.number == 0 else [k for k in devices if k in known.answered.get(node.what, ())]
+        """Return the answers of the devices that answered.
+
+        Raises:
+            SettingError: the question is none of the experiment's.
+        """
+        known, asked = self._recording.now, question(node)
+        if known.number == 0:
+            return super().answers(engine, node, packet, tick, devices)
+        if not any(covers(own, node) for own in revealed.questions(self._method, engine.task)):
+            raise SettingError(f"--replay: the experiment has no question '{node.what}' of this form.")
+        some = [k for k in devices if k in known.answered.get(node.what, ())]
+        if asked.trains:
+            for device in some:
+                self._check(engine, Work(**Work.fields(node.settings)), device)
         return super().answers(engine, node, packet, tick, some)
+
+    def _check(self, engine: Engine, work: Work, device: int) -> None:
+        samples = int(engine.park.holdings[device])
+        if why := bounds.flaw(work) or bounds.excess(work, self._method, samples):
+            raise SettingError(f"--replay: round {self._recording.now.number}, device {device}: {why}")
