@@ -32,7 +32,7 @@ broker:
 
 .PHONY: demo-live
 demo-live: broker $(READY)  ## A park of real processes: train, release, notice drift, train on, roll back (about a minute)
-	$(BIN)/fedfloor live demo
+	$(BIN)/fedfloor park live demo
 
 .PHONY: test
 test: $(READY)  ## All tests but the slow ones below (about 12 minutes on 2 cores)

@@ -28,7 +28,7 @@ def reproduce(
     seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")] = "0",
     only: Annotated[str, typer.Option("--only", metavar="TEXT", help="Cells whose names hold this; * is any.")] = "",
     out: Out = None, ranks: Ranks = None, resume: Resume = False,
-    so_far: Annotated[bool, typer.Option("--so-far", help="Do no run: print the table of those there.")] = False,
+    so_far: Annotated[bool, typer.Option("--so-far", help="Print the existing results; run nothing.")] = False,
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compute a published table again, or list the tables."""

@@ -70,6 +70,7 @@ def test_a_mistyped_command_is_suggested_once(command: Command) -> None:
 def test_the_examples_of_a_command_parse(path: tuple[str, ...]) -> None:
     command, lines = LEAVES[path], EXAMPLES[" ".join(path)]
     assert len(lines) == 2
+    assert all(len(f"    fedfloor {line}") <= 80 for line in lines)
     for line in lines:
         words = shlex.split(line)
         assert tuple(words[: len(path)]) == path
@@ -97,6 +98,18 @@ def test_documents_and_messages_name_commands_that_exist() -> None:
             if not known(text.split()[1:]):
                 wrong.append(f"{file.name}: {text}")
     assert not wrong
+
+
+def test_the_targets_of_make_type_commands_that_exist() -> None:
+    typed = re.findall(r"(?:\$\(BIN\)|empty/bin)/fedfloor ([a-z].*)", (HERE / "Makefile").read_text(encoding="utf-8"))
+    assert len(typed) > 5
+    assert [line for line in typed if not known(line.split())] == []
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_commands_of_the_source_tree_end_their_help_with_examples(name: str, command: Command) -> None:
+    *_, first, second = command(name, "--help").out.strip().splitlines()
+    assert [line.strip() for line in (first, second)] == [f"fedfloor {line}" for line in EXAMPLES[name]]
 
 
 def known(words: list[str]) -> bool:

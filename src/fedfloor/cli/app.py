@@ -11,7 +11,7 @@ import typer.core
 
 from fedfloor import __version__
 from fedfloor.cli import benchmarking, catalog, costs, deploying, look, predicting, releasing, train
-from fedfloor.cli.examples import EXAMPLES
+from fedfloor.cli.examples import epilog
 from fedfloor.cli.groups import CommandGroup, PanelGroup
 from fedfloor.errors import FedfloorError
 from fedfloor.outside import blamed
@@ -122,12 +122,7 @@ def _add(to: typer.Typer, commands: dict[str, Any], before: str = "") -> None:
         elif name in SOURCES:
             to.command(name, context_settings=benchmarking.HANDED_ON, hidden=not benchmarking.in_sources(name))(command)
         else:
-            to.command(name, epilog=_epilog(path))(command)
-
-
-def _epilog(path: str) -> str:
-    """Return the examples of a command, as the end of its help page; \\b keeps the lines as they are."""
-    return "\n".join(["\b", "Examples:", *(f"  fedfloor {line}" for line in EXAMPLES[path])])
+            to.command(name, epilog=epilog(path))(command)
 
 
 app = typer.Typer(

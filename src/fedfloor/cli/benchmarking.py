@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedfloor.cli import shared
+from fedfloor.cli.examples import epilog
 from fedfloor.cli.options import Json, Ranks
 from fedfloor.errors import SettingError
 from fedfloor.terminal import show
@@ -154,5 +155,5 @@ def _call(command: str, folder: Path, arguments: list[str]) -> None:
     sys.path.insert(0, str(folder.resolve().parent))
     wrapper = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
     module = import_module("benchmarks.command") if command == "bench" else import_module("papers.command")
-    wrapper.command()(getattr(module, command))
+    wrapper.command(epilog=epilog(command))(getattr(module, command))
     typer.main.get_command(wrapper)(arguments, prog_name=f"fedfloor {command}")

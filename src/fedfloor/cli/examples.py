@@ -19,7 +19,7 @@ EXAMPLES = {
     ),
     "sweep": (
         "sweep plant.toml --methods fedavg,fedprox --grid work.lr=0.1,0.01",
-        "sweep plant.toml --methods fedprox --grid methods.fedprox.mu=0,0.1,1 --trials 3",
+        "sweep plant.toml --methods fedprox --grid methods.fedprox.mu=0,0.1",
     ),
     "benchmark": (
         "benchmark --list",
@@ -158,12 +158,12 @@ EXAMPLES = {
         "datasets get skab --root data",
     ),
     "datasets query": (
-        "datasets query 'postgresql://reader:$PASSWORD@server/plant' 'select * from pumps' --out pumps.parquet",
-        "datasets query 'sqlite:///plant.db' @pumps.sql --out pumps.parquet",
+        "datasets query postgresql://host/db @pumps.sql --out data.parquet",
+        "datasets query sqlite:///plant.db @pumps.sql --out data.parquet",
     ),
     "datasets label": (
-        "datasets label sensors.csv failures.csv --within 24h --out labelled.csv",
-        "datasets label sensors.csv failures.csv --remaining --out remaining.csv",
+        "datasets label sensors.csv stops.csv --within 24h --out marked.csv",
+        "datasets label sensors.csv stops.csv --remaining --out left.csv",
     ),
     "datasets matrices": (
         "datasets matrices sensors/ --label profile.txt:1 --out valves.npz",
@@ -173,4 +173,17 @@ EXAMPLES = {
         "check method mine:Method",
         "check method fedsr --set methods.fedsr.laps=2",
     ),
+    "reproduce": (
+        "reproduce",
+        "reproduce fedsr-table2 --scale 0.1 --only mnist/",
+    ),
+    "bench": (
+        "bench simulation --repeats 3",
+        "bench methods --model lenet --epochs 1",
+    ),
 }
+
+
+def epilog(path: str) -> str:
+    """Return the examples of a command, as the end of its help page; \\b keeps the lines as they are."""
+    return "\n".join(["\b", "Examples:", *(f"  fedfloor {line}" for line in EXAMPLES[path])])

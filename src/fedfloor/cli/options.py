@@ -32,7 +32,7 @@ Out = Annotated[
 ]
 Ranks = Annotated[int | None, typer.Option("--ranks", metavar="N", help="Number of processes; default: one per core.")]
 Stop = Annotated[
-    int | None, typer.Option("--stop-after", metavar="N", help="Stop after round N; schedules are those of all rounds.")
+    int | None, typer.Option("--stop-after", metavar="N", help="Stop after round N; schedules still span all rounds.")
 ]
 Until = Annotated[
     str | None,

@@ -267,8 +267,8 @@ def compare(
     gone = [f"{run.label} in round {round_of(run.out)}" for run in work if ends.get(run.out) == "diverged"]
     if gone and whole:
         raise DivergedError(
-            f"{len(gone)} of {len(work)} runs diverged: {', '.join(gone)}. Their methods have no mean; earlier rounds "
-            "are in the runs' folders. Try smaller learning rates, such as with fedfloor sweep."
+            f"{len(gone)} of {len(work)} runs diverged: {', '.join(gone)}. The methods of these runs have no "
+            "mean; earlier rounds are in the runs' folders. Try smaller learning rates, such as with fedfloor sweep."
         )
     return whole
 
