@@ -307,7 +307,7 @@ def test_a_folder_of_runs_shows_all_and_the_one_that_goes_on(tmp_path: Path) -> 
     with (first / ".lock").open("w"):  # a process works on it
         make_run(tmp_path / "moon-seed0", [0.4], method="moon")
         assert len(several.poll()["runs"]) == 4
-        assert several.device(3) == {"device": 3, "rounds": []}
+        assert several.device(3) == {"device": 3, "rounds": [], "tested": []}
         assert several.device(8) is None
     with pytest.raises(SettingError, match="neither a run's folder nor a park's"):
         watched(tmp_path / "nothing")
@@ -319,4 +319,7 @@ def test_the_rounds_of_a_device_are_remembered(tmp_path: Path) -> None:
     for number, loss in ((1, 0.9), (2, 0.4)):
         checkpoint(run, number, [receipt(5, loss=loss), receipt(5, lost=True)])
         state.poll()
-    assert state.device(5) == {"device": 5, "rounds": [[1, 0.9, 0.75, 1], [2, 0.4, 0.75, 1]]}
+    rows = ['{"round": 1, "headline": "accuracy", "devices": {"5": 0.25, "6": 0.5}}', "damaged", '{"devices": 3}']
+    (run / "devices.jsonl").write_text("".join(f"{row}\n" for row in rows))
+    expected = {"device": 5, "rounds": [[1, 0.9, 0.75, 1], [2, 0.4, 0.75, 1]], "tested": [[1, 0.25]]}
+    assert state.device(5) == expected

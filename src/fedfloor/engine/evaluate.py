@@ -320,6 +320,7 @@ class Score:
             and their number; empty if the headline is the accuracy, or defined for no device.
         describe: the function that computes ``details``, which only the last evaluation of a run needs.
         figures: name → value of the headline, unless that is the accuracy.
+        devices: the headline of each device of the roster; None where it is undefined.
     """
 
     accuracy: float  # share of correctly classified test samples
@@ -330,6 +331,7 @@ class Score:
     describe: Callable[[], dict[str, Any]] = field(compare=False, repr=False)
     figures: Mapping[str, float | None] = field(default_factory=dict)
     headlines: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    devices: Sequence[float | None] = field(default=(), compare=False, repr=False)
 
     @cached_property
     def details(self) -> dict[str, Any]:
@@ -458,7 +460,10 @@ def score(
 
     spreads = {name: shares for name, (devices, _) in by_headline.items() if (shares := spread(devices))}
     f1 = _mean([macro_f1(view.table) for view in views])
-    return Score(float(right.mean()), loss, f1, named, points, details, figures, spreads)
+    devices = [None if np.isnan(value) else float(value) for value in every]
+    if by_headline:
+        devices = list(by_headline[headline.name][0])
+    return Score(float(right.mean()), loss, f1, named, points, details, figures, spreads, devices)
 
 
 def _resampled(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import quantiles
 from typing import Any
@@ -14,7 +14,7 @@ from fedfloor.names import LOCAL_ONLY
 from fedfloor.report import charts, words
 from fedfloor.report.front import places
 from fedfloor.report.groups import Compared, Group
-from fedfloor.report.ledger import Place
+from fedfloor.report.ledger import Place, over_rounds
 from fedfloor.report.numbers import metric, plain
 from fedfloor.report.records import PlaceRecord
 from fedfloor.report.sections import PIECES, chart, folded, scroll, section, soft, table
@@ -30,11 +30,12 @@ Cell = tuple[Any, float | None]  # what is shown, and by what it is sorted; None
 
 @dataclass(frozen=True)
 class Places:
-    """A metric on every device: of each method, of the method in front, and of each device alone."""
+    """A metric on every device: of each method, of each device alone, and of the method in front over the rounds."""
 
     measure: Figure
     methods: tuple[tuple[Group, Mapping[Place, float]], ...]
     alone: Mapping[Place, float]
+    courses: Mapping[Place, Sequence[tuple[int, float]]]
 
     @property
     def first(self) -> Mapping[Place, float]:
@@ -91,8 +92,8 @@ def _sorted_table(compared: Compared) -> Markup:
     if not own:
         return Markup("")
     alone = next((values for group, values in own if group.runs[0].method == LOCAL_ONLY and group is not own[0][0]), {})
-    where = Places(measure, own, alone)
     listed = _listed(compared)
+    where = Places(measure, own, alone, _courses(own[0][0], measure, listed))
     head, rows = _cells(compared, where, listed)
     sorts = Markup(render("fedfloor.report", "sortable.html", head=head, rows=rows))
     caption = soft(_caption(compared, where))
@@ -110,6 +111,18 @@ def _listed(compared: Compared) -> dict[Place, PlaceRecord]:
     return dict(sorted(every.items(), key=lambda item: item[0][0]))
 
 
+def _courses(group: Group, measure: Figure, listed: Iterable[Place]) -> dict[Place, list[tuple[int, float]]]:
+    """Return the metric of a method on each device over the rounds, of the first seed that has the device."""
+    found = dict[Place, list[tuple[int, float]]]()
+    for run in group.runs:
+        known = {place.key for place in (run.evaluation and run.evaluation.devices) or ()}
+        courses = over_rounds(run) if run.headline == measure else {}
+        for place in known.intersection(listed) - found.keys():
+            if len(points := courses.get(place[0], [])) > 1:
+                found[place] = points
+    return found
+
+
 def _cells(
     compared: Compared, where: Places, listed: Mapping[Place, PlaceRecord]
 ) -> tuple[list[str], list[list[Cell]]]:  # fmt: skip
@@ -122,9 +135,10 @@ def _cells(
     unit = " (%)" if measure.share else f" ({measure.own})" if measure.own else ""
     alone = ["each alone", "gain"] if where.alone else []
     head = ["device", *(["factory"] if several else []), *(["test samples"] if counted else [])]
-    head += [f"{where.methods[0][0].label.shown}{unit}", *alone, "all methods", "verdict"]
-    rows = []
-    for key, place in listed.items():
+    head += [f"{where.methods[0][0].label.shown}{unit}", *alone, *(["over the rounds"] if where.courses else [])]
+    head += [*(["all methods"] if len(where.methods) > 1 else []), "verdict"]
+    rising, rows = measure.kind.better == "higher", []
+    for key, place in sorted(listed.items(), key=lambda item: _place(where.first.get(item[0]), rising=rising)):
         value, own = where.first.get(key), where.alone.get(key)
         role = f" ({place.role})" if place.role else ""
         row: list[Cell] = [(f"{place.name or names.short('device', place.number)}{role}", place.number)]
@@ -134,13 +148,11 @@ def _cells(
         row.append(_number(measure, value))
         gain = None if value is None or own is None else measure.gain(value, own)
         row += [_number(measure, own), _signed(measure, gain, value)] if where.alone else []
-        row += [
-            (_spark(where, key), value),
-            (where.verdict(key, tested=bool(place.samples)), gain if where.alone else value),
-        ]
+        row += [_course(where, key)] if where.courses else []
+        row += [(_spark(where, key), value)] if len(where.methods) > 1 else []
+        row += [(where.verdict(key, tested=bool(place.samples)), gain if where.alone else value)]
         rows.append(row)
-    worst = measure.kind.better == "higher"
-    return head, sorted(rows, key=lambda row: _place(row[-2][1], rising=worst))
+    return head, rows
 
 
 def _place(value: float | None, *, rising: bool) -> tuple[bool, float]:
@@ -153,6 +165,25 @@ def _number(measure: Figure, value: float | None) -> Cell:
 
 def _signed(measure: Figure, gain: float | None, like: float | None) -> Cell:
     return "–" if gain is None else f"{'+' if gain > 0 else ''}{plain(measure, gain, like)}", gain
+
+
+def _course(where: Places, place: Place) -> Cell:
+    """Return a device's metric over the rounds as a line, which sorts by its change."""
+    points = where.courses.get(place)
+    if points is None:
+        return "–", None
+    rounds = [number for course in where.courses.values() for number, _ in course]
+    values = [value for course in where.courses.values() for _, value in course]
+    width, height = SPARK_PX
+    across, up = max(rounds) - min(rounds), (max(values) - min(values)) or 1.0
+    drawn = [
+        (4 + (number - min(rounds)) / across * (width - 8), height - 4 - (value - min(values)) / up * (height - 8))
+        for number, value in points
+    ]
+    (first, begin), (last, end) = points[0], points[-1]
+    begun, ended = metric(where.measure, begin), metric(where.measure, end)
+    label = f"round {first}: {begun}, round {last}: {ended}"
+    return Markup(PIECES.course(drawn, charts.colour(0), width, height, label)), where.measure.gain(end, begin)
 
 
 def _spark(where: Places, place: Place) -> Markup:
@@ -175,6 +206,10 @@ def _caption(compared: Compared, where: Places) -> str:
     ends = [value for _, values in where.methods for value in values.values()]
     low, high = (metric(where.measure, value) for value in (min(ends), max(ends)))
     dots = f"A dot per method, from {low} at the left to {high} at the right. " if len(where.methods) > 1 else ""
+    ends = [value for course in where.courses.values() for _, value in course]
+    if ends:
+        low, high = (metric(where.measure, value) for value in (min(ends), max(ends)))
+        dots += f"Over the rounds: {where.methods[0][0].label.shown}, from {low} at the bottom to {high} at the top. "
     on = f"on the {words.on(compared.runs)} samples of each device"
     return (
         f"{where.measure.title} of the final models {on}, the worst first; a click on a column's name sorts by it. "

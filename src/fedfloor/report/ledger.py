@@ -22,6 +22,7 @@ from fedfloor.plan.walk import devices
 from fedfloor.report.numbers import with_round
 from fedfloor.report.records import (
     AnswerRecord,
+    DevicesRecord,
     DivergedRecord,
     EvaluationRecord,
     ExperimentRecord,
@@ -339,6 +340,23 @@ def exact_answers(run: RecordedRun) -> dict[str, AnswerRecord]:
     """
     body = _optional(PrivacyRecord, run.folder / "privacy.json", "a statement of privacy")
     return {} if body is None else dict(body.answers or {})
+
+
+def over_rounds(run: RecordedRun) -> dict[int, list[tuple[int, float]]]:
+    """Return device → the rounds of a run with its headline on the device; {} where they are not recorded.
+
+    Raises:
+        SettingError: the file is damaged; the message names the line.
+    """
+    path, found = run.folder / "devices.jsonl", defaultdict[int, list[tuple[int, float]]](list)
+    for number, text in enumerate(_lines(path), start=1):
+        line = parsed(DevicesRecord, text, f"{path}, line {number}", "a line of devices", "Remove the file.")
+        if line.round > run.last or line.headline != run.headline.name:
+            continue
+        for device, value in line.devices.items():
+            if value is not None:
+                found[device].append((line.round, value))
+    return dict(found)
 
 
 def privacy(run: RecordedRun) -> PrivacyRecord | None:

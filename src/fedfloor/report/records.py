@@ -209,6 +209,15 @@ class LineRecord:
 
 
 @dataclass(frozen=True)
+class DevicesRecord:
+    """A line of ``devices.jsonl``: the headline of each device in a round, by its number."""
+
+    round: Positive
+    headline: str
+    devices: dict[Count, Loss]
+
+
+@dataclass(frozen=True)
 class DeviceRecord:
     """A device of ``park.json``; ``counts`` are its samples of each class."""
 

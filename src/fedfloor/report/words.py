@@ -270,9 +270,9 @@ def curve_caption(compared: Compared, *, share: bool) -> str:
         share: whether the metric is a share, so that its band is cut at 0 and 1.
     """
     if len(compared.runs) == 1:
-        return "A point per evaluated round of one run."
+        return "The line joins the evaluated rounds of one run; at most 12 of them have a mark."
     if all(len(group.runs) == 1 for group in compared):
-        return f"A point per evaluated round; every line is one run ({seeds(compared)})."
+        return f"Every line joins the evaluated rounds of one run ({seeds(compared)}); at most 12 have a mark."
     cut = ", cut at 0 and 1" if share else ""
     mean = f"Thick line: mean over seeds ({seeds(compared)}); thin: each seed"
     lost = " Means exclude diverged seeds." if any(run.diverged is not None for run in compared.runs) else ""

@@ -38,6 +38,7 @@ from fedfloor.runs import (
     checks,
     decide,
     folder,
+    history,
     ledger,
     prepare,
     pricing,
@@ -105,6 +106,7 @@ def execute(
         checkpoint.discard_after(orders.out / "checkpoint", point.round if point else 0)
         ledger.cut(orders.out / "ledger.jsonl", point.line if point else None)
         replay.cut(orders.out, point.round if point else 0)
+        history.cut(orders.out, point.round if point else 0)
         results.forget(orders.out)
         memory.tidy()
         memory.sweep(checkpoint.memories(orders.out / "checkpoint"))
@@ -403,6 +405,10 @@ class _Run(round_.Observer):
             self.save(point)
         if self.took_place is not None:
             replay.append(self.orders.out, self.took_place)
+        number, score = self.scored
+        if score is not None and number == point.round:
+            name = self.experiment.evaluate.figure.name
+            history.append(self.orders.out, number, name, self.engine.park.roster.numbers.tolist(), score)
         if point.line is not None:
             ledger.append(self.orders.out / "ledger.jsonl", point.line)
             self.report(point.line)

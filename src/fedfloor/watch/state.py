@@ -72,6 +72,8 @@ class Watched:
                 "alarms.toml. Name the folder of `fedfloor run`, `fedfloor park live up` or `fedfloor park provision`."
             )
         self._ledger = Tail(self.folder / "ledger.jsonl")
+        self._tested = Tail(self.folder / "devices.jsonl")
+        self._courses: dict[int, deque[list[float]]] = {}
         self._logs: dict[str, Tail] = {}
         self._experiment: ExperimentRecord | None = None
         self._described: ParkRecord | None = None
@@ -370,13 +372,31 @@ class Watched:
                 self._history.setdefault(k, deque(maxlen=MOST_ROUNDS)).append(row)
 
     def device(self, number: int) -> Row | None:
-        """Return a device's rounds since the page is served: round, loss and accuracy in training, lost visits.
+        """Return a device's history; None without the device.
 
-        Checkpoints hold the last round alone, so that earlier rounds are unknown. None without the device.
+        ``rounds`` since the page is served: round, loss and accuracy in training, lost visits; checkpoints hold the
+        last round alone, so that earlier rounds are unknown. ``tested``, from ``devices.jsonl``: round and headline.
         """
         if self._described is None or number not in self._described.numbers:
             return None
-        return {"device": number, "rounds": list(self._history.get(number, ()))}
+        self._read_tested()
+        rounds, tested = self._history.get(number, ()), self._courses.get(number, ())
+        return {"device": number, "rounds": list(rounds), "tested": list(tested)}
+
+    def _read_tested(self) -> None:
+        """Read new lines of ``devices.jsonl``; damaged ones are left out."""
+        while True:
+            anew, lines = self._tested.read()
+            if anew:
+                self._courses = {}
+            if not lines:
+                return
+            for text in lines:
+                with contextlib.suppress(ValueError, TypeError, LookupError, AttributeError, RecursionError):
+                    line = json.loads(text)
+                    for k, value in line["devices"].items():
+                        course = self._courses.setdefault(int(k), deque(maxlen=MOST_ROUNDS))
+                        course.append([int(line["round"]), float(value)])
 
     def _devices(self) -> list[Row]:
         park, (_, visits) = self._described, self._visits

@@ -256,7 +256,8 @@
     table("device-troubles", ["when", "what", "why"], rows, "Nothing of this device was refused or failed so far.");
     const answer = await fetch(`device/${number}`);
     if (!answer.ok) return;
-    const { rounds } = await answer.json();
+    const { rounds, tested } = await answer.json();
+    curve("curve-tested", `${state.run.headline ?? "accuracy"} of the model on this device`, [{ name: row.name, points: tested, colour: COLOURS[0] }]);
     curve("curve-device", "loss in training", [{ name: row.name, points: rounds.map(([round, loss]) => [round, loss]), colour: COLOURS[0] }]);
   };
   addEventListener("hashchange", async () => { await page(); if (!$("s-device").hidden) $("s-device").scrollIntoView(); });

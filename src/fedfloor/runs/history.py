@@ -1,0 +1,54 @@
+"""The headline of every device over the rounds: ``devices.jsonl`` of a run's folder, a line per evaluated round."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedfloor import regular
+from fedfloor.engine.evaluate import Score
+from fedfloor.errors import disk_error
+from fedfloor.strict import json_text
+
+FILE = "devices.jsonl"
+MOST = 500  # most devices of a park whose rounds are written down
+DIGITS = 5
+
+
+def append(out: Path, number: int, headline: str, devices: Sequence[int], score: Score) -> None:
+    """Append a round: device → headline of the model on its test samples, or expected from its classes.
+
+    Devices without a value are left out. Parks of more than 500 devices have no such file.
+    """
+    known = {str(k): short(value) for k, value in zip(devices, score.devices, strict=True) if value is not None}
+    if len(devices) > MOST or not known:
+        return
+    try:
+        with regular.opened(out / FILE, "ab") as file:
+            file.write(json_text({"round": number, "headline": headline, "devices": known}).encode() + b"\n")
+    except OSError as error:
+        raise disk_error(out / FILE, error) from error
+
+
+def short(value: float) -> float:
+    """Return a value with five digits.
+
+    >>> short(0.123456789)
+    0.12346
+    """
+    return float(f"{value:.{DIGITS}g}")
+
+
+def cut(out: Path, last: int) -> None:
+    """Remove the rounds after ``last``, and an incomplete last line."""
+    path = out / FILE
+    if not path.exists():
+        return
+    kept = 0
+    for line in regular.read_bytes(path).splitlines(keepends=True):
+        if not line.endswith(b"\n") or json.loads(line)["round"] > last:
+            break
+        kept += len(line)
+    os.truncate(path, kept)
