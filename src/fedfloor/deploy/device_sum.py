@@ -297,7 +297,9 @@ class DeviceSum:
                     "sum", f"the weight {weight:g} of its rule is too large for the noise on this device's update."
                 )
             if not 1 <= key.round <= self.rounds:
-                raise RefusedError("sum", f"it is of round {key.round}; this device's experiment has {self.rounds}.")
+                raise RefusedError(
+                    "sum", f"the sum is of round {key.round}; this device's experiment has {self.rounds}."
+                )
             self.revealed.check_round(run, key.round, open_sum.nonce)
         elif 2.0**-fraction > self.coarsest(fixed.bound, len(ring)) * weight:
             raise RefusedError("sum", f"{fraction} bits after the binary point would round this device's update away.")

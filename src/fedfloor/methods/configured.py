@@ -255,7 +255,7 @@ class ConfiguredMethod(Method):
             if name == own[0] and dict(work.settings) != own[1]:
                 raise SettingError(
                     f"method.objective = '{name}' with method '{self.name}': it is the method's own, which sets it "
-                    f"from round to round. Leave it out; its settings are those of [methods.{self.name}]."
+                    f"from round to round. Leave it out; its settings are in [methods.{self.name}]."
                 )
             return replace(work, objective=name, settings=settings)
 
@@ -494,5 +494,5 @@ class ConfiguredMethod(Method):
     def _needs_sgd(self, part: str) -> SettingError:
         return SettingError(
             f"method '{self.name}': its {part} reads the change of a visit as the rate times a sum of gradients, which "
-            "it is with SGD alone. For it, set work.optimizer = 'sgd', clip_norm = inf and work.moments = 'visit'."
+            "it is with SGD alone. To use it, set work.optimizer = 'sgd', clip_norm = inf and work.moments = 'visit'."
         )

@@ -98,7 +98,7 @@ def figures_fit(experiment: Experiment, park: Park, limits: Limits) -> None:
         if named(name).name not in known:
             raise SettingError(
                 f"--until {name}: this run records {', '.join(sorted(known))}. Set [evaluate] headline = "
-                f'"{named(name).name}" to be judged by it.'
+                f'"{named(name).name}" to judge the run by it.'
             )
 
 
@@ -222,8 +222,8 @@ def check_close(experiment: Experiment, method: ConfiguredMethod) -> None:
     network = profile.build(experiment.network)
     if network is not None and network.uplink.sharing == "sinr":
         raise SettingError(
-            "round.close on a radio whose uploads interfere (sharing = 'sinr'): what is late would change what "
-            "interferes. Leave it out, or choose another network."
+            "round.close on a radio whose uploads interfere (sharing = 'sinr'): late uploads would change the "
+            "interference of the others. Leave it out, or choose another network."
         )
 
 
@@ -242,7 +242,7 @@ def attacking(experiment: Experiment, park: Park, *, live: bool) -> AttackingExe
     if attackers.attack.needs_classes and park.dataset.task.kind != "classification":
         raise SettingError(
             f"faults.attackers: attack '{attackers.name}' is defined for classes, and data.task is "
-            f"'{park.dataset.task.kind}'. Choose one on updates, such as 'sign-flip'."
+            f"'{park.dataset.task.kind}'. Choose an attack on updates, such as 'sign-flip'."
         )
     chosen = attackers.among(park.devices, park.names, generator(experiment.seed, "attackers"))
     return AttackingExecutor(attackers, chosen)

@@ -258,11 +258,12 @@ def check_layout(files: Sequence[DataFile], reading: Reading, *, images: bool) -
     if (not images and depth < 3) or reading.classes or repeats:
         return
     levels = "factory/device/label" if depth == 3 else "device/label"
+    column = "" if images else ", or a column for the label"
     last = natural_order([file.folders[-1] for file in files])
     raise SettingError(
         f"{files[0].name}: read as {levels}/file the labels are {named(last)}, but none of them occurs in two "
-        f"devices. If this is correct: --set data.layout={levels}/file. If they are devices (factory/device/file): "
-        f"the files of each need a folder per label{'' if images else ', or a column for the label'}."
+        f"devices. If this is correct: --set data.layout={levels}/file. If these folders are devices "
+        f"(factory/device/file), the files of each need a folder per label{column}."
     )
 
 
