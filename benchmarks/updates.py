@@ -2,7 +2,7 @@
 
     python -m benchmarks.updates [--out results/updates.json] [--seeds 0 1 2]   # goes on where it was stopped
 
-A run takes about eight minutes of a processor's time, the eighteen of three seeds two and a half hours.
+A run takes about eight minutes of a processor's time, the twelve of three seeds one hour and a half.
 
 CIFAR-10 with LeNet, labels dealt by Dirichlet 0.5 to eight devices, visits of one epoch in mini-batches of 64 samples.
 Fifty rounds of FedAvg with all devices have 400 updates, and so have a hundred rounds of FedBuff with a buffer of four
@@ -12,12 +12,9 @@ log 1, log 3 or log 10; a sample takes the median device 5 ms.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,10 +22,10 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the source tree
 import fedfloor
-from benchmarks.waiting import mean_of
+from benchmarks.waiting import go_on, mean_of
 from fedfloor import config
 from fedfloor.runs import ledger
-from fedfloor.runs.folder import write
+from fedfloor.runs.forecast import reprice
 
 RESULTS = Path(__file__).parents[1] / "results/updates.json"
 FACTORS, SEEDS, DEVICES, UPDATES = (1.0, 3.0, 10.0), (0, 1, 2), 8, 400
@@ -59,25 +56,37 @@ def experiment(method: str, factor: float, seed: int, updates: int = UPDATES) ->
     return config.from_table(table)
 
 
-def measured(method: str, factor: float, seed: int, updates: int = UPDATES) -> dict[str, Any]:
-    """Carry out a cell; return its curve: (updates, accuracy, seconds) of each evaluation."""
-    with tempfile.TemporaryDirectory() as folder:
-        fedfloor.run(experiment(method, factor, seed, updates), Path(folder) / "run", ranks=1)
-        lines = ledger.read(Path(folder) / "run" / "ledger.jsonl")
-    curve = [
-        [line.round * each(method), round(line.accuracy, 4), round(ledger.total(line)["seconds"], 1)]
-        for line in lines
-        if line.accuracy is not None
-    ]
+def measured(method: str, factors: tuple[float, ...], seed: int, updates: int = UPDATES) -> list[dict[str, Any]]:
+    """Return a row for each spread of speeds; training does not depend on it where all results are waited for.
+
+    The curve of a row is (updates, accuracy, seconds) of each evaluation.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        first = Path(place) / "run"
+        folders = [first]
+        fedfloor.run(experiment(method, factors[0], seed, updates), first, ranks=1)
+        for factor in factors[1:]:
+            into = Path(place) / f"{factor:g}"
+            folders += reprice([first], experiment(method, factor, seed, updates).network, into, print)
+        return [_row(method, factor, seed, folder) for factor, folder in zip(factors, folders, strict=True)]
+
+
+def _row(method: str, factor: float, seed: int, folder: Path) -> dict[str, Any]:
+    lines = [line for line in ledger.read(folder / "ledger.jsonl") if line.accuracy is not None]
+    curve = [[line.round * each(method), round(line.accuracy, 4), _seconds(line)] for line in lines]
     return {"method": method, "factor": factor, "seed": seed, "curve": curve}
 
 
-def cells(seeds: Sequence[int]) -> Iterator[tuple[str, float, int]]:
-    """Yield all cells, seed by seed."""
-    for seed in seeds:
+def _seconds(line: ledger.Line) -> float:
+    return round(ledger.total(line)["seconds"], 1)
+
+
+def cells() -> Iterator[tuple[str, tuple[float, ...], int]]:
+    """Yield all cells, seed by seed; FedAvg's differ only in their prices."""
+    for seed in SEEDS:
+        yield "fedavg", FACTORS, seed
         for factor in FACTORS:
-            for method in METHODS:
-                yield method, factor, seed
+            yield "fedbuff", (factor,), seed
 
 
 def page(rows: Sequence[dict[str, Any]]) -> str:
@@ -105,23 +114,5 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def main() -> None:
-    """Carry out what is missing, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--seeds", type=int, nargs="*", default=list(SEEDS))
-    arguments = parser.parse_args()
-    rows = json.loads(arguments.out.read_text()) if arguments.out.exists() else []
-    known = {(row["method"], row["factor"], row["seed"]) for row in rows}
-    for cell in cells(arguments.seeds):
-        if cell in known:
-            continue
-        began = time.perf_counter()
-        rows.append(measured(*cell))
-        print(*cell, rows[-1]["curve"][-1], f"{time.perf_counter() - began:.0f} s", flush=True)
-        write(arguments.out, json.dumps(rows).replace("}, {", "},\n{") + "\n")
-    write(arguments.out.with_suffix(".md"), page(rows))
-
-
 if __name__ == "__main__":
-    main()
+    go_on(__doc__, RESULTS, cells(), measured, page)

@@ -16,7 +16,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +66,8 @@ def experiment(name: str, network: str, factor: float, seed: int) -> fedfloor.Ex
     return config.from_table(table)
 
 
-def measured(name: str, network: str, factor: float, seed: int) -> dict[str, Any]:
-    """Carry out a cell; return its curve: (results, accuracy, seconds, bytes, joules) of each evaluation."""
+def measured(name: str, network: str, factor: float, seed: int) -> list[dict[str, Any]]:
+    """Carry out a cell; return its row with a curve: (results, accuracy, seconds, bytes, joules) of each evaluation."""
     results = METHODS[name][2]
     with tempfile.TemporaryDirectory() as folder:
         fedfloor.run(experiment(name, network, factor, seed), Path(folder) / "run", ranks=1)
@@ -78,7 +78,7 @@ def measured(name: str, network: str, factor: float, seed: int) -> dict[str, Any
             total = ledger.total(line)
             cost = [round(total[key], 3) for key in ("seconds", "bytes", "joules")]
             curve.append([line.round * results, round(line.accuracy, 4), *cost])
-    return {"method": name, "network": network, "factor": factor, "seed": seed, "curve": curve}
+    return [{"method": name, "network": network, "factor": factor, "seed": seed, "curve": curve}]
 
 
 def cells() -> Iterator[tuple[str, str, float, int]]:
@@ -118,11 +118,6 @@ def beside(rows: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> 
     return f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.2g}" if ratios else "–"
 
 
-NOTE = """\
-The runs are of commit a86ae5e7. Visits of FedAsync and FedBuff have the draws and the rate of the round of their
-departure since, where they had those of their arrival, so that a run of today has other digits."""
-
-
 def page(rows: Sequence[dict[str, Any]]) -> str:
     """Return the page of the runs that are there."""
     blocks: list[Any] = [
@@ -133,7 +128,6 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         "seeds, which differ in speeds as well. "
         "× FedAvg is the geometric mean of the ratios of times on equal seeds. "
         "`python -m benchmarks.waiting`; what the methods are: [When waiting costs](../docs/waiting.md).",
-        NOTE,
     ]
     for network in NETWORKS:
         for factor in FACTORS:
@@ -160,23 +154,38 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def main() -> None:
-    """Carry out what is missing, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=RESULTS)
+def go_on(
+    about: str | None,
+    out: Path,
+    cells: Iterable[Any],
+    measured: Callable[..., list[dict[str, Any]]],
+    page: Callable[[Sequence[dict[str, Any]]], str],
+) -> None:
+    """Carry out the cells that a file of results lacks, by command line, and write its page.
+
+    Args:
+        about: the text of ``--help``.
+        out: the file, unless ``--out`` names another.
+        cells: the arguments of ``measured``, of which the last is the seed.
+        measured: returns the rows of a cell, which have its arguments as their first fields.
+        page: returns the page of all rows.
+    """
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=out)
     parser.add_argument("--seeds", type=int, nargs="*", default=list(SEEDS))
     arguments = parser.parse_args()
     rows = json.loads(arguments.out.read_text()) if arguments.out.exists() else []
-    known = {(row["method"], row["network"], row["factor"], row["seed"]) for row in rows}
-    for cell in cells():
-        if cell in known or cell[-1] not in arguments.seeds:
+    for cell in cells:
+        known = [json.dumps(row["cell"]) for row in rows]
+        if cell[-1] not in arguments.seeds or json.dumps(cell) in known:
             continue
         began = time.perf_counter()
-        rows.append(measured(*cell))
-        print(*cell, rows[-1]["curve"][-1], f"{time.perf_counter() - began:.0f} s", flush=True)
-        write(arguments.out, json.dumps(rows, indent=None).replace("}, {", "},\n{") + "\n")
+        new = [{"cell": cell, **row} for row in measured(*cell)]
+        print(*cell, new[-1]["curve"][-1], f"{time.perf_counter() - began:.0f} s", flush=True)
+        rows += new
+        write(arguments.out, json.dumps(rows).replace("}, {", "},\n{") + "\n")
     write(arguments.out.with_suffix(".md"), page(rows))
 
 
 if __name__ == "__main__":
-    main()
+    go_on(__doc__, RESULTS, cells(), measured, page)
