@@ -10,7 +10,7 @@ import os
 import tomllib
 import types
 import typing
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,6 +30,7 @@ WORDS: dict[Any, str] = {
     int: "a whole number", float: "a number", str: TEXT, bool: "true or false", Path: TEXT, tuple: "a list",
     Mapping: "a table", dict: "a table",
 }  # fmt: skip
+SIMPLE = {*WORDS, types.NoneType}  # types whose values are kept
 _SCALARS = (str, int, float)  # types of values in Literal
 
 
@@ -252,12 +253,26 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
+Origins = Mapping[Any, tuple[Any, ...]]  # generic type → its arguments
+
+
+@lru_cache(maxsize=1024)  # cached, because every setting of an experiment is checked several times
+def _allowed(hint: Hashable, _order: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[type[Any], ...], Origins]:
+    """Return the types that a hint allows, the dataclasses among them, and the arguments of generic ones.
+
+    ``_order``: the hint's arguments, which tell apart unions that are equal but for their order.
+    """
+    parts = alternatives(hint)
+    choices = tuple(part for part in parts if dataclasses.is_dataclass(part) and isinstance(part, type))
+    return parts, choices, {typing.get_origin(part): typing.get_args(part) for part in parts}
+
+
 def _converted(value: Any, hint: Any, path: str, *, listed: bool = False) -> Any:
     """Return a value converted to a type hint; ``listed`` means an item of the list at ``path``."""
-    parts = alternatives(hint)
-    choices = [part for part in parts if dataclasses.is_dataclass(part) and isinstance(part, type)]
-    of_origin = {typing.get_origin(part): typing.get_args(part) for part in parts}
-    if choices and isinstance(value, tuple(choices)):  # given from Python, and checked by itself
+    if type(value) is hint:
+        return value
+    parts, choices, of_origin = _allowed(hint, getattr(hint, "__args__", ()))
+    if choices and isinstance(value, choices):  # given from Python, and checked by itself
         return value
     if isinstance(value, Mapping):
         if choices:
@@ -270,7 +285,7 @@ def _converted(value: Any, hint: Any, path: str, *, listed: bool = False) -> Any
             if len(each) != len(value):
                 raise SettingError(f"{path} = {shown(value)}: must be a list of {len(each)}.")
             return tuple(_converted(inner, item, path, listed=True) for inner, item in zip(value, each, strict=True))
-    elif part := next((part for part in parts if part in WORDS | {types.NoneType: ""} and fits(value, part)), None):
+    elif part := next((part for part in parts if part in SIMPLE and fits(value, part)), None):
         return part(value) if part in (float, Path) else value
     elif any(isinstance(part, _SCALARS) and fits(value, part) for part in parts):
         return value
@@ -284,13 +299,13 @@ def _converted(value: Any, hint: Any, path: str, *, listed: bool = False) -> Any
     raise SettingError(f"{path} = {shown(value)}: must be {words}.{example}")
 
 
-def _by_kind(choices: list[type[Any]]) -> dict[str, type[Any]]:
+def _by_kind(choices: Sequence[type[Any]]) -> dict[str, type[Any]]:
     """Return dataclasses by their ``kind``; none whose table is for several kinds, such as [engine]."""
     tags = [typing.get_args(hints(typing.cast(Hashable, choice)).get("kind")) for choice in choices]
     return {str(tag[0]): choice for tag, choice in zip(tags, choices, strict=True) if len(tag) == 1}
 
 
-def _chosen(choices: list[type[Any]], value: Mapping[str, Any], path: str) -> type[Any]:
+def _chosen(choices: Sequence[type[Any]], value: Mapping[str, Any], path: str) -> type[Any]:
     """Return the dataclass selected by the ``kind`` of a table."""
     kinds = _by_kind(choices)
     if not kinds:
@@ -305,7 +320,7 @@ def _chosen(choices: list[type[Any]], value: Mapping[str, Any], path: str) -> ty
     return kinds[kind]
 
 
-def _example(path: str, choices: list[type[Any]], got: object) -> str:
+def _example(path: str, choices: Sequence[type[Any]], got: object) -> str:
     """Return an example of a table for one of these dataclasses."""
     tags = _by_kind(choices)
     chosen = tags.get(str(got)) or next(iter(tags.values()), choices[0])

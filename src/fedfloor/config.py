@@ -219,12 +219,13 @@ def combined(experiment: Experiment) -> ConfiguredMethod:
         SettingError: unknown method, part or setting, or incompatible parts.
     """
     name = experiment.method.name
-    for key, text in texts(experiment):
+    method = method_of(experiment)
+    for key, text in _texts(experiment, method):
         if key in ("model", "extractor", *EXCHANGED) and SPEC.fullmatch(text):
             load(text, "mixing rule" if key in ("mix", "edge_mix") else key)
     own = _parts(experiment.methods.get(name, {}), f"methods.{name}")
     general = _parts({part: getattr(experiment.method, part) for part in EXCHANGED}, "method")
-    return ConfiguredMethod(name, method_of(experiment), own.over(general))
+    return ConfiguredMethod(name, method, own.over(general))
 
 
 def texts(experiment: Experiment) -> list[tuple[str, str]]:
@@ -235,11 +236,15 @@ def texts(experiment: Experiment) -> list[tuple[str, str]]:
     Raises:
         SettingError: unknown method or setting.
     """
+    return _texts(experiment, method_of(experiment))
+
+
+def _texts(experiment: Experiment, method: Method) -> list[tuple[str, str]]:
     given = experiment.methods.get(experiment.method.name, {})
     own = {key: setting for key, setting in given.items() if key in ("method", *EXCHANGED)}
     tables = {
         "model": experiment.model.name, "method": {**plain(experiment.method), "name": ""},
-        "methods": own, "settings": plain(method_of(experiment)),
+        "methods": own, "settings": plain(method),
     }  # fmt: skip
     collected: list[tuple[str, str]] = []
 
