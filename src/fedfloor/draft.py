@@ -233,7 +233,11 @@ def _ahead(document: dict[str, Any], park: Park, notes: list[str], *, window: bo
         length = max(rows, WINDOW)
         wider = data | {"window": {"length": length, "step": 1}, "task": {**task, "season": rows}}
         with suppress(SettingError):  # too few rows for these windows
-            park = build_park(config.from_table(document | {"data": wider}))
+            wider_park = build_park(config.from_table(document | {"data": wider}))
+            forecast = wider_park.dataset.task.called()
+            if same := [sensor for sensor in park.dataset.task.called() if sensor not in forecast]:
+                notes.append(f"{named(same)}: the same again after {rows} rows, therefore inputs of the forecast only")
+            park = wider_park
             data.update(wider)
             notes.append(
                 f"values recur after {rows} rows, therefore windows have {length} rows, and the value of a season "

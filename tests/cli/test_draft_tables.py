@@ -91,6 +91,24 @@ def test_a_period_sizes_windows_and_calendars_are_no_targets(command: Command, h
     assert "season" not in given["task"]
 
 
+def test_what_recurs_exactly_is_no_target(command: Command) -> None:
+    draw = np.random.default_rng(2)
+    shift = [round(5 * math.sin(2 * math.pi * n / 24), 1) for n in range(1500)]
+    write(command, "shift,load", [f"{value},{3 + value / 5 + draw.normal(0, 0.2):.4f}" for value in shift])
+    document = draft(command, *SERIES)
+    assert document["data"]["task"]["season"] == 24
+    text = (command.folder / "t.toml").read_text()
+    assert "'shift': the same again after 24 rows" in text
+    assert "the next 10 rows of load" in text
+
+
+def test_numbers_of_parts_are_no_sensors(command: Command) -> None:
+    numbers = np.random.default_rng(0).permutation(200_000)[:300]
+    rows = [f"m{n % 3},{numbers[n]},{n * 37 % 101},{n % 2}" for n in range(300)]
+    write(command, "machine,Teilenummer,heat,label", rows)
+    assert draft(command)["data"]["columns"]["ignore"] == ["Teilenummer"]
+
+
 def test_windows_are_as_short_as_recordings_need(command: Command) -> None:
     rows = [f"{k},{n},{n * n + k}" for k in range(12) for n in range(10 + k % 4)]
     write(command, "machine,cycle,crack", rows)

@@ -207,6 +207,41 @@ HEAD = (
 )  # fmt: skip
 
 
+def test_a_label_in_several_columns_is_one_label() -> None:
+    faults = ["scratch", "stain", "bump"]
+    cells = [[k, 1.5 * k, k % 2, *(int(k % 3 == i) for i in range(3))] for k in range(9)]
+    rows("plates.csv", [["machine", "thickness", "steel", *faults[:2], "defect"], *cells])
+    message = refused("plates.csv")
+    assert "of the 3 columns scratch, stain, defect exactly one is 1" in message
+    assert "With 'defect' as the label" in message
+    if convert(message):
+        made = list(csv.DictReader(Path("plates-labelled.csv").open()))
+        assert [*made[0]] == ["machine", "thickness", "steel", "label"]
+        assert [row["label"] for row in made[:4]] == ["scratch", "stain", "defect", "scratch"]
+    check(Path("plates.csv"), {"columns": {"label": "defect"}})
+
+
+def test_columns_of_flags_that_are_1_together_are_sensors() -> None:
+    rows("plates.csv", [["machine", "a", "b", "defect"], *([k, k % 2, 1, 1 - k % 2] for k in range(9))])
+    check(Path("plates.csv"), {})
+
+
+def test_pairs_of_index_and_value_become_columns() -> None:
+    Path("gas.dat").write_text("3 1:1.5 2:-2e-3\n1 2:7 # a comment\n\n")
+    message = refused("gas.dat")
+    assert "LIBSVM" in message
+    if convert(message):
+        assert Path("gas-columns.csv").read_text() == "label,x1,x2\n3,1.5,-2e-3\n1,0,7\n"
+
+
+def test_many_columns_without_names_are_named() -> None:
+    Path("secom.data").write_text("\n".join(" ".join(f"{i * k % 7}.{i}" for i in range(1, 60)) for k in (1, 2, 3)))
+    message = refused("secom.data")
+    assert "no names of its 59 columns" in message
+    if convert(message):
+        assert Path("secom-named.csv").read_text().splitlines()[0] == ",".join(f"c{i}" for i in range(1, 60))
+
+
 @pytest.mark.parametrize("annotated", [True, False])
 def test_influxdb_has_a_row_per_field(annotated: bool) -> None:
     text = ""

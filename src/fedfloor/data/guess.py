@@ -58,9 +58,8 @@ UNIT = re.compile(r"[+-]?\d[\d.,' ]*?\s*((?:[^\W\d_]|[°%])[^\W_]{0,3}(?:/[^\W_]
 CANDIDATES = 4  # columns named for a role in an error
 FLAGS = 3  # adjacent columns of 0 and 1 that are taken for a label
 MATRIX = (
-    " If the file holds one sensor, and a row is a sample with its values over time: fedfloor datasets matrices --help."
-    " If there are too many names to write, or labels are in a second file: docs/data-reference.md, section "
-    "'Conversions'."
+    " If each file holds one sensor, and a row is a sample with its values over time: fedfloor datasets matrices "
+    "--help. If there are too many names to write: docs/data-reference.md, section 'Conversions'."
 )
 LEFT_OUT = ("quality", "row number")  # kinds of columns that are no sensors
 SWITCHES = (("false", "true"), ("no", "yes"), ("n", "y"), ("off", "on"), ("nein", "ja"), ("aus", "an"), ("aus", "ein"))
@@ -224,7 +223,7 @@ def _copies(cells: Sequence[str], table: Excerpt, label: str) -> bool:
 
 def _told(columns: Mapping[str, Any]) -> set[str]:
     """Return the columns that the settings declare as sensors, categories or ignored."""
-    return {name for role in ("values", "ignore", "categories") for name in columns.get(role, ())}
+    return {name for role in ("values", "ignore", "categories") for name in columns.get(role) or ()}
 
 
 def _day_and_clock(table: Excerpt, form: str | None) -> str | None:
@@ -253,20 +252,24 @@ def _coded(cells: Sequence[str]) -> str | list[str]:
     return natural_order([*known]) if len(known) == 2 else "one-hot"
 
 
-def _check_names(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> None:
-    """Refuse a first row of values; numbers in even steps may be names, such as wavelengths or positions of pixels."""
+def is_nameless(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> bool:
+    """Return whether a first row holds values; numbers in even steps may be names, such as wavelengths or pixels."""
     numbers, columns = numbers_of(names), given.get("columns", {})
     known = {word for called in CALLED.values() for word in called} | {*ANSWERS, "id"}
     named = any(word_of(name) in known or name in columns.values() or name in _told(columns) for name in names)
     steps = sorted(after - before for before, after in pairwise(numbers))
     ordered = not steps or (steps[0] * steps[-1] > 0 and max(map(abs, steps)) <= UNEVEN * min(map(abs, steps)))
-    if given.get("header") or is_parquet(path) or named or ordered or are_names(names):
-        return
-    header = ", ".join(f'"c{i}"' for i in range(1, len(names) + 1)) if len(names) <= NAMED else '"…", …'
-    raise SettingError(
-        f"{place(path, 1)}: it holds values ({', '.join(map(repr, names[:3]))}, …), no names. Name the {len(names)} "
-        f"columns: --set 'data.header=[{header}]'." + (MATRIX if len(names) > NAMED else "")
-    )
+    return not (given.get("header") or is_parquet(path) or named or ordered or are_names(names))
+
+
+def _check_names(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> None:
+    """Refuse a first row of values."""
+    if is_nameless(path, names, given):
+        header = ", ".join(f'"c{i}"' for i in range(1, len(names) + 1)) if len(names) <= NAMED else '"…", …'
+        raise SettingError(
+            f"{place(path, 1)}: it holds values ({', '.join(map(repr, names[:3]))}, …), no names. Name the "
+            f"{len(names)} columns: --set 'data.header=[{header}]'." + (MATRIX if len(names) > NAMED else "")
+        )
 
 
 def roles_of(table: Excerpt, given: Mapping[str, Any], form: str | None = None) -> dict[str, str]:

@@ -43,6 +43,9 @@ CONSTANT = ", and is of no use"
 OFTEN = 3  # occurrences of a mark for missing values, at least
 SERIES, PERIODS = 20_000, (6, 400)  # rows of a recording searched for periods; the shortest and the longest period
 PERIODIC, SURE = 0.15, 5.0  # autocorrelation at a period, at least; in standard deviations of independent values
+NUMBERS = ("number", "nummer")  # ends of names of parts' and orders' numbers
+NUMBERED = {"serial", "barcode", "part", "workpiece", "order", "lot", "batch", "charge", "teil", "auftrag", "werkstück"}
+OWN = 0.9  # share of different values among the numbers of parts
 NEARLY = 0.8  # share of the highest autocorrelation that is nearly as high
 
 
@@ -54,7 +57,7 @@ class Finding:
         sensor: its name.
         text: the reason, as the predicate of a sentence with the sensor as subject.
         leave: whether it should be left out.
-        counts: whether it is a counter.
+        counts: whether it counts, or numbers parts, so that new data have values beyond those of training.
         constant: whether it has a single value.
     """
 
@@ -71,6 +74,7 @@ def findings(data: Dataset) -> list[Finding]:
         return []
     x, y = _last_row(data, every), data.y[every]
     counted = _counters(data)
+    named = {i for i, name in enumerate(data.inputs.columns) if _numbers_things(name, x[:, i])}
     reasons: dict[int, str] = {}
     texts = _texts(data)
     for i in range(x.shape[1]):
@@ -80,6 +84,8 @@ def findings(data: Dataset) -> list[Finding]:
             reasons[i] = f"{kind.evidence}{CONSTANT}"
         elif i in counted:
             reasons[i] = f"{COUNTS}: a row number or a running time, which new data do not continue"
+        elif i in named:
+            reasons[i] = "has another whole number in almost every row: a number of parts or orders, which says nothing"
         else:
             text = _gives_away(column, y, data.classes)
             if text:
@@ -89,9 +95,22 @@ def findings(data: Dataset) -> list[Finding]:
     empty = "empty these cells, or name it as it is written: --set 'data.missing_texts=[\"{}\"]'"
     marks = {i: text for i in range(x.shape[1]) if i not in reasons and (text := missing_mark(x[:, i], empty))}
     return [
-        Finding(data.inputs.columns[i], text, i in reasons, i in counted, text.endswith(CONSTANT))
+        Finding(data.inputs.columns[i], text, i in reasons, i in counted | named, text.endswith(CONSTANT))
         for i, text in sorted((reasons | marks).items())
     ]
+
+
+def _numbers_things(name: str, column: NDArray[np.floating[Any]]) -> bool:
+    """Return whether a column is called like numbers of parts or orders, and hardly any of its whole numbers recurs.
+
+    >>> parts = np.random.default_rng(0).permutation(1000)
+    >>> [_numbers_things(name, parts) for name in ("Teilenummer", "order_no", "Speed")]
+    [True, True, False]
+    """
+    words = word_of(name).split("_")
+    called = words[-1].endswith(NUMBERS) or words[-1] in ("id", "no", "nr") or not NUMBERED.isdisjoint(words)
+    known = column[~np.isnan(column)]
+    return called and len(known) >= SHOWN * SHOWN and (known % 1 == 0).all() and len({*known}) >= OWN * len(known)
 
 
 def regimes(data: Dataset) -> tuple[list[str], int] | None:

@@ -235,11 +235,11 @@ def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, reading: Readi
             f"data.task.sensors: no sensor is called '{unknown}'.{nearest(unknown, inputs.columns)} Sensors: "
             f"{some(inputs.columns, 20)}."
         )
-    sensors = task.sensors or _changing(rows, inputs)
+    before = task.season or 1
+    sensors = task.sensors or _changing(rows, inputs, before)
     if not sensors:
-        raise SettingError(
-            f"{name}: no sensor changes within a recording: there is nothing to forecast. Check [data] columns."
-        )
+        what = "changes within a recording" if before == 1 else f"differs from its value {before} rows before"
+        raise SettingError(f"{name}: no sensor {what}: there is nothing to forecast. Check [data] columns.")
     channels = [inputs.columns.index(sensor) for sensor in sensors]
     values = rows.x[:, channels].astype(np.float32, copy=False)
     first = cut.start + cut.length - task.horizon
@@ -253,11 +253,12 @@ def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, reading: Readi
     task = replace(task, channels=tuple(channels))
     if reading.whole:
         return TaskTargets(task, (), np.zeros(len(flat), np.int64), flat)
-    naive = _naive(values, rows, cut, task.season or 1)
+    naive = _naive(values, rows, cut, before)
     if (naive == 0).any():
         still = [sensors[i] for i in np.flatnonzero(naive == 0)]
+        what = "never changes" if before == 1 else f"always has its value of {before} rows before"
         raise SettingError(
-            f"{name}: sensor '{still[0]}' never changes within the recordings' training rows: nothing to forecast"
+            f"{name}: sensor '{still[0]}' {what} within the recordings' training rows: nothing to forecast"
             f"{f' (nor do {len(still) - 1} other sensors)' if still[1:] else ''}. Name the sensors to forecast with "
             "data.task.sensors, or leave it out of the table (data.columns.ignore)."
         )
@@ -283,11 +284,11 @@ def _naive(values: NDArray[np.float32], rows: Rows, cut: Cut, before: int) -> ND
     return np.nanmean(away, axis=0)  # type: ignore[no-any-return]
 
 
-def _changing(rows: Rows, inputs: Inputs) -> tuple[str, ...]:
-    """Return the sensors to forecast by default: all except categories and sensors that never change."""
+def _changing(rows: Rows, inputs: Inputs, before: int) -> tuple[str, ...]:
+    """Return the sensors to forecast by default: all but categories, and those equal to their values rows before."""
     categories = described(inputs.coding.get("categories", {})) or {}
-    same = rows.segment[1:] == rows.segment[:-1]
-    changes = (rows.x[1:][same] != rows.x[:-1][same]).any(axis=0)
+    same = rows.segment[before:] == rows.segment[:-before]
+    changes = (rows.x[before:][same] != rows.x[:-before][same]).any(axis=0)
     return tuple(
         sensor
         for sensor, changed in zip(inputs.columns, changes.tolist(), strict=True)

@@ -17,6 +17,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+import numpy as np
+
 from fedfloor import regular
 from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.joined import parts_of
@@ -24,15 +26,15 @@ from fedfloor.data.files.layout import NO_LABEL, UnlabelledError, looks_like_tim
 from fedfloor.data.files.packed import unpacked_bytes
 from fedfloor.data.files.pictures import SUFFIXES
 from fedfloor.data.files.preamble import preamble
-from fedfloor.data.files.rows import LEGACY, SheetsError, delimiter_of, is_workbook, marked, unpacked
+from fedfloor.data.files.rows import LEGACY, SheetsError, delimiter_of, is_workbook, marked, place, unpacked
 from fedfloor.data.files.sheet import Excerpt, head
 from fedfloor.data.files.times import moment
 from fedfloor.data.files.tree import IGNORED, PARTS, TABLES, TEXTS, is_folder, named, stem_of
-from fedfloor.data.guess import roles_of
+from fedfloor.data.guess import NAMED, is_nameless, roles_of
 from fedfloor.data.kinds import is_number, is_text, word_of
 from fedfloor.data.reading import SKEWED, skipped
 from fedfloor.errors import SettingError
-from fedfloor.names import count
+from fedfloor.names import count, some
 
 LOOKED_AT = 2000  # rows
 PEEKED = 1 << 16  # bytes
@@ -163,6 +165,8 @@ def _check_archive(path: Path, given: Mapping[str, Any]) -> None:
 
 # -- tables ------------------------------------------------------------------------------------------------------------
 
+PAIR = re.compile(r"\d+:[+-]?\d[\d.eE+-]*")  # index:value
+FLAGS = {"0", "1", "0.0", "1.0"}
 ANNOTATIONS = ("#group", "#datatype", "#default")
 INFLUX = {"result", "table", "_start", "_stop", "_time", "_value", "_field", "_measurement"}
 KEYS = (  # names of columns with names of sensors
@@ -186,6 +190,8 @@ def _check_table(path: Path, given: Mapping[str, Any]) -> None:
         if table.first and not given.get("header"):
             _check_influx(path, table)
             _check_channels(path, table, given)
+            _check_pairs(path, table)
+            _check_nameless(path, table, given)
             _check_short_header(path, table, given)
         if given.get("skip") is None and (above := preamble(path, given)):
             given = {**given, "skip": above}
@@ -202,6 +208,7 @@ def _check_table(path: Path, given: Mapping[str, Any]) -> None:
         return
     if {len(row) for row in table.rows} == {len(table.names)} == {len({*table.names})}:
         _check_long(path, table, given)
+        _check_one_hot(path, table, given)
 
 
 def _check_influx(path: Path, table: Excerpt) -> None:
@@ -230,6 +237,62 @@ def _check_channels(path: Path, table: Excerpt, given: Mapping[str, Any]) -> Non
             "channels", name=path.name, path=_code(path), many=len(names) // 2, out=_code(out), then=_then(out),
             encoding=settings.get("encoding", '"utf-8-sig"'), mark=settings.get("sep", '","'),
         )  # fmt: skip
+
+
+def _check_pairs(path: Path, table: Excerpt) -> None:
+    """Refuse rows of a label and pairs ``index:value``, as LIBSVM and SVMlight write them."""
+    if len(table.first) > 1 and all(PAIR.fullmatch(cell) for cell in table.first[1:]):
+        out = f"{stem_of(path.name)}-columns.csv"
+        raise ConversionError("pairs", name=path.name, path=_code(path), out=_code(out), then=_then(out))
+
+
+def _check_nameless(path: Path, table: Excerpt, given: Mapping[str, Any]) -> None:
+    """Refuse a first row of values if it is too long for names to be written in a command."""
+    many = len(table.first)
+    if many <= NAMED or is_workbook(path) or not is_nameless(path, table.names, given):
+        return
+    read, write, out = _converted(path, given, "named")
+    raise ConversionError(
+        "nameless", place=place(path, 1), first=", ".join(map(repr, table.names[:3])), many=many, write=write,
+        read=f"{read.removesuffix(')')}, header=None)", then=_then(out),
+    )  # fmt: skip
+
+
+def _check_one_hot(path: Path, table: Excerpt, given: Mapping[str, Any]) -> None:
+    """Refuse a label in several columns, of which exactly one is 1 in each row: the others would state it."""
+    columns = given.get("columns", {})
+    label = roles_of(table, {}, given.get("time_format")).get("label")
+    if label is None or columns.get("label") in table.names or columns.get("ignore"):
+        return
+    classes = _exclusive(table, table.names.index(label)) if label in table.names else []
+    if len(classes) < FEWEST:
+        return
+    read, write, out = _converted(path, given, "labelled")
+    raise ConversionError(
+        "one_hot", name=path.name, few=some(classes, 3), many=len(classes), read=read, write=write, label=label,
+        classes=_code(classes), then=_then(out, "data.columns.label=label"),
+    )  # fmt: skip
+
+
+def _exclusive(table: Excerpt, own: int) -> list[str]:
+    """Return the most adjacent columns around one, of which exactly one is 1 and the others are 0 in each row."""
+    cells = np.array(table.rows).T
+    flags = np.array([{*column} <= FLAGS for column in cells.tolist()])
+    if not flags[own]:
+        return []
+    breaks = np.flatnonzero(~flags)
+    first = breaks[breaks < own].max(initial=-1) + 1
+    stop = breaks[breaks > own].min(initial=len(flags))
+    ones = cells[first:stop].astype(float).cumsum(axis=0)
+    above = np.vstack([np.zeros(ones.shape[1]), ones])
+    groups = [
+        (start, end)
+        for start in range(first, own + 1)
+        for end in range(own + 1, stop + 1)
+        if (above[end - first] - above[start - first] == 1).all()
+    ]
+    start, end = max(groups, key=lambda group: group[1] - group[0], default=(own, own))
+    return table.names[start:end]
 
 
 def _pivoted(index: list[str], key: str, value: str, write: str) -> str:
@@ -371,7 +434,7 @@ MOMENT = re.compile(  # a date, or a date and a time of day
     r"(?:19|20)\d\d(\D?)(?:0[1-9]|1[0-2])\1(?:0[1-9]|[12]\d|3[01])(?:\D?[0-2]\d(\D?)[0-5]\d(?:\2[0-5]\d)?)?"
 )
 DEALT = ("data.layout=label/file", "park.devices=10", f"data.partition={{{SKEWED}}}")
-FEWEST = 3  # files named by moments, at least
+FEWEST = 3  # files named by moments, or columns of one label, at least
 
 
 def _check_folder(root: Path, given: Mapping[str, Any]) -> None:

@@ -133,7 +133,7 @@ def _check_inside(path: Path, root: Path, name: str) -> None:
 
 
 TABLES = (*(kind + packed for kind in (".csv", ".tsv") for packed in ("", *PACKED)), *PARQUET, *WORKBOOKS)
-TEXTS = (".txt", ".dat", ".asc")  # tables only if a folder has no other tables; otherwise they may be notes
+TEXTS = (".txt", ".dat", ".data", ".asc")  # tables only if a folder has no other tables; otherwise they may be notes
 
 
 @dataclass(frozen=True)
