@@ -52,7 +52,7 @@ def test_killed_twice_and_resumed(command: Command, monkeypatch: pytest.MonkeyPa
     kill(command, out)
     first = one_mlflow_run(store, "tiny")
     assert first.points, "nothing was sent before it was killed"
-    assert set(first.points) < set(ledger_points(out)), "MLflow was ahead of the checkpoint"
+    assert set(first.points) <= set(ledger_points(out)), "MLflow was ahead of the ledger"
     kill(command, out, "--resume")
     said = command(*WORDS, "--out", "killed", "--resume")
     assert said.code == 0, said.err
