@@ -2,13 +2,15 @@
 
     python -m benchmarks.drafts [--only NAME,…] [--seeds 0,1,2] [--kept] [--folder runs/drafts] [--out PAGE.md]
 
-Each set is written as a table that a plant may have, drafted with the words that `fedfloor new` asks for and no
-others, and trained as drafted. By hand, scikit-learn's random forest and histogram boosting, with their defaults, learn
-from statistics of the same windows (where rows were drafted: from rows, and from windows of 20, the better) of all
-devices in one place: without normalisation, and with each device's own, by its first 200 rows where it does not train.
-The best of these on the test samples counts, with hindsight. Figures are AUROC, the mean over classes, and R². Made
-machines have 240 rows; 10 of them train, and others that do not, or later rows of the same, are tested: with the two
-machines of a usual split the figure of a seed is that of two machines (R² of load with seed 2: a lead of −0.40).
+Each set is written as a table that a plant may have, drafted with the words that `fedfloor new` asks for and no others,
+and trained as drafted. By hand, scikit-learn's random forest and histogram boosting, with their defaults, learn from
+statistics of the same windows (where rows were drafted: from rows, and from windows of 20, the better) of all devices
+in one place: without normalisation, and with each device's own, by its first 200 rows where it does not train (of
+engines half the shortest life: 200 rows are the whole life of 9 of the 20 tested engines of FD001, and tell when it
+ends: R² 0.863 of boosting, 0.743 with 120 rows, 0.770 with 64). The best of these on the test samples counts, with
+hindsight. Figures are AUROC, the mean over classes, and R². Made machines have 240 rows; 10 of them train, and others
+that do not, or later rows of the same, are tested: with the two machines of a usual split the figure of a seed is that
+of two machines (R² of load with seed 2: a lead of −0.40).
 """
 
 from __future__ import annotations
@@ -225,11 +227,23 @@ def by_hand(experiment: Experiment, seed: int) -> dict[str, float]:
         )
         parks = {"": park}
         if park.natural_owners is not None and park.dataset.owner_test is not None:
-            rows = ROWS if (park.test_devices < 0).any() else None
-            parks["own, "] = prepared(park, DeviceNormaliser(rows=rows))
+            parks["own, "] = prepared(park, DeviceNormaliser(rows=first_rows(park)))
         for own, scaled in parks.items():
             figures |= {f"{kind}{own}{name}": value for name, value in fitted(scaled, seed).items()}
     return figures
+
+
+def first_rows(park: Park) -> int | None:
+    """Return the number of a device's first rows that normalise it by hand; None: all, as it trains.
+
+    Of a life they are half of the shortest that trains: its end, which is asked for, must not be among them.
+    """
+    if not (park.test_devices < 0).any():
+        return None
+    if getattr(park.dataset.task, "cap", None) is None:
+        return ROWS
+    shortest = int(park.sizes.min()) + (park.dataset.shape[-1] - 1 if len(park.dataset.shape) > 1 else 0)
+    return min(ROWS, shortest // 2)
 
 
 def fitted(park: Park, seed: int) -> dict[str, float]:

@@ -26,7 +26,9 @@ from fedfloor.names import REFERENCES
 from fedfloor.network.profile import NetworkSettings
 from fedfloor.report import ledger
 from fedfloor.report.groups import half_width
+from fedfloor.report.intervals import Estimate, holm
 from fedfloor.report.numbers import amount
+from fedfloor.report.words import CHANCE
 from fedfloor.runs.compare import PlannedRun, carry_out, planned_runs
 from fedfloor.runs.folder import write_json
 from fedfloor.runs.forecast import reprice
@@ -221,7 +223,10 @@ def results(path: Path) -> dict[str, Any]:
 
 
 def table(document: Mapping[str, Any], protocol: str) -> list[Record]:
-    """Return a row per method: mean and 95 % interval of the headline metric, paired difference from FedAvg, costs."""
+    """Return a row per method: mean and 95 % interval of the headline metric, paired difference from FedAvg, costs.
+
+    There is no interval of one seed, nor where all seeds have the same figure, which shows nothing about its error.
+    """
     records = [each for each in document["records"] if each["protocol"] == protocol]
     base = {each["seed"]: each["value"] for each in records if each["method"] == BASE and each.get("value") is not None}
     rows = []
@@ -233,15 +238,29 @@ def table(document: Mapping[str, Any], protocol: str) -> list[Record]:
         ]
         whole = len(values) == len(own)
         row: Record = {"method": method, "seeds": len(values), "value": fmean(values) if whole else None}
-        row |= {"half_width": half_width(values) if whole else None}
+        row |= {"half_width": (half_width(values) or None) if whole else None}
         row |= {"difference": fmean(pairs) if whole and pairs and method != BASE else None}
-        row |= {"difference_half_width": half_width(pairs) if row["difference"] is not None else None}
+        row |= {"difference_half_width": (half_width(pairs) or None) if row["difference"] is not None else None}
         for kind in (DEVICE, "bytes", "seconds", "joules", f"seconds {OTHER_NETWORK}"):
             known = [each[kind] for each in own if each.get(kind) is not None]
             row[kind] = fmean(known) if known else None
         row["note"] = next((key for key in ("refused", "diverged") for each in own if key in each), "")
         rows.append(row)
     return rows
+
+
+def alike(document: Mapping[str, Any], protocol: str, method: str, others: Sequence[str]) -> list[str]:
+    """Return the methods whose paired differences from another one over seeds may be chance.
+
+    Their p-values by Student's t, corrected by Holm's method for the number of the others, are at least :data:`CHANCE`,
+    or there are none: with one seed.
+    """
+    every = [each for each in document["records"] if each["protocol"] == protocol and each.get("value") is not None]
+    values = {name: {each["seed"]: each["value"] for each in every if each["method"] == name} for name in others}
+    first = {each["seed"]: each["value"] for each in every if each["method"] == method}
+    apart = [[first[seed] - own[seed] for seed in first if seed in own] for own in values.values()]
+    chances = holm([Estimate((*each,), same=False).chance if each else None for each in apart])
+    return [name for name, p in zip(others, chances, strict=True) if p is None or p >= CHANCE]
 
 
 def page(document: Mapping[str, Any]) -> str:
@@ -253,6 +272,7 @@ def page(document: Mapping[str, Any]) -> str:
     return render(
         "fedfloor.report", "benchmark.md", document=document, processors=processors, network=OTHER_NETWORK,
         protocols=[_protocol_values(document, name) for name in names], beside=BESIDE, device=DEVICE, amount=amount,
+        seeds=len({each["seed"] for each in document["records"]}),
     )  # fmt: skip
 
 
@@ -275,9 +295,14 @@ def _protocol_values(document: Mapping[str, Any], protocol: str) -> dict[str, An
         return f"{scale * row[key]:.{digits}f}" + (f" ± {scale * half:.{digits}f}" if half is not None else "")
 
     about, beside = protocols().get(protocol), [known.get(method) for method in BESIDE]
+    first = best(methods, "value")
+    others = [row["method"] for row in methods if row is not first]
+    tied = alike(document, protocol, first["method"], others) if first else []
     return {
-        "name": protocol, "about": _about(about) if about else "", "figure": figure.name, "mean": mean,
-        "best": best(methods, "value"), "own": best([row for row in methods if row[DEVICE] is not None], DEVICE),
+        "name": protocol, "about": _about(about) if about else "", "mean": mean,
+        "figure": figure.name + ("" if figure.gain(1.0, 0.0) > 0 else " (less is better)"),
+        "best": first, "others": others, "tied": tied, "alone": known.get(BESIDE[0]),
+        "own": best([row for row in methods if row[DEVICE] is not None], DEVICE),
         "beside": [*beside[:-1], beside[-1] or known.get(COMPONENTS)],
         "devices": any(DEVICE in each for each in records),
         "rows": sorted(rows, key=lambda row: math.inf if row["value"] is None else -figure.gain(row["value"], 0.0)),

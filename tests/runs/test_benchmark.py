@@ -100,6 +100,21 @@ def test_a_method_that_a_protocol_excludes_is_recorded_with_the_reason(command: 
     command.refused(command(*words, "--seeds", "0"), "has results of another protocol 'mine'")
 
 
+def test_methods_that_may_be_alike_are_named() -> None:
+    """By hand: paired differences 9, 10, 11 have t = 17.3 and p = 0.0033, doubled 0.0066; 1, −1, 3 have p = 0.48."""
+    figures = {"a": (20, 30, 40), "far": (11, 20, 29), "near": (19, 31, 37), "pca": (1, 1, 1)}
+    records = [
+        {"protocol": "mine", "method": method, "seed": seed, "value": value / 100, "figure": "accuracy"}
+        for method, values in figures.items()
+        for seed, value in enumerate(values)
+    ]
+    document = {"records": records, "fedfloor": "1", "torch": "2", "processor": "one", "protocols": {}}
+    assert benchmark.alike(document, "mine", "a", ["far", "near"]) == ["near"]
+    document["records"] = [record for record in records if record["seed"] == 0]
+    assert benchmark.alike(document, "mine", "a", ["far", "near"]) == ["far", "near"]  # one seed shows nothing
+    assert "| pca | 3 | 1.0 | " in benchmark.page(document | {"records": records})  # the same with every seed: no ±
+
+
 def test_mistakes_are_named(command: Command) -> None:
     command.refused(command("benchmark", "turbofan"), "unknown protocol 'turbofan'. Did you mean 'turbofans'?")
     command.refused(command("benchmark", "--rerun", "0"), "--rerun 0")
