@@ -630,3 +630,17 @@ def test_folders_of_labels_hold_recordings_that_windows_suit(command: Command) -
     drafted = command("new", "rig", "--layout", "device/label/file")
     assert drafted.code == 0, drafted.err
     assert "a label lasts for 31 rows on average" in drafted.err
+
+
+@pytest.mark.parametrize(("odd", "decimal", "said"), [
+    ("18,73", ".", "'18,73' is not a number with the decimal mark '.', as '20.5' in row 2 is. One of the marks is"),
+    ("20.52", ",", "'20.52' is not a number with the decimal mark ',', as '20,5' in row 2 is. One of the marks is"),
+    ("1,200", ".", "as '20.5' in row 2 is. If ',' stands between thousands: --set 'data.thousands=,'. Otherwise write"),
+])  # fmt: skip
+def test_two_decimal_marks_in_a_column_are_named_together(command: Command, odd: str, decimal: str, said: str) -> None:
+    """The usual mark's setting would be refused by the other cell, which would propose the first one again."""
+    cells = [f"20{decimal}5", *[f"21{decimal}{t}" for t in range(40)]]
+    cells[33] = odd
+    rows = [f"m{k};{t};{cell};{'ok' if t % 7 else 'bad'}" for k in range(3) for t, cell in enumerate(cells)]
+    (command.folder / "plant.csv").write_text("\n".join(["machine;time;temp;state", *rows]) + "\n")
+    command.refused(command("new", "plant.csv", "--set", f"data.decimal={decimal}"), said)

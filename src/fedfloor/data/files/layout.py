@@ -212,7 +212,7 @@ class TableLayout:
                 known = ", ".join(["empty cells, NA", *(self.reading.missing_texts or ())])
                 hint = f"Missing values of this model are {known}: empty the cell, or train with data.missing_texts."
         elif marks:
-            hint = f"{marks}. Numbers are read with the decimal mark '{decimal}': write all numbers with it."
+            return MarksError(place(self.path, line, name), cell, column, marks, decimal)
         elif self.time is None and looks_like_time(cell):
             hint = f"If this is the time: --set data.columns.time={name}. {READ}"
         else:
@@ -235,6 +235,20 @@ class TableLayout:
         if not texts.get(error.column):
             return error
         return OddTextError(error.place, error.cell, error.name, error.column, sorted(set().union(*texts.values())))
+
+    def mixed(self, error: MarksError, rows: Iterable[Row]) -> SettingError:
+        """Return the error for a number with another decimal mark, of a column in which others have the usual one."""
+        decimal = self.reading.decimal
+        for line, row in rows:
+            cell = row[error.column].strip() if error.column < len(row) else ""
+            if decimal in cell and self._is_number(cell, error.column):
+                marks = other_marks(error.cell.strip(), decimal, decimals=False)
+                return SettingError(
+                    f"{error.place}: '{error.cell}' is not a number with the decimal mark '{decimal}', as '{cell}' in "
+                    f"row {line} is. {marks + '. Otherwise' if marks else 'One of the marks is wrong:'} write all "
+                    "numbers of the table with the same mark."
+                )
+        return error
 
     def _texts(self, column: int, cells: set[str]) -> set[str]:
         """Return the texts among a column's different cells if these are few and mostly numbers, otherwise none."""
@@ -279,8 +293,11 @@ class TableLayout:
             raise SettingError(f"{where}: {error.message.replace(READ, hint)}") from error
 
 
-def other_marks(cell: str, decimal: str) -> str:
+def other_marks(cell: str, decimal: str, *, decimals: bool = True) -> str:
     """Return advice on settings with which a number with other marks can be read; empty if there are none.
+
+    Args:
+        decimals: whether another decimal mark is possible.
 
     >>> other_marks("1,234", ".")
     "If ',' is the decimal mark: --set 'data.decimal=,'; if it stands between thousands: --set 'data.thousands=,'"
@@ -289,13 +306,13 @@ def other_marks(cell: str, decimal: str) -> str:
     """
     other = "." if decimal == "," else ","
     fraction = re.fullmatch(rf"[+-]?\d*[{other}]\d+(e[+-]?\d+)?", cell, re.IGNORECASE | re.ASCII)
-    hint = f"If '{other}' is the decimal mark: --set 'data.decimal={other}'" if fraction else ""
+    hint = f"If '{other}' is the decimal mark: --set 'data.decimal={other}'" if fraction and decimals else ""
     groups = re.fullmatch(rf"[+-]?\d{{1,3}}([{other}' ])\d{{3}}(\1\d{{3}})*([{decimal}]\d+)?", cell, re.ASCII)
     if groups:
         quote = '"' if groups[1] == "'" else "'"
         hint += ("; if it" if hint else f"If '{groups[1]}'") + " stands between thousands: --set "
         hint += f"{quote}data.thousands={groups[1]}{quote}"
-    if re.fullmatch(rf"[+-]?\d{{1,3}}(\{decimal}\d{{3}})+{other}\d+", cell, re.ASCII):
+    if decimals and re.fullmatch(rf"[+-]?\d{{1,3}}(\{decimal}\d{{3}})+{other}\d+", cell, re.ASCII):
         hint = f"If '{decimal}' stands between thousands and '{other}' is the decimal mark: "
         hint += f"--set 'data.thousands={decimal}' --set 'data.decimal={other}'"
     return hint
@@ -380,6 +397,25 @@ class OddTextError(SettingError):
             f"{place}: '{cell}' is not a number. {hint}If its texts are categories: [data] columns.categories = "
             f'{{ {name} = "one-hot" }}. If it is no sensor, leave the column out: [data] columns = '
             f'{{ ignore = ["{name}"] }}.'
+        )
+
+
+class MarksError(SettingError):
+    """An error: a number has other marks.
+
+    Args:
+        place: the file, row and column of the cell.
+        cell: the number.
+        column: the index of the column.
+        marks: the settings with which it could be read.
+        decimal: the decimal mark.
+    """
+
+    def __init__(self, place: str, cell: str, column: int, marks: str, decimal: str) -> None:
+        self.place, self.cell, self.column = place, cell, column
+        super().__init__(
+            f"{place}: '{cell}' is not a number. {marks}. Numbers are read with the decimal mark '{decimal}': write "
+            "all numbers with it."
         )
 
 

@@ -19,7 +19,7 @@ from fedfloor.data.dataset import Indices, Times, Values
 from fedfloor.data.files import columnar
 from fedfloor.data.files.clocks import copied, universal
 from fedfloor.data.files.joined import joined
-from fedfloor.data.files.layout import NUMBER, WORDS, OddTextError, TableLayout, coarse
+from fedfloor.data.files.layout import NUMBER, WORDS, MarksError, OddTextError, TableLayout, coarse
 from fedfloor.data.files.packed import BombError
 from fedfloor.data.files.quality import emptied
 from fedfloor.data.files.rows import Row, decoded, in_blocks, is_workbook, opened, opened_workbook, place
@@ -187,7 +187,7 @@ def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: boo
         rows = _judged(path, columnar.parquet_rows(path, reading.decimal), reading.dialect(), names)
         by_rows = _by_rows(layout, _blanked(rows, reading.missing_texts or ()))
         if not (layout.joined or reading.missing_texts or reading.quality):
-            with suppress(OddTextError):  # reading by rows lists all such texts
+            with suppress(MarksError, OddTextError):  # reading by rows tells more of them
                 return _Gathered(layout, columnar.parquet_batches(layout)).sheet()
         return _Gathered(layout, by_rows).sheet()
     with _rows(path, reading.dialect() | {"decimal": reading.decimal}) as rows:
@@ -225,6 +225,8 @@ def _by_rows(layout: TableLayout, rows: Iterator[Row]) -> Iterator[columnar.Colu
             numbers = layout.numbers(block)
         except OddTextError as error:
             raise layout.listed(error, chain(block, islice(rows, SEARCHED))) from error
+        except MarksError as error:
+            raise layout.mixed(error, chain(block, islice(rows, SEARCHED))) from error
         yield columnar.ColumnBatch(lines, numbers, words, None if layout.time is None else texts[layout.time])
 
 
