@@ -321,12 +321,22 @@ def hand(result: dict[str, Any]) -> dict[str, float]:
     return {name: max(values) for name, values in figures.items() if values}
 
 
-def blocks(every: Sequence[tuple[Case, dict[int, dict[str, Any]]]]) -> Iterator[str | dict[str, Any]]:
-    """Yield the paragraphs and the table of the page, from each case's results by seed."""
+def published(page: Path | None) -> dict[str, list[str]]:
+    """Return the rows of a page by set; none without a page."""
+    if page is None or not page.with_suffix(".json").exists():
+        return {}
+    made = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))["blocks"]
+    return {row[0]: row for block in made if isinstance(block, dict) for row in block["rows"]}
+
+
+def blocks(
+    every: Sequence[tuple[Case, dict[int, dict[str, Any]]]], before: dict[str, list[str]]
+) -> Iterator[str | dict[str, Any]]:
+    """Yield the paragraphs and the table of the page, from each case's results by seed, and the rows of other sets."""
     yield "# Drafts beside models by hand"
     yield " ".join((__doc__ or "").split("\n\n")[2].split())
     yield "    python -m benchmarks.drafts"
-    rows = []
+    rows = dict(before)
     for case, by_seed in every:
         results = [*by_seed.values()]
         best = [max(hand(each).values()) for each in results]
@@ -336,17 +346,16 @@ def blocks(every: Sequence[tuple[Case, dict[int, dict[str, Any]]]]) -> Iterator[
             f"{each['method']}, {each['split']}, windows of {each['window']}, {each['normalise']}" for each in results
         }
         others = [f"{np.mean([hand(each)[name] for each in results]):.3f}" for name in hand(results[0])]
-        rows.append([
+        rows[case.name] = [
             case.name, case.about, "; ".join(sorted(kinds)), f"{np.mean(mine):.3f}",
             *others, *["–"] * (len(HAND) - len(others)),
             f"{lead.mean():+.3f}",
             ", ".join(f"{seed}: {value:+.3f}" for seed, value in zip(by_seed, lead, strict=True)),
             "yes" if lead.mean() >= -MARGIN else "no",
-        ])  # fmt: skip
+        ]  # fmt: skip
     names = ["set", "what", "drafted", "the draft", *HAND, "lead over the best by hand", "seed: lead", "within 0.02"]
-    yield {"columns": names, "rows": rows}
-    known = {case.name for case, _ in every}
-    if lacking := [case.name for case in CASES if case.name not in known]:
+    yield {"columns": names, "rows": [rows[case.name] for case in CASES if case.name in rows]}
+    if lacking := [case.name for case in CASES if case.name not in rows]:
         yield f"Not measured yet: {', '.join(lacking)}."
 
 
@@ -357,7 +366,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--kept", action="store_true", help="measure nothing: only the sets and seeds that are kept")
     parser.add_argument("--folder", type=Path, default=Path("runs/drafts"))
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, help="the page, where sets without results in the folder keep their row")
     given = parser.parse_args()
     seeds = [int(seed) for seed in given.seeds.split(",")]
     cases = [case for case in CASES if not given.only or case.name in given.only.split(",")]
@@ -367,7 +376,7 @@ def main() -> None:
         places = {seed: place for seed, place in places.items() if not given.kept or (place / KEPT).exists()}
         if places:
             every.append((case, {seed: measured(case, place, seed) for seed, place in places.items()}))
-    made = list(blocks(every))
+    made = list(blocks(every, published(given.out)))
     print(documents.page({"blocks": made}))
     if given.out is not None:
         documents.publish(given.out, made)
