@@ -68,6 +68,7 @@ from fedfloor.engine.engine import FrozenExtractor
 from fedfloor.engine.limit import Limit
 from fedfloor.errors import FedfloorError, RunError
 from fedfloor.experiment import Experiment, ModelSettings
+from fedfloor.figures import named
 from fedfloor.inference.trained import load_model
 from fedfloor.models import saved
 from fedfloor.park.survey import RowClusters, RowQuestion
@@ -76,6 +77,9 @@ from fedfloor.parts.mix import BySamples
 from fedfloor.plan.nodes import Probe, Work
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
+from fedfloor.rollout import gate
+from fedfloor.runs import launch, replay
+from fedfloor.runs.orders import Limits, Orders
 from fedfloor.runs.parks import load_data
 from fedfloor.runs.prepare import begin
 from live_park import NOWHERE, Broker, InMemory, Live, device_settings, experiment, member
@@ -1877,6 +1881,70 @@ def folders_of_strangers(tally: Tally, folder: Path) -> None:
         tally.attempt(f"begun with {body[8:50]!r}", partial(_begins, place))
 
 
+def records_of_strangers(tally: Tally, folder: Path) -> None:
+    """A record of a run on real machines, which somebody else made, is carried out again."""
+    with park_of(folder, experiment(folder, "hierfavg", rounds=1, devices=4, factories=2)) as park:
+        park.run()
+    run = folder / "live"
+    true = json.loads((run / replay.FILE).read_text())
+    for name, change in RECORDS.items():
+        tally.attempt(name, partial(_replayed, run, folder / "again", change(true)))
+    for at in places(true):
+        for new in (None, -1, 1 << 40, 1e308, "this:s", [], GONE) if at else [{}]:
+            attempt = partial(_replayed, run, folder / "again", forged(true, at, new))
+            tally.attempt(f"{at} = {str(new)[:30]}", attempt, by_hand=False)
+
+
+def _asking(what: str, **settings: Any) -> Callable[[Any], Any]:
+    plan = {"node": "probe", "devices": [0], "what": what, "settings": settings}
+    return lambda true: {**true, "plan": plan, "answered": {what: [0]}}
+
+
+RECORDS: Mapping[str, Callable[[Any], Any]] = {
+    "as it was": lambda true: true,
+    "endless steps": lambda true: {**true, "works": [{**true["works"][0], "epochs": None, "steps": 10**9}]},
+    "endless turns": lambda true: {**true, "plan": {"node": "repeat", "times": 1 << 62, "child": true["plan"]}},
+    "a file as an extractor": _asking("features", extractor="resnet18", weights="/etc/passwd"),
+    "endless training for a question": _asking("profile", steps=10**9, batch_size=1),
+    "code as an objective": lambda true: {**true, "works": [{**true["works"][0], "objective": "this:s"}]},
+    "code as a rule": lambda true: {**true, "plan": {**true["plan"], "mix": "antigravity:fly"}},
+}
+
+
+def _replayed(run: Path, out: Path, row: Any) -> str:
+    """Carry out a record; nothing but the true model is called the run's."""
+    place = out.with_name("record")
+    _copied(run, place)
+    (place / replay.FILE).write_text(json.dumps(row) + "\n")
+    shutil.rmtree(out, ignore_errors=True)
+    try:
+        recording = replay.Recording(place)
+        given = recording.simulated(config.read(place / "experiment.toml", []))
+        launch.start(given, Orders(out, limits=Limits(1), replay=recording), 1, launch.ignore)
+    except FedfloorError:
+        return REFUSED
+    same = (out / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
+    expect(same, "another model was called the run's")
+    return HARMLESS
+
+
+def judgements_of_devices(tally: Tally, folder: Path) -> None:
+    """A minority of devices judges a model before its release, alone or together."""
+    del folder
+    values = (None, 0.0, 1e-300, 0.5, 1.0)
+    for liars, honest, new, old in product((1, 2, 3), (0.47, 0.499, 0.501, 0.53), values, values[1:]):
+        attempt = partial(_judged, liars, honest, new, old)
+        tally.attempt(f"{liars} state {new} and {old} where others have {honest}", attempt)
+
+
+def _judged(liars: int, honest: float, new: float | None, old: float) -> str:
+    found = {f"d{k}": gate.Judgement(40, honest, 0.5) for k in range(2 * liars + 2)}
+    found |= {f"liar{k}": gate.Judgement(1 << 50, new, old) for k in range(liars)}
+    better = gate._weighed(found, named("accuracy"), [], 2).better
+    expect(better is not (honest < 0.5), "a minority decides")
+    return HARMLESS if better is not None else REFUSED
+
+
 def _leaf(value: Any, at: tuple[Any, ...]) -> Any:
     for key in at:
         value = value[key]
@@ -2086,6 +2154,8 @@ CLASSES: Mapping[str, tuple[str, str, Callable[[Tally, Path], None]]] = {
     "network": ("Network reach only", "enter a broker, fill its memory", at_the_brokers_gates),
     "files": ("A stranger's park file, model file", "run code, add rules or units", files_of_strangers),
     "folders": ("A stranger's run folder, model", "run code, scripts in pages, begin a run", folders_of_strangers),
+    "records": ("A stranger's record of a run", "run code, take time and memory", records_of_strangers),
+    "judgements": ("A minority of devices, the gate", "release or stop a model", judgements_of_devices),
     "brokers": ("A device or another factory, real brokers", "read, write, end or pose as others", members_at_brokers),
 }
 

@@ -449,3 +449,15 @@ def test_a_device_that_turns_its_updates_round_is_named_by_its_edge_and_in_the_l
     wanted = [dict.fromkeys(names, times) for times in (AGAINST, AGAINST + 1)]
     assert named == [None] * (AGAINST - 1) + wanted
     assert not any(line.lost for line in lines)
+
+
+@pytest.mark.live
+def test_so_it_is_where_no_round_waits_for_it(tmp_path: Path) -> None:
+    more = "data.partition = { kind = 'iid' }\nmethods.fedbuff = { buffer = 4, concurrency = 8 }\n"
+    what = experiment(tmp_path, "fedbuff", rounds=4 * AGAINST, devices=8, factories=1, more=more)
+    what.write_text(what.read_text().replace("samples_per_device = 24", "samples_per_device = 300"))
+    with live(tmp_path, what) as park:
+        poison(park, -1.0, lambda _device, _round: True)
+        lines = park.run()
+    named = {name for line in lines for name in (line.measured or {}).get("against", {})}
+    assert f"d{BAD}" in named <= {"d6", f"d{BAD}"}

@@ -81,6 +81,7 @@ class FactoryExecutor:
         sums: device → the secure sum in which it takes part.
         conduct: the devices' conduct in the run's sums.
         directions: the directions of the devices' updates.
+        against: device's name → rounds in which it was against the others, as far as the current request tells.
         reached: devices that the current request reached: they answered, or remained connected.
         waited_s: device → the time that the current request has waited for it, s.
         clock: returns the time in s; only differences are used.
@@ -100,6 +101,7 @@ class FactoryExecutor:
     sums: dict[int, ServerSum] = field(default_factory=dict)
     conduct: Conduct = field(default_factory=Conduct)
     directions: Directions = field(default_factory=Directions)
+    against: dict[str, int] = field(default_factory=dict)
     reached: set[int] = field(default_factory=set)
     waited_s: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     clock: Callable[[], float] = time.monotonic
@@ -153,17 +155,29 @@ class FactoryExecutor:
         except ANY as error:  # one visit's failure leaves the others as they are
             failure = Failure("visit", "RunError", checks.short_line(str(error)))
             note_failure(apart.failed, self.channel.name_of(visit.device), failure)
-        return Landing(result, apart.failed, apart.trained_s)
+        return Landing(result, apart.failed, apart.trained_s, apart.directions)
 
     def release(self, device: int) -> None:
         """Wait no longer for the answer of a device for which the cloud does not wait."""
         self.channel.release(device, "the cloud no longer waits for it")
 
     def report(self, landing: Landing) -> None:
-        """Add a visit's failures and training time to those of the present request."""
+        """Add a visit's failures, training time and direction to those of the present request."""
         self.trained_s += landing.seconds
+        self.name_against(self.directions.join(landing.direction))
         for name, failure in landing.failed.items():
             note_failure(self.failed, name, failure)
+
+    def name_against(self, devices: Mapping[int, int]) -> None:
+        """Name devices in the log and the present request, given the rounds in which each was against the others."""
+        for device, times in devices.items():
+            self.against[self.channel.name_of(device)] = times
+            log.warning(
+                "device %s: its updates point against the others' in %d of %d rounds.",
+                self.channel.name_of(device),
+                times,
+                ROUNDS,
+            )
 
     @contextmanager
     def meeting(self, engine: Engine, aggregation: Aggregation, mine: Collection[int]) -> Iterator[None]:
@@ -442,6 +456,7 @@ class Edge:
         with self._busy:
             began, moved, trained_s = time.perf_counter(), self.channel.moved.copy(), self.factory.trained_s
             self.factory.failed.clear()
+            self.factory.against.clear()
             self.factory.reached.clear()
             self.factory.waited_s.clear()
             self._serving = message.kind
@@ -453,7 +468,7 @@ class Edge:
             about |= {
                 "measured": measured, "here": self.channel.present(), "refused": self.channel.filter.counts(),
                 "failed": {device: list(astuple(failure)) for device, failure in self.factory.failed.items()},
-                "reached": len(self.factory.reached),
+                "reached": len(self.factory.reached), "against": dict(self.factory.against),
             }  # fmt: skip
             return encode(self.next_message(kind, message, about, arrays), self.filter.signer)
 
@@ -509,10 +524,8 @@ class Edge:
         self.factory.relayed = unpacked(message.about, self.engine.park.devices)
         parts = ranks.share(self.engine, subtask, branches)
         about, arrays = subtasks.results_message(parts, subtask, self.engine)
-        against = {self.channel.name_of(k): times for k, times in self.factory.directions.close().items()}
-        for name, times in against.items():
-            log.warning("device %s: its updates point against the others' in %d of %d rounds.", name, times, ROUNDS)
-        return "walked", {**about, "against": against}, arrays
+        self.factory.name_against(self.factory.directions.close())
+        return "walked", about, arrays
 
     def secure_sum(self, message: Message) -> Reply:
         """Pass a stage of a sum across factories on to this factory's devices."""

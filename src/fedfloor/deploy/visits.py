@@ -21,6 +21,7 @@ from fedfloor.deploy.message import Message, Reply, fits
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.names import work as read_work
 from fedfloor.engine import limit
+from fedfloor.engine.directions import Directions
 from fedfloor.engine.engine import Engine
 from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet
@@ -67,11 +68,13 @@ class DepartedVisit:
 
 @dataclass(frozen=True, eq=False)
 class Landing:
-    """The end of a visit at an edge: its result, None where it is lost, its failures, and its training time in s."""
+    """The end of a visit at an edge: its result, None where it is lost, its failures, its training time in s, and the
+    direction of its update."""
 
     result: tuple[Packet, Receipt] | None
     failed: Mapping[str, Failure]
     seconds: float
+    direction: Directions
 
 
 class FlyingDevices(Protocol):
@@ -88,7 +91,7 @@ class FlyingDevices(Protocol):
         ...
 
     def report(self, landing: Landing) -> None:
-        """Add a visit's failures and training time to those of the present request."""
+        """Add a visit's failures, training time and direction to those of the present request."""
         ...
 
 

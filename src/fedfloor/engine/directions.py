@@ -8,7 +8,7 @@ training the updates of devices with different data nearly cancel, so that each 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from statistics import median
 
 import numpy as np
@@ -60,6 +60,7 @@ class Directions:
 
     def __init__(self) -> None:
         self._round: dict[int, Sketch] = {}
+        self._last: dict[int, Sketch] = {}  # of visits for which no round waits
         self._against: dict[int, deque[bool]] = {}
 
     def add(self, device: int, start: Tensor, end: Tensor) -> None:
@@ -70,7 +71,14 @@ class Directions:
     def close(self) -> dict[int, int]:
         """End a round; return the devices to name, with the number of the last rounds in which each was against."""
         seen, self._round = self._round, {}
-        against = opposed(seen)
+        return self._named(seen, opposed(seen))
+
+    def join(self, visit: Directions) -> dict[int, int]:
+        """Compare the update of a visit for which no round waits with the others' last ones; return it as a round's."""
+        self._last |= visit._round
+        return self._named(visit._round, opposed(self._last))
+
+    def _named(self, seen: Collection[int], against: Collection[int]) -> dict[int, int]:
         for device in seen:
             self._against.setdefault(device, deque(maxlen=ROUNDS)).append(device in against)
         times = {device: sum(self._against[device]) for device in seen}
