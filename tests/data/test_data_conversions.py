@@ -215,7 +215,7 @@ def test_a_label_in_several_columns_is_one_label() -> None:
     assert "of the 3 columns scratch, stain, defect exactly one is 1" in message
     assert "With 'defect' as the label" in message
     if convert(message):
-        made = list(csv.DictReader(Path("plates-labelled.csv").open()))
+        made = list(csv.DictReader(Path("plates-labelled.csv").read_text().splitlines()))
         assert [*made[0]] == ["machine", "thickness", "steel", "label"]
         assert [row["label"] for row in made[:4]] == ["scratch", "stain", "defect", "scratch"]
     check(Path("plates.csv"), {"columns": {"label": "defect"}})
