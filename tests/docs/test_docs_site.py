@@ -43,6 +43,11 @@ def test_the_site_builds_with_every_command_and_public_name(tmp_path: Path) -> N
     assert not links["dead"](tmp_path)
 
 
+def test_the_table_of_methods_is_that_of_the_sources() -> None:
+    made = runpy.run_path(str(HERE / "docs" / "methods.py"))
+    assert (HERE / "docs" / "methods.md").read_text(encoding="utf-8") == made["page"]()
+
+
 def test_a_dead_link_is_found(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text('<a href="b.html#here">x</a><a href="b.html#away">y</a><a href="c.html">z</a>')
     (tmp_path / "b.html").write_text('<h1 id="here">b</h1><img src="https://other.example/x.png">')

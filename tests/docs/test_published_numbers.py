@@ -22,6 +22,7 @@ FIGURE = re.compile(r"(?<![\d.^])\d[\d,]*\.\d+")
 SKIPPED = (
     "| method | accuracy in round 100 | seed by seed |",
     "| you have | begin with | because |",  # below: advice on methods
+    "| method | paper |",  # numbers of papers
     "| key of ",  # constants, no results
 )
 MADE = ("claims.md", "results.md")  # made of results themselves; measured, with its commands, and no JSON

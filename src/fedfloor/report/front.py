@@ -140,7 +140,7 @@ def verdict(compared: Compared, best: Sequence[Group], local: Sequence[Group], p
     headline, rows = compared.headline, {row["method"]: row for row in summary(compared.runs)}
     own, other = (rows[group.label][headline.key] for group in (best[0], local[0]))
     gap = headline.gain(pair["difference"], 0.0)
-    facts = f"{best[0].label.shown} reaches {headline.phrase} of {metric(headline, own)}"
+    facts = f"The model of {best[0].label.shown} reaches {headline.phrase} of {metric(headline, own)}"
     facts += f", each device alone {metric(headline, other)}" if other is not None else ""
     size = f"{distance(headline, gap, own)}{_relative(headline, gap, other)}"
     facts += f": {size} {'better' if gap > 0 else 'worse'}." if gap else "."
