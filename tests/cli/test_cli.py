@@ -162,6 +162,8 @@ def test_methods_and_their_cards(command: Command) -> None:
     assert "0.00316" in shown  # no digit is lost
     assert card["card"] in command("list", "methods", "fedsr").out
     assert {"setting": "laps", "default": 5} in card["rows"]
+    assert command("list", "methods", "FedSR").out == command("list", "methods", "fedsr").out
+    assert command("list", "methods", "FLDG-L").out.startswith("fldgl\n")
     command.refused(command("list", "methods", "fedrs"), "Did you mean 'fedsr'?")
 
 

@@ -34,6 +34,8 @@ def methods(
         rows = [{"method": key, "what": (inspect.getdoc(kind) or "").split("\n")[0]} for key, kind in METHODS.items()]
         show(rows, as_json=as_json)
         return
+    plain = "".join(filter(str.isalnum, name)).casefold()  # FLDG-L
+    name = plain if plain in METHODS else name
     text, settings = card(name)
     if as_json:
         show(settings, as_json=True, method=name, card=text)
