@@ -58,8 +58,8 @@ EXAMPLES = {
         "export runs/plant --device press-4 --out press-4.onnx",
     ),
     "park provision": (
-        "park provision plant.toml --out plant",
-        "park provision plant.toml --out plant --revoke press-4",
+        "park provision park.toml --out plant",
+        "park provision park.toml --out plant --revoke press-4",
     ),
     "park cloud": (
         "park cloud cloud.toml",

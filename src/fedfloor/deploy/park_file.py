@@ -176,6 +176,11 @@ def read(path: Path) -> ParkFile:
 
 def from_document(document: dict[str, Any], path: Path) -> ParkFile:
     """Return the park of a parsed park file; ``path`` is for errors and relative paths. Raises as :func:`read`."""
+    if "data" in document and "cloud" not in document:
+        raise SettingError(
+            f"park file {path}: this is an experiment. A park file lists cloud, factories and devices, and names it: "
+            f'experiment = "{path.name}" (docs/deploy.md).'
+        )
     given = document.get("experiment")
     if isinstance(given, str):
         document["experiment"] = str(path.parent / given)
