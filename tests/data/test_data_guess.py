@@ -147,6 +147,12 @@ def test_german_names_and_dates_under_any_name(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_robot_is_a_device_in_german(tmp_path: Path) -> None:
+    rows = "".join(f"R{1 + k % 2};Halle {1 + k % 2};{k},5;{'ok' if k % 3 else 'nok'}\n" for k in range(12))
+    columns = guess(table(tmp_path, f"Roboter;Halle;Strom;Zustand\n{rows}"), {})["columns"]
+    assert (columns["device"], columns["factory"]) == ("Roboter", "Halle")
+
+
 def test_a_date_is_taken_for_the_time_beside_texts(tmp_path: Path) -> None:
     assert guess(table(tmp_path, "date,who,device,a,label\n2026-03-01,Anna,x,1,ok\n"), {})["columns"]["time"] == "date"
 

@@ -42,7 +42,7 @@ UNTIL = 5  # digits of moments, at least
 NOUNS = ("device", "machine", "unit", "asset", "station", "equipment", "engine", "maschine", "anlage")
 MACHINES = (  # more names of the device's column, if it has texts, or "id" or the like in its name
     "pump", "motor", "turbine", "compressor", "battery", "robot", "vehicle", "truck", "press", "furnace", "bearing",
-    "drive", "gearbox", "pumpe", "presse", "ofen",
+    "drive", "gearbox", "pumpe", "presse", "ofen", "roboter", "kompressor", "antrieb", "getriebe",
 )  # fmt: skip
 INDEX = re.compile(
     r"column \d+|unnamed: \d+|__index_level_\d+__|index|row|row ?(no|nr|number|id)?\.?|line ?(no|nr|number)\.?|zeile|#"
