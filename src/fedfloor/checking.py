@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DEEPEST = 20  # nested tables and lists
+READERS = {  # the kinds of TOML files, and the command that reads each
+    "experiment file": "fedfloor run",
+    "park file": "fedfloor park provision",
+    "settings file": "fedfloor park cloud|edge|device",
+    "source file": "fedfloor park sense",
+    "cell file": "fedfloor allocate",
+}
 LARGEST = 2**63 - 1  # of whole numbers, the limit of TOML and of arrays
 Table = dict[str, Any]
 TEXT = "a text in quotes"
@@ -50,6 +57,28 @@ def toml(path: Path, noun: str) -> Table:
     except UnicodeDecodeError as error:
         raise SettingError(f"{noun} {path} is not valid TOML: {error}") from error
     return toml_text(text, f"{noun} {path}")
+
+
+def check_kind(document: Table, noun: str, path: Path, remedy: str = "") -> None:
+    """Raise SettingError if a file is of another kind of :data:`READERS` than ``noun``; ``remedy`` ends the message."""
+    found = _kind(document)
+    if found in {"", noun}:
+        return
+    article = "an" if found[0] in "aeiou" else "a"
+    raise SettingError(
+        f"{noun} {path}: this is {article} {found}, which `{READERS[found]}` reads.{remedy and f' {remedy}'}"
+    )
+
+
+def _kind(document: Table) -> str:
+    """Return the kind of a file among :data:`READERS` by the keys that others lack; "" if it has none."""
+    if isinstance(document.get("park"), str):
+        return "settings file"
+    if isinstance(document.get("device"), list):
+        return "park file" if document.keys() & {"cloud", "experiment", "factory"} else "cell file"
+    if "source" in document:
+        return "source file"
+    return "experiment file" if document.keys() & {"data", "method", "model"} else ""
 
 
 def toml_text(text: str, source: str) -> Table:

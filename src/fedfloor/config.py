@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedfloor.checking import Table, checked, toml
+from fedfloor.checking import Table, check_kind, checked, toml
 from fedfloor.data.files import expanded, is_there
 from fedfloor.data.reading import Reading
 from fedfloor.data.sources import MADE_HERE
@@ -67,6 +67,7 @@ def read(path: Path, changes: Iterable[Change] = ()) -> Experiment:
 
 def _read(path: Path, changes: Sequence[Change]) -> Experiment:
     document = toml(path, "experiment file")
+    check_kind(document, "experiment file", path)
     document.setdefault("name", path.stem)
     if "provenance" in document and any(keys(_key(change)) == NETWORK for change in changes):
         document["network"] = {}  # a run's file has all values, which would replace those of the new profile

@@ -165,6 +165,7 @@ def test_methods_and_their_cards(command: Command) -> None:
     assert command("list", "methods", "FedSR").out == command("list", "methods", "fedsr").out
     assert command("list", "methods", "FLDG-L").out.startswith("fldgl\n")
     command.refused(command("list", "methods", "fedrs"), "Did you mean 'fedsr'?")
+    assert command("list", "models", "LeNet").out == command("list", "models", "lenet").out
 
 
 def test_datasets_says_what_there_is_and_how_to_get_it(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,15 @@ from hypothesis import strategies as st
 
 import fedfloor
 from fedfloor.config import apply, brief, from_table, method_of, read, resolved
+from fedfloor.deploy import park_file
+from fedfloor.deploy.settings import CloudSettings, EdgeSettings
+from fedfloor.deploy.settings import read as read_settings
 from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS
+from fedfloor.network import cell
 from fedfloor.park.partition import Dirichlet, Dominant, Iid, Natural, Shards
 from fedfloor.parts.work import DEFAULTS, Cosine, Exponential, WorkSettings
+from fedfloor.sensors import settings as sensors
 
 FULL = """
 name = "full"
@@ -306,3 +313,34 @@ def test_a_resolved_experiment_has_no_default_without_effect(tmp_path: Path) -> 
     assert not {"columns", "decimal", "sort", "small"} & named.keys()
     digits = tomllib.loads(resolved(from_table({"name": "digits", "data": {"name": "mnist"}})))["data"]
     assert "samples_per_device" not in digits
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ('experiment = "a.toml"\n[cloud]\naddress = "c"\n[[device]]\nname = "a"\nfactory = "n"\n', "a park file"),
+        ('network = { profile = "rafed" }\n[[device]]\nx_m = 1\n', "a cell file"),
+        ('park = "p"\nexperiment = "a.toml"\nout = "run"\n', "a settings file"),
+        ('[source]\nkind = "folder"\n', "a source file"),
+    ],
+)
+def test_a_file_of_another_kind_is_named_as_such(tmp_path: Path, text: str, kind: str) -> None:
+    (tmp_path / "given.toml").write_text(text)
+    with pytest.raises(SettingError, match=rf"experiment file .*given\.toml: this is {kind}, which `fedfloor"):
+        read(tmp_path / "given.toml")
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        park_file.read,
+        cell.read,
+        sensors.read,
+        partial(read_settings, CloudSettings),
+        partial(read_settings, EdgeSettings),
+    ],
+)
+def test_an_experiment_is_named_where_another_file_is_needed(tmp_path: Path, load: Callable[[Path], object]) -> None:
+    (tmp_path / "plant.toml").write_text('rounds = 3\n[data]\npath = "plant.csv"\n')
+    with pytest.raises(SettingError, match=r"plant\.toml: this is an experiment file, which `fedfloor run` reads"):
+        load(tmp_path / "plant.toml")

@@ -147,10 +147,25 @@ def test_german_names_and_dates_under_any_name(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_robot_is_a_device_in_german(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", ["Roboter", "Kompressor", "Antrieb", "Getriebe", "Schweißroboter", "Spritzgussmaschine", "Gerät", "Lüfter"]
+)
+def test_a_machine_is_a_device_in_german(tmp_path: Path, name: str) -> None:
     rows = "".join(f"R{1 + k % 2};Halle {1 + k % 2};{k},5;{'ok' if k % 3 else 'nok'}\n" for k in range(12))
-    columns = guess(table(tmp_path, f"Roboter;Halle;Strom;Zustand\n{rows}"), {})["columns"]
-    assert (columns["device"], columns["factory"]) == ("Roboter", "Halle")
+    columns = guess(table(tmp_path, f"{name};Halle;Strom;Zustand\n{rows}"), {})["columns"]
+    assert (columns["device"], columns["factory"], columns["label"]) == (name, "Halle", "Zustand")
+
+
+@pytest.mark.parametrize("name", ["Maschinennummer", "Anlagen-Nr.", "Geräte-ID", "Roboter Kennung", "Getriebenummer"])
+def test_a_german_number_of_a_machine_is_a_device(tmp_path: Path, name: str) -> None:
+    rows = "".join(f"{1 + k // 6};{k},5;{'ok' if k % 3 else 'nok'}\n" for k in range(12))
+    assert guess(table(tmp_path, f"{name};Strom;Zustand\n{rows}"), {})["columns"]["device"] == name
+
+
+def test_the_state_of_a_machine_is_no_device(tmp_path: Path) -> None:
+    rows = "".join(f"P{1 + k % 2};{k},5;{'ok' if k % 3 else 'nok'}\n" for k in range(12))
+    columns = guess(table(tmp_path, f"Pumpe;Strom;Zustand_Pumpe\n{rows}"), {})["columns"]
+    assert columns["device"] == "Pumpe"
 
 
 def test_a_date_is_taken_for_the_time_beside_texts(tmp_path: Path) -> None:

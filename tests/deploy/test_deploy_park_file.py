@@ -82,8 +82,11 @@ def test_a_wrong_park_file_is_refused(tmp_path: Path, old: str, new: str, said: 
 
 def test_an_experiment_is_not_taken_for_a_park_file(tmp_path: Path) -> None:
     (tmp_path / "plant.toml").write_text('name = "plant"\nrounds = 3\n[data]\npath = "plant.csv"\n')
-    with pytest.raises(SettingError, match=r'this is an experiment.*experiment = "plant.toml"'):
+    with pytest.raises(SettingError, match="this is an experiment file") as error:
         park_file.read(tmp_path / "plant.toml")
+    (tmp_path / "park.toml").write_text(str(error.value).split("\n\n", 1)[1])  # its example is a park file
+    park = park_file.read(tmp_path / "park.toml")
+    assert (park.experiment, park.device[0].factory) == (tmp_path / "plant.toml", "north")
 
 
 NAMES = st.lists(st.from_regex(r"[a-z][a-z0-9]{0,8}", fullmatch=True), min_size=2, max_size=12, unique=True)

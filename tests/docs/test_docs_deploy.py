@@ -36,10 +36,15 @@ def blocks() -> list[tuple[str, str]]:
 
 
 def write_files(folder: Path) -> None:
-    for text in re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL):
-        name = re.search(r'name = "(.*?)"', text)
-        assert name is not None
-        (folder / f"{name[1]}.toml").write_text(text)
+    text = PAGE.read_text(encoding="utf-8")
+    for name, content in re.findall(r'```toml title="(.*?)"\n(.*?)```', text, flags=re.DOTALL):
+        (folder / name).write_text(content)
+
+
+def stated() -> str:
+    """The accuracy that the page states for its example."""
+    (figure,) = re.findall(r"accuracy after round 4 is (0\.\d+)", PAGE.read_text(encoding="utf-8"))
+    return str(figure)
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -116,7 +121,10 @@ def test_the_pages_commands_train_a_model_on_three_machines(tmp_path: Path, netw
         assert min(done.values()) > 0
         run = machines["cloud"] / "fedfloor" / "state" / "run"
         lines = [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
-        assert [(line["round"], line["participants"], line["lost"]) for line in lines] == [(1, 2, 0), (2, 2, 0)]
+        assert [(line["round"], line["participants"], line["lost"]) for line in lines] == [
+            (k, 2, 0) for k in (1, 2, 3, 4)
+        ]
+        assert f"{lines[-1]['accuracy']:.2f}" == stated()
         assert (run / "model.safetensors").exists()
         assert not (tmp_path / "plant" / "devices" / "camera-1" / "device.key").exists()  # revoked
         assert (tmp_path / "plant" / "devices" / "press-1" / "device.key").exists()  # added
@@ -127,7 +135,7 @@ def test_the_pages_commands_train_a_model_on_three_machines(tmp_path: Path, netw
 def test_the_pages_commands_are_those_of_the_units(tmp_path: Path) -> None:
     """What is started by hand is what systemd starts."""
     write_files(tmp_path)
-    park = read(tmp_path / "plant.toml")
+    park = read(tmp_path / "park.toml")
     text = "\n".join(block for _, block in blocks())
     services = [*machines.cloud_services(park),
                 *(s for one in park.factory for s in machines.factory_services(one)),
@@ -138,7 +146,7 @@ def test_the_pages_commands_are_those_of_the_units(tmp_path: Path) -> None:
 
 def test_units_hold_water(tmp_path: Path) -> None:
     write_files(tmp_path)
-    park = read(tmp_path / "plant.toml")
+    park = read(tmp_path / "park.toml")
     for service in machines.factory_services(park.factory[0]):
         unit = machines.unit(service, park)
         (start,) = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
@@ -162,7 +170,7 @@ def test_units_hold_water(tmp_path: Path) -> None:
 def test_compose_starts_what_systemd_starts(tmp_path: Path) -> None:
     """The same commands in the same order with the same environment, but for the folder."""
     write_files(tmp_path)
-    park = read(tmp_path / "plant.toml")
+    park = read(tmp_path / "park.toml")
     places = [machines.cloud_services(park), *(machines.factory_services(one) for one in park.factory),
                 *(machines.device_services(one) for one in park.device)]  # fmt: skip
     for services in places:
@@ -194,7 +202,7 @@ def test_compose_starts_what_systemd_starts(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
     write_files(tmp_path)
-    park = read(tmp_path / "plant.toml")
+    park = read(tmp_path / "park.toml")
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("fedfloor", "python"):
@@ -211,3 +219,12 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     done = subprocess.run(["systemd-analyze", "verify", *map(str, files)], capture_output=True, text=True)
     assert "Unknown" not in done.stderr
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_the_pages_experiment_learns_what_the_page_states(tmp_path: Path) -> None:
+    write_files(tmp_path)
+    words = [sys.executable, "-m", "fedfloor", "run", "plant.toml", "--out", "run", "--json"]
+    done = subprocess.run(words, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert f"{json.loads(done.stdout)['rows'][0]['accuracy']:.2f}" == stated()

@@ -6,6 +6,7 @@ import itertools
 import re
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +19,16 @@ from fedfloor.cli.options import Json, Overwrite
 from fedfloor.errors import SettingError, unknown
 from fedfloor.names import count
 from fedfloor.terminal import downloads, show
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is equal but for capitals and signs, as papers write it; otherwise the name.
+
+    >>> _meant("FLDG-L", ["fldg", "fldgl"]), _meant("fedrs", ["fedsr"])
+    ('fldgl', 'fedrs')
+    """
+    plain = {"".join(filter(str.isalnum, each)).casefold(): each for each in known}
+    return plain.get("".join(filter(str.isalnum, name)).casefold(), name)
 
 
 def methods(
@@ -34,8 +45,7 @@ def methods(
         rows = [{"method": key, "what": (inspect.getdoc(kind) or "").split("\n")[0]} for key, kind in METHODS.items()]
         show(rows, as_json=as_json)
         return
-    plain = "".join(filter(str.isalnum, name)).casefold()  # FLDG-L
-    name = plain if plain in METHODS else name
+    name = _meant(name, METHODS)
     text, settings = card(name)
     if as_json:
         show(settings, as_json=True, method=name, card=text)
@@ -76,6 +86,7 @@ def models(
 ) -> None:
     """List the models, or show and check one of them."""
     from fedfloor.models import listing
+    from fedfloor.models.network import NETWORKS
 
     if name is None:
         if shape is not None or classes is not None:
@@ -84,6 +95,7 @@ def models(
             )
         show(listing.rows(), as_json=as_json)
         return
+    name = _meant(name, NETWORKS)
     sides = None if shape is None else tuple(shared.numbers("shape", shape))
     card, facts, layers = listing.card(name, sides, classes)
     if as_json:

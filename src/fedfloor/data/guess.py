@@ -26,7 +26,6 @@ from fedfloor.data.kinds import (
     CALLED,
     COUNTERS,
     FEW,
-    MACHINES,
     STATE,
     STEPS,
     ColumnProfile,
@@ -40,6 +39,7 @@ from fedfloor.data.kinds import (
     judged_by,
     kind_of,
     mostly_text,
+    names_machine,
     normal_of,
     rises,
     textual,
@@ -276,12 +276,13 @@ def roles_of(table: Excerpt, given: Mapping[str, Any], form: str | None = None) 
     """Return role → column: the given column, otherwise the first column with one of the role's common names."""
     names = [name for name in table.names if name not in _told(given)]
     roles = {role: str(given[role]) for role in CALLED if role in given}
-    run = next((name for name in names if word_of(name) in CALLED["run"]), None)
+    words = {name: word_of(name) for name in names}
+    run = next((name for name, word in words.items() if word in CALLED["run"]), None)
     for role, called in CALLED.items():
         for word in called if role not in roles else ():
             if word in STEPS and run is None:
                 continue
-            match = [name for name in names if word_of(name) == word and name not in roles.values()]
+            match = [name for name, own in words.items() if own == word and name not in roles.values()]
             cells = table.cells(match[0]) if match else []
             fits = role != "time" or word == "time" or is_time(cells, form)
             whose = _recordings(table, {"device": roles.get("device", ""), "run": run or ""})
@@ -290,7 +291,7 @@ def roles_of(table: Excerpt, given: Mapping[str, Any], form: str | None = None) 
                 break
     machines = _machines(table, roles, given)
     if "device" not in roles:
-        texts = [name for name in machines if word_of(name) in MACHINES]
+        texts = [name for name in machines if names_machine(word_of(name))]
         roles |= {"device": texts[0]} if texts else {}
     elif "device" not in given:
         roles["device"] = _finer(table, roles["device"], machines)
@@ -316,9 +317,9 @@ def roles_of(table: Excerpt, given: Mapping[str, Any], form: str | None = None) 
 
 
 def _machines(table: Excerpt, roles: Mapping[str, str], given: Mapping[str, Any]) -> list[str]:
-    """Return other columns that may name machines; columns named in :data:`MACHINES` only if they hold texts."""
+    """Return other columns that may name machines; those that :func:`names_machine` only if they hold texts."""
     free = [name for name in table.names if name not in roles.values() and name not in given.get("ignore", ())]
-    texts = [name for name in free if word_of(name) in MACHINES and is_text(table.cells(name), ".")]
+    texts = [name for name in free if names_machine(word_of(name)) and is_text(table.cells(name), ".")]
     return [*texts, *(name for name in free if word_of(name) in CALLED["device"])]
 
 
@@ -547,7 +548,8 @@ def candidates(paths: Sequence[Path], given: Mapping[str, Any], role: str) -> di
             continue
         changes = sum(a != b for a, b in pairwise(cells))
         if role == "label" or text or changes < 2 * many:
-            called = {*CALLED[role], *(ANSWERS if role == "label" else MACHINES)} & {*word_of(name).split("_")}
+            split = {*word_of(name).split("_")}
+            called = split & {*CALLED[role], *(ANSWERS if role == "label" else filter(names_machine, split))}
             called -= {"unit"} if not word_of(name).startswith("unit") else set()  # of a measurement
             ranked.append((not last, not text, not called, i, name, f"{many} {'texts' if text else 'numbers'}"))
     flags = _flags(table) if role == "label" else {}

@@ -39,11 +39,18 @@ STEPS = ("sample", "step", "takt")  # a time if they only rise within recordings
 FEW = 20  # different texts in a column of categories, at most
 LOTS = 3  # numbered lots in a recording, at least
 UNTIL = 5  # digits of moments, at least
-NOUNS = ("device", "machine", "unit", "asset", "station", "equipment", "engine", "maschine", "anlage")
+NOUNS = ("device", "machine", "unit", "asset", "station", "equipment", "engine", "maschine", "anlage", "gerät")
 MACHINES = (  # more names of the device's column, if it has texts, or "id" or the like in its name
     "pump", "motor", "turbine", "compressor", "battery", "robot", "vehicle", "truck", "press", "furnace", "bearing",
-    "drive", "gearbox", "pumpe", "presse", "ofen", "roboter", "kompressor", "antrieb", "getriebe",
+    "drive", "gearbox", "fan", "blower", "conveyor", "spindle", "lathe", "chiller", "boiler", "crane", "welder",
 )  # fmt: skip
+GERMAN = (  # the same in German, also as the last part of a longer word, such as Schweißroboter
+    "maschine", "anlage", "gerät", "geraet", "aggregat", "roboter", "pumpe", "motor", "turbine", "kompressor",
+    "verdichter", "antrieb", "getriebe", "presse", "ofen", "ventilator", "lüfter", "gebläse", "förderband", "spindel",
+    "fräse", "lager", "batterie", "akku", "fahrzeug", "stapler", "kran", "kessel",
+)  # fmt: skip
+ENDINGS = ("id", "no", "nr", "number", "name", "nummer", "kennung", "bezeichnung")  # of names of machines
+NUMBERED = re.compile(rf"({'|'.join(GERMAN)})(?:e?n|e|s)?_?(nr|nummer|id|name|kennung|bezeichnung)$")  # Anlagennummer
 INDEX = re.compile(
     r"column \d+|unnamed: \d+|__index_level_\d+__|index|row|row ?(no|nr|number|id)?\.?|line ?(no|nr|number)\.?|zeile|#"
     r"|lfd\.? ?nr\.?",
@@ -53,7 +60,7 @@ STATE = re.compile(r"^(ab)?normal$|^n?ok$|^(healthy|good|bad|faulty|anomaly)$", 
 TICKS = re.compile(r"t|X_Value|[tT] ?[\[(](s|sec|ms|us|µs|μs|ns|min|h)[\])]")  # names of a time if it only rises
 CALLED = {
     "device": (
-        *NOUNS, *(f"{noun}_{e}" for noun in NOUNS + MACHINES for e in ("id", "no", "nr", "number", "name")),
+        *NOUNS, *(f"{noun}_{end}" for noun in dict.fromkeys(NOUNS + MACHINES + GERMAN) for end in ENDINGS),
         "serial_number", "serial_no", "serial", "seriennummer", "hostname",
     ),
     "factory": ("factory", "plant", "site", "hall", "location", "werk", "halle", "standort"),
@@ -358,11 +365,25 @@ def rises(cells: Sequence[str], devices: Sequence[str]) -> bool:
 def word_of(name: str) -> str:
     """Return a column's name in lower case, its words joined by ``_``, without a unit in brackets.
 
+    The number of a machine is a word of its own in German, too.
+
     >>> word_of("machineID"), word_of("Pass/Fail"), word_of("Machine failure"), word_of("Time [s]")
     ('machine_id', 'pass_fail', 'machine_failure', 'time')
+    >>> word_of("Maschinennummer"), word_of("Roboter-Nr.")
+    ('maschine_nummer', 'roboter_nr')
     """
     name = re.sub(r"\s*[\[(][^\])]*[\])]\s*$", "", name) or name
-    return re.sub(r"[\W_]+", "_", re.sub(r"(?<=[a-zäöüß0-9])(?=[A-ZÄÖÜ])", "_", name)).strip("_").casefold()
+    word = re.sub(r"[\W_]+", "_", re.sub(r"(?<=[a-zäöüß0-9])(?=[A-ZÄÖÜ])", "_", name)).strip("_").casefold()
+    return NUMBERED.sub(r"\1_\2", word)
+
+
+def names_machine(word: str) -> bool:
+    """Return whether a word of :func:`word_of` is a kind of machine, which a column of texts may name.
+
+    >>> names_machine("roboter"), names_machine("schweissroboter"), names_machine("zustand_pumpe")
+    (True, True, False)
+    """
+    return word in MACHINES or ("_" not in word and word.endswith(GERMAN))
 
 
 def filled(cells: Iterable[str]) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedfloor.checking import checked, toml
+from fedfloor.checking import check_kind, checked, toml
 from fedfloor.data.files.buffer import BUFFERS
 from fedfloor.deploy.settings import ALARMS, CLOUD, NAME, DataSource, Schedule, Transport
 from fedfloor.errors import SettingError, require, unknown
@@ -22,6 +22,24 @@ USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 MOST_MB = 268  # the largest message_mb, as devices read no longer messages
 QUEUED_MESSAGES = 4  # messages of the largest size that a broker queues for a slow client
 RELEASES = "releases"  # name of the client that releases models at brokers
+REMEDY = (
+    "Write a park file, such as park.toml, which names the machines of the cloud, of factories and devices, with a "
+    "[[device]] for each of the experiment's, and give that one:\n\n"
+)
+EXAMPLE = """\
+experiment = "{}"
+
+[cloud]
+address = "10.42.0.1"
+
+[[factory]]
+name = "north"
+address = "10.42.0.2"
+
+[[device]]
+name = "press-1"
+factory = "north"
+"""
 LONGEST = 55  # the 64 characters of a common name without the prefix "fedfloor " of a park's
 
 
@@ -176,11 +194,7 @@ def read(path: Path) -> ParkFile:
 
 def from_document(document: dict[str, Any], path: Path) -> ParkFile:
     """Return the park of a parsed park file; ``path`` is for errors and relative paths. Raises as :func:`read`."""
-    if "data" in document and "cloud" not in document:
-        raise SettingError(
-            f"park file {path}: this is an experiment. A park file lists cloud, factories and devices, and names it: "
-            f'experiment = "{path.name}" (docs/deploy.md).'
-        )
+    check_kind(document, "park file", path, REMEDY + EXAMPLE.format(path.name))
     given = document.get("experiment")
     if isinstance(given, str):
         document["experiment"] = str(path.parent / given)

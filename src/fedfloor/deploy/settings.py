@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from fedfloor.checking import below, checked, toml
+from fedfloor.checking import below, check_kind, checked, toml
 from fedfloor.errors import SettingError, require
 
 T = TypeVar("T")
@@ -32,6 +32,7 @@ def read(kind: type[T], path: Path | str) -> T:
         body = toml(path, "settings file")
     except SettingError as error:
         raise SettingError(f"{error} `fedfloor park provision PARK.toml` writes such files.") from error
+    check_kind(body, "settings file", path)
     try:
         settings: T = below(path.parent, checked(kind, body, ""))
     except SettingError as error:

@@ -12,7 +12,7 @@ import numpy as np
 import tomlkit
 
 from fedfloor.chance import generator
-from fedfloor.checking import checked, toml
+from fedfloor.checking import check_kind, checked, toml
 from fedfloor.errors import SettingError, require
 from fedfloor.network import radio
 from fedfloor.network.profile import NetworkProfile, NetworkSettings, RadioModel, build
@@ -115,6 +115,7 @@ def read(path: Path) -> Cell:
         SettingError: the file is missing or not TOML, a key, type or value is wrong, or a device is out of reach.
     """
     document = toml(path, "cell file")
+    check_kind(document, "cell file", path)
     try:
         settings = _settings({"name": path.stem} | document)
         own = settings.network.profile

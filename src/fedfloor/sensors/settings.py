@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from fedfloor.checking import below, checked, toml
+from fedfloor.checking import below, check_kind, checked, toml
 from fedfloor.data.files.layout import LARGEST
 from fedfloor.errors import SettingError, require, require_once
 from fedfloor.sensors.folder import FolderSource
@@ -117,6 +117,7 @@ def read(path: Path) -> SenseSettings:
         SettingError: the file does not exist, or has an unknown key or a wrong value.
     """
     document, folder = toml(path, "source file"), path.parent
+    check_kind(document, "source file", path)
     try:
         settings: SenseSettings = below(folder, checked(SenseSettings, document, ""))
     except SettingError as error:
