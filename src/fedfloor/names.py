@@ -121,5 +121,7 @@ PERSISTENCE = "persistence"
 SEASONAL = "seasonal"
 MEAN_ABS_Z = "mean-abs-z"
 REFERENCES = (LOCAL_ONLY, POOLED, SCIKIT_LEARN, PERSISTENCE, SEASONAL, MEAN_ABS_Z)
+PCA = "pca"  # the method that trains nothing, so that no device can train alone
+AUTOENCODER = "--set method.name=fedavg --set model.name=ae-dense --set rounds=20"  # training in its place
 ROUNDLESS = (SCIKIT_LEARN, PERSISTENCE, SEASONAL, MEAN_ABS_Z)  # references without rounds of training
 REFERENCES_FOLDER = "references"  # in a run's folder, for its references

@@ -11,7 +11,7 @@ import pytest
 
 from fedfloor.report.devices import device_section
 from fedfloor.report.differs import differs_section
-from fedfloor.report.front import about, cost_tile, front, ordered, steps, title, worst
+from fedfloor.report.front import about, cost_tile, front, gain_tile, ordered, steps, title, worst
 from fedfloor.report.groups import groups
 from fedfloor.report.ledger import collect
 from fedfloor.report.page import render
@@ -70,6 +70,17 @@ def test_one_seed_settles_nothing(tmp_path: Path) -> None:
     assert "There is no interval: more seeds or test samples are needed." in page
     assert "· 1 seed" in page
     assert "fedfloor compare fedsr-0/experiment.toml --methods fedsr,local-only --seeds 0,1,2 --out runs/again" in page
+
+
+def test_equal_results_are_no_proof_that_models_are_equal(tmp_path: Path) -> None:
+    run(tmp_path, 1.0, OWN)
+    run(tmp_path, 1.0, ALONE, "local-only")
+    assert "<b>No difference was measured.</b>" in text(tmp_path)
+    compared = groups(ordered(collect([tmp_path])))
+    best, local = [compared[0]], [compared[1]]
+    pair = {"difference": 0.0, "low": 0.0, "high": 0.0, "over": "72 test recordings"}
+    assert gain_tile(compared, best, local, pair).notes[0] == "72 test recordings do not tell them apart"
+    assert "0.0 to 2.0, over 72" in gain_tile(compared, best, local, pair | {"high": 0.02}).notes[0]
 
 
 def test_what_was_not_measured_is_grey_with_the_command_that_measures_it(

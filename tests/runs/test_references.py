@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import tomllib
@@ -32,6 +33,7 @@ from fedfloor.runs import launch, prepare, references
 from fedfloor.runs.references import work
 
 REFERENCES = ("local-only", "pooled", "scikit-learn")
+UNMARKED = "No test sample is marked as an anomaly"
 LIFE = """
 rounds = 2
 data = { name = "machines", window = { length = 8, step = 4 }, task = { kind = "regression", cap = 60 } }
@@ -505,3 +507,30 @@ def test_detectors_stand_beside_the_mean_of_deviations(command: Command, method:
     assert figures["missed"] == pytest.approx((~alarms)[park.dataset.y_test == 1].mean())
     page = (command.folder / "out" / "report.html").read_text()
     assert "the mean of |z|" in page
+    assert UNMARKED not in ran.out
+
+
+def test_scores_of_two_detectors_are_not_compared_without_labels(command: Command) -> None:
+    """The mean score of unmarked rows has no common scale, and an alarm for an unmarked anomaly is no false one."""
+    rng = np.random.default_rng(8)
+    rows = ["device,time,a,b"]
+    for k in range(4):
+        rows += [f"d{k},{t},{rng.normal() + 4 * (t > 90):.3f},{rng.normal():.3f}" for t in range(100)]
+    (command.folder / "rows.csv").write_text("\n".join(rows) + "\n")
+    (command.folder / "detect.toml").write_text(
+        'rounds = 1\nmodel.name = "monitor"\nmethod.name = "pca"\nevaluate.headline = "reconstruction error"\n'
+        '[data]\npath = "rows.csv"\ntask = "reconstruction"\n'
+    )
+    ran = command("run", "detect.toml", "--ranks", "1", "--out", "out")
+    assert ran.code == 0, ran.err
+    assert "mean-abs-z" not in ran.out
+    assert UNMARKED in ran.out
+    command.refused(command("run", "detect.toml", "--references", "--out", "new"), "method 'pca' does not train")
+    page = html.unescape((command.folder / "out" / "report.html").read_text())
+    begun = "fedfloor run out/experiment.toml"
+    offered = page.split(begun, 1)[1].split("<", 1)[0]
+    assert "--references --set method.name=fedavg" in offered
+    small = ["--set", "rounds=1", "--ranks", "1"]
+    trained = command("run", "out/experiment.toml", *offered.split(), *small, "--json")
+    assert trained.code == 0, trained.err
+    assert [row["method"] for row in trained.document["rows"]] == ["fedavg", "local-only", "pooled"]

@@ -13,7 +13,7 @@ from typing import Literal
 from markupsafe import Markup
 
 from fedfloor.figures import Figure
-from fedfloor.names import LOCAL_ONLY, REFERENCES, count
+from fedfloor.names import AUTOENCODER, LOCAL_ONLY, PCA, REFERENCES, count
 from fedfloor.report.groups import Compared, Group, contestants, groups
 from fedfloor.report.ledger import Place, RecordedRun, by_place
 from fedfloor.report.numbers import COSTS, amount, distance, listed, metric, plain
@@ -145,7 +145,7 @@ def verdict(compared: Compared, best: Sequence[Group], local: Sequence[Group], p
     size = f"{distance(headline, gap, own)}{_relative(headline, gap, other)}"
     facts += f": {size} {'better' if gap > 0 else 'worse'}." if gap else "."
     if gap == 0:
-        return SharingVerdict("open", "It makes no difference.", facts)
+        return SharingVerdict("open", "No difference was measured.", facts)
     if beyond_chance(pair):
         return SharingVerdict(
             "yes" if gap > 0 else "no", "Yes, sharing pays." if gap > 0 else "No, sharing does not pay.", facts
@@ -187,7 +187,8 @@ def gain_tile(compared: Compared, best: Sequence[Group], local: Sequence[Group],
     notes = []
     if pair["low"] is not None:
         low, high = sorted(headline.gain(pair[end], 0.0) for end in ("low", "high"))
-        notes.append(f"95\u00a0%: {plain(headline, low, like)} to {plain(headline, high, like)}, over {pair['over']}")
+        ends = f"95\u00a0%: {plain(headline, low, like)} to {plain(headline, high, like)}, over {pair['over']}"
+        notes.append(ends if gap or low < high else f"{pair['over']} do not tell them apart")
     both = [places(group, compared.placed) for group in (best[0], local[0])]
     known = both[0].keys() & both[1].keys()
     if known:
@@ -247,6 +248,8 @@ def alone_command(compared: Compared) -> str:
     """Return the command that trains each device alone beside the runs."""
     rivals = contestants(compared)
     file = f"{shown(rivals.runs[0].folder)}/experiment.toml"
+    if all(run.settings.kind == PCA for run in rivals.runs):
+        return f"fedfloor run {file} --references {AUTOENCODER} --out runs/again"
     if len(rivals) == 1 and len(rivals.runs) == 1:
         return f"fedfloor run {file} --references --resume --out {shown(rivals.runs[0].folder)}"
     return compare_command(compared, ",".join(str(run.seed) for run in rivals[0].runs), (LOCAL_ONLY, "pooled"))

@@ -97,6 +97,12 @@ class ExperimentRecord:
     provenance: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def kind(self) -> str:
+        """The name of the method, also where ``[methods]`` gives it another one."""
+        table = self.methods.get(self.method.name)
+        return (table and table.method) or self.method.name
+
+    @property
     def task(self) -> str:
         """The kind of the task."""
         task = self.data.get("task") or "classification"

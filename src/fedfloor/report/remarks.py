@@ -24,7 +24,7 @@ RISE = 1.1  # ratio to the lowest loss
 def remarks(compared: Compared) -> list[str]:
     """Return texts on the baseline, on models that predict only one class, and on rising losses."""
     classes = compared.task == CLASSES
-    own = (baseline(compared), one_class(compared)) if classes else (mean_baseline(compared),)
+    own = (baseline(compared), one_class(compared)) if classes else (mean_baseline(compared), unmarked(compared))
     return [text for text in (attacked(compared), *own, rising(compared)) if text]
 
 
@@ -109,6 +109,14 @@ def mean_baseline(compared: Compared) -> str:
     low, high = (metric(compared.headline, value) for value in (min(reached), max(reached)))
     reach = low if low == high else f"{low} to {high}"
     return f"Always predicting the mean of the test values would reach an RMSE of {reach}."
+
+
+def unmarked(compared: Compared) -> str:
+    """Return a text on alarms for test samples none of which is marked as an anomaly; "" if some are."""
+    figures = [run.rounds[-1].figures or {} for run in compared.runs if run.rounds]
+    if not any("false alarms" in row and row.get("missed") is None for row in figures):
+        return ""
+    return "No test sample is marked as an anomaly: every alarm counts as a false one, also where it is right."
 
 
 def majority(final: EvaluationRecord) -> str:

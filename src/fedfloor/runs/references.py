@@ -38,6 +38,7 @@ from fedfloor.machine import kept_settings
 from fedfloor.methods.references import GradientBoosting
 from fedfloor.models.saved import OWN
 from fedfloor.names import (
+    AUTOENCODER,
     LOCAL_ONLY,
     MEAN_ABS_Z,
     PERSISTENCE,
@@ -269,12 +270,12 @@ def beside(
         if name in methods or (name in experiment.methods and name != SCIKIT_LEARN):
             raise SettingError(f"method '{name}' is also one of the --references: leave out one of the two.")
     needs = combined(replace(experiment, method=replace(experiment.method, name=methods[0]))).method.needs
-    plain = experiment.data.asked.plain
+    plain = untrained(experiment)
     trained = (LOCAL_ONLY, POOLED, SCIKIT_LEARN) if needs.scopes and not only_plain else ()
     if not trained and not plain:
         raise SettingError(
             f"method '{methods[0]}' does not train, so --references have no training to follow. Run it without "
-            "them, or train a network: --set method.name=fedavg --set model.name=ae-dense --set rounds=20."
+            f"them, or train a network: {AUTOENCODER}."
         )
     runs, short = list(work), Limits(stop_after=limits.stop_after)
     for seed in seeds:
@@ -302,7 +303,16 @@ def of_run(
 def accompanied(experiment: Experiment) -> bool:
     """Return whether a run has references that need no training beside it without being asked: detectors have."""
     free = experiment.method.name not in REFERENCES and not launch.under_torchrun()
-    return experiment.data.asked.calibrates and free
+    return experiment.data.asked.calibrates and free and bool(untrained(experiment))
+
+
+def untrained(experiment: Experiment) -> tuple[str, ...]:
+    """Return the references of the task that need no training, if the headline compares them with a model.
+
+    Scores of two detectors, such as T²/τ² + Q/δ² and the mean of |z|, have no common scale: the mean score on unmarked
+    test samples ranks neither.
+    """
+    return () if experiment.evaluate.figure.name == "reconstruction error" else experiment.data.asked.plain
 
 
 def _bare(experiment: Experiment, name: str, table: dict[str, Any]) -> Experiment:
