@@ -7,6 +7,7 @@ order and in any process.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.random.bit_generator import ISeedSequence
@@ -37,6 +38,13 @@ def generator(seed: int, purpose: str, *place: int) -> np.random.Generator:
     True
     """
     return np.random.Generator(np.random.Philox(_Key(key(seed, purpose, *place))))  # type: ignore[arg-type]
+
+
+def resampled(many: int) -> Iterator[NDArray[np.int64]]:
+    """Yield draws of as many of ``many`` units with replacement, [many] each: the same for every model."""
+    rng = generator(0, "resample", many)
+    while True:
+        yield rng.integers(many, size=many)
 
 
 def secret() -> np.random.Generator:

@@ -921,6 +921,11 @@ def _text(document: dict[str, Any], park: Park, missing: str, proposed: str, not
     return tomlkit.dumps(body)
 
 
+def without_labels(data: Dataset) -> bool:
+    """Return whether no sample of a detector's data is marked as an anomaly, as without a column of labels."""
+    return isinstance(data.task, Reconstruction) and not (data.y.any() or data.y_test.any())
+
+
 def summary(park: Park) -> str:
     """Return the size and content of a park in one line."""
     data = park.dataset
@@ -934,6 +939,8 @@ def summary(park: Park) -> str:
         low, high, unit = data.target[:, 0].min(), data.target[:, 0].max(), getattr(data.task, "unit", "")
         span = "" if ahead else f" from {low:.4g} to {high:.4g}{f' {unit}' if unit else ''}"
         targets = f"{ahead}{', '.join(data.task.called()[:8])}{span}"
+    elif without_labels(data):
+        targets = "no label of an anomaly"
     else:
         share = np.bincount(data.y, minlength=len(data.classes)) / len(data.y)
         parts = [f"{name} {100 * part:.0f} %" for name, part in zip(data.classes, share, strict=True)]
@@ -958,14 +965,16 @@ def rows(park: Park) -> list[dict[str, Any]]:
     for factory in range(park.factories):
         members = list(park.members(factory))
         sizes, counts = park.sizes[members], table[members].sum(axis=0)
-        order = np.argsort(-counts, kind="stable")
-        excerpt = ", ".join(f"{park.dataset.classes[c]} {counts[c]:,}" for c in order[:6] if counts[c])
+        order = np.argsort(-counts, kind="stable")[:6]
+        order = order if park.dataset.target is None else np.sort(order)  # ranges by their numbers
+        excerpt = ", ".join(f"{park.dataset.classes[c]} {counts[c]:,}" for c in order if counts[c])
         factories.append({
             "factory": park.display_names.own("factory", factory) or (str(factory) if park.factories > 1 else None),
             "devices": len(members),
             "samples": int(sizes.sum()), "smallest": int(sizes.min()), "largest": int(sizes.max()),
+        } | ({} if without_labels(park.dataset) else {
             "classes" if park.dataset.target is None else "ranges": excerpt + (", …" if (counts > 0).sum() > 6 else ""),
-        })  # fmt: skip
+        }))  # fmt: skip
     return factories
 
 

@@ -281,6 +281,7 @@ def _uncapped(errors: Errors) -> float:
 
 NUMBERS = ("regression", "forecasting")
 ODD = ("reconstruction",)
+RECONSTRUCTION_ERROR = "reconstruction error"
 KINDS = (
     Kind("accuracy", _accuracy, column="accuracy"),
     Kind("loss", lambda tested, _: tested.loss, unit="nats", better="lower", column="loss"),
@@ -296,7 +297,7 @@ KINDS = (
     Kind("false alarms", _of_detection(detection.false_alarms), better="lower", tasks=ODD),
     Kind("missed", _of_detection(detection.missed), better="lower", tasks=ODD),
     Kind("NAB", _of_detection(detection.nab), unit="points", tasks=ODD),
-    Kind("reconstruction error", lambda tested, _: tested.loss, unit="variances", better="lower", tasks=ODD),
+    Kind(RECONSTRUCTION_ERROR, lambda tested, _: tested.loss, unit="variances", better="lower", tasks=ODD),
     Kind("MASE", _of_errors(mase), unit="naive errors", better="lower", tasks=("forecasting",)),
     Kind("RMSE", _of_errors(rmse), unit=OWN, better="lower", tasks=NUMBERS),
     Kind("MAE", _of_errors(lambda errors: float(np.abs(errors.away).mean())), unit=OWN, better="lower", tasks=NUMBERS),

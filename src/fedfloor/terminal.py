@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # it imports PyTorch, which takes seconds
 
 
 QUIET_S = 5  # between two lines on a download
+LINES = 20  # of rounds, at most, where standard error is no terminal
 LINE_S = 60  # between two lines on work without other output
 LONGEST = 1e12  # numbers from here on are written with an exponent
 LEAST = 0.0001  # the least number that has a digit in a table
@@ -53,9 +54,15 @@ def progress(label: str, rounds: int, names: Names | None = None) -> Iterator[Fo
         return
     began = time.monotonic()
     done: list[int] = []
+    due = milestones(rounds)
 
     def plain(line: Line) -> None:
         done.append(line.round)
+        passed = [number for number in due if number <= line.round]
+        told = line.round >= rounds or line.lost or line.headline[1] is not None or len(passed) > 1
+        if not passed or not told:
+            return
+        del due[: len(passed)]
         left = (time.monotonic() - began) / len(done) * (rounds - line.round)
         name, value = line.headline
         figure = "" if value is None else f", {name} {value:.4f}"
@@ -63,6 +70,18 @@ def progress(label: str, rounds: int, names: Names | None = None) -> Iterator[Fo
         print(f"{label}: round {line.round}/{rounds}{figure}{lost}, {seconds(left)} left", file=sys.stderr, flush=True)
 
     yield plain
+
+
+def milestones(rounds: int) -> list[int]:
+    """Return the rounds of which a log tells: all up to 20, of more 1, 2, 4, … up to a tenth, and then each tenth.
+
+    >>> milestones(3), milestones(612)
+    ([1, 2, 3], [1, 2, 4, 8, 16, 32, 62, 123, 184, 245, 306, 368, 429, 490, 551, 612])
+    """
+    if rounds <= LINES:
+        return list(range(1, rounds + 1))
+    doubled = [2**k for k in range(rounds.bit_length()) if 2**k < rounds / 10]
+    return [*doubled, *(-(-rounds * tenth // 10) for tenth in range(1, 11))]
 
 
 def losses(line: Mapping[str, Any], names: Names | None) -> str:

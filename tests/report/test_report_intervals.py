@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import bootstrap, ttest_1samp
+from scipy.stats import bootstrap, permutation_test, ttest_1samp
 
 from fedfloor.engine.resample import DRAWS, Units
+from fedfloor.report import intervals
 from fedfloor.report.groups import groups
 from fedfloor.report.intervals import Draws, Estimate, holm
 from fedfloor.report.ledger import collect
@@ -126,6 +127,64 @@ def test_models_are_compared_on_the_same_units() -> None:
     assert wide[1] - wide[0] > 0.2
     assert drawn(hard).minus(drawn(hard, "device")) is None
     assert drawn(hard).minus(drawn(hard[:6])) is None
+
+
+def difference(values: np.ndarray) -> Estimate:
+    """The difference of two models with these differences on recordings of the same size."""
+    return Estimate((float(values.mean()),), (drawn(values),), paired=True)
+
+
+def exact(values: np.ndarray) -> float:
+    def apart(a: np.ndarray, b: np.ndarray, axis: int) -> np.ndarray:
+        return np.mean(a - b, axis=axis)
+
+    return float(permutation_test((values, 0 * values), apart, permutation_type="samples", n_resamples=1e6).pvalue)
+
+
+@pytest.mark.parametrize("many", [6, 12])
+def test_the_p_value_of_few_recordings_is_at_least_that_of_scipys_exact_test(many: int) -> None:
+    rng = np.random.default_rng(7)
+    ratios = []
+    for _ in range(12):
+        values = rng.normal(rng.uniform(0, 0.2), 0.1, many)
+        found = difference(values).chance
+        by_draws = estimate(values).chance
+        assert found is not None
+        assert by_draws is not None
+        assert found == pytest.approx(max(exact(values), by_draws), abs=1e-6)
+        ratios.append(exact(values) / by_draws)
+    assert max(ratios) > 1  # the exact test decides in some of them
+
+
+def test_six_recordings_show_at_most_one_in_thirty_two() -> None:
+    values = np.array([0.2, 0.21, 0.19, 0.22, 0.2, 0.18])  # all alike, so that the draws alone would prove much
+    found = difference(values)
+    alone = estimate(values).chance
+    assert alone is not None
+    assert alone < 0.001
+    assert found.chance == pytest.approx(2 / 64, abs=1e-6)
+    low, high = found.bounds() or (0.0, 0.0)
+    assert 0 < low < 0.2 < high
+    assert found.bounds(0.97) is None  # no interval is known at a level above 1 − 2/64
+
+
+def test_five_recordings_have_no_interval_and_fifteen_no_p_value_below_their_floor() -> None:
+    alike = np.full(5, 0.2) + np.array([0.0, 0.01, -0.01, 0.02, -0.02])
+    picks = np.array(list(Units("sample", np.arange(5)).draws(DRAWS)))
+    five = Estimate((0.2,), (Draws("recording", 5, alike[picks].mean(axis=1)),), paired=True)
+    assert five.bounds() is None
+    assert five.chance == pytest.approx(2 / 32, abs=1e-6)
+    picks = np.array(list(Units("sample", np.arange(15)).draws(DRAWS)))
+    many = np.linspace(0.2, 0.21, 15)
+    fifteen = Estimate((float(many.mean()),), (Draws("recording", 15, many[picks].mean(axis=1)),), paired=True)
+    assert fifteen.chance == pytest.approx(2 / 2**15, rel=0.01)
+
+
+def test_the_exact_interval_holds_differences_that_the_exact_test_does_not_refuse() -> None:
+    values = np.random.default_rng(3).normal(0.1, 0.1, 6)
+    low, high = intervals._exchanged(values, 0.1)
+    assert exact(values - (low + 1e-6)) > 0.1 > exact(values - (low - 1e-6))
+    assert exact(values - (high - 1e-6)) > 0.1 > exact(values - (high + 1e-6))
 
 
 def test_holm_by_hand() -> None:
@@ -258,7 +317,7 @@ def test_an_interval_of_several_pairs_excludes_0_exactly_where_p_is_small(gains:
             values = np.clip(VALUES + gain + rng.normal(0, 0.02, len(VALUES)), 0, 1)
             runs.append(evaluated(Path(folder) / f"m{i}", float(values.mean()), values, seeded=False, method=f"m{i}"))
         for row in paired(collect(runs)):
-            excludes = row["low"] > 0 or row["high"] < 0
+            excludes = row["low"] is not None and (row["low"] > 0 or row["high"] < 0)
             assert excludes == (row["p_holm"] < 0.05), row
 
 

@@ -28,6 +28,7 @@ from fedfloor.plan.nodes import Train, Work, device
 from fedfloor.report import ledger
 from fedfloor.report.contrast import contrast
 from fedfloor.report.groups import contestants, groups
+from fedfloor.report.ledger import collect
 from fedfloor.report.table import natural_target, paired
 from fedfloor.runs import launch, prepare, references
 from fedfloor.runs.references import work
@@ -354,6 +355,8 @@ def test_pictures_have_no_table(command: Command) -> None:
     said = command("compare", "tiny.toml", "--ranks", "1", "--methods", "fedavg", "--references", "--json")
     assert said.code == 0
     assert [row["method"] for row in said.document["rows"]] == ["fedavg", "local-only", "pooled"]
+    apart = paired(collect([command.folder / "out", command.folder / "runs" / "again"]))
+    assert apart == []  # errors without a common scale
     assert "There is no scikit-learn reference: the data are pictures" in said.err
 
 
@@ -524,7 +527,9 @@ def test_scores_of_two_detectors_are_not_compared_without_labels(command: Comman
     ran = command("run", "detect.toml", "--ranks", "1", "--out", "out")
     assert ran.code == 0, ran.err
     assert "mean-abs-z" not in ran.out
-    assert UNMARKED in ran.out
+    assert "false alarms" not in ran.out
+    alarms = json.loads((command.folder / "out" / "ledger.jsonl").read_text())["figures"]["false alarms"]
+    assert f"{UNMARKED}: PCA has an alarm at {100 * alarms:.1f}\u00a0% of them" in ran.out
     command.refused(command("run", "detect.toml", "--references", "--out", "new"), "method 'pca' does not train")
     page = html.unescape((command.folder / "out" / "report.html").read_text())
     begun = "fedfloor run out/experiment.toml"

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.chance import generator
+from fedfloor.chance import resampled as resampled_units
 from fedfloor.data.dataset import Dataset, Indices
 from fedfloor.park.local import only_test
 
@@ -50,12 +51,11 @@ class Units:
 
     def draws(self, most: int) -> Iterator[Indices]:
         """Yield up to ``most`` times the samples of as many units as there are, drawn with replacement."""
-        rng, many = generator(0, "resample", self.many), self.many
+        many = self.many
         order = np.argsort(self.of, kind="stable")
         members = np.split(order, np.cumsum(np.bincount(self.of, minlength=many))[:-1])
         single = many == len(self.of)
-        for _ in range(most):
-            drawn = rng.integers(many, size=many)
+        for drawn in islice(resampled_units(many), most):
             yield order[drawn] if single else np.concatenate([members[unit] for unit in drawn.tolist()])
 
 

@@ -3,6 +3,9 @@
 A metric varies with the seed (first weights, mini-batches, devices) and with the samples that happened to be tested.
 Seeds give a Student-t interval, draws of test units a bootstrap interval; both together are combined as independent
 parts of the error: L = m − √((m − l_seeds)² + (m − l_tests)²) (Zou and Donner, Statistics in Medicine 27 (2008) 1693).
+A difference between two models that are tested on the same n units is held against the exact test that exchanges the
+models in units, which is the same for all 2^n choices of units if the models are equal (Fisher, The Design of
+Experiments, 1935): no p-value is below 2/2^n, and at a level beyond that no interval is known.
 Draws of samples without an error have no error either, so that a share near 0 or 1 has the interval of Clopper and
 Pearson (Biometrika 26 (1934) 404): of n right samples of n, it begins at (α/2)^(1/n).
 """
@@ -12,12 +15,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.chance import resampled
 from fedfloor.figures import ACCURACY, Figure
 from fedfloor.names import count
 from fedfloor.report.ledger import RecordedRun
@@ -27,6 +32,8 @@ from fedfloor.report.records import EvaluationRecord
 LEVEL = 0.95
 DEFINED = 0.9  # least share of draws in which a metric must be defined
 STEPS = 30  # bisections of a p-value
+FEW_UNITS = 12  # up to which the models are exchanged in all sets of units
+LINEAR = 0.5  # least share of the variance of draws that the units' contributions explain
 FEW_ERRORS = 10  # below which the draws of a share are coarse
 Floats = NDArray[np.float64]
 
@@ -81,11 +88,13 @@ class Estimate:
         values: one value per seed, at least one.
         tests: the draws of test units of each seed; empty if any is unknown.
         same: whether all seeds have the same test samples. If not, the spread of seeds contains that of tests.
+        paired: whether the values are differences of two models that were tested on the same units.
     """
 
     values: tuple[float, ...]
     tests: tuple[Draws, ...] = ()
     same: bool = True
+    paired: bool = False
 
     @property
     def mean(self) -> float:
@@ -98,14 +107,34 @@ class Estimate:
         return len(set(self.values)) > 1
 
     @cached_property
-    def drawn(self) -> Floats | None:
-        """The ascending means over the seeds in draws of the same test units; None without draws to be used."""
+    def _means(self) -> Floats | None:
+        """The means over the seeds in draws of the same test units, as drawn; None without draws to be used."""
         if not self.tests or (self.seeded and not self.same):
             return None
         if len({(one.unit, one.units, len(one.values)) for one in self.tests}) > 1:
             return None
-        means = np.mean([one.values for one in self.tests], axis=0)
-        return np.sort(means[np.isfinite(means)])
+        return np.array(np.mean([one.values for one in self.tests], axis=0))
+
+    @cached_property
+    def drawn(self) -> Floats | None:
+        """The ascending means over the seeds in draws of the same test units; None without draws to be used."""
+        return None if self._means is None else np.sort(self._means[np.isfinite(self._means)])
+
+    @cached_property
+    def _parts(self) -> Floats | None:
+        """The contributions [units] of few test units, whose mean is the difference; None if they do not explain it.
+
+        They are the least squares of the draws, whose units are known: exact for means over units of the same size.
+        """
+        if self._means is None or self.tests[0].units > FEW_UNITS:
+            return None
+        known = np.isfinite(self._means)
+        values = self._means[known]
+        shares = _shares(self.tests[0].units, len(known))[known]
+        parts = np.linalg.lstsq(shares, values)[0]
+        if np.var(values - shares @ parts) > (1 - LINEAR) * np.var(values):
+            return None
+        return np.array(parts + self.mean - parts.mean())
 
     @property
     def over(self) -> str:
@@ -118,8 +147,11 @@ class Estimate:
         return listed(parts) if parts else ""
 
     def bounds(self, level: float = LEVEL) -> tuple[float, float] | None:
-        """Return the ends of the interval at a level; None if nothing shows how the metric varies."""
+        """Return the ends of the interval at a level; None if nothing, or too few test units, show how it varies."""
         if not self.over:
+            return None
+        units = self.tests[0].units if self.paired and self.drawn is not None else math.inf
+        if 1 - level < 2.0 ** (1 - units):
             return None
         below = above = 0.0
         if self.seeded:
@@ -128,6 +160,9 @@ class Estimate:
             low, high = _ends(self.drawn, level, self.tests[0].units)
             if exact := self._exact(level):
                 low, high = min(low, exact[0]), max(high, exact[1])
+            if self.paired and self._parts is not None:
+                exchanged = _exchanged(self._parts, 1 - level)
+                low, high = min(low, exchanged[0]), max(high, exchanged[1])
             below = math.hypot(below, max(0.0, self.mean - low))
             above = math.hypot(above, max(0.0, high - self.mean))
         return self.mean - below, self.mean + above
@@ -159,7 +194,7 @@ class Estimate:
         for _ in range(STEPS):
             middle = (inside + outside) / 2
             ends = self.bounds(1 - middle)
-            if ends is not None and ends[0] <= 0 <= ends[1]:
+            if ends is None or ends[0] <= 0 <= ends[1]:
                 inside = middle
             else:
                 outside = middle
@@ -195,6 +230,43 @@ def _ends(drawn: Floats, level: float, units: int) -> tuple[float, float]:
         middle, away = float(drawn.mean()), wide * float(drawn.std())
         low, high = min(low, middle - away), max(high, middle + away)
     return low, high
+
+
+@lru_cache(maxsize=4)
+def _shares(units: int, many: int) -> Floats:
+    """Return the share of each unit in each of many draws, [many, units]."""
+    drawn = [np.bincount(draw, minlength=units) for draw in islice(resampled(units), many)]
+    return np.array(drawn, np.float64) / units
+
+
+@lru_cache(maxsize=4)
+def _signs(units: int) -> Floats:
+    """Return +1 where two models keep their places and −1 where they are exchanged, in all ways, [2^units, units]."""
+    bits = np.arange(2**units)[:, None] >> np.arange(units) & 1
+    return 1.0 - 2.0 * bits
+
+
+def _exchanged(parts: Floats, chance: float) -> tuple[float, float]:
+    """Return the ends of the differences δ that have a p-value above ``chance`` ≥ 2/2^n in the exact test.
+
+    p(δ) is the share of signs s with |Σ s_u (d_u − δ)| ≥ |Σ (d_u − δ)|, for the contributions d of n units.
+    """
+    signs, mean = _signs(len(parts)), float(parts.mean())
+    sums, balance = signs @ parts, signs.sum(axis=1)
+    slack = 1e-9 * (float(np.abs(parts).max()) + float(np.ptp(parts)))
+
+    def end(outside: float) -> float:
+        inside = mean
+        for _ in range(STEPS):
+            middle = (inside + outside) / 2
+            apart = abs(len(parts) * (mean - middle)) - slack
+            if (np.abs(sums - middle * balance) >= apart).mean() > chance:
+                inside = middle
+            else:
+                outside = middle
+        return outside
+
+    return end(float(parts.min())), end(float(parts.max()))
 
 
 def holm(chances: Sequence[float | None]) -> list[float | None]:

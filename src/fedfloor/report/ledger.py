@@ -15,7 +15,7 @@ import numpy as np
 from fedfloor.checking import parsed
 from fedfloor.errors import SettingError
 from fedfloor.figures import ACCURACY, Figure, named
-from fedfloor.names import REFERENCES_FOLDER
+from fedfloor.names import MEAN_ABS_Z, PCA, REFERENCES_FOLDER
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.text import from_json
 from fedfloor.plan.walk import devices
@@ -140,6 +140,18 @@ class RecordedRun:
     def figures(self) -> Figures | None:
         """Whether accuracies per device are ``"measured"`` or ``"expected"``; None if the run records neither."""
         return (self.evaluation and self.evaluation.device_accuracy) or self.park.device_accuracy
+
+    @property
+    def scale(self) -> str:
+        """The detector whose reconstruction errors have a scale of their own; "" for residuals of networks."""
+        return self.settings.kind if self.settings.kind in (PCA, MEAN_ABS_Z) else ""
+
+    @property
+    def alarms(self) -> float | None:
+        """The share of test samples with an alarm in the last round, if none of them is marked as an anomaly."""
+        figures = self.rounds[-1].figures if self.rounds else None
+        unmarked = figures is not None and figures.get("missed") is None
+        return figures.get("false alarms") if unmarked and figures is not None else None
 
     @property
     def seeded(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from statistics import median
+from statistics import mean, median
 
 import numpy as np
 
@@ -113,10 +113,14 @@ def mean_baseline(compared: Compared) -> str:
 
 def unmarked(compared: Compared) -> str:
     """Return a text on alarms for test samples none of which is marked as an anomaly; "" if some are."""
-    figures = [run.rounds[-1].figures or {} for run in compared.runs if run.rounds]
-    if not any("false alarms" in row and row.get("missed") is None for row in figures):
+    shares = {group.label.shown: [run.alarms for run in group.runs if run.alarms is not None] for group in compared}
+    told = [f"{name} has an alarm at {100 * mean(each):.1f}\u00a0% of them" for name, each in shares.items() if each]
+    if not told:
         return ""
-    return "No test sample is marked as an anomaly: every alarm counts as a false one, also where it is right."
+    return (
+        f"No test sample is marked as an anomaly: {listed(told)}. Which alarms are right, and which "
+        "detector is better, only labels can tell."
+    )
 
 
 def majority(final: EvaluationRecord) -> str:

@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Any
 
 from fedfloor.errors import SettingError, require, unknown
-from fedfloor.figures import ACCURACY, LOSS, Figure, of_task
+from fedfloor.figures import ACCURACY, LOSS, RECONSTRUCTION_ERROR, Figure, of_task
 from fedfloor.report.groups import (
     CLASSES,
     Compared,
@@ -70,6 +70,8 @@ def _row(group: Group, target: float | None, figure: Figure) -> Row:
     others = {other.key: _mean(_last(group, other)) if known else None for other in beside if other.key != figure.key}
     others |= {"macro_f1": _whole_mean(finals)} if task == CLASSES else {}
     others |= {"loss": _mean(_last(group, LOSS)) if known else None}
+    if any(run.alarms is not None for run in group.runs):
+        others.pop("false_alarms", None)  # without labels no alarm is known to be false
     row |= {key: value for key, value in others.items() if key not in row}
     row |= {f"loss_{end}": bound for end, bound in _loss_ends(group, known=known).items()}
     marked = [line.backdoor for line in group.last_lines(lambda line: line.backdoor) if line.backdoor is not None]
@@ -108,12 +110,14 @@ def _cut(interval: Row, figure: Figure) -> Row:
     return interval | {"low": max(0.0, interval["low"]), "high": min(1.0, interval["high"])}
 
 
-def _of_runs(runs: Sequence[RecordedRun], values: Sequence[float], tests: Sequence[Draws | None]) -> Estimate:
-    """Return the estimate of one value per run, whose draws count if those of all runs are known."""
+def _of_runs(
+    runs: Sequence[RecordedRun], values: Sequence[float], tests: Sequence[Draws | None], *, paired: bool = False
+) -> Estimate:
+    """Return the estimate of one value, or ``paired`` difference, per run; draws count if those of all are known."""
     known = tuple(one for one in tests if one is not None)
     digests = {run.park.test_sha256 for run in runs}
     same = len(digests) == 1 and None not in digests
-    return Estimate(tuple(values), known if len(known) == len(values) else (), same)
+    return Estimate(tuple(values), known if len(known) == len(values) else (), same, paired)
 
 
 def _last(group: Group, figure: Figure) -> list[float]:
@@ -220,8 +224,9 @@ def _corrected(row: Row, estimate: Estimate, chance: float | None, *, share: boo
 
     That of a difference of shares ends at −1 and 1.
     """
-    ends = estimate.bounds(1 - (1 - LEVEL) * row["p"] / chance) if chance else None
-    low, high = ends or (row["low"], row["high"])
+    low, high = (row["low"], row["high"])
+    if chance:
+        low, high = estimate.bounds(1 - (1 - LEVEL) * row["p"] / chance) or (None, None)
     if share and low is not None and high is not None:
         low, high = max(-1.0, low), min(1.0, high)
     return row | {"low": low, "high": high, "p_holm": chance}
@@ -238,7 +243,12 @@ def _named(compared: Compared, against: str | None) -> str | None:
 
 
 def _pair(first: Group, second: Group, difference: Difference, figure: Figure) -> list[tuple[Row, Estimate]]:
-    """Return the row of two methods, and the estimate of their difference; [] if no seed has a difference."""
+    """Return the row of two methods, and the estimate of their difference; [] if no seed has a difference.
+
+    Reconstruction errors of two detectors that have no common scale are not subtracted.
+    """
+    if figure.name == RECONSTRUCTION_ERROR and first.runs[0].scale != second.runs[0].scale:
+        return []
     by_seed = {run.seed: run for run in second.runs}
     both = {run.seed: (run, by_seed[run.seed]) for run in first.runs if run.seed in by_seed}
     apart = {seed: difference(*pair) for seed, pair in both.items()}
@@ -250,7 +260,7 @@ def _pair(first: Group, second: Group, difference: Difference, figure: Figure) -
         drawn = draws(both[seed][0], figure, own)
         tests.append(drawn and drawn.minus(draws(both[seed][1], figure, other)))
     values = [value for _, _, value in known.values()]
-    estimate = _of_runs([both[seed][0] for seed in known], values, tests)
+    estimate = _of_runs([both[seed][0] for seed in known], values, tests, paired=True)
     row = {
         "method": first.label, "against": second.label, "seeds": list(known),
         "rounds": sorted({own for own, other, _ in known.values() if own == other}), "difference": estimate.mean,
@@ -283,7 +293,7 @@ def trials(best: Sequence[Final], every: Sequence[Sequence[Final]], figure: Figu
         rows.append(_cut(_of_runs(runs, values, own).describe(), figure))
         apart = [value - other for value, (_, other) in zip(values, best, strict=True)]
         drawn = [mine and mine.minus(other) for mine, other in zip(own, first, strict=True)]
-        chances.append(None if trial is best else _of_runs(runs, apart, drawn).chance)
+        chances.append(None if trial is best else _of_runs(runs, apart, drawn, paired=True).chance)
     return [row | {"p_holm": chance} for row, chance in zip(rows, holm(chances), strict=True)]
 
 

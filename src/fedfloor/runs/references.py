@@ -33,7 +33,7 @@ from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment, FaultSettings, MethodSettings
-from fedfloor.figures import Figure
+from fedfloor.figures import RECONSTRUCTION_ERROR, Figure
 from fedfloor.machine import kept_settings
 from fedfloor.methods.references import GradientBoosting
 from fedfloor.models.saved import OWN
@@ -312,7 +312,7 @@ def untrained(experiment: Experiment) -> tuple[str, ...]:
     Scores of two detectors, such as T²/τ² + Q/δ² and the mean of |z|, have no common scale: the mean score on unmarked
     test samples ranks neither.
     """
-    return () if experiment.evaluate.figure.name == "reconstruction error" else experiment.data.asked.plain
+    return () if experiment.evaluate.figure.name == RECONSTRUCTION_ERROR else experiment.data.asked.plain
 
 
 def _bare(experiment: Experiment, name: str, table: dict[str, Any]) -> Experiment:

@@ -173,16 +173,32 @@ class HeldOut:
             return ""
         noun = "recordings" if self._recorded else "parts" if self._dealt else "devices"
         held = f"{noun} not in training" if self._recorded or self.strangers else "rows not in training"
+        wins = f"better on {(gain > 0).sum()} of {len(gain)} {noun}"
+        if self.classes:
+            samples = held if held.startswith("rows") else f"samples of {held}"
+            return (
+                f"a random forest predicts the class of {100 * self.right:.0f} % of {samples}, "
+                f"{100 * other.right:.0f} % {words}; its probabilities are {wins}"
+            )
         model = "a random forest explains" if self.supervised else "levels explain"
-        return (
-            f"{model} {100 * self.explained:.0f} % of the variance of {held}, {100 * other.explained:.0f} % {words}; "
-            f"better on {(gain > 0).sum()} of {len(gain)} {noun}"
-        )
+        shares = f"{100 * self.explained:.0f} % of the variance of {held}, {100 * other.explained:.0f} % {words}"
+        return f"{model} {shares}; {wins}"
 
     @property
     def supervised(self) -> bool:
         """Whether classes or numbers are predicted."""
         return self.park.dataset.task.labelled or self.park.dataset.target is not None
+
+    @property
+    def classes(self) -> bool:
+        """Whether classes are predicted."""
+        return self.supervised and self.park.dataset.target is None
+
+    @cached_property
+    def right(self) -> float:
+        """The share of samples whose class has the largest prediction, with the same weight for each unit."""
+        right = self._predicted.argmax(axis=1) == self._targets.argmax(axis=1)
+        return float((np.bincount(self._unit, right) / np.bincount(self._unit)).mean())
 
     @property
     def _dealt(self) -> bool:
