@@ -66,7 +66,7 @@ MAY = {
     "checking": {"errors", "regular"},
     "config": BASE | {"checking", "experiment", "methods", "data", "park", "parts", "network"},
     "runs": TRAINING,
-    "report": {"_version", "checking", "errors", "figures", "names", "plan", "regular", "templates"},
+    "report": {"chance", "_version", "checking", "errors", "figures", "names", "plan", "regular", "templates"},
     "api": TRAINING | {"draft", "inference", "objects", "report", "runs", "templates", "terminal"},
     "benchmark": BASE | {"config", "experiment", "network", "report", "runs", "templates"},
     "terminal": BASE | {"runs"},  # for type annotations
