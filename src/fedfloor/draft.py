@@ -294,6 +294,7 @@ def _with_candidates(lack: NoColumnError, data: Mapping[str, Any]) -> NoColumnEr
         candidates=able,
         labels=labels,
         ordered=bool(task.ahead) or not task.labelled,
+        hint=lack.hint,
     )
 
 

@@ -334,3 +334,15 @@ def test_names_that_are_numbers_are_names(tmp_path: Path, names: str) -> None:
     path = tmp_path / "a.csv"
     path.write_text(f"{names}\n1,2,3,x\n2,3,4,y\n")
     assert "header" not in guess(path, {"columns": {"label": "mine"}}, ())  # and nothing is refused
+
+
+def test_a_folder_of_files_is_asked_for_device_and_label_at_once(command: Command) -> None:
+    (command.folder / "cycles").mkdir()
+    for k in range(4):
+        rows = "\n".join(f"{t},{t % 3 + k},{t % 5}" for t in range(30))
+        (command.folder / "cycles" / f"cycle_{k}.csv").write_text(f"t,pressure,torque\n{rows}\n")
+    said = command("new", "cycles").err
+    assert "If each file is a device: --set data.device=file." in said
+    assert "No label either" in said
+    assert "--set data.task=reconstruction" in said
+    assert "No label either" not in command("new", "cycles", "--task", "reconstruction").err

@@ -91,3 +91,20 @@ def test_a_ledger_that_lacks_a_key_is_named(command: Command) -> None:
         path.write_text(f"{first}\n{second.replace(old, new, 1)}\n")
         said = command("price", "out", "--network", "wifi", "--out", "copies")
         command.refused(said, f"ledger.jsonl: line 2 is damaged ({message})")
+
+
+def test_runs_in_which_nothing_travels_are_named_and_the_others_priced(command: Command) -> None:
+    (command.folder / "small.toml").write_text(
+        'rounds = 1\ndata = { name = "labels", samples_per_device = 60 }\npark = { devices = 3 }\n'
+        'model = { name = "logistic" }\nmethod = { name = "fedavg" }\n'
+    )
+    before = command("price", "small.toml", "--network", "lte-cat-m2", "--methods", "fedavg,local-only", "--json")
+    assert [row["method"] for row in before.document["rows"]] == ["fedavg"]
+    assert "no price: local-only. Nothing travels" in before.err
+    assert command("run", "small.toml", "--references", "--ranks", "1", "--out", "plant").code == 0
+    after = command("price", "plant", "--network", "lte-cat-m2", "--out", "on-lte", "--json")
+    assert after.code == 0, after.err
+    assert "no price: local-only" in after.err
+    seconds = {row["method"]: row["seconds"] for row in after.document["rows"]}
+    assert seconds["fedavg"] == pytest.approx(before.document["rows"][0]["seconds_per_round"])
+    assert seconds["local-only"] is None

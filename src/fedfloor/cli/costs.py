@@ -6,6 +6,7 @@ import math
 import sys
 import textwrap
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +15,7 @@ import typer
 
 from fedfloor.cli import options, shared
 from fedfloor.cli.options import At, Json, Methods, OwnCode, Set
+from fedfloor.cli.shared import note
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.names import NUMBERED, Names
 from fedfloor.terminal import counted, show
@@ -81,6 +83,7 @@ def _price_runs(
     folders: list[Path], network: str | None, out: Path | None, target: float | None, at: str | None, *, as_json: bool
 ) -> None:
     """Write copies of finished runs with the prices of another network, and print their summary."""
+    from fedfloor import config
     from fedfloor.network.profile import NetworkSettings
     from fedfloor.report import ledger
     from fedfloor.runs import forecast
@@ -90,7 +93,10 @@ def _price_runs(
             "price of finished runs needs --network NAME, the other network, and --out DIR, the folder for copies of "
             "the runs with its prices."
         )
-    runs, budget = [run.folder for run in ledger.collect(folders)], options.budget(at)
+    recorded, budget = ledger.collect(ledger.with_references(folders)), options.budget(at)
+    runs = [run.folder for run in recorded]
+    free = [run.method for run in recorded if forecast.sends_nothing(config.read(run.folder / "experiment.toml"))]
+    _note_free(free)
     copies = forecast.reprice(runs, NetworkSettings(network), out, lambda copy: print(copy, file=sys.stderr))
     shared.summary(copies, out / "report.html", target, as_json=as_json, at=budget)
 
@@ -98,6 +104,7 @@ def _price_runs(
 def _price_experiment(
     experiment: str, methods: str | None, rounds: int | None, changes: list[str], *, own: bool, as_json: bool
 ) -> None:
+    from fedfloor.runs import forecast
     from fedfloor.runs.compare import each_once
     from fedfloor.runs.parks import build_park
 
@@ -108,12 +115,17 @@ def _price_experiment(
     names = shared.names(methods, setup)
     each_once("methods", names)
     park, rows, links = build_park(setup), [], []
-    for name in names:
-        row, more = _priced(replace(setup, method=replace(setup.method, name=name)), park, last)
+    setups = {name: replace(setup, method=replace(setup.method, name=name)) for name in names}
+    free = [name for name, one in setups.items() if forecast.sends_nothing(one)]
+    _note_free(free)
+    for name in (name for name in names if name not in free):
+        row, more = _priced(setups[name], park, last)
         rows.append(row)
         links += more
     if as_json:
         show(rows, as_json=True, links=links, network=setup.network.profile, names=park.display_names.table())
+        return
+    if not rows:
         return
     title = f"{setup.name}: rounds 1 to {last} on {setup.network.profile or 'its network'}"
     costs = [{k: v for k, v in row.items() if not k.startswith(tuple(BEFORE))} for row in rows]
@@ -123,6 +135,12 @@ def _price_experiment(
             shown = [{k: v for k, v in row.items() if k == "method" or k.startswith(part)} for row in rows]
             show(shown, as_json=False, title=f"of this, {words} before round 1")
     show(links, as_json=False, title="bytes on each link")
+
+
+def _note_free(methods: Sequence[str]) -> None:
+    """Name the methods whose rounds have no price."""
+    if methods:
+        note(f"no price: {', '.join(dict.fromkeys(methods))}. Nothing travels, so that the network costs nothing.")
 
 
 def _priced(setup: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:

@@ -26,6 +26,7 @@ from fedfloor.engine.team import Alone
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import State
+from fedfloor.names import REFERENCES_FOLDER, ROUNDLESS
 from fedfloor.network import profile
 from fedfloor.network.price import Price
 from fedfloor.network.profile import NetworkSettings
@@ -245,15 +246,16 @@ def pretended(questions: Node, trained: int, park: Park) -> dict[int, dict[str, 
     return answers
 
 
-LEFT = (".lock", "report.html", "checkpoint", "memory")  # files that are not copied with a run
+LEFT = (".lock", "report.html", "checkpoint", "memory", REFERENCES_FOLDER)  # files that are not copied with a run
 
 
 def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: Callable[[Path], None]) -> list[Path]:
     """Write copies of runs' folders whose ledgers have the prices of another network.
 
     Each round's plan is made again and compared with the trained one by its hash. A method's initial questions are
-    repeated if its plans depend on the answers. Radio with interference is refused on either network, as the lost
-    updates are part of the training. ``follow`` is called with each finished copy.
+    repeated if its plans depend on the answers. Runs in which nothing travels are copied without a price. Radio with
+    interference is refused on either network, as the lost updates are part of the training. ``follow`` is called with
+    each finished copy.
 
     Raises:
         SettingError: ``out`` exists, a folder is not a run, two have the same name, a network has interference, or a
@@ -269,6 +271,9 @@ def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: C
     afters = [_moved(run, network) for run in runs]
     ledgers = list[list[Line]]()
     for run, after in zip(runs, afters, strict=True):  # nothing is written before all runs are checked
+        if sends_nothing(after):
+            ledgers.append([])
+            continue
         if park is None or ground(after) != built_for:
             park, built_for = build_park(after), ground(after)
         done = run / "ledger.jsonl"  # missing if training diverged in the first round
@@ -280,6 +285,11 @@ def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: C
             folder.write(copy / "ledger.jsonl", "".join(json_text(ledger.to_row(line)) + "\n" for line in lines))
         follow(copy)
     return copies
+
+
+def sends_nothing(experiment: Experiment) -> bool:
+    """Return whether nothing travels in a run: of devices that train alone, and of references without rounds."""
+    return experiment.method.name in ROUNDLESS or config.combined(experiment).method.needs.separate
 
 
 def _moved(run: Path, network: NetworkSettings) -> Experiment:

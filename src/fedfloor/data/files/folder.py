@@ -23,7 +23,7 @@ from fedfloor.data.files.encode import (
     normal_label,
     qualified,
 )
-from fedfloor.data.files.layout import UnlabelledError
+from fedfloor.data.files.layout import NoColumnError, UnlabelledError
 from fedfloor.data.files.pictures import SUFFIXES
 from fedfloor.data.files.sheet import Sheet, head, scan, settled
 from fedfloor.data.files.table import MEANT, check_labels, of_entry, write
@@ -271,15 +271,16 @@ def _read(file: DataFile, reading: Reading, required: Sequence[str]) -> Sheet:
     except UnlabelledError as error:
         raise error.within(above) from error
     except SettingError as error:  # its message names the file, but not its folder
-        lacks, hint = f"no column '{reading.columns.device}'.", ""
-        if reading.device == "column" and lacks in str(error):
-            hint = " If each file is a device: --set data.device=file."
-            if several := dated([each.name for each in file.path.parent.iterdir() if each.name[0] != "."]):
-                hint += (
-                    f" Devices with a file per date ({named(several[1])}): --set data.device=file "
-                    f"--set 'data.file_name={several[0]}'."
-                )
-        raise SettingError(above + str(error).replace(lacks, lacks + hint, 1)) from error
+        if reading.device != "column" or not isinstance(error, NoColumnError) or error.role != "device":
+            raise SettingError(above + str(error)) from error
+        hint = " If each file is a device: --set data.device=file."
+        if several := dated([each.name for each in file.path.parent.iterdir() if each.name[0] != "."]):
+            hint += (
+                f" Devices with a file per date ({named(several[1])}): --set data.device=file "
+                f"--set 'data.file_name={several[0]}'."
+            )
+        lack = NoColumnError(error.path, error.name, error.role, error.names, hint=hint)
+        raise SettingError(f"{above}{lack}") from lack
 
 
 def _are_labels(files: Sequence[DataFile], sheets: Sequence[Sheet], reading: Reading, *, own: bool) -> bool:

@@ -329,14 +329,17 @@ class NoColumnError(SettingError):
         delimiter: the delimiter of the training's tables, in predictions.
         candidates: the columns that may have the role, with descriptions.
         labels: the columns that may be the label, with descriptions, if both the device and the label are missing.
+        hint: another remedy, which comes first.
         ordered: whether the task is of series without labels, so that devices need parts of the series.
     """
 
     def __init__(
         self, path: Path, name: str, role: str, names: Sequence[str], delimiter: str | None = None,
         candidates: Mapping[str, str] | None = None, labels: Mapping[str, str] | None = None, ordered: bool = False,
+        hint: str = "",
     ) -> None:  # fmt: skip
         self.path, self.name, self.role, self.names = path, name, role, names
+        self.hint = hint
         same = [other for other in names if other.casefold() == name.casefold()]
         near = nearest(name, names, cutoff=0.8 if name == Columns().roles().get(role) else 0.55)  # the default name
         near = f" Did you mean '{same[0]}'?" if same else near
@@ -346,12 +349,7 @@ class NoColumnError(SettingError):
         if not role and delimiter is not None:
             advice += f" The tables of the training have the delimiter '{delimiter}'."
         if role == "label":
-            offers = [f"--set data.task={kind} {task.offers}" for kind, task in TASKS.items() if task.offers]
-            offers.append(
-                "--set data.task=regression --set data.remaining=true predicts the remaining rows of recordings to "
-                "failure"
-            )
-            advice += f" Or without labels: {'; '.join(offers)}."
+            advice += f" {_unlabelled()}"
         if role == "device":
             blocks = 'kind="blocks"'
             how = (
@@ -361,15 +359,25 @@ class NoColumnError(SettingError):
                 f"{advice.removesuffix('.')}, and likewise label, factory and time. If no column names machines, deal "
                 f"the rows to made-up ones: {dealt('data.columns.device=', blocks if ordered else SKEWED)} ({how})."
             )
-            if labels:
-                advice += f" No label either; candidates: {_either(labels, 'label')}."
+            if labels is not None:
+                named = f"candidates: {_either(labels, 'label')}" if labels else "--set data.columns.label=NAME"
+                advice += f" No label either; {named}. {_unlabelled()}"
         if role in ("values", "ignore", "categories"):
             advice = f"Correct [data] columns.{role}." if are_names(names) else ""
         more = f", … ({len(names) - LISTED} more)" if len(names) > LISTED else ""
         super().__init__(
-            f"{place(path, 1)} (the header): no column '{name}'.{near} Available: {', '.join(names[:LISTED])}{more}."
-            f"{advice and ' '}{advice}{_no_header(names)}"
+            f"{place(path, 1)} (the header): no column '{name}'.{hint}{near} Available: {', '.join(names[:LISTED])}"
+            f"{more}.{advice and ' '}{advice}{_no_header(names)}"
         )
+
+
+def _unlabelled() -> str:
+    """Return the tasks that need no label, as options."""
+    offers = [f"--set data.task={kind} {task.offers}" for kind, task in TASKS.items() if task.offers]
+    offers.append(
+        "--set data.task=regression --set data.remaining=true predicts the remaining rows of recordings to failure"
+    )
+    return f"Or without labels: {'; '.join(offers)}."
 
 
 def _either(candidates: Mapping[str, str], role: str) -> str:
