@@ -86,7 +86,7 @@ def models(
 ) -> None:
     """List the models, or show and check one of them."""
     from fedfloor.models import listing
-    from fedfloor.models.network import NETWORKS
+    from fedfloor.models.zoo import NETWORKS
 
     if name is None:
         if shape is not None or classes is not None:

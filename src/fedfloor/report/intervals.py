@@ -243,7 +243,7 @@ def _shares(units: int, many: int) -> Floats:
 def _signs(units: int) -> Floats:
     """Return +1 where two models keep their places and −1 where they are exchanged, in all ways, [2^units, units]."""
     bits = np.arange(2**units)[:, None] >> np.arange(units) & 1
-    return 1.0 - 2.0 * bits
+    return np.array(1.0 - 2.0 * bits, np.float64)
 
 
 def _exchanged(parts: Floats, chance: float) -> tuple[float, float]:
