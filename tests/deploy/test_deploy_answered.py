@@ -96,6 +96,18 @@ def test_an_edge_that_invents_runs_as_rows_arrive_learns_no_row(more: str, resta
     assert len({tuple(told) for told in answers}) == 3
 
 
+def test_the_others_in_a_sum_are_told_that_a_devices_samples_have_changed(tmp_path: Path) -> None:
+    asked, told = Asked(tmp_path, SECURE), list[str]()
+    for new in (0, GROWN - 1, GROWN):  # until 20 are new those of the last set are used
+        asked.hold(range(FIRST + new))
+        asked.sums(f"run {new}")
+        worker = asked.agent.worker()
+        assert worker._sum is not None
+        told.append(worker._sum.reply("sum-keys", {"identity": "ab" * 32})["answer"][-1])
+    assert told[0] == told[1] != told[2]
+    assert all(len(one) == 32 for one in told)
+
+
 def test_where_updates_are_in_the_clear_all_rows_are_used_at_once(tmp_path: Path) -> None:
     asked = Asked(tmp_path, "")
     before = asked.sums("a")

@@ -394,6 +394,16 @@ def test_a_device_reveals_shares_for_one_sum_of_an_update_also_after_a_restart(t
         RevealRecord(path)
 
 
+def test_a_sum_is_not_repeated_after_one_devices_samples_have_changed(tmp_path: Path) -> None:
+    """The two would differ by the change of that device's update alone."""
+    first, second = Attacked(tmp_path / "first"), Attacked(tmp_path / "second")
+    second.devices = first.devices
+    assert first.summed() == set(DEVICES)
+    first.devices[0].held = "ab" * 16
+    with pytest.raises(RefusedError, match="an earlier sum of other devices or samples"):
+        second.summed()
+
+
 @pytest.mark.parametrize("gone", ["before keys", "before its vector"])
 def test_two_sums_over_one_visit_with_a_device_fewer_cannot_both_be_unmasked(gone: str, tmp_path: Path) -> None:
     first, second = Attacked(tmp_path / "first"), Attacked(tmp_path / "second")

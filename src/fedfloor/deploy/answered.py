@@ -59,10 +59,13 @@ class Answers:
 
     Args:
         record: of what the device has revealed.
+
+    Attributes:
+        held: keyed digest of the samples in use, by which the others in a sum notice that these have changed.
     """
 
     def __init__(self, record: RevealRecord) -> None:
-        self._record = record
+        self._record, self.held = record, ""
 
     def settle(self, given: Marks, trains: Positions, *, forgets: bool = False) -> Positions:
         """Return the positions of the samples that a device uses, in ascending order.
@@ -85,7 +88,7 @@ class Answers:
         fresh = int(np.maximum(np.bincount(inverse[trains], minlength=len(values)) - most, 0).sum())
         if fresh >= GROWN:
             self._begin(values, np.maximum(counts, most), counts, ("answers", *("sums",) * forgets))
-            return np.arange(len(given))
+            return self._using(given, np.arange(len(given)))
         order = np.argsort(inverse, kind="stable")
         place = np.empty(len(given), np.intp)  # of a sample among those equal to it
         place[order] = np.arange(len(given)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -103,6 +106,12 @@ class Answers:
         if len(used) < len(given):
             waiting = len(given) - len(used)
             log.info("%d new samples are used once %d are new since the last exact answers.", waiting, GROWN)
+        return self._using(given, used)
+
+    def _using(self, given: Marks, used: Positions) -> Positions:
+        """Note the samples in use; return their positions."""
+        marks, key = np.sort(given[used]).tobytes(), self._record.secret("samples", 32)
+        self.held = hashlib.blake2b(marks, digest_size=16, key=key).hexdigest()
         return used
 
     def admit(self, what: str, asked: object, most: int) -> None:

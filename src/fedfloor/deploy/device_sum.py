@@ -41,9 +41,10 @@ WOULD_REVEAL = "the two would reveal single updates, or less noise. Give a new r
 class RevealedSums:
     """The sums in which a device takes part, kept in its record: an update is revealed in one sum alone.
 
-    Two sums with the same update of this device and different devices, rules or units differ by other devices' updates,
-    and training is the same to the bit whenever a visit is repeated. Unmasking takes shares of more than half of a
-    sum's devices, so two sums would need a device that reveals shares for both; it does so only if they are the same.
+    Two sums with the same update of this device and different devices, samples of others, rules or units differ by
+    other devices' updates, and training is the same to the bit whenever a visit is repeated. Unmasking takes shares of
+    more than half of a sum's devices, so two sums would need a device that reveals shares for both; it does so only if
+    they are the same.
     With noise of devices a sum is recorded before its masked update leaves, and only one for each round of a run. Of
     each run the last round alone is kept: earlier ones are refused.
 
@@ -68,7 +69,9 @@ class RevealedSums:
         with self._record.changing() as base:
             for part, whole in rows:
                 if base.execute("SELECT 1 FROM sums WHERE part = ? AND total != ?", (part, whole)).fetchone():
-                    raise RefusedError("sum", f"this update is in an earlier sum of other devices; {WOULD_REVEAL}")
+                    raise RefusedError(
+                        "sum", f"this update is in an earlier sum of other devices or samples; {WOULD_REVEAL}"
+                    )
             base.executemany("INSERT OR IGNORE INTO sums VALUES (?, ?)", rows)
 
     def check_round(self, run: str, number: int, total: object) -> None:
@@ -178,6 +181,7 @@ class DeviceSum:
         factory: number of its factory.
         signer: signs its keys and checks those of others; None in a park without certificates.
         devices: most devices of a sum, as far as this device's own settings and experiment state it.
+        held: keyed digest of its samples; "": none is stated.
     """
 
     device: int
@@ -190,6 +194,7 @@ class DeviceSum:
     factory: int = 0
     signer: Signer | None = None
     devices: int = ranges.DEVICES
+    held: str = ""
     _sum: OpenSum | None = None
 
     def reply(self, kind: str, about: Any) -> dict[str, Any]:
@@ -201,7 +206,7 @@ class DeviceSum:
         given = ranges.table(about, 3, "its sum")
         if kind == "sum-keys":
             self._sum = OpenSum(masking.advertise(self.device, from_hex(given.get("identity"), KEY_BYTES)))
-            return {"answer": Advertisement.made(self._sum.keys, self.factory, self.signer).to_json()}
+            return {"answer": Advertisement.made(self._sum.keys, self.factory, self.signer, self.held).to_json()}
         stages = {"sum-shares": self._share, "sum-check": self._check, "sum-unmask": self._reveal}
         return {"answer": stages[kind](self.current(given), given)}
 
@@ -236,7 +241,8 @@ class DeviceSum:
         self._check_survivors(open_sum, devices)
         shares = masking.reveal(self.device, open_sum.around, open_sum.pairs, devices, self._least(open_sum))
         if not open_sum.needed:  # with noise it is recorded already
-            self.revealed.admit(open_sum.updates, [*open_sum.scale, sorted(devices)])
+            held = {v: one.held for v, one in sorted(open_sum.others.items()) if v in devices}
+            self.revealed.admit(open_sum.updates, [*open_sum.scale, sorted(devices), list(held.values())])
         self._sum = None  # shares of both a seed and a key of one device would unmask its vector
         return {str(v): text.hex() for v, text in shares.items()}
 

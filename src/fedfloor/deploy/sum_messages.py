@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -20,6 +21,7 @@ from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
 
 T = TypeVar("T")
+HELD = re.compile(r"[0-9a-f]{0,32}")
 PURPOSE = b"fedfloor sum\0"  # separates signatures of keys from those of messages
 SEAL_BYTES = 4096  # most bytes of a certificate and a signature
 Spec = tuple[str, Mapping[str, Scalar]]  # a mixing rule's name and settings
@@ -62,23 +64,25 @@ class Advertisement:
         public: the keys.
         factory: number of the device's factory.
         seal: the device's certificate and signature; empty in a park without certificates.
+        held: keyed digest of the device's samples, by which the others notice that these have changed; "" without one.
     """
 
     public: PublicKeys
     factory: int
     seal: bytes = b""
+    held: str = ""
 
     @classmethod
-    def made(cls, keys: DeviceKeys, factory: int, signer: Signer | None) -> Advertisement:
+    def made(cls, keys: DeviceKeys, factory: int, signer: Signer | None, held: str = "") -> Advertisement:
         """Return the advertisement of a device's keys; without a signer it is not signed."""
-        bare = cls(keys.public, factory)
+        bare = cls(keys.public, factory, held=held)
         if signer is None:
             return bare
-        return cls(keys.public, factory, signer.sign(bare.signed(keys.device, keys.context), PURPOSE))
+        return replace(bare, seal=signer.sign(bare.signed(keys.device, keys.context), PURPOSE))
 
     def signed(self, device: int, context: bytes) -> bytes:
-        """Return the bytes that are signed: the device's number, the sum, factory and keys."""
-        stated = [device, context.hex(), self.factory, self.public.channel.hex(), self.public.mask.hex()]
+        """Return the bytes that are signed: the device's number, the sum, factory, keys and digest of samples."""
+        stated = [device, context.hex(), self.factory, self.public.channel.hex(), self.public.mask.hex(), self.held]
         return json.dumps(stated).encode()
 
     def signatory(self, device: int, context: bytes, signer: Signer) -> str:
@@ -96,7 +100,7 @@ class Advertisement:
 
     def to_json(self) -> list[Any]:
         """Return the inverse of :func:`read_keys`."""
-        return [self.public.channel.hex(), self.public.mask.hex(), self.factory, self.seal.hex()]
+        return [self.public.channel.hex(), self.public.mask.hex(), self.factory, self.seal.hex(), self.held]
 
 
 def read_keys(value: object) -> Advertisement:
@@ -105,12 +109,15 @@ def read_keys(value: object) -> Advertisement:
     Raises:
         RefusedError: the value is malformed, or no secret can be agreed with a key.
     """
-    channel, mask, factory, seal = ranges.rows(value, 4, "its keys")
+    channel, mask, factory, seal, held = ranges.rows(value, 5, "its keys")
     keys = PublicKeys(from_hex(channel, KEY_BYTES), from_hex(mask, KEY_BYTES))
     masking.check(keys)
     if not isinstance(seal, str) or len(seal) > 2 * SEAL_BYTES:
         raise RefusedError("sum", "its keys are not signed.")
-    return Advertisement(keys, ranges.whole(factory, 0, ranges.DEVICES, "its factory"), from_hex(seal, len(seal) // 2))
+    if not isinstance(held, str) or not HELD.fullmatch(held):
+        raise RefusedError("sum", "its digest of samples is malformed.")
+    number = ranges.whole(factory, 0, ranges.DEVICES, "its factory")
+    return Advertisement(keys, number, from_hex(seal, len(seal) // 2), held)
 
 
 def listed(value: object, among: Collection[int]) -> int:

@@ -101,6 +101,7 @@ class Worker:
             self._sum = DeviceSum(
                 self.device, samples, secure, rule, RevealedSums(record), experiment.rounds, facts,
                 settings.factory, signer_of(settings.tls, settings.name), most_devices(settings, experiment, secure),
+                "" if answers is None else answers.held,
             )  # fmt: skip
         self._initial: Tensor | None = None  # the own part of the initial model
         if secure is not None and self._own not in ("", "all"):
