@@ -150,7 +150,7 @@ def test_a_device_with_a_key_of_low_order_is_left_out_of_the_sum() -> None:
     for pair in keys:
         with pytest.raises(RefusedError, match="not one of X25519"):
             read_keys([*pair, 0, "", ""])
-    assert read_keys(["11" * 32, "12" * 32, 0, ""]).public.mask == b"\x12" * 32
+    assert read_keys(["11" * 32, "12" * 32, 0, "", ""]).public.mask == b"\x12" * 32
 
 
 @pytest.mark.parametrize("lie", ["nothing", "model", "rate", "fraction", "weight", "ring"])
