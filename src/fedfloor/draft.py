@@ -57,6 +57,7 @@ ROUNDS, ROUNDS_OF_ROWS = 20, 50  # single rows train fast, but networks need man
 PATIENCE = 5  # evaluations in which held-out samples do not gain before a run ends
 PLENTY = 10_000  # training samples of which trees, too, are drafted with some held out to end by
 STEPS, MOST_ROUNDS = 1000, 100  # of a device on windows in all; devices with few windows take few steps in a round
+SCATTERED = ("random", "stratified")  # kinds of splits that test rows whose neighbours train
 TREES, LEVELS, EVERY = 100, 6, 24  # of boosting: trees and their levels, at most; rounds between two evaluations
 DECORRELATED, CORRELATED = 0.3, 20  # share of the statistics of windows that a tree uses, where they are so many
 MOST_WINDOWS = 100_000  # for trees, which compute the statistics of all windows in each of their rounds
@@ -349,9 +350,12 @@ def _forest(document: dict[str, Any], park: Park) -> tuple[int, list[str]]:
     notes = []
     if len(park.dataset.y) < PLENTY or not _stops(document, EVERY):
         document.setdefault("evaluate", {}).setdefault("every", EVERY)
-        own = normaliser(config.from_table(document).data.normalise)
-        own = own if isinstance(own, DeviceNormaliser) else None
-        if "trees" not in given and (many := trials.trees(park, own, settings["columns"])) < TREES:
+        data = config.from_table(document).data
+        scale = normaliser(data.normalise)
+        own = scale if isinstance(scale, DeviceNormaliser) else None
+        scattered = getattr(data.split, "kind", "") in SCATTERED and len(park.dataset.shape) == 1
+        many = TREES if "trees" in given else trials.trees(park, own, settings["columns"], scattered=scattered)
+        if many < TREES:
             settings["trees"] = many
             notes.append(
                 f"{count(many, 'tree')}, because more of them predict training samples that are held out worse: --set "

@@ -59,7 +59,10 @@ MISTAKES: dict[str, tuple[Mistake, tuple[str, ...]]] = {
     ),
     "no column for the device": (rename("device", "devise"), ("row 1 (the header)", "Did you mean 'devise'?")),
     "text in a number": (put(7, "flow", "broken"), ("row 7, column 'flow': 'broken' is not a number", "ignore")),
-    "a decimal comma": (put(7, "flow", '"1,5"'), ("row 7, column 'flow': '1,5'", "not a number with the decimal mark '.', as")),
+    "a decimal comma": (
+        put(7, "flow", '"1,5"'),
+        ("row 7, column 'flow': '1,5'", "not a number with the decimal mark '.', as"),
+    ),
     "digits in groups": (put(7, "flow", "1_000"), ("row 7, column 'flow': '1_000' is not a number",)),
     "infinite": (put(9, "speed", "-inf"), ("row 9, column 'speed': '-inf' is not a finite number",)),
     "too large": (put(9, "speed", "1e39"), ("row 9, column 'speed': '1e39' is not a finite number",)),

@@ -287,3 +287,38 @@ def test_trees_of_windows_use_some_of_many_statistics(command: Command) -> None:
         document = tomllib.loads((command.folder / "plant.toml").read_text())
         assert document["methods"]["boosting"].get("columns", 1.0) == share
         assert document["rounds"] == (16 if share < 1 else 4) + 600
+
+
+def test_trees_that_decide_better_count_though_they_are_too_certain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Predictions after tree t, of two classes: 0.6 for the chosen one at first, and 1 from tree 11 on.
+
+    Of 0.65·n right ones the share explained is 1 − (0.65·0.32 + 0.35·0.72)/0.5 = 0.08; of 0.76·n certain ones 0.04.
+    """
+    rng = np.random.default_rng(0)
+    lines = ["a,b,state", *(f"{rng.normal():.4f},{rng.normal():.4f},{('bad', 'ok')[row % 2]}" for row in range(400))]
+    (tmp_path / "plant.csv").write_text("\n".join(lines) + "\n")
+    table = {"path": str(tmp_path / "plant.csv"), "columns": {"device": "", "label": "state"}}
+    table |= {"partition": {"kind": "iid"}, "split": {"kind": "stratified"}}
+    park = build_park(config.from_table({"name": "own", "data": table, "park": {"devices": 3}}))
+
+    def staged(trial: trials.HeldOut, _: float) -> np.ndarray:
+        y = trial._targets
+        place = np.random.default_rng(1).permutation(len(y)) / len(y)
+        stages = []
+        for t in range(trials.BOOSTED):
+            right = place < 0.65 + 0.11 * min(t, 59) / 59
+            chosen = np.where(right[:, None], y, 1 - y)
+            stages.append(chosen if t >= 10 else 0.4 + 0.2 * chosen)
+        return np.array(stages)
+
+    monkeypatch.setattr(trials.HeldOut, "boosted", staged)
+    assert 50 <= trials.trees(park, None, 1.0, scattered=True) <= 60
+
+
+def test_rows_drawn_at_random_are_held_out_singly(tmp_path: Path) -> None:
+    park = build_park(config.from_table({"name": "own", "data": {"name": "labels"}, "park": {"devices": 3}}))
+    blocks, rows = (trials.HeldOut(park, scattered=scattered)._fold for scattered in (False, True))
+    assert (np.diff(rows) != 0).all()
+    assert (np.diff(blocks) == 0).mean() > 0.5

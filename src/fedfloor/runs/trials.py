@@ -82,25 +82,32 @@ def _nearly_best(trials: Sequence[HeldOut]) -> HeldOut:
     return next(trial for trial in trials if trial.explained >= top - GAIN / 2)
 
 
-def trees(park: Park, own: DeviceNormaliser | None, share: float) -> int:
+def trees(park: Park, own: DeviceNormaliser | None, share: float, *, scattered: bool = False) -> int:
     """Return the number of boosted trees after which further ones make predictions of held-out samples worse.
 
-    :data:`BOOSTED`, unless the last of these trees lose half of :data:`GAIN` of the explained variance; where not all
-    samples can be tried, a model ends by samples that are held out of training instead.
+    :data:`BOOSTED`, unless the last of these trees lose half of :data:`GAIN` of the explained variance. Of classes also
+    those that decide better count, though their probabilities become too certain, which costs explained variance. Where
+    not all samples can be tried, a model ends by samples that are held out of training instead.
 
     Args:
         park: a park whose samples are not normalised.
         own: the normalisation by devices, if any.
         share: the share of the features that a tree may use.
+        scattered: whether tested rows are drawn at random, so that the rows beside them train.
     """
-    trial = HeldOut(park, own)
+    trial = HeldOut(park, own, scattered)
     if not trial.supervised or not trial.possible or trial.partial:
         return BOOSTED
-    explained = trial.boosted(share)
+    stages = trial.boosted(share)
+    explained = np.array([trial.share_of(each) for each in stages])
     top = explained.max(initial=0.0)
     if not len(explained) or top <= 0 or explained[-1] > top - GAIN / 2:
         return BOOSTED
-    return int(np.flatnonzero(explained >= top - GAIN / 4)[-1]) + 1
+    many = int(np.flatnonzero(explained >= top - GAIN / 4)[-1]) + 1
+    if park.dataset.target is not None:
+        return many
+    decided = np.array([trial.decided(each) for each in stages])
+    return max(many, int(np.flatnonzero(decided >= decided.max() - GAIN / 2)[0]) + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,10 +122,12 @@ class HeldOut:
     Args:
         park: a park whose samples are not normalised.
         own: a normalisation by devices.
+        scattered: whether single samples are held out instead, as rows that are drawn at random for testing.
     """
 
     park: Park
     own: DeviceNormaliser | None = None
+    scattered: bool = False
 
     @cached_property
     def strangers(self) -> bool:
@@ -162,6 +171,17 @@ class HeldOut:
     def explained(self) -> float:
         """The share of the variance that predictions explain, with the same weight for each device or recording."""
         return float(1 - self.errors.mean())
+
+    def share_of(self, predicted: Numbers) -> float:
+        """Return the same of given predictions [n, outputs]."""
+        return float(1 - self._missed(predicted).mean())
+
+    def decided(self, predicted: Numbers) -> float:
+        """Return the macro-F1 of the most probable classes: the mean over the true of 2·right/(true + chosen)."""
+        chosen = np.eye(predicted.shape[1])[predicted.argmax(axis=1)]
+        true = self._targets.sum(axis=0)
+        right = (chosen * self._targets).sum(axis=0)
+        return float((2 * right / np.maximum(true + chosen.sum(axis=0), 1))[true > 0].mean())
 
     def better(self, other: HeldOut, words: str) -> str:
         """Return a clause on the gain over another trial; "" unless it is large, and likely by Student's t-test."""
@@ -241,6 +261,8 @@ class HeldOut:
     @cached_property
     def _fold(self) -> Groups:
         """The fold in which each sample is held out, [n]."""
+        if self.scattered:
+            return np.arange(len(self._every)) % FOLDS
         if self._recorded or self.strangers or self._dealt:
             return self._unit % FOLDS
         return np.concatenate([np.arange(len(part)) * FOLDS // len(part) for part in self.chosen.values()])
@@ -287,23 +309,24 @@ class HeldOut:
         return predicted.reshape(-1, y.shape[1])
 
     def boosted(self, share: float) -> Numbers:
-        """Return the explained share of the variance after each of :data:`BOOSTED` trees, of scikit-learn's boosting.
+        """Return the predictions of held-out samples after each of :data:`BOOSTED` trees, of scikit-learn's boosting.
 
         Args:
             share: the share of the features that a split may use.
 
         Returns:
-            [BOOSTED]; [0] where this would take long, or a class is absent without the held-out samples.
+            [BOOSTED, n, outputs]; [0, n, outputs] where this would take long, or a class is absent without the held-out
+            samples.
         """
         x, y = columns(self._x), self._targets
         folds = [self._fold == fold for fold in range(self._fold.max() + 1)]
         whole = self.park.dataset.target is not None or all((y[~held].sum(axis=0) > 0).all() for held in folds)
         if x.size * y.shape[1] > SUMS or not whole:
-            return np.zeros(0)
+            return np.zeros((0, *y.shape))
         predicted = np.zeros((BOOSTED, *y.shape))
         for held in folds:
             predicted[:, held] = self._stages(x[~held], y[~held], x[held], share)
-        return np.array([1 - self._missed(each).mean() for each in predicted])
+        return predicted
 
     def _stages(self, x: Numbers, y: Numbers, new: Numbers, share: float) -> Numbers:
         """Return the predictions for new samples after each tree, [BOOSTED, n, outputs]."""
