@@ -116,6 +116,8 @@ def test_the_pages_commands_train_a_model_on_three_machines(tmp_path: Path, netw
                 if "fedfloor park cloud" in text:
                     log = machines["cloud"] / "log"  # which the broker writes to
                     assert until(lambda: all(f" as {one} " in log.read_text() for one in STANDS.values()), START_S)  # noqa: B023
+                if "--replay run" in text:  # which the page has copied from the cloud
+                    shutil.copytree(machines["cloud"] / "fedfloor" / "state" / "run", tmp_path / "run")
                 carry(where, text)
             done[where] += 1
         assert min(done.values()) > 0
