@@ -82,7 +82,8 @@ def tables(results: Path) -> dict[str, str]:
         one.removeprefix("## "): documents.table(**table) for one, table in pairwise(blocks) if isinstance(table, dict)
     }
     page = benchmark.page(benchmark.results(results / "benchmark" / benchmark.RESULTS))
-    table = page.partition("## Which method\n\n")[2].partition("\n\n")[0]
+    first = page.partition("## Which method\n\n")[2].partition("\n## ")[0]
+    table = "|" + first.partition("\n|")[2].partition("\n\n")[0]
     found[FACTORY] = table.replace("](#", "](../results/benchmark.md#")
     return found
 
