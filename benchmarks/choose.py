@@ -83,7 +83,7 @@ def tables(results: Path) -> dict[str, str]:
     }
     page = benchmark.page(benchmark.results(results / "benchmark" / benchmark.RESULTS))
     first = page.partition("## Which method\n\n")[2].partition("\n## ")[0]
-    table = "|" + first.partition("\n|")[2].partition("\n\n")[0]
+    table = "|" + first.partition("\n|")[2].partition("\n\n")[0].rstrip()
     found[FACTORY] = table.replace("](#", "](../results/benchmark.md#")
     return found
 
