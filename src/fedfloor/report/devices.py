@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import quantiles
 from typing import Any
 
@@ -36,6 +37,14 @@ class Places:
     methods: tuple[tuple[Group, Mapping[Place, float]], ...]
     alone: Mapping[Place, float]
     courses: Mapping[Place, Sequence[tuple[int, float]]]
+
+    @cached_property
+    def span(self) -> tuple[int, int, float, float]:
+        """The first and the last round of the courses, and their least and greatest value; there must be one."""
+        points = [point for course in self.courses.values() for point in course]
+        rounds = [number for number, _ in points]
+        values = [value for _, value in points]
+        return min(rounds), max(rounds), min(values), max(values)
 
     @property
     def first(self) -> Mapping[Place, float]:
@@ -172,14 +181,11 @@ def _course(where: Places, place: Place) -> Cell:
     points = where.courses.get(place)
     if points is None:
         return "–", None
-    rounds = [number for course in where.courses.values() for number, _ in course]
-    values = [value for course in where.courses.values() for _, value in course]
+    start, stop, low, high = where.span
     width, height = SPARK_PX
-    across, up = max(rounds) - min(rounds), (max(values) - min(values)) or 1.0
-    drawn = [
-        (4 + (number - min(rounds)) / across * (width - 8), height - 4 - (value - min(values)) / up * (height - 8))
-        for number, value in points
-    ]
+    across = (width - 8) / ((stop - start) or 1)
+    up = (height - 8) / ((high - low) or 1.0)
+    drawn = [(4 + (number - start) * across, height - 4 - (value - low) * up) for number, value in points]
     (first, begin), (last, end) = points[0], points[-1]
     begun, ended = metric(where.measure, begin), metric(where.measure, end)
     label = f"round {first}: {begun}, round {last}: {ended}"
@@ -206,9 +212,8 @@ def _caption(compared: Compared, where: Places) -> str:
     ends = [value for _, values in where.methods for value in values.values()]
     low, high = (metric(where.measure, value) for value in (min(ends), max(ends)))
     dots = f"A dot per method, from {low} at the left to {high} at the right. " if len(where.methods) > 1 else ""
-    ends = [value for course in where.courses.values() for _, value in course]
-    if ends:
-        low, high = (metric(where.measure, value) for value in (min(ends), max(ends)))
+    if where.courses:
+        low, high = (metric(where.measure, value) for value in where.span[2:])
         dots += f"Over the rounds: {where.methods[0][0].label.shown}, from {low} at the bottom to {high} at the top. "
     on = f"on the {words.on(compared.runs)} samples of each device"
     return (
