@@ -108,3 +108,10 @@ def test_runs_in_which_nothing_travels_are_named_and_the_others_priced(command: 
     seconds = {row["method"]: row["seconds"] for row in after.document["rows"]}
     assert seconds["fedavg"] == pytest.approx(before.document["rows"][0]["seconds_per_round"])
     assert seconds["local-only"] is None
+
+
+def test_references_of_the_same_name_are_copied_into_the_copies_of_their_runs(tmp_path: Path) -> None:
+    beside = [ran(tmp_path / run / "references" / "alone", "local-only") for run in "ab"]
+    copies = reprice(beside, NetworkSettings("lte-cat-m2"), tmp_path / "copies", lambda _: None)
+    assert copies == [tmp_path / "copies" / run / "references" / "alone" for run in "ab"]
+    assert [lines(copy) for copy in copies] == [lines(run) for run in beside]

@@ -261,7 +261,7 @@ def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: C
         SettingError: ``out`` exists, a folder is not a run, two have the same name, a network has interference, or a
             plan depends on the results of training or on the network. Nothing is written then.
     """
-    copies = [out / run.name for run in runs]
+    copies = [_copy_of(run, out) for run in runs]
     if len(set(copies)) < len(copies):
         raise SettingError("reprice: two of the runs have folders of the same name. Give them separately.")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -279,12 +279,22 @@ def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: C
         done = run / "ledger.jsonl"  # missing if training diverged in the first round
         ledgers.append(priced(after, park, ledger.read(done) if done.exists() else [], run))
     for run, copy, after, lines in zip(runs, copies, afters, ledgers, strict=True):
-        shutil.copytree(run, copy, ignore=shutil.ignore_patterns(*LEFT))
+        shutil.copytree(run, copy, ignore=shutil.ignore_patterns(*LEFT), dirs_exist_ok=True)
         folder.write(copy / "experiment.toml", config.resolved(after, copy))
         if lines:
             folder.write(copy / "ledger.jsonl", "".join(json_text(ledger.to_row(line)) + "\n" for line in lines))
         follow(copy)
     return copies
+
+
+def _copy_of(run: Path, out: Path) -> Path:
+    """Return the folder of a run's copy, which for a reference is in the copy of its run.
+
+    >>> _copy_of(Path("runs/plant/references/pooled-seed0"), Path("out")).as_posix()
+    'out/plant/references/pooled-seed0'
+    """
+    inside = run.parent.name == REFERENCES_FOLDER
+    return out / run.parent.parent.name / REFERENCES_FOLDER / run.name if inside else out / run.name
 
 
 def sends_nothing(experiment: Experiment) -> bool:
