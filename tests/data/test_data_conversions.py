@@ -226,6 +226,17 @@ def test_columns_of_flags_that_are_1_together_are_sensors() -> None:
     check(Path("plates.csv"), {})
 
 
+@pytest.mark.parametrize("flags", [(1, 0, 0), (0, 0, 1)])
+def test_columns_of_flags_that_never_change_are_no_label(flags: tuple[int, ...]) -> None:
+    rows("pumps.csv", [["machine", "running", "door", "failure"], *([k % 3, *flags] for k in range(9))])
+    check(Path("pumps.csv"), {})
+
+
+def test_names_of_channels_are_no_pairs() -> None:
+    rows("plc.csv", [["time", "1:1", "1:2"], *([k, 2.5 * k, k % 2] for k in range(9))])
+    check(Path("plc.csv"), {})
+
+
 def test_pairs_of_index_and_value_become_columns() -> None:
     Path("gas.dat").write_text("3 1:1.5 2:-2e-3\n1 2:7 # a comment\n\n")
     message = refused("gas.dat")

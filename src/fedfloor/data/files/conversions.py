@@ -240,8 +240,11 @@ def _check_channels(path: Path, table: Excerpt, given: Mapping[str, Any]) -> Non
 
 
 def _check_pairs(path: Path, table: Excerpt) -> None:
-    """Refuse rows of a label and pairs ``index:value``, as LIBSVM and SVMlight write them."""
-    if len(table.first) > 1 and all(PAIR.fullmatch(cell) for cell in table.first[1:]):
+    """Refuse rows of a label and pairs ``index:value``, as LIBSVM and SVMlight write them.
+
+    A text instead of the label means a header, such as one with channels of a controller: ``time,1:1,1:2``.
+    """
+    if len(table.first) > 1 and is_number(table.first[0]) and all(PAIR.fullmatch(cell) for cell in table.first[1:]):
         out = f"{stem_of(path.name)}-columns.csv"
         raise ConversionError("pairs", name=path.name, path=_code(path), out=_code(out), then=_then(out))
 
@@ -275,10 +278,14 @@ def _check_one_hot(path: Path, table: Excerpt, given: Mapping[str, Any]) -> None
 
 
 def _exclusive(table: Excerpt, own: int) -> list[str]:
-    """Return the most adjacent columns around one, of which exactly one is 1 and the others are 0 in each row."""
+    """Return the most adjacent columns around one, of which exactly one is 1 and the others are 0 in each row.
+
+    Three of them, with the one, must vary: a flag that is always 1 completes any flags that are always 0.
+    """
     cells = np.array(table.rows).T
     flags = np.array([{*column} <= FLAGS for column in cells.tolist()])
-    if not flags[own]:
+    varies = np.array([len({*column}) > 1 for column in cells.tolist()])
+    if not (flags[own] and varies[own]):
         return []
     breaks = np.flatnonzero(~flags)
     first = breaks[breaks < own].max(initial=-1) + 1
@@ -289,7 +296,7 @@ def _exclusive(table: Excerpt, own: int) -> list[str]:
         (start, end)
         for start in range(first, own + 1)
         for end in range(own + 1, stop + 1)
-        if (above[end - first] - above[start - first] == 1).all()
+        if varies[start:end].sum() >= FEWEST and (above[end - first] - above[start - first] == 1).all()
     ]
     start, end = max(groups, key=lambda group: group[1] - group[0], default=(own, own))
     return table.names[start:end]
