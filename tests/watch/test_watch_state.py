@@ -320,6 +320,7 @@ def test_the_rounds_of_a_device_are_remembered(tmp_path: Path) -> None:
         checkpoint(run, number, [receipt(5, loss=loss), receipt(5, lost=True)])
         state.poll()
     rows = ['{"round": 1, "headline": "accuracy", "devices": {"5": 0.25, "6": 0.5}}', "damaged", '{"devices": 3}']
+    rows += [f'{{"round": {number}, "headline": "accuracy", "devices": {{"5": NaN}}}}' for number in ("1e400", "2")]
     (run / "devices.jsonl").write_text("".join(f"{row}\n" for row in rows))
     expected = {"device": 5, "rounds": [[1, 0.9, 0.75, 1], [2, 0.4, 0.75, 1]], "tested": [[1, 0.25]]}
     assert state.device(5) == expected

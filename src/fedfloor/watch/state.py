@@ -20,6 +20,7 @@ from fedfloor.plan.text import digest
 from fedfloor.report.ledger import read_plan
 from fedfloor.report.plan_svg import STYLE, svg
 from fedfloor.report.records import (
+    DevicesRecord,
     EvaluationRecord,
     ExperimentRecord,
     FailedRecord,
@@ -392,11 +393,12 @@ class Watched:
             if not lines:
                 return
             for text in lines:
-                with contextlib.suppress(ValueError, TypeError, LookupError, AttributeError, RecursionError):
-                    line = json.loads(text)
-                    for k, value in line["devices"].items():
-                        course = self._courses.setdefault(int(k), deque(maxlen=MOST_ROUNDS))
-                        course.append([int(line["round"]), float(value)])
+                with contextlib.suppress(SettingError):
+                    line = parsed(DevicesRecord, text, "devices.jsonl", "a line of devices", "")
+                    for k, value in line.devices.items():
+                        if value is not None and (k in self._courses or len(self._courses) < MOST_FOLLOWED):
+                            course = self._courses.setdefault(k, deque(maxlen=MOST_ROUNDS))
+                            course.append([line.round, value])
 
     def _devices(self) -> list[Row]:
         park, (_, visits) = self._described, self._visits
