@@ -25,7 +25,7 @@ from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.methods.asynchronous import FedBuff
 from fedfloor.models import parcel
 from fedfloor.plan.flow import Arrival
-from fedfloor.plan.nodes import Node, Work
+from fedfloor.plan.nodes import Node, Parallel, Probe, Work
 from fedfloor.ranges import RefusedError
 from fedfloor.runs import launch, replay
 from fedfloor.runs.orders import Limits, Orders
@@ -430,6 +430,16 @@ def test_the_record_of_a_stranger_takes_no_more_than_its_experiment(
     given = recording.simulated(config.read(tmp_path / "live" / "experiment.toml", []))
     with pytest.raises(SettingError, match=why):
         launch.start(given, Orders(tmp_path / "again", replay=recording), 1, launch.ignore)
+
+
+@pytest.mark.parametrize(("what", "settings"), [("scores", {"low": "x"}), ("outputs", {}), ("profile", {"rate": "x"})])
+def test_a_question_of_a_record_has_settings_that_an_edge_may_send(what: str, settings: dict[str, Any]) -> None:
+    now = replay.Round(1, Parallel(()), frozenset(), {what: [0]}, "")
+    method = SimpleNamespace(questions=(Probe((), "profile"),), needs=SimpleNamespace(own="head"))
+    engine = SimpleNamespace(task=SimpleNamespace(calibrates=True))
+    executor = replay.ReplayExecutor(SimpleNamespace(now=now), method)  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match=f"--replay: round 1, question '{what}': "):
+        executor.answers(engine, Probe((0,), what, settings=settings), {}, 0, (0,))  # type: ignore[arg-type]
 
 
 def test_flower_cannot_carry_results_as_they_come(tmp_path: Path) -> None:

@@ -233,6 +233,9 @@ class Profile(Question):
     facts = named.PROFILE
     weighs = vector = trains = True
 
+    def excess(self) -> str:
+        return "" if type(self.settings.get("rate", 0.0)) in (int, float) else "its rate must be a number."
+
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Tensor:
         was = engine.memory.now((device,))
         local_update.local_update(

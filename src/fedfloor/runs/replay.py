@@ -275,13 +275,15 @@ class ReplayExecutor(LocalExecutor):
         """Return the answers of the devices that answered.
 
         Raises:
-            SettingError: the question is none of the experiment's.
+            SettingError: the question is none of the experiment's, or has settings that no edge may send.
         """
         known, asked = self._recording.now, question(node)
         if known.number == 0:
             return super().answers(engine, node, packet, tick, devices)
         if not any(covers(own, node) for own in revealed.questions(self._method, engine.task)):
             raise SettingError(f"--replay: the experiment has no question '{node.what}' of this form.")
+        if why := asked.excess():
+            raise SettingError(f"--replay: round {known.number}, question '{node.what}': {why}")
         some = [k for k in devices if k in known.answered.get(node.what, ())]
         if asked.trains:
             for device in some:
