@@ -438,6 +438,11 @@ def test_a_minority_of_devices_never_decides_against_the_others(colluders: int) 
     assert weighed([*liars, *[Judgement(40, 0.51, 0.5)] * (colluders + 1)]) is not False
 
 
+@pytest.mark.parametrize("liars", [1, 2, 4])
+def test_a_minority_releases_no_model_that_is_the_same_for_the_others(liars: int) -> None:
+    assert weighed([*[Judgement(40, 1.0, 0.0)] * liars, *[Judgement(40, 0.5, 0.5)] * (liars + 1)]) is None
+
+
 def test_of_figures_without_bounds_a_gain_is_a_share_of_both() -> None:
     honest = [Judgement(40, 8.0, 10.0)] * 10  # a gain of 1/9 each
     assert weighed(honest, "RMSE") is True

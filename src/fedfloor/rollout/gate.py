@@ -3,7 +3,7 @@
 Each device evaluates both models on its own samples, and reports two metrics and the number of samples. The weight of
 a device is at most the lower median of all numbers, and its gain is in [−1, 1]. A device whose gain is far from the
 others' does not decide by itself: where the result is another one with each gain limited to the lower median of those
-that are not 0, a person decides.
+that are not 0, or to the upper median of all if that is less, a person decides.
 """
 
 from __future__ import annotations
@@ -126,13 +126,14 @@ def _weighed(judgements: Mapping[str, Judgement], figure: Figure, rows: Sequence
 
 
 def _usual(gains: Mapping[str, float]) -> float:
-    """Return the lower median of the devices' gains that are not 0, by amount; 0 if all are.
+    """Return the lower median of the devices' gains that are not 0, by amount, at most the upper median of all.
 
-    >>> _usual({"a": 0.02, "b": -0.01, "c": -1.0, "d": 0.0})
-    0.02
+    >>> _usual({"a": 0.02, "b": -0.01, "c": -1.0, "d": 0.0}), _usual({"a": 1.0, "b": 0.0, "c": 0.0})
+    (0.02, 0.0)
     """
-    amounts = sorted(abs(gain) for gain in gains.values() if gain)
-    return amounts[(len(amounts) - 1) // 2] if amounts else 0.0
+    amounts = sorted(map(abs, gains.values()))
+    some = [amount for amount in amounts if amount]
+    return min(some[(len(some) - 1) // 2], amounts[len(amounts) // 2]) if some else 0.0
 
 
 def judged(known: Registry, version: int, devices: Sequence[str], wait_s: float, headline: str) -> list[Row]:
