@@ -235,8 +235,8 @@ def _ahead(document: dict[str, Any], park: Park, notes: list[str], *, window: bo
         wider = data | {"window": {"length": length, "step": 1}, "task": {**task, "season": rows}}
         with suppress(SettingError):  # too few rows for these windows
             wider_park = build_park(config.from_table(document | {"data": wider}))
-            forecast = wider_park.dataset.task.called()
-            if same := [sensor for sensor in park.dataset.task.called() if sensor not in forecast]:
+            ahead = wider_park.dataset.task.called()
+            if same := [sensor for sensor in park.dataset.task.called() if sensor not in ahead]:
                 notes.append(f"{named(same)}: the same again after {rows} rows, therefore inputs of the forecast only")
             park = wider_park
             data.update(wider)

@@ -257,9 +257,10 @@ def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, reading: Readi
     if (naive == 0).any():
         still = [sensors[i] for i in np.flatnonzero(naive == 0)]
         what = "never changes" if before == 1 else f"always has its value of {before} rows before"
+        more = f" (like {count(len(still) - 1, 'other sensor')})" if still[1:] else ""
         raise SettingError(
             f"{name}: sensor '{still[0]}' {what} within the recordings' training rows: nothing to forecast"
-            f"{f' (nor do {len(still) - 1} other sensors)' if still[1:] else ''}. Name the sensors to forecast with "
+            f"{more}. Name the sensors to forecast with "
             "data.task.sensors, or leave it out of the table (data.columns.ignore)."
         )
     fitted = task.fitted(flat[~cut.test], naive=np.repeat(naive, task.horizon).tolist())
