@@ -22,7 +22,7 @@ from fedfloor.report.story import story
 from fedfloor.report.table import paired, summary, trials
 from run_folders import make_run
 
-PICKS = {many: np.array(list(Units("sample", np.arange(many)).draws(DRAWS))) for many in (6, 12, 40)}
+PICKS = {many: np.array(list(Units("sample", np.arange(many)).draws(DRAWS))) for many in (4, 6, 12, 40)}
 
 
 def drawn(values: np.ndarray, noun: str = "recording") -> Draws:
@@ -233,6 +233,16 @@ def test_without_draws_more_test_samples_are_asked_for_where_seeds_do_not_matter
     assert "more test samples" in text
     assert "more seeds" not in text
     assert "The test samples of a run are of 3 recordings" in text
+
+
+def test_where_recordings_are_few_seeds_alone_exclude_no_chance(tmp_path: Path) -> None:
+    for seed, accuracy in enumerate((0.75, 0.5)):  # gains of 0.25 and −0.25
+        evaluated(tmp_path / f"a{seed}", accuracy, VALUES[:4], method="fedavg", seed=seed)
+        evaluated(tmp_path / f"b{seed}", 1.25 - accuracy, VALUES[:4], method="fedsr", seed=seed)
+    both = " ".join(story(groups(collect([tmp_path])), None))
+    assert "equally accurate" not in both
+    one = " ".join(story(groups(collect([tmp_path / "a0", tmp_path / "b0"])), None))
+    assert "more seeds and more test samples, of other devices or recordings, are needed to exclude chance" in one
 
 
 def test_methods_against_one_are_corrected_for_their_number_alone(tmp_path: Path) -> None:

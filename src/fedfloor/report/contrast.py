@@ -58,7 +58,7 @@ def contrast(compared: Compared, first: Group, every: Sequence[Row]) -> str:
 
 def _sentence(name: str, first: Group, row: Row, headline: Figure) -> str:
     gap, other = headline.gain(row["difference"], 0.0), about(name, first)
-    if gap == 0 and row["low"] == row["high"]:
+    if gap == 0 and row["low"] == row["high"] and row["half_width"] is None:
         equal = "are equally accurate" if headline == ACCURACY else f"have the same {headline.name}"
         return f"{first.label.shown} and {other} {equal}."
     facts = (first.label.shown, other, distance(headline, gap), headline.name)

@@ -19,7 +19,7 @@ from fedfloor.report.ledger import Place, RecordedRun, by_place
 from fedfloor.report.numbers import COSTS, amount, distance, listed, metric, plain
 from fedfloor.report.story import leading
 from fedfloor.report.table import Row, cost, paired, seen_from, summary
-from fedfloor.report.words import beyond_chance, bin_nouns, one_draw
+from fedfloor.report.words import beyond_chance, bin_nouns, lacking, one_draw
 from fedfloor.templates import render
 
 Tone = Literal["yes", "no", "open", "none"]
@@ -151,9 +151,10 @@ def verdict(compared: Compared, best: Sequence[Group], local: Sequence[Group], p
             "yes" if gap > 0 else "no", "Yes, sharing pays." if gap > 0 else "No, sharing does not pay.", facts
         )
     settled = pair["p_holm"] is not None and pair["p_holm"] < 0.05
+    needed = "more seeds or test samples are" if pair["over"] is None else lacking(pair)
     why = "This is one seed: another may give another result." if one_draw(pair) and settled else (
         "The difference is no larger than chance explains."
-        if pair["low"] is not None else "There is no interval: more seeds or test samples are needed."
+        if pair["low"] is not None else f"There is no interval: {needed} needed."
     )  # fmt: skip
     answer = "Yes, with one seed." if gap > 0 else "No, with one seed."
     return SharingVerdict("open", answer if settled and one_draw(pair) else "Not certain.", f"{facts} {why}")

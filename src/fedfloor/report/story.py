@@ -246,7 +246,7 @@ def _difference(row: Row, headline: Figure) -> str:
     gap = headline.gain(row["difference"], 0.0)
     rounds = row["rounds"]
     when = f"in round {rounds[0]}" if len(rounds) == 1 else "in their last common rounds" if rounds else "at their ends"
-    if gap == 0 and row["low"] == row["high"]:
+    if gap == 0 and row["low"] == row["high"] and row["half_width"] is None:
         seeds = "the only common seed" if len(row["seeds"]) == 1 else "every common seed"
         equal = "are equally accurate" if headline == ACCURACY else f"have the same {headline.name}"
         return f"{name} and {other} {equal} {when}, with {seeds}."

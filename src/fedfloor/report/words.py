@@ -257,10 +257,13 @@ def beyond_chance(row: Row) -> bool:
 
 
 def lacking(row: Row) -> str:
-    """Return a text on what would be needed to exclude chance from a difference without an interval."""
-    if one_draw(row):
+    """Return a text on what would be needed to exclude chance from a difference without an interval.
+
+    Too few test units, which are named, show no difference with any number of seeds.
+    """
+    if one_draw(row) and row["over"] is None:
         return "more seeds are"
-    return "more test samples, of other devices or recordings, are"
+    return f"{'more seeds and ' * one_draw(row)}more test samples, of other devices or recordings, are"
 
 
 def curve_caption(compared: Compared, *, share: bool) -> str:
