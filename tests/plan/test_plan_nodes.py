@@ -255,6 +255,11 @@ def test_nobody_trains_at_an_edge() -> None:
         walk.check(Parallel((VISIT, Repeat(2, Sequence((VISIT, Train(edge(2), EPOCH)))))), 12)
 
 
+def test_a_plan_has_no_more_turns_than_can_be_listed_however_many_digits_their_number_has() -> None:
+    with pytest.raises(SettingError, match="too many visits and other turns in a round; at most 10,000,000 can be"):
+        walk.check(Repeat(10**5000, VISIT), 12)
+
+
 def test_visits_to_the_cloud_are_counted() -> None:
     # 2 · (1 + 3 · 1) + 1; visits to devices and choices count nothing
     cloud = Train(CLOUD, EPOCH)
