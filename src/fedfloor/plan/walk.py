@@ -258,11 +258,6 @@ def last_meeting(plan: Node) -> Parallel | None:
     return last if single else None
 
 
-def with_last(plan: Node, last: Node) -> Node:
-    """Return a plan with the node of :func:`last_meeting` replaced."""
-    return last if isinstance(plan, Parallel) else with_children(plan, [*children(plan)[:-1], last])
-
-
 def changed(plan: Node, change: Callable[[Node], Node]) -> Node:
     """Return the plan with every node changed, from the leaves upwards."""
     return fold(plan, lambda node, below: change(with_children(node, below)))

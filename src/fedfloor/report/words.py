@@ -20,13 +20,6 @@ LOSSES = {CLASSES: "cross-entropy", "reconstruction": "reconstruction error"}  #
 SPREAD = "Mean over seeds; the whiskers are its 95 % Student-t interval, cut at 0{one}."
 
 
-def park_words(park: ParkRecord) -> str:
-    """Return a description of a park in one line."""
-    devices = count(park.size, "device")
-    factories = count(park.factories, "factory", "factories")
-    return f"{park.dataset}: {devices} in {factories}, {count(park.test_samples, 'test sample')}"
-
-
 def on(runs: Sequence[RecordedRun]) -> str:
     """Return the kind of data of the evaluations, ``"test"`` or ``"validation"``.
 
