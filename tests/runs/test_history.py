@@ -37,6 +37,16 @@ def test_rounds_after_the_checkpoint_and_a_torn_line_are_removed(tmp_path: Path)
     assert read(tmp_path) == [{"round": k, "headline": "accuracy", "devices": {"0": 0.12346}} for k in (2, 4)]
 
 
+@pytest.mark.parametrize("damage", ["\0\0", "null", '{"round": "x"}', "[]"])
+def test_a_damaged_line_ends_what_is_kept(tmp_path: Path, damage: str) -> None:
+    history.append(tmp_path, 2, "accuracy", [0], score(0.5))
+    with (tmp_path / history.FILE).open("a") as file:
+        file.write(f"{damage}\n")
+    history.append(tmp_path, 3, "accuracy", [0], score(0.5))
+    history.cut(tmp_path, 5)
+    assert [line["round"] for line in read(tmp_path)] == [2]
+
+
 def test_large_parks_and_undefined_values_are_left_out(tmp_path: Path) -> None:
     history.append(tmp_path, 1, "loss", [0, 1], score(None, None))
     history.append(tmp_path, 1, "accuracy", list(range(501)), score(*[0.5] * 501))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,13 +43,21 @@ def short(value: float) -> float:
 
 
 def cut(out: Path, last: int) -> None:
-    """Remove the rounds after ``last``, and an incomplete last line."""
+    """Remove the rounds after ``last``, and a damaged line with all after it."""
     path = out / FILE
     if not path.exists():
         return
     kept = 0
     for line in regular.read_bytes(path).splitlines(keepends=True):
-        if not line.endswith(b"\n") or json.loads(line)["round"] > last:
+        if not line.endswith(b"\n") or _round(line) > last:
             break
         kept += len(line)
     os.truncate(path, kept)
+
+
+def _round(line: bytes) -> float:
+    """Return the round of a line, for a damaged one ∞."""
+    try:
+        return float(json.loads(line)["round"])
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return math.inf
