@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from fedfloor import outside
 from fedfloor.cli.app import app
 from fedfloor.errors import SettingError
+from run_folders import make_run
 
 METHOD = """
 from dataclasses import dataclass
@@ -58,6 +59,19 @@ def test_to_look_at_an_experiment_imports_nothing(stranger: Path, words: list[st
     assert "'mine:Mine'" in refused.stderr
     assert "--own-code" in refused.stderr
     assert not (stranger / "imported").exists()
+
+
+def test_to_price_finished_runs_imports_nothing_unasked(stranger: Path) -> None:
+    make_run(stranger / "run", [0.5])
+    text = (stranger / "run" / "experiment.toml").read_text()
+    (stranger / "run" / "experiment.toml").write_text(text.replace('"fedsr"', '"mine:Mine"').split("[methods")[0])
+    words = ("price", "run", "--network", "wifi", "--out", "copies")
+    refused = done(stranger, *words)
+    assert refused.returncode == 2
+    assert "run names code outside fedfloor, 'mine:Mine'" in refused.stderr
+    assert not (stranger / "imported").exists()
+    done(stranger, *words, "--own-code")
+    assert (stranger / "imported").exists()
 
 
 @pytest.mark.parametrize(

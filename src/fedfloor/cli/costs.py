@@ -59,12 +59,13 @@ def price(
     The rounds are those of an experiment, or of finished runs on another network.
     """
     of_runs = {"--out": out, "--target": target, "--at": at}
-    of_experiment = {"--methods": methods, "--rounds": rounds, "--set": changes or None, "--own-code": own or None}
+    of_experiment = {"--methods": methods, "--rounds": rounds, "--set": changes or None}
     folders = all(_holds_runs(Path(name)) for name in what)
     wrong = [option for option, given in (of_experiment if folders else of_runs).items() if given is not None]
     if wrong:
         raise SettingError(f"{wrong[0]}: applies to {'an experiment' if folders else 'finished runs'}. Leave it out.")
     if folders:
+        shared.ask_for_code(", ".join(what), own=own)
         _price_runs([Path(name) for name in what], network, out, target, at, as_json=as_json)
         return
     if len(what) > 1:

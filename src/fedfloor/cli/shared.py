@@ -96,13 +96,26 @@ def names(methods: str | None, experiment: Experiment) -> list[str]:
 def experiment(file: str, changes: Sequence[str] | None, *, own: bool = True) -> Experiment:
     """Read an experiment by its path or its bundled name.
 
-    Until the command ends, each import of a name of code (``module:Name``) is permitted by ``own`` and printed, or the
-    user is asked at the terminal; names in ``changes`` are the user's own.
+    Imports of code that it names are permitted as by :func:`ask_for_code`; names in ``changes`` are the user's own.
 
     Raises:
         SettingError: a mistake in the experiment; or without a terminal, code of its own and not ``own``.
     """
     from fedfloor import config
+
+    ask_for_code(file, changes, own=own)
+    return config.read(experiment_file(file), changes or [])
+
+
+def ask_for_code(file: str, changes: Sequence[str] | None = None, *, own: bool) -> None:
+    """Let each import of a name of code (``module:Name``) be permitted by ``own``, or by the user at the terminal.
+
+    This holds until the command ends. Permitted imports are printed.
+
+    Args:
+        file: the file that names the code, for messages.
+        changes: the user's own changes, in which names are permitted.
+    """
 
     def ask(spec: str) -> None:
         if any(spec in change for change in changes or ()):
@@ -116,7 +129,6 @@ def experiment(file: str, changes: Sequence[str] | None, *, own: bool = True) ->
     context = click.get_current_context(silent=True)
     if context is not None:
         context.with_resource(asking(ask))
-    return config.read(experiment_file(file), changes or [])
 
 
 def cell_file(file: str) -> Path:
