@@ -292,12 +292,13 @@ def _exclusive(table: Excerpt, own: int) -> list[str]:
     stop = breaks[breaks > own].min(initial=len(flags))
     ones = cells[first:stop].astype(float).cumsum(axis=0)
     above = np.vstack([np.zeros(ones.shape[1]), ones])
-    groups = [
-        (start, end)
-        for start in range(first, own + 1)
-        for end in range(own + 1, stop + 1)
-        if varies[start:end].sum() >= FEWEST and (above[end - first] - above[start - first] == 1).all()
-    ]
+    totals = above.sum(axis=1)
+    groups = list[tuple[int, int]]()
+    for start in range(first, own + 1):  # the longest group from here on has as many 1s as there are rows
+        end = first + int(np.searchsorted(totals, totals[start - first] + len(table.rows), side="right")) - 1
+        single = end > own and (above[end - first] - above[start - first] == 1).all()
+        if single and varies[start:end].sum() >= FEWEST:
+            groups.append((start, end))
     start, end = max(groups, key=lambda group: group[1] - group[0], default=(own, own))
     return table.names[start:end]
 
