@@ -211,7 +211,7 @@ def test_it_works_by_keyboard_and_tells_when_it_is_cut_off(browser: Any, tmp_pat
     with served(run) as url:
         page, _, _ = opened(browser, url)
         page.keyboard.press("Tab")
-        assert page.evaluate("document.activeElement.textContent") == "Skip to the figures"
+        assert page.evaluate("document.activeElement.textContent") == "Skip to the metrics"
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
         page.keyboard.press("Enter")
