@@ -25,7 +25,7 @@ from fedfloor.runs import ledger
 from live_park import Live, experiment, figures, live, simulated
 
 BAD = 1
-VISIT_S = ROUND_S = 3.0  # far more than honest answers take on a busy machine
+VISIT_S = ROUND_S = 6.0  # far more than honest answers take on a busy machine
 MORE = {"fedsr": "methods.fedsr = { laps = 2, ring_size = 4 }"}
 Served = Callable[[Agent, str, bytes], None]
 Lost = set[tuple[int, int, int]]  # round, device, visit
