@@ -48,7 +48,7 @@ def test_variables_are_listed_and_those_that_are_not_there_are_named(tmp_path: P
         assert [row["kind"] for row in rows] == ["number"] * 3 + ["text"]
         rows = sense.check(read(source(tmp_path, port, 2)), 20)
         assert [(row["sensor"], row["kind"]) for row in rows] == [("sensor0", "number"), ("sensor1", "number")]
-        with pytest.raises(SettingError, match=r"'ns=2;s=Press\.3': cannot be read .*BadNodeIdUnknown.*--check without tags"):
+        with pytest.raises(SettingError, match=r"'ns=2;s=Press\.3': cannot be read .*BadNodeIdUnknown.*--check"):
             sense.check(read(source(tmp_path, port, 4)), 20)
         with pytest.raises(SettingError, match="'Press' is no NodeId"):
             sense.check(read(source(tmp_path, port, 1, '\nodd = "Press"')), 20)
