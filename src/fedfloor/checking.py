@@ -74,8 +74,9 @@ def _kind(document: Table) -> str:
     """Return the kind of a file among :data:`READERS` by the keys that others lack; "" if it has none."""
     if isinstance(document.get("park"), str):
         return "settings file"
-    if isinstance(document.get("device"), list):
-        return "park file" if document.keys() & {"cloud", "experiment", "factory"} else "cell file"
+    if isinstance(devices := document.get("device"), list):
+        keys = document.keys() | {key for device in devices if isinstance(device, dict) for key in device}
+        return "park file" if keys & {"cloud", "experiment", "factory"} else "cell file"
     if "source" in document:
         return "source file"
     return "experiment file" if document.keys() & {"data", "method", "model"} else ""

@@ -61,8 +61,9 @@ SCATTERED = ("random", "stratified")  # kinds of splits that test rows whose nei
 TREES, LEVELS, EVERY = 100, 6, 24  # of boosting: trees and their levels, at most; rounds between two evaluations
 DECORRELATED, CORRELATED = 0.3, 20  # share of the statistics of windows that a tree uses, where they are so many
 MOST_WINDOWS = 100_000  # for trees, which compute the statistics of all windows in each of their rounds
-MOST_SUMS = 500  # features of windows times outputs, for trees: beyond, networks are as good
-MOST_AT_ONCE = 5000  # the same of rows, for one tree, which beyond uses a share of the features
+MOST_HELD = 5e7  # the same times the features of a window, held in memory
+MOST_AT_ONCE = 5000  # features times outputs, for one tree, which beyond uses a share of the features
+MOST_ADDED = 3e7  # the same times windows: numbers added up in a round, about a second of one core
 BATCH, SMALL_BATCH, VISIT = 32, 8, 4  # samples of a mini-batch, usually and at least; steps of a pass, if batches allow
 WINDOW, SHORTEST = 20, 3  # default rows of windows for a forecast or a life; the least, for short recordings
 CLIP = 1.0  # norm of gradients in forecasting, at most
@@ -342,11 +343,7 @@ def _forest(document: dict[str, Any], park: Park) -> tuple[int, list[str]]:
     The statistics of a window resemble each other: trees that use some of them differ, as those of a random forest.
     """
     given, features = document.get("methods", {}).get("boosting", {}), described(park.dataset.shape)
-    share = DECORRELATED if len(park.dataset.shape) > 1 and features >= CORRELATED else 1.0
-    settings = {
-        "columns": min(share, math.ceil(100 * MOST_AT_ONCE / _sums(park.dataset)) / 100),
-        "trees": TREES,
-    } | given
+    settings = {"columns": _share(park.dataset), "trees": TREES} | given
     notes = []
     if len(park.dataset.y) < PLENTY or not _stops(document, EVERY):
         document.setdefault("evaluate", {}).setdefault("every", EVERY)
@@ -881,15 +878,20 @@ def _excess(data: Dataset) -> str:
     """Return the bound of cost that windows exceed; "" within the bounds, and for rows."""
     if len(data.shape) == 1 or data.inputs.kind != "table" or data.task.ahead:
         return ""
-    if len(data.y) > MOST_WINDOWS:
-        return f"{len(data.y):,} windows are more than {MOST_WINDOWS:,}"
-    return f"{_sums(data):,} features times outputs are more than {MOST_SUMS}" if _sums(data) > MOST_SUMS else ""
+    features = described(data.shape)
+    if len(data.y) > (most := int(min(MOST_WINDOWS, MOST_HELD / features))):
+        return f"{len(data.y):,} windows are more than {most:,}"
+    enough = _share(data) ** 2 * features >= 1
+    return "" if enough else f"{len(data.y):,} windows are too many for trees that use √{features} features or more"
 
 
-def _sums(data: Dataset) -> int:
-    """Return the number of features of trees times their outputs."""
+def _share(data: Dataset) -> float:
+    """Return the share of the features that a tree uses, within bounds of what is sent and added up in a round."""
     targets = 0 if data.target is None else data.target.shape[1]
-    return described(data.shape) * data.task.outputs(len(data.classes), targets, data.shape)
+    features, windows = described(data.shape), len(data.shape) > 1
+    sums = features * data.task.outputs(len(data.classes), targets, data.shape)
+    most = min(MOST_AT_ONCE, MOST_ADDED / len(data.y)) if windows else MOST_AT_ONCE
+    return min(DECORRELATED if windows and features >= CORRELATED else 1.0, math.ceil(100 * most / sums) / 100)
 
 
 def _text(document: dict[str, Any], park: Park, missing: str, proposed: str, notes: Sequence[str]) -> str:

@@ -121,7 +121,7 @@ def test_windows_get_trees_or_a_convolution(
     assert command(*words).code == 0
     trees = config.read(Path("plant.toml"))
     assert (trees.method.name, trees.model.name, trees.rounds) == ("boosting", "cnn-window", 616)
-    for name in ("MOST_WINDOWS", "MOST_SUMS"):
+    for name in ("MOST_WINDOWS", "MOST_ADDED"):
         with monkeypatch.context() as patch:
             patch.setattr(draft, name, 10)
             assert command(*words).code == 0

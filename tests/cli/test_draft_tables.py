@@ -109,6 +109,18 @@ def test_numbers_of_parts_are_no_sensors(command: Command) -> None:
     assert draft(command)["data"]["columns"]["ignore"] == ["Teilenummer"]
 
 
+@pytest.mark.parametrize(("name", "left"), [("Charge", True), ("Charge [mAh]", False)])
+def test_a_measure_with_the_name_of_a_batch_is_a_sensor(command: Command, name: str, left: bool) -> None:
+    """Whole numbers that hardly recur number batches, unless they have a unit or follow another sensor."""
+    numbers = np.random.default_rng(0).permutation(200_000)[:300]
+    rows = [f"m{n % 3},{numbers[n]},{n * 37 % 101},{n % 2}" for n in range(300)]
+    write(command, f"machine,{name},heat,label", rows)
+    assert ("ignore" in draft(command)["data"]["columns"]) == left
+    rows = [f"m{n % 3},{numbers[n]},{numbers[n] + 20_000 * (n % 5)},{n % 2}" for n in range(300)]
+    write(command, f"machine,{name},volts,label", rows)
+    assert "ignore" not in draft(command)["data"]["columns"]
+
+
 def test_windows_are_as_short_as_recordings_need(command: Command) -> None:
     rows = [f"{k},{n},{n * n + k}" for k in range(12) for n in range(10 + k % 4)]
     write(command, "machine,cycle,crack", rows)

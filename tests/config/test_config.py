@@ -319,6 +319,7 @@ def test_a_resolved_experiment_has_no_default_without_effect(tmp_path: Path) -> 
     ("text", "kind"),
     [
         ('experiment = "a.toml"\n[cloud]\naddress = "c"\n[[device]]\nname = "a"\nfactory = "n"\n', "a park file"),
+        ('[[device]]\nname = "a"\nfactory = "n"\n', "a park file"),
         ('network = { profile = "rafed" }\n[[device]]\nx_m = 1\n', "a cell file"),
         ('park = "p"\nexperiment = "a.toml"\nout = "run"\n', "a settings file"),
         ('[source]\nkind = "folder"\n', "a source file"),

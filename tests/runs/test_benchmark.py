@@ -115,6 +115,19 @@ def test_methods_that_may_be_alike_are_named() -> None:
     assert "| pca | 3 | 1.0 | " in benchmark.page(document | {"records": records})  # the same with every seed: no ±
 
 
+def test_a_constant_difference_is_no_evidence_although_its_last_bit_varies() -> None:
+    """By hand: 0.9 − 0.8 = 0.0999…98 and 0.8 − 0.7 = 0.1000…09, which a t-test would call certain."""
+    records = [
+        {"protocol": "mine", "method": method, "seed": seed, "value": value, "figure": "accuracy"}
+        for method, values in {"a": (0.9, 0.8, 0.7), "fedavg": (0.8, 0.7, 0.6)}.items()
+        for seed, value in enumerate(values)
+    ]
+    document = {"records": records, "fedfloor": "1", "torch": "2", "processor": "one", "protocols": {}}
+    assert benchmark.alike(document, "mine", "a", ["fedavg"]) == ["fedavg"]
+    (row,) = (row for row in benchmark.table(document, "mine") if row["method"] == "a")
+    assert (row["difference"], row["difference_half_width"]) == (pytest.approx(0.1), None)
+
+
 def test_mistakes_are_named(command: Command) -> None:
     command.refused(command("benchmark", "turbofan"), "unknown protocol 'turbofan'. Did you mean 'turbofans'?")
     command.refused(command("benchmark", "--rerun", "0"), "--rerun 0")

@@ -47,7 +47,7 @@ MACHINES = (  # more names of the device's column, if it has texts, or "id" or t
 GERMAN = (  # the same in German, also as the last part of a longer word, such as Schweißroboter
     "maschine", "anlage", "gerät", "geraet", "aggregat", "roboter", "pumpe", "motor", "turbine", "kompressor",
     "verdichter", "antrieb", "getriebe", "presse", "ofen", "ventilator", "lüfter", "gebläse", "förderband", "spindel",
-    "fräse", "lager", "batterie", "akku", "fahrzeug", "stapler", "kran", "kessel",
+    "fräse", "kugellager", "wälzlager", "gleitlager", "batterie", "akku", "fahrzeug", "stapler", "kran", "kessel",
 )  # fmt: skip
 ENDINGS = ("id", "no", "nr", "number", "name", "nummer", "kennung", "bezeichnung")  # of names of machines
 NUMBERED = re.compile(rf"({'|'.join(GERMAN)})(?:e?n|e|s)?_?(nr|nummer|id|name|kennung|bezeichnung)$")  # Anlagennummer
@@ -380,8 +380,12 @@ def word_of(name: str) -> str:
 def names_machine(word: str) -> bool:
     """Return whether a word of :func:`word_of` is a kind of machine, which a column of texts may name.
 
+    "Lager" alone is a bearing or a warehouse, and a machine stands in a warehouse.
+
     >>> names_machine("roboter"), names_machine("schweissroboter"), names_machine("zustand_pumpe")
     (True, True, False)
+    >>> names_machine("wälzlager"), names_machine("lager"), names_machine("hochregallager")
+    (True, False, False)
     """
     return word in MACHINES or ("_" not in word and word.endswith(GERMAN))
 

@@ -46,6 +46,7 @@ PERIODIC, SURE = 0.15, 5.0  # autocorrelation at a period, at least; in standard
 NUMBERS = ("number", "nummer")  # ends of names of parts' and orders' numbers
 NUMBERED = {"serial", "barcode", "part", "workpiece", "order", "lot", "batch", "charge", "teil", "auftrag", "werkstück"}
 OWN = 0.9  # share of different values among the numbers of parts
+RELATED = 0.5  # rank correlation with another sensor from which a column is measured and numbers no parts
 NEARLY = 0.8  # share of the highest autocorrelation that is nearly as high
 
 
@@ -74,7 +75,7 @@ def findings(data: Dataset) -> list[Finding]:
         return []
     x, y = _last_row(data, every), data.y[every]
     counted = _counters(data)
-    named = {i for i, name in enumerate(data.inputs.columns) if _numbers_things(name, x[:, i])}
+    named = {i for i, name in enumerate(data.inputs.columns) if _numbers_things(name, x[:, i]) and not _related(x, i)}
     reasons: dict[int, str] = {}
     texts = _texts(data)
     for i in range(x.shape[1]):
@@ -103,14 +104,31 @@ def findings(data: Dataset) -> list[Finding]:
 def _numbers_things(name: str, column: NDArray[np.floating[Any]]) -> bool:
     """Return whether a column is called like numbers of parts or orders, and hardly any of its whole numbers recurs.
 
+    What has a unit is measured: "Charge" is a batch in German, and [mAh] of a battery.
+
     >>> parts = np.random.default_rng(0).permutation(1000)
-    >>> [_numbers_things(name, parts) for name in ("Teilenummer", "order_no", "Lot", "Speed", "Part weight [g]")]
+    >>> [_numbers_things(name, parts) for name in ("Teilenummer", "order_no", "Lot", "Speed", "Charge [mAh]")]
     [True, True, True, False, False]
     """
+    if name.rstrip().endswith(("]", ")")):
+        return False
     last = word_of(name).split("_")[-1]
     called = last.endswith(NUMBERS) or last in ("id", "no", "nr") or last in NUMBERED
     known = column[~np.isnan(column)]
     return called and len(known) >= SHOWN * SHOWN and (known % 1 == 0).all() and len({*known}) >= OWN * len(known)
+
+
+def _related(x: NDArray[np.float64], i: int) -> bool:
+    """Return whether another column rises or falls with a column, whose ranks have a correlation of RELATED or more.
+
+    Numbers of parts go with nothing that is measured, but a charge without its unit does.
+    """
+    from scipy.stats import rankdata
+
+    ranks = rankdata(np.nan_to_num(x), axis=0)
+    ranks -= ranks.mean(axis=0)
+    ranks /= np.maximum(np.sqrt((ranks**2).sum(axis=0)), 1e-12)
+    return bool((np.abs(np.delete(ranks, i, axis=1).T @ ranks[:, i]) >= RELATED).any())
 
 
 def regimes(data: Dataset) -> tuple[list[str], int] | None:

@@ -15,6 +15,7 @@ from fedfloor.report.ledger import RecordedRound, RecordedRun
 from fedfloor.report.records import EvaluationRecord, Figures, HeadlineRecord
 
 CLASSES = "classification"
+ROUNDING = 1e-9  # largest difference that is rounding, as a share of the largest value
 T = TypeVar("T")
 Against = Callable[[RecordedRound], float | None]
 
@@ -229,14 +230,25 @@ def composed(run: RecordedRun) -> str:
     return " + ".join(names)
 
 
+def varied(values: Sequence[float]) -> bool:
+    """Return whether values differ by more than rounding errors, which show nothing about the error of their mean.
+
+    >>> varied([0.9 - 0.8, 0.8 - 0.7]), varied([0.1, 0.1001])
+    (False, True)
+    """
+    return bool(values) and max(values) - min(values) > ROUNDING * max(map(abs, values))
+
+
 def half_width(values: Sequence[float]) -> float | None:
-    """Return the half width of the 95 % Student-t interval of a mean: t(0.975, n − 1) · s / √n; None for one value.
+    """Return the half width of the 95 % Student-t interval of a mean: t(0.975, n − 1) · s / √n.
+
+    None for one value, and for values that are not :func:`varied`.
 
     >>> round(half_width([1.0, 2.0, 3.0]), 3)
     2.484
     """
     n = len(values)
-    if n < 2:
+    if n < 2 or not varied(values):
         return None
     from scipy.special import stdtrit  # the function behind scipy.stats.t.ppf, whose import takes a second
 

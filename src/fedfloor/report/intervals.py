@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from fedfloor.chance import resampled
 from fedfloor.figures import ACCURACY, Figure
 from fedfloor.names import count
+from fedfloor.report.groups import varied
 from fedfloor.report.ledger import RecordedRun
 from fedfloor.report.numbers import listed
 from fedfloor.report.records import EvaluationRecord
@@ -103,8 +104,8 @@ class Estimate:
 
     @property
     def seeded(self) -> bool:
-        """Whether seeds differ."""
-        return len(set(self.values)) > 1
+        """Whether seeds differ by more than rounding errors."""
+        return varied(self.values)
 
     @cached_property
     def _means(self) -> Floats | None:
