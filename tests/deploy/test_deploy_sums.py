@@ -24,7 +24,7 @@ from fedfloor.deploy.device_sum import DeviceSum
 from fedfloor.deploy.message import Message, decode
 from fedfloor.deploy.settings import CloudSettings, Endpoint, read
 from fedfloor.deploy.sum_messages import read_keys
-from fedfloor.engine import travel
+from fedfloor.engine.travel import VisitPath
 from fedfloor.parts.codecs import SecureSum
 from fedfloor.parts.masking import PublicKeys, Residues, unmasked
 from fedfloor.parts.mix import BySamples, Equal, Private
@@ -234,14 +234,14 @@ def test_a_factory_with_too_few_devices_left_loses_its_round_and_the_other_goes_
 @contextmanager
 def noted() -> Iterator[dict[tuple[int, int], tuple[Tensor, Tensor]]]:
     """Note (model, change) of each round and device that a simulation trains."""
-    usual, found = travel.leave, dict[tuple[int, int], tuple[Tensor, Tensor]]()
+    usual, found = VisitPath.leave, dict[tuple[int, int], tuple[Tensor, Tensor]]()
 
-    def leave(network: Any, work: Any, model: Tensor, arrived: Tensor, errors: Any, key: Any) -> Any:
+    def leave(path: VisitPath, model: Tensor, arrived: Tensor, kept: Any, key: Any) -> Any:
         found[key.round, key.device] = model.clone(), model - arrived
-        return usual(network, work, model, arrived, errors, key)
+        return usual(path, model, arrived, kept, key)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(travel, "leave", leave)
+        patch.setattr(VisitPath, "leave", leave)
         yield found
 
 

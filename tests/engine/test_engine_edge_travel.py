@@ -12,8 +12,8 @@ import torch
 from test_engine_travel import FACTORIES, SIZES, experiment, result
 
 import fedfloor
-from fedfloor.engine import travel
 from fedfloor.engine.aggregation import CodedAggregation
+from fedfloor.engine.travel import EdgePath
 from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS
 from fedfloor.parts.codecs import chain
@@ -53,9 +53,9 @@ def test_codecs_that_lose_nothing_change_no_bit_and_no_plan(tmp_path: Path) -> N
 def test_the_mean_is_that_of_the_decoded_changes_of_models_that_edges_were_given(tmp_path: Path) -> None:
     one = job(tmp_path, EDGES, rounds=1)
     seen: list[tuple[Any, ...]] = []
-    usual = travel.from_edge
+    usual = EdgePath.leave
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(travel, "from_edge", lambda *about: seen.append(about[2:4]) or usual(*about))
+        patch.setattr(EdgePath, "leave", lambda *about: seen.append(about[1:3]) or usual(*about))
         after = one.run().packet["w"]
     start, total, weights = one.start["w"], torch.zeros(len(one.start["w"])).double(), (10, 19, 13)
     assert len(seen) == 3

@@ -14,10 +14,10 @@ import torch
 
 import fedfloor
 from fedfloor import config
-from fedfloor.engine import travel
 from fedfloor.engine.executor import LocalExecutor
 from fedfloor.engine.limit import Limit, Part
 from fedfloor.engine.summing import bound, farthest
+from fedfloor.engine.travel import VisitPath
 from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS
 from fedfloor.parts.codecs import SecureSum
@@ -276,6 +276,6 @@ def test_attackers_hide_in_a_sum_and_half_the_bits_are_half_the_bytes(tmp_path: 
     one = job(tmp_path / "half", {"travel": {"kind": "secure-sum", "bits": 16, "bound": 0.5}}, rounds=2)
     state, plain = one.run(), job(tmp_path / "plain", {}, rounds=2).run()
     work = one.method.coded(one.method.method.work.at(1, 1))  # type: ignore[attr-defined]
-    assert travel.up(one.engine.network, work).size(one.start) == 2 * len(one.start["w"]) + 32
+    assert VisitPath(one.engine.network, work).up.size(one.start) == 2 * len(one.start["w"]) + 32
     assert bits(state.packet["w"]) != bits(plain.packet["w"])
     assert torch.allclose(state.packet["w"], plain.packet["w"], atol=1e-3)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import fedfloor
 from fedfloor import config
-from fedfloor.engine import travel
+from fedfloor.engine.travel import VisitPath
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import METHODS
@@ -71,19 +71,19 @@ def test_decoded_changes_and_the_error_kept_sum_to_the_updates(
     job = Job(method("fedavg", {"travel": codecs}), park(SIZES, factory_of=FACTORIES), folder=tmp_path, loss=0.3)
     updates: dict[int, Tensor] = defaultdict(lambda: torch.zeros(job.engine.network.flat.numel(), dtype=torch.float64))
     decoded: dict[int, Tensor] = defaultdict(lambda: torch.zeros(job.engine.network.flat.numel(), dtype=torch.float64))
-    leave, received = travel.leave, travel.received
+    leave, arrive = VisitPath.leave, VisitPath.arrive
 
-    def left(network: Any, work: Any, model: Tensor, arrived: Tensor, errors: Any, key: Any) -> Any:
+    def left(path: VisitPath, model: Tensor, arrived: Tensor, kept: Any, key: Any) -> Any:
         updates[key.device] += model.double() - arrived.double()
-        return leave(network, work, model, arrived, errors, key)
+        return leave(path, model, arrived, kept, key)
 
-    def came(network: Any, work: Any, packet: Any, base: Tensor, key: Any) -> Any:
-        after = received(network, work, packet, base, key)
+    def came(path: VisitPath, packet: Any, base: Tensor, key: Any) -> Any:
+        after = arrive(path, packet, base, key)
         decoded[key.device] += after["w"].double() - base.double()
         return after
 
-    monkeypatch.setattr(travel, "leave", left)
-    monkeypatch.setattr(travel, "received", came)
+    monkeypatch.setattr(VisitPath, "leave", left)
+    monkeypatch.setattr(VisitPath, "arrive", came)
     job.run()
     visits = [receipt for outcome in job.outcomes for receipt in outcome.receipts]
     assert any(receipt.lost for receipt in visits)
@@ -113,7 +113,7 @@ def test_receipts_and_prices_count_the_payload(tmp_path: Path) -> None:
     job = Job(method("fedavg", CODECS), park(SIZES, factory_of=FACTORIES), rounds=1, folder=tmp_path)
     job.run()
     visit = job.method.coded(job.method.method.work.at(1, 1))  # type: ignore[attr-defined]
-    way = travel.up(job.engine.network, visit)
+    way = VisitPath(job.engine.network, visit).up
     assert {receipt.bytes for receipt in job.outcomes[0].receipts} == {way.size(job.start)}
     assert way.size(job.start) < job.engine.network.size / 20
 
@@ -154,6 +154,48 @@ def test_a_codec_of_ones_own_composes_with_the_others(tmp_path: Path, monkeypatc
         run = fedfloor.run(what, tmp_path / str(len(sizes)), ranks=1)
         sizes.append((run.lines[0].priced or {})["bytes"]["device_edge_up"])
     assert sizes[1] == pytest.approx(sizes[0] / 2, rel=1e-3)
+
+
+MOMENTUM = """
+from dataclasses import dataclass
+
+import numpy as np
+from fedfloor.parts.codecs import TopK
+
+@dataclass(frozen=True)
+class Corrected(TopK):
+    \"\"\"Top-k of a sum of momenta, both cleared where they were sent (Lin et al., ICLR 2018, arXiv 1712.01887).\"\"\"
+
+    momentum: float = 0.9
+
+    def correct(self, change, kept):
+        return kept.get("sum", 0) + self._velocity(change, kept)
+
+    def keep(self, change, corrected, decoded, kept):
+        stays = decoded == 0
+        return {"velocity": self._velocity(change, kept) * stays, "sum": corrected * stays}
+
+    def _velocity(self, change, kept):
+        return np.float32(self.momentum) * kept.get("velocity", np.float32(0)) + change
+"""
+
+
+def test_a_codec_keeps_tensors_of_its_own_on_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "corrected.py").write_text(MOMENTUM)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def job(codec: object, folder: str) -> Job:
+        parts = method("fedavg", {"travel": codec})
+        return Job(parts, park(SIZES, factory_of=FACTORIES), rounds=3, folder=tmp_path / folder)
+
+    usual = job({"kind": "top-k", "share": 0.2}, "usual").run()
+    without = job({"kind": "corrected:Corrected", "share": 0.2, "momentum": 0.0}, "without").run()
+    assert bits(without.packet["w"]) == bits(usual.packet["w"])  # a sum of what was not sent is the usual error
+    corrected = job({"kind": "corrected:Corrected", "share": 0.2}, "with")
+    corrected.run()
+    kept = corrected.engine.memory.load(0)
+    assert set(kept) == {"residual all | velocity", "residual all | sum"}
+    assert float((kept["residual all | velocity"] == 0).double().mean()) >= 0.2
 
 
 @pytest.mark.parametrize(

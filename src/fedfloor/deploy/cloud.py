@@ -35,12 +35,12 @@ from fedfloor.deploy.settings import CLOUD, CloudSettings
 from fedfloor.deploy.signing import signer_of
 from fedfloor.deploy.summing import CONDUCT, Conduct, ServerSum
 from fedfloor.deploy.uplink import Downlink, Edges
-from fedfloor.engine import travel
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine, FrozenExtractor, Shown, Subtask
 from fedfloor.engine.limit import Limit
 from fedfloor.engine.summing import SecureAggregation
 from fedfloor.engine.team import Alone
+from fedfloor.engine.travel import EdgePath, VisitPath
 from fedfloor.errors import FedfloorError, RunError, SettingError
 from fedfloor.experiment import DeploySettings, Experiment
 from fedfloor.models import parcel
@@ -200,7 +200,7 @@ class CloudExecutor:
         """Send each branch to the edge of its first device's factory; return the results of the branches."""
         self._round, self._model_bytes = subtask.round, sum(array.nbytes for array in subtask.start.values())
         place = Key(engine.seed, subtask.round, subtask.tick, -1, 0)
-        coded = replace(subtask, start=travel.to_edges(engine.network, subtask.node, subtask.start, place))
+        coded = replace(subtask, start=EdgePath(engine.network, subtask.node, place).send(subtask.start))
         branches_of: dict[int, list[int]] = {}
         asked = set[int]()
         for index, child in enumerate(subtask.node.children):
@@ -288,8 +288,9 @@ class CloudExecutor:
             self._device_names, self._conduct,
         )  # fmt: skip
         key = Key(engine.seed, subtask.round, subtask.tick, secure_sum.devices[0], 0)
-        coded = travel.sent(network, work, subtask.start, key)
-        secure_sum.hang(work, travel.arrived(network, work, coded, subtask.start["w"], key)["w"], key)
+        path = VisitPath(network, work)
+        model = path.receive(path.send(subtask.start, key), subtask.start["w"], key)["w"]
+        secure_sum.hang(work, model, key)
         secure_sum.begin()
         try:
             yield

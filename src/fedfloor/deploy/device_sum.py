@@ -17,8 +17,8 @@ from fedfloor.chance import secret
 from fedfloor.deploy.record import RevealRecord
 from fedfloor.deploy.signing import Signer
 from fedfloor.deploy.sum_messages import Advertisement, by_device, common, content, from_hex, listed, read_keys
-from fedfloor.engine import travel
 from fedfloor.engine.summing import bound, device_noise
+from fedfloor.engine.travel import VisitPath
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
 from fedfloor.parts import masking, mix
@@ -293,7 +293,7 @@ class DeviceSum:
         ring = self.checked_ring(given.get("ring"), around)
         rule, fraction = self.checked_scale(given, work)
         weight = mix.weigh(rule, self.samples)
-        residues = masking.Residues(travel.up(network, work).numbers, self.codec.bits)
+        residues = masking.Residues(VisitPath(network, work).up.numbers, self.codec.bits)
         fixed = FixedPoint(residues, bound(self.codec, work, self.samples), fraction)
         needed = masking.threshold(self.codec.threshold, len(ring))
         noise = device_noise(self.rule, fixed, needed)
@@ -322,7 +322,7 @@ class DeviceSum:
             about, key, run: as for :meth:`standing`.
         """
         place, open_sum = self.standing(network, work, about, key, run), self.current(about)
-        cut, rule = travel.up(network, work), mix.to_spec(place.rule)
+        cut, rule = VisitPath(network, work).up, mix.to_spec(place.rule)
         # the update in the sum's unit, with noise
         summand = self.rule.summand(change.cpu(), cut.among(network.trained)).numpy()
         figures = (0.0, 0.0, 0.0) if place.noise else receipt.figures

@@ -37,13 +37,14 @@ from fedfloor.deploy.summing import CONDUCT, Conduct, ServerSum
 from fedfloor.deploy.uplink import Uplink, socket_opened
 from fedfloor.deploy.visits import DepartedVisit, EdgeVisits, Landing
 from fedfloor.deploy.waits import LEAST_S
-from fedfloor.engine import limit, ranks, travel
+from fedfloor.engine import limit, ranks
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.directions import ROUNDS, Directions
 from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.summing import SecureAggregation
 from fedfloor.engine.team import Alone
+from fedfloor.engine.travel import VisitPath
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.models import parcel
@@ -119,26 +120,27 @@ class FactoryExecutor:
         """Send the model to a device; return its update and receipt, or None if no valid update arrives."""
         if key.device < 0:
             raise SettingError("the plan trains at the cloud, which has no data in a real park. Choose another method.")
-        cut, model = travel.down(engine.network, work), packet["w"]
+        path, model = VisitPath(engine.network, work), packet["w"]
+        cut = path.down
         about = self.about(engine, key.device) | {
             "tick": key.tick, "visit": key.visit, "frozen": extractor.frozen,
             "work": self.names.refer({**asdict(work), "settings": dict(work.settings)}),
             "rest": cut.rest(model), "kept": list((self.kept or {}).get(key.device, ())),
         }  # fmt: skip
-        coded, size = travel.sent(engine.network, work, packet, key), travel.up(engine.network, work).size(packet)
-        if secure := travel.summed(travel.up(engine.network, work)):
+        coded = path.send(packet, key)
+        if secure := path.summed:
             group = None if secure.across else self.sums[key.device]
             masked = self.relayed.get(str(key.device)) if group is None else group.about(key.device)
             if masked is None:
                 return None
             about["sum"] = masked if group is None else self.names.refer(masked)
             if group is not None and not group.common:
-                group.hang(work, travel.arrived(engine.network, work, coded, model, key)["w"], key)
-        train = partial(self.request, key.device, "visit", self.deadlines.visit_s, back=size)
+                group.hang(work, path.receive(coded, model, key)["w"], key)
+        train = partial(self.request, key.device, "visit", self.deadlines.visit_s, back=path.up.size(packet))
         answer = train(about, cut.pack(coded), work.travels)
         if answer is not None and answer.kind == "lacks":  # the device lacks the rest of the model
             cut, about = engine.network.parcel("all"), about | {"rest": ""}
-            whole = travel.arrived(engine.network, work, coded, model, key)
+            whole = path.receive(coded, model, key)
             answer = train(about, cut.pack(whole))
         back = returned(engine.network, work, replace(cut, coding=None))
         return None if answer is None else self.received(engine, work, answer, packet, back, key)
@@ -217,12 +219,13 @@ class FactoryExecutor:
     ) -> tuple[Packet, Receipt] | None:
         """Return a device's update and receipt after all checks; None if they are refused."""
         held, trained = int(engine.park.holdings[key.device]), engine.memory.visits[key.device]
+        path = VisitPath(engine.network, work)
         try:
             if answer.kind != "update":
                 raise RefusedError("kind", f"received '{answer.kind}', expected an update.")
             fits(answer.arrays, cut.like(packet))
-            sent = travel.received(engine.network, work, cut.unpack(answer.arrays, packet), packet["w"], key)
-            if not travel.summed(cut) and (why := limit.flaw(engine.network, packet["w"], sent["w"])):
+            sent = path.arrive(cut.unpack(answer.arrays, packet), packet["w"], key)
+            if not path.summed and (why := limit.flaw(engine.network, packet["w"], sent["w"])):
                 raise RefusedError("range", why)
             with ranges.of("receipt"):
                 known = checks.Known(key.device, (key.visit, key.visit), (key.tick, key.tick), held, work, trained)
@@ -235,7 +238,7 @@ class FactoryExecutor:
         engine.memory.visits[key.device] += work.counts
         if receipt.memory is not None:
             engine.memory.held[key.device] = receipt.memory
-        if not travel.summed(cut):
+        if not path.summed:
             self.directions.add(key.device, packet["w"], sent["w"])
         return sent, receipt
 

@@ -28,10 +28,11 @@ from fedfloor.config import combined
 from fedfloor.deploy.cloud import CloudExecutor, attached
 from fedfloor.deploy.settings import CloudSettings
 from fedfloor.deploy.uplink import Downlink
-from fedfloor.engine import ranks, travel
+from fedfloor.engine import ranks
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
+from fedfloor.engine.travel import VisitPath
 from fedfloor.errors import RunError, SettingError, require
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.models.parcel import Packet
@@ -180,8 +181,8 @@ class Job:
     def fit(self, found: Mapping[str, Sequence[Sample]], source: str) -> Table:
         """Return the profile by the equations of this module from name of plan → durations."""
         network = self.engine.network
-        full = travel.up(network, self.work).size(self.packet)
-        saved = full - travel.up(network, replace(self.work, trains=SMALLER)).size(self.packet)
+        full = VisitPath(network, self.work).up.size(self.packet)
+        saved = full - VisitPath(network, replace(self.work, trains=SMALLER)).up.size(self.packet)
         floor, cloud = ({name: median(getattr(one, tier) for one in some) for name, some in found.items()}
                         for tier in ("floor", "cloud"))  # fmt: skip
         down = floor["model"] - floor["empty"]

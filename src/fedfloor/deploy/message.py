@@ -257,11 +257,11 @@ def returned(network: Network, work: Work, sent: Parcel) -> Parcel:
     Args:
         sent: the part of the model sent to the device; the whole model at a first visit.
     """
-    from fedfloor.engine import travel  # imports PyTorch, which devices load late
+    from fedfloor.engine.travel import VisitPath  # imports PyTorch, which devices load late
 
     if work.sends == ARRIVED:
         return network.parcel("nothing")
-    return travel.up(network, work) if work.sends or work.travel else sent
+    return VisitPath(network, work).up if work.sends or work.travel else sent
 
 
 def layout_digest(network: Network) -> str:

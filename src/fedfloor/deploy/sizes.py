@@ -9,8 +9,8 @@ import torch
 from fedfloor.config import combined
 from fedfloor.deploy.channel import ENVELOPE
 from fedfloor.deploy.park_file import MOST_MB, QUEUED_MESSAGES
-from fedfloor.engine import travel
 from fedfloor.engine.aggregation import TreeSum
+from fedfloor.engine.travel import VisitPath
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.models.parcel import Packet
@@ -61,7 +61,7 @@ def largest(experiment: Experiment, park: Park) -> int:
         return ENVELOPE + network.parcel("all").size(packet)
     packet = {**beside, **packet}
     whole = network.parcel("all").size(packet)
-    device = max([whole, *(travel.up(network, work).size(packet) for work in walk.works(plan))])
+    device = max([whole, *(VisitPath(network, work).up.size(packet) for work in walk.works(plan))])
     met = [node for node, _ in walk.every(plan) if isinstance(node, Parallel) and node.at == CLOUD]
     parts = max((unfinished(node, park.factory_of.tolist()) for node in met if not node.travel), default=0)
     return ENVELOPE + max(device, -(-parts * whole // QUEUED_MESSAGES))

@@ -18,7 +18,7 @@ from fedfloor.deploy import checks
 from fedfloor.deploy.message import Arrays, Message
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.summing import check_sums
-from fedfloor.engine import limit, travel
+from fedfloor.engine import limit
 from fedfloor.engine.aggregation import Aggregation, CodedAggregation, TreeSum
 from fedfloor.engine.engine import Engine, Subtask
 from fedfloor.engine.limit import HARMLESS, Limit
@@ -26,6 +26,7 @@ from fedfloor.engine.questions import Question, question
 from fedfloor.engine.ranks import branches_to_json
 from fedfloor.engine.summing import SecureAggregation, aggregation_of
 from fedfloor.engine.team import Blob
+from fedfloor.engine.travel import EdgePath, VisitPath
 from fedfloor.engine.visit import mixed_part
 from fedfloor.errors import SettingError
 from fedfloor.models import parcel
@@ -187,7 +188,7 @@ def read_subtask(message: Message, engine: Engine, names: PartNames) -> tuple[Su
     start = parcel.unpack(message.arrays)
     if node.travel_down and "w" in start:
         place = schedule.Key(engine.seed, message.round, tick, -1, 0)
-        start = dict(travel.at_edge(engine.network, node, start, place))
+        start = dict(EdgePath(engine.network, node, place).receive(start))
         node = replace(node, travel_down="")
     if "w" not in start or start["w"].shape != flat.shape or start["w"].dtype != flat.dtype:
         raise RefusedError("shape", "its model is not the experiment's: compare the experiment files.")
@@ -334,7 +335,7 @@ def checked_receipts(
         k = visit.site.index
         known = checks.Known(
             k, (before[k], before[k] + times[k] - 1), ticks, int(engine.park.holdings[k]), visit.work,
-            engine.memory.visits[k] + times[k], travel.up(engine.network, visit.work).size(subtask.start),
+            engine.memory.visits[k] + times[k], VisitPath(engine.network, visit.work).up.size(subtask.start),
         )  # fmt: skip
         checked.append(checks.receipt(row, known))
     return checked

@@ -24,12 +24,12 @@ from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.deploy.signing import signer_of
 from fedfloor.deploy.subtasks import question_of
 from fedfloor.deploy.sum_messages import content
-from fedfloor.engine import travel
 from fedfloor.engine.calibrate import ROUNDS
 from fedfloor.engine.engine import FrozenExtractor
 from fedfloor.engine.local_update import local_update
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
+from fedfloor.engine.travel import VisitPath
 from fedfloor.experiment import Experiment
 from fedfloor.methods import bounds
 from fedfloor.methods.configured import ConfiguredMethod
@@ -91,10 +91,11 @@ class Worker:
         self._own_work = OwnWork(method, experiment.rounds, self.engine, self.device) if plans else None
         self._own = method.needs.own
         self._sends = {""} if not self._own else {"", keeping(self._own), *([ARRIVED] if self._own == "all" else [])}
+        path = VisitPath(self.engine.network, method.coded(Work()))
         self._keeps = method.needs.remembers or method.objective.remembers or keeps_moments(method)
-        self._keeps = self._keeps or travel.keeps(self.engine.network, method.coded(Work()))
+        self._keeps = self._keeps or path.keeps
         self._most = max(MEMORY_BYTES, bounds.EXCESS * self.engine.network.size)
-        secure = travel.summed(travel.up(self.engine.network, method.coded(Work())))
+        secure = path.summed
         rule, samples = method.parts.mix or Equal(), int(park.holdings[self.device])
         self._sum = None
         if secure is not None:
@@ -151,19 +152,20 @@ class Worker:
             raise RefusedError(
                 "work", f"it has '{printable(message.scope)}' of a model; the visit needs {work.travels}."
             )
+        path = VisitPath(network, work)
         cut = network.parcel(message.scope)
         goal = objectives.objective(work.objective, work.settings)
         coded = message.scope == work.travels  # otherwise the whole model was sent
-        check_visit(message.arrays, network, travel.down(network, work) if coded else cut, goal.travels)
+        check_visit(message.arrays, network, path.down if coded else cut, goal.travels)
         rest = about.get("rest", "")
         if rest and (self._held is None or cut.rest(self._held) != rest):
             return "lacks", {}, {}
-        if goal.remembers or work.keeps_moments or work.sends or travel.keeps(network, work):
+        if goal.remembers or work.keeps_moments or work.sends or path.keeps:
             self.check_memory(work, about.get("kept"))
         key = Key(self.engine.seed, message.round, int(about["tick"]), self.device, int(about["visit"]))
         around = self._held if self._held is not None else network.flat
         if coded and work.travel_down:
-            packet = travel.arrived(network, work, parcel.unpack(message.arrays), around, key)
+            packet = path.receive(parcel.unpack(message.arrays), around, key)
         else:
             packet = cut.unpack(message.arrays, {"w": around})
         self.check_own_part(work, packet["w"])
@@ -171,7 +173,7 @@ class Worker:
             needed = goal.remembers or work.sends or about.get("frozen") or work.travels != "all"  # by later visits
             self._held = packet["w"].clone() if needed else None
         part = self._names.resolve(about.get("sum"))
-        sums = self._sum if travel.summed(travel.up(network, work)) else None
+        sums = self._sum if path.summed else None
         if sums is not None:
             sums.standing(network, work, part, key, message.run)
         began = time.perf_counter()

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedfloor.engine import travel
 from fedfloor.engine.limit import Limit
+from fedfloor.engine.travel import EdgePath
 from fedfloor.errors import SettingError
 from fedfloor.models import parcel
 from fedfloor.models.network import Network
@@ -254,7 +254,7 @@ class CodedAggregation(Aggregation):
 
     def __init__(self, network: Network, node: Parallel, start: Packet, place: Key) -> None:
         super().__init__(node, start)
-        self._network, self._place = network, place
+        self._path = EdgePath(network, node, place)
         self.samples: dict[int, int] = {}
         self._payloads: dict[int, Tensor] = {}
 
@@ -262,8 +262,7 @@ class CodedAggregation(Aggregation):
         """Encode and keep a branch's change from the model that its edge received."""
         self.samples[index], self._payloads[index] = samples, NONE
         if samples:
-            back = travel.from_edge(self._network, self._node, packet["w"], self.given["w"], self._place, index)
-            self._payloads[index] = back
+            self._payloads[index] = self._path.leave(packet["w"], self.given["w"], index)
 
     def model(self, index: int) -> Tensor:
         """Return a branch's model: its decoded change added to the model that the cloud sent.
@@ -271,8 +270,7 @@ class CodedAggregation(Aggregation):
         Raises:
             RefusedError: the payload does not fit the node's codecs.
         """
-        payload = self._payloads[index]
-        return travel.back_at(self._network, self._node, payload, self.start["w"], self._place, index)
+        return self._path.arrive(self._payloads[index], self.start["w"], index)
 
     def unfinished(self) -> list[bytes | memoryview]:
         """Return this rank's payloads as byte strings, the input of :meth:`take` on other ranks."""

@@ -17,12 +17,12 @@ from torch import Tensor
 
 from fedfloor.chance import generator
 from fedfloor.data.dataset import Labels, Targets, Values
-from fedfloor.engine import travel
 from fedfloor.engine.aggregation import Aggregation, kept
 from fedfloor.engine.engine import Engine, Executor, FrozenExtractor
 from fedfloor.engine.local_update import local_update
 from fedfloor.engine.questions import question
 from fedfloor.engine.team import Blob, Team
+from fedfloor.engine.travel import VisitPath
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
 from fedfloor.models.parcel import Packet
@@ -48,16 +48,18 @@ class LocalExecutor:
     ) -> tuple[Packet, Receipt]:
         network = engine.network
         base = packet["w"].clone() if work.travel and packet["w"] is network.flat else packet["w"]
-        packet, receipt = local_update(engine, work, self._arrived(network, work, packet, key), key, extractor)
-        return travel.received(network, work, packet, base, key), receipt
+        path = VisitPath(network, work)
+        packet, receipt = local_update(engine, work, self._receive(path, packet, key), key, extractor)
+        return path.arrive(packet, base, key), receipt
 
-    def _arrived(self, network: Network, work: Work, packet: Packet, key: Key) -> Packet:
+    def _receive(self, path: VisitPath, packet: Packet, key: Key) -> Packet:
         """Return a packet as its receivers decode it; it is encoded once for all of them."""
+        network, work = path.network, path.work
         model, place = packet["w"], (work.travels, work.travel_down, key.seed, key.round, key.tick)
         sender, sent_at, arrived = self._last
         if work.travel_down and model is not network.flat and sender() is model and sent_at == place:
             return {**packet, "w": arrived}
-        got = travel.arrived(network, work, travel.sent(network, work, packet, key), model, key)
+        got = path.receive(path.send(packet, key), model, key)
         if work.travel_down and model is not network.flat:
             self._last = (ref(model), place, got["w"])
         return got
@@ -156,8 +158,9 @@ class AttackingExecutor(LocalExecutor):
         network, numbers = engine.network, _numbers(engine.network, work)
         if key.device not in self.devices or not len(numbers):
             return super().visit(engine, work, packet, key, extractor)
+        path = VisitPath(network, work)
         base = packet["w"].clone() if packet["w"] is network.flat else packet["w"]
-        arrived = dict(self._arrived(network, work, packet, key))
+        arrived = dict(self._receive(path, packet, key))
         if arrived["w"] is network.flat:
             arrived["w"] = base
         plain = replace(work, travel="")  # the attack acts before the codecs
@@ -175,8 +178,8 @@ class AttackingExecutor(LocalExecutor):
         if update is not visit.update:
             model = model.clone()
             model[numbers] = start[numbers] + update
-        payload, _ = travel.leave(network, work, model, start, {}, key)
-        return travel.received(network, work, {**sent, "w": payload}, base, key), receipt
+        payload, _ = path.leave(model, start, {}, key)
+        return path.arrive({**sent, "w": payload}, base, key), receipt
 
     def _trained(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor

@@ -17,11 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedfloor.engine import private, steps, travel
+from fedfloor.engine import private, steps
 from fedfloor.engine.engine import Engine, FrozenExtractor, Samples, classifier_layer
 from fedfloor.engine.memory import extractor_bytes
 from fedfloor.engine.private import train_private
 from fedfloor.engine.steps import BLOCK, full_gradient
+from fedfloor.engine.travel import VisitPath, pop_memory
 from fedfloor.engine.visit import (
     SingleSampleError,
     VisitStats,
@@ -164,6 +165,7 @@ def local_update(
     """
     goal = objectives.objective(work.objective, work.settings)
     network, flat, device = engine.network, engine.network.flat, key.device
+    path = VisitPath(network, work)
     samples = engine.samples(device, key.tick)
     if packet["w"] is not flat:
         flat.copy_(packet["w"])
@@ -175,9 +177,9 @@ def local_update(
             f"objective '{work.objective}' in visits that keep {work.own} of the model: a device keeps only "
             "that part. Use an objective that neither keeps nor sends anything else."
         )
-    keeps = own is not None or goal.remembers or work.keeps_moments or travel.keeps(network, work)
+    keeps = own is not None or goal.remembers or work.keeps_moments or path.keeps
     kept = {name: tensor.to(flat.device) for name, tensor in engine.memory.load(device).items()} if keeps else {}
-    moments, errors = steps.taken(kept), travel.taken(kept)
+    moments, errors = steps.taken(kept), pop_memory(kept)
     arrived = flat.clone() if own is not None or work.travel else flat
     if own is None or goal.remembers:
         _attempted(engine, work, lambda: goal.arrive(flat, kept, network), lambda: None)
@@ -203,7 +205,7 @@ def local_update(
         flat.copy_(arrived if beside else own.put(own.cut(arrived), flat))
     elif keeps:
         belongs = about.frozen().name if goal.refers else "" if goal.remembers else engine.memory.extractor(device)
-    model, errors = travel.leave(network, work, flat, arrived, errors, key)
+    model, errors = path.leave(flat, arrived, errors, key)
     digest = engine.memory.commit(device, {**entries, **moments, **errors}, belongs) if keeps else None
     sent = {} if own is not None else objectives.sent(work.objective, goal.send(flat, about), vectors)
     figures = (stats.steps, len(samples), stats.loss_first, stats.loss_last, stats.accuracy)
@@ -248,7 +250,7 @@ def _protected(
     def train() -> VisitStats:
         arrived = flat.clone()
         stats = _trained(engine, work, goal, samples, about, key, moments)
-        if travel.protected(engine.network, work) and not bool((flat - arrived).isfinite().all()):
+        if VisitPath(engine.network, work).protected and not bool((flat - arrived).isfinite().all()):
             raise DivergedError(  # also for a difference of large numbers that is infinite
                 f"the model of {key.where} became infinite or undefined in round {key.round}. Lower work.lr."
             )
@@ -268,7 +270,7 @@ def _attempted(engine: Engine, work: Work, call: Callable[[], T], otherwise: Cal
     Where masks or noise protect the update, a call that fails in whatever way leaves the model as it was, is told in
     the device's own log alone, and is replaced by ``otherwise``.
     """
-    if not travel.protected(engine.network, work):
+    if not VisitPath(engine.network, work).protected:
         return call()
     flat = engine.network.flat
     before = flat.clone()

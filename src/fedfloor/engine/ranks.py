@@ -26,13 +26,14 @@ from typing import cast
 from torch import Tensor
 
 from fedfloor.chance import generator, secret
-from fedfloor.engine import travel, union
+from fedfloor.engine import union
 from fedfloor.engine.aggregation import Aggregation, branch_statistics, kept
 from fedfloor.engine.engine import Engine, Executor, FrozenExtractor, RemoteExecutor, Subtask
 from fedfloor.engine.executor import ask, executor_of, no_vector
 from fedfloor.engine.limit import Limit, offenders, parts, update
 from fedfloor.engine.summing import aggregation_of
 from fedfloor.engine.team import Alone, Blob, deal
+from fedfloor.engine.travel import VisitPath
 from fedfloor.engine.visit import check_parts
 from fedfloor.models.parcel import Packet
 from fedfloor.parts import selection
@@ -393,4 +394,4 @@ class Trainer(schedule.Driver):
         return int(sizes.sum()) if device < 0 else int(sizes[device])
 
     def _sent(self, work: Work, packet: Packet) -> int:
-        return travel.up(self.engine.network, work).size(packet)
+        return VisitPath(self.engine.network, work).up.size(packet)

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 
 from fedfloor.chance import generator
-from fedfloor.engine import travel
 from fedfloor.engine.aggregation import Aggregation, CodedAggregation
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.limit import Limit, effort, parts
+from fedfloor.engine.travel import EdgePath, VisitPath
 from fedfloor.engine.visit import mixed_part
 from fedfloor.errors import SettingError
 from fedfloor.models.parcel import Packet
@@ -51,7 +51,7 @@ def aggregation_of(engine: Engine, node: Parallel, start: Packet, place: Key) ->
         place: the round and tick of the node, the key of random draws.
     """
     works = [child.work for child in node.children if isinstance(child, Train)]
-    codec = travel.summed(travel.up(engine.network, works[0])) if works and not node.travel else None
+    codec = VisitPath(engine.network, works[0]).summed if works and not node.travel else None
     if node.travel:
         made: Aggregation = CodedAggregation(engine.network, node, start, place)
     elif codec is None:
@@ -59,7 +59,8 @@ def aggregation_of(engine: Engine, node: Parallel, start: Packet, place: Key) ->
     else:
         made = SecureAggregation(engine, node, start, codec)
     if node.travel_down:
-        made.given = travel.at_edge(engine.network, node, travel.to_edges(engine.network, node, start, place), place)
+        path = EdgePath(engine.network, node, place)
+        made.given = path.receive(path.send(start))
     return made
 
 
@@ -133,7 +134,7 @@ class SecureAggregation(Aggregation):
         super().__init__(node, start, mixed_part(engine.network, node))
         self.devices = [walk.first_device(child) for child in node.children]
         self.network, self.work = engine.network, walk.works(node)[0]  # all visits of a sum have the same work
-        self.codec, self.cut = codec, travel.up(engine.network, self.work)
+        self.codec, self.cut = codec, VisitPath(engine.network, self.work).up
         self.samples = [int(engine.park.holdings[k]) for k in self.devices]
         self.weights = [mix.weigh(self._rule, samples) for samples in self.samples]
         self.bounds = [bound(codec, self.work, samples) for samples in self.samples]

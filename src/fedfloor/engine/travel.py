@@ -1,4 +1,8 @@
-"""Encoding and decoding of packets by the codecs of a visit, once per hop, the same in every engine.
+"""The path of what travels: :class:`VisitPath` for a device's visit, :class:`EdgePath` between the cloud and edges.
+
+Both have two ways, ``down`` and ``up``, each with a sender and a receiver that call one method each: ``send`` and
+``receive`` for the model on its way down, ``leave`` and ``arrive`` for its change on the way up. They are the same in
+every engine and on real machines; a simulation calls both ends.
 
 Down, the model itself is encoded, with random draws that a round's receivers share. Up, its change since arrival is
 encoded; the receiver adds it to the model that it sent, in the state before encoding. Vectors beside the model, and
@@ -7,6 +11,8 @@ statistics that are not trained (batch norm's), are sent without codecs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -16,13 +22,14 @@ from torch import Tensor
 from fedfloor.chance import generator
 from fedfloor.models.network import Network
 from fedfloor.models.parcel import Packet, Parcel
-from fedfloor.parts.codecs import Chance, Coding, SecureSum, chain
-from fedfloor.parts.packing import NumberLayout
+from fedfloor.parts.codecs import ERROR, Chance, Coding, SecureSum, chain
+from fedfloor.parts.packing import Bytes, NumberLayout, Numbers
 from fedfloor.plan.nodes import Parallel, Work
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
 
-RESIDUAL = "residual"  # prefix of the names of error feedback's residuals in a device's memory
+RESIDUAL = "residual"  # prefix of the names of what codecs keep of earlier changes in a device's memory
+Memory = dict[str, Tensor]  # a device's tensors by name
 
 
 def coded(network: Network, travels: str, codecs: str = "") -> Parcel:
@@ -49,165 +56,206 @@ def coded(network: Network, travels: str, codecs: str = "") -> Parcel:
     return Parcel(cut.parts, cut.model, Coding(steps, layout))
 
 
-def up(network: Network, work: Work) -> Parcel:
-    """Return the parcel that a visit sends back."""
-    return coded(network, work.travels, work.travel)
+class VisitPath:
+    """The path of a visit's packets: the model down to the device, and its change up again.
+
+    Args:
+        network: the network, which has the layout of the model.
+        work: the visit's work, which names the part that travels and the codecs.
+    """
+
+    def __init__(self, network: Network, work: Work) -> None:
+        self.network = network
+        self.work = work
+
+    @cached_property
+    def down(self) -> Parcel:
+        """The parcel that a visit receives."""
+        return coded(self.network, self.work.travels, self.work.travel_down)
+
+    @cached_property
+    def up(self) -> Parcel:
+        """The parcel that a visit sends back."""
+        return coded(self.network, self.work.travels, self.work.travel)
+
+    @property
+    def summed(self) -> SecureSum | None:
+        """The codec of a secure sum, whose changes are decoded only as a sum; None without one."""
+        return None if self.up.coding is None else _coding(self.up).summed
+
+    @property
+    def keeps(self) -> bool:
+        """Whether devices keep tensors of an upload for the next one, such as its coding error."""
+        return self.up.coding is not None and _coding(self.up).memory is not None
+
+    @property
+    def protected(self) -> bool:
+        """Whether an update leaves its device only in a secure sum, or is of gradients with noise."""
+        return self.work.sample_clip is not None or self.summed is not None
+
+    def send(self, packet: Packet, key: Key) -> Packet:
+        """Return a packet as sent to a visit: with the whole model, or the payload of the part that travels."""
+        return _send(self.down, packet, _downwards(key))
+
+    def receive(self, packet: Packet, around: Tensor, key: Key) -> Packet:
+        """Return the packet decoded from :meth:`send`; the numbers that do not travel are those of ``around``.
+
+        Raises:
+            RefusedError: the bytes are no payload of the work's codecs.
+        """
+        return _receive(self.down, packet, around, _downwards(key))
+
+    def leave(self, model: Tensor, arrived: Tensor, kept: Memory, key: Key) -> tuple[Tensor, Memory]:
+        """Return a visit's model, or the payload of its change, and what the device keeps for its next change.
+
+        For a secure sum, the change itself [numbers that travel] is returned; the device or the aggregation encodes it.
+
+        Args:
+            model, arrived: the model after and before training.
+            kept: what the device has kept of earlier changes, of all parts.
+        """
+        if self.up.coding is None:
+            return model, kept
+        if self.summed:
+            return self.up.cut(model) - self.up.cut(arrived), kept
+        change = _change(self.up, model, arrived)
+        codec = _coding(self.up).memory
+        if codec is None:
+            return _payload(self.up, model, _coding(self.up).leave(change, _upwards(key))), kept
+        own = self._own(kept)
+        corrected = codec.correct(change, own)
+        encoded = _coding(self.up).leave(corrected, _upwards(key))
+        decoded = _coding(self.up).arrive(encoded, _upwards(key)).astype(corrected.dtype, copy=False)
+        left = codec.keep(change, corrected, decoded, own)
+        return _payload(self.up, model, encoded), {**kept, **self._entries(left)}
+
+    def arrive(self, packet: Packet, base: Tensor, key: Key) -> Packet:
+        """Return the packet decoded from :meth:`leave`: the change is added to the model ``base`` that was sent.
+
+        Raises:
+            RefusedError: the bytes are no payload of the work's codecs.
+        """
+        return packet if self.summed else _receive(self.up, packet, base, _upwards(key), change=True)
+
+    @property
+    def _prefix(self) -> str:
+        """The name in a device's memory of a codec's error, and the beginning of the names of other tensors."""
+        return f"{RESIDUAL} {self.work.travels}"
+
+    def _own(self, kept: Memory) -> dict[str, Numbers]:
+        """Return what the device keeps for the codec, by the codec's names."""
+        before = f"{self._prefix} | "
+        own = {name.removeprefix(before): x.cpu().numpy() for name, x in kept.items() if name.startswith(before)}
+        return own | ({ERROR: kept[self._prefix].cpu().numpy()} if self._prefix in kept else {})
+
+    def _entries(self, left: Mapping[str, Numbers]) -> Memory:
+        """Return what a codec leaves for a device's next change, by the memory's names."""
+        return {
+            self._prefix if name == ERROR else f"{self._prefix} | {name}": torch.from_numpy(numbers)
+            for name, numbers in left.items()
+        }
 
 
-def down(network: Network, work: Work) -> Parcel:
-    """Return the parcel that a visit receives."""
-    return coded(network, work.travels, work.travel_down)
+class EdgePath:
+    """The path between the cloud and the edges that walk a node's branches: the model down, and each change up again.
+
+    Args:
+        node: the node, which names the codecs of both ways.
+        place: the round and tick, the key of the codecs' random draws.
+    """
+
+    def __init__(self, network: Network, node: Parallel, place: Key) -> None:
+        self.down = coded(network, "all", node.travel_down)
+        self.up = coded(network, "all", node.travel)
+        self.place = place
+        self.around = network.flat
+
+    def send(self, packet: Packet) -> Packet:
+        """Return a packet as sent to edges: with its model, or the model's payload."""
+        return _send(self.down, packet, self._chance("down"))
+
+    def receive(self, packet: Packet) -> Packet:
+        """Return the packet decoded from :meth:`send` at an edge.
+
+        Raises:
+            RefusedError: the bytes are no payload of the node's codecs.
+        """
+        return _receive(self.down, packet, self.around, self._chance("down"))
+
+    def leave(self, model: Tensor, given: Tensor, branch: int) -> Tensor:
+        """Return the payload of a branch's change from the model ``given`` that its edge received."""
+        encoded = _coding(self.up).leave(_change(self.up, model, given), self._chance("up", branch))
+        return _payload(self.up, model, encoded)
+
+    def arrive(self, payload: Tensor, base: Tensor, branch: int) -> Tensor:
+        """Return the model decoded from :meth:`leave`: the change is added to the model ``base`` that was sent.
+
+        Raises:
+            RefusedError: the bytes are no payload of the node's codecs.
+        """
+        return _decode(self.up, payload, base, self._chance("up", branch), change=True)
+
+    def _chance(self, way: str, *branch: int) -> Chance:
+        place = self.place
+        return lambda step: generator(place.seed, f"travel edge {way} {step}", place.round, place.tick, *branch)
 
 
-def keeps(network: Network, work: Work) -> bool:
-    """Return whether devices keep the coding errors of their uploads (error feedback)."""
-    return any(codec.feedback for codec in chain(work.travel)) and up(network, work).coding is not None
+def pop_memory(kept: Memory) -> Memory:
+    """Remove what codecs keep of earlier changes from a device's memory, and return it."""
+    return {name: kept.pop(name) for name in list(kept) if name.startswith(f"{RESIDUAL} ")}
 
 
-def summed(way: Parcel) -> SecureSum | None:
-    """Return a parcel's secure-sum codec, whose changes are decoded only as a sum; None without one."""
-    return cast(Coding, way.coding).summed if way.coding is not None else None
-
-
-def protected(network: Network, work: Work) -> bool:
-    """Return whether a visit's update leaves its device only in a secure sum, or is of gradients with noise."""
-    return work.sample_clip is not None or summed(up(network, work)) is not None
-
-
-def upwards(key: Key) -> Chance:
+def _upwards(key: Key) -> Chance:
     """Return the random draws of codecs on the way up, by the codec's place in the chain."""
     return lambda place: generator(key.seed, f"travel up {place}", *key.place())
 
 
-def downwards(key: Key) -> Chance:
+def _downwards(key: Key) -> Chance:
     """Return the random draws of codecs on the way down, the same for all receivers of a round and tick."""
     return lambda place: generator(key.seed, f"travel down {place}", key.round, key.tick)
 
 
-def sent(network: Network, work: Work, packet: Packet, key: Key) -> Packet:
-    """Return a packet as sent to a visit: with the whole model, or the payload of the part that travels."""
-    return _sent(down(network, work), packet, downwards(key))
+def _coding(way: Parcel) -> Coding:
+    return cast(Coding, way.coding)
 
 
-def arrived(network: Network, work: Work, packet: Packet, around: Tensor, key: Key) -> Packet:
-    """Return the packet decoded from :func:`sent`; the numbers that do not travel are those of ``around``.
-
-    Raises:
-        RefusedError: the bytes are no payload of the work's codecs.
-    """
-    return _arrived(down(network, work), packet, around, downwards(key))
-
-
-def leave(
-    network: Network, work: Work, model: Tensor, arrived: Tensor, errors: dict[str, Tensor], key: Key
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return a visit's model, or the payload of its change, and the coding errors that the device keeps.
-
-    For a secure sum, the change itself [numbers that travel] is returned; the device or the aggregation encodes it.
-
-    Args:
-        model, arrived: the model after and before training.
-        errors: the kept errors of earlier changes, by part.
-    """
-    way = up(network, work)
+def _send(way: Parcel, packet: Packet, chance: Chance) -> Packet:
     if way.coding is None:
-        return model, errors
-    if summed(way):
-        return way.cut(model) - way.cut(arrived), errors
-    name = f"{RESIDUAL} {work.travels}"
-    payload, error = _encoded(way, model, upwards(key), arrived, errors.get(name))
-    return payload, errors if error is None else {**errors, name: error}
+        return packet
+    numbers = way.cut(packet["w"]).cpu()[: _coding(way).numbers]
+    return {**packet, "w": _payload(way, packet["w"], _coding(way).leave(numbers.numpy(), chance))}
 
 
-def received(network: Network, work: Work, packet: Packet, base: Tensor, key: Key) -> Packet:
-    """Return the packet decoded from :func:`leave`: the receiver adds the change to the model ``base`` that it sent.
-
-    Raises:
-        RefusedError: the bytes are no payload of the work's codecs.
-    """
-    way = up(network, work)
-    return packet if summed(way) else _arrived(way, packet, base, upwards(key), change=True)
+def _receive(way: Parcel, packet: Packet, around: Tensor, chance: Chance, *, change: bool = False) -> Packet:
+    return packet if way.coding is None else {**packet, "w": _decode(way, packet["w"], around, chance, change=change)}
 
 
-# -- between the cloud and edges --------------------------------------------------------------------------------------
+def _change(way: Parcel, model: Tensor, base: Tensor) -> Numbers:
+    """Return the coded numbers of a model less those of ``base``."""
+    coded = _coding(way).numbers
+    change: Numbers = (way.cut(model).cpu()[:coded] - way.cut(base).cpu()[:coded]).numpy()
+    return change
 
 
-def to_edges(network: Network, node: Parallel, packet: Packet, place: Key) -> Packet:
-    """Return a packet as sent to the edges that walk a node's branches: with its model, or the model's payload.
-
-    Args:
-        place: the round and tick, the key of the codecs' random draws.
-    """
-    return _sent(coded(network, "all", node.travel_down), packet, _at_edges("down", place))
+def _payload(way: Parcel, model: Tensor, encoded: Bytes) -> Tensor:
+    """Return encoded numbers with the numbers of a model that travel without codecs behind them, uint8 [bytes]."""
+    as_they_are = way.cut(model).cpu()[_coding(way).numbers :].contiguous().numpy().view(np.uint8)
+    return torch.from_numpy(np.concatenate([encoded, as_they_are]))
 
 
-def at_edge(network: Network, node: Parallel, packet: Packet, place: Key) -> Packet:
-    """Return the packet decoded from :func:`to_edges` at an edge.
-
-    Raises:
-        RefusedError: the bytes are no payload of the node's codecs.
-    """
-    return _arrived(coded(network, "all", node.travel_down), packet, network.flat, _at_edges("down", place))
-
-
-def from_edge(network: Network, node: Parallel, model: Tensor, given: Tensor, place: Key, branch: int) -> Tensor:
-    """Return the payload of a branch's change from the model that its edge received."""
-    return _encoded(coded(network, "all", node.travel), model, _at_edges("up", place, branch), given)[0]
-
-
-def back_at(network: Network, node: Parallel, payload: Tensor, base: Tensor, place: Key, branch: int) -> Tensor:
-    """Return the model decoded from :func:`from_edge`: the cloud adds the change to the model ``base`` that it sent.
-
-    Raises:
-        RefusedError: the bytes are no payload of the node's codecs.
-    """
-    way = coded(network, "all", node.travel)
-    return _decoded(way, payload, base, _at_edges("up", place, branch), change=True)
-
-
-def _at_edges(way: str, place: Key, *branch: int) -> Chance:
-    return lambda step: generator(place.seed, f"travel edge {way} {step}", place.round, place.tick, *branch)
-
-
-def taken(kept: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Remove the coding errors from a device's memory, and return them."""
-    return {name: kept.pop(name) for name in list(kept) if name.startswith(f"{RESIDUAL} ")}
-
-
-def _sent(way: Parcel, packet: Packet, chance: Chance) -> Packet:
-    return packet if way.coding is None else {**packet, "w": _encoded(way, packet["w"], chance)[0]}
-
-
-def _arrived(way: Parcel, packet: Packet, around: Tensor, chance: Chance, *, change: bool = False) -> Packet:
-    return packet if way.coding is None else {**packet, "w": _decoded(way, packet["w"], around, chance, change=change)}
-
-
-def _encoded(
-    way: Parcel, model: Tensor, chance: Chance, base: Tensor | None = None, error: Tensor | None = None
-) -> tuple[Tensor, Tensor | None]:
-    """Return the payload of a model, or of its change from ``base``, and the coding error if it is fed back."""
-    coding = cast(Coding, way.coding)
-    numbers, many = way.cut(model).cpu(), coding.numbers
-    x = numbers[:many] if base is None else numbers[:many] - way.cut(base).cpu()[:many]
-    if error is not None:
-        x = x + error.cpu()
-    payload = coding.leave(x.numpy(), chance)
-    left = None
-    if coding.feedback:
-        left = x - torch.from_numpy(coding.arrive(payload, chance).astype(x.numpy().dtype, copy=False))
-    as_they_are = numbers[many:].contiguous().numpy().view(np.uint8)
-    return torch.from_numpy(np.concatenate([payload, as_they_are])), left
-
-
-def _decoded(way: Parcel, payload: Tensor, around: Tensor, chance: Chance, *, change: bool) -> Tensor:
+def _decode(way: Parcel, payload: Tensor, around: Tensor, chance: Chance, *, change: bool) -> Tensor:
     """Return the model from a payload of numbers, or of a change to add to the numbers of ``around``."""
-    coding, model, data = cast(Coding, way.coding), around.clone(), payload.cpu().numpy()
-    numbers, kind = way.cut(model), torch.empty(0, dtype=model.dtype).numpy().dtype  # a view, if the part is one slice
+    coding = _coding(way)
+    model = around.clone()
+    data = payload.cpu().numpy()
+    numbers = way.cut(model)  # a view, if the part is one slice
+    kind = torch.empty(0, dtype=model.dtype).numpy().dtype
     x = coding.arrive(data[: coding.bytes], chance).astype(kind, copy=False)
     as_they_are = data[coding.bytes :].copy().view(kind)
     if not bool(np.isfinite(x).all() and np.isfinite(as_they_are).all()):  # torch.isfinite takes ten times as long
         raise RefusedError("not finite", "its payload holds infinite or undefined numbers.")
-    coded, decoded = numbers[: coding.numbers], torch.from_numpy(x).to(model.device)
+    coded = numbers[: coding.numbers]
+    decoded = torch.from_numpy(x).to(model.device)
     _ = coded.add_(decoded) if change else coded.copy_(decoded)
     numbers[coding.numbers :] = torch.from_numpy(as_they_are).to(model.device)
     return model if len(way.parts) == 1 else way.set(numbers, model)

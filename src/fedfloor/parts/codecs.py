@@ -7,6 +7,8 @@ feedback: a device keeps the residual e and encodes u + e,
 
 .. math:: e ← u + e − decode(encode(u + e)), \qquad Σ_t decoded_t + e = Σ_t u_t.
 
+A codec with another memory overrides :meth:`Codec.correct` and :meth:`Codec.keep`.
+
 Sender and receiver draw from the same key, so that random places need not be sent.
 """
 
@@ -30,6 +32,8 @@ from fedfloor.parts.packing import Bytes, Form, NumberLayout, Numbers
 from fedfloor.ranges import RefusedError
 
 Chance = Callable[[int], np.random.Generator]  # place of a codec in its chain → its generator
+Kept = Mapping[str, Numbers]  # what a device keeps for a codec, by name
+ERROR = "error"  # the name of the error of a device's earlier changes
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class Codec(ABC):
 
     Attributes:
         changes: whether it encodes only changes of a model, as it drops numbers that a model needs.
-        feedback: whether the device keeps its error and adds it to the next change.
+        feedback: whether the device keeps tensors from one change to the next: its error, unless the codec overrides
+            :meth:`correct` and :meth:`keep`.
         whole: whether it changes nothing, so that a chain omits it.
         summed: whether only a sum of payloads can be decoded.
     """
@@ -72,6 +77,25 @@ class Codec(ABC):
         Raises:
             RefusedError: :meth:`leave` cannot have returned these bytes.
         """
+
+    def correct(self, change: Numbers, kept: Kept) -> Numbers:
+        """Return what a chain with this codec encodes instead of a change [n]: u + e.
+
+        Args:
+            change: the change u of the model in this visit, which must not be altered.
+            kept: the result of :meth:`keep` for the device's previous change; empty at first.
+        """
+        return change + kept[ERROR] if ERROR in kept else change
+
+    def keep(self, change: Numbers, corrected: Numbers, decoded: Numbers, kept: Kept) -> dict[str, Numbers]:
+        """Return what the device keeps for its next change, by name, [n] each: the error e.
+
+        Args:
+            change, kept: the arguments of :meth:`correct`.
+            corrected: its result, which must not be altered.
+            decoded: what the receiver decodes.
+        """
+        return {ERROR: corrected - decoded}
 
 
 NONE = np.zeros(0, np.uint8)
@@ -554,9 +578,9 @@ class Coding:
         return next((step for step in self.codecs if isinstance(step, SecureSum)), None)
 
     @property
-    def feedback(self) -> bool:
-        """Whether the device keeps the error and adds it to the next change."""
-        return any(step.feedback for step in self.codecs)
+    def memory(self) -> Codec | None:
+        """The codec whose memory of earlier changes the device keeps: the first that has one; None without one."""
+        return next((step for step in self.codecs if step.feedback), None)
 
     def leave(self, x: Numbers, chance: Chance) -> Bytes:
         """Return the payload, uint8 [bytes], of numbers [n]."""
