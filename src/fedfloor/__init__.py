@@ -61,7 +61,10 @@ if TYPE_CHECKING:
     from fedfloor.park.augment import Augmented
     from fedfloor.park.partition import Blocks, Dirichlet, Dominant, Iid, Mobility, Natural, Shards
     from fedfloor.park.stream import Fifo, Recycle, Static
+    from fedfloor.parts.attacks import Attack, AttackedVisit
+    from fedfloor.parts.codecs import Codec, TopK
     from fedfloor.parts.decision import DecideSettings
+    from fedfloor.parts.limits import NormLimit
     from fedfloor.parts.mix import Branch, Meeting, Mix
     from fedfloor.parts.objective import Objective, Plain, Visit
     from fedfloor.parts.proximal import Represented
@@ -144,6 +147,9 @@ _PUBLIC = {
     "parts.mix": ("Mix", "Meeting", "Branch"),
     "parts.server": ("Server", "Sgd"),
     "parts.selection": ("Selection",),
+    "parts.codecs": ("Codec", "TopK"),
+    "parts.limits": ("NormLimit",),
+    "parts.attacks": ("Attack", "AttackedVisit"),
     "engine.questions": ("Question",),
     "tasks.task": ("Task",),
     "tasks.answer": ("Answer",),
@@ -164,8 +170,8 @@ __all__ = [
     "FedPer", "FedRep", "Method", "State", "View", "Needs", "Resources", "Node", "Train", "Sequence", "Parallel",
     "Repeat", "Select", "Broadcast", "Probe", "Since", "Work", "Site", "CLOUD", "edge", "device", "Arrival",
     "VisitFlow", "Outcome", "Receipt", "Objective", "Plain", "Visit", "Represented", "Mix", "Meeting", "Branch",
-    "Server", "Sgd", "Selection", "Question", "Task", "Answer", "check_method", "Check", "FedfloorError",
-    "SettingError", "RunError",
+    "Server", "Sgd", "Selection", "Codec", "TopK", "NormLimit", "Attack", "AttackedVisit", "Question", "Task", "Answer",
+    "check_method", "Check", "FedfloorError", "SettingError", "RunError",
 ]  # fmt: skip
 
 

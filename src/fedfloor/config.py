@@ -20,7 +20,7 @@ from fedfloor.methods.catalog import METHODS, find
 from fedfloor.methods.configured import ConfiguredMethod, Parts
 from fedfloor.methods.contract import Method
 from fedfloor.network import profile
-from fedfloor.outside import SPEC, load
+from fedfloor.outside import SPEC, load, own_name
 from fedfloor.parts import codecs, named
 from fedfloor.parts.mix import MIXES, rule
 from fedfloor.parts.objectives import OBJECTIVES, PLANNED, objective
@@ -32,6 +32,7 @@ PARTS: Mapping[str, named.Makers] = {
     "objective": OBJECTIVES, "mix": MIXES, "server": SERVERS, "selection": SELECTIONS,
 }  # fmt: skip
 NETWORK = ["network", "profile"]
+BESIDE = ("norm_limit", "attackers")  # keys outside of [method] whose part may be the user's own
 TRAVEL = ("travel", "travel_down", "edge_travel", "edge_travel_down")
 # keys of [method] → their kinds of part
 EXCHANGED: Mapping[str, named.Makers] = {**PARTS, "edge_mix": MIXES, **dict.fromkeys(TRAVEL, codecs.CODECS)}
@@ -222,8 +223,9 @@ def combined(experiment: Experiment) -> ConfiguredMethod:
     name = experiment.method.name
     method = method_of(experiment)
     for key, text in _texts(experiment, method):
-        if key in ("model", "extractor", *EXCHANGED) and SPEC.fullmatch(text):
+        if key in ("model", "extractor", *EXCHANGED, *BESIDE) and SPEC.fullmatch(text):
             load(text, "mixing rule" if key in ("mix", "edge_mix") else key)
+    _ = experiment.deploy.limit, experiment.faults.acting  # refuse wrong settings of the user's own classes
     own = _parts(experiment.methods.get(name, {}), f"methods.{name}")
     general = _parts({part: getattr(experiment.method, part) for part in EXCHANGED}, "method")
     return ConfiguredMethod(name, method, own.over(general))
@@ -245,7 +247,7 @@ def _texts(experiment: Experiment, method: Method) -> list[tuple[str, str]]:
     own = {key: setting for key, setting in given.items() if key in ("method", *EXCHANGED)}
     tables = {
         "model": experiment.model.name, "method": {**plain(experiment.method), "name": ""},
-        "methods": own, "settings": plain(method),
+        "methods": own, "settings": plain(method), **_parts_beside(experiment),
     }  # fmt: skip
     collected: list[tuple[str, str]] = []
 
@@ -261,6 +263,12 @@ def _texts(experiment: Experiment, method: Method) -> list[tuple[str, str]]:
 
     collect("", tables)
     return collected
+
+
+def _parts_beside(experiment: Experiment) -> dict[str, Any]:
+    """Return the settings outside of [method] that name a part of the user's code, by their keys."""
+    given = {"norm_limit": experiment.deploy.norm_limit, "attackers": experiment.faults.attackers}
+    return {key: {"kind": own_name(part)} for key, part in given.items() if own_name(part) is not None}
 
 
 def _parts(table: Mapping[str, Any], where: str) -> Parts:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedfloor import objects
+from fedfloor import objects, outside
 from fedfloor.checking import settle
 from fedfloor.data.made.machines import Machines
 from fedfloor.data.made.procedural import Procedural
@@ -25,8 +25,10 @@ from fedfloor.park.partition import Blocks, Dirichlet, Dominant, Iid, Mobility, 
 from fedfloor.park.privacy import check_epsilon
 from fedfloor.park.stream import Fifo, Recycle, Static
 from fedfloor.park.survey import RegimeNormaliser
+from fedfloor.parts import limits
 from fedfloor.parts.attacks import Attackers
 from fedfloor.parts.decision import DecideSettings
+from fedfloor.parts.limits import NormLimit
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.closing import Close
 from fedfloor.tasks.forecasting import Forecasting
@@ -240,7 +242,8 @@ class FaultSettings:
     def __post_init__(self) -> None:
         settle(self, "faults")
         require(0 <= self.visit < 1, "faults.visit", self.visit, "at least 0 and below 1")
-        _ = self.acting  # refuses a wrong table
+        if not outside.own_name(self.attackers):
+            _ = self.acting  # refuses a wrong table
 
     @property
     def acting(self) -> Attackers | None:
@@ -269,7 +272,7 @@ class DeploySettings:
 
     Args:
         norm_limit: the largest norm of an update, or of an answer to a question, in multiples of the devices' median,
-            above 1; ``false`` for no limit.
+            above 1; ``false`` for no limit; or a rule of your own, ``{ kind = "my_limits:PerLayer", factor = 4.0 }``.
         samples_limit: the largest number of samples that a device may report, in multiples of the median, above 1;
             ``false`` for no limit.
         simulate: whether simulations apply ``norm_limit``, too; they then train one device after the other.
@@ -277,20 +280,26 @@ class DeploySettings:
             below 1 of each factory's devices, rounded up. A round waits for them, and is not counted meanwhile.
     """
 
-    norm_limit: float | Literal[False] = 4.0
+    norm_limit: float | Literal[False] | PartSetting = 4.0
     samples_limit: float | Literal[False] = 100.0
     simulate: bool = False
     quorum: float = 1.0
 
     def __post_init__(self) -> None:
         settle(self, "deploy")
-        for name in ("norm_limit", "samples_limit"):
-            given = getattr(self, name)
-            right = given is False or (given is not True and 1 < given < math.inf)
-            require(right, f"deploy.{name}", given, "a number above 1, or false")
+        if not outside.own_name(self.norm_limit):
+            _ = self.limit  # refuses a wrong setting
+        given = self.samples_limit
+        right = given is False or (given is not True and 1 < given < math.inf)
+        require(right, "deploy.samples_limit", given, "a number above 1, or false")
         counts = 0 < self.quorum < 1 or (self.quorum >= 1 and float(self.quorum).is_integer())
         allowed = "a share below 1 of each factory's devices, such as 0.5, or a whole number of the park's devices"
         require(counts, "deploy.quorum", self.quorum, allowed)
+
+    @property
+    def limit(self) -> NormLimit | None:
+        """The rule of ``norm_limit``; None without a limit."""
+        return limits.limit(self.norm_limit)
 
     def needed(self, factory_of: Sequence[int]) -> dict[int | None, int]:
         """Return the number of devices that must be connected: factory, or None for the whole park → number.

@@ -13,7 +13,7 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import count
@@ -154,6 +154,16 @@ def _attribute(spec: str) -> Any:
 def only_here(spec: str) -> bool:
     """Return whether only this process has the object of a name, so that no other can import it."""
     return spec in _GIVEN or spec.partition(":")[0] == MAIN
+
+
+def own_name(part: object) -> str | None:
+    """Return the name in the user's code of a part, given as its name or a table with its ``kind``; None without one.
+
+    >>> own_name({"kind": "my_limits:PerLayer"}), own_name("norm"), own_name(4.0)
+    ('my_limits:PerLayer', None, None)
+    """
+    kind = part.get("kind") if isinstance(part, Mapping) else part
+    return kind if isinstance(kind, str) and SPEC.fullmatch(kind) else None
 
 
 def loaded(spec: str, role: str) -> Any:

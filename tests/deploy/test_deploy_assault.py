@@ -73,6 +73,7 @@ from fedfloor.inference.trained import load_model
 from fedfloor.models import saved
 from fedfloor.park.survey import RowClusters, RowQuestion
 from fedfloor.parts.codecs import SecureSum
+from fedfloor.parts.limits import NormLimit
 from fedfloor.parts.mix import BySamples
 from fedfloor.plan.nodes import Probe, Work
 from fedfloor.plan.schedule import Key
@@ -1149,13 +1150,13 @@ def _long(edge: Any, by: float, *, usual: bool = False) -> str:
     network = edge.engine.network
     start = {"w": network.flat.clone()}
     work = Work(steps=1, batch_size=8)
-    known = Limit(10.0)
+    known = Limit(NormLimit(10.0))
     honest = start["w"] + 0.01
     for k in range(4):
-        changed = limit.parts(network, "all", start, {"w": honest})
+        changed = known.parts(network, "all", start, {"w": honest})
         expect(not known.judge("all", k, limit.update(work, 24, changed), changed), "an honest update is refused")
     end = {"w": start["w"] + (honest - start["w"]) * by}
-    changed = limit.parts(network, "all", start, end)
+    changed = known.parts(network, "all", start, end)
     why = known.judge("all", 4, limit.update(work, 24, changed), changed)
     if usual:
         expect(not why, "one of ordinary length is refused")

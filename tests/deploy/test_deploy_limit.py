@@ -22,6 +22,7 @@ from fedfloor.engine import executor, ranks
 from fedfloor.engine.directions import AGAINST
 from fedfloor.engine.limit import BOUND, Limit, Part, from_json, to_json
 from fedfloor.errors import DivergedError, SettingError
+from fedfloor.parts.limits import NormLimit
 from fedfloor.parts.mix import BySamples
 from fedfloor.plan.nodes import Work
 from fedfloor.runs import launch, ledger
@@ -44,7 +45,7 @@ def judged(limit: Limit, device: int, length: float, effort: float = 1.0, own: f
 
 
 def test_an_update_more_than_factor_medians_long_is_refused() -> None:
-    limit = Limit(10.0)
+    limit = Limit(NormLimit(10.0))
     assert [judged(limit, k, 1.0) for k in range(3)] == ["", "", ""]
     assert judged(limit, 3, 10.0) == ""
     assert "10.1 times as long as the median of 5 devices" in judged(limit, 4, 10.1)
@@ -54,12 +55,12 @@ def test_before_three_devices_are_known_an_absolute_bound_holds() -> None:
     """Weights (3, 4, 0, 0)-like of length 5, four of them: at most 10·(5 + √4) = 70."""
     most = BOUND * (5 + 2)
     for length, refused in ((most * 0.999, False), (most * 1.001, True), (1e30, True), (float("nan"), True)):
-        assert bool(judged(Limit(10.0), 0, length, own=5.0)) is refused
+        assert bool(judged(Limit(NormLimit(10.0)), 0, length, own=5.0)) is refused
 
 
 def test_a_device_that_takes_more_steps_or_that_has_converged_is_judged_fairly() -> None:
     for length, effort in ((50.0, 50.0), (1.0, 0.02)):  # as fast as others but for longer; as far, in fewer steps
-        limit = Limit(10.0)
+        limit = Limit(NormLimit(10.0))
         for k in range(3):
             judged(limit, k, 1.0)
         assert judged(limit, 3, length, effort) == ""
@@ -68,7 +69,7 @@ def test_a_device_that_takes_more_steps_or_that_has_converged_is_judged_fairly()
 
 def test_lengths_and_lengths_per_step_fade_each_by_itself() -> None:
     """The rate falls 1000-fold: a length of before over a rate of now would be 900 a step, where 1 is usual."""
-    limit = Limit(10.0)
+    limit = Limit(NormLimit(10.0))
     for effort in (1.0, 1e-3):
         for k in range(5):
             assert judged(limit, k, effort, effort) == ""
@@ -76,7 +77,7 @@ def test_lengths_and_lengths_per_step_fade_each_by_itself() -> None:
 
 
 def test_a_change_of_a_hundredth_of_the_weights_is_never_refused() -> None:
-    limit = Limit(10.0)
+    limit = Limit(NormLimit(10.0))
     for k in range(4):
         judged(limit, k, 1e-3, own=100.0)
     assert judged(limit, 4, 0.99, own=100.0) == ""
@@ -84,14 +85,14 @@ def test_a_change_of_a_hundredth_of_the_weights_is_never_refused() -> None:
 
 
 def test_a_minority_does_not_move_the_median_and_all_together_do() -> None:
-    limit = Limit(10.0)
+    limit = Limit(NormLimit(10.0))
     for k in range(5):
         judged(limit, k, 1.0)
     for _ in range(20):  # however often two of five try
         assert all(judged(limit, k, 1000.0) for k in (3, 4))
     refused = [bool(judged(limit, k, 1000.0)) for k in (0, 1, 2)]  # the stream brings something new to all
     assert refused == [False, False, False]  # from the third device on it is the usual length
-    limit = Limit(10.0)
+    limit = Limit(NormLimit(10.0))
     for k in range(5):
         judged(limit, k, 1.0)
     assert [bool(judged(limit, k, 1000.0)) for k in range(5)] == [True, True, False, False, False]
@@ -461,3 +462,9 @@ def test_so_it_is_where_no_round_waits_for_it(tmp_path: Path) -> None:
         lines = park.run()
     named = {name for line in lines for name in (line.measured or {}).get("against", {})}
     assert f"d{BAD}" in named <= {"d6", f"d{BAD}"}
+
+
+@pytest.mark.parametrize("limit", [True, 1.0, "norn", {"factor": 2.0}, [4.0]], ids=str)
+def test_a_wrong_limit_is_refused(limit: object) -> None:
+    with pytest.raises(SettingError, match=r"norm_limit|norn"):
+        config.from_table({"deploy": {"norm_limit": limit}})

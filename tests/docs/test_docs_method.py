@@ -15,7 +15,10 @@ import pytest
 import torch
 from test_docs import HERE, write_files
 
+import fedfloor
+import live_park
 from commands import TINY, Command, lines
+from fedfloor import config
 from fedfloor.errors import SettingError
 from floor import bits, park
 from rounds import Job, after, method
@@ -71,6 +74,80 @@ def test_the_derived_method_is_a_method_like_any_other(command: Command) -> None
     command(*words, "--ranks", "2", "--resume")
     assert lines(command.folder / "cut") == whole
     assert (command.folder / "cut" / "model.safetensors").read_bytes() == (out / "model.safetensors").read_bytes()
+
+
+# -- parts on the way of an update ------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("_files")
+def test_a_codec_keeps_tensors_of_its_own_on_devices(tmp_path: Path) -> None:
+    def job(codec: dict[str, object], folder: str) -> Job:
+        parts = method("fedavg", {"travel": {"share": 0.2, **codec}})
+        return Job(parts, park(SIZES), rounds=3, folder=tmp_path / folder)
+
+    usual = job({"kind": "top-k"}, "usual").run()
+    without = job({"kind": "ways:CorrectedTopK", "momentum": 0.0}, "without").run()
+    assert bits(without.packet["w"]) == bits(usual.packet["w"])  # a sum of what was not sent is the usual error
+    corrected = job({"kind": "ways:CorrectedTopK"}, "with")
+    corrected.run()
+    kept = corrected.engine.memory.load(0)
+    assert set(kept) == {"residual all | velocity", "residual all | sum"}
+    assert float((kept["residual all | velocity"] == 0).double().mean()) >= 0.2
+
+
+def attacked(limit: object, **attack: Any) -> fedfloor.Experiment:
+    return config.from_table({
+        "rounds": 4, "data": {"samples_per_device": 24}, "park": {"devices": 6, "factories": 2},
+        "model": {"name": "linear"}, "work": {"batch_size": 8, "lr": 0.05}, "network": {"profile": "lte-cat-m2"},
+        "deploy": {"simulate": True, "norm_limit": limit},
+        "faults": {"attackers": {"kind": "ways:OneLayer", "devices": [2], **attack}},
+    })  # fmt: skip
+
+
+def refused(what: fedfloor.Experiment, folder: Path, ranks: int = 1) -> list[int]:
+    done = fedfloor.run(what, folder, ranks=ranks)
+    return [int(device) for line in done.lines for device in line.info.get("refused", {})]
+
+
+@pytest.mark.usefixtures("_files")
+def test_a_limit_by_layers_refuses_what_hides_in_a_small_layer(tmp_path: Path) -> None:
+    assert refused(attacked(4.0), tmp_path / "whole") == []
+    per_layer = {"kind": "ways:PerLayer", "factor": 4.0}
+    one = refused(attacked(per_layer), tmp_path / "one")
+    assert set(one) == {2}
+    assert refused(attacked(per_layer), tmp_path / "two", ranks=2) == one
+
+
+@pytest.mark.live
+@pytest.mark.usefixtures("_files")
+def test_a_codec_and_a_limit_of_ones_own_run_alike_on_real_machines(tmp_path: Path) -> None:
+    more = (
+        'method.travel = [{ kind = "ways:CorrectedTopK", share = 0.1 }, "int8"]\n'
+        'deploy = { simulate = true, norm_limit = { kind = "ways:PerLayer", factor = 20.0 } }\n'
+    )
+    what = live_park.experiment(tmp_path, "fedavg", rounds=3, devices=4, more=more)
+    with live_park.live(tmp_path, what) as machines:
+        lines = machines.run()
+    simulation = fedfloor.run(what, tmp_path / "simulated", ranks=1)
+    assert [line.lost for line in lines] == [0, 0, 0]
+    assert [line.train_loss for line in lines] == [line.train_loss for line in simulation.lines]
+    found, wanted = (tmp_path / name / "model.safetensors" for name in ("live", "simulated"))
+    assert found.read_bytes() == wanted.read_bytes()
+
+
+@pytest.mark.usefixtures("_files")
+def test_settings_of_parts_on_the_way_are_checked() -> None:
+    with pytest.raises(SettingError, match="strenght"):
+        attacked(4.0, strenght=2.0)
+    with pytest.raises(SettingError, match=r"norm_limit = 0\.5"):
+        attacked({"kind": "ways:PerLayer", "factor": 0.5})
+    with pytest.raises(SettingError, match="no 'PerLayers'"):
+        attacked({"kind": "ways:PerLayers"})
+    with pytest.raises(SettingError, match="not a subclass"):
+        attacked({"kind": "ways:OneLayer"})
+
+
+# -- installed --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

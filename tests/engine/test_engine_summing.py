@@ -21,6 +21,7 @@ from fedfloor.engine.travel import VisitPath
 from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS
 from fedfloor.parts.codecs import SecureSum
+from fedfloor.parts.limits import NormLimit
 from fedfloor.parts.masking import threshold
 from fedfloor.plan.nodes import Work
 from floor import bits, park
@@ -212,11 +213,11 @@ def test_a_sum_that_is_too_long_is_refused_with_a_reason_and_does_not_move_the_m
     """Honest sums set the measure; then one device adds what is ten of their lengths to the mean of its factory."""
     parts = ACROSS if across else SECURE
     honest = job(tmp_path / "honest", parts, factory_of=THREE if across else FACTORIES, rounds=4)
-    honest.engine.limit = Limit(4.0)
+    honest.engine.limit = Limit(NormLimit(4.0))
     honest.run()
     assert not any(receipt.refused for outcome in honest.outcomes for receipt in outcome.receipts)
     one = job(tmp_path / "one", parts, factory_of=THREE if across else FACTORIES, rounds=4)
-    one.engine.limit = Limit(4.0)
+    one.engine.limit = Limit(NormLimit(4.0))
 
     class FalseDevice(LocalExecutor):
         def visit(self, engine: Any, work: Any, packet: Any, key: Any, extractor: Any) -> Any:
@@ -235,7 +236,7 @@ def test_a_sum_that_is_too_long_is_refused_with_a_reason_and_does_not_move_the_m
 
 
 def test_a_sum_of_other_rates_is_judged_by_length_per_step() -> None:
-    limit = Limit(4.0)
+    limit = Limit(NormLimit(4.0))
     for k in range(3):
         limit._keep("all", k, (1.0, 1.0))
     part = Part(weights=True, start=torch.zeros(4), end=torch.tensor([9.0, 0, 0, 0]))

@@ -156,48 +156,6 @@ def test_a_codec_of_ones_own_composes_with_the_others(tmp_path: Path, monkeypatc
     assert sizes[1] == pytest.approx(sizes[0] / 2, rel=1e-3)
 
 
-MOMENTUM = """
-from dataclasses import dataclass
-
-import numpy as np
-from fedfloor.parts.codecs import TopK
-
-@dataclass(frozen=True)
-class Corrected(TopK):
-    \"\"\"Top-k of a sum of momenta, both cleared where they were sent (Lin et al., ICLR 2018, arXiv 1712.01887).\"\"\"
-
-    momentum: float = 0.9
-
-    def correct(self, change, kept):
-        return kept.get("sum", 0) + self._velocity(change, kept)
-
-    def keep(self, change, corrected, decoded, kept):
-        stays = decoded == 0
-        return {"velocity": self._velocity(change, kept) * stays, "sum": corrected * stays}
-
-    def _velocity(self, change, kept):
-        return np.float32(self.momentum) * kept.get("velocity", np.float32(0)) + change
-"""
-
-
-def test_a_codec_keeps_tensors_of_its_own_on_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "corrected.py").write_text(MOMENTUM)
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def job(codec: object, folder: str) -> Job:
-        parts = method("fedavg", {"travel": codec})
-        return Job(parts, park(SIZES, factory_of=FACTORIES), rounds=3, folder=tmp_path / folder)
-
-    usual = job({"kind": "top-k", "share": 0.2}, "usual").run()
-    without = job({"kind": "corrected:Corrected", "share": 0.2, "momentum": 0.0}, "without").run()
-    assert bits(without.packet["w"]) == bits(usual.packet["w"])  # a sum of what was not sent is the usual error
-    corrected = job({"kind": "corrected:Corrected", "share": 0.2}, "with")
-    corrected.run()
-    kept = corrected.engine.memory.load(0)
-    assert set(kept) == {"residual all | velocity", "residual all | sum"}
-    assert float((kept["residual all | velocity"] == 0).double().mean()) >= 0.2
-
-
 @pytest.mark.parametrize(
     ("parts", "message"),
     [

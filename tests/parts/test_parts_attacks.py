@@ -118,7 +118,6 @@ def test_devices_are_named_by_number_or_name() -> None:
         ({"kind": "sign-flip", "share": 0.1, "count": 1}, r"but has share, count"),
         ({"share": 0.1}, r"faults\.attackers: needs kind"),
         ({"kind": "sing-flip", "share": 0.1}, r"Did you mean 'sign-flip'\?"),
-        ({"kind": "os:system", "share": 0.1}, r"unknown attack"),
         ({"kind": "sign-flip", "share": 1.2}, r"share = 1\.2: must be above 0 and below 1"),
         ({"kind": "sign-flip", "share": 0}, r"share = 0: must be above 0"),
         ({"kind": "sign-flip", "share": True}, r"share = true: must be"),

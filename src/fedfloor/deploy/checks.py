@@ -27,6 +27,7 @@ from fedfloor.engine.limit import MOST as LONGEST
 from fedfloor.engine.limit import effort
 from fedfloor.errors import DivergedError, FedfloorError, SettingError
 from fedfloor.outside import ANY
+from fedfloor.parts.limits import MOST_PIECES
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.ranges import COUNT, LOSS, SECONDS, RefusedError, matching, number, rows, table, whole
@@ -335,7 +336,7 @@ def update_claims(more: Sequence[Any], expected: float, *, lost: bool) -> tuple[
     if not more:
         return (), ""
     lengths, why = more
-    if not isinstance(lengths, list) or not (lengths == [] or 2 <= len(lengths) <= 16):
+    if not isinstance(lengths, list) or not (lengths == [] or 2 <= len(lengths) <= 1 + MOST_PIECES):
         raise RefusedError("receipt", "it does not state the lengths of an update.")
     if not isinstance(why, str) or bool(why) is not lost:
         raise RefusedError("receipt", "it does not state why the update is refused.")

@@ -419,7 +419,7 @@ def check_lengths(result: BranchResults, subtask: Subtask, known: Limit, engine:
         return
     start = subtask.start if node.travel else aggregation.given
     longer = 1 + ROUNDING + sum(codec.error for codec in codecs.chain(node.travel))
-    before = limit.parts(network, scope, start, start)
+    before = known.parts(network, scope, start, start)
     farthest = [0.0] * len(before)
     for branch in result.branches:
         total = [0.0] * len(before)
@@ -434,7 +434,7 @@ def check_lengths(result: BranchResults, subtask: Subtask, known: Limit, engine:
                     raise RefusedError("length", f"it accepted an update of device {receipt.device} that is too long.")
         farthest = [max(a, b) for a, b in zip(farthest, total, strict=True)]
     for merged in result.merged if bounded(subtask.node) else []:
-        for part, most in zip(limit.parts(network, scope, start, merged.packet(start)), farthest, strict=True):
+        for part, most in zip(known.parts(network, scope, start, merged.packet(start)), farthest, strict=True):
             if part.length > most * longer + ROUNDING * HARMLESS * part.own:
                 raise RefusedError("length", "its models are farther from the start than the sum of its updates.")
 

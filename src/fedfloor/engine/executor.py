@@ -172,7 +172,7 @@ class AttackingExecutor(LocalExecutor):
         start = arrived["w"]
         before = None if earlier is None else (earlier.to(start) - start)[numbers]
         chance = key.rng("attack"), generator(key.seed, "attack")
-        visit = AttackedVisit((sent["w"] - start)[numbers], every, before, *chance)
+        visit = AttackedVisit((sent["w"] - start)[numbers], every, before, *chance, _layout(network, numbers))
         update = self.attack.sent(visit)
         model = sent["w"]
         if update is not visit.update:
@@ -256,6 +256,13 @@ def _numbers(network: Network, work: Work) -> Tensor:
     parts = network.parcel(work.travels).parts
     every = [torch.arange(part.start, max(part.start, min(part.stop, network.trained))) for part in parts]
     return torch.cat([torch.arange(0), *every]).to(network.flat.device)
+
+
+def _layout(network: Network, numbers: Tensor) -> dict[str, tuple[int, int]]:
+    """Return the place of each tensor among the numbers of an update: name → (first, last + 1)."""
+    bounds = {name: torch.searchsorted(numbers, numbers.new_tensor(ends)) for name, ends in network.layout.items()}
+    places = {name: (int(first), int(last)) for name, (first, last) in bounds.items()}
+    return {name: (first, last) for name, (first, last) in places.items() if last > first}
 
 
 def _keep(engine: Engine, device: int, model: Tensor) -> str:

@@ -1,20 +1,22 @@
 """The limit on the length of updates: a visit with an update far longer than other devices' counts as lost.
 
-An update Δ is the change of the model that the visit received, in parts: the trained parameters, the statistics behind
-them, and each packet entry beside the model. docs/deploy-security.md, "How long an update may be", has the rule and its
-reasons. An update is refused only if both ‖Δ‖ and ‖Δ‖/(rate · steps) are too long, as neither alone is fair.
+An update Δ is the change of the model that the visit received, in parts: those of the rule (parts/limits.py; usually
+the trained parameters, and the statistics behind them), and each packet entry beside the model.
+docs/deploy-security.md, "How long an update may be", has the rule and its reasons. An update is refused only if both
+‖Δ‖ and ‖Δ‖/(rate · steps) are too long, as neither alone is fair.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING
 
 from fedfloor.parts.codecs import secure
+from fedfloor.parts.limits import NormLimit
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import Node, Work
 from fedfloor.plan.outcome import Receipt
@@ -76,21 +78,6 @@ class Part:
         return (BOUND if self.weights else OTHERS) * (self.own + math.sqrt(self.start.numel()))
 
 
-def parts(network: Network, travels: str, start: Packet, end: Packet) -> list[Part]:
-    """Return the non-empty parts of a packet that a visit with the scope ``travels`` may change."""
-    moved, first = network.parcel(travels), network.trained
-    pieces = (
-        (slice(piece.start, min(piece.stop, first)), slice(max(piece.start, first), piece.stop))
-        for piece in moved.parts
-    )
-    why, changed = flaw(network, start["w"], end["w"]), list[Part]()
-    for weights, some in zip((True, False), zip(*pieces, strict=True), strict=False):
-        cut = replace(moved, parts=tuple(piece for piece in some if piece.stop > piece.start))
-        if cut.numbers:
-            changed.append(Part(weights, cut.cut(start["w"]), cut.cut(end["w"]), why))
-    return changed + [Part(False, start[name], end[name]) for name in sorted(set(start) - {"w"})]
-
-
 def flaw(network: Network, start: Tensor, end: Tensor) -> str:
     """Return the reason to refuse a model regardless of the length of its update, or "".
 
@@ -113,17 +100,31 @@ def effort(work: Work, samples: int) -> float:
 
 @dataclass
 class Limit:
-    """The limit on updates, ``factor`` · the median length; ``known``: scope → device → greatest recent lengths."""
+    """The limit on updates by a rule; ``known``: scope → device → greatest recent lengths."""
 
-    factor: float
+    rule: NormLimit
     known: dict[str, dict[int, Longest]] = field(default_factory=dict)
 
+    @property
+    def factor(self) -> float:
+        """The longest accepted length, in multiples of the median."""
+        return self.rule.factor
+
     def knowing(self, known: Mapping[str, Mapping[int, Longest]]) -> Limit:
-        return Limit(self.factor, {scope: dict(lengths) for scope, lengths in known.items()})
+        return Limit(self.rule, {scope: dict(lengths) for scope, lengths in known.items()})
 
     def copy(self) -> Limit:
         """Return an independent copy, for a branch."""
         return self.knowing(self.known)
+
+    def parts(self, network: Network, travels: str, start: Packet, end: Packet) -> list[Part]:
+        """Return the parts of a packet whose change by a visit with the scope ``travels`` is limited."""
+        why = flaw(network, start["w"], end["w"])
+        pieces = self.rule.pieces(network, travels)
+        changed = [
+            Part(cut.parts[0].start < network.trained, cut.cut(start["w"]), cut.cut(end["w"]), why) for cut in pieces
+        ]
+        return changed + [Part(False, start[name], end[name]) for name in sorted(set(start) - {"w"})]
 
     def settled(self, node: Node) -> bool:
         """Return whether enough devices for a median are known in each scope whose updates a node's visits show."""
@@ -241,7 +242,7 @@ def offenders(
         for place, (visit, receipt) in enumerate(zip(schedule.in_order(resolved), receipts, strict=True)):
             if receipt.update and not receipt.lost:
                 scope = visit.work.travels
-                changed[scope] = changed.get(scope) or parts(network, scope, start, start)
+                changed[scope] = changed.get(scope) or limit.parts(network, scope, start, start)
                 why = limit.reason(scope, receipt.update, changed[scope])
                 if why:
                     yield index, place, why

@@ -30,7 +30,7 @@ from fedfloor.engine import union
 from fedfloor.engine.aggregation import Aggregation, branch_statistics, kept
 from fedfloor.engine.engine import Engine, Executor, FrozenExtractor, RemoteExecutor, Subtask
 from fedfloor.engine.executor import ask, executor_of, no_vector
-from fedfloor.engine.limit import Limit, offenders, parts, update
+from fedfloor.engine.limit import Limit, offenders, update
 from fedfloor.engine.summing import aggregation_of
 from fedfloor.engine.team import Alone, Blob, deal
 from fedfloor.engine.travel import VisitPath
@@ -350,7 +350,7 @@ class Trainer(schedule.Driver):
     def _judged(self, work: Work, start: Packet, end: Packet, receipt: Receipt) -> Receipt:
         """Return a visit's receipt with the length of its update recorded; lost, if the update is too long."""
         engine, limit, device = self.engine, cast(Limit, self.limit), receipt.device
-        changed = parts(engine.network, work.travels, start, end)
+        changed = limit.parts(engine.network, work.travels, start, end)
         receipt = replace(receipt, update=update(work, self._size(device), changed))
         why = limit.judge(work.travels, device, receipt.update, changed)
         if not why:

@@ -20,7 +20,7 @@ import torch
 from fedfloor.chance import generator
 from fedfloor.engine.aggregation import Aggregation, CodedAggregation
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.limit import Limit, effort, parts
+from fedfloor.engine.limit import Limit, effort
 from fedfloor.engine.travel import EdgePath, VisitPath
 from fedfloor.engine.visit import mixed_part
 from fedfloor.errors import SettingError
@@ -215,7 +215,7 @@ class SecureAggregation(Aggregation):
         change, weight, _ = self.fixed.decoded(cast(Bytes, group.total))
         start = self.cut.cut(self.start["w"]).cpu()
         mean = self.cut.put(start + torch.from_numpy(change / weight).to(start.dtype), self.start["w"].cpu())
-        changed = parts(self.network, self.work.travels, self.start, {**self.start, "w": mean})
+        changed = limit.parts(self.network, self.work.travels, self.start, {**self.start, "w": mean})
         largest = max(self.samples[index] for index in group.members)
         group.lengths = tuple(part.length for part in changed)
         for part in changed:

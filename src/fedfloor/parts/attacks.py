@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -39,6 +39,7 @@ class AttackedVisit:
             and unless the attack ``keeps`` it.
         rng: the generator of random draws, keyed by the visit.
         common: the generator of draws that all attackers have in common in all rounds, keyed by the seed alone.
+        layout: the place of each trained tensor in the update: name → (first, last + 1), without those that stay.
     """
 
     update: Tensor
@@ -46,6 +47,7 @@ class AttackedVisit:
     earlier: Tensor | None
     rng: np.random.Generator
     common: np.random.Generator
+    layout: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class AttackedData:
 
 
 class Attack:
-    """The base of attacks: a frozen dataclass of settings that overrides ``sent`` or ``data``.
+    """The base of attacks, built in or your own: a frozen dataclass of settings that overrides ``sent`` or ``data``.
 
     Attributes:
         needs_classes: whether the attack is defined for classification only.
@@ -355,7 +357,7 @@ class Attackers:
         kind, share, count, devices = table.get("kind"), *(which.get(key) for key in WHO)
         if not isinstance(kind, str):
             raise SettingError(f"faults.attackers: needs kind, one of {', '.join(sorted(ATTACKS))}.")
-        if kind not in ATTACKS:  # no code of the user's own: real machines read experiments, too
+        if kind not in ATTACKS and ":" not in kind:
             raise unknown("attack faults.attackers.kind", kind, ATTACKS)
         right = share is None or (isinstance(share, (int, float)) and not isinstance(share, bool) and 0 < share < 1)
         require(right, "faults.attackers.share", share, "above 0 and below 1")

@@ -183,7 +183,8 @@ def engine(
             )
         made.cohort = None
     deploy = experiment.deploy
-    made.limit = Limit(deploy.norm_limit) if deploy.norm_limit and (live or deploy.simulate) else None
+    rule = deploy.limit if live or deploy.simulate else None
+    made.limit = None if rule is None else Limit(rule)
     made.attackers = None if experiment.faults.acting is None else checks.attacking(experiment, park, live=live)
     return made, costs
 
