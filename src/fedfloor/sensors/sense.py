@@ -20,6 +20,7 @@ from fedfloor.sensors.buffer import Buffer, Label, held, writing
 from fedfloor.sensors.events import Event, Missing, Refusal, Signal, Update
 from fedfloor.sensors.folder import whole_rows
 from fedfloor.sensors.grid import Row, RowGrid
+from fedfloor.sensors.quality import judged
 from fedfloor.sensors.settings import SenseSettings
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ def run(
         RunError: another process writes to the buffer.
     """
     known, position = held(into)
-    source = settings.source.events(_addresses(settings), stop, position)
+    source = judged(settings.source.events(_addresses(settings), stop, position), settings)
     first: list[Event] = []
     columns = tuple(settings.tags) or known or _columns(settings, source, first)
     with writing(into, columns, settings.buffer.max_mb, settings.buffer.max_age_h, settings.gap) as buffer:
@@ -64,6 +65,7 @@ def _addresses(settings: SenseSettings) -> list[str]:
     labels = settings.labels
     more = [labels.address] if labels.address else []
     more += [f"{labels.topic}#"] if labels.topic else []
+    more += dict.fromkeys(settings.quality.values())
     return [*settings.tags.values(), *more] if settings.tags else []
 
 
@@ -290,7 +292,7 @@ def check(settings: SenseSettings, seconds: float) -> list[dict[str, Any]]:
     wanted |= {settings.labels.address: "(label)"} if settings.labels.address and wanted else {}
     seen = dict[str, tuple[object, float]]()  # address → its newest value, which may be missing, and its time
     others = dict[str, None]()
-    for event in settings.source.events(_addresses(settings), stop, None):
+    for event in judged(settings.source.events(_addresses(settings), stop, None), settings):
         now = time.monotonic()
         if isinstance(event, Update):
             news = now

@@ -65,6 +65,9 @@ class SenseSettings:
         source: the source of the values.
         tags: a sensor's name in tables → its address at the source; by default all addresses in the first update.
         offsets: a sensor's name → a number subtracted from its values, which keeps the variation of large ones.
+        quality: a sensor's name → the address of its quality; values whose quality is not good are missing.
+        good: the good qualities, in any case; by default those of OPC.
+        missing_texts: texts and numbers that stand for missing values of all sensors, such as ``-999.9``.
         period_s: the time between rows, in s; 0: each update is a row, as for tables.
         clock: the clock of the rows' times: that of the source, or this machine's at the arrival of values.
         wait_s: the time for which a row waits for late values, in s.
@@ -78,6 +81,9 @@ class SenseSettings:
     source: FolderSource | MqttSource | SparkplugSource | OpcUaSource | QuerySource
     tags: Mapping[str, str] = field(default_factory=dict)
     offsets: Mapping[str, int | float] = field(default_factory=dict)
+    quality: Mapping[str, str] = field(default_factory=dict)
+    good: tuple[str, ...] = ()
+    missing_texts: tuple[str, ...] = ()
     period_s: float = 0.0
     clock: Literal["source", "arrival"] = "source"
     wait_s: float = 2.0
@@ -99,8 +105,13 @@ class SenseSettings:
         for name, offset in self.offsets.items():
             require(not self.tags or name in self.tags, "a name in offsets", name, "a name in tags")
             require(-LARGEST <= offset <= LARGEST, f"offsets.{name}", offset, "a finite number")
+        for name in self.quality:
+            require(not self.tags or name in self.tags, "a name in quality", name, "a name in tags")
+        require(not self.good or bool(self.quality), "good", list(self.good), "beside [quality]")
         addresses = [*self.tags.values(), *([self.labels.address] if self.labels.address else [])]
         require_once("tags", addresses, "an address once")
+        for name, address in self.quality.items():
+            require(address not in (name, *addresses), f"quality.{name}", address, "an address that is no sensor's")
         if self.labels.topic is not None and not isinstance(self.source, MqttSource):
             raise SettingError("labels.topic requires source.kind = 'mqtt'. Give labels.file instead.")
 
