@@ -238,9 +238,9 @@ def table(document: Mapping[str, Any], protocol: str) -> list[Record]:
         ]
         whole = len(values) == len(own)
         row: Record = {"method": method, "seeds": len(values), "value": fmean(values) if whole else None}
-        row |= {"half_width": half_width(values) if whole else None}
+        row |= {"half_width": (half_width(values) or None) if whole else None}
         row |= {"difference": fmean(pairs) if whole and pairs and method != BASE else None}
-        row |= {"difference_half_width": half_width(pairs) if row["difference"] is not None else None}
+        row |= {"difference_half_width": (half_width(pairs) or None) if row["difference"] is not None else None}
         for kind in (DEVICE, "bytes", "seconds", "joules", f"seconds {OTHER_NETWORK}"):
             known = [each[kind] for each in own if each.get(kind) is not None]
             row[kind] = fmean(known) if known else None

@@ -240,16 +240,18 @@ def varied(values: Sequence[float]) -> bool:
 
 
 def half_width(values: Sequence[float]) -> float | None:
-    """Return the half width of the 95 % Student-t interval of a mean: t(0.975, n − 1) · s / √n.
+    """Return the half width of the 95 % Student-t interval of a mean: t(0.975, n − 1) · s / √n; None for one value.
 
-    None for one value, and for values that are not :func:`varied`.
+    0 for values that are not :func:`varied`.
 
     >>> round(half_width([1.0, 2.0, 3.0]), 3)
     2.484
     """
     n = len(values)
-    if n < 2 or not varied(values):
+    if n < 2:
         return None
+    if not varied(values):
+        return 0.0
     from scipy.special import stdtrit  # the function behind scipy.stats.t.ppf, whose import takes a second
 
     mean = sum(values) / n

@@ -61,7 +61,7 @@ def _row(group: Group, target: float | None, figure: Figure) -> Row:
         "seeds": [run.seed for run in group.runs],
         "rounds": min(run.last for run in group.runs),
         figure.key: _mean(last) if known else None,
-        "half_width": half_width(last) if known else None,
+        "half_width": (half_width(last) or None) if known else None,
         **_cut(_estimate(group, figure, known=known).describe(), figure),
         f"best_{figure.key}": _mean(best) if known else None,
     }
@@ -264,7 +264,7 @@ def _pair(first: Group, second: Group, difference: Difference, figure: Figure) -
     row = {
         "method": first.label, "against": second.label, "seeds": list(known),
         "rounds": sorted({own for own, other, _ in known.values() if own == other}), "difference": estimate.mean,
-        "half_width": half_width(values), **estimate.describe(), "p": estimate.chance,
+        "half_width": half_width(values) or None, **estimate.describe(), "p": estimate.chance,
         "seeded": any(run.seeded for seed in known for run in both[seed]),
         "left_out": [seed for seed in apart if seed not in known],
     }  # fmt: skip
@@ -416,7 +416,7 @@ def _budget_row(group: Group, budget: Budget, figure: Figure) -> Row:
         "method": group.label,
         "seeds": [run.seed for run in group.runs],
         figure.key: sum(known) / len(known) if whole else None,
-        "half_width": half_width(known) if whole else None,
+        "half_width": (half_width(known) or None) if whole else None,
         **_cut(_of_runs(group.runs, known if whole else (), tests).describe(), figure),
         "in_rounds": [None if line is None else line.round for line in lines],
         "ended": [seed for seed, amount in used.items() if amount is not None and amount < budget.most],
