@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from commands import Command
 from fedfloor.report.devices import device_section
 from fedfloor.report.differs import differs_section
-from fedfloor.report.front import about, cost_tile, front, gain_tile, ordered, steps, title, worst
+from fedfloor.report.front import about, answer, cost_tile, front, gain_tile, ordered, steps, title, worst
 from fedfloor.report.groups import groups
 from fedfloor.report.ledger import collect
 from fedfloor.report.page import render
@@ -70,6 +71,16 @@ def test_one_seed_settles_nothing(tmp_path: Path) -> None:
     assert "There is no interval: more seeds or test samples are needed." in page
     assert "· 1 seed" in page
     assert "fedfloor compare fedsr-0/experiment.toml --methods fedsr,local-only --seeds 0,1,2 --out runs/again" in page
+
+
+def test_the_terminal_states_the_answer_where_devices_alone_were_trained(command: Command) -> None:
+    folder = run(command.folder, 0.8, OWN)
+    assert answer(groups(ordered(collect([folder])))) == ""
+    assert "Does sharing pay?" not in command("report", folder.name).out
+    other = run(command.folder, 0.6, ALONE, "local-only")
+    said = command("report", folder.name, other.name, "--out", "both.html").out
+    assert "Does sharing pay? Not certain. The model of FedSR reaches an accuracy of 80.0 %, each device alone" in said
+    assert said.splitlines()[-1] == "report: both.html"
 
 
 def test_equal_results_are_no_proof_that_models_are_equal(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def summary(
     against: str | None = None,
 ) -> None:  # fmt: skip
     """Write the report of runs to ``out``; print their table, and the differences of methods with common seeds."""
-    from fedfloor.report import ledger, page, table
+    from fedfloor.report import front, ledger, page, table
     from fedfloor.report.groups import groups
     from fedfloor.report.remarks import remarks
 
@@ -195,7 +195,7 @@ def summary(
         ]
         show(reached, as_json=False, title=f"after {at.words}")
         _show_pairs(runs, more["at"]["paired"], f"differences after {at.words}, seed by seed")
-    for text in notes:
+    for text in filter(None, (*notes, front.answer(groups(runs)))):
         print(printable(text))
     print(f"report: {where}")
 

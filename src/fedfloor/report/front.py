@@ -75,14 +75,12 @@ def ordered(runs: Sequence[RecordedRun]) -> list[RecordedRun]:
 
 def front(compared: Compared) -> Markup:
     """Return the first screen as HTML."""
-    rivals = contestants(compared)
-    best = leading(rivals)
-    local = [group for group in compared if group.runs[0].method == LOCAL_ONLY and group not in best]
-    pair = _pair(compared, best, local)
+    best, local, pair = _sides(compared)
+    priced = best or contestants(compared)
     return Markup(render(
         "fedfloor.report", "front.html", title=title(compared), about=about(compared), question=question(compared),
         verdict=verdict(compared, best, local, pair), worst=[text for group in best if (text := worst(group))],
-        tiles=[model_tile(compared, best), gain_tile(compared, best, local, pair), cost_tile(best or rivals)],
+        tiles=[model_tile(compared, best), gain_tile(compared, best, local, pair), cost_tile(priced)],
         steps=steps(compared, best, local),
     ))  # fmt: skip
 
@@ -119,6 +117,21 @@ def question(compared: Compared) -> str:
     names = [f"'{target.name}'{unit}" for target in errors[0].targets] if errors else [f"a number{unit}"]
     what = task.format(classes=len(run.park.classes), noun=bin_nouns(run), targets=listed(names))
     return f"Does a shared model predict {what} better than each device alone?"
+
+
+def answer(compared: Compared) -> str:
+    """Return the answer to "does sharing pay?" as a sentence; "" where no run trained each device alone."""
+    best, local, pair = _sides(compared)
+    found = verdict(compared, best, local, pair)
+    text = f"Does sharing pay? {found.answer} {found.reason}".replace("\u00a0", " ")
+    return text if best and local else ""
+
+
+def _sides(compared: Compared) -> tuple[list[Group], list[Group], Row | None]:
+    """Return the best method, the devices' own models, and the difference of both."""
+    best = list(leading(contestants(compared)))
+    local = [group for group in compared if group.runs[0].method == LOCAL_ONLY and group not in best]
+    return best, local, _pair(compared, best, local)
 
 
 def _pair(compared: Compared, best: Sequence[Group], local: Sequence[Group]) -> Row | None:
