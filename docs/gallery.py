@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,11 @@ WIDTH_PX = 940
 MOST_PX = 600
 COLOURS = 32  # of a picture's palette
 MOST_BYTES = 60_000
-HEAD = """# Gallery
+HEAD = """---
+kind: how-to
+---
+
+# Gallery
 
 Each run has a picture from its report, the commands that made it, and the report's first answer. Most take about a
 minute on two idle cores. `python docs/gallery.py` trains all of them again and makes this page; `fedfloor list
@@ -172,6 +177,11 @@ def photographed(browser: Any, run: Run, report: Path) -> dict[str, str]:
     return answer
 
 
+def wrapped(text: str) -> str:
+    """Return a paragraph in lines of the pages' width."""
+    return "\n".join(textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False))
+
+
 def written(answers: dict[str, Any]) -> str:
     """Return the page."""
     parts = [HEAD]
@@ -182,8 +192,10 @@ def written(answers: dict[str, Any]) -> str:
         answer = " ".join(answers[run.name]["answer"].split())
         file = f"```toml\n{run.file}```\n\n" if run.file else ""
         picture = f"![{run.title}: a part of the report](pictures/gallery/{run.name}.png)"
-        report = f"The report, `{run.folder}/report.html`, begins: *{answer}* {run.more} has more.\n"
-        parts.append(f"## {run.title}\n\n{run.about}\n\n{picture}\n\n{file}```text\n{commands}\n```\n\n{report}")
+        report = wrapped(f"The report, `{run.folder}/report.html`, begins: *{answer}* {run.more} has more.") + "\n"
+        parts.append(
+            f"## {run.title}\n\n{wrapped(run.about)}\n\n{picture}\n\n{file}```text\n{commands}\n```\n\n{report}"
+        )
     return "\n".join(parts)
 
 

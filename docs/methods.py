@@ -35,7 +35,11 @@ PROTECTIONS = {
     '`mix = "private"`': "private devices",
     "`sample_noise`": "private samples",
 }
-HEAD = """# All methods
+HEAD = """---
+kind: reference
+---
+
+# All methods
 
 A name leads to the card of the method, with its equation and settings. All methods are simulated, drawn, and
 [priced](network.md) before training. **Live**: [real machines](deploy.md) carry

@@ -7,6 +7,7 @@ experiments as they stand in the repository; in the site both are beside the pag
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import sys
@@ -24,6 +25,8 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[1]
 PLACE = tempfile.TemporaryDirectory(prefix="fedfloor-docs-")  # of the tutorial's runs, until the build ends
 SOURCE = ROOT / "src"
+KINDS = {"tutorial": "Tutorial", "how-to": "How-to", "explanation": "Explanation", "reference": "Reference"}
+GENERATED = "---\nkind: reference\n---\n\n"  # above the pages that are made here
 BESIDE = ("results", "experiments")  # folders of the repository that are part of the site
 PAGES = {  # of the Python reference: title, and the first and last public name in the order of ``fedfloor.__all__``
     "experiments": ("Experiments, runs and models", "load", "Trained"),
@@ -46,7 +49,7 @@ def on_files(files: Files, config: Any) -> Files:
     files.append(File.generated(config, "llms.txt", content=overview(config)))
     pages = {"reference/commands.md": commands(), "reference/cards.md": cards(), **python(package)}
     for name, text in pages.items():
-        files.append(File.generated(config, name, content=text))
+        files.append(File.generated(config, name, content=GENERATED + text))
     for folder in BESIDE:
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file():
@@ -80,10 +83,33 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """Return a page's HTML; links of a notebook lead to pages of the site, as those of other pages do."""
-    if not page.file.src_uri.endswith(".ipynb"):
-        return html
-    return re.sub(r'href="([\w-]+)\.md', r'href="../\1/', html)
+    """Return a page's HTML with its kind on top; links of a notebook lead to pages of the site, as others do."""
+    kind = kind_of(Path(page.file.abs_src_path)) if page.file.abs_src_path else page.meta.get("kind")
+    top = f'<p class="kind">{KINDS[kind]}</p>\n' if kind else ""
+    if page.file.src_uri.endswith(".ipynb"):
+        html = re.sub(r'href="([\w-]+)\.md', r'href="../\1/', html)
+    return top + html
+
+
+def kind_of(path: Path) -> str | None:
+    """Return the kind of a page, which its front matter or a notebook's metadata names; None: home, and results."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        return str(json.loads(text)["metadata"]["kind"])
+    found = re.match(r"---\nkind: ([\w-]+)\n---\n\n# ", text)
+    return found[1] if found else None
+
+
+def entries(nav: Any, title: str = "Overview") -> Iterator[tuple[str, str]]:
+    """Yield title and path of every page of a navigation, in its order."""
+    if isinstance(nav, str):
+        yield title, nav
+    elif isinstance(nav, dict):
+        for name, below in nav.items():
+            yield from entries(below, name)
+    else:
+        for item in nav:
+            yield from entries(item)
 
 
 def overview(config: Any) -> str:
@@ -92,11 +118,11 @@ def overview(config: Any) -> str:
     for section in config["nav"]:
         ((title, pages),) = section.items()
         lines += ["", f"## {title}", ""]
-        for name, path in (
-            [("Overview", pages)] if isinstance(pages, str) else [item for page in pages for item in page.items()]
-        ):
+        for name, path in entries(pages):
             place = str(Path(path).with_suffix("")).removesuffix("index")
-            lines.append(f"- [{name}]({f'{place}/' if place and place != '.' else './'})")
+            source = ROOT / "docs" / path
+            kind = kind_of(source) if source.exists() else "reference"
+            lines.append(f"- [{name}]({f'{place}/' if place and place != '.' else './'}){f': {kind}' if kind else ''}")
     return "\n".join(lines) + "\n"
 
 

@@ -38,6 +38,10 @@ TOTAL = "all five"
 SUMMARY = "| paper | claims | " + " | ".join(OUTCOMES) + " |"
 HEAD = ("claim", "the paper", "ours", "outcome", "setting", "why", "command")
 INTRODUCTION = f"""\
+---
+kind: reference
+---
+
 # Claim by claim
 
 The claims of the five papers, with the section, table or figure they stand in, and what came out here. The page is made

@@ -122,7 +122,7 @@ def test_every_ledger_key_is_documented() -> None:
 
 
 def test_every_column_of_a_comparison_is_documented(tmp_path: Path) -> None:
-    page = (HERE / "docs" / "compare-and-sweep.md").read_text(encoding="utf-8")
+    page = (HERE / "docs" / "report.md").read_text(encoding="utf-8")
     for method in ("fedavg", "fedsr"):
         make_run(tmp_path / method, [0.5], method=method)
     runs, budget = collect([tmp_path]), Budget("rounds", 1)
@@ -148,7 +148,7 @@ def test_every_part_is_documented_with_its_settings() -> None:
 
 
 def test_every_attack_is_documented_with_its_settings() -> None:
-    page = (HERE / "docs" / "robustness.md").read_text(encoding="utf-8")
+    page = (HERE / "docs" / "parts.md").read_text(encoding="utf-8")
     section = page.partition("## Attacks\n")[2].partition("\n## ")[0]
     rows = {line.split("`")[1]: line.split("|")[2].strip() for line in re.findall(r"^\| `.*", section, re.MULTILINE)}
     settings = {name: [toml(f) for f in dataclasses.fields(made) if f.name != "kind"]  # type: ignore[arg-type]

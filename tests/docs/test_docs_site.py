@@ -9,8 +9,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 HERE = Path(__file__).parents[2]
 
@@ -41,6 +43,69 @@ def test_the_site_builds_with_every_command_and_public_name(tmp_path: Path) -> N
         assert (tmp_path / path / "index.html").is_file(), path
     links = runpy.run_path(str(HERE / "docs" / "links.py"))
     assert not links["dead"](tmp_path)
+
+
+KINDS = ("tutorial", "how-to", "explanation", "reference")
+SECTIONS = 8
+AT_FIRST = 33  # pages, and groups that open, of the navigation before anything is opened: "about thirty"
+LONGEST = 12  # rows of a table in what is read from its beginning
+
+
+def navigation() -> list[Any]:
+    class Tolerant(yaml.SafeLoader):
+        """A loader that leaves out tags of Python, of which mkdocs.yml may have some."""
+
+    Tolerant.add_multi_constructor("", lambda loader, suffix, node: None)
+    found: list[Any] = yaml.load((HERE / "mkdocs.yml").read_text(encoding="utf-8"), Tolerant)["nav"]
+    return found
+
+
+def test_the_navigation_shows_about_thirty_entries_in_eight_sections() -> None:
+    sections = [below for item in navigation() for below in item.values() if not isinstance(below, str)]
+    assert len(sections) == SECTIONS
+    assert sum(map(len, sections)) <= AT_FIRST
+
+
+def test_every_page_is_of_one_kind_and_stands_once_in_the_navigation() -> None:
+    made = runpy.run_path(str(HERE / "docs" / "reference.py"))
+    listed = [path for _, path in made["entries"](navigation())]
+    assert len(set(listed)) == len(listed)
+    pages = [*(HERE / "docs").glob("*.md"), HERE / "docs" / "tutorial.ipynb"]
+    assert {page.name for page in pages} == {path for path in listed if "/" not in path}
+    kinds = {page.name: made["kind_of"](page) for page in pages}
+    assert kinds.pop("index.md") is None  # it only leads to the others
+    assert {name: kind for name, kind in kinds.items() if kind not in KINDS} == {}
+
+
+@pytest.mark.parametrize("page", sorted((HERE / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_a_page_keeps_to_its_kind(page: Path) -> None:
+    """A reference has no steps to follow; what is read from its beginning has no long table, and shows what to type."""
+    kind = runpy.run_path(str(HERE / "docs" / "reference.py"))["kind_of"](page)
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"```.*?```", text, flags=re.DOTALL)
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    tables = re.findall(r"(?:^\|.*\n?)+", text, flags=re.MULTILINE)
+    if kind == "reference":
+        assert not re.findall(r"^(?:#+ )?\d+\. .*", text, flags=re.MULTILINE)
+    if kind in ("tutorial", "how-to"):
+        assert blocks or "`fedfloor " in text
+        assert max((table.count("\n|") - 1 for table in tables), default=0) <= LONGEST
+    if kind in ("tutorial", "explanation"):
+        assert not re.findall(r"^\| (?:key|option)\b.*", text, flags=re.MULTILINE)
+    if kind == "explanation":
+        assert "sudo " not in page.read_text(encoding="utf-8")
+
+
+def test_pages_and_sections_that_messages_name_are_there() -> None:
+    named = re.compile(r"docs/([\w-]+\.md)(?:, section '([^']+)')?|\('([^']+)' in docs/([\w-]+\.md)\)")
+    for source in sorted((HERE / "src").rglob("*")):
+        if source.suffix not in (".py", ".toml"):
+            continue
+        for one in named.findall(source.read_text(encoding="utf-8")):
+            page, section = HERE / "docs" / (one[0] or one[3]), one[1] or one[2]
+            assert page.is_file(), f"{source}: {page.name}"
+            headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            assert not section or section in headings, f"{source}: {page.name}, {section}"
 
 
 def test_the_table_of_methods_is_that_of_the_sources() -> None:

@@ -208,7 +208,7 @@ class Reading:
     """The settings of the conversion of the user's files to samples.
 
     Args:
-        format: ``table`` (one CSV file), ``folder`` (a folder per device), ``npz`` or ``buffer`` (what ``fedfloor
+        format: ``table`` (one CSV file), ``folder`` (a folder per device), ``npz`` or ``buffer`` (what ``fedfloor park
             sense`` fills); by default implied by the path.
         layout: the roles of the folders above a file, for a ``folder``, such as ``device/label/file``; only needed if
             their names are ambiguous. ``label/file``: pictures without devices, dealt to made-up ones.

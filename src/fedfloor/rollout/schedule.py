@@ -192,7 +192,7 @@ class Scheduler:
                 "provision the park again."
             )
         if self.settings.transport == "flower":
-            raise SettingError("transport = 'flower': Flower starts the cloud's loop, a schedule needs 'mqtt'.")
+            raise SettingError("transport = 'flower': Flower starts the cloud's loop; a schedule needs 'mqtt'.")
         self.schedule, kept_in = given, alarms or place
         if place is None and given.release:
             raise SettingError("[schedule] release needs the park's authority: give --park DIR.")
