@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from commands import Command
+from fedfloor import FedAvg
 from fedfloor.conformance import CHECKS, check_method, checked
 from fedfloor.errors import RunError
 from fedfloor.methods.catalog import METHODS
@@ -46,6 +48,20 @@ NEEDS = {"rafed": ("network.profile=rafed",)}
 @pytest.mark.parametrize("name", METHODS)
 def test_every_built_in_method_keeps_the_contract(name: str) -> None:
     assert [one for one in checked(name, NEEDS.get(name, ())) if one.why] == []
+
+
+def test_a_class_of_a_notebook_is_checked_without_what_needs_other_processes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    @dataclass(frozen=True)
+    class Calm(FedAvg):
+        """FedAvg, defined in a cell."""
+
+    Calm.__module__, Calm.__qualname__ = "__main__", "Calm"
+    monkeypatch.setattr("fedfloor.runs.launch.single_threaded", lambda: False)  # a notebook's kernel has threads
+    names = [check.name for check in check_method(Calm)]
+    assert names == [name for name in CHECKS if name != "one rank or two is the same"]
+    assert "not checked with two ranks: other processes cannot import __main__:Calm" in caplog.text
 
 
 def test_what_a_method_of_ones_own_breaks_is_named(

@@ -157,6 +157,11 @@ def code_of_here(experiment: Experiment) -> list[str]:
     return sorted(name for name in names if SPEC.fullmatch(name) and only_here(name))
 
 
+def sendable(experiment: Experiment) -> bool:
+    """Return whether other processes can carry the experiment out, too: not where they lack code of this one."""
+    return single_threaded() or not code_of_here(experiment)
+
+
 def _check_importable(experiment: Experiment) -> None:
     if here := code_of_here(experiment):
         raise SettingError(
