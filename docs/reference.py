@@ -33,7 +33,7 @@ PAGES = {  # of the Python reference: title, and the first and last public name 
     "settings": ("Settings", "Experiment", "Forecasting"),
     "methods": ("Methods", "FedAvg", "Resources"),
     "plans": ("Plans and their outcome", "Node", "Receipt"),
-    "parts": ("Parts of methods", "Objective", "Selection"),
+    "parts": ("Parts of methods", "Objective", "AttackedVisit"),
     "tasks": ("Questions and tasks", "Question", "Answer"),
     "checks": ("Checks and errors", "check_method", "RunError"),
 }

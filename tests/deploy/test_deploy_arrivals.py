@@ -413,7 +413,7 @@ def repeated(row: dict[str, Any]) -> None:
         (changed_work(objective="antigravity:fly"), "'antigravity:fly' is not loaded"),
         (asked_for("profile", steps=10**9, batch_size=1), "has no question 'profile' of this form"),
         (asked_for("features", extractor="resnet18", weights="/etc/passwd"), "has no question 'features'"),
-        (repeated, "visits and other turns in a round; at most 10,000,000 can be"),
+        (repeated, "visits and other turns; at most 10,000,000 are allowed"),
     ],
 )
 def test_the_record_of_a_stranger_takes_no_more_than_its_experiment(

@@ -259,5 +259,5 @@ def test_a_plan_of_more_turns_than_a_list_can_hold_is_refused_at_the_edge(park: 
     body = {"plan": {"node": "parallel", "children": [turns]}, "updates": {}}
     about = body | {"mine": [0], "tick": 0, "frozen": False, "heard": {}, "visits": {}}
     message = Message("walk", "cloud", about=about, arrays={"w": np.zeros(engine.network.flat.numel(), np.float32)})
-    with pytest.raises(SettingError, match="visits and other turns in a round"):
+    with pytest.raises(SettingError, match="visits and other turns; at most"):
         subtasks.read_subtask(message, engine, park.edges[0].names)

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+import fedfloor
+
 HERE = Path(__file__).parents[2]
 
 
@@ -106,6 +108,13 @@ def test_pages_and_sections_that_messages_name_are_there() -> None:
             assert page.is_file(), f"{source}: {page.name}"
             headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
             assert not section or section in headings, f"{source}: {page.name}, {section}"
+
+
+def test_every_public_name_stands_on_a_page_of_the_reference() -> None:
+    pages = runpy.run_path(str(HERE / "docs" / "reference.py"))["PAGES"]
+    names = [name for name in fedfloor.__all__ if name != "__version__"]
+    spans = [names[names.index(first) : names.index(last) + 1] for _, first, last in pages.values()]
+    assert [name for span in spans for name in span] == names
 
 
 def test_the_table_of_methods_is_that_of_the_sources() -> None:

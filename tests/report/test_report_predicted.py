@@ -73,7 +73,7 @@ def test_the_page_shows_them(tmp_path: Path) -> None:
     page = render(collect([folder(tmp_path / "a"), folder(tmp_path / "b", seed=1, shift=3.0)]))
     assert '<section id="s-predicted"><h2>Predicted against true</h2>' in page
     assert "Errors in cycles: predicted − true; means over the seeds." in page
-    assert '<td data-label="mean error">2</td>' in page, "the mean of 1 and 3"
+    assert '<td data-label="mean error">2.00</td>' in page, "the mean of 1 and 3"
     assert "True values above 100 count as 100." in page
     assert "Calibration of the levels" in page
     assert (

@@ -168,7 +168,9 @@ def check(node: Node, park_devices: int) -> None:
         if isinstance(at, Train) and at.site.kind not in ("device", "cloud"):
             raise SettingError(f"the plan trains at {at.site}: a visit must be to a device or to the cloud.")
     if turns > MOST_TURNS:
-        raise SettingError(f"the plan has too many visits and other turns in a round; at most {MOST_TURNS:,} can be.")
+        raise SettingError(
+            f"a round of the plan has too many visits and other turns; at most {MOST_TURNS:,} are allowed."
+        )
     strange = [k for k in devices(node) if not 0 <= k < park_devices]
     if strange:
         raise SettingError(f"the plan names device {min(strange)}: the park has devices 0 to {park_devices - 1}.")

@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fedfloor.figures import ACCURACY, LOSS, Figure
+from fedfloor.figures import ACCURACY, LOSS, Figure, named
 from fedfloor.names import count
 from fedfloor.report import charts, words
 from fedfloor.report.charts import AT_ONCE, FEW, FEW_POINTS, heat_map, scatter
@@ -16,7 +16,7 @@ from fedfloor.report.contrast import about
 from fedfloor.report.decisions import DECISION_HEAD, decision_caption, decision_rows
 from fedfloor.report.groups import CLASSES, Compared, Group, contestants, display_name, groups
 from fedfloor.report.ledger import RecordedRun, summed
-from fedfloor.report.numbers import COSTS, NAMES, amount, listed, metric, unit
+from fedfloor.report.numbers import COSTS, NAMES, amount, listed, metric, plain, unit
 from fedfloor.report.plan_svg import svg
 from fedfloor.report.plan_text import tree
 from fedfloor.report.records import ErrorsOfRecord, ErrorsRecord, ParkRecord
@@ -408,9 +408,11 @@ def _by_name(
     rows = []
     for name in names:
         cells = []
-        for _, errors in known:
-            own = [entry for every in errors for entry in getattr(every, part) if entry.name == name]
-            values = [_mean_number([read(entry) for entry in own]) for read in FIGURES.values()]
+        entries = [[one for every in errors for one in getattr(every, part) if one.name == name] for _, errors in known]
+        means = [[mean(map(read, own)) if own else None for read in FIGURES.values()] for own in entries]
+        largest = max((abs(value) for row in means for value in row if value is not None), default=0.0)
+        for own, numbers in zip(entries, means, strict=True):
+            values = ["–" if number is None else plain(named("RMSE"), number, largest) for number in numbers]
             if len(known) > 1:
                 cells.append(f"{values[0]} ({values[-1]})")
                 continue
@@ -437,10 +439,6 @@ def _calibration(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]], first: E
     wide = listed([f"{100 * level:g} %" for level in first.levels])
     note = f"The share of true values up to the predicted levels {wide}: equal to the level if calibrated."
     return table(note, head, rows)
-
-
-def _mean_number(values: Sequence[float]) -> str:
-    return f"{mean(values):.4g}".replace("-", "−") if values else "–"
 
 
 def _mean_percent(values: Sequence[float]) -> str:
