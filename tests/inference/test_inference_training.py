@@ -136,6 +136,31 @@ def test_windows_with_most_of_their_rows_in_training_trained(plant: Path, tmp_pa
     assert [row["part"] == "training" for row in body["rows"]] == [start <= 74 for start in first]
 
 
+@pytest.mark.parametrize("task", [{}, {"task": "regression"}])
+def test_recordings_have_figures_of_their_own(task: dict[str, Any], tmp_path: Path, command: Command) -> None:
+    """Each device has the recordings 1 and 2, of which windows cross no end."""
+    rows = rows_of(DEVICES, 60, 0)
+    with (command.folder / "plant.csv").open("w", newline="") as file:
+        body = [[*row[:4], ["ok", "worn"].index(row[4]), 1 + (row[1] >= 25)] for row in rows]
+        csv.writer(file).writerows([["machine", "at", "a", "b", "state", "run"], *body])
+    columns = {"device": "machine", "label": "state", "time": "at", "run": "run"}
+    window = {"length": 5, "step": 1}
+    folder = run(experiment(Path("plant.csv"), columns=columns, window=window, **task), tmp_path / "run")
+    found = command("predict", str(folder), "plant.csv", "--json").document
+    names = {f"{name}, {part}": samples for name in DEVICES for part, samples in ((1, 21), (2, 31))}
+    assert {row["recording"]: row["samples"] for row in found["by_recording"]} == names
+    key = "RMSE" if task else "accuracy"
+    assert key in found["by_recording"][0], found["by_recording"][0]
+    mine = [row for row in found["rows"] if (row["device"], row["recording"]) == ("M1", "2")]
+    if not task:
+        right = np.mean([row["predicted"] == row["label"] for row in mine])
+        assert right == next(row for row in found["by_recording"] if row["recording"] == "M1, 2")["accuracy"]
+    said = command("predict", str(folder), "plant.csv", "--csv", "answers.csv").out
+    assert "by recording" in said
+    with (command.folder / "answers.csv").open() as file:
+        assert [row["recording"] for row in csv.DictReader(file)] == [row["recording"] for row in found["rows"]]
+
+
 def test_an_archive_keeps_its_devices(tmp_path: Path, command: Command) -> None:
     rows = rows_of(DEVICES, 60, 0)
     arrays = {

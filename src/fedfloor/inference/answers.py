@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -177,7 +178,7 @@ class Classified:
                 number = f"_{k}" if k > 1 else ""
                 row |= {f"predicted{number}": name, f"probability{number}": p}
             rows.append(row)
-        return rows
+        return _recorded(rows)
 
     def summary(self) -> Row:
         """Return the accuracy, another headline, the number of predictions per class, and the threshold, if any."""
@@ -193,10 +194,11 @@ class Classified:
         return facts
 
     def groups(self, *, people: bool) -> dict[str, list[Row]]:  # noqa: ARG002
-        """Return a row per file and per device, for display (``people``) or as JSON."""
+        """Return a row per file, per device and per recording, for display (``people``) or as JSON."""
         return {
             "by_file": _by(self.trained, self.predictions, lambda prediction: str(prediction.file), "file"),
             "by_device": _by(self.trained, self.predictions, lambda prediction: prediction.origin["device"], "device"),
+            "by_recording": _by(self.trained, self.predictions, lambda one: _recording(one.origin), "recording"),
         }
 
     def overview(self) -> None:
@@ -288,7 +290,7 @@ class Answered:
         for part, answer, i in self._each():
             cells = flat(answer.document(i) | _true(part, answer, i) | self._label(part, i))
             rows.append({"file": part.file, **_cells(_origin(self.trained, part, i)), **cells})
-        return rows
+        return _recorded(rows)
 
     def summary(self) -> Row:
         """Return the task and, if true values are known, its metrics."""
@@ -300,18 +302,22 @@ class Answered:
         return facts | ({"by_range": mix} if (mix := self._mix()) else {})
 
     def groups(self, *, people: bool) -> dict[str, list[Row]]:
-        """Return a row per file and per device: samples, the last answer, the headline metric if known."""
-        by_file = [(str(part.file), self._masks(n)) for n, (part, _) in enumerate(self.parts)]
-        names = dict.fromkeys(name for part, _ in self.parts for name in part.devices or ())
-        by_device = [
-            (name, [np.zeros(len(part.x), np.bool_) if part.devices is None else np.array(part.devices) == name
-                    for part, _ in self.parts])
-            for name in names
-        ]  # fmt: skip
-        return {
-            "by_file": [self._group("file", name, masks, people=people) for name, masks in by_file],
-            "by_device": [self._group("device", name, masks, people=people) for name, masks in by_device],
+        """Return a row per file, device and recording: samples, the last answer, the headline metric if known."""
+        origins = [[_origin(self.trained, part, i) for i in range(len(part.x))] for part, _ in self.parts]
+        kinds: dict[str, Callable[[FileSamples, Row], str | None]] = {
+            "file": lambda part, _: str(part.file),
+            "device": lambda _, origin: origin["device"],
+            "recording": lambda _, origin: _recording(origin),
         }
+        rows = {}
+        for kind, name_of in kinds.items():
+            each = [np.array([name_of(part, origin) for origin in whole], object)
+                    for (part, _), whole in zip(self.parts, origins, strict=True)]  # fmt: skip
+            names = dict.fromkeys(name for names in each for name in names.tolist() if name is not None)
+            rows[f"by_{kind}"] = [
+                self._group(kind, name, [names == name for names in each], people=people) for name in names
+            ]
+        return rows
 
     def closing(self) -> list[str]:
         """Return sentences on the kind of answer and the metrics."""
@@ -370,12 +376,26 @@ class Answered:
         every = ((part, answer, i) for part, answer in self.parts for i in range(len(part.x)))
         return islice(every, few)
 
-    def _masks(self, only: int | None = None) -> list[Mask]:
-        """Return masks of all samples of one file, or of all files."""
-        return [np.full(len(part.x), only is None or n == only) for n, (part, _) in enumerate(self.parts)]
+    def _masks(self) -> list[Mask]:
+        """Return masks of all samples."""
+        return [np.full(len(part.x), True) for part, _ in self.parts]
+
+    @cached_property
+    def _first(self) -> Figure | None:
+        """The metric that stands beside each file, device and recording; None without known values."""
+        return next(iter(self._figures(self._masks())[0]), None)
+
+    @cached_property
+    def _whose(self) -> list[NDArray[np.int64]]:
+        """The number of each sample's recording of a device in its file."""
+        pairs = (
+            zip(part.devices or [""] * len(part.x), part.recordings or [""] * len(part.x), strict=True)
+            for part, _ in self.parts
+        )
+        return [np.unique(["\0".join(pair) for pair in each], return_inverse=True)[1] for each in pairs]
 
     def _group(self, kind: str, name: str, masks: list[Mask], *, people: bool) -> Row:
-        headline = next(iter(self._figures(self._masks())[0]), None)
+        headline = self._first
         n = max(n for n, mask in enumerate(masks) if mask.any())
         i, answer = int(np.flatnonzero(masks[n])[-1]), self.parts[n][1]
         cells = {f"last {key}": cell for key, cell in answer.cells(i).items()}
@@ -389,10 +409,9 @@ class Answered:
         """Return the task's metrics on the masked samples of each file, and the number of samples with known values."""
         answers, targets, recordings = [], [], list[NDArray[np.int64]]()
         first = 0
-        for (part, answer), mask in zip(self.parts, masks, strict=True):
+        for (part, answer), whose, mask in zip(self.parts, self._whose, masks, strict=True):
             first += len(part.x)
             target = part.target if part.target is not None else np.where(part.y == UNKNOWN, np.nan, part.y)[:, None]
-            whose = np.unique(part.devices or [""] * len(part.x), return_inverse=True)[1]
             known = np.argsort(whose, kind="stable")  # samples of a recording are adjacent
             known = known[(mask & np.isfinite(target).all(axis=1))[known]]
             if len(known):
@@ -418,15 +437,22 @@ Results = Classified | Answered
 
 
 def _origin(trained: Trained, part: FileSamples, i: int) -> Row:
-    """Return a sample's device, whether it trained, its rows in the file, its time, and its part of the run."""
+    """Return a sample's device, whether it trained, its recording, its rows in the file, its time, and its part."""
     device = None if part.devices is None else part.devices[i]
     return {
         "device": device,
+        "recording": None if part.recordings is None else part.recordings[i],
         "rows": None if part.places is None else [*part.places[i]],
         "time": None if part.times is None else part.times[i],
         "device_trained": trained.training.knows(device or ""),
         "part": None if part.parts is None else part.parts[i],
     }
+
+
+def _recording(origin: Row) -> str | None:
+    """Return the name of a sample's recording, with its device where there are both; None without recordings."""
+    names = [origin["device"], origin["recording"]]
+    return None if names[1] is None else ", ".join(filter(None, names))
 
 
 def _strangers(trained: Trained, devices: list[str]) -> list[str]:
@@ -447,8 +473,15 @@ def _cells(origin: Row) -> Row:
     trained = {True: "yes", False: "no", None: None}[origin["device_trained"]]
     return {
         "device": origin["device"], "time": origin["time"], "first": first, "last": last, "device_trained": trained,
-        "part": origin["part"],
+        "part": origin["part"], "recording": origin["recording"],
     }  # fmt: skip
+
+
+def _recorded(rows: list[Row]) -> list[Row]:
+    """Return rows of a CSV file, without the column of recordings if no sample has one."""
+    if any(row["recording"] is not None for row in rows):
+        return rows
+    return [{key: cell for key, cell in row.items() if key != "recording"} for row in rows]
 
 
 def _listed(figures: Row, form: str = "{}: {:.4f}") -> str:

@@ -96,10 +96,11 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = C
         target = rows_ahead(x[order][:, channels], device[order], first + length, task.ahead)
     else:
         target = labels(sheet, last, task.targets, columns.label)
+    recordings = [sheet.text["run"][row] for row in last] if "run" in sheet.text else None
     return FileSamples(
         path, taken, list(zip(sheet.line[rows[:, 0]].tolist(), sheet.line[last].tolist(), strict=True)), y,
         None if devices is None else [devices[row] for row in last], first, tuple(left), target,
-        _times(sheet, last),
+        _times(sheet, last), recordings=recordings,
     )  # fmt: skip
 
 

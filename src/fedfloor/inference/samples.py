@@ -130,6 +130,7 @@ class FileSamples:
         parts: the part of the run to which each sample belongs, such as ``training``; "" for new samples. None if the
             run has no record.
         stored: ``x`` before its normalisation by devices' own statistics; None without one.
+        recordings: the name of each sample's recording, if the table has a column of them.
     """
 
     file: Path
@@ -143,6 +144,7 @@ class FileSamples:
     times: Sequence[str] | None = None
     parts: Sequence[str] | None = None
     stored: NDArray[Any] | None = None
+    recordings: Sequence[str] | None = None
 
 
 def within(path: Path) -> str:
