@@ -598,9 +598,9 @@ def _task(data: Mapping[str, Any]) -> Task:
 
 
 def _asked(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
-    """Return a sentence on the target and its usual settings; an empty list for classes."""
+    """Return a sentence on the target and its usual settings; of classes on one that marks the ends of recordings."""
     if not dataset.task.targets:
-        return []
+        return proposals.ends(dataset) if dataset.task == CLASSIFICATION else []
     names, given = ", ".join(dataset.task.called()[:8]), _task_table(data)
     wishes = {"loss": "data.task.loss=quantile (with intervals)", "unit": "data.task.unit=NAME"}
     if dataset.task.ahead:

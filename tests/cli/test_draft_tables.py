@@ -190,3 +190,26 @@ def test_a_forecast_of_sensors_that_jump_does_not_diverge(command: Command) -> N
     assert draft(command, *SERIES)["work"]["clip_norm"] == 1.0
     ran = command("run", "t.toml", "--ranks", "1", "--out", "out", "--set", "rounds=3")
     assert ran.code == 0, ran.err
+
+
+def test_a_flag_in_the_last_row_marks_the_end_of_a_recording(command: Command) -> None:
+    """Four of twelve tools still run; the lives of the others are known, and no row before the last tells the flag."""
+    rows = [f"t{k},{n},{n * n + k % 5},{int(n == 39 and k % 3 > 0)}" for k in range(12) for n in range(40)]
+    write(command, "machine,hour,wear,failed", rows)
+    said = command("new", "t.csv", "--force", "--set", "data.remaining=true")
+    assert "4 of 12 recordings do not end with '1' (data.ended), and are left out" in said.err
+    assert "recordings whose last 'failed' is not '1' still run and are left out" in said.err
+    said = command("new", "t.csv", "--force", "--set", 'data.split={kind="device"}')
+    assert "'1' is in the last rows of recordings only and seems to mark their ends" in said.err
+    write(command, "machine,hour,wear,failed", [row[:-1] + str(n % 2) for n, row in enumerate(rows)])
+    assert "mark their ends" not in command("new", "t.csv", "--force").err
+
+
+@pytest.mark.parametrize("name", ["t_ms", "Zeit_s"])
+def test_a_time_may_have_its_unit_behind_it(command: Command, name: str) -> None:
+    write(
+        command,
+        f"machine,{name},heat,label",
+        [f"m{k},{20 * n},{n * 37 % 101},{n % 2}" for k in range(3) for n in range(40)],
+    )
+    assert draft(command)["data"]["columns"]["time"] == name

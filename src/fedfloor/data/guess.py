@@ -422,7 +422,8 @@ def _task_of(given: Mapping[str, Any]) -> dict[str, Any]:
 def endings(path: Path, given: Mapping[str, Any], guessed: dict[str, Any]) -> list[str]:
     """Take the column that separates recordings to failure from those that still run for the label; return a sentence.
 
-    Such a column has two texts, one for each recording, and one of them matches :data:`FAILED` or :data:`RUNNING`.
+    Such a column has two texts: one for each recording, of which one matches :data:`FAILED` or :data:`RUNNING`; or one
+    of them in the last rows of some recordings only, which marks their ends.
     """
     columns: dict[str, Any] = {**given.get("columns", {}), **guessed.get("columns", {})}
     table = _counted(path, given)
@@ -430,18 +431,23 @@ def endings(path: Path, given: Mapping[str, Any], guessed: dict[str, Any]) -> li
     whose = [table.cells(name) for role, name in places.items() if role in ("device", "run") and name in table.names]
     recording = [*zip(*whose, strict=True)] or [()] * len(table.rows)
     label = given.get("columns", {}).get("label")
+    last = {whole: row for row, whole in enumerate(recording)}.values()
     for name in table.names:
         if name in places.values() or label not in (None, name):
             continue
         cells = table.cells(name)
         failed = [text for text in {*cells} if FAILED.fullmatch(text)]
         failed = failed or [text for text in {*cells} if not RUNNING.fullmatch(text)]
-        if len({*cells}) == 2 and len(failed) == 1 and len({*zip(recording, cells, strict=True)}) == len({*recording}):
+        each = len({*zip(recording, cells, strict=True)}) == len({*recording})
+        marks = Counter(cells[row] for row in last).items() & Counter(cells).items()  # they are in last rows only
+        failed = failed if each else [text for text, times in marks if times > 1]
+        if len({*cells}) == 2 and len(failed) == 1:
             ignore = [other for other in columns.pop("ignore", ()) if other != name]
             few = {other: how for other, how in columns.pop("categories", {}).items() if other != name}
             columns |= ({"ignore": ignore} if ignore else {}) | ({"categories": few} if few else {})
             guessed |= {"columns": columns | {"label": name}, "ended": failed[0]}
-            return [f"recordings whose '{name}' is not '{failed[0]}' still run and are left out"]
+            which = "" if each else "last "
+            return [f"recordings whose {which}'{name}' is not '{failed[0]}' still run and are left out"]
     return [
         "each recording is taken to end in failure; where some still run, name the column that distinguishes them, and "
         "its text for a failure: --set data.columns.label=NAME --set data.ended=TEXT"

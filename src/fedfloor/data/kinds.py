@@ -57,7 +57,9 @@ INDEX = re.compile(
     re.IGNORECASE,
 )  # names of row numbers, such as pandas writes
 STATE = re.compile(r"^(ab)?normal$|^n?ok$|^(healthy|good|bad|faulty|anomaly)$", re.IGNORECASE)  # no name
-TICKS = re.compile(r"t|X_Value|[tT] ?[\[(](s|sec|ms|us|µs|μs|ns|min|h)[\])]")  # names of a time if it only rises
+TICKS = re.compile(  # names of a time if it only rises
+    r"t|X_Value|[tT] ?[\[(](s|sec|ms|us|µs|μs|ns|min|h)[\])]|([tT](ime)?|[zZ]eit)_(s|sec|ms|us|µs|μs|ns|min|h)"
+)
 CALLED = {
     "device": (
         *NOUNS, *(f"{noun}_{end}" for noun in dict.fromkeys(NOUNS + MACHINES + GERMAN) for end in ENDINGS),

@@ -162,6 +162,21 @@ def regimes(data: Dataset) -> tuple[list[str], int] | None:
     return [data.inputs.columns[i] for i in settings], len(usual)
 
 
+def ends(data: Dataset) -> list[str]:
+    """Return a sentence on a class that occurs in the last rows of recordings only, as a mark of their ends."""
+    whose = data.run if data.run is not None else data.owner
+    if whose is None or len(data.shape) != 1 or data.target is not None or len(data.classes) != 2:
+        return []
+    last = np.zeros(len(data.y), np.bool_)
+    last[len(whose) - 1 - np.unique(whose[::-1], return_index=True)[1]] = True
+    marks = [c for c in (0, 1) if (data.y == c).sum() > 1 and last[data.y == c].all() and not last.all()]
+    return [
+        f"'{data.classes[c]}' is in the last rows of recordings only and seems to mark their ends, which no row before "
+        "tells; to predict the rows that remain until then: --set data.remaining=true"
+        for c in marks
+    ]
+
+
 def heavy_tailed(data: Dataset) -> list[str]:
     """Return the sensors with heavy tails: a kurtosis above :data:`KURTOSIS` (3 for the normal distribution).
 
