@@ -12,8 +12,8 @@ import fedfloor
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 SHORTER = {  # one round and few devices are enough to see that a cell works
-    "seeds=range(3)": "seeds=range(2)", "devices=100, fraction=0.1": "devices=4, fraction=0.5", "rounds=50": "rounds=1",
-    '"cifar-10"': '"labels"', "partition=Dirichlet(0.1), devices=4": "partition=Dirichlet(0.5), devices=4",
+    "seeds=range(3)": "seeds=range(2)", "devices=100": "devices=4", "fraction=0.1": "fraction=0.5",
+    "rounds=50": "rounds=1", '"cifar-10"': '"labels"', "Dirichlet(0.1)": "Dirichlet(0.5)",
 }  # fmt: skip
 
 

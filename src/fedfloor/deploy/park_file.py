@@ -220,7 +220,7 @@ def check_units(park: ParkFile) -> None:
     for key, place in (("folder", park.folder), ("programs", park.programs)):
         allowed = "an absolute path without blanks, quotes, '%', '$' or control characters"
         require(bool(PATH.fullmatch(str(place))), key, str(place), allowed)
-    require(bool(USER.fullmatch(park.user)), "user", park.user, "1 to 32 of a-z, 0-9, '_' and '-', no digit at first")
+    require(bool(USER.fullmatch(park.user)), "user", park.user, "1 to 32 of a-z, 0-9, '_' and '-', the first no digit")
 
 
 def check_name(label: str, name: str) -> None:
