@@ -123,6 +123,10 @@ def test_the_mix_of_training_is_shown_beside_that_of_the_predictions(
     assert shares == pytest.approx(dict(zip(("ok", "worn"), counts / counts.sum(), strict=True)))
     life = experiment(plant, task="regression", columns={"device": "machine", "label": "b", "ignore": ["state", "at"]})
     body = command("predict", str(run(life, tmp_path / "life")), str(plant), "--json").document
+    assert "of these samples trained the model: " in command("predict", str(tmp_path / "life"), str(plant)).out
+    rows = [[*row[:3], "", row[4]] for row in rows_of(DEVICES, 100, 0)]  # the same without their true values
+    said = command("predict", str(tmp_path / "life"), str(written(tmp_path / "untold.csv", rows))).out
+    assert "trained the model" not in said
     assert sum(row["share_in_training"] for row in body["by_range"]) == pytest.approx(1)
     assert sum(row["samples"] for row in body["by_range"]) == 400
 

@@ -503,8 +503,11 @@ def _named(figures: Mapping[Figure, float]) -> Row:
 
 
 def _apart(parts: Mapping[str, tuple[str, int]]) -> list[str]:
-    """Return a sentence with the metrics of samples that trained, and of the others; none if none trained."""
-    if not parts:
+    """Return a sentence with the metrics of samples that trained, and of the others; none without one that trained.
+
+    Samples count whose label or true value is known.
+    """
+    if not parts or not parts["trained"][1]:
         return []
     (trained, many), (others, more) = parts["trained"], parts["others"]
     beside = f"; {others} on the {more:,} others" if more else ", so that they say nothing about new rows"
