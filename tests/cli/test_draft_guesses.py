@@ -338,6 +338,19 @@ def test_values_that_training_never_came_near_are_named_before_the_first_round(c
     assert ran.err.index(beyond) < ran.err.index("stopped") if "stopped" in ran.err else beyond in ran.err
 
 
+def test_a_sensor_that_one_machine_lacks_does_not_make_those_of_others_strange(command: Command) -> None:
+    """Values are compared as trained: those of b by b's own statistics, not by a's, whose pressure never changes."""
+    rows = [
+        f"{m},{n},{5 if m == 'a' else 5 + (n * 37) % 11 / 100},{n % 7},{'ok' if n % 5 < 3 else 'worn'}"
+        for m in "abc"
+        for n in range(60)
+    ]
+    (command.folder / "p.csv").write_text("\n".join(["device,time,pressure,flow,label", *rows]) + "\n")
+    said = command("new", "p.csv", "--set", 'data.normalise={kind="device"}')
+    assert said.code == 0, said.err
+    assert "far from all training samples" not in said.err
+
+
 def test_rows_of_no_machine_are_dealt(command: Command) -> None:
     rows = [f"{n % 5 + random.Random(n).random()},{'ok' if n % 5 < 3 else 'worn'}" for n in range(200)]
     (command.folder / "p.csv").write_text("\n".join(["pressure,label", *rows]) + "\n")

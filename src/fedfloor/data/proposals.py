@@ -306,7 +306,7 @@ def _looked_at(data: Dataset, *, tests: bool = False) -> NDArray[np.int64] | Non
 
 def _last_row(data: Dataset, indices: NDArray[np.int64], *, tests: bool = False) -> NDArray[np.float64]:
     blocks = [indices[first : first + 5000] for first in range(0, len(indices), 5000)]
-    parts = [data.take_test(block) if tests else data.take(block, 0) for block in blocks]
+    parts = [data.take_test(block) if tests else data.take(block, -1) for block in blocks]
     x = np.concatenate(parts).astype(np.float64)
     return x if x.ndim == 2 else x[:, :, -1]
 

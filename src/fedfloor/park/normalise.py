@@ -154,7 +154,7 @@ class _Own:
     @cached_property
     def holder(self) -> NDArray[np.int64]:
         """int64 [N]: the device of each training sample."""
-        holder = np.zeros(max(int(part.max(initial=-1)) for part in self.indices) + 1, np.int64)
+        holder = np.zeros(len(self.data.y), np.int64)
         for k, part in enumerate(self.indices):
             holder[part] = k
         return holder

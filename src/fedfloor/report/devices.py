@@ -218,8 +218,8 @@ def _caption(compared: Compared, where: Places) -> str:
     on = f"on the {words.on(compared.runs)} samples of each device"
     return (
         f"{where.measure.title} of the final models {on}, the worst first; a click on a column's name sorts by it. "
-        f"{expected}{dots}Far behind: {FENCE:g} quartile ranges beyond the quartile of all devices. A device has few "
-        "test samples, so that the verdict on a single one may be chance."
+        f"{expected}{dots}Far behind: {FENCE:g} quartile ranges beyond the quartile of all devices. The verdict on a "
+        "single device rests on its own test samples alone, and may be chance."
     )
 
 

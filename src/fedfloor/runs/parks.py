@@ -86,8 +86,8 @@ def _beyond(park: Park) -> Iterator[str]:
     if beyond := values_beyond(park.dataset):
         shown = excerpt([f"'{name}' ({100 * share:.0f} % of them)" for name, share in beyond.items()], NAMED)
         yield (
-            f"many test samples have values far from all training samples: {shown}. Predictions for them are "
-            "unreliable: check units, and sensors that only increase."
+            f"many test samples have values far from all training samples: {shown}. Predictions for them may "
+            "be wrong: check units, and sensors that only increase."
         )
 
 
