@@ -185,7 +185,7 @@ def rising(compared: Compared) -> str:
             "than before: fewer rounds, a smaller learning rate or calibrated confidence may help."
         )
     elif learnt:
-        advice = "The loss on training samples does not rise, so the model overfits: fewer rounds may help."
+        advice = "The loss on training samples does not rise, so the model may overfit: try fewer rounds."
     else:
         advice = "Fewer rounds or a smaller learning rate may help."
     return f"The test loss rises: {'; '.join(parts)}. {advice}"
