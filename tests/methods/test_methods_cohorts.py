@@ -136,7 +136,7 @@ def test_everybody_is_evaluated_with_the_model_of_the_cohort() -> None:
 
 def test_several_models_are_refused_where_they_make_no_sense(tmp_path: Path) -> None:
     for more in ({"server": "adam"}, {"mix": "q_fair"}, {"objective": "variates"}):
-        with pytest.raises(SettingError, match=r"method 'ifca' may have several models"):
+        with pytest.raises(SettingError, match=r"method 'ifca', which may have several models"):
             ran(tmp_path / "run", "ifca", {"cohorts": 2}, more={"method": {"name": "ifca", **more}})
     with pytest.raises(SettingError, match=r"methods\.fldg\.refresh"):
         ran(tmp_path / "run", "fldg", {"cohorts": True, "refresh": 0.5})

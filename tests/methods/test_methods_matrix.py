@@ -87,7 +87,7 @@ def reason_of_parts(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
     if name == "boosting" and "objective" in kind and not per_sample:
         return "whose rounds depend on its own objective"
     if name == "boosting" and kind.get("server", "sgd") != "sgd":
-        return "train only part of the model"
+        return "train only a part of the model"
     if per_sample and name in ("fedl", "cgau"):
         return "losses of samples"
     if name == "fedfusion" and not per_sample and kind.get("objective", "fusion") != "fusion":
@@ -121,7 +121,7 @@ def reason_of_parts(name: str, parts: dict[str, dict[str, Any]]) -> str | None:
         if kind.get("objective") in ("contrastive", "gated", "variates", "replay"):
             return "devices keep tensors between visits already"
         if kind.get("server", "sgd") != "sgd":
-            return "train only part of the model"
+            return "train only a part of the model"
     if kind.get("objective") == "replay":
         return "it trains the classifier alone"
     if OWNERS.get(kind.get("objective", ""), name) != name:
@@ -297,5 +297,5 @@ def test_a_server_does_not_step_where_too_few_came_back_for_the_rule() -> None:
 
 
 def test_both_ways_to_say_who_takes_part_are_refused() -> None:
-    with pytest.raises(SettingError, match="both draw the devices"):
+    with pytest.raises(SettingError, match="which draws devices by fraction"):
         method("fedavg", {"selection": {"kind": "fraction", "share": 0.5}}, fraction=0.5)

@@ -383,7 +383,7 @@ def test_what_sends_nothing_is_refused_where_it_has_no_meaning(command: Command)
     for words, message in {
         "method.mix=median": "aggregates no models",
         "method.server=adam": "aggregates no models",
-        "method.objective.kind=contrastive": "its devices keep tensors between visits already",
+        "method.objective.kind=contrastive": "whose devices keep tensors between visits already",
         "network.profile=lte-cat-m2": "visits without a result have no price",
     }.items():
         command.refused(command.set("method.name=local-only", words), message)

@@ -105,5 +105,5 @@ def test_a_ledger_line_has_it_where_the_experiment_asks_and_is_the_same_otherwis
 
 def test_real_devices_are_not_counted(tmp_path: Path) -> None:
     what = Experiment(evaluate=EvaluateSettings(coverage=True))
-    with pytest.raises(SettingError, match=r"evaluate\.coverage counts samples by class, and real devices keep theirs"):
+    with pytest.raises(SettingError, match=r"it counts samples by class, and real devices keep theirs"):
         loop.execute(what, Orders(tmp_path), Alone(), park(), lambda _: None, lambda: False, live=object())  # type: ignore[arg-type]

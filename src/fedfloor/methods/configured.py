@@ -10,9 +10,10 @@ from fedfloor.errors import SettingError
 from fedfloor.machine import require_memory
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
 from fedfloor.outside import SPEC, load
-from fedfloor.parts import codecs, named, objectives, selection, server, summable, weighting
+from fedfloor.parts import codecs, fitting, named, objectives, selection, server, summable, weighting
 from fedfloor.parts import mix as mixing
-from fedfloor.parts.mix import Equal, Mix, Private
+from fedfloor.parts.fitting import Choice
+from fedfloor.parts.mix import Equal, Mix
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.selection import Everyone, Selection
 from fedfloor.parts.server import Server, Sgd
@@ -27,6 +28,10 @@ VISIT_BYTES = 200  # least size of a visit's receipt
 LARGE = 1000  # settings of at least this value are named if a plan is too long
 WEIGHTS = "class_weights"  # key of a state's notes
 MIX = "mix"  # key of a state's notes: settings of the mixing rule that change from round to round
+MEET_AT_EDGES = (
+    "Choose a method whose models meet at edges first, such as hierfavg or fedgs, or leave edge_travel and "
+    "edge_travel_down out: models of devices are coded by method.travel."
+)
 MOMENTS = "server."  # prefix of the server's moments among a state's tensors
 
 
@@ -70,54 +75,73 @@ class ConfiguredMethod(Method):
     """
 
     def __init__(self, name: str, method: Method, parts: Parts) -> None:
-        self.name, self.method, self.parts = name, method, parts
-        share = getattr(method, "fraction", 1.0)
-        if parts.selection is not None and share != 1.0:
-            raise SettingError(
-                f"method.selection and methods.{name}.fraction = {share} both draw the devices of a round: leave "
-                f"method.selection out, or set methods.{name}.fraction = 1."
-            )
-        if method.needs.clock and parts.selection not in (None, Everyone()):
-            raise SettingError(
-                f"method.selection with method '{name}': its visits depart as others arrive, not in rounds of drawn "
-                f"devices. Leave it out, and set methods.{name}.concurrency."
-            )
+        self.name = name
+        self.method = method
+        self.parts = parts
         if isinstance(parts.objective, weighting.PerSample):
             reweighted(method.objective, parts.objective, objectives.to_spec(method.objective)[0], name)
-        elif parts.objective is not None and method.needs.objective:
-            raise SettingError(
-                f"method.objective with method '{name}', whose rounds depend on its own objective: leave it out."
-            )
-        if method.needs.separate and (parts.mix or parts.edge_mix or parts.server):
-            raise SettingError(
-                f"method '{name}' aggregates no models: leave mix, edge_mix and server out of its table and [method]."
-            )
-        of_one = (
-            parts.server not in (None, Sgd()),
-            parts.mix is not None and parts.mix.asks is not None,
-            parts.objective is not None and bool(parts.objective.personal or parts.objective.travels),
-        )
-        if method.needs.cohorts and any(of_one):
-            raise SettingError(
-                f"method '{name}' may have several models, and these parts need a single one: a server with moments, "
-                "a mixing rule that reads losses, an objective that sends tensors beside the model or keeps a part of "
-                "it. Choose other parts."
-            )
-        if method.needs.remembers and parts.objective is not None and parts.objective.remembers:
-            kind = objectives.to_spec(parts.objective)[0]
-            raise SettingError(
-                f"method.objective = '{kind}' with method '{name}': its devices keep tensors between visits already, "
-                "and the objective's memory would take its place. Choose another objective, or a setting of the "
-                "method in which nothing is kept."
-            )
         self._check_codecs()
-        self._check_protected()
-        if parts.server not in (None, Sgd()) and method.needs.scopes != {"all"}:
-            raise SettingError(
-                f"method.server with method '{name}': its rounds train only part of the model (work.trains), and the "
-                "server's momentum or rate would move the rest. Leave method.server out: the mixed model is then "
-                "the next one."
+        fitting.check(self.choices)
+
+    @property
+    def choices(self) -> list[Choice]:
+        """The method and its parts, with what they are and what they exclude: :mod:`fedfloor.parts.fitting`."""
+        parts = self.parts
+        chosen: list[tuple[str, object]] = []
+        if parts.objective is not None:
+            chosen.append((f"method.objective = '{objectives.to_spec(parts.objective)[0]}'", parts.objective))
+        if parts.server is not None:
+            chosen.append((f"method.server = '{named.to_spec(parts.server, server.SERVERS)[0]}'", parts.server))
+        if parts.selection is not None:
+            chosen.append(
+                (f"method.selection = '{named.to_spec(parts.selection, selection.SELECTIONS)[0]}'", parts.selection)
             )
+        for key, rule in (("mix", parts.mix), ("edge_mix", parts.edge_mix)):
+            if rule is not None:
+                chosen.append((f"method.{key} = '{mixing.to_spec(rule)[0]}'", rule))
+        for key in ("travel", "travel_down"):
+            for codec in codecs.chain(getattr(parts, key) or ""):
+                chosen.append((f"method.{key} = '{named.to_spec(codec, codecs.CODECS)[0]}'", codec))
+        if self.private_work is not None:
+            chosen.append(("work.sample_clip", self.private_work))
+        made = [Choice(key, getattr(part, "traits", {}), getattr(part, "excludes", {})) for key, part in chosen]
+        return [Choice(f"method '{self.name}'", self._traits()), *made, *self._between()]
+
+    def _traits(self) -> dict[str, str]:
+        """Return what the method is, as parts and settings exclude it."""
+        needs = self.method.needs
+        share = getattr(self.method, "fraction", 1.0)
+        rule = self.parts.mix or getattr(self.method, "mix", None)
+        traits = {
+            fitting.COHORTS: "which may have several models" if needs.cohorts else "",
+            fitting.SEPARATE: "which aggregates no models" if needs.separate else "",
+            fitting.CLOCK: "which does not wait" if needs.clock else "",
+            fitting.OBJECTIVE: "whose rounds depend on its own objective" if needs.objective else "",
+            fitting.REMEMBERS: "whose devices keep tensors between visits already" if needs.remembers else "",
+            fitting.PARTIAL: "" if needs.scopes == {"all"} else "whose rounds train only a part of the model",
+            fitting.PERSONAL: "which has no single model" if needs.personal else "",
+            fitting.DRAWS: f"which draws devices by fraction = {share}" if share != 1.0 else "",
+            fitting.READS_ACCURACY: "whose mixing rule reads the devices' training accuracy"
+            if getattr(rule, "reads_accuracy", False)
+            else "",
+            fitting.READS_SAMPLES: self._revealing(),
+        }
+        return {trait: which for trait, which in traits.items() if which}
+
+    def _revealing(self) -> str:
+        """Return what devices answer without noise or masks about single samples; "" for nothing."""
+        for question in self.questions:
+            facts = facts_of(question.what)
+            if facts.reads == "samples":
+                return f"whose devices answer '{facts.name}' one by one, which reveals {facts.reveals}"
+        return ""
+
+    def _between(self) -> list[Choice]:
+        """Return the choice of codecs between the cloud and edges, if there are any."""
+        if not (self.parts.edge_travel or self.parts.edge_travel_down):
+            return []
+        why = f"it has several models, or none that travels. {MEET_AT_EDGES}"
+        return [Choice("method.edge_travel", excludes={fitting.COHORTS: why, fitting.SEPARATE: why})]
 
     @property
     def objective(self) -> Objective:
@@ -312,9 +336,7 @@ class ConfiguredMethod(Method):
         return changed
 
     def _check_codecs(self) -> None:
-        """Check that codecs have something to encode in a method's rounds, and do not drop numbers of a model."""
-        if (self.parts.travel or self.parts.travel_down) and self.method.needs.separate:
-            raise SettingError(f"method.travel with method '{self.name}': no models travel. Leave it out.")
+        """Check that codecs for changes are only on the way up from devices."""
         if dropping := [codec for codec in codecs.chain(self.parts.travel_down or "") if codec.changes]:
             name = named.to_spec(dropping[0], codecs.CODECS)[0]
             raise SettingError(
@@ -323,58 +345,11 @@ class ConfiguredMethod(Method):
                 "'bfloat16' or 'int8', which encode the model itself."
             )
         between = self.parts.edge_travel, self.parts.edge_travel_down
-        if any(between) and (self.method.needs.cohorts or self.method.needs.separate):
-            raise self._no_edge_travel("it has several models, or none that travels")
         if dropping := [one for text in between for one in codecs.chain(text or "") if one.changes]:
             name = named.to_spec(dropping[0], codecs.CODECS)[0]
             raise SettingError(
                 f"method.edge_travel = '{name}': only devices can use it, which keep its error or mask it. Choose "
                 "'float16', 'bfloat16' or 'int8'."
-            )
-        if self.method.needs.cohorts and codecs.secure(self.parts.travel or ""):
-            raise SettingError(
-                f"method.travel = 'secure-sum' with method '{self.name}', which may have several models: a sum over "
-                "a cohort's few devices reveals more than a sum over all. Choose a method with one model."
-            )
-        needs = self.method.needs
-        if (needs.cohorts or needs.objective) and any(one.feedback for one in codecs.chain(self.parts.travel or "")):
-            why = "may have several models" if needs.cohorts else "sends other sums in each round"
-            raise SettingError(
-                f"method.travel with method '{self.name}', which {why}: the error that a device keeps from one visit "
-                "does not belong to the next. Choose 'int8' or a codec without feedback."
-            )
-
-    def _check_protected(self) -> None:
-        """Check that no question of the method reveals information on samples that a setting protects.
-
-        Raises:
-            SettingError: devices would answer a question without the noise or the masks of their updates.
-        """
-        settings = {
-            "method.travel = 'secure-sum'": codecs.secure(self.parts.travel or ""),
-            "method.mix = 'private'": isinstance(self.parts.mix, Private),
-            "work.sample_clip": self.private_work is not None,
-        }
-        on = [name for name, protects in settings.items() if protects]
-        if on and self.method.needs.clock:
-            raise SettingError(
-                f"{on[0]} with method '{self.name}': results that arrive at different times form no sum, and the "
-                "privacy loss of visits from earlier models is not counted. Choose a method with common rounds, such "
-                "as fedavg."
-            )
-        for question in self.questions:
-            facts = facts_of(question.what)
-            if on and facts.reads == "samples":
-                raise SettingError(
-                    f"{on[0]} with method '{self.name}': devices answer '{facts.name}' one by one, without noise "
-                    f"or masks, which reveals {facts.reveals}. Choose a method and a rule without such a question, "
-                    f"such as fedavg, or leave {on[0].split(' ')[0]} out."
-                )
-        rule = self.parts.mix or getattr(self.method, "mix", None)
-        if self.private_work is not None and getattr(rule, "reads_accuracy", False):
-            raise SettingError(
-                f"work.sample_clip with method '{self.name}': its mixing rule reads the devices' training accuracy, "
-                "which they withhold, as it has no noise. Choose another rule, such as by_samples."
             )
 
     def _check_questions(self, node: Node) -> None:
@@ -421,11 +396,7 @@ class ConfiguredMethod(Method):
         return made
 
     def _no_edge_travel(self, why: str) -> SettingError:
-        return SettingError(
-            f"method.edge_travel with method '{self.name}': {why}. Choose a method whose models meet at edges first, "
-            "such as hierfavg or fedgs, or leave edge_travel and edge_travel_down out: models of devices are coded by "
-            "method.travel."
-        )
+        return SettingError(f"method.edge_travel with method '{self.name}': {why}. {MEET_AT_EDGES}")
 
     def coded(self, work: Work) -> Work:
         """Return a device's work with the codecs; unchanged if its visits send nothing."""

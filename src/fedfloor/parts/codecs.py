@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.errors import SettingError, require, shown
-from fedfloor.parts import named, packing
+from fedfloor.parts import fitting, named, packing
 from fedfloor.parts.masking import FIGURES
 from fedfloor.parts.packing import Bytes, Form, NumberLayout, Numbers
 from fedfloor.ranges import RefusedError
@@ -52,6 +52,19 @@ class Codec(ABC):
     feedback: ClassVar[bool] = False
     whole: ClassVar[bool] = False
     summed: ClassVar[bool] = False
+
+    @property
+    def traits(self) -> Mapping[str, str]:
+        """What the codec is for other settings: :mod:`fedfloor.parts.fitting`."""
+        return {}
+
+    @property
+    def excludes(self) -> Mapping[str, str]:
+        """The traits of methods and settings that it excludes, with reasons: :mod:`fedfloor.parts.fitting`."""
+        why = "the error that a device keeps from one visit does not belong to the next. Choose 'int8' or a codec "
+        why += "without feedback."
+        kept = {fitting.COHORTS: why, fitting.OBJECTIVE: why} if self.feedback else {}
+        return {fitting.SEPARATE: "no models travel. Leave it out.", **kept}
 
     @property
     def error(self) -> float:
@@ -389,6 +402,15 @@ class SecureSum(Codec):
 
     changes: ClassVar[bool] = True
     summed: ClassVar[bool] = True
+
+    @property
+    def traits(self) -> Mapping[str, str]:
+        return {fitting.PROTECTED: ""}
+
+    @property
+    def excludes(self) -> Mapping[str, str]:
+        why = "a sum over a cohort's few devices reveals more than a sum over all. Choose a method with one model."
+        return {**super().excludes, **fitting.PROTECTING, fitting.COHORTS: why}
 
     def __post_init__(self) -> None:
         require(self.bits in (16, 32), "travel.secure-sum.bits", self.bits, "16 or 32")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 import numpy as np
 
 from fedfloor.errors import SettingError, require
-from fedfloor.parts import named
+from fedfloor.parts import fitting, named
 from fedfloor.plan import nodes, walk
 from fedfloor.plan.nodes import CLOUD, Node, Parallel, Scalar
 
@@ -91,6 +91,18 @@ class Mix(Protocol):
     def sound(self) -> int:
         """The least number of models for which the rule's guarantee holds; with fewer, a warning is logged."""
         return self.least
+
+    @property
+    def traits(self) -> Mapping[str, str]:
+        """What the rule is for other settings: :mod:`fedfloor.parts.fitting`."""
+        return {}
+
+    @property
+    def excludes(self) -> Mapping[str, str]:
+        """The traits of methods and settings that it excludes, with reasons: :mod:`fedfloor.parts.fitting`."""
+        separate = {fitting.SEPARATE: "there are no models to mix. Leave it out."}
+        single = {fitting.COHORTS: "it reads the losses of a single model. Choose another rule."}
+        return separate | (single if self.asks is not None else {})
 
     def weight(self, samples: int) -> float:
         """Return a branch's weight in the mean of models, and of packet entries beside ``w`` under every rule."""
@@ -493,6 +505,14 @@ class Private(Mix):
     distributed: bool = False
     kind: Literal["private"] = "private"
     whole: ClassVar[bool] = True
+
+    @property
+    def traits(self) -> Mapping[str, str]:
+        return {fitting.PROTECTED: ""} | ({} if self.distributed else {fitting.BOUNDED: ""})
+
+    @property
+    def excludes(self) -> Mapping[str, str]:
+        return {**super().excludes, **fitting.PROTECTING}
 
     def __post_init__(self) -> None:
         require(self.clip > 0, "mix.clip", self.clip, "a number above 0")

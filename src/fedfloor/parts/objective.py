@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from fedfloor.errors import RunError
+from fedfloor.parts import fitting
 from fedfloor.plan.nodes import Work
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.task import Task
@@ -179,6 +180,20 @@ class Objective(Protocol):
         losses include the term. The gradient is read before the next call, and never changed.
         """
         return None
+
+    # Other parts and settings.
+
+    @property
+    def excludes(self) -> Mapping[str, str]:
+        """The traits of methods and settings that it excludes, with reasons: :mod:`fedfloor.parts.fitting`."""
+        single = "it sends tensors beside the model or keeps a part of it, which needs a single model. Choose another."
+        memory = "the objective's memory would take their place. Choose another objective, or a setting of the method "
+        memory += "in which nothing is kept."
+        return {
+            fitting.OBJECTIVE: "leave it out.",
+            **({fitting.COHORTS: single} if self.personal or self.travels else {}),
+            **({fitting.REMEMBERS: memory} if self.remembers else {}),
+        }
 
     # The device's memory between visits.
 

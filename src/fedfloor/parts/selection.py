@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedfloor.chance import generator
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.park.park import Park
-from fedfloor.parts import named
+from fedfloor.parts import fitting, named
 from fedfloor.plan.nodes import Scalar, Select, Work
 
 NODES = 200_000  # of the search tree of ``exact``: some ten milliseconds; rarely reached with 40 devices per factory
@@ -196,6 +196,15 @@ def selected(
 class Selection(Protocol):
     """A selection policy, a frozen dataclass of its settings."""
 
+    @property
+    def excludes(self) -> Mapping[str, str]:
+        """The traits of methods and settings that it excludes, with reasons: :mod:`fedfloor.parts.fitting`."""
+        return {
+            fitting.DRAWS: "leave one of the two out.",
+            fitting.CLOCK: "its visits depart as others arrive, not in rounds of drawn devices. Leave it out, and set "
+            "the method's concurrency.",
+        }
+
     def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:
         """Return the devices that may take part, ascending.
 
@@ -212,6 +221,10 @@ class Everyone(Selection):
     """Every device, in every round."""
 
     kind: Literal["everyone"] = "everyone"
+
+    @property
+    def excludes(self) -> Mapping[str, str]:
+        return {fitting.DRAWS: super().excludes[fitting.DRAWS]}
 
     def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:
         return list(devices)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from fedfloor.errors import SettingError, require
-from fedfloor.parts import named
+from fedfloor.parts import fitting, named
 from fedfloor.plan.nodes import Scalar
 
 if TYPE_CHECKING:  # methods refer to servers by name, so that listing methods does not import PyTorch
@@ -21,6 +21,16 @@ if TYPE_CHECKING:  # methods refer to servers by name, so that listing methods d
 
 class Server(Protocol):
     """A server's optimiser, a frozen dataclass of its settings."""
+
+    @property
+    def excludes(self) -> Mapping[str, str]:
+        """The traits of methods and settings that it excludes, with reasons: :mod:`fedfloor.parts.fitting`."""
+        return {
+            fitting.SEPARATE: "there is no mean to step with. Leave it out.",
+            fitting.COHORTS: "its moments are of a single model. Leave it out, or choose another method.",
+            fitting.PARTIAL: "the server's momentum or rate would move the rest. Leave it out: the mixed model is then "
+            "the next one.",
+        }
 
     def step(self, model: Tensor, mean: Tensor, moments: Moments, rng: Generator | None = None) -> Stepped:
         """Return (new model [P], new moments: flat tensors by name, checkpointed); the arguments must not change.
@@ -54,6 +64,10 @@ class Sgd(Server):
     rate: float = 1.0
     momentum: float = 0.0
     kind: Literal["sgd"] = "sgd"
+
+    @property
+    def excludes(self) -> Mapping[str, str]:
+        return {} if self == Sgd() else super().excludes
 
     def __post_init__(self) -> None:
         _check(self.rate, momentum=self.momentum)

@@ -42,6 +42,10 @@ class PerSample(Objective):
         return False
 
     @property
+    def excludes(self) -> Mapping[str, str]:
+        return {}  # it is joined with the method's own objective
+
+    @property
     def equal(self) -> bool:
         return self.weights != CENSUS and set(numbers(self.weights)) == {1.0}
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from fedfloor.checking import settle
 from fedfloor.errors import SettingError, require
+from fedfloor.parts import fitting
 from fedfloor.parts.objective import Objective, Plain
 from fedfloor.parts.objectives import to_spec
 from fedfloor.plan.nodes import Work
@@ -101,6 +103,17 @@ class WorkSettings:
     sample_clip: float | None = None
     sample_noise: float | None = None
     short_batches: bool | None = None
+
+    @property
+    def traits(self) -> Mapping[str, str]:
+        """What visits are for other settings: :mod:`fedfloor.parts.fitting`."""
+        return {} if self.sample_clip is None else {fitting.PROTECTED: ""}
+
+    @property
+    def excludes(self) -> Mapping[str, str]:
+        """The traits of methods and settings that visits exclude, with reasons: :mod:`fedfloor.parts.fitting`."""
+        accuracy = "devices withhold it, as it has no noise. Choose another rule, such as by_samples."
+        return {} if self.sample_clip is None else {**fitting.PROTECTING, fitting.READS_ACCURACY: accuracy}
 
     def __post_init__(self) -> None:
         settle(self, "work")

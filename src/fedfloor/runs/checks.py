@@ -29,8 +29,9 @@ from fedfloor.models.network import Network
 from fedfloor.network import profile
 from fedfloor.park.normalise import Surveyed, normaliser
 from fedfloor.park.park import Park
-from fedfloor.parts import codecs, mix
+from fedfloor.parts import fitting, mix
 from fedfloor.parts.attacks import Attackers
+from fedfloor.parts.fitting import Choice
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.objectives import to_spec
 from fedfloor.plan import walk
@@ -149,38 +150,92 @@ def parts_there(engine: Engine, method: ConfiguredMethod) -> None:
 
 
 def method_fits(experiment: Experiment, method: ConfiguredMethod, park: Park, *, live: bool) -> None:
-    """Raise SettingError for a method or evaluation that cannot be combined with real machines or decisions."""
-    evaluate, name = experiment.evaluate, experiment.method.name
+    """Raise SettingError for a method or setting that cannot be combined with others, real machines or decisions."""
     experiment.deploy.needed(park.factory_of.tolist())  # raises if the quorum can never be met
-    if live and evaluate.coverage:
-        raise SettingError("evaluate.coverage counts samples by class, and real devices keep theirs. Leave it out.")
-    if method.needs.objective and (evaluate.finetune is not None or experiment.model.init_from is not None):
-        setting = "model.init_from" if evaluate.finetune is None else "evaluate.finetune"
-        raise SettingError(f"{setting} with method '{name}', which builds a model of its own: leave it out.")
-    if evaluate.finetune is not None and (live or experiment.decide.asked):
-        raise SettingError(
-            "evaluate.finetune trains every device's model before it is evaluated: it is for simulations without "
-            "[decide]. Leave it out."
-        )
-    if live and (method.needs.cohorts or method.needs.separate):
-        raise SettingError(
-            f"method '{name}' has several models or no shared one, but real machines exchange a single model. "
-            "Simulate it, or choose another method, such as 'fedrep'."
-        )
-    if experiment.round.close is not None:
-        check_close(experiment, method)
+    fitting.check([*settings(experiment, live=live), *method.choices])
     if live and privacy.on_devices(method):
         check_answers(experiment, method)
     if live and method.needs.own and park.dataset.task.calibrates:
         raise SettingError(
-            f"method '{name}' with data.task = '{park.dataset.task.kind}' gives each device's model its own "
-            "threshold, which only simulations compute. Choose another method."
+            f"method '{experiment.method.name}' with data.task = '{park.dataset.task.kind}' gives each device's model "
+            "its own threshold, which only simulations compute. Choose another method."
         )
-    if method.needs.personal and experiment.decide.asked:
-        raise SettingError(f"method '{name}' has no single model for decisions: leave [decide] out.")
-    if evaluate.patience is not None and (method.needs.personal or method.needs.separate or evaluate.finetune):
-        what = f"method '{name}'" if evaluate.finetune is None else "evaluate.finetune"
-        raise SettingError(f"{what} has no single model that is the best: leave evaluate.patience out.")
+
+
+def settings(experiment: Experiment, *, live: bool) -> list[Choice]:
+    """Return the settings of an experiment that exclude traits of methods, parts or other settings.
+
+    Args:
+        live: whether the devices are real machines.
+    """
+    evaluate, network = experiment.evaluate, profile.build(experiment.network)
+    chosen: list[tuple[bool, Choice]] = [
+        (live, REAL_MACHINES),
+        (experiment.round.close is not None, CLOSING),
+        (network is not None and network.uplink.sharing == "sinr", INTERFERING),
+        (experiment.decide.asked, DECIDING),
+        (bool(evaluate.coverage), COVERAGE),
+        (evaluate.finetune is not None, FINETUNING),
+        (evaluate.patience is not None, PATIENCE),
+        (experiment.model.init_from is not None, STARTING),
+        (experiment.deploy.limit is not None and (live or experiment.deploy.simulate), LIMITING),
+    ]
+    return [choice for given, choice in chosen if given]
+
+
+NO_BEST = "it has no single model that is the best. Leave evaluate.patience out."
+ONE_MODEL = "real machines exchange a single model. Simulate it, or choose another method, such as 'fedrep'."
+REAL_MACHINES = Choice(
+    "real machines",
+    {fitting.LIVE: ""},
+    {fitting.COHORTS: ONE_MODEL, fitting.SEPARATE: ONE_MODEL},
+)
+CLOSING = Choice(
+    "round.close",
+    {fitting.CLOSE: ""},
+    {
+        fitting.PROTECTED: "the sum or its noise is for all devices that begin, and the privacy loss for a random "
+        "choice of them. Leave one of them out.",
+        fitting.COHORTS: "its cohorts meet separately. Leave it out.",
+        fitting.CLOCK: "leave it out.",
+        fitting.INTERFERENCE: "late uploads would change the interference of the others. Leave it out, or choose "
+        "another network.",
+    },
+)
+INTERFERING = Choice("a radio whose uploads interfere (sharing = 'sinr')", {fitting.INTERFERENCE: ""})
+DECIDING = Choice(
+    "[decide]", {fitting.DECIDE: ""}, {fitting.PERSONAL: "there is no single model for decisions. Leave [decide] out."}
+)
+COVERAGE = Choice(
+    "evaluate.coverage",
+    excludes={fitting.LIVE: "it counts samples by class, and real devices keep theirs. Leave it out."},
+)
+TRAINS_EACH = (
+    "it trains every device's model before it is evaluated, and is for simulations without [decide]. Leave it out."
+)
+FINETUNING = Choice(
+    "evaluate.finetune",
+    {fitting.FINETUNE: ""},
+    {
+        fitting.OBJECTIVE: "the method builds a model of its own. Leave it out.",
+        fitting.LIVE: TRAINS_EACH,
+        fitting.DECIDE: TRAINS_EACH,
+    },
+)
+PATIENCE = Choice(
+    "evaluate.patience",
+    excludes={fitting.PERSONAL: NO_BEST, fitting.SEPARATE: NO_BEST, fitting.FINETUNE: NO_BEST},
+)
+STARTING = Choice(
+    "model.init_from", excludes={fitting.OBJECTIVE: "the method builds a model of its own. Leave it out."}
+)
+LIMITING = Choice(
+    "deploy.norm_limit",
+    excludes={
+        fitting.BOUNDED: "it refuses a device by the updates of others, so that one device could change the sum by "
+        "more than mix.clip. Set deploy.norm_limit = false: mix 'private' bounds every update."
+    },
+)
 
 
 def check_answers(experiment: Experiment, method: ConfiguredMethod) -> None:
@@ -197,33 +252,6 @@ def check_answers(experiment: Experiment, method: ConfiguredMethod) -> None:
             f"method '{method.name}' asks for class counts at every tick of data.stream = "
             f"'{experiment.data.stream.kind}', and two of them differ by single labels, which masks or noise on "
             "updates do not hide. Set park.census_epsilon, such as 1.0, or leave data.stream out."
-        )
-
-
-def check_close(experiment: Experiment, method: ConfiguredMethod) -> None:
-    """Raise SettingError where rounds cannot end before their last visit."""
-    protected = {
-        "method.travel = 'secure-sum'": codecs.secure(method.parts.travel or ""),
-        "method.mix = 'private'": isinstance(method.parts.mix, mix.Private),
-        "work.sample_clip": method.private_work is not None,
-    }
-    on = [name for name, protects in protected.items() if protects]
-    if on:
-        raise SettingError(
-            f"round.close with {on[0]}: the sum or its noise is for all devices that begin, and the privacy loss for a "
-            "random choice of them. Leave one of them out."
-        )
-    if method.needs.cohorts:
-        raise SettingError(
-            f"round.close with method '{experiment.method.name}', whose cohorts meet separately: leave it out."
-        )
-    if method.needs.clock:
-        raise SettingError(f"round.close with method '{experiment.method.name}', which does not wait: leave it out.")
-    network = profile.build(experiment.network)
-    if network is not None and network.uplink.sharing == "sinr":
-        raise SettingError(
-            "round.close on a radio whose uploads interfere (sharing = 'sinr'): late uploads would change the "
-            "interference of the others. Leave it out, or choose another network."
         )
 
 

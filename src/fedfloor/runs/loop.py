@@ -85,11 +85,6 @@ def execute(
         engine.executor, engine.factories = live, live
         engine.secret = privacy.mechanism(method.parts) is not None
         live.keep(checkpoint.named(orders.out / "checkpoint"))
-    if engine.limit is not None and privacy.mechanism(method.parts) is not None:
-        raise SettingError(
-            "deploy.norm_limit refuses a device by the updates of others, so that one device could change the sum by "
-            "more than mix.clip. Set deploy.norm_limit = false: mix 'private' bounds every update."
-        )
     checks.parts_there(engine, method)
     start = {"w": engine.network.flat.clone().cpu()}
     if point is not None:
