@@ -171,6 +171,10 @@ class Unchanged:
         self.why = why
 
 
+# samples x and targets y → those that an attacker trains on
+Alter = Callable[[Values, "Labels | Targets"], tuple[Values, "Labels | Targets"]]
+
+
 @dataclass
 class Engine:
     """The state of a rank that walks plans: data, network, device memory and settings.
@@ -180,7 +184,6 @@ class Engine:
             classifier alone compute their features once.
         executor: the executor of visits and questions; None: simulation (:mod:`fedfloor.engine.executor`).
         attackers: the executor of a simulation with attacking devices; None: no device attacks.
-        altered: the function that alters an attacker's samples while it trains; None: they stay as they are.
         factories: the edges that walk branches with their own devices; None: the team walks every branch.
     """
 
@@ -199,7 +202,6 @@ class Engine:
     limit: Limit | None = None  # the limit on the length of updates; None: no limit
     secret: bool = False  # whether privacy noise comes from the operating system instead of the seed
     attackers: Executor | None = None
-    altered: Callable[[Values, Labels | Targets], tuple[Values, Labels | Targets]] | None = None
     unchanged: Unchanged = field(default_factory=Unchanged)
 
     def __post_init__(self) -> None:
@@ -218,10 +220,10 @@ class Engine:
         """The shape of the classifier's input for a sample; None if the network does not end in the classifier."""
         return headed(self.network, self.park.dataset.shape)
 
-    def samples(self, device: int, tick: int = 0) -> Samples:
-        """Return the samples of a device at a tick; for the cloud, −1, those of all devices in order."""
+    def samples(self, device: int, tick: int = 0, alter: Alter | None = None) -> Samples:
+        """Return the samples of a device at a tick, altered by an attacker; for the cloud, −1, those of all devices."""
         x, y = self.park.held(device, tick, self.memory.visits[device])
-        return self.wrap(*((x, y) if self.altered is None else self.altered(x, y)))
+        return self.wrap(*((x, y) if alter is None else alter(x, y)))
 
     def stand_on(self, sites: Sites | None) -> None:
         """Set the devices' places on the network, and the radio uplink that follows from them; None: no network."""

@@ -184,17 +184,13 @@ class AttackingExecutor(LocalExecutor):
     def _trained(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
     ) -> tuple[Packet, Receipt]:
-        """Train an attacker on its data as the attack alters them; the change is undone afterwards."""
+        """Train an attacker on its data as the attack alters them."""
         classes, scales = len(engine.park.dataset.classes), channel_statistics(engine)
 
-        def altered(x: Values, y: Labels | Targets) -> tuple[Values, Labels | Targets]:
+        def alter(x: Values, y: Labels | Targets) -> tuple[Values, Labels | Targets]:
             return self.attack.data(AttackedData(x, y, classes, *scales, key.rng("attack data")))  # type: ignore[arg-type]
 
-        engine.altered = altered
-        try:
-            return local_update(engine, work, packet, key, extractor)
-        finally:
-            engine.altered = None
+        return local_update(engine, work, packet, key, extractor, alter)
 
     def _every(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfloor.engine import private, steps
-from fedfloor.engine.engine import Engine, FrozenExtractor, Samples, classifier_layer
+from fedfloor.engine.engine import Alter, Engine, FrozenExtractor, Samples, classifier_layer
 from fedfloor.engine.memory import extractor_bytes
 from fedfloor.engine.private import train_private
 from fedfloor.engine.steps import BLOCK, full_gradient
@@ -156,17 +156,18 @@ def outside(network: Network) -> Tensor:
 
 
 def local_update(
-    engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
+    engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor, alter: Alter | None = None
 ) -> tuple[Packet, Receipt]:
     """Train the model of a packet on its device; return the packet to send back, and the receipt without its bytes.
 
-    The device's memory is committed, and the digest of the round's extractor recorded in ``extractor``. RunError: the
-    loss is not finite, unless masks or noise protect the update; or the device's memory is missing.
+    The device's memory is committed, and the digest of the round's extractor recorded in ``extractor``. An attacker
+    trains on samples that ``alter`` returns. RunError: the loss is not finite, unless masks or noise protect the
+    update; or the device's memory is missing.
     """
     goal = objectives.objective(work.objective, work.settings)
     network, flat, device = engine.network, engine.network.flat, key.device
     path = VisitPath(network, work)
-    samples = engine.samples(device, key.tick)
+    samples = engine.samples(device, key.tick, alter)
     if packet["w"] is not flat:
         flat.copy_(packet["w"])
     # the device's own part replaces the arrived one, which is sent back unchanged; with ``arrived`` the device

@@ -268,34 +268,57 @@ class Trainer(schedule.Driver):
         start = kept(request.packet, self.engine.network.flat)
         if self.engine.cohort is not None:
             return self.engine.cohort.branches(self, request._replace(packet=start), mine)
-        node, memory, lock = request.node, self.engine.memory, Lock()
-        aggregation, limits = aggregation_of(self.engine, node, start, self.place(request.tick)), self.limit
+        node = request.node
+        aggregation = aggregation_of(self.engine, node, start, self.place(request.tick))
         start = dict(aggregation.given)
+        parted = request.branches(mine)
+        with self.executor.meeting(self.engine, aggregation, mine):
+            if self.limit is None or self.limit.settled(node):
+                return aggregation, self._added(parted, start, request.tick, aggregation, self.limit)
+            # before there is a median, the first updates of each factory are judged together, the others by these
+            done: dict[int, NodeResult] = {}
+            for group in self._by_factory(parted):
+                limit, first, rest = self.limit.copy(), group[:FIRST], group[FIRST:]
+                results = self._judged_together(self._walked(first, start, request.tick, limit), start, limit)
+                for branch, result in zip(first, results, strict=True):
+                    done[branch.index] = self.add(aggregation, branch, result)
+                others = self._added(rest, start, request.tick, aggregation, limit)
+                done.update(zip((branch.index for branch in rest), others, strict=True))
+        return aggregation, [done[branch.index] for branch in parted]
 
-        def go(branch: BranchWalk, *, wait: bool = False) -> NodeResult:
-            was, own = memory.now(branch.known), self.apart()
-            own.limit = limits.copy() if limits is not None else None
-            result = own.drive(branch.walk.node(branch.node, start, request.tick))
-            no_vector(result.answers)
-            memory.put_back(was)  # branches are simultaneous: none sees another branch's changes of a memory
-            if wait:
-                return replace(result, packet=kept(result.packet, self.engine.network.flat))
+    def _walked(
+        self, branches: Sequence[BranchWalk], start: Packet, tick: int, limit: Limit | None
+    ) -> list[NodeResult]:
+        """Walk branches from a packet; return their results, each with a packet of its own."""
+        own = self.engine.network.flat
+
+        def go(branch: BranchWalk) -> NodeResult:
+            result = self._branch(branch, start, tick, limit)
+            return replace(result, packet=kept(result.packet, own))
+
+        return in_turn_or_at_once(go, branches, at_once=self.executor.at_once)
+
+    def _added(
+        self, branches: Sequence[BranchWalk], start: Packet, tick: int, aggregation: Aggregation, limit: Limit | None
+    ) -> list[NodeResult]:
+        """Walk branches from a packet, and add the packet of each as soon as it is there; return the results."""
+        lock = Lock()
+
+        def go(branch: BranchWalk) -> NodeResult:
+            result = self._branch(branch, start, tick, limit)
             with lock:
                 return self.add(aggregation, branch, result)
 
-        at_once, done, parted = self.executor.at_once, dict[int, NodeResult](), request.branches(mine)
-        unsettled = self.limit is not None and not self.limit.settled(node)
-        with self.executor.meeting(self.engine, aggregation, mine):
-            for group in self._by_factory(parted) if unsettled else [parted]:
-                rest = group
-                if self.limit is not None and unsettled:
-                    first, rest, limits = group[:FIRST], group[FIRST:], self.limit.copy()
-                    results = in_turn_or_at_once(partial(go, wait=True), first, at_once=at_once)
-                    for branch, result in zip(first, self._judged_together(results, start, limits), strict=True):
-                        done[branch.index] = self.add(aggregation, branch, result)
-                results = in_turn_or_at_once(go, rest, at_once=at_once)
-                done.update(zip((branch.index for branch in rest), results, strict=True))
-        return aggregation, [done[branch.index] for branch in parted]
+        return in_turn_or_at_once(go, branches, at_once=self.executor.at_once)
+
+    def _branch(self, branch: BranchWalk, start: Packet, tick: int, limit: Limit | None) -> NodeResult:
+        """Walk a branch from a packet with a copy of a limit; the memories of its devices stay as they were."""
+        was, own = self.engine.memory.now(branch.known), self.apart()
+        own.limit = limit.copy() if limit is not None else None
+        result = own.drive(branch.walk.node(branch.node, start, tick))
+        no_vector(result.answers)
+        self.engine.memory.put_back(was)  # branches are simultaneous: none sees another's changes of a memory
+        return result
 
     def add(self, aggregation: Aggregation, branch: BranchWalk, result: NodeResult) -> NodeResult:
         """Add a branch's packet, weighted by the samples of its trained devices; return the result without it."""

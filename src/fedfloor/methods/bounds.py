@@ -63,10 +63,5 @@ def most_batches(method: ConfiguredMethod, samples: int) -> int:
     """
     settings = getattr(method.method, "work", None)
     own = settings.at(1, 1) if isinstance(settings, WorkSettings) else Work(epochs=EXCESS, batch_size=1)
-    others = [
-        n
-        for name, n in getattr(method.method, "__dict__", {}).items()
-        if name.endswith("epochs") and isinstance(n, int)
-    ]
-    passes = replace(own, steps=None, epochs=max([1, own.epochs or 0, *others]))
+    passes = replace(own, steps=None, epochs=max(own.epochs or 0, method.needs.epochs))
     return EXCESS * max(own.batches(samples), passes.batches(samples), 100)

@@ -164,6 +164,8 @@ class Needs:
         questions: the questions that ``setup`` and ``plan`` may put to devices, as ``Probe`` nodes without devices; a
             device answers no others. ``census`` includes the question for the census.
         travel_down: the codecs of models on their way to devices in works of the method's own.
+        epochs: the most epochs of visits whose epochs the method sets itself, not by ``work``; real devices refuse
+            visits with many times more mini-batches than these and ``work`` need.
 
     >>> Needs(census=True, census_in=lambda number: number % 2 == 1).census_now(2)
     False
@@ -185,6 +187,7 @@ class Needs:
     draws: bool = True
     questions: tuple[Probe, ...] = ()
     travel_down: str = ""
+    epochs: int = 1
 
     @property
     def personal(self) -> bool:

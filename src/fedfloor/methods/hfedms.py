@@ -113,6 +113,7 @@ class HFedMS(Method):
             crosses=True,
             scopes=frozenset({"all"} if self.every == 1 else {"all", "classifier"}),
             remembers=self.every > 1 and (self.memory > 0 or self.keep == "samples"),
+            epochs=self.calibration_epochs or 1,
         )
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:

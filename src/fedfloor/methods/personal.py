@@ -128,7 +128,7 @@ class FedRep(FedAvg):
 
     @property
     def needs(self) -> Needs:
-        return Needs(remembers=bool(self.own), own=self.own)
+        return Needs(remembers=bool(self.own), own=self.own, epochs=max(1, self.head_epochs))
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         plan, sends = self._visits(view, rng), keeping(self.own)

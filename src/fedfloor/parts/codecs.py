@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from fedfloor.errors import SettingError, require, shown
 from fedfloor.parts import fitting, named, packing
-from fedfloor.parts.masking import FIGURES
+from fedfloor.parts.masking import FIGURES, LEAST, exchanges
 from fedfloor.parts.packing import Bytes, Form, NumberLayout, Numbers
 from fedfloor.ranges import RefusedError
 
@@ -90,6 +90,19 @@ class Codec(ABC):
         Raises:
             RefusedError: :meth:`leave` cannot have returned these bytes.
         """
+
+    @property
+    def crosses(self) -> bool:
+        """Whether its :meth:`stages` involve the cloud, for the devices of all factories."""
+        return False
+
+    def stages(self, devices: int) -> Sequence[tuple[int, int]]:
+        """Return the bytes (down, up) that each device exchanges beside its payload in every stage of a visit.
+
+        Args:
+            devices: the number of devices that exchange messages with each other.
+        """
+        return ()
 
     def correct(self, change: Numbers, kept: Kept) -> Numbers:
         """Return what a chain with this codec encodes instead of a change [n]: u + e.
@@ -423,6 +436,13 @@ class SecureSum(Codec):
     def side(self, layout: NumberLayout) -> int:
         return 8 * FIGURES
 
+    @property
+    def crosses(self) -> bool:
+        return self.across
+
+    def stages(self, devices: int) -> Sequence[tuple[int, int]]:
+        return exchanges(devices)
+
     def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
         raise SettingError("travel: the payload of one device cannot be read with 'secure-sum'.")
 
@@ -500,7 +520,12 @@ def secure(text: str) -> bool:
 
 def across(text: str) -> bool:
     """Return whether the text of codecs in a plan is that of one secure sum across factories."""
-    return any(isinstance(step, SecureSum) and step.across for step in chain(text))
+    return any(step.crosses for step in chain(text))
+
+
+def staged(text: str) -> Callable[[int], Sequence[tuple[int, int]]] | None:
+    """Return the :meth:`Codec.stages` of the codec of a text in a plan that has any; None without such a codec."""
+    return next((step.stages for step in chain(text) if step.stages(LEAST)), None)
 
 
 def _settings(text: str) -> Mapping[str, Any]:

@@ -31,7 +31,6 @@ from fedfloor.network.sites import (
 from fedfloor.park.park import Park
 from fedfloor.park.statistics import Step
 from fedfloor.parts import codecs, objectives
-from fedfloor.parts.masking import exchanges
 from fedfloor.parts.objective import Objective
 from fedfloor.plan import walk
 from fedfloor.plan.flow import VisitFlow
@@ -107,7 +106,7 @@ class Tariff:
             return lambda settings: kind(settings).price(sizes)
 
         costs = {name: cost(kind) for name, kind in QUESTIONS.items()}
-        staged = {text: exchanges for _, text in chains if codecs.secure(text)}
+        staged = {text: stages for _, text in chains if (stages := codecs.staged(text)) is not None}
         across = frozenset(text for text in staged if codecs.across(text))
         return Payload({"all": size, **parts}, costs, coded, staged, across)
 
