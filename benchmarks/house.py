@@ -24,6 +24,7 @@ import argparse
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -195,6 +196,11 @@ def calls(text: str, name: str) -> int:
     return sum(name == getattr(function, "attr", getattr(function, "id", "")) for function in found)
 
 
+def travels(text: str) -> int:
+    """Return how often a module calls a function of engine/travel.py, or makes one of its paths."""
+    return len(re.findall(r"\btravel\.\w+\(|\b(?:Visit|Edge)Path\(", text))
+
+
 def by_hand(text: str) -> bool:
     """Return whether a file lets a method plan, and carries the plan out."""
     carried = ("ranks.run" + "(", "carrier.run" + "(", "forecast.resolved" + "(")  # this file is none of them
@@ -272,6 +278,11 @@ def measured(root: Path) -> dict[str, object]:
         "calls of combined": sum(calls(text, "combined") for text in texts.values()),
         "calls that build the profile": sum(text.count("profile.build(") for text in texts.values()),
         "builds of the profile in a run": int(_printed(ROUNDS, root)),
+        "calls of what travels": sum(travels(text) for path, text in texts.items() if path.name != "travel.py"),
+        "refusals of methods, parts and settings": {
+            name: texts[root / name].count("SettingError(")
+            for name in ("methods/configured.py", "runs/checks.py", "runs/loop.py")
+        },
         "longest body in runs": longest_body(root / "runs"),
         "import circles": tied,
         "files in import circles": sum(map(len, tied)),
