@@ -93,7 +93,7 @@ def test_a_page_keeps_to_its_kind(page: Path) -> None:
         assert blocks or "`fedfloor " in text
         assert max((table.count("\n|") - 1 for table in tables), default=0) <= LONGEST
     if kind in ("tutorial", "explanation"):
-        assert not re.findall(r"^\| (?:key|option)\b.*", text, flags=re.MULTILINE)
+        assert not re.findall(r"^\| (?:key|option|setting|solver|extractor)\b.*", text, flags=re.MULTILINE)
     if kind == "explanation":
         assert "sudo " not in page.read_text(encoding="utf-8")
 
