@@ -72,7 +72,7 @@ CASES = (
     Case("2NN, 60 mini-batches of 10", 60, 10),
     Case("2NN, 235 mini-batches of 32", 235, 32),  # one pass over an eighth of MNIST
 )
-WAIT_S = 120.0  # for the processes of a park to start
+WAIT_S = 900.0  # for the processes of a park to start: twenty load Python at once, edges PyTorch, too
 REPEATS = 7
 SIGNATURES = 200  # keys that are signed and checked
 PAGE = Path(__file__).parents[1] / "results/secure-sums.md"

@@ -105,7 +105,8 @@ def test_the_others_in_a_sum_are_told_that_a_devices_samples_have_changed(tmp_pa
         assert worker._sum is not None
         told.append(worker._sum.reply("sum-keys", {"identity": "ab" * 32})["answer"][-1])
     assert told[0] == told[1] != told[2]
-    assert all(len(one) == 32 for one in told)
+    assert all(len(one) == 48 for one in told)
+    assert len({one[:16] for one in told}) == 1
 
 
 def test_where_updates_are_in_the_clear_all_rows_are_used_at_once(tmp_path: Path) -> None:

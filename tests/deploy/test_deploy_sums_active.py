@@ -186,21 +186,21 @@ def test_no_second_sum_of_the_same_updates_by_another_rule_text_or_round(
     assert third.summed() == set(DEVICES)  # the same sum again reveals nothing new
 
 
-def test_devices_with_updates_of_zeros_reveal_no_others_update_but_take_part_with_every_model(tmp_path: Path) -> None:
+def test_devices_with_updates_of_zeros_reveal_no_others_update_but_take_part_in_every_round(tmp_path: Path) -> None:
     """They hold shares of the others' secrets: six of them could unmask both sums."""
     first = Attacked(tmp_path / "first")
     first.changes = {k: change * (k < 3) for k, change in first.changes.items()}
     assert first.summed() == set(DEVICES)
-    for number, (work, visit, model, lost) in enumerate(
+    for number, (work, place, model, lost) in enumerate(
         [
-            (VISIT, 0, 0.0, True),
-            (replace(VISIT, beta1=0.5), 0, 0.0, True),
-            (VISIT, 5, 0.0, True),
-            (VISIT, 0, 0.5, False),
+            (VISIT, first.place, 0.0, True),
+            (replace(VISIT, beta1=0.5), first.place, 0.0, True),
+            (VISIT, first.place, 0.5, True),
+            (VISIT, replace(first.place, round=2), 0.0, False),
         ]
     ):
         second = again(first, tmp_path / str(number), work)
-        second.place = Key(0, 1, 0, 0, visit)
+        second.place = place
         second.start["w"] += model
         second.changes, second.gone = first.changes, [{0}, set(), set(), set()]
         second.run()

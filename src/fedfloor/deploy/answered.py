@@ -61,18 +61,32 @@ class Answers:
         record: of what the device has revealed.
 
     Attributes:
-        held: keyed digest of the samples in use, by which the others in a sum notice that these have changed.
+        held: keyed digest of the samples in use, by which the others in a sum notice that these have changed; the first
+            half states whose they are.
+        keeps: whether the samples of the last set stay in use, as long as all are there, though enough are new.
+        kept: whether they do so.
     """
 
     def __init__(self, record: RevealRecord) -> None:
         self._record, self.held = record, ""
+        self.keeps = self.kept = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether new samples are in no sum yet, but others were."""
+        summed = self._summed()
+        return self.kept or (bool(summed) and self.held not in summed)
+
+    def _summed(self) -> set[str]:
+        """Return the keyed digests of the samples of all devices in the last secure sums with this one."""
+        return {row for (row,) in self._record.rows("SELECT held FROM members")}
 
     def settle(self, given: Marks, trains: Positions, *, forgets: bool = False) -> Positions:
         """Return the positions of the samples that a device uses, in ascending order.
 
         They are all samples if at least :data:`GROWN` of those that are not held out, and for which it answers, have
-        been in no set before, and else those of the last set. A sample that occurs more often than in any earlier set
-        is new as often.
+        been in no set before, and else, or where :attr:`keeps` says so, those of the last set. A sample that occurs
+        more often than in any earlier set is new as often.
 
         Args:
             given: the marks of all samples, [n].
@@ -86,14 +100,15 @@ class Answers:
         values, inverse, counts = np.unique(given, return_inverse=True, return_counts=True)
         most, last = self._known(values)
         fresh = int(np.maximum(np.bincount(inverse[trains], minlength=len(values)) - most, 0).sum())
-        if fresh >= GROWN:
-            self._begin(values, np.maximum(counts, most), counts, ("answers", *("sums",) * forgets))
-            return self._using(given, np.arange(len(given)))
         order = np.argsort(inverse, kind="stable")
         place = np.empty(len(given), np.intp)  # of a sample among those equal to it
         place[order] = np.arange(len(given)) - np.repeat(np.cumsum(counts) - counts, counts)
         used = np.flatnonzero(place < last[inverse])
         ((size,),) = self._record.rows("SELECT total(last) FROM samples")
+        self.kept = self.keeps and fresh >= GROWN and len(used) == size > 0 and bool(self._summed())
+        if fresh >= GROWN and not self.kept:
+            self._begin(values, np.maximum(counts, most), counts, ("answers", *("sums", "places") * forgets))
+            return self._using(given, np.arange(len(given)))
         if len(used) < size or not size:
             raise RefusedError(
                 "data",
@@ -103,7 +118,7 @@ class Answers:
                 + ", or put the others back." * bool(size)
                 + "." * (not size),
             )
-        if len(used) < len(given):
+        if len(used) < len(given) and not self.kept:
             waiting = len(given) - len(used)
             log.info("%d new samples are used once %d are new since the last exact answers.", waiting, GROWN)
         return self._using(given, used)
@@ -111,7 +126,8 @@ class Answers:
     def _using(self, given: Marks, used: Positions) -> Positions:
         """Note the samples in use; return their positions."""
         marks, key = np.sort(given[used]).tobytes(), self._record.secret("samples", 32)
-        self.held = hashlib.blake2b(marks, digest_size=16, key=key).hexdigest()
+        owner = hashlib.blake2b(b"", digest_size=8, key=key).hexdigest()
+        self.held = owner + hashlib.blake2b(marks, digest_size=16, key=key).hexdigest()
         return used
 
     def admit(self, what: str, asked: object, most: int) -> None:

@@ -132,11 +132,12 @@ class CloudExecutor:
 
     # -- as the engine's factories and floor ------------------------------------------------------------------------
 
-    def gather(self, experiment: Experiment) -> Park:
+    def gather(self, experiment: Experiment, *, resume: bool = False) -> Park:
         """Wait for the holdings of all devices, pass them on to the edges, and return the park.
 
         Args:
             experiment: the cloud's copy of the experiment.
+            resume: whether a run goes on, and so with the same samples.
 
         Raises:
             SettingError: a device's samples do not fit the experiment.
@@ -156,6 +157,9 @@ class CloudExecutor:
             )  # fmt: skip
 
         gathered, part, steps = gather_all(facts), normaliser(experiment.data.normalise), tuple[Step, ...]()
+        if not resume and (renews := joining.renewing(gathered, combined(experiment).parts.travel or "")):
+            facts = replace(facts, renews=renews)
+            gathered = gather_all(facts)
         sums = None
         if isinstance(part, Surveyed):
             answers: facts_of.Answered = []
@@ -629,7 +633,7 @@ def read_left(path: Path) -> dict[int, str]:
         raise SettingError(f"{path} is damaged: restore it, or begin a new run.") from error
 
 
-def attached(settings: CloudSettings, edges: Edges) -> tuple[Experiment, Park, CloudExecutor]:
+def attached(settings: CloudSettings, edges: Edges, *, resume: bool = False) -> tuple[Experiment, Park, CloudExecutor]:
     """Return a cloud's experiment, the park of its devices, and the executor that is connected to them."""
     experiment = read_experiment(Path(settings.experiment), [])
     method, away, names = combined(experiment), settings.samples == "devices", table(experiment)
@@ -637,7 +641,7 @@ def attached(settings: CloudSettings, edges: Edges) -> tuple[Experiment, Park, C
     factory_of = [] if park is None else park.factory_of.tolist()
     crosses = bool(foreign_requests(experiment, method))
     live = CloudExecutor(settings, edges, factory_of, names, experiment.deploy, crosses)
-    park = live.gather(experiment) if park is None else park
+    park = live.gather(experiment, resume=resume) if park is None else park
     return experiment, replace(park, machines=machines(settings, park.factories)), live
 
 
@@ -661,7 +665,7 @@ def run(
             raise SettingError(f"transport = 'flower': Flower starts the loop: {app}.")
         with Downlink(settings) as link:
             return run(settings, link, resume=resume, limits=limits, report=report, interrupted=interrupted)
-    experiment, park, live = attached(settings, edges)
+    experiment, park, live = attached(settings, edges, resume=resume)
     sizes.check(experiment, park, settings.message_mb)
     with owned(orders.out), noted(orders.out), interrupts() as asked:
         prepare(experiment, orders, park, live=True)

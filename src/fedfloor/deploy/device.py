@@ -11,7 +11,7 @@ import queue
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 from threading import Lock
@@ -38,6 +38,8 @@ from fedfloor.experiment import Experiment
 from fedfloor.outside import ANY
 from fedfloor.park.normalise import normaliser, summed
 from fedfloor.park.park import Park
+from fedfloor.parts import codecs
+from fedfloor.parts.masking import LEAST
 from fedfloor.plan.questions import CENSUS
 from fedfloor.ranges import RefusedError
 from fedfloor.runs import privacy
@@ -77,6 +79,7 @@ class Agent:
         self.settings, self.experiment = settings, experiment
         self._method, self._names = combined(experiment), names.table(experiment)
         self._hides = privacy.on_devices(self._method)  # whether answers state no reason that could depend on samples
+        self._sums = codecs.secure(self._method.parts.travel or "")  # whether updates leave in sums alone
         # nothing is kept where updates are in the clear, and no answers of trials, whose machines have all samples
         self._record = (
             record.of_device(settings.state) if self._hides or own.noisy(experiment) else record.RevealRecord()
@@ -252,6 +255,8 @@ class Agent:
         if self._worker is None:
             from fedfloor.deploy.worker import Worker  # PyTorch is imported here
 
+            if self._answers.kept:
+                log.info("its new samples wait until %d devices of its sums have new ones when a run begins.", LEAST)
             facts = "" if self._facts is None else self._facts.digest
             self._worker = Worker(
                 self.settings,
@@ -290,7 +295,8 @@ class Agent:
         own.check_task(facts, self.experiment)
         if self._facts is not None and self._facts.sample != facts.sample:
             raise RefusedError("facts", "they differ from those that this device has. Restart it for other data.")
-        if message.run != self._run:  # it trains on the samples present now
+        self._answers.keeps = self._sums and self.settings.factory not in facts.renews
+        if message.run != self._run or (self._answers.kept and not self._answers.keeps):  # the samples present now
             self._raw, self.park, self._run = None, None, message.run
         if self._raw is None:
             answers = self._answers if self._hides else None
@@ -308,7 +314,9 @@ class Agent:
             if self.experiment.evaluate.recent is not None:
                 self.settings.state.mkdir(parents=True, exist_ok=True)
                 write_json(self.settings.state / FACTS, facts.to_dict())
-        return asdict(holding(self._raw, self.settings.device, facts))
+        return asdict(
+            replace(holding(self._raw, self.settings.device, facts), waits=self._sums and self._answers.waits)
+        )
 
     def labelled(self) -> Labelled:
         """Return labelled samples held out of training, on which a model is evaluated before its release.

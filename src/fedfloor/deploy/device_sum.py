@@ -16,7 +16,7 @@ from fedfloor import ranges
 from fedfloor.chance import secret
 from fedfloor.deploy.record import RevealRecord
 from fedfloor.deploy.signing import Signer
-from fedfloor.deploy.sum_messages import Advertisement, by_device, common, content, from_hex, listed, read_keys
+from fedfloor.deploy.sum_messages import Advertisement, by_device, common, from_hex, listed, read_keys
 from fedfloor.engine.summing import bound, device_noise
 from fedfloor.engine.travel import VisitPath
 from fedfloor.errors import SettingError
@@ -24,7 +24,7 @@ from fedfloor.models.network import Network
 from fedfloor.parts import masking, mix
 from fedfloor.parts.codecs import SecureSum
 from fedfloor.parts.discrete import discrete_gaussian
-from fedfloor.parts.masking import KEY_BYTES, SEALED_BYTES, DeviceKeys, FixedPoint, PublicKeys
+from fedfloor.parts.masking import KEY_BYTES, LEAST, SEALED_BYTES, DeviceKeys, FixedPoint, PublicKeys
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
@@ -35,7 +35,8 @@ MOST_SETTINGS = 16  # most settings of a mixing rule
 # Coarsest step of a sum, in greatest changes of a number: with steps that round all updates but one to zero, the sum
 # would be that one. With few bits it is that of a device with a sixteenth of the mean number of samples.
 COARSEST, UNEVEN = 2.0**-12, 16
-WOULD_REVEAL = "the two would reveal single updates, or less noise. Give a new run another folder."
+WOULD_REVEAL = "the two would reveal single updates, or less noise. Give a new run another folder and seed."
+OWNER = 16  # first digits of a keyed digest of samples, which tell its device from another one in its place
 
 
 class RevealedSums:
@@ -44,7 +45,9 @@ class RevealedSums:
     Two sums with the same update of this device and different devices, samples of others, rules or units differ by
     other devices' updates, and training is the same to the bit whenever a visit is repeated. Unmasking takes shares of
     more than half of a sum's devices, so two sums would need a device that reveals shares for both; it does so only if
-    they are the same.
+    they are the same, or the samples of :data:`~fedfloor.parts.masking.LEAST` devices have changed between them.
+    Two sums of any rounds, before and after one device's samples change, differ by the change of its update where their
+    models are alike. Samples of no device, or of that many, have therefore changed since the last sum.
     With noise of devices a sum is recorded before its masked update leaves, and only one for each round of a run. Of
     each run the last round alone is kept: earlier ones are refused.
 
@@ -55,24 +58,88 @@ class RevealedSums:
     def __init__(self, record: RevealRecord | None = None) -> None:
         self._record = record or RevealRecord()
 
-    def admit(self, updates: Sequence[bytes], total: object) -> None:
+    def admit(self, updates: Sequence[bytes], scale: object, held: Mapping[int, str] | None = None) -> None:
         """Record an update and the sum that holds it on disk, before this device reveals anything of it.
 
         Args:
             updates: each of the bytes by which the update is known, of which digests are kept.
-            total: all on which the sum depends beside the devices' updates, as JSON.
+            scale: the rule and the unit of the sum, as JSON.
+            held: device of the sum → keyed digest of its samples; "": unknown.
 
         Raises:
-            RefusedError: the update is in another sum.
+            RefusedError: the update is in another sum, or the samples of too few devices have changed.
         """
-        rows = [(digest(update), digest_of(total)) for update in updates]
+        now = dict(held or {})
+        text = json.dumps([scale, sorted(now.items())])
+        total, parts = digest(text.encode()), [digest(update) for update in updates]
         with self._record.changing() as base:
-            for part, whole in rows:
-                if base.execute("SELECT 1 FROM sums WHERE part = ? AND total != ?", (part, whole)).fetchone():
-                    raise RefusedError(
-                        "sum", f"this update is in an earlier sum of other devices or samples; {WOULD_REVEAL}"
-                    )
-            base.executemany("INSERT OR IGNORE INTO sums VALUES (?, ?)", rows)
+            self.check_samples(now)
+            for part in parts:
+                query = "SELECT text FROM sums LEFT JOIN totals ON total = digest WHERE part = ? AND total != ?"
+                for (known,) in base.execute(query, (part, total)):
+                    if known is None or len(renewed(dict(json.loads(known)[1]), now)) < LEAST:
+                        raise RefusedError(
+                            "sum", f"this update is in an earlier sum of other devices or samples; {WOULD_REVEAL}"
+                        )
+            base.executemany("INSERT OR REPLACE INTO sums VALUES (?, ?)", [(part, total) for part in parts])
+            base.execute("INSERT OR IGNORE INTO totals VALUES (?, ?)", (total, text))
+            if self.renewed(now):  # sums with the former samples of these devices are no more
+                base.execute("DELETE FROM members")
+            base.executemany("INSERT OR REPLACE INTO members VALUES (?, ?)", [one for one in now.items() if one[1]])
+
+    def check_place(self, part: bytes, place: Sequence[object], held: Mapping[int, str]) -> None:
+        """Check that all that an edge chooses for this device alone is as in an earlier sum of the same round.
+
+        The other devices do not notice, as their updates are the same: the two sums would differ by the change of this
+        device's update.
+
+        Args:
+            part: the bytes by which the round is known.
+            place: what an edge chooses, as JSON.
+            held: device → keyed digest of its samples.
+
+        Raises:
+            RefusedError: it differs, and the samples of too few devices have changed since.
+        """
+        for (text,) in self._record.rows("SELECT text FROM places WHERE part = ?", digest(part)):
+            known, before = json.loads(text)
+            if known != json.loads(json.dumps(place)) and len(renewed(dict(before), held)) < LEAST:
+                raise RefusedError(
+                    "sum", f"this device had another place in an earlier sum of this round; {WOULD_REVEAL}"
+                )
+
+    def admit_place(self, part: bytes, place: Sequence[object], held: Mapping[int, str]) -> None:
+        """Record on disk what :meth:`check_place` compares, before a masked update leaves.
+
+        Raises:
+            RefusedError: it differs from that of an earlier sum.
+        """
+        with self._record.changing() as base:
+            self.check_place(part, place, held)
+            row = digest(part), json.dumps([place, sorted(held.items())])
+            base.execute("INSERT OR REPLACE INTO places VALUES (?, ?)", row)
+
+    def renewed(self, held: Mapping[int, str]) -> set[int]:
+        """Return the devices whose samples have changed since their last sum with this one.
+
+        Args:
+            held: device → keyed digest of its samples.
+        """
+        return renewed(dict(self._record.rows("SELECT device, held FROM members")), held)
+
+    def check_samples(self, held: Mapping[int, str]) -> None:
+        """Check that the samples of no device, or of enough, have changed since the last sum.
+
+        Raises:
+            RefusedError: those of one or two have.
+        """
+        if 0 < len(new := self.renewed(held)) < LEAST:
+            names = " and ".join(map(str, sorted(new)))
+            raise RefusedError(
+                "sum",
+                f"of its devices only {names} has other samples than in the last sum, and the two "
+                f"would reveal the change of an update. {LEAST} devices or more need new samples.",
+            )
 
     def check_round(self, run: str, number: int, total: object) -> None:
         """Check that no update with noise has left in a round of a run, or in a later one, for another sum.
@@ -96,6 +163,17 @@ class RevealedSums:
             self.check_round(run, number, total)
             row = digest(run.encode()), number, digest_of(total)
             base.execute("INSERT OR REPLACE INTO noisy VALUES (?, ?, ?)", row)
+
+
+def renewed(before: Mapping[int, str], now: Mapping[int, str]) -> set[int]:
+    """Return the devices of both whose samples differ; one in the place of another device is not among them.
+
+    >>> a, b = "a" * OWNER, "b" * OWNER
+    >>> renewed({0: a + "1", 1: a + "1", 2: a + "1"}, {0: a + "1", 1: a + "2", 2: b + "3", 3: a + "4"})
+    {1}
+    """
+    both = before.keys() & now.keys()
+    return {v for v in both if before[v] != now[v] and before[v][:OWNER] == now[v][:OWNER]}
 
 
 def digest(text: bytes) -> bytes:
@@ -140,6 +218,11 @@ class OpenSum:
         return (self.keys.public.mask.hex(),)
 
     @property
+    def held(self) -> dict[int, str]:
+        """The keyed digests of the neighbours' samples."""
+        return {v: advertised.held for v, advertised in self.others.items()}
+
+    @property
     def public(self) -> dict[int, PublicKeys]:
         """The public keys of the neighbours."""
         return {v: advertised.public for v, advertised in self.others.items()}
@@ -182,6 +265,8 @@ class DeviceSum:
         signer: signs its keys and checks those of others; None in a park without certificates.
         devices: most devices of a sum, as far as this device's own settings and experiment state it.
         held: keyed digest of its samples; "": none is stated.
+        at_once: most visits in one tick of a round.
+        state: all that an edge chooses for a visit of this device alone, beside the key of its draws.
     """
 
     device: int
@@ -195,6 +280,8 @@ class DeviceSum:
     signer: Signer | None = None
     devices: int = ranges.DEVICES
     held: str = ""
+    state: tuple[object, ...] = ()
+    at_once: int = 1
     _sum: OpenSum | None = None
 
     def reply(self, kind: str, about: Any) -> dict[str, Any]:
@@ -220,6 +307,9 @@ class DeviceSum:
             names = {signer.name, *(one.signatory(v, context, signer) for v, one in open_sum.others.items())}
             if len(names) <= len(open_sum.others):
                 raise RefusedError("sum", "keys of two devices are signed by one of them.")
+        held = open_sum.held | {self.device: self.held}
+        if self.device in self.revealed.renewed(held):  # the others go on without it
+            self.revealed.check_samples(held)
         shares = masking.share(open_sum.keys, open_sum.public, self._least(open_sum))
         open_sum.pairs = {self.device: shares.pop(self.device)}
         return {str(v): text.hex() for v, text in shares.items()}
@@ -231,7 +321,9 @@ class DeviceSum:
         pairs = masking.opened(open_sum.keys, open_sum.public, sealed)
         open_sum.senders = set(sealed)
         open_sum.pairs |= pairs
-        return sorted(set(sealed) - set(pairs))
+        new = self.revealed.renewed(open_sum.held | {self.device: self.held})
+        alone = new if len(new) < LEAST else set()  # those who do not stay away by themselves are left out
+        return sorted(set(sealed) - (set(pairs) - alone))
 
     def _reveal(self, open_sum: OpenSum, given: Mapping[str, Any]) -> dict[str, str]:
         if open_sum.around is None:
@@ -241,8 +333,8 @@ class DeviceSum:
         self._check_survivors(open_sum, devices)
         shares = masking.reveal(self.device, open_sum.around, open_sum.pairs, devices, self._least(open_sum))
         if not open_sum.needed:  # with noise it is recorded already
-            held = {v: one.held for v, one in sorted(open_sum.others.items()) if v in devices}
-            self.revealed.admit(open_sum.updates, [*open_sum.scale, sorted(devices), list(held.values())])
+            known = open_sum.held | {self.device: self.held}
+            self.revealed.admit(open_sum.updates, open_sum.scale, {v: known.get(v, "") for v in devices})
         self._sum = None  # shares of both a seed and a key of one device would unmask its vector
         return {str(v): text.hex() for v, text in shares.items()}
 
@@ -307,8 +399,12 @@ class DeviceSum:
                     "sum", f"the sum is of round {key.round}; this device's experiment has {self.rounds}."
                 )
             self.revealed.check_round(run, key.round, open_sum.nonce)
-        elif 2.0**-fraction > self.coarsest(fixed.bound, len(ring)) * weight:
-            raise RefusedError("sum", f"{fraction} bits after the binary point would round this device's update away.")
+        else:
+            self.revealed.check_place(*self.placed(key), open_sum.held | {self.device: self.held})
+            if 2.0**-fraction > self.coarsest(fixed.bound, len(ring)) * weight:
+                raise RefusedError(
+                    "sum", f"{fraction} bits after the binary point would round this device's update away."
+                )
         return Standing(around, ring, rule, weight, fixed, noise, needed)
 
     def masked(
@@ -332,9 +428,11 @@ class DeviceSum:
         if place.noise:  # a single sum for each round of a run: noise of several would average out, and ε is of one
             open_sum.needed = place.needed
             self.revealed.admit_round(run, key.round, open_sum.nonce)
-        else:  # updates of zeros recur, and are known by their model alone, as others are, too: no refusal tells them
-            given = json.dumps(["model", key.seed, key.round, key.tick]).encode() + content(arrived)
-            open_sum.updates = (given, summand.tobytes()) if summand.any() else (given,)
+        else:  # updates of zeros recur, and are known by their round alone, as others are, too: no refusal tells them
+            held = open_sum.held | {self.device: self.held}
+            part, state = self.placed(key)
+            self.revealed.admit_place(part, state, held)
+            open_sum.updates = (part, summand.tobytes()) if summand.any() else (part,)
             open_sum.scale = rule, place.fixed.fraction
         open_sum.around, open_sum.ring = place.around, place.ring
         alike = common(work, arrived, key, self.facts, rule, place.fixed.fraction, place.ring)
@@ -343,6 +441,19 @@ class DeviceSum:
         if receipt.loss_last is not None:
             receipt = replace(receipt, loss_first=0.0, loss_last=0.0, accuracy=0.0)
         return torch.from_numpy(payload), receipt
+
+    def placed(self, key: Key) -> tuple[bytes, tuple[object, ...]]:
+        """Return the bytes by which a sum's round is known, whatever its run and model, and what an edge chooses there.
+
+        Raises:
+            RefusedError: it is a later visit than a round of the experiment has.
+        """
+        place, state = ["round", key.seed, key.round, key.tick], (key.visit, *self.state)
+        if self.at_once == 1:
+            return json.dumps(place).encode(), state
+        if key.visit >= self.at_once:
+            raise RefusedError("sum", f"it is visit {key.visit} of a round; the experiment has {self.at_once} at once.")
+        return json.dumps([*place, key.visit]).encode(), state
 
     def coarsest(self, most: float, devices: int) -> float:
         """Return the greatest step of a sum of so many devices, for an update of the weight 1 and at most ``most``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from statistics import median
 from typing import Any, NoReturn
@@ -53,6 +53,7 @@ class Facts:
         question: a survey's question that devices also answer, for the normalisation.
         found: the result of the survey, once it is complete.
         task: task of the model, with the scales and ranges that all devices share; None: classification.
+        renews: factories in whose secure sums enough devices have new samples, so that these may be used.
     """
 
     name: str
@@ -65,12 +66,15 @@ class Facts:
     question: Mapping[str, Any] | None = None
     found: Mapping[str, Any] | None = None
     task: Task | None = None
+    renews: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the facts as a JSON object."""
         body = asdict(replace(self, task=None))
         del body["task"]
         body |= {} if self.task is None else {"task": self.task.describe()}
+        if not self.renews:
+            del body["renews"]
         for key in ("dialect", "coding", "device_of"):
             if not body["inputs"][key]:
                 del body["inputs"][key]
@@ -79,7 +83,7 @@ class Facts:
     @property
     def sample(self) -> Facts:
         """The facts without the question and the statistics of all devices."""
-        return replace(self, standard=None, question=None, found=None)
+        return replace(self, standard=None, question=None, found=None, renews=())
 
     @property
     def digest(self) -> str:
@@ -123,13 +127,16 @@ def read(value: object) -> Facts:
         both = None if standard is None else tuple([*row] for row in standard)
         classes, shape = tuple(map(str, body.pop("classes"))), tuple(map(int, body.pop("shape")))
         task = body.pop("task", None)
-        facts = Facts(**body, classes=classes, shape=shape, inputs=Inputs(**inputs))
+        renews = tuple(body.pop("renews", ()))
+        facts = Facts(**body, classes=classes, shape=shape, inputs=Inputs(**inputs), renews=renews)
         if task is not None:
             facts = replace(facts, task=read_task(dict(task), len(classes), facts.inputs.columns, "the message"))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, SettingError) as error:
         raise RefusedError("header", f"it does not describe a sample: {error}") from error
     with ranges.of("header"):
         ranges.number(facts.scale, LEAST, checks.SUM, "the scale of a sample's numbers")
+        for factory in facts.renews:
+            ranges.whole(factory, 0, ranges.DEVICES, "a factory")
         return facts if both is None else replace(facts, standard=read_standard(both, shape[0]))
 
 
@@ -158,6 +165,7 @@ class Holding:
         sums: (n, S, D) of each channel, see :func:`~fedfloor.park.statistics.device_sums`; empty if not requested.
         digest: SHA-256 of the samples.
         answer: the flattened answer to the facts' question; empty without a question.
+        waits: whether new samples are in no secure sum yet, but others were.
     """
 
     samples: int
@@ -165,6 +173,7 @@ class Holding:
     sums: tuple[Floats, ...]
     digest: str
     answer: Floats = ()
+    waits: bool = field(default=False, compare=False)
 
     def bare(self, *, digest: bool) -> Holding:
         """Return a holding with only the number of samples and, with ``digest``, their digest."""
@@ -190,6 +199,7 @@ def read_holding(value: object, facts: Facts) -> Holding:
     try:
         body = dict(value)  # type: ignore[call-overload]
         samples, counts, sums, digest = (body[name] for name in ("samples", "counts", "sums", "digest"))
+        waits = body.get("waits") is True
     except (KeyError, TypeError, ValueError) as error:
         raise RefusedError("header", f"its holding is malformed: {error}") from error
     with ranges.of("header"):
@@ -200,7 +210,7 @@ def read_holding(value: object, facts: Facts) -> Holding:
         known = read_sums(rows, samples, facts)
         digest = ranges.matching(digest, checks.DIGEST, "its digest is not 64 hexadecimal digits.")
         known_answer = read_answer(body.get("answer", []), samples, facts)
-    return Holding(samples, tuple(counts), known, digest, known_answer)
+    return Holding(samples, tuple(counts), known, digest, known_answer, waits)
 
 
 def read_answer(values: object, samples: int, facts: Facts) -> Floats:

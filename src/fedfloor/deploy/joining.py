@@ -18,6 +18,8 @@ from fedfloor.deploy.message import Message
 from fedfloor.deploy.settings import NAME, CloudEdge, Named
 from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import DeploySettings
+from fedfloor.parts import codecs
+from fedfloor.parts.masking import LEAST
 from fedfloor.ranges import RefusedError
 
 log = logging.getLogger(__name__)
@@ -197,7 +199,25 @@ def stand_in(held: Mapping[int, Holding]) -> Holding:
     """Return the holding in place of that of a device that takes no part: no device has its digest."""
     middle = sorted(held.values(), key=lambda holding: holding.samples)[len(held) // 2]
     sums = tuple((0.0,) * len(row) for row in middle.sums)
-    return replace(middle, sums=sums, digest="0" * 64, answer=(0.0,) * len(middle.answer))
+    return replace(middle, sums=sums, digest="0" * 64, answer=(0.0,) * len(middle.answer), waits=False)
+
+
+def renewing(gathered: Gathered, travel: str) -> tuple[int, ...]:
+    """Return the factories whose devices may use new samples in secure sums, as enough in a sum have new ones.
+
+    Args:
+        travel: the codecs of the experiment's method.
+
+    >>> held = [Holding(9, (), (), "", waits=number != 3) for number in range(6)]
+    >>> [renewing(([0, 0, 0, 1, 1, 1], held), travel) for travel in ("secure-sum", "secure-sum across=true", "")]
+    [(0,), (0, 1), ()]
+    """
+    if not codecs.secure(travel):
+        return ()
+    waiting = [m for m, holding in zip(*gathered, strict=True) if holding.waits]
+    if codecs.across(travel):
+        return tuple(sorted(set(gathered[0]))) if len(waiting) >= LEAST else ()
+    return tuple(m for m, count in sorted(Counter(waiting).items()) if count >= LEAST)
 
 
 def take_answer(

@@ -39,10 +39,14 @@ class OwnWork:
         rounds: number of rounds of the experiment.
         engine: the device's engine.
         device: number of the device.
+
+    Attributes:
+        at_once: most visits of a device in one tick, in the round that was checked last.
     """
 
     def __init__(self, method: ConfiguredMethod, rounds: int, engine: Engine, device: int) -> None:
         self._method, self._rounds, self._engine, self._device = method, rounds, engine, device
+        self.at_once = 1
 
     def check(self, work: Work, number: int) -> None:
         """Check the work of an order for a round.
@@ -84,11 +88,14 @@ class OwnWork:
                 probe.what: question(probe).pretended(park, self._device, network.trained)
                 for probe in ([] if setup is None else walk.probes(setup))
             }
-            works = method.works(view, replace(view, round=number), dict.fromkeys(range(DEVICES), own), weights)
+            plan = method.own_plan(view, replace(view, round=number), dict.fromkeys(range(DEVICES), own), weights)
+            works = walk.works(plan, cloud=False)
         except ANY as error:
             raise RefusedError(
                 "work", f"this device cannot plan round {number} by its own method: {printable(str(error))}"
             ) from error
+        most = max(walk.visits(plan).values(), default=1)
+        self.at_once = most if most > walk.span(plan) else 1
         return [work for place, work in enumerate(works) if work not in works[:place]]
 
     def class_weights(self, work: Work) -> tuple[float, ...]:

@@ -24,6 +24,9 @@ MARKS = "-begun"  # after the name of a state folder: the folder of its marks
 TABLES = (
     "CREATE TABLE IF NOT EXISTS begun (name TEXT, number INTEGER)",
     "CREATE TABLE IF NOT EXISTS sums (part BLOB PRIMARY KEY, total BLOB) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS totals (digest BLOB PRIMARY KEY, text TEXT) WITHOUT ROWID",  # of column total above
+    "CREATE TABLE IF NOT EXISTS places (part BLOB PRIMARY KEY, text TEXT) WITHOUT ROWID",  # of visits in sums
+    "CREATE TABLE IF NOT EXISTS members (device INTEGER PRIMARY KEY, held TEXT)",  # samples, by the last sums
     "CREATE TABLE IF NOT EXISTS noisy (run BLOB PRIMARY KEY, round INTEGER, total BLOB) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS samples (mark INTEGER PRIMARY KEY, most INTEGER, last INTEGER)",
     "CREATE TABLE IF NOT EXISTS answers (what TEXT, digest BLOB, PRIMARY KEY (what, digest)) WITHOUT ROWID",

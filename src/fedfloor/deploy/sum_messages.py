@@ -21,7 +21,7 @@ from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
 
 T = TypeVar("T")
-HELD = re.compile(r"[0-9a-f]{0,32}")
+HELD = re.compile(r"([0-9a-f]{48})?")
 PURPOSE = b"fedfloor sum\0"  # separates signatures of keys from those of messages
 SEAL_BYTES = 4096  # most bytes of a certificate and a signature
 Spec = tuple[str, Mapping[str, Scalar]]  # a mixing rule's name and settings

@@ -252,7 +252,7 @@ class ServerSum:
                 break
             worst = {k for k in counts if counts[k] == most}
             for k in sorted(worst):
-                why = f"it and {most} others cannot open each other's shares: it is left out of this sum."
+                why = f"it and {most} others cannot open each other's shares, or it alone has new samples: left out."
                 self.refuse(k, "sum-check", RefusedError("sum", why))
             left -= worst
             disputes = {pair for pair in disputes if not pair & worst}

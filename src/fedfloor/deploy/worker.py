@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import secrets
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +19,7 @@ from fedfloor.deploy.checks import STAGES, TOLD, printable
 from fedfloor.deploy.device_sum import DeviceSum, RevealedSums
 from fedfloor.deploy.message import Message, Reply, check_visit, layout_digest, returned
 from fedfloor.deploy.names import PartNames
+from fedfloor.deploy.own import Sensed
 from fedfloor.deploy.own_work import OwnWork
 from fedfloor.deploy.record import RevealRecord
 from fedfloor.deploy.settings import DeviceSettings
@@ -175,6 +177,8 @@ class Worker:
         part = self._names.resolve(about.get("sum"))
         sums = self._sum if path.summed else None
         if sums is not None:
+            sums.state = self.chosen(about)
+            sums.at_once = 1 if self._own_work is None else self._own_work.at_once
             sums.standing(network, work, part, key, message.run)
         began = time.perf_counter()
         sent, receipt = self.trained(work, packet, key, frozen=bool(about.get("frozen")))
@@ -187,6 +191,15 @@ class Worker:
         if work.sends:
             self.offer(work.own, message.run)
         return "update", {"receipt": receipt.row(), "seconds": seconds}, returned(network, work, cut).pack(sent)
+
+    def chosen(self, about: Mapping[str, Any]) -> tuple[object, ...]:
+        """Return what an edge chooses for this device alone, on which its update depends beside the key of its draws.
+
+        Samples of sensors, which change within a round, are never the same.
+        """
+        park, held = self.engine.park, self.engine.memory.held.get(self.device)
+        moving = (secrets.token_hex(8),) if isinstance(park, Sensed) else ()
+        return (held, *(() if park.stream.kind == "static" else (about["trained"],)), *moving)
 
     def trained(self, work: Work, packet: Packet, key: Key, *, frozen: bool) -> tuple[Packet, Receipt]:
         """Train; a failure that counts as no change is stated in this device's own log alone."""

@@ -235,8 +235,8 @@ class ConfiguredMethod(Method):
         self._check_visits(node)
         return node
 
-    def works(self, before: View, view: View, answers: Answers, weights: tuple[float, ...]) -> list[Work]:
-        """Return the work of the visits of a round, by the first state: what does not depend on earlier rounds.
+    def own_plan(self, before: View, view: View, answers: Answers, weights: tuple[float, ...]) -> Node:
+        """Return the plan of a round by the first state: its work is what does not depend on earlier rounds.
 
         Args:
             before, view: a park's facts before the first round and in this one.
@@ -253,7 +253,7 @@ class ConfiguredMethod(Method):
         else:
             node = self.method.plan(self.method.init(before, answers, rng), view, rng)  # it imports nothing by name
         node = self._minimising(node, weights)
-        return walk.works(self._coded(node) if self.parts.travel or self.parts.travel_down else node, cloud=False)
+        return self._coded(node) if self.parts.travel or self.parts.travel_down else node
 
     def _minimising(self, node: Node, weights: tuple[float, ...]) -> Node:
         """Return a plan with the exchanged objective in place of the method's own.
