@@ -58,7 +58,7 @@ def methods(
 def parts(
     kind: Annotated[
         str | None,
-        typer.Argument(metavar="KIND", help="objective, mix, server, selection, travel, extractor or attack."),
+        typer.Argument(metavar="KIND", help="objective, mix, server, selection, travel, limit, extractor or attack."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -67,9 +67,10 @@ def parts(
     from fedfloor.parts.attacks import ATTACKS
     from fedfloor.parts.codecs import CODECS
     from fedfloor.parts.extractors import EXTRACTORS
+    from fedfloor.parts.limits import LIMITS
     from fedfloor.parts.named import rows
 
-    every = {**PARTS, "travel": CODECS, "extractor": EXTRACTORS, "attack": ATTACKS}
+    every = {**PARTS, "travel": CODECS, "limit": LIMITS, "extractor": EXTRACTORS, "attack": ATTACKS}
     if kind is not None and kind not in every:
         raise unknown("kind of part", kind, every)
     listed = [{"part": part, **row} for part, known in every.items() if kind in (None, part) for row in rows(known)]
