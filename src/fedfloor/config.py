@@ -15,7 +15,7 @@ from fedfloor.data.files import expanded, is_there
 from fedfloor.data.reading import Reading
 from fedfloor.data.sources import MADE_HERE
 from fedfloor.errors import SettingError, shown, unknown
-from fedfloor.experiment import DataSettings, Experiment
+from fedfloor.experiment import TRAVEL, DataSettings, Experiment
 from fedfloor.methods.catalog import METHODS, find
 from fedfloor.methods.configured import ConfiguredMethod, Parts
 from fedfloor.methods.contract import Method
@@ -33,7 +33,6 @@ PARTS: Mapping[str, named.Makers] = {
 }  # fmt: skip
 NETWORK = ["network", "profile"]
 BESIDE = ("norm_limit", "attackers")  # keys outside of [method] whose part may be the user's own
-TRAVEL = ("travel", "travel_down", "edge_travel", "edge_travel_down")
 # keys of [method] → their kinds of part
 EXCHANGED: Mapping[str, named.Makers] = {**PARTS, "edge_mix": MIXES, **dict.fromkeys(TRAVEL, codecs.CODECS)}
 MAKE: Mapping[str, Callable[[str, Mapping[str, Any]], Any]] = {

@@ -34,6 +34,7 @@ from fedfloor.plan.closing import Close
 from fedfloor.tasks.forecasting import Forecasting
 
 if TYPE_CHECKING:
+    from fedfloor.parts.codecs import Codec
     from fedfloor.parts.mix import Mix
     from fedfloor.parts.objective import Objective
     from fedfloor.parts.selection import Selection
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 Table = Mapping[str, Any]
 PartSetting = str | Table
 Codecs = PartSetting | tuple[PartSetting, ...]
+if TYPE_CHECKING:
+    Coded = Codec | Sequence[PartSetting | Codec]
+TRAVEL = ("travel", "travel_down", "edge_travel", "edge_travel_down")  # settings that are codecs
 
 LIKE = ("procedural", "machines", "cmapss", "skab")  # data sets with a table of settings under their name
 
@@ -209,12 +213,12 @@ class MethodSettings:
             self, name: str | type[Any] = ..., *, objective: PartSetting | Objective | None = ...,
             mix: PartSetting | Mix | None = ..., server: PartSetting | Server | None = ...,
             selection: PartSetting | Selection | None = ..., edge_mix: PartSetting | Mix | None = ...,
-            travel: Codecs | None = ..., travel_down: Codecs | None = ..., edge_travel: Codecs | None = ...,
-            edge_travel_down: Codecs | None = ...,
+            travel: Codecs | Coded | None = ..., travel_down: Codecs | Coded | None = ...,
+            edge_travel: Codecs | Coded | None = ..., edge_travel_down: Codecs | Coded | None = ...,
         ) -> None: ...  # fmt: skip
 
     def __post_init__(self) -> None:
-        for key in ("objective", "mix", "server", "selection", "edge_mix"):
+        for key in ("objective", "mix", "server", "selection", "edge_mix", *TRAVEL):
             object.__setattr__(self, key, objects.part(getattr(self, key), f"method.{key}"))
         name, own = objects.method(self.name)
         if own:
@@ -240,6 +244,10 @@ class FaultSettings:
     attackers: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.attackers, Mapping) and not isinstance(self.attackers.get("kind"), str):
+            attack = objects.part(self.attackers.get("kind"), "faults.attackers.kind")
+            if isinstance(attack, Mapping):
+                object.__setattr__(self, "attackers", {**self.attackers, **attack})
         settle(self, "faults")
         require(0 <= self.visit < 1, "faults.visit", self.visit, "at least 0 and below 1")
         if not outside.own_name(self.attackers):
@@ -286,6 +294,7 @@ class DeploySettings:
     quorum: float = 1.0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "norm_limit", objects.part(self.norm_limit, "deploy.norm_limit"))
         settle(self, "deploy")
         if not outside.own_name(self.norm_limit):
             _ = self.limit  # refuses a wrong setting

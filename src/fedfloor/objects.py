@@ -9,6 +9,8 @@ from typing import Any
 
 from fedfloor.errors import SettingError, shown
 from fedfloor.outside import SPEC, name_of
+from fedfloor.parts.codecs import CODECS
+from fedfloor.parts.limits import LIMITS
 from fedfloor.parts.mix import MIXES
 from fedfloor.parts.objectives import OBJECTIVES
 from fedfloor.parts.selection import SELECTIONS
@@ -17,7 +19,7 @@ from fedfloor.parts.work import WorkSettings
 
 OURS = "fedfloor.methods."
 Table = dict[str, Any]
-PARTS = (OBJECTIVES, MIXES, SERVERS, SELECTIONS)
+PARTS = (OBJECTIVES, MIXES, SERVERS, SELECTIONS, CODECS, LIMITS)
 
 
 def code(value: Any, key: str) -> str:
@@ -42,13 +44,17 @@ def code(value: Any, key: str) -> str:
 
 
 def part(value: Any, key: str) -> Any:
-    """Return a part as the table of its kind and settings; names, tables and lists of codecs are unchanged.
+    """Return a part as the table of its kind and settings; names, numbers and tables are unchanged.
+
+    A list holds the codecs of a chain.
 
     Raises:
         SettingError: the object is not a dataclass, whose fields are its settings.
     """
-    if value is None or isinstance(value, str | Mapping | list | tuple):
+    if value is None or isinstance(value, str | float | int | Mapping):
         return value
+    if isinstance(value, list | tuple):
+        return tuple(part(one, key) for one in value)
     kind = value if isinstance(value, type) else type(value)
     if "__dataclass_fields__" not in vars(kind):
         raise SettingError(

@@ -147,6 +147,34 @@ def test_settings_of_parts_on_the_way_are_checked() -> None:
         attacked({"kind": "ways:OneLayer"})
 
 
+@pytest.mark.usefixtures("_files")
+def test_parts_on_the_way_are_given_as_objects(tmp_path: Path) -> None:
+    ways = importlib.import_module("ways")
+    given = fedfloor.Experiment(
+        rounds=2,
+        data=fedfloor.DataSettings("labels", samples_per_device=24),
+        park=fedfloor.ParkSettings(devices=4, factories=2),
+        model=fedfloor.ModelSettings("linear"),
+        work=fedfloor.WorkSettings(batch_size=8, lr=0.05),
+        method=fedfloor.MethodSettings(travel=[ways.CorrectedTopK(share=0.2), "int8"]),
+        deploy=fedfloor.DeploySettings(simulate=True, norm_limit=ways.PerLayer(factor=20.0)),
+        faults=fedfloor.FaultSettings(attackers={"kind": ways.OneLayer(strength=2.0), "devices": [1]}),
+    )
+    assert given.deploy.norm_limit == {"kind": "ways:PerLayer", "factor": 20.0}
+    assert given.faults.attackers == {"kind": "ways:OneLayer", "strength": 2.0, "devices": [1]}
+    run = fedfloor.run(given, tmp_path / "run", ranks=1)
+    again = fedfloor.run(str(tmp_path / "run" / "experiment.toml"), tmp_path / "again", ranks=1)
+    found, wanted = (tmp_path / name / "model.safetensors" for name in ("run", "again"))
+    assert found.read_bytes() == wanted.read_bytes()
+    assert len(run.lines) == len(again.lines) == 2
+
+
+@pytest.mark.parametrize("kind", [None, 3, "sing-flip"])
+def test_attackers_without_an_attack_are_refused(kind: object) -> None:
+    with pytest.raises(SettingError, match=r"faults\.attackers"):
+        fedfloor.FaultSettings(attackers={"kind": kind, "count": 1})
+
+
 # -- installed --------------------------------------------------------------------------------------------------------
 
 

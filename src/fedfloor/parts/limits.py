@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # device agents import this module, and load PyTorch only for
 
 @dataclass(frozen=True)
 class NormLimit:
-    """Updates of at most ``factor`` times the median length, of the trained weights and of statistics separately.
+    """Updates of at most a factor times the median length, of the trained weights and of statistics separately.
 
     A rule of your own overrides :meth:`pieces`, which returns the parts of the model whose change is limited.
 
