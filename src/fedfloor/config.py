@@ -19,7 +19,6 @@ from fedfloor.experiment import TRAVEL, DataSettings, Experiment
 from fedfloor.methods.catalog import METHODS, find
 from fedfloor.methods.configured import ConfiguredMethod, Parts
 from fedfloor.methods.contract import Method
-from fedfloor.network import profile
 from fedfloor.outside import SPEC, load, own_name
 from fedfloor.parts import codecs, named
 from fedfloor.parts.mix import MIXES, rule
@@ -165,7 +164,7 @@ def check_methods(experiment: Experiment) -> None:
     for name in experiment.methods:
         method_of(experiment, name)
     combined(experiment)
-    profile.build(experiment.network)
+    _ = experiment.network.built
 
 
 def kind_of(experiment: Experiment, name: str) -> type[Method]:
@@ -325,7 +324,7 @@ def resolved(experiment: Experiment, folder: Path | None = None) -> str:
     own = {key: given[key] for key in ("method", *EXCHANGED) if key in given}
     body["methods"] = {name: plain(own | plain(method_of(experiment)))}
     body["data"] = _with_effect(experiment.data, body["data"])
-    network = profile.build(experiment.network)
+    network = experiment.network.built
     if network is not None:
         whole = body["network"] | {
             key: setting for key, setting in plain(network).items() if key not in ("name", "about")

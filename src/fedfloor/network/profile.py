@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -262,6 +263,11 @@ class NetworkSettings:
 
     def __post_init__(self) -> None:
         settle(self, "network")
+
+    @cached_property
+    def built(self) -> NetworkProfile | None:
+        """The network, which is built once; None without one. See :func:`build`."""
+        return build(self)
 
     def changes(self) -> dict[str, Any]:
         """Return the entries other than the profile."""

@@ -26,7 +26,6 @@ from fedfloor.figures import ALWAYS, fits, named, of_task
 from fedfloor.machine import require_memory
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.models.network import Network
-from fedfloor.network import profile
 from fedfloor.park.normalise import Surveyed, normaliser
 from fedfloor.park.park import Park
 from fedfloor.parts import fitting, mix
@@ -127,7 +126,7 @@ def precision_fits(experiment: Experiment, placement: Placement) -> None:
 
 def is_priced(experiment: Experiment) -> bool:
     """Return whether an experiment's rounds have a price."""
-    return profile.build(experiment.network) is not None
+    return experiment.network.built is not None
 
 
 def parts_there(engine: Engine, method: ConfiguredMethod) -> None:
@@ -168,7 +167,7 @@ def settings(experiment: Experiment, *, live: bool) -> list[Choice]:
     Args:
         live: whether the devices are real machines.
     """
-    evaluate, network = experiment.evaluate, profile.build(experiment.network)
+    evaluate, network = experiment.evaluate, experiment.network.built
     chosen: list[tuple[bool, Choice]] = [
         (live, REAL_MACHINES),
         (experiment.round.close is not None, CLOSING),

@@ -27,7 +27,6 @@ from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import State
 from fedfloor.names import REFERENCES_FOLDER, ROUNDLESS
-from fedfloor.network import profile
 from fedfloor.network.price import Price
 from fedfloor.network.profile import NetworkSettings
 from fedfloor.network.sites import RadioUplink, Sites, radio_uplink
@@ -308,7 +307,7 @@ def _moved(run: Path, network: NetworkSettings) -> Experiment:
     before = config.read(run / "experiment.toml")
     after = replace(before, network=network)
     for settings in (before.network, after.network):
-        known = profile.build(settings)
+        known = settings.built
         if known is not None and known.uplink.sharing == "sinr":
             raise SettingError(
                 f"{run}: on network '{known.name or settings.profile}' updates are lost to interference, which "

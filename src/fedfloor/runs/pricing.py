@@ -202,7 +202,7 @@ def tariff(
     parcel: Callable[..., Parcel] | None = None, visit: Work | None = None,
 ) -> Tariff | None:  # fmt: skip
     """Return the price model of an experiment's rounds; None without a network."""
-    network = profile.build(experiment.network)
+    network = experiment.network.built
     if network is None:
         return None
     data = park.dataset
