@@ -256,34 +256,39 @@ def _load(place: Path, memory: Path | None = None) -> Checkpoint:
             raise ValueError(f"{DIGESTS} is missing")
         path = place / TENSORS
         tensors = load_file(regular.check(path))
-        state = State(_named(tensors, "packet."), about["notes"], _named(tensors, "state."))
-        receipts = tuple(map(Receipt.of, about["receipts"]))
-        held = {int(device): digest for device, digest in about["memory"].items()}
-        line = Line(**about["line"]) if about["line"] else None
-        visits, reports = ({int(k): n for k, n in about.get(name, {}).items()} for name in ("visits", "reports"))
-        answers = {name: {int(k): n for k, n in own.items()} for name, own in about.get("answers", {}).items()}
-        holders = frozenset(about.get("holders", ()))
-        point = Checkpoint(
-            round=about["round"],
-            tick=about["tick"],
-            state=state,
-            receipts=receipts,
-            holders=holders,
-            versions={int(number): model for number, model in _named(tensors, "version.").items()},
-            departures=tuple((int(n), int(k), int(v), float(at)) for n, k, v, at in about.get("departures", ())),
-            memory=held,
-            line=line,
-            visits=visits,
-            reports=reports,
-            updates=limit.from_json(about.get("updates", {})),
-            best=Best.of(about["best"], tensors[BEST]) if "best" in about else None,
-            answers=answers,
-        )
+        point = _made(about, tensors)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise RunError(f"{path} is damaged ({error}).") from error
     if memory is not None:
-        DeviceMemory(memory, held).verify()
+        DeviceMemory(memory, point.memory).verify()
     return point
+
+
+def _made(about: dict[str, Any], tensors: dict[str, Tensor]) -> Checkpoint:
+    """Return a checkpoint from the contents of its files."""
+    state = State(_named(tensors, "packet."), about["notes"], _named(tensors, "state."))
+    receipts = tuple(map(Receipt.of, about["receipts"]))
+    held = {int(device): digest for device, digest in about["memory"].items()}
+    line = Line(**about["line"]) if about["line"] else None
+    visits, reports = ({int(k): n for k, n in about.get(name, {}).items()} for name in ("visits", "reports"))
+    answers = {name: {int(k): n for k, n in own.items()} for name, own in about.get("answers", {}).items()}
+    holders = frozenset(about.get("holders", ()))
+    return Checkpoint(
+        round=about["round"],
+        tick=about["tick"],
+        state=state,
+        receipts=receipts,
+        holders=holders,
+        versions={int(number): model for number, model in _named(tensors, "version.").items()},
+        departures=tuple((int(n), int(k), int(v), float(at)) for n, k, v, at in about.get("departures", ())),
+        memory=held,
+        line=line,
+        visits=visits,
+        reports=reports,
+        updates=limit.from_json(about.get("updates", {})),
+        best=Best.of(about["best"], tensors[BEST]) if "best" in about else None,
+        answers=answers,
+    )
 
 
 def _named(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -97,14 +98,7 @@ def execute(
     if team.rank == 0:  # nothing has been changed so far
         if orders.resume:
             record(experiment, orders.out, park, live=live is not None)
-        # files of an earlier attempt after the checkpoint; a power cut may have damaged other memories
-        checkpoint.discard_after(orders.out / "checkpoint", point.round if point else 0)
-        ledger.cut(orders.out / "ledger.jsonl", point.line if point else None)
-        replay.cut(orders.out, point.round if point else 0)
-        history.cut(orders.out, point.round if point else 0)
-        results.forget(orders.out)
-        memory.tidy()
-        memory.sweep(checkpoint.memories(orders.out / "checkpoint"))
+        discard_after(point, orders.out, memory)
     team.gather([])
     setup = round_.training(method, engine, experiment.rounds, costs, start)
     setup.close = experiment.round.close
@@ -119,6 +113,23 @@ def execute(
     with visits.taking():
         setup.real, setup.carrier = visits, round_.TrainingCarrier(visits.engine)
         return job.go(start, point)
+
+
+def discard_after(point: Checkpoint | None, out: Path, memory: DeviceMemory) -> None:
+    """Remove from a run's folder what an earlier attempt wrote after a checkpoint, and memories that it damaged.
+
+    Args:
+        point: the checkpoint; None: the run begins.
+        out: the run's folder.
+    """
+    last = point.round if point else 0
+    checkpoint.discard_after(out / "checkpoint", last)
+    ledger.cut(out / "ledger.jsonl", point.line if point else None)
+    replay.cut(out, last)
+    history.cut(out, last)
+    results.forget(out)
+    memory.tidy()
+    memory.sweep(checkpoint.memories(out / "checkpoint"))
 
 
 class _Run(round_.Observer):
