@@ -174,6 +174,11 @@ class AttackingExecutor(LocalExecutor):
         chance = key.rng("attack"), generator(key.seed, "attack")
         visit = AttackedVisit((sent["w"] - start)[numbers], every, before, *chance, _layout(network, numbers))
         update = self.attack.sent(visit)
+        if not isinstance(update, Tensor) or update.shape != visit.update.shape:
+            raise SettingError(
+                f"attack {type(self.attack).__name__}: sent must return a tensor of {len(visit.update)} numbers, as "
+                f"visit.update, got {update!r:.80}."
+            )
         model = sent["w"]
         if update is not visit.update:
             model = model.clone()
@@ -188,7 +193,15 @@ class AttackingExecutor(LocalExecutor):
         classes, scales = len(engine.park.dataset.classes), channel_statistics(engine)
 
         def alter(x: Values, y: Labels | Targets) -> tuple[Values, Labels | Targets]:
-            return self.attack.data(AttackedData(x, y, classes, *scales, key.rng("attack data")))  # type: ignore[arg-type]
+            given = AttackedData(x, y, classes, *scales, key.rng("attack data"))  # type: ignore[arg-type]
+            altered = self.attack.data(given)
+            shapes = [np.shape(part) for part in altered] if isinstance(altered, tuple) else []
+            if len(shapes) != 2 or not len(altered[0]) == len(altered[1]) > 0 or shapes[0][1:] != x.shape[1:]:
+                raise SettingError(
+                    f"attack {type(self.attack).__name__}: data must return samples as samples.x and as many classes, "
+                    f"got {altered!r:.80}."
+                )
+            return altered
 
         return local_update(engine, work, packet, key, extractor, alter)
 

@@ -15,8 +15,9 @@ from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING
 
+from fedfloor.errors import SettingError
 from fedfloor.parts.codecs import secure
-from fedfloor.parts.limits import NormLimit
+from fedfloor.parts.limits import MOST_PIECES, NormLimit
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import Node, Work
 from fedfloor.plan.outcome import Receipt
@@ -25,7 +26,7 @@ if TYPE_CHECKING:  # device agents import this module, and load PyTorch only for
     from torch import Tensor
 
     from fedfloor.models.network import Network
-    from fedfloor.models.parcel import Packet
+    from fedfloor.models.parcel import Packet, Parcel
 
 KNOWN = 3  # least number of devices for a median
 FADED = 0.9  # weight of a device's greatest length after a further update
@@ -120,11 +121,26 @@ class Limit:
     def parts(self, network: Network, travels: str, start: Packet, end: Packet) -> list[Part]:
         """Return the parts of a packet whose change by a visit with the scope ``travels`` is limited."""
         why = flaw(network, start["w"], end["w"])
-        pieces = self.rule.pieces(network, travels)
         changed = [
-            Part(cut.parts[0].start < network.trained, cut.cut(start["w"]), cut.cut(end["w"]), why) for cut in pieces
+            Part(cut.parts[0].start < network.trained, cut.cut(start["w"]), cut.cut(end["w"]), why)
+            for cut in self.pieces(network, travels)
         ]
         return changed + [Part(False, start[name], end[name]) for name in sorted(set(start) - {"w"})]
+
+    def pieces(self, network: Network, travels: str) -> Sequence[Parcel]:
+        """Return the rule's pieces of a model.
+
+        Raises:
+            SettingError: they are no list of pieces with numbers, or none though a part travels.
+        """
+        given = self.rule.pieces(network, travels)
+        right = isinstance(given, (list, tuple)) and all(getattr(piece, "numbers", 0) for piece in given)
+        if not right or len(given) > MOST_PIECES or (not given and network.parcel(travels).numbers):
+            raise SettingError(
+                f"limit {type(self.rule).__name__}: pieces must return a list of 1 to {MOST_PIECES} parts of the model "
+                f"that hold numbers, such as those of network.parcel(travels), got {given!r:.80}."
+            )
+        return given
 
     def settled(self, node: Node) -> bool:
         """Return whether enough devices for a median are known in each scope whose updates a node's visits show."""

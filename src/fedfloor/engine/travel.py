@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from fedfloor.chance import generator
+from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
 from fedfloor.models.parcel import Packet, Parcel
 from fedfloor.parts.codecs import ERROR, Chance, Coding, SecureSum, chain
@@ -124,9 +125,18 @@ class VisitPath:
             return _payload(self.up, model, _coding(self.up).leave(change, _upwards(key))), kept
         own = self._own(kept)
         corrected = codec.correct(change, own)
+        if np.shape(corrected) != change.shape:
+            raise SettingError(
+                f"codec {type(codec).__name__}: correct must return {len(change)} numbers, as the change has, got "
+                f"{corrected!r:.80}."
+            )
         encoded = _coding(self.up).leave(corrected, _upwards(key))
         decoded = _coding(self.up).arrive(encoded, _upwards(key)).astype(corrected.dtype, copy=False)
         left = codec.keep(change, corrected, decoded, own)
+        if not isinstance(left, Mapping) or not all(isinstance(numbers, np.ndarray) for numbers in left.values()):
+            raise SettingError(
+                f"codec {type(codec).__name__}: keep must return a dictionary of NumPy arrays, got {left!r:.80}."
+            )
         return _payload(self.up, model, encoded), {**kept, **self._entries(left)}
 
     def arrive(self, packet: Packet, base: Tensor, key: Key) -> Packet:

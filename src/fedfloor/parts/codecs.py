@@ -559,6 +559,7 @@ def codec(value: object, known: Mapping[str, Callable[..., Codec]] = CODECS) -> 
     name = settings.pop("kind")
     names: Mapping[str, Any] = known if name in known or ":" in name else {**known, **SHORT}
     made: Codec = named.make("codec", name, settings, names, Codec)
+    named.complete("codec", name, made, Codec, writes=())
     return made
 
 

@@ -79,4 +79,5 @@ def limit(value: object) -> NormLimit | None:
         )
     own = {key: setting for key, setting in settings.items() if key != "kind"}
     made: NormLimit = named.make("limit", settings["kind"], own, LIMITS, NormLimit)
+    named.complete("limit", settings["kind"], made, NormLimit, writes=())
     return made

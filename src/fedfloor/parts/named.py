@@ -31,6 +31,8 @@ def maker(noun: str, name: str, known: Makers, base: type[Any]) -> Callable[...,
             raise SettingError(f"{noun} '{name}' is not a subclass of {_path(base)}.")
         if "__dataclass_fields__" not in vars(made):  # otherwise a plan could not contain its settings
             raise SettingError(f"{noun} '{name}' is not a dataclass: put @dataclass(frozen=True) before its class.")
+        if lacking := sorted(getattr(made, "__abstractmethods__", ())):
+            raise _lacks(noun, name, lacking[0], base)
         return made
     if name not in known:
         raise unknown(noun, name, known)
@@ -56,12 +58,16 @@ def complete(noun: str, name: str, part: object, base: type[Any], writes: Sequen
         if hook.startswith("_"):
             continue
         if hook in writes and getattr(type(part), hook, None) is given:
-            raise SettingError(f"{noun} '{name}' has no '{hook}': a class derived from {_path(base)} must define it.")
+            raise _lacks(noun, name, hook, base)
         words = list(inspect.signature(given).parameters)
         try:
             inspect.signature(getattr(part, hook)).bind(*words[1:])
         except TypeError as error:
             raise SettingError(f"{noun} '{name}': {hook} must take ({', '.join(words)}): {error}.") from error
+
+
+def _lacks(noun: str, name: str, hook: str, base: type[Any]) -> SettingError:
+    return SettingError(f"{noun} '{name}' has no '{hook}': a class derived from {_path(base)} must define it.")
 
 
 def _path(kind: type[Any]) -> str:

@@ -184,7 +184,9 @@ def engine(
         made.cohort = None
     deploy = experiment.deploy
     rule = deploy.limit if live or deploy.simulate else None
-    made.limit = None if rule is None else Limit(rule)
+    if rule is not None:
+        made.limit = Limit(rule)
+        made.limit.pieces(made.network, "all")  # refuse wrong pieces before the first round
     made.attackers = None if experiment.faults.acting is None else checks.attacking(experiment, park, live=live)
     return made, costs
 
