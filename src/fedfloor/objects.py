@@ -9,6 +9,7 @@ from typing import Any
 
 from fedfloor.errors import SettingError, shown
 from fedfloor.outside import SPEC, name_of
+from fedfloor.parts.attacks import ATTACKS
 from fedfloor.parts.codecs import CODECS
 from fedfloor.parts.limits import LIMITS
 from fedfloor.parts.mix import MIXES
@@ -19,7 +20,7 @@ from fedfloor.parts.work import WorkSettings
 
 OURS = "fedfloor.methods."
 Table = dict[str, Any]
-PARTS = (OBJECTIVES, MIXES, SERVERS, SELECTIONS, CODECS, LIMITS)
+PARTS = (OBJECTIVES, MIXES, SERVERS, SELECTIONS, CODECS, LIMITS, ATTACKS)
 
 
 def code(value: Any, key: str) -> str:

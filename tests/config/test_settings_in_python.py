@@ -31,6 +31,7 @@ from fedfloor import (
 )
 from fedfloor.config import combined, from_table, resolved
 from fedfloor.outside import load, only_here
+from fedfloor.parts.attacks import SignFlip
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,8 @@ def test_names_and_tables_become_settings_as_in_a_file() -> None:
         (lambda: fedfloor.EvaluateSettings(every=1.5), "evaluate.every"),
         (lambda: fedfloor.FaultSettings(visit="0.1"), "faults.visit"),
         (lambda: fedfloor.DeploySettings(quorum="half"), "deploy.quorum"),
+        (lambda: fedfloor.DeploySettings(norm_limit="off"), "deploy.norm_limit"),
+        (lambda: fedfloor.FaultSettings(attackers={"kind": "my-attacks:Sly", "count": 1}), "faults.attackers.kind"),
     ],
 )
 def test_a_wrong_value_is_refused_at_once_by_its_key(make: Callable[[], object], key: str) -> None:
@@ -152,6 +155,13 @@ def test_parts_are_recorded_by_name_and_settings() -> None:
     assert (given.server, given.objective) == ({"kind": "sgd", "rate": 0.5}, {"kind": "plain"})
     parts = combined(Experiment(method=given)).parts
     assert (parts.mix, parts.server) == (Capped(500), fedfloor.Sgd(0.5))
+
+
+def test_built_in_codecs_limits_and_attacks_are_recorded_by_name() -> None:
+    assert fedfloor.DeploySettings(norm_limit=fedfloor.NormLimit(3.0)).norm_limit == {"kind": "norm", "factor": 3.0}
+    assert MethodSettings(travel=fedfloor.TopK(share=0.1)).travel == {"kind": "top-k", "share": 0.1}
+    flipped = fedfloor.FaultSettings(attackers={"kind": SignFlip(2.0), "count": 1}).attackers
+    assert flipped == {"kind": "sign-flip", "strength": 2.0, "count": 1}
 
 
 def test_classes_of_one_name_in_functions_are_told_apart() -> None:

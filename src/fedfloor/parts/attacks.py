@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.errors import SettingError, require, unknown
+from fedfloor.outside import own_name
 from fedfloor.parts import named
 
 if TYPE_CHECKING:
@@ -357,7 +358,7 @@ class Attackers:
         kind, share, count, devices = table.get("kind"), *(which.get(key) for key in WHO)
         if not isinstance(kind, str):
             raise SettingError(f"faults.attackers: needs kind, one of {', '.join(sorted(ATTACKS))}.")
-        if kind not in ATTACKS and ":" not in kind:
+        if kind not in ATTACKS and own_name(kind) is None:
             raise unknown("attack faults.attackers.kind", kind, ATTACKS)
         right = share is None or (isinstance(share, (int, float)) and not isinstance(share, bool) and 0 < share < 1)
         require(right, "faults.attackers.share", share, "above 0 and below 1")

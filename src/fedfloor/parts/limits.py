@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fedfloor.errors import SettingError, require, shown
+from fedfloor.outside import own_name
 from fedfloor.parts import named
 
 MOST_PIECES = 1000  # of an update; edges state the length of each
@@ -72,12 +73,13 @@ def limit(value: object) -> NormLimit | None:
         require(value is not True, "deploy.norm_limit", value, "a number above 1, or false")
         return NormLimit(float(value))
     settings: Any = {"kind": value} if isinstance(value, str) else value
-    if not isinstance(settings, Mapping) or not isinstance(settings.get("kind"), str):
+    kind = settings.get("kind") if isinstance(settings, Mapping) else None
+    if not isinstance(kind, str) or (kind not in LIMITS and own_name(kind) is None):
         raise SettingError(
             f"deploy.norm_limit = {shown(value)}: must be a number above 1, false, or a table such as "
             '{ kind = "my_limits:PerLayer", factor = 4.0 }.'
         )
     own = {key: setting for key, setting in settings.items() if key != "kind"}
-    made: NormLimit = named.make("limit", settings["kind"], own, LIMITS, NormLimit)
-    named.complete("limit", settings["kind"], made, NormLimit, writes=())
+    made: NormLimit = named.make("limit", kind, own, LIMITS, NormLimit)
+    named.complete("limit", kind, made, NormLimit, writes=())
     return made
