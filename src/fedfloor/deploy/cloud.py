@@ -132,11 +132,12 @@ class CloudExecutor:
 
     # -- as the engine's factories and floor ------------------------------------------------------------------------
 
-    def gather(self, experiment: Experiment, *, resume: bool = False) -> Park:
+    def gather(self, experiment: Experiment, travel: str = "", *, resume: bool = False) -> Park:
         """Wait for the holdings of all devices, pass them on to the edges, and return the park.
 
         Args:
             experiment: the cloud's copy of the experiment.
+            travel: the codecs of its devices' uploads.
             resume: whether a run goes on, and so with the same samples.
 
         Raises:
@@ -157,7 +158,7 @@ class CloudExecutor:
             )  # fmt: skip
 
         gathered, part, steps = gather_all(facts), normaliser(experiment.data.normalise), tuple[Step, ...]()
-        if not resume and (renews := joining.renewing(gathered, combined(experiment).parts.travel or "")):
+        if not resume and (renews := joining.renewing(gathered, travel)):
             facts = replace(facts, renews=renews)
             gathered = gather_all(facts)
         sums = None
@@ -641,7 +642,7 @@ def attached(settings: CloudSettings, edges: Edges, *, resume: bool = False) -> 
     factory_of = [] if park is None else park.factory_of.tolist()
     crosses = bool(foreign_requests(experiment, method))
     live = CloudExecutor(settings, edges, factory_of, names, experiment.deploy, crosses)
-    park = live.gather(experiment, resume=resume) if park is None else park
+    park = live.gather(experiment, method.parts.travel or "", resume=resume) if park is None else park
     return experiment, replace(park, machines=machines(settings, park.factories)), live
 
 
