@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -575,15 +575,23 @@ def _untimed(data: dict[str, Any], notes: list[str]) -> bool:
 def _resplit(document: dict[str, Any], notes: list[str]) -> bool:
     """Set a split whose training rows have several classes; return whether there is one."""
     data = document["data"]
-    for kind in ("device", "stratified"):
-        with suppress(SettingError):
-            load_data(config.from_table(document | {"data": data | {"split": {"kind": kind}}}))
-            data["split"] = {"kind": kind}
-            notes.append(
-                f"split: by {kind} ({proposals.KINDS[kind]}), because by time the training rows have one class"
-            )
+    several = proposals.recordings(data, expanded(data["path"]))
+    for kind in ("run", "device", "stratified")[0 if several else 1 :]:
+        split, dataset = proposals.drawn(kind, _reader(document))
+        if dataset is not None:
+            data["split"] = split
+            notes.append(f"{proposals.words(split)}, because by time the training rows have one class")
             return True
     return False
+
+
+def _reader(document: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Dataset]:
+    """Return a function from a split to the data of an experiment with it."""
+
+    def read(split: Mapping[str, Any]) -> Dataset:
+        return load_data(config.from_table({**document, "data": document["data"] | {"split": dict(split)}}))
+
+    return read
 
 
 def _task_table(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -623,14 +631,11 @@ def _proposed(document: dict[str, Any], path: Path, notes: list[str], *, settled
     if settled:
         return build_park(experiment), str(data["split"]["kind"])
 
-    def read(split: Mapping[str, Any]) -> Dataset:
-        return load_data(config.from_table(document | {"data": data | {"split": dict(split)}}))
-
-    kind, sentences = proposals.propose(load_data(experiment), data, path, read)
+    split, sentences = proposals.propose(load_data(experiment), data, path, _reader(document))
     notes += sentences
-    if kind:
-        data["split"] = {"kind": kind}
-    return build_park(config.from_table(document)), kind
+    if split:
+        data["split"] = split
+    return build_park(config.from_table(document)), str(split.get("kind", ""))
 
 
 def _recorded(document: dict[str, Any], park: Park, notes: list[str]) -> Park:
@@ -904,7 +909,9 @@ def _text(document: dict[str, Any], park: Park, missing: str, proposed: str, not
     data = dict(document["data"])
     if proposed:
         others = [kind + " (rows = N)" * (kind == "last") for kind in proposals.KINDS if kind != proposed]
-        data["split"] = tomlkit.inline_table().add("kind", proposed).comment(f"or {', '.join(others)}")
+        table = tomlkit.inline_table()
+        table.update(data["split"])
+        data["split"] = table.comment(f"or {', '.join(others)}")
     for key, value in sorted((document | {"data": data}).items(), key=lambda item: isinstance(item[1], dict)):
         body.add(key, tomlkit.item(value))
     if missing:

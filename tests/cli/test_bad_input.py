@@ -251,8 +251,9 @@ def test_a_resume_under_a_changed_experiment(command: Command) -> None:
     assert command.run("--stop-after", "1").code == 0
     changed = ("--set", "work.lr=0.5", "--set", "rounds=4")
     said = command.run("--resume", *changed)
-    command.refused(said, "was started differently", "rounds: 3 → 4", "work.lr: not set → 0.5", "--force")
+    command.refused(said, "was started differently", "rounds: 3 → 4", "work.lr: not set → 0.5", "--resume --force")
     assert len(lines(command.folder / "out")) == 1
+    command.refused(command.run("--force", *changed), "already holds a run. Continue it with --resume --force, or")
     assert command.run("--resume", "--force", *changed).code == 0
     assert len(lines(command.folder / "out")) == 4
 

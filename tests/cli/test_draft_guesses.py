@@ -240,6 +240,44 @@ def test_recordings_are_split_whole(command: Command) -> None:
     assert command("run", "days.toml", "--ranks", "1", "--set", "rounds=1").code == 0
 
 
+@pytest.mark.parametrize("kind", ["run", "device"])
+def test_recordings_and_devices_of_one_class_are_drawn_by_class(command: Command, kind: str) -> None:
+    """Of 20, two failed: one of them is for testing with every seed, and the draft says that it is a single one."""
+    rng, lines = np.random.default_rng(0), ["device,run,x,y,label"]
+    for number in range(20):
+        device, label = (f"m{number}" if kind == "device" else f"m{number % 2}"), "failed" if number < 2 else "ok"
+        lines += [
+            f"{device},{number},{x:.3f},{y:.3f},{label}"
+            for x, y in rng.normal(2.0 * (number < 2), 1.0, (30, 2)).tolist()
+        ]
+    (command.folder / "t.csv").write_text("\n".join(lines) + "\n")
+    for seed in range(3):
+        said = command("new", "t.csv", "--force", "--set", f"seed={seed}",
+                       *(("--set", 'data.columns.ignore=["run"]') if kind == "device" else ()))  # fmt: skip
+        assert said.code == 0, said.err
+        assert f"split: by {kind} (whole" in said.err
+        assert ", of each class its share), because" in said.err
+        assert f"a single {'recording' if kind == 'run' else kind} of 'failed' is for testing" in said.err
+        document = written(command, "t.toml")[0]
+        assert document["data"]["split"] == {"kind": kind, "by_class": True}
+    ran = command("run", "t.toml", "--ranks", "1", "--set", "rounds=1")
+    assert ran.code == 0, ran.err
+    assert "of 'failed' is for testing" in ran.err
+
+
+def test_a_class_of_few_recordings_is_never_left_out_of_testing(command: Command) -> None:
+    """The last two of a machine's ten recordings fail: by time training has one class, so recordings are drawn."""
+    rng, lines = np.random.default_rng(0), ["time,machine,run,x,label"]
+    for row in range(400):
+        failed = row >= 320
+        lines.append(f"{row},a,{row // 40},{rng.normal(failed):.3f},{'failed' if failed else 'ok'}")
+    (command.folder / "t.csv").write_text("\n".join(lines) + "\n")
+    said = command("new", "t.csv", "--set", "data.columns={run='run',device='machine'}")
+    assert said.code == 0, said.err
+    assert written(command, "t.toml")[0]["data"]["split"] == {"kind": "run", "by_class": True}
+    assert "of each class its share), because by time the training rows have one class" in said.err
+
+
 def test_recordings_named_for_their_device_are_split_whole(command: Command) -> None:
     for device in "ab":
         for day in range(4):

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import own
-from fedfloor.data.reading import Columns, LastSplit, Reading, RunSplit, StratifiedSplit, Window
+from fedfloor.data.reading import Columns, DeviceSplit, LastSplit, Reading, RunSplit, StratifiedSplit, Window
+from fedfloor.data.split import by_class
 from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings
 from fedfloor.park.build import build, hold_out
@@ -120,7 +123,7 @@ def test_a_run_that_goes_on_in_another_file_stays_whole(tmp_path: Path) -> None:
     assert not train & test
 
 
-def test_each_class_of_each_device_is_tested(tmp_path: Path) -> None:
+def test_each_class_of_each_device_is_held_out(tmp_path: Path) -> None:
     lines = ["device,x,label"]
     for device in "ab":
         lines += [f"{device},{i},{'ok' if i < 90 else 'crack' if i < 98 else 'burst'}" for i in range(100)]
@@ -223,3 +226,106 @@ def test_a_device_too_short_for_a_window_names_one_that_fits(tmp_path: Path) -> 
     ):
         own.load(path, Reading(columns=Columns(ignore=("run",)), window=Window(6)), 0)
     assert len(own.load(path, Reading(columns=Columns(ignore=("run",)), window=Window(4, 1)), 0).y_test) == 2
+
+
+BY_CLASS = Reading(columns=Columns(run="run"), split=RunSplit(by_class=True))
+
+
+def labelled(path: Path, recordings: list[tuple[str, str]]) -> Path:
+    """Write a table with recordings (device, labels), whose value is 100·(number of the recording) + row."""
+    lines = ["device,run,x,label"]
+    for number, (device, labels) in enumerate(recordings):
+        lines += [f"{device},r{number},{100 * number + row},{label}" for row, label in enumerate(labels.split())]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def held_out(path: Path, reading: Reading, seed: int) -> list[int]:
+    """Return the numbers of the recordings that are for testing, none of which is divided."""
+    train, test = ({*(one // 100).ravel().tolist()} for one in values(own.load(path, reading, seed)))
+    assert not train & test
+    return sorted(test)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_recordings_of_each_class_are_for_testing(tmp_path: Path, seed: int) -> None:
+    """Two devices, each with four recordings that are ok and one that failed: ⌊0.2·8⌉ = 2, and 1 of two."""
+    path = labelled(tmp_path / "p.csv", [(d, "bad bad bad" if r == 4 else "ok ok ok") for d in "ab" for r in range(5)])
+    drawn = held_out(path, BY_CLASS, seed)
+    assert sum(number in (4, 9) for number in drawn) == 1
+    assert len(drawn) == 3
+    assert {number // 5 for number in drawn} == {0, 1}  # each device is tested
+
+
+def test_recordings_by_class_are_drawn_by_the_seed(tmp_path: Path) -> None:
+    path = labelled(tmp_path / "p.csv", [("a", "bad bad" if r < 5 else "ok ok") for r in range(15)])
+    drawn = {tuple(held_out(path, BY_CLASS, seed)) for seed in range(6)}
+    assert len(drawn) > 1
+    assert {(sum(number < 5 for number in one), len(one)) for one in drawn} == {(1, 3)}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_devices_of_each_class_are_for_testing(tmp_path: Path, seed: int) -> None:
+    """Of 19 devices that failed ⌊3.8⌉ = 4, of 31 others ⌊6.2⌉ = 6."""
+    path = labelled(tmp_path / "p.csv", [(f"d{k}", "bad bad" if k % 50 < 19 else "ok ok") for k in range(50)])
+    reading = Reading(columns=Columns(ignore=("run",)), split=DeviceSplit(by_class=True))
+    drawn = held_out(path, reading, seed)
+    assert (sum(number < 19 for number in drawn), len(drawn)) == (4, 10)
+
+
+def test_a_recording_belongs_to_the_class_of_which_it_has_most(tmp_path: Path) -> None:
+    """Faults are a quarter of two recordings, and a stray row is in a third one; one of the two is for testing."""
+    mixed = ["ok ok ok bad"] * 2 + ["ok ok ok ok"] * 8
+    for seed in range(6):
+        drawn = held_out(labelled(tmp_path / "p.csv", [("a", labels) for labels in mixed]), BY_CLASS, seed)
+        assert (len(drawn), sum(number < 2 for number in drawn)) == (3, 1)
+
+
+def test_a_class_with_one_recording_trains_and_a_device_with_one_keeps_it(tmp_path: Path) -> None:
+    recordings = [("a", "ok ok"), ("a", "ok ok"), ("a", "ok ok"), ("a", "bad bad"), ("b", "ok ok")]
+    for seed in range(6):
+        assert held_out(labelled(tmp_path / "p.csv", recordings), BY_CLASS, seed) in ([0], [1], [2])
+    few = labelled(tmp_path / "p.csv", [("a", "ok ok"), ("a", "bad bad")])
+    with pytest.raises(SettingError, match="no class has two recordings or devices, of which one is held out"):
+        own.load(few, BY_CLASS, 0)
+    with pytest.raises(SettingError, match=r"data\.split\.by_class: data\.task = 'regression' predicts numbers"):
+        replace(BY_CLASS, task="regression")
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=2, max_size=40), st.integers(0, 9))
+def test_no_class_and_no_device_loses_all_its_recordings(recordings: list[tuple[int, int]], seed: int) -> None:
+    """Also: where one device has all recordings, the share of each class is exact."""
+    owner, kind = (np.repeat(np.array(column), 3) for column in zip(*recordings, strict=True))
+    unit = np.repeat(np.arange(len(recordings)), 3)
+    one = np.bincount(kind[::3])
+    wanted = np.minimum(np.maximum(1, np.round(0.3 * one)), one - 1)[one > 0]
+    for whose in (owner, np.zeros_like(owner)):
+        try:
+            drawn = by_class(kind, unit, whose, 0.3, np.random.default_rng(seed))
+        except SettingError:
+            assert not ((one[kind] > 1) & (np.bincount(whose)[whose] > 3)).any()
+            continue
+        assert (drawn.reshape(-1, 3).sum(axis=1) % 3 == 0).all()  # recordings are whole
+        assert {*kind[~drawn]} == {*kind}
+        assert {*whose[~drawn]} == {*whose}
+        if not whose.any():
+            assert np.bincount(kind[drawn], minlength=len(one))[one > 0].tolist() == (3 * wanted).tolist()
+
+
+def test_classes_with_one_recording_for_testing_are_named(tmp_path: Path) -> None:
+    fifty = [("a", "bad bad" if r < 10 else "ok ok") for r in range(50)]
+    path = labelled(tmp_path / "p.csv", fifty)
+    random = replace(BY_CLASS, split=RunSplit())
+    few = next(seed for seed in range(99) if sum(number < 10 for number in held_out(path, random, seed)) == 1)
+    (said,) = own.load(path, random, few).notes
+    assert said == (
+        "a single recording of 'bad' is for testing, which hardly tells how well others are recognised: split = "
+        "{ kind = 'run', by_class = true } draws recordings of each class."
+    )
+    assert own.load(path, BY_CLASS, few).notes == ()  # two of ten
+    (said,) = own.load(labelled(path, fifty[8:]), BY_CLASS, 0).notes  # one of two
+    assert "a single recording of 'bad' is for testing" in said
+    assert "more recordings, or a larger share for testing ([data] split test), would tell more" in said
+    (said,) = own.load(labelled(path, [("a", "ok bad")] * 5), random, 0).notes
+    assert said.startswith("a single recording is for testing, which")
+    assert own.load(labelled(path, [("a", "ok bad")] * 10), random, 0).notes == ()

@@ -60,7 +60,7 @@ OwnCode = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")]
 Force = Annotated[
-    bool, typer.Option("--force", help="Resume even if the experiment, the version or the CPU has changed.")
+    bool, typer.Option("--force", help="With --resume: even if the experiment, the version or the CPU has changed.")
 ]
 Track = Annotated[
     list[str] | None,

@@ -19,6 +19,7 @@ from fedfloor.data.files.layout import looks_like_time
 from fedfloor.data.files.tree import DataFile, dated, files_in, named, of_file, walk
 from fedfloor.data.kinds import CALENDAR, COUNTS, measured, word_of
 from fedfloor.errors import SettingError
+from fedfloor.tasks.classification import CLASSIFICATION
 
 MOST = 50_000  # training samples examined at most, evenly spread
 DEVICES, IN_A_ROW = 20, 500  # devices, and samples of each, examined for counters
@@ -480,6 +481,7 @@ def folder_words(data: Dataset, path: Path, settings: Mapping[str, Any]) -> list
 
 
 MANY = 4  # devices from which it is examined whether a model is for devices that are not in training
+TELLS = 0.8  # share of the errors of a guessed class that knowing the recording avoids, where each has a single class
 RARE = 10  # ratio of a class's shares of training and test samples, or its inverse, that counts as a gap
 KINDS = {
     "time": "the last fifth of each device's rows",
@@ -491,19 +493,26 @@ KINDS = {
 }
 
 
-def _proposal(kind: str, why: str) -> tuple[str, list[str]]:
-    """Return a kind of split, and sentences on it and on its alternatives."""
-    others = [f"{other} ({text})" for other, text in KINDS.items() if other != kind]
-    return kind, [
-        f"split: by {kind} ({KINDS[kind]}), because {why}",
+def words(split: Mapping[str, Any]) -> str:
+    """Return the name of a split and what it tests."""
+    kind = split["kind"]
+    return f"split: by {kind} ({KINDS[kind]}{', of each class its share' if 'by_class' in split else ''})"
+
+
+def _proposal(split: str | Mapping[str, Any], why: str) -> tuple[dict[str, Any], list[str]]:
+    """Return a split, of which the kind may suffice, and sentences on it and on its alternatives."""
+    chosen = {"kind": split} if isinstance(split, str) else dict(split)
+    others = [f"{other} ({text})" for other, text in KINDS.items() if other != chosen["kind"]]
+    return chosen, [
+        f"{words(chosen)}, because {why}",
         "split alternatives, --set 'data.split={kind=\"KIND\"}': " + "; ".join(others),
     ]
 
 
 def propose(
     data: Dataset, given: Mapping[str, Any], path: Path, read: Callable[[Mapping[str, Any]], Dataset]
-) -> tuple[str, list[str]]:
-    """Return the kind of the most suitable split, "" where it is settled, and sentences on it and the reason.
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the most suitable split, empty where it is settled, and sentences on it and the reason.
 
     Whole recordings, if devices have several. Otherwise the default, unless it would leave training or testing without
     a class, or with hardly any samples of it: then whole devices, or rows of every class.
@@ -511,18 +520,18 @@ def propose(
     if given.get("split") is not None:
         split = given["split"]
         named_kind = f"by {split['kind']}" if isinstance(split, Mapping) and "kind" in split else str(split)
-        return "", [f"split: {named_kind}, as given."]
+        return {}, [f"split: {named_kind}, as given."]
     if given.get("test") is not None or _comes_split(path):
-        return "", ["split: the data have test samples of their own, which are kept."]
-    if data.inputs.kind == "table" and (several := _recordings(given, path)):
-        with_runs = _tried(read, "run")
+        return {}, ["split: the data have test samples of their own, which are kept."]
+    if data.inputs.kind == "table" and (several := recordings(given, path)):
+        chosen, with_runs = drawn("run", read)
         if with_runs is not None and not gaps(with_runs):
-            return _proposal("run", f"{several}: rows of the same recording resemble each other.")
+            return _proposal(chosen, f"{several}: rows of the same recording resemble each other.")
     doubt = ""
     if unmet := never_met(data):
-        whole = _tried(read, "device")
-        if whole is not None and not (data.target is None and data.task.labelled and gaps(whole)):
-            return _proposal("device", f"{unmet}.")
+        chosen, unknown = drawn("device", read)
+        if unknown is not None and not (data.target is None and data.task.labelled and gaps(unknown)):
+            return _proposal(chosen, f"{unmet}.")
         doubt = f" But {unmet}: another split may show how well devices are recognised."
     usual = "time" if data.time is not None or given.get("window") is not None else "random"
     if usual == "random" and data.inputs.kind == "image":
@@ -537,11 +546,43 @@ def propose(
     if not lacking:
         return _proposal(usual, f"{why}{doubt}")
     for kind in ("device", "stratified"):
-        other = _tried(read, kind)
+        chosen, other = drawn(kind, read)
         if other is not None and len(gaps(other)) < len(lacking):
             worn = ": this is usual where machines run to failure" if usual == "time" and wears(data) else ""
-            return _proposal(kind, f"by {usual} {'; '.join(lacking[:3])}{worn}.")
+            return _proposal(chosen, f"by {usual} {'; '.join(lacking[:3])}{worn}.")
     return _proposal(usual, f"{why} But {'; '.join(lacking[:3])}, and no other split avoids this.{doubt}")
+
+
+def drawn(kind: str, read: Callable[[Mapping[str, Any]], Dataset]) -> tuple[dict[str, Any], Dataset | None]:
+    """Return a split of a kind that draws its samples, and the data with it; None where it is refused.
+
+    Whole recordings or devices are drawn by class where most have a single class, or a random draw would leave training
+    or testing without a class, or with hardly any samples of it.
+    """
+    split: dict[str, Any] = {"kind": kind}
+    data = _tried(read, split)
+    if data is not None and not (data.task == CLASSIFICATION and (gaps(data) or _single_class(data))):
+        return split, data
+    by_class = split | {"by_class": True}
+    other = _tried(read, by_class)
+    if other is None or (data is not None and len(gaps(other)) > len(gaps(data))):
+        return split, data
+    return by_class, other
+
+
+def _single_class(data: Dataset) -> bool:
+    """Return whether the recording or device of a training sample tells its class: λ of at least :data:`TELLS`.
+
+    λ = (Σ_u max_c n_uc − max_c n_c)/(n − max_c n_c) is the share of the errors of a guess of the class that knowing the
+    unit u avoids (Goodman and Kruskal, J. Am. Stat. Assoc. 49 (1954)); it is 1 where each unit has a single class.
+    """
+    unit = data.owner if data.run is None else data.run
+    if unit is None:
+        return False
+    table = np.zeros((int(unit.max()) + 1, len(data.classes)))
+    np.add.at(table, (unit, data.y), 1)
+    usual = table.sum(axis=0).max()
+    return bool(table.max(axis=1).sum() - usual >= TELLS * (len(data.y) - usual) > 0)
 
 
 def never_met(data: Dataset) -> str:
@@ -636,9 +677,9 @@ def gaps(data: Dataset) -> list[str]:
     return lacking
 
 
-def _tried(read: Callable[[Mapping[str, Any]], Dataset], kind: str) -> Dataset | None:
+def _tried(read: Callable[[Mapping[str, Any]], Dataset], split: Mapping[str, Any]) -> Dataset | None:
     try:
-        return read({"kind": kind})
+        return read(split)
     except SettingError:  # too few devices, recordings or samples for this split
         return None
 
@@ -652,7 +693,7 @@ def _comes_split(path: Path) -> bool:
     return False
 
 
-def _recordings(given: Mapping[str, Any], path: Path) -> str:
+def recordings(given: Mapping[str, Any], path: Path) -> str:
     """Return a clause if devices have several recordings; empty where few do, or recordings have one class each."""
     run = given.get("columns", {}).get("run")
     if run:

@@ -148,14 +148,22 @@ class RandomSplit(ShareSplit):
 
 
 @dataclass(frozen=True)
-class DeviceSplit(ShareSplit):
+class WholeSplit(ShareSplit):
+    """A split that holds out whole devices or recordings; with ``by_class``, a share of those of each class."""
+
+    # left out of experiments if unset, as in those from before this setting
+    by_class: Literal[True] | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True)
+class DeviceSplit(WholeSplit):
     """A split that holds out a random share ``test`` of the devices, which do not train."""
 
     kind: Literal["device"] = field(default="device", kw_only=True)
 
 
 @dataclass(frozen=True)
-class RunSplit(ShareSplit):
+class RunSplit(WholeSplit):
     """A split that holds out a random share ``test`` of the recordings of each device with several."""
 
     kind: Literal["run"] = field(default="run", kw_only=True)
@@ -344,6 +352,11 @@ class Reading:
             raise SettingError("data.remaining = true: set data.bins, too, or data.task = 'regression'.")
         if self.ended is not None and not self.remaining:
             raise SettingError(f"data.ended = '{self.ended}' needs data.remaining = true. Leave one out.")
+        if isinstance(self.split, WholeSplit) and self.split.by_class and (self.asked.ahead or self.number is not None):
+            raise SettingError(
+                f"data.split.by_class: data.task = '{self.asked.kind}' predicts numbers and has no classes. Leave "
+                "by_class out."
+            )
         for key in ("classes", "bins"):
             idle = self.asked.ahead or (self.number is not None and self.bins is None)
             if getattr(self, key) and idle:

@@ -13,7 +13,7 @@ from fedfloor.data.dataset import Dataset, Indices, Inputs, Labels, Missing, Own
 from fedfloor.data.files.encode import ONE_CLASS, columns_of, described, names_of
 from fedfloor.data.pace import pace_of
 from fedfloor.data.reading import LastSplit, Reading, RunSplit, Window
-from fedfloor.data.split import Cut, Rows, divided, runs, split_of
+from fedfloor.data.split import Cut, Rows, divided, few_tests, runs, split_of
 from fedfloor.errors import SettingError, nearest
 from fedfloor.names import count, some
 from fedfloor.tasks.forecasting import Forecasting
@@ -317,7 +317,7 @@ def assemble(
         inputs = replace(inputs, length=reading.window.length, step=reading.window.stride)
     data = _dataset(name, asked(name, classes, rows, cut, reading, inputs), rows, cut, inputs, owned, digest)
     split = split_of(rows, reading)
-    data = replace(data, notes=notes, split="" if split is None else split.kind)
+    data = replace(data, notes=notes + few_tests(data, rows, cut, split), split="" if split is None else split.kind)
     last = cut.last[~cut.test]
     if isinstance(reading.split, RunSplit) or rows.whole:
         return replace(data, run=rows.runs[last])

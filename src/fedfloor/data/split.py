@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.chance import generator
-from fedfloor.data.dataset import Indices, Labels, Owned, Owners, Targets, Times, Values
+from fedfloor.data.dataset import Dataset, Indices, Labels, Owned, Owners, Targets, Times, Values
 from fedfloor.data.reading import (
     DeviceSplit,
     LastSplit,
@@ -21,6 +21,7 @@ from fedfloor.data.reading import (
     Split,
     StratifiedSplit,
     TimeSplit,
+    WholeSplit,
     dealt,
 )
 from fedfloor.errors import SettingError
@@ -140,11 +141,11 @@ def divided(name: str, rows: Rows, reading: Reading, owned: Owned, seed: int) ->
         reading.missing == "drop" or (reading.missing == "previous" and reading.asked.ahead)
     ) and rows.x.dtype.kind == "f":
         cut = _without_missing(name, rows, cut)
-    if isinstance(split, DeviceSplit | RunSplit) and not len(cut.start):
+    if isinstance(split, WholeSplit) and not len(cut.start):
         _check_not_empty(name, rows, cut, part, whole=reading.whole)
     cut = _divide(rows, cut, split, stride, seed)
     if rows.owner is not None and split is not None:
-        both = not isinstance(split, DeviceSplit | RunSplit)
+        both = not isinstance(split, WholeSplit)
         cut = _large_enough(name, rows, rows.owner, cut, reading, owned, part, both=both)
     _check_not_empty(name, rows, cut, part, whole=reading.whole)
     return cut
@@ -265,6 +266,9 @@ def _divide(rows: Rows, cut: Cut, split: Split | None, stride: int, seed: int) -
                 f"[data] split = device: needs two devices with a sample; devices with a sample: {len(devices)}. Split "
                 "by time or at random, or shorten the window."
             )
+        if split.by_class:
+            rng = generator(seed, "test devices by class")
+            return replace(cut, test=by_class(rows.y[cut.last], owner, np.zeros_like(owner), split.test, rng))
         many = _some_of(split.test, len(devices))
         chosen = generator(seed, "test devices").choice(devices, many, replace=False)
         return replace(cut, test=np.isin(owner, chosen))
@@ -280,7 +284,10 @@ def _divide(rows: Rows, cut: Cut, split: Split | None, stride: int, seed: int) -
 
 
 def _whole_runs(rows: Rows, cut: Cut, split: RunSplit, seed: int) -> NDArray[np.bool_]:
-    """Return a mask of the samples in max(1, ⌊test·n⌉) recordings drawn from each device with n ≥ 2 recordings."""
+    """Return a mask of the samples in max(1, ⌊test·n⌉) recordings drawn from each device with n ≥ 2 recordings.
+
+    With ``by_class``, recordings are drawn by :func:`by_class`.
+    """
     run = rows.runs[cut.last]
     owner = np.zeros(len(run), np.int32) if rows.owner is None else rows.owner[cut.last]
     chosen: list[Owners] = []
@@ -295,7 +302,80 @@ def _whole_runs(rows: Rows, cut: Cut, split: RunSplit, seed: int) -> NDArray[np.
             "device's rows in one file, or those with the same value in the column [data] columns.run (--set "
             "data.columns.run=NAME). Or split by device, or by time."
         )
+    if split.by_class:
+        return by_class(rows.y[cut.last], run, owner, split.test, generator(seed, "test runs by class"))
     return np.isin(run, np.concatenate(chosen))
+
+
+def by_class(y: Labels, unit: Owners, owner: Owners, share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Return a mask of the samples in whole units (recordings or devices) that are drawn by class.
+
+    A unit u belongs to the class c of whose samples it has the largest share, argmax_c n_uc/n_c. Of a class with N
+    units min(N − 1, max(1, ⌊share·N⌉)) are drawn, the rarest class first and each unit from the owner of which the
+    smallest share is then drawn. Each owner of several units without a drawn one adds one, of a class that keeps
+    another. No owner loses all its units.
+
+    Args:
+        y, unit, owner: [n], the class of each sample, its unit, and the unit's owner.
+
+    Raises:
+        SettingError: no class has two units of which one can be drawn.
+
+    >>> kinds = np.array([0, 0, 0, 0, 0, 0, 0, 0, 1, 1])
+    >>> drawn = by_class(kinds, np.arange(10), np.zeros(10, np.int32), 0.2, np.random.default_rng(0))
+    >>> np.bincount(kinds[drawn])
+    array([2, 1])
+    """
+    first, code = np.unique(unit, return_index=True, return_inverse=True)[1:]
+    whose = np.unique(owner[first], return_inverse=True)[1]
+    table = np.zeros((len(first), int(y.max()) + 1))
+    np.add.at(table, (code, y), 1)
+    kind = (table / np.maximum(table.sum(axis=0), 1)).argmax(axis=1)
+    units_of, units_as = np.bincount(whose), np.bincount(kind)
+    order, drawn = rng.permutation(len(first)), np.zeros(len(first), np.bool_)
+
+    def draw(able: NDArray[np.bool_], group: NDArray[np.int64], size: NDArray[np.int64]) -> None:
+        """Draw a unit from the group of which the smallest share is then drawn."""
+        less = np.bincount(group[drawn], minlength=len(size)) + 1
+        able = able & ~drawn & (np.bincount(whose[drawn], minlength=len(units_of)) + 1 < units_of)[whose]
+        if able.any():
+            places = order[able[order]]
+            drawn[places[(less[group[places]] / size[group[places]]).argmin()]] = True
+
+    for c in np.argsort(units_as, kind="stable").tolist():
+        for _ in range(_some_of(share, int(units_as[c]))):
+            draw(kind == c, whose, units_of)
+    for k in np.flatnonzero(np.bincount(whose[drawn], minlength=len(units_of)) == 0).tolist():
+        keeps = np.bincount(kind[drawn], minlength=len(units_as)) + 1 < units_as
+        draw((whose == k) & keeps[kind], kind, units_as)
+    if not drawn.any():
+        raise SettingError(
+            "[data] split by_class = true: no class has two recordings or devices, of which one is held out. Leave "
+            "by_class out."
+        )
+    mask: NDArray[np.bool_] = drawn[code]
+    return mask
+
+
+def few_tests(data: Dataset, rows: Rows, cut: Cut, split: Split | None) -> tuple[str, ...]:
+    """Return a sentence on classes whose test samples are of a single recording or device; none for other splits."""
+    if not isinstance(split, WholeSplit) or data.target is not None or len(data.classes) < 2:
+        return ()
+    noun = "recording" if isinstance(split, RunSplit) else "device"
+    unit = rows.owner if noun == "device" and rows.owner is not None else rows.runs
+    tested, trained = (
+        np.bincount(np.unique(np.stack([y, unit[cut.last[part]]]), axis=1)[0], minlength=len(data.classes))
+        for y, part in ((data.y_test, cut.test), (data.y, ~cut.test))
+    )
+    few = np.flatnonzero(tested == 1).tolist()
+    if not few:
+        return ()
+    alone = len(np.unique(unit[cut.last[cut.test]])) == 1
+    shown = "" if alone else f" of {some([repr(data.classes[c]) for c in few], 10)}"
+    more = f"more {noun}s, or a larger share for testing ([data] split test), would tell more"
+    if not split.by_class and any(_some_of(split.test, int(trained[c]) + 1) > 1 for c in few):
+        more = f"split = {{ kind = '{split.kind}', by_class = true }} draws {noun}s of each class"
+    return (f"a single {noun}{shown} is for testing, which hardly tells how well others are recognised: {more}.",)
 
 
 def _of_each_class(mine: Indices, y: Labels, share: float, rng: np.random.Generator) -> Indices:

@@ -145,7 +145,7 @@ def check_same(folder: Path, document: str, *, force: bool) -> None:
         data = ", with other data" if any(line.startswith("provenance.data_sha256") for line in changed) else ""
         raise SettingError(
             f"the run in {folder} was started differently{data}: {'; '.join(changed)}. Resume it unchanged, start a "
-            "new one with --out, or continue it nevertheless with `fedfloor run --force`."
+            "new one with --out, or continue it nevertheless with `fedfloor run --resume --force`."
         )
 
 

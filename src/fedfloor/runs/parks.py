@@ -97,6 +97,10 @@ def _untaught(park: Park) -> Iterator[str]:
         return
     counts = class_counts(park)
     share = sum(train for train, _ in counts.values()) / max(1, park.test_samples)  # training samples per test sample
+    kind = park.dataset.split
+    whole = {"device": "devices", "run": "recordings"}.get(kind)
+    drawn = f" split = {{ kind = '{kind}', by_class = true }} draws whole {whole} of each class." if whole else ""
+    advice = drawn.lstrip() or ADVICE
     untrained = {key: test for key, (train, test) in counts.items() if test and not train}
     rare = [key for key, (train, test) in counts.items() if 0 < train * RARE < test * share and test >= RARE]
     untested = [key for key, (train, test) in counts.items() if train and not test]
@@ -104,14 +108,14 @@ def _untaught(park: Park) -> Iterator[str]:
         shown = excerpt([f"'{key}' ({test:,})" for key, test in untrained.items()], NAMED)
         yield (
             f"{sum(untrained.values()):,} of {park.test_samples:,} test samples are of classes without training "
-            f"samples, and cannot be predicted: {shown}. {ADVICE}"
+            f"samples, and cannot be predicted: {shown}. {advice}"
         )
     if rare:
         shown = excerpt([f"'{key}' ({counts[key][0]:,} for {counts[key][1]:,} to test)" for key in rare], NAMED)
-        yield f"very few training samples of classes with many test samples: {shown}. {ADVICE}"
+        yield f"very few training samples of classes with many test samples: {shown}. {advice}"
     if untested:
         named = excerpt([f"'{key}'" for key in untested], NAMED)
-        yield f"classes without test samples, whose accuracy cannot be evaluated: {named}."
+        yield f"classes without test samples, whose accuracy cannot be evaluated: {named}.{drawn}"
 
 
 def build_park(experiment: Experiment) -> Park:

@@ -254,7 +254,8 @@ def check_place(orders: Orders, *, live: bool = False) -> None:
         raise SettingError(f"--resume: {out} holds no run. Leave --resume out to start one there.")
     if not orders.resume and (began or (out / "ledger.jsonl").exists() or any((out / "checkpoint").glob("round-*"))):
         other = "name another folder as out in cloud.toml" if live else "give another folder with --out"
-        raise SettingError(f"{out} already holds a run. Continue it with --resume, or {other}.")
+        again = "--resume --force" if orders.force else "--resume"
+        raise SettingError(f"{out} already holds a run. Continue it with {again}, or {other}.")
 
 
 def record(experiment: Experiment, out: Path, park: Park, *, live: bool = False) -> None:
