@@ -182,7 +182,8 @@ def drafted(case: Case, folder: Path, seed: int) -> Experiment:
     if not (folder / "out" / "evaluation.json").exists():
         path = case.write(folder, seed)
         command(folder, "new", path.name, "--out", "e.toml", "--force", *case.words, "--set", f"seed={seed}")
-        command(folder, "run", "e.toml", "--ranks", "1", "--out", "out", "--force")
+        again = ("--resume", "--force") if (folder / "out" / "experiment.toml").exists() else ()  # it was interrupted
+        command(folder, "run", "e.toml", "--ranks", "1", "--out", "out", *again)
     return config.read(folder / "out" / "experiment.toml")
 
 

@@ -312,6 +312,24 @@ def test_no_class_and_no_device_loses_all_its_recordings(recordings: list[tuple[
             assert np.bincount(kind[drawn], minlength=len(one))[one > 0].tolist() == (3 * wanted).tolist()
 
 
+@pytest.mark.parametrize("devices", [False, True])
+def test_validation_by_class_leaves_each_class_in_training(tmp_path: Path, devices: bool) -> None:
+    """Of 16 recordings or devices three failed: one is for testing, one for validation, and one trains."""
+    recordings = [(f"d{k if devices else k % 2}", "bad bad" if k in (1, 2, 5) else "ok ok") for k in range(16)]
+    path = labelled(tmp_path / "p.csv", recordings)
+    reading = Reading(columns=Columns(ignore=("run",)), split=DeviceSplit(by_class=True)) if devices else BY_CLASS
+    for seed in range(6):
+        data = own.load(path, reading, seed)
+        for purpose in range(3):
+            park = build(data, seed=purpose, validation=0.1, whole_devices=devices)
+            trained = np.concatenate(list(park.indices))
+            parts = data.take(trained, 0), park.dataset.take_test(np.arange(len(park.dataset.y_test)))
+            train, held = ({*(x[:, 0].astype(int) // 100).tolist()} for x in parts)
+            assert not train & held
+            assert [len(one & {1, 2, 5}) for one in (train, held)] == [1, 1]
+            assert len(held - {1, 2, 5}) == 1  # of ten
+
+
 def test_classes_with_one_recording_for_testing_are_named(tmp_path: Path) -> None:
     fifty = [("a", "bad bad" if r < 10 else "ok ok") for r in range(50)]
     path = labelled(tmp_path / "p.csv", fifty)

@@ -144,6 +144,7 @@ class Dataset:
             time. None where samples have no order.
         held_by: int32 [Nt], the device from whose data each test sample was held out; None for other test samples.
         split: the kind of split that chose the test samples, such as ``"time"``; "" if they were supplied.
+        by_class: whether whole recordings or devices are held out by class.
         notes: sentences to be logged before training.
     """
 
@@ -173,6 +174,7 @@ class Dataset:
     recording_test: Owners | None = None
     held_by: Owners | None = None
     split: str = ""
+    by_class: bool = False
     notes: tuple[str, ...] = ()
 
     def labels(self, indices: Indices) -> Labels:

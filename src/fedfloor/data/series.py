@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Labels, Missing, Owned, Owners, Targets, Times, Values
 from fedfloor.data.files.encode import ONE_CLASS, columns_of, described, names_of
 from fedfloor.data.pace import pace_of
-from fedfloor.data.reading import LastSplit, Reading, RunSplit, Window
+from fedfloor.data.reading import LastSplit, Reading, RunSplit, WholeSplit, Window
 from fedfloor.data.split import Cut, Rows, divided, few_tests, runs, split_of
 from fedfloor.errors import SettingError, nearest
 from fedfloor.names import count, some
@@ -318,6 +318,8 @@ def assemble(
     data = _dataset(name, asked(name, classes, rows, cut, reading, inputs), rows, cut, inputs, owned, digest)
     split = split_of(rows, reading)
     data = replace(data, notes=notes + few_tests(data, rows, cut, split), split="" if split is None else split.kind)
+    if isinstance(split, WholeSplit) and split.by_class:
+        data = replace(data, by_class=True)
     last = cut.last[~cut.test]
     if isinstance(reading.split, RunSplit) or rows.whole:
         return replace(data, run=rows.runs[last])

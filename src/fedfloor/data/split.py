@@ -267,8 +267,7 @@ def _divide(rows: Rows, cut: Cut, split: Split | None, stride: int, seed: int) -
                 "by time or at random, or shorten the window."
             )
         if split.by_class:
-            rng = generator(seed, "test devices by class")
-            return replace(cut, test=by_class(rows.y[cut.last], owner, np.zeros_like(owner), split.test, rng))
+            return replace(cut, test=_by_class(rows, cut, owner, np.zeros_like(owner), split, seed))
         many = _some_of(split.test, len(devices))
         chosen = generator(seed, "test devices").choice(devices, many, replace=False)
         return replace(cut, test=np.isin(owner, chosen))
@@ -303,8 +302,19 @@ def _whole_runs(rows: Rows, cut: Cut, split: RunSplit, seed: int) -> NDArray[np.
             "data.columns.run=NAME). Or split by device, or by time."
         )
     if split.by_class:
-        return by_class(rows.y[cut.last], run, owner, split.test, generator(seed, "test runs by class"))
+        return _by_class(rows, cut, run, owner, split, seed)
     return np.isin(run, np.concatenate(chosen))
+
+
+def _by_class(rows: Rows, cut: Cut, unit: Owners, owner: Owners, split: WholeSplit, seed: int) -> NDArray[np.bool_]:
+    """Return a mask of the samples in whole units that are drawn by class for testing."""
+    test = by_class(rows.y[cut.last], unit, owner, split.test, generator(seed, f"test {split.kind}s by class"))
+    if not test.any():
+        raise SettingError(
+            "[data] split by_class = true: no class has two recordings or devices, of which one is held out. Leave "
+            "by_class out."
+        )
+    return test
 
 
 def by_class(y: Labels, unit: Owners, owner: Owners, share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
@@ -313,13 +323,10 @@ def by_class(y: Labels, unit: Owners, owner: Owners, share: float, rng: np.rando
     A unit u belongs to the class c of whose samples it has the largest share, argmax_c n_uc/n_c. Of a class with N
     units min(N − 1, max(1, ⌊share·N⌉)) are drawn, the rarest class first and each unit from the owner of which the
     smallest share is then drawn. Each owner of several units without a drawn one adds one, of a class that keeps
-    another. No owner loses all its units.
+    another. No owner loses all its units. No unit may be left to draw.
 
     Args:
         y, unit, owner: [n], the class of each sample, its unit, and the unit's owner.
-
-    Raises:
-        SettingError: no class has two units of which one can be drawn.
 
     >>> kinds = np.array([0, 0, 0, 0, 0, 0, 0, 0, 1, 1])
     >>> drawn = by_class(kinds, np.arange(10), np.zeros(10, np.int32), 0.2, np.random.default_rng(0))
@@ -348,11 +355,6 @@ def by_class(y: Labels, unit: Owners, owner: Owners, share: float, rng: np.rando
     for k in np.flatnonzero(np.bincount(whose[drawn], minlength=len(units_of)) == 0).tolist():
         keeps = np.bincount(kind[drawn], minlength=len(units_as)) + 1 < units_as
         draw((whose == k) & keeps[kind], kind, units_as)
-    if not drawn.any():
-        raise SettingError(
-            "[data] split by_class = true: no class has two recordings or devices, of which one is held out. Leave "
-            "by_class out."
-        )
     mask: NDArray[np.bool_] = drawn[code]
     return mask
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fedfloor.chance import generator
 from fedfloor.data.dataset import Dataset, Indices, Owners, Times, Values
 from fedfloor.data.sources import load
+from fedfloor.data.split import by_class
 from fedfloor.errors import SettingError, require
 from fedfloor.machine import require_memory
 from fedfloor.park.augment import Augmented, pictures_only
@@ -31,8 +32,9 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
     Every device with two samples or more thus holds out at least one, and none holds out all. They are drawn by
     (seed, device). Of samples with times they are the device's last ones; without an order of recordings, or for
     overlapping windows without times, they are the last ones of each recording. If whole recordings are for testing,
-    whole recordings are held out, by the same formula with their number for n_k. Training windows that share rows with
-    a held-out one are left out; a device that would lose all its windows holds out none. The test data are not used.
+    whole recordings are held out, by the same formula with their number for n_k, or by class as these are. Training
+    windows that share rows with a held-out one are left out; a device that would lose all its windows holds out none.
+    The test data are not used.
 
     Args:
         parts: the training samples of each device, int64 [n_k], without duplicates.
@@ -94,7 +96,8 @@ def hold_out_devices(
 ) -> tuple[Dataset, NDArray[np.int64]]:
     """Hold out min(K − 1, max(1, ⌊share·K⌉)) of the K devices, drawn by the seed, with all their training samples.
 
-    Settings are then chosen on devices that neither train nor test. Return a data set with the held-out devices'
+    Settings are then chosen on devices that neither train nor test. Where devices for testing are drawn by class, these
+    are, too, if a class has several. Return a data set with the held-out devices'
     samples as test samples, and the numbers of the training devices in ascending order.
 
     Raises:
@@ -104,6 +107,10 @@ def hold_out_devices(
     many = len(parts)
     count = min(many - 1, max(1, round(share * many)))
     chosen = np.sort(generator(seed, "validation devices").choice(many, count, replace=False))
+    if dataset.by_class:
+        whose, drawn = _by_class(dataset, parts, None, share, generator(seed, "validation devices by class"))
+        chosen = np.unique(whose[drawn]) if drawn.any() else chosen
+        count = len(chosen)
     held = [parts[k] for k in chosen.tolist()]
     train = np.delete(np.arange(many), chosen)
     owners = None if dataset.owner is None else dataset.owner.copy()
@@ -159,6 +166,9 @@ def _held(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int, p
     place = dataset.time if dataset.through is None else dataset.through
     if dataset.run is None:
         held = [_last(part, share, place, generator(seed, purpose, k)) for k, part in enumerate(parts)]
+    elif dataset.by_class:
+        whose, drawn = _by_class(dataset, parts, dataset.run, share, generator(seed, f"{purpose} by class"))
+        held = [part[drawn[whose == k]] for k, part in enumerate(parts)]
     else:
         held = [_runs(part, dataset.run, share, generator(seed, purpose, k)) for k, part in enumerate(parts)]
     for k, part in enumerate(parts):
@@ -181,6 +191,21 @@ def _runs(part: Indices, run: Owners, share: float, rng: np.random.Generator) ->
         return part[:0]
     chosen = rng.choice(every, min(len(every) - 1, max(1, round(share * len(every)))), replace=False)
     return part[np.isin(run[part], chosen)]
+
+
+def _by_class(
+    dataset: Dataset, parts: Sequence[Indices], run: Owners | None, share: float, rng: np.random.Generator
+) -> tuple[Owners, NDArray[np.bool_]]:
+    """Return the device of each training sample, device by device, and whether it is held out.
+
+    Whole devices are held out by class, or whole recordings, ``run``, of each.
+    """
+    samples = np.concatenate(parts)
+    whose = np.repeat(np.arange(len(parts), dtype=np.int32), [len(part) for part in parts])
+    if run is None:
+        return whose, by_class(dataset.labels(samples), whose, np.zeros_like(whose), share, rng)
+    unit = np.unique(np.stack([whose, run[samples]]), axis=1, return_inverse=True)[1].ravel().astype(np.int32)
+    return whose, by_class(dataset.labels(samples), unit, whose, share, rng)
 
 
 def _rest(part: Indices, held: Indices) -> Indices:
