@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,14 @@ def test_code_imports_public_names_only() -> None:
     private = re.compile(r"^.*(?:from fedfloor\.\S+ import|import fedfloor\.).*$", re.MULTILINE)
     found = {page.name: private.findall(page.read_text(encoding="utf-8")) for page in (*PAGES, notebook)}
     assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+def test_the_lines_that_convert_are_python() -> None:
+    text = (HERE / "docs" / "data-reference.md").read_text(encoding="utf-8")
+    indented = re.findall(r"\n\n((?:    .*\n|\n(?=    ))+)", text)
+    assert len(indented) > 3
+    for lines in indented:
+        compile(textwrap.dedent(lines), lines, "exec")
 
 
 def anchors(page: Path) -> set[str]:
