@@ -472,6 +472,24 @@ def test_devices_that_missed_the_first_sum_with_new_samples_come_back(tmp_path: 
     assert third.summed() == set(DEVICES)
 
 
+@pytest.mark.parametrize("beside", [(), (3,), (3, 4)], ids=["a sum without them", "with one", "with two"])
+def test_new_samples_of_others_hide_one_devices_only_where_all_sums_had_them(beside: tuple[int, ...]) -> None:
+    """An edge chooses the devices of sums: one without the others, before and after, differs by a single change."""
+    sums = RevealedSums()
+
+    def admit(number: int, held: Mapping[int, int]) -> None:
+        sums.admit([b"%d" % number], "unit", {k: f"{k:016x}{samples:032x}" for k, samples in held.items()})
+
+    admit(1, dict.fromkeys((0, 1, 2, *beside), 1))
+    admit(2, dict.fromkeys((0, 3, 4, 5), 1))
+    admit(3, {0: 1, 3: 2, 4: 2, 5: 2})
+    if len(beside) == LEAST - 1:
+        admit(4, {0: 1, 1: 2, 2: 1})
+        return
+    with pytest.raises(RefusedError, match="only 1 has other samples than in the last sum"):
+        admit(4, {0: 1, 1: 2, 2: 1})
+
+
 @pytest.mark.parametrize("what", ["visit", "memory, number of visits, or samples"])
 @pytest.mark.parametrize("asked", [True, False], ids=["", "who had no part in the unmasking"])
 def test_two_sums_of_a_round_do_not_differ_by_what_an_edge_chooses_for_one_device(

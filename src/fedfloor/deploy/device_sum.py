@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -83,8 +83,9 @@ class RevealedSums:
                         )
             base.executemany("INSERT OR REPLACE INTO sums VALUES (?, ?)", [(part, total) for part in parts])
             base.execute("INSERT OR IGNORE INTO totals VALUES (?, ?)", (total, text))
-            if self.renewed(now):  # sums with the former samples of these devices are no more
-                base.execute("DELETE FROM members")
+            if new := self.renewed(now):
+                gone = self._hidden(new)
+                base.executemany("DELETE FROM members WHERE device = ?", [(v,) for v in gone])
             base.executemany("INSERT OR REPLACE INTO members VALUES (?, ?)", [one for one in now.items() if one[1]])
 
     def check_place(self, part: bytes, place: Sequence[object], held: Mapping[int, str]) -> None:
@@ -126,6 +127,19 @@ class RevealedSums:
             held: device → keyed digest of its samples.
         """
         return renewed(dict(self._record.rows("SELECT device, held FROM members")), held)
+
+    def _hidden(self, new: Set[int]) -> set[int]:
+        """Return the devices whose new samples no later sum would show, once others have new ones.
+
+        Each earlier sum with their former samples also had two or more of the others: beside it a later one differs by
+        the updates of these, too.
+
+        Args:
+            new: the devices that have new samples.
+        """
+        sums = [dict(json.loads(text)[1]) for (text,) in self._record.rows("SELECT text FROM totals")]
+        shown = {v for held in sums if len(new & held.keys()) < LEAST - 1 for v in held}
+        return {v for (v,) in self._record.rows("SELECT device FROM members")} - shown
 
     def check_samples(self, held: Mapping[int, str]) -> None:
         """Check that the samples of no device, or of enough, have changed since the last sum.
