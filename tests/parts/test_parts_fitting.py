@@ -73,12 +73,19 @@ OWN = """
 from dataclasses import dataclass
 from fedfloor import TopK
 from fedfloor.parts import fitting
+from fedfloor.parts.codecs import Float16
 
 @dataclass(frozen=True)
 class Fresh(TopK):
     @property
     def excludes(self):
         return {**super().excludes, fitting.CLOCK: "it needs results of the same model."}
+
+@dataclass(frozen=True)
+class Half(Float16):
+    @property
+    def excludes(self):
+        return {**super().excludes, fitting.LIVE: "it is slow."}
 """
 
 
@@ -89,3 +96,7 @@ def test_a_part_of_ones_own_declares_what_it_excludes(tmp_path: Path, monkeypatc
     fits(method=own)
     with pytest.raises(SettingError, match=r"'fresh_of_mine:Fresh' with method 'fedbuff', which does not wait"):
         config.from_table({**TINY, "method": {"name": "fedbuff", **own}})
+    half = {"name": "hierfavg", "edge_travel": "fresh_of_mine:Half"}
+    fits(method=half)
+    with pytest.raises(SettingError, match=r"edge_travel = 'fresh_of_mine:Half' with real machines: it is slow"):
+        fits(method=half, live=True)

@@ -99,13 +99,13 @@ class ConfiguredMethod(Method):
         for key, rule in (("mix", parts.mix), ("edge_mix", parts.edge_mix)):
             if rule is not None:
                 chosen.append((f"method.{key} = '{mixing.to_spec(rule)[0]}'", rule))
-        for key in ("travel", "travel_down"):
+        for key in ("travel", "travel_down", "edge_travel", "edge_travel_down"):
             for codec in codecs.chain(getattr(parts, key) or ""):
                 chosen.append((f"method.{key} = '{named.to_spec(codec, codecs.CODECS)[0]}'", codec))
         if self.private_work is not None:
             chosen.append(("work.sample_clip", self.private_work))
         made = [Choice(key, getattr(part, "traits", {}), getattr(part, "excludes", {})) for key, part in chosen]
-        return [Choice(f"method '{self.name}'", self._traits()), *made, *self._between()]
+        return [Choice(f"method '{self.name}'", self._traits()), *self._between(), *made]
 
     def _traits(self) -> dict[str, str]:
         """Return what the method is, as parts and settings exclude it."""
