@@ -276,7 +276,9 @@ def measured(root: Path) -> dict[str, object]:
         ],
         "walkers of plans": [f"{path.name}: {one}" for path, text in texts.items() for one in walkers(text)],
         "calls of combined": sum(calls(text, "combined") for text in texts.values()),
-        "calls that build the profile": sum(text.count("profile.build(") + text.count(" build(self)") for text in texts.values()),
+        "calls that build the profile": sum(
+            text.count("profile.build(") + text.count(" build(self)") for text in texts.values()
+        ),
         "builds of the profile in a run": int(_printed(ROUNDS, root)),
         "calls of what travels": sum(travels(text) for path, text in texts.items() if path.name != "travel.py"),
         "refusals of methods, parts and settings": {
