@@ -228,8 +228,12 @@ def _label(base: str, own: Mapping[str, Any], *, several: bool) -> str:
 
     >>> _label("mine:Mine", {"mu": 0.5, "mix": {"kind": "mine:Capped", "most": 50}}, several=True)
     'Mine(mu=0.5) + Capped(most=50)'
+    >>> _label("fedavg", {"travel": ({"kind": "top-k", "share": 0.1}, "int8")}, several=False)
+    'fedavg + top-k(share=0.1) + int8'
     """
-    parts = [part if isinstance(part, Mapping) else {"kind": part} for key, part in own.items() if key in EXCHANGED]
+    given = [part for key, part in own.items() if key in EXCHANGED]
+    each = [one for part in given for one in (part if isinstance(part, list | tuple) else [part])]
+    parts = [part if isinstance(part, Mapping) else {"kind": part} for part in each]
     settings = {key: setting for key, setting in own.items() if key not in EXCHANGED}
     texts = [_called(base, settings if several else {})]
     texts += [_called(str(part.get("kind")), {k: v for k, v in part.items() if k != "kind"}) for part in parts]
