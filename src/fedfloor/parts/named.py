@@ -135,13 +135,19 @@ def to_spec(part: object, known: Makers) -> tuple[str, dict[str, Scalar]]:
 
 
 def rows(known: Makers) -> list[dict[str, str]]:
-    """Return a row per part: its name, its summary, and its settings with their defaults."""
+    """Return a row per part: its name, its summary, and its settings with their defaults.
+
+    >>> from fedfloor.parts.attacks import SignFlip
+    >>> rows({"sign-flip": SignFlip})[0]["what"]
+    'The reversed update: −s·Δ with the strength s'
+    """
     rows = []
     for name, made in known.items():
         shown = fields(made) if is_dataclass(made) else ()
         settings = [f.name + _usual(f.default) for f in shown if f.name != "kind"]
         summary = (inspect.getdoc(made) or "").partition("; see")[0].partition(".\n")[0].split("\n\n")[0]
-        rows.append({"name": name, "settings": ", ".join(settings), "what": " ".join(summary.split()).rstrip(".")})
+        what = " ".join(summary.replace("``", "").split()).rstrip(".")
+        rows.append({"name": name, "settings": ", ".join(settings), "what": what})
     return rows
 
 
