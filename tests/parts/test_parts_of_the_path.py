@@ -35,6 +35,10 @@ class Forgets(TopK):
         pass
 
 @dataclass(frozen=True)
+class Unmasked(TopK):
+    summed = True
+
+@dataclass(frozen=True)
 class Whole(NormLimit):
     def pieces(self, network):
         return [network.parcel("all")]
@@ -79,6 +83,7 @@ def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"method": {"travel": "wrong_ways:Unfinished"}}, "has no 'after': a class derived from fedfloor.Codec"),
         ({"method": {"travel": "wrong_ways:Corrects"}}, r"correct must take \(self, change, kept\)"),
+        ({"method": {"travel": "wrong_ways:Unmasked"}}, "'wrong_ways:Unmasked': summed is for secure-sum alone"),
         ({"deploy": {"norm_limit": "wrong_ways:Whole"}}, r"pieces must take \(self, network, travels\)"),
     ],
     ids=str,
