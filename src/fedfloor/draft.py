@@ -893,7 +893,8 @@ def _excess(data: Dataset) -> str:
 def _share(data: Dataset) -> float:
     """Return the share of the features that a tree uses, within bounds of what is sent and added up in a round."""
     targets = 0 if data.target is None else data.target.shape[1]
-    features, windows = described(data.shape), len(data.shape) > 1
+    features = described(data.shape)
+    windows = len(data.shape) > 1
     sums = features * data.task.outputs(len(data.classes), targets, data.shape)
     most = min(MOST_AT_ONCE, MOST_ADDED / len(data.y)) if windows else MOST_AT_ONCE
     return min(DECORRELATED if windows and features >= CORRELATED else 1.0, math.ceil(100 * most / sums) / 100)

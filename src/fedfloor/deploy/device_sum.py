@@ -71,7 +71,8 @@ class RevealedSums:
         """
         now = dict(held or {})
         text = json.dumps([scale, sorted(now.items())])
-        total, parts = digest(text.encode()), [digest(update) for update in updates]
+        total = digest(text.encode())
+        parts = [digest(update) for update in updates]
         with self._record.changing() as base:
             self.check_samples(now)
             for part in parts:
@@ -462,7 +463,8 @@ class DeviceSum:
         Raises:
             RefusedError: it is a later visit than a round of the experiment has.
         """
-        place, state = ["round", key.seed, key.round, key.tick], (key.visit, *self.state)
+        place = ["round", key.seed, key.round, key.tick]
+        state = (key.visit, *self.state)
         if self.at_once == 1:
             return json.dumps(place).encode(), state
         if key.visit >= self.at_once:

@@ -120,7 +120,8 @@ class FactoryExecutor:
         """Send the model to a device; return its update and receipt, or None if no valid update arrives."""
         if key.device < 0:
             raise SettingError("the plan trains at the cloud, which has no data in a real park. Choose another method.")
-        path, model = VisitPath(engine.network, work), packet["w"]
+        path = VisitPath(engine.network, work)
+        model = packet["w"]
         cut = path.down
         about = self.about(engine, key.device) | {
             "tick": key.tick, "visit": key.visit, "frozen": extractor.frozen,

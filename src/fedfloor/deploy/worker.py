@@ -197,7 +197,8 @@ class Worker:
 
         Samples of sensors, which change within a round, are never the same.
         """
-        park, held = self.engine.park, self.engine.memory.held.get(self.device)
+        park = self.engine.park
+        held = self.engine.memory.held.get(self.device)
         moving = (secrets.token_hex(8),) if isinstance(park, Sensed) else ()
         return (held, *(() if park.stream.kind == "static" else (about["trained"],)), *moving)
 

@@ -54,7 +54,8 @@ class LocalExecutor:
 
     def _receive(self, path: VisitPath, packet: Packet, key: Key) -> Packet:
         """Return a packet as its receivers decode it; it is encoded once for all of them."""
-        network, work = path.network, path.work
+        network = path.network
+        work = path.work
         model, place = packet["w"], (work.travels, work.travel_down, key.seed, key.round, key.tick)
         sender, sent_at, arrived = self._last
         if work.travel_down and model is not network.flat and sender() is model and sent_at == place:

@@ -180,7 +180,8 @@ def local_update(
         )
     keeps = own is not None or goal.remembers or work.keeps_moments or path.keeps
     kept = {name: tensor.to(flat.device) for name, tensor in engine.memory.load(device).items()} if keeps else {}
-    moments, errors = steps.taken(kept), pop_memory(kept)
+    moments = steps.taken(kept)
+    errors = pop_memory(kept)
     arrived = flat.clone() if own is not None or work.travel else flat
     if own is None or goal.remembers:
         _attempted(engine, work, lambda: goal.arrive(flat, kept, network), lambda: None)

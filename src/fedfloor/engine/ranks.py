@@ -278,7 +278,9 @@ class Trainer(schedule.Driver):
             # before there is a median, the first updates of each factory are judged together, the others by these
             done: dict[int, NodeResult] = {}
             for group in self._by_factory(parted):
-                limit, first, rest = self.limit.copy(), group[:FIRST], group[FIRST:]
+                limit = self.limit.copy()
+                first = group[:FIRST]
+                rest = group[FIRST:]
                 results = self._judged_together(self._walked(first, start, request.tick, limit), start, limit)
                 for branch, result in zip(first, results, strict=True):
                     done[branch.index] = self.add(aggregation, branch, result)
@@ -313,7 +315,8 @@ class Trainer(schedule.Driver):
 
     def _branch(self, branch: BranchWalk, start: Packet, tick: int, limit: Limit | None) -> NodeResult:
         """Walk a branch from a packet with a copy of a limit; the memories of its devices stay as they were."""
-        was, own = self.engine.memory.now(branch.known), self.apart()
+        was = self.engine.memory.now(branch.known)
+        own = self.apart()
         own.limit = limit.copy() if limit is not None else None
         result = own.drive(branch.walk.node(branch.node, start, tick))
         no_vector(result.answers)

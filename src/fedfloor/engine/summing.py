@@ -134,7 +134,8 @@ class SecureAggregation(Aggregation):
         super().__init__(node, start, mixed_part(engine.network, node))
         self.devices = [walk.first_device(child) for child in node.children]
         self.network, self.work = engine.network, walk.works(node)[0]  # all visits of a sum have the same work
-        self.codec, self.cut = codec, VisitPath(engine.network, self.work).up
+        self.codec = codec
+        self.cut = VisitPath(engine.network, self.work).up
         self.samples = [int(engine.park.holdings[k]) for k in self.devices]
         self.weights = [mix.weigh(self._rule, samples) for samples in self.samples]
         self.bounds = [bound(codec, self.work, samples) for samples in self.samples]

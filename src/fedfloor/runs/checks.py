@@ -167,7 +167,8 @@ def settings(experiment: Experiment, *, live: bool) -> list[Choice]:
     Args:
         live: whether the devices are real machines.
     """
-    evaluate, network = experiment.evaluate, experiment.network.built
+    evaluate = experiment.evaluate
+    network = experiment.network.built
     chosen: list[tuple[bool, Choice]] = [
         (live, REAL_MACHINES),
         (experiment.round.close is not None, CLOSING),
