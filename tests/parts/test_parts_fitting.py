@@ -52,6 +52,7 @@ def test_a_choice_does_not_exclude_itself() -> None:
         (True, {"evaluate": {"finetune": {"epochs": 1}}}, ("evaluate.finetune", "real machines")),
         (True, {"evaluate": {"coverage": True}}, ("evaluate.coverage", "real machines")),
         (True, {"method": {"name": "local-only"}}, ("real machines", "'local-only'")),
+        (True, {"faults": {"attackers": {"kind": "sign-flip", "count": 1}}}, ("faults.attackers", "real machines")),
         (
             False,
             {

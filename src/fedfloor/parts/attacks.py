@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.outside import own_name
-from fedfloor.parts import named
+from fedfloor.parts import fitting, named
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -89,6 +89,11 @@ class Attack:
         for name in ABOVE_0:
             value = getattr(self, name, 1.0)
             require(0 < value < math.inf, f"faults.attackers.{name}", value, "a number above 0")
+
+    @property
+    def excludes(self) -> Mapping[str, str]:
+        """The traits of methods and settings that it excludes, with reasons: :mod:`fedfloor.parts.fitting`."""
+        return {fitting.LIVE: "attacks are simulated. Leave it out, or run the experiment as a simulation."}
 
     def sent(self, visit: AttackedVisit) -> Tensor:
         """Return the update that the attacker sends [n], a new tensor or the honest update itself."""

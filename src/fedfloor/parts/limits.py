@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedfloor.errors import SettingError, require, shown
 from fedfloor.outside import own_name
-from fedfloor.parts import named
+from fedfloor.parts import fitting, named
 
 MOST_PIECES = 1000  # of an update; edges state the length of each
 
@@ -33,6 +33,14 @@ class NormLimit:
 
     def __post_init__(self) -> None:
         require(1 < self.factor < math.inf, "deploy.norm_limit", self.factor, "a number above 1, or false")
+
+    @property
+    def excludes(self) -> Mapping[str, str]:
+        """The traits of methods and settings that it excludes, with reasons: :mod:`fedfloor.parts.fitting`."""
+        return {
+            fitting.BOUNDED: "it refuses a device by the updates of others, so that one device could change the sum by "
+            "more than mix.clip. Set deploy.norm_limit = false: mix 'private' bounds every update."
+        }
 
     def pieces(self, network: Network, travels: str) -> list[Parcel]:
         """Return the parts of a model whose change is limited, each by itself; none may be empty.

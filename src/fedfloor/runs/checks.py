@@ -178,9 +178,14 @@ def settings(experiment: Experiment, *, live: bool) -> list[Choice]:
         (evaluate.finetune is not None, FINETUNING),
         (evaluate.patience is not None, PATIENCE),
         (experiment.model.init_from is not None, STARTING),
-        (experiment.deploy.limit is not None and (live or experiment.deploy.simulate), LIMITING),
     ]
-    return [choice for given, choice in chosen if given]
+    made = [choice for given, choice in chosen if given]
+    limit = experiment.deploy.limit if live or experiment.deploy.simulate else None
+    if limit is not None:
+        made.append(Choice("deploy.norm_limit", excludes=limit.excludes))
+    if experiment.faults.acting is not None:
+        made.append(Choice("faults.attackers", excludes=experiment.faults.acting.attack.excludes))
+    return made
 
 
 NO_BEST = "it has no single model that is the best. Leave evaluate.patience out."
@@ -229,13 +234,6 @@ PATIENCE = Choice(
 STARTING = Choice(
     "model.init_from", excludes={fitting.OBJECTIVE: "the method builds a model of its own. Leave it out."}
 )
-LIMITING = Choice(
-    "deploy.norm_limit",
-    excludes={
-        fitting.BOUNDED: "it refuses a device by the updates of others, so that one device could change the sum by "
-        "more than mix.clip. Set deploy.norm_limit = false: mix 'private' bounds every update."
-    },
-)
 
 
 def check_answers(experiment: Experiment, method: ConfiguredMethod) -> None:
@@ -262,11 +260,7 @@ def attacking(experiment: Experiment, park: Park, *, live: bool) -> AttackingExe
         SettingError: the machines are real, the attack is undefined for the task, or a device does not exist.
     """
     attackers = cast(Attackers, experiment.faults.acting)
-    if live:
-        raise SettingError(
-            "faults.attackers: attacks are simulated, and these are real machines. Leave it out, or run the experiment "
-            "as a simulation."
-        )
+    fitting.check(settings(experiment, live=live))
     if attackers.attack.needs_classes and park.dataset.task.kind != "classification":
         raise SettingError(
             f"faults.attackers: attack '{attackers.name}' is defined for classes, and data.task is "
