@@ -13,6 +13,7 @@ import fedfloor
 from fedfloor import config
 from fedfloor.data.dataset import Dataset, SamplePool, pooled
 from fedfloor.engine.resample import DRAWS, LEAST, STRETCHES, Units, resampled, units
+from fedfloor.runs.parks import load_data
 
 TABLE = """
 rounds = 1
@@ -40,6 +41,26 @@ def test_recordings_held_out_as_a_whole_are_the_units() -> None:
     recording = np.repeat([9, 4], 3).astype(np.int32)
     found = units(data(6, owner_test=np.zeros(6, np.int32), recording_test=recording, split="run"))
     assert (found.noun, found.of.tolist()) == ("recording", [1, 1, 1, 0, 0, 0])
+
+
+def test_pieces_of_a_recording_between_gaps_are_one_unit() -> None:
+    pieces = np.repeat([0, 1, 2, 3], 2).astype(np.int32)
+    of = np.array([7, 7, 3, 3], np.int32)
+    found = units(data(8, recording_test=pieces, recording_of=of, split="run"))
+    assert (found.noun, found.of.tolist()) == ("recording", [1, 1, 1, 1, 0, 0, 0, 0])
+
+
+def test_a_gap_in_a_table_makes_no_further_unit(tmp_path: Path) -> None:
+    rows = ["device,run,t,x,label"]
+    for run in range(12):
+        times = [*range(20), *range(500, 520)]  # a gap in the middle of each
+        rows += [f"m{run % 2},{run},{t},{(t * 7 + run) % 5},{'ab'[run % 2]}" for t in times]
+    (tmp_path / "gaps.csv").write_text("\n".join(rows) + "\n")
+    columns = {"device": "device", "run": "run", "time": "t", "label": "label"}
+    reading = {"path": str(tmp_path / "gaps.csv"), "columns": columns, "window": {"length": 10}, "gap_s": 5.0}
+    what = config.from_table({"data": {**reading, "split": {"kind": "run", "test": 0.5}}})
+    found = units(load_data(what))
+    assert (found.noun, found.many) == ("recording", 6)
 
 
 def test_what_follows_in_time_is_cut_into_stretches_of_equal_number_per_recording() -> None:

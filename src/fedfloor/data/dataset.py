@@ -140,8 +140,9 @@ class Dataset:
         task: the task of a model.
         target: float32 [N, T], the targets of the training samples; None if the targets are the bins.
         target_test: float32 [Nt, T], the targets of the test samples.
-        recording_test: int32 [Nt], the recording of each test sample; the samples of a recording are in the order of
-            time. None where samples have no order.
+        recording_test: int32 [Nt], the recording of each test sample, or the piece of it between gaps; its samples are
+            in the order of time. None where samples have no order.
+        recording_of: int32 [pieces], the recording of each piece of ``recording_test``; None where no gap divides them.
         held_by: int32 [Nt], the device from whose data each test sample was held out; None for other test samples.
         split: the kind of split that chose the test samples, such as ``"time"``; "" if they were supplied.
         by_class: whether whole recordings or devices are held out by class.
@@ -172,6 +173,7 @@ class Dataset:
     target: Targets | None = None
     target_test: Targets | None = None
     recording_test: Owners | None = None
+    recording_of: Owners | None = None
     held_by: Owners | None = None
     split: str = ""
     by_class: bool = False

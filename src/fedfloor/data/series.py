@@ -405,7 +405,17 @@ def _dataset(
         target=None if targets.target is None else targets.target[train],
         target_test=None if targets.target is None else targets.target[cut.test],
         recording_test=rows.segment[last_test].astype(np.int32) if rows.noun == "rows" and rows.ordered else None,
+        recording_of=_recording_of(rows),
     )  # fmt: skip
+
+
+def _recording_of(rows: Rows) -> Owners | None:
+    """Return the recording of each piece, int32 [pieces]; None where no recording has several pieces."""
+    if rows.run is None or not len(rows.run):
+        return None
+    found = np.zeros(int(rows.segment.max()) + 1, np.int32)
+    found[rows.segment] = rows.run
+    return found
 
 
 def _through(segment: Owners) -> Times:

@@ -412,7 +412,7 @@ def remote_dataset(
         return dataset
     dataset = replace(
         dataset, y_test=tests_here.y_test, target_test=tests_here.target_test, take_test=tests_here.take_test,
-        recording_test=tests_here.recording_test,
+        recording_test=tests_here.recording_test, recording_of=tests_here.recording_of,
     )  # fmt: skip
     if tests_here.owner_test is None or not np.isin(tests_here.owner_test, only_test(tests_here)).all():
         return dataset  # the device of a training owner is unknown at the cloud

@@ -65,7 +65,11 @@ def units(data: Dataset) -> Units:
     These are devices that never train; otherwise recordings that were held out as a whole; otherwise, of test samples
     that follow training in time or overlap, stretches of recordings or devices; otherwise single samples.
     """
-    tests, owner, recording = len(data.y_test), data.owner_test, data.recording_test
+    tests = len(data.y_test)
+    owner = data.owner_test
+    recording = data.recording_test
+    if recording is not None and data.recording_of is not None:
+        recording = data.recording_of[recording]  # a gap divides a recording into pieces that are not independent
     if owner is not None and np.isin(owner, only_test(data)).all():
         return _whole("device", owner)
     timed = data.time is not None or data.inputs.length is not None
