@@ -34,7 +34,7 @@ from fedfloor.engine.visit import (
 )
 from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
 from fedfloor.models.network import Network
-from fedfloor.models.parcel import Packet
+from fedfloor.models.parcel import Packet, Parcel
 from fedfloor.models.saved import OWN
 from fedfloor.outside import located
 from fedfloor.parts import objectives
@@ -171,13 +171,9 @@ def local_update(
     if packet["w"] is not flat:
         flat.copy_(packet["w"])
     # the device's own part replaces the arrived one, which is sent back unchanged; with ``arrived`` the device
-    # # trains its own model beside the whole arrived model
-    own, beside = network.parcel(work.own) if work.sends else None, work.sends == ARRIVED
-    if own is not None and (goal.travels or (goal.remembers and not beside)):
-        raise SettingError(
-            f"objective '{work.objective}' in visits that keep {work.own} of the model: a device keeps only "
-            "that part. Use an objective that neither keeps nor sends anything else."
-        )
+    # trains its own model beside the whole arrived model
+    own = _own_part(network, work, goal)
+    beside = work.sends == ARRIVED
     keeps = own is not None or goal.remembers or work.keeps_moments or path.keeps
     kept = {name: tensor.to(flat.device) for name, tensor in engine.memory.load(device).items()} if keeps else {}
     moments = steps.taken(kept)
@@ -213,6 +209,22 @@ def local_update(
     figures = (stats.steps, len(samples), stats.loss_first, stats.loss_last, stats.accuracy)
     receipt = Receipt(device, key.visit, key.tick, *figures, 0, lost=False, memory=digest)
     return {**packet, "w": model, **sent}, receipt
+
+
+def _own_part(network: Network, work: Work, goal: Objective) -> Parcel | None:
+    """Return the part of the model that a visit lets its device keep; None without one.
+
+    Raises:
+        SettingError: the objective keeps or sends something else, too.
+    """
+    if not work.sends:
+        return None
+    if goal.travels or (goal.remembers and work.sends != ARRIVED):
+        raise SettingError(
+            f"objective '{work.objective}' in visits that keep {work.own} of the model: a device keeps only "
+            "that part. Use an objective that neither keeps nor sends anything else."
+        )
+    return network.parcel(work.own)
 
 
 def personal(engine: Engine, device: int, model: Tensor) -> Tensor:
