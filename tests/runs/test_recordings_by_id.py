@@ -83,7 +83,7 @@ def test_recordings_are_windows(
     data = document["data"]
     assert data["columns"]["run"] == run, notes
     assert data["window"]["length"] == window, notes
-    assert data["split"] == {"kind": "run"}, notes
+    assert data["split"] == {"kind": "run", "by_class": True}, notes
 
 
 def test_windows_of_recordings_predict_what_rows_cannot(command: Command) -> None:
@@ -155,5 +155,5 @@ def test_rows_that_suffice_stay_rows(command: Command) -> None:
 
     data = drafted(command, shifted(np.random.default_rng(2)))[0]["data"]
     assert data["columns"]["run"] == "weld"
-    assert data["split"] == {"kind": "run"}
+    assert data["split"] == {"kind": "run", "by_class": True}
     assert "window" not in data
