@@ -21,10 +21,10 @@ from torch import nn
 from fedfloor import models
 from fedfloor.engine.private import train_private
 from fedfloor.parts.objective import Plain, Visit
+from fedfloor.parts.work import SAMPLE_DELTA
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
 from fedfloor.runs import privacy
-from fedfloor.runs.privacy import SAMPLE_DELTA
 
 SAMPLES, BATCH, STEPS, ROUNDS, CLIP, NOISE = 6_000, 64, 40, 9, 1.0, 1.1
 NETWORKS = {"mlp-2nn": (1, 28, 28), "cnn-small": (1, 28, 28)}

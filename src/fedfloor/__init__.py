@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from fedfloor.parts.limits import NormLimit
     from fedfloor.parts.mix import Branch, Meeting, Mix
     from fedfloor.parts.objective import Objective, Plain, Visit
+    from fedfloor.parts.path import AddedNoise, PathPart
     from fedfloor.parts.proximal import Represented
     from fedfloor.parts.selection import Selection
     from fedfloor.parts.server import Server, Sgd
@@ -147,6 +148,7 @@ _PUBLIC = {
     "parts.mix": ("Mix", "Meeting", "Branch"),
     "parts.server": ("Server", "Sgd"),
     "parts.selection": ("Selection",),
+    "parts.path": ("PathPart", "AddedNoise"),
     "parts.codecs": ("Codec", "TopK"),
     "parts.limits": ("NormLimit",),
     "parts.attacks": ("Attack", "AttackedVisit"),
@@ -170,8 +172,8 @@ __all__ = [
     "FedPer", "FedRep", "Method", "State", "View", "Needs", "Resources", "Node", "Train", "Sequence", "Parallel",
     "Repeat", "Select", "Broadcast", "Probe", "Since", "Work", "Site", "CLOUD", "edge", "device", "Arrival",
     "VisitFlow", "Outcome", "Receipt", "Objective", "Plain", "Visit", "Represented", "Mix", "Meeting", "Branch",
-    "Server", "Sgd", "Selection", "Codec", "TopK", "NormLimit", "Attack", "AttackedVisit", "Question", "Task", "Answer",
-    "check_method", "Check", "FedfloorError", "SettingError", "RunError",
+    "Server", "Sgd", "Selection", "PathPart", "AddedNoise", "Codec", "TopK", "NormLimit", "Attack", "AttackedVisit",
+    "Question", "Task", "Answer", "check_method", "Check", "FedfloorError", "SettingError", "RunError",
 ]  # fmt: skip
 
 

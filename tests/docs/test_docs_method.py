@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -19,12 +20,27 @@ import fedfloor
 import live_park
 from commands import TINY, Command, lines
 from fedfloor import config
+from fedfloor.config import combined
 from fedfloor.errors import SettingError
+from fedfloor.runs import privacy, revealed
+from fedfloor.tasks.classification import CLASSIFICATION
 from floor import bits, park
 from rounds import Job, after, method
 
 PAGE = HERE / "docs" / "your-method.md"
 SIZES = (6, 10, 4, 9, 5, 8)
+NORMED = """
+from torch import nn
+
+def network(shape, classes):
+    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(784), nn.Linear(784, classes))
+"""
+SMALL = {
+    "data": {"samples_per_device": 24},
+    "park": {"devices": 4, "factories": 2},
+    "model": {"name": "linear"},
+    "work": {"batch_size": 8},
+}
 
 
 @pytest.fixture
@@ -93,6 +109,39 @@ def test_a_codec_keeps_tensors_of_its_own_on_devices(tmp_path: Path) -> None:
     kept = corrected.engine.memory.load(0)
     assert set(kept) == {"residual all | velocity", "residual all | sum"}
     assert float((kept["residual all | velocity"] == 0).double().mean()) >= 0.2
+
+
+@pytest.mark.usefixtures("_files")
+def test_a_codec_with_noise_is_accounted_and_hides_metrics(tmp_path: Path) -> None:
+    def noisy(**more: Any) -> fedfloor.Experiment:
+        codec = {"kind": "ways:NoisyUpdate", "noise": 2.0, "clip": 0.5}
+        return config.from_table(SMALL | {"rounds": 3, "method": {"travel": codec}} | more)
+
+    done = fedfloor.run(noisy(), tmp_path / "run", ranks=1)
+    stated = json.loads((tmp_path / "run" / "privacy.json").read_text())["models"]
+    assert (stated["epsilon"], stated["rounds"]) == (privacy.sums_epsilon(2.0, 3, 1e-5), 3)
+    assert (stated["clip"], stated["noise_multiplier"]) == (0.5, 2.0)
+    assert [line.train_loss for line in done.lines] == [None] * 3
+    limits = fedfloor.Limits(epsilon=privacy.sums_epsilon(2.0, 2, 1e-5))
+    assert len(fedfloor.run(noisy(), tmp_path / "budget", ranks=1, limits=limits).lines) == 2
+    fedfloor.run(noisy(), tmp_path / "two", ranks=2)
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "two")]
+    assert models[0] == models[1]
+    bounds = [
+        revealed.statement(what, combined(what), CLASSIFICATION, {}, {0: 3}, 0)
+        for what in (noisy(), config.from_table(SMALL))
+    ]
+    assert [set(known) for known in bounds] == [{"holding"}, {"holding", "update", "receipt"}]
+    (tmp_path / "normed.py").write_text(NORMED)
+    for more, message in (
+        ({"round": {"close": {"first": 2}}, "network": {"profile": "lte-cat-m2"}}, "round.close"),
+        ({"method": {"name": "fedbuff", "travel": "ways:NoisyUpdate"}}, "does not wait"),
+        ({"method": {"name": "scaffold", "travel": "ways:NoisyUpdate"}}, "beside the model, without the noise"),
+        ({"model": {"name": "normed:network"}}, "batch norm's statistics"),
+        ({"method": {"travel": ["ways:NoisyUpdate", "top-k"]}}, "would remove the noise"),
+    ):
+        with pytest.raises(SettingError, match=message):
+            fedfloor.run(noisy(**more), tmp_path / "refused", ranks=1)
 
 
 def attacked(limit: object, **attack: Any) -> fedfloor.Experiment:

@@ -37,7 +37,6 @@ from fedfloor.errors import RunError, SettingError, require
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.models.parcel import Packet
 from fedfloor.network import profile
-from fedfloor.parts import codecs
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Train, Work, device, edge
 from fedfloor.runs import prepare, privacy
@@ -95,8 +94,7 @@ def measure(settings: CloudSettings, repeats: int = 15, say: Callable[[str], Non
 
 def check_open(method: ConfiguredMethod) -> None:
     """Raise SettingError if the experiment protects updates by privacy or secure sums, or trains no network."""
-    protected = privacy.mechanism(method.parts) or privacy.distributed(method.parts) or privacy.by_visits(method)
-    if protected or codecs.secure(method.parts.travel or ""):
+    if privacy.protects(method):
         raise SettingError(
             "the experiment keeps devices' updates private, which those of measured visits would not be. Provision the "
             "park for an experiment without method.travel = 'secure-sum' and private parts to measure its network."

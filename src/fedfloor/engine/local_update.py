@@ -203,9 +203,11 @@ def local_update(
         flat.copy_(arrived if beside else own.put(own.cut(arrived), flat))
     elif keeps:
         belongs = about.frozen().name if goal.refers else "" if goal.remembers else engine.memory.extractor(device)
-    model, errors = path.leave(flat, arrived, errors, key)
+    model, errors = path.leave(flat, arrived, errors, key, hidden=engine.secret)
     digest = engine.memory.commit(device, {**entries, **moments, **errors}, belongs) if keeps else None
     sent = {} if own is not None else objectives.sent(work.objective, goal.send(flat, about), vectors)
+    if path.noisy:
+        stats = VisitStats(stats.steps, None, None, None)
     figures = (stats.steps, len(samples), stats.loss_first, stats.loss_last, stats.accuracy)
     receipt = Receipt(device, key.visit, key.tick, *figures, 0, lost=False, memory=digest)
     return {**packet, "w": model, **sent}, receipt

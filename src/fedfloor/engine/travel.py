@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedfloor.chance import generator
+from fedfloor.chance import generator, secret
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
 from fedfloor.models.parcel import Packet, Parcel
@@ -91,8 +91,13 @@ class VisitPath:
 
     @property
     def protected(self) -> bool:
-        """Whether an update leaves its device only in a secure sum, or is of gradients with noise."""
-        return self.work.sample_clip is not None or self.summed is not None
+        """Whether an update leaves its device only in a secure sum, or with noise, also of its gradients."""
+        return self.work.sample_clip is not None or self.summed is not None or self.noisy
+
+    @property
+    def noisy(self) -> bool:
+        """Whether a codec adds noise to changes, so that receipts have no metrics."""
+        return self.up.coding is not None and any(step.privacy is not None for step in _coding(self.up).codecs)
 
     def send(self, packet: Packet, key: Key) -> Packet:
         """Return a packet as sent to a visit: with the whole model, or the payload of the part that travels."""
@@ -106,7 +111,9 @@ class VisitPath:
         """
         return _receive(self.down, packet, around, _downwards(key))
 
-    def leave(self, model: Tensor, arrived: Tensor, kept: Memory, key: Key) -> tuple[Tensor, Memory]:
+    def leave(
+        self, model: Tensor, arrived: Tensor, kept: Memory, key: Key, *, hidden: bool = False
+    ) -> tuple[Tensor, Memory]:
         """Return a visit's model, or the payload of its change, and what the device keeps for its next change.
 
         For a secure sum, the change itself [numbers that travel] is returned; the device or the aggregation encodes it.
@@ -114,6 +121,7 @@ class VisitPath:
         Args:
             model, arrived: the model after and before training.
             kept: what the device has kept of earlier changes, of all parts.
+            hidden: whether noise is drawn from the operating system instead of the visit's key.
         """
         if self.up.coding is None:
             return model, kept
@@ -121,8 +129,9 @@ class VisitPath:
             return self.up.cut(model) - self.up.cut(arrived), kept
         change = _change(self.up, model, arrived)
         codec = _coding(self.up).memory
+        chance = self._leaving(key) if hidden else _upwards(key)
         if codec is None:
-            return _payload(self.up, model, _coding(self.up).leave(change, _upwards(key))), kept
+            return _payload(self.up, model, _coding(self.up).leave(change, chance)), kept
         own = self._own(kept)
         corrected = codec.correct(change, own)
         if np.shape(corrected) != change.shape:
@@ -130,7 +139,7 @@ class VisitPath:
                 f"codec {type(codec).__name__}: correct must return {len(change)} numbers, as the change has, got "
                 f"{corrected!r:.80}."
             )
-        encoded = _coding(self.up).leave(corrected, _upwards(key))
+        encoded = _coding(self.up).leave(corrected, chance)
         decoded = _coding(self.up).arrive(encoded, _upwards(key)).astype(corrected.dtype, copy=False)
         left = codec.keep(change, corrected, decoded, own)
         if not isinstance(left, Mapping) or not all(isinstance(numbers, np.ndarray) for numbers in left.values()):
@@ -146,6 +155,12 @@ class VisitPath:
             RefusedError: the bytes are no payload of the work's codecs.
         """
         return packet if self.summed else _receive(self.up, packet, base, _upwards(key), change=True)
+
+    def _leaving(self, key: Key) -> Chance:
+        """Return the draws of codecs at a device: those of noise are secret, others are shared with the receiver."""
+        steps = _coding(self.up).codecs
+        shared = _upwards(key)
+        return lambda place: secret() if steps[place].privacy is not None else shared(place)
 
     @property
     def _prefix(self) -> str:

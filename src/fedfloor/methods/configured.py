@@ -15,6 +15,7 @@ from fedfloor.parts import mix as mixing
 from fedfloor.parts.fitting import Choice
 from fedfloor.parts.mix import Equal, Mix
 from fedfloor.parts.objective import Objective
+from fedfloor.parts.path import PathPart
 from fedfloor.parts.selection import Everyone, Selection
 from fedfloor.parts.server import Server, Sgd
 from fedfloor.parts.weighting import reweighted
@@ -82,6 +83,12 @@ class ConfiguredMethod(Method):
             reweighted(method.objective, parts.objective, objectives.to_spec(method.objective)[0], name)
         self._check_codecs()
         fitting.check(self.choices)
+
+    @property
+    def path(self) -> tuple[PathPart, ...]:
+        """The parts that a device's update passes on its way into the mean, in order."""
+        every = (self.private_work, *codecs.chain(self.parts.travel or ""), self.parts.mix)
+        return tuple(part for part in every if part is not None)
 
     @property
     def choices(self) -> list[Choice]:
@@ -451,6 +458,11 @@ class ConfiguredMethod(Method):
                 raise SettingError(
                     f"objective '{work.objective}' with visits of work.steps = {work.steps}: it needs visits of at "
                     f"least {goal.least_steps} mini-batches. Set work.steps or work.epochs, or another objective."
+                )
+            if goal.travels and any(part.privacy and part.privacy.kind == "sums" for part in self.path):
+                raise SettingError(
+                    f"method '{self.name}': its devices send '{min(goal.travels)}' beside the model, without the noise "
+                    "of their updates. Choose a method or an objective that sends the model alone."
                 )
             if goal.assumes_sgd and not work.plain_sgd:
                 raise self._needs_sgd(f"objective '{work.objective}'")

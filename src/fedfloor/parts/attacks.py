@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fedfloor.errors import SettingError, require, unknown
 from fedfloor.outside import own_name
 from fedfloor.parts import fitting, named
+from fedfloor.parts.path import PathPart
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -71,7 +72,7 @@ class AttackedData:
     rng: np.random.Generator
 
 
-class Attack:
+class Attack(PathPart):
     """The base of attacks, built in or your own: a frozen dataclass of settings that overrides ``sent`` or ``data``.
 
     Attributes:
@@ -92,7 +93,6 @@ class Attack:
 
     @property
     def excludes(self) -> Mapping[str, str]:
-        """The traits of methods and settings that it excludes, with reasons: :mod:`fedfloor.parts.fitting`."""
         return {fitting.LIVE: "attacks are simulated. Leave it out, or run the experiment as a simulation."}
 
     def sent(self, visit: AttackedVisit) -> Tensor:

@@ -29,6 +29,7 @@ from fedfloor.errors import SettingError, require, shown
 from fedfloor.parts import fitting, named, packing
 from fedfloor.parts.masking import FIGURES, LEAST, exchanges
 from fedfloor.parts.packing import Bytes, Form, NumberLayout, Numbers
+from fedfloor.parts.path import RECEIPT, UPDATE, PathPart
 from fedfloor.ranges import RefusedError
 
 Chance = Callable[[int], np.random.Generator]  # place of a codec in its chain → its generator
@@ -37,7 +38,7 @@ ERROR = "error"  # the name of the error of a device's earlier changes
 
 
 @dataclass(frozen=True)
-class Codec(ABC):
+class Codec(PathPart, ABC):
     """A codec, which encodes numbers as fewer or shorter ones and decodes them approximately.
 
     Attributes:
@@ -54,17 +55,11 @@ class Codec(ABC):
     summed: ClassVar[bool] = False
 
     @property
-    def traits(self) -> Mapping[str, str]:
-        """What the codec is for other settings: :mod:`fedfloor.parts.fitting`."""
-        return {}
-
-    @property
     def excludes(self) -> Mapping[str, str]:
-        """The traits of methods and settings that it excludes, with reasons: :mod:`fedfloor.parts.fitting`."""
         why = "the error that a device keeps from one visit does not belong to the next. Choose 'int8' or a codec "
         why += "without feedback."
         kept = {fitting.COHORTS: why, fitting.OBJECTIVE: why} if self.feedback else {}
-        return {fitting.SEPARATE: "no models travel. Leave it out.", **kept}
+        return {fitting.SEPARATE: "no models travel. Leave it out.", **super().excludes, **kept}
 
     @property
     def error(self) -> float:
@@ -90,19 +85,6 @@ class Codec(ABC):
         Raises:
             RefusedError: :meth:`leave` cannot have returned these bytes.
         """
-
-    @property
-    def crosses(self) -> bool:
-        """Whether its :meth:`stages` involve the cloud, for the devices of all factories."""
-        return False
-
-    def stages(self, devices: int) -> Sequence[tuple[int, int]]:
-        """Return the bytes (down, up) that each device exchanges beside its payload in every stage of a visit.
-
-        Args:
-            devices: the number of devices that exchange messages with each other.
-        """
-        return ()
 
     def correct(self, change: Numbers, kept: Kept) -> Numbers:
         """Return what a chain with this codec encodes instead of a change [n]: u + e.
@@ -425,6 +407,10 @@ class SecureSum(Codec):
         why = "a sum over a cohort's few devices reveals more than a sum over all. Choose a method with one model."
         return {**super().excludes, **fitting.PROTECTING, fitting.COHORTS: why}
 
+    @property
+    def reveals(self) -> Mapping[str, str]:
+        return {UPDATE: "", RECEIPT: "the mean loss and training accuracy of all devices of a sum"}
+
     def __post_init__(self) -> None:
         require(self.bits in (16, 32), "travel.secure-sum.bits", self.bits, "16 or 32")
         require(0 <= self.bound < math.inf, "travel.secure-sum.bound", self.bound, "a finite number of at least 0")
@@ -507,6 +493,17 @@ def chain(text: str) -> tuple[Codec, ...]:
             "only vectors of numbers that mean the same on every device can be added up while they are masked. Leave "
             f"'{name}' out; secure-sum has bits = 16 for half the bytes."
         )
+    if noisy := next((step for step in made if step.privacy is not None), None):
+        name = named.to_spec(noisy, CODECS)[0]
+        if not noisy.changes:
+            raise SettingError(
+                f"codec '{name}' adds noise, which hides a change but no model: set changes = True in it."
+            )
+        if keeping := next((step for step in made if step.feedback), None):
+            raise SettingError(
+                f"travel: '{name}' beside '{named.to_spec(keeping, CODECS)[0]}': what the device keeps of a change "
+                "would remove the noise in the next one. Leave one of the two out."
+            )
     layout = NumberLayout(((64, 64),))
     for step in made:
         layout = step.after(layout)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fedfloor.errors import SettingError, require, shown
 from fedfloor.outside import own_name
 from fedfloor.parts import fitting, named
+from fedfloor.parts.path import PathPart
 
 MOST_PIECES = 1000  # of an update; edges state the length of each
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:  # device agents import this module, and load PyTorch only for
 
 
 @dataclass(frozen=True)
-class NormLimit:
+class NormLimit(PathPart):
     """Updates of at most a factor times the median length, of the trained weights and of statistics separately.
 
     A rule of your own overrides :meth:`pieces`, which returns the parts of the model whose change is limited.
@@ -36,7 +37,6 @@ class NormLimit:
 
     @property
     def excludes(self) -> Mapping[str, str]:
-        """The traits of methods and settings that it excludes, with reasons: :mod:`fedfloor.parts.fitting`."""
         return {
             fitting.BOUNDED: "it refuses a device by the updates of others, so that one device could change the sum by "
             "more than mix.clip. Set deploy.norm_limit = false: mix 'private' bounds every update."

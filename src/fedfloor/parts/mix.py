@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from fedfloor.errors import SettingError, require
 from fedfloor.parts import fitting, named
+from fedfloor.parts.path import RECEIPT, AddedNoise, PathPart
 from fedfloor.plan import nodes, walk
 from fedfloor.plan.nodes import CLOUD, Node, Parallel, Scalar
 
@@ -61,7 +62,7 @@ class Meeting:
     settings: dict[str, Scalar] = field(default_factory=dict)
 
 
-class Mix(Protocol):
+class Mix(PathPart):
     """A mixing rule, a frozen dataclass of its settings: a mean, or a rule that reads every model (``whole``).
 
     Attributes:
@@ -93,16 +94,10 @@ class Mix(Protocol):
         return self.least
 
     @property
-    def traits(self) -> Mapping[str, str]:
-        """What the rule is for other settings: :mod:`fedfloor.parts.fitting`."""
-        return {}
-
-    @property
     def excludes(self) -> Mapping[str, str]:
-        """The traits of methods and settings that it excludes, with reasons: :mod:`fedfloor.parts.fitting`."""
         separate = {fitting.SEPARATE: "there are no models to mix. Leave it out."}
         single = {fitting.COHORTS: "it reads the losses of a single model. Choose another rule."}
-        return separate | (single if self.asks is not None else {})
+        return {**super().excludes, **separate} | (single if self.asks is not None else {})
 
     def weight(self, samples: int) -> float:
         """Return a branch's weight in the mean of models, and of packet entries beside ``w`` under every rule."""
@@ -508,11 +503,18 @@ class Private(Mix):
 
     @property
     def traits(self) -> Mapping[str, str]:
-        return {fitting.PROTECTED: ""} | ({} if self.distributed else {fitting.BOUNDED: ""})
+        return {**super().traits, **({} if self.distributed else {fitting.BOUNDED: ""})}
 
     @property
-    def excludes(self) -> Mapping[str, str]:
-        return {**super().excludes, **fitting.PROTECTING}
+    def privacy(self) -> AddedNoise:
+        about: dict[str, float | None] = {"clip": self.clip}
+        if self.quantile is not None:  # the count of short updates and the updates form one step with the joint noise
+            about |= {"quantile": self.quantile, "count_noise": self.count_noise}
+        return AddedNoise("sums" if self.distributed else "drawn", self.noise, self.delta, "mix.noise", about)
+
+    @property
+    def reveals(self) -> Mapping[str, str]:
+        return {RECEIPT: ""} if self.distributed else {}
 
     def __post_init__(self) -> None:
         require(self.clip > 0, "mix.clip", self.clip, "a number above 0")

@@ -194,7 +194,15 @@ def selected(
 
 
 class Selection(Protocol):
-    """A selection policy, a frozen dataclass of its settings."""
+    """A selection policy, a frozen dataclass of its settings.
+
+    Attributes:
+        chance: q, the probability with which each device is drawn independently of the others; None otherwise.
+    """
+
+    @property
+    def chance(self) -> float | None:
+        return None
 
     @property
     def excludes(self) -> Mapping[str, str]:
@@ -278,6 +286,10 @@ class Poisson(_Share):
     """
 
     kind: Literal["poisson"] = "poisson"
+
+    @property
+    def chance(self) -> float | None:
+        return self.share
 
     def draw(self, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> list[int]:
         if self.share * len(devices) < 1:

@@ -12,7 +12,10 @@ from fedfloor.errors import SettingError, require
 from fedfloor.parts import fitting
 from fedfloor.parts.objective import Objective, Plain
 from fedfloor.parts.objectives import to_spec
+from fedfloor.parts.path import AddedNoise, PathPart
 from fedfloor.plan.nodes import Work
+
+SAMPLE_DELTA = 1e-5  # δ of the privacy of samples
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Exponential:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkSettings:
+class WorkSettings(PathPart):
     """The ``[work]`` table: the work of a visit. None marks a missing setting, so that tables can override each other.
 
     Args:
@@ -105,15 +108,23 @@ class WorkSettings:
     short_batches: bool | None = None
 
     @property
-    def traits(self) -> Mapping[str, str]:
-        """What visits are for other settings: :mod:`fedfloor.parts.fitting`."""
-        return {} if self.sample_clip is None else {fitting.PROTECTED: ""}
+    def privacy(self) -> AddedNoise | None:
+        """The noise of steps with clipped gradients of samples; with noise 0 only clipped, and without a bound on ε."""
+        if self.sample_clip is None:
+            return None
+        visit = self.at(1, 1)
+
+        def steps(samples: int) -> tuple[float, int]:
+            return min(1.0, visit.batch_size / samples), visit.batches(samples)
+
+        return AddedNoise(
+            "steps", self.sample_noise or 0.0, SAMPLE_DELTA, "work.sample_noise", {"clip": self.sample_clip}, steps
+        )
 
     @property
     def excludes(self) -> Mapping[str, str]:
-        """The traits of methods and settings that visits exclude, with reasons: :mod:`fedfloor.parts.fitting`."""
         accuracy = "devices withhold it, as it has no noise. Choose another rule, such as by_samples."
-        return {} if self.sample_clip is None else {**fitting.PROTECTING, fitting.READS_ACCURACY: accuracy}
+        return {} if self.sample_clip is None else {**super().excludes, fitting.READS_ACCURACY: accuracy}
 
     def __post_init__(self) -> None:
         settle(self, "work")

@@ -30,6 +30,7 @@ from fedfloor.park.normalise import Surveyed, normaliser
 from fedfloor.park.park import Park
 from fedfloor.parts import fitting, mix
 from fedfloor.parts.attacks import Attackers
+from fedfloor.parts.codecs import chain
 from fedfloor.parts.fitting import Choice
 from fedfloor.parts.objective import Objective
 from fedfloor.parts.objectives import to_spec
@@ -139,6 +140,8 @@ def parts_there(engine: Engine, method: ConfiguredMethod) -> None:
         )
     for scope in sorted(method.needs.scopes):
         engine.network.part(scope)
+    if any(step.privacy is not None for step in chain(method.parts.travel or "")) and engine.network.variances:
+        raise SettingError(f"method.travel with noise: {mix.STATISTICS}.")
     if method.needs.remembers and "classifier" in method.needs.scopes:
         if engine.task.kind != "classification":
             raise SettingError(

@@ -84,7 +84,7 @@ def execute(
     engine, costs = prepare.engine(experiment, method, park, team, memory, live=live is not None)
     if live is not None:
         engine.executor, engine.factories = live, live
-        engine.secret = privacy.mechanism(method.parts) is not None
+        engine.secret = privacy.mechanism(method) is not None
         live.keep(checkpoint.named(orders.out / "checkpoint"))
     checks.parts_there(engine, method)
     start = {"w": engine.network.flat.clone().cpu()}

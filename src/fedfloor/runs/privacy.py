@@ -9,17 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from fedfloor import regular
 from fedfloor.config import combined, read
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.methods.configured import ConfiguredMethod, Parts
-from fedfloor.parts import codecs
-from fedfloor.parts.mix import Private
-from fedfloor.parts.selection import Poisson
-from fedfloor.parts.work import WorkSettings
+from fedfloor.methods.configured import ConfiguredMethod
+from fedfloor.parts.path import RECEIPT, UPDATE, AddedNoise, Kind
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Select
 from fedfloor.runs.folder import write
@@ -158,54 +155,59 @@ def rounds_within(budget: float, noise: float, share: float, delta: float, devic
 
 
 def last_round(method: ConfiguredMethod, budget: float | None, devices: int, most: int) -> int:
-    """Return the last round within a budget of ε, at most ``most``; for the privacy of samples see :func:`allows`.
+    """Return the last round within a budget of ε, at most ``most``; for noise of devices see :func:`allows`.
 
     Raises:
         SettingError: the method's models have no noise, or the first round exceeds the budget.
     """
-    private = mechanism(method.parts)
-    if budget is None or (private is None and by_visits(method)):
+    drawn = mechanism(method)
+    if budget is None or (drawn is None and by_visits(method)):
         return most
-    if private is None:
+    if drawn is None:
         raise SettingError(
             "until epsilon (--until) needs models with noise: set method.mix = "
             '{ kind = "private", clip = 1.0, noise = 1.0 } and method.selection = { kind = "poisson", share = 0.1 }, '
             "or work.sample_clip and work.sample_noise."
         )
-    mix, selection = private
-    return rounds_within(budget, mix.noise, selection.share, mix.delta, devices, most)
+    noise, share = drawn
+    return rounds_within(budget, noise.multiplier, share, noise.delta, devices, most)
 
 
-def mechanism(parts: Parts) -> tuple[Private, Poisson] | None:
-    """Return the mechanism of a method's rounds; None if the cloud adds no noise."""
-    mix, selection = parts.mix, parts.selection
-    noisy = isinstance(mix, Private) and isinstance(selection, Poisson) and not mix.distributed
-    return (mix, selection) if noisy else None  # type: ignore[return-value]
+def noises(method: ConfiguredMethod, *kinds: Kind) -> list[AddedNoise]:
+    """Return the noise of these kinds that a method's parts declare, in the order of an update's path."""
+    return [part.privacy for part in method.path if part.privacy is not None and part.privacy.kind in kinds]
 
 
-def distributed(parts: Parts) -> Private | None:
-    """Return the mixing rule of a method whose devices add the noise to secure sums; None for other methods."""
-    return parts.mix if isinstance(parts.mix, Private) and parts.mix.distributed else None
+def mechanism(method: ConfiguredMethod) -> tuple[AddedNoise, float] | None:
+    """Return the noise that the cloud adds to sums, and the chance of a device; None without such noise."""
+    share = getattr(method.parts.selection, "chance", None)
+    return next(((noise, share) for noise in noises(method, "drawn") if share is not None), None)
 
 
 def protects(method: ConfiguredMethod) -> bool:
     """Return whether a method protects devices' updates by noise or secure sums."""
-    return mechanism(method.parts) is not None or on_devices(method)
+    return mechanism(method) is not None or on_devices(method)
 
 
 def on_devices(method: ConfiguredMethod) -> bool:
     """Return whether devices themselves protect their updates, by masks or noise, from edges and the cloud."""
-    return by_visits(method) or codecs.secure(method.parts.travel or "")
+    return by_visits(method) or not revealed(method)[UPDATE]
 
 
 def by_visits(method: ConfiguredMethod) -> bool:
     """Return whether the privacy loss of a method grows with each device's visits instead of the rounds."""
-    return distributed(method.parts) is not None or sample_work(method) is not None
+    return bool(noises(method, "sums", "steps"))
 
 
-def sample_work(method: ConfiguredMethod) -> WorkSettings | None:
-    """Return the work of a method whose devices clip samples' gradients; None for other methods."""
-    return method.private_work
+def revealed(method: ConfiguredMethod) -> dict[str, str]:
+    """Return what others learn from a device's visit without noise or masks, as the parts of its path declare it."""
+    entries = {
+        UPDATE: "the update of a visit, with tensors beside the model, from which samples may be inferred",
+        RECEIPT: "the mean loss and training accuracy of a visit",
+    }
+    for part in method.path:
+        entries |= part.reveals
+    return entries
 
 
 def allows(
@@ -221,18 +223,21 @@ def allows(
     Raises:
         SettingError: the first round exceeds the budget.
     """
-    private, work, after = distributed(method.parts), sample_work(method), Counter(visits) + most_visits(plan)
-    if budget is None or mechanism(method.parts) is not None:
+    if budget is None or mechanism(method) is not None:
         return True
-    if private is not None:
-        value, key = sums_epsilon(private.noise, max(after.values(), default=0), private.delta), "mix.noise"
-    elif work is not None:
-        value, key = worst_device(work, held, after)[0], "work.sample_noise"
-    else:
-        return True
+    after = Counter(visits) + most_visits(plan)
+    losses = [(worst_device(noise, held, after)[0], noise.key) for noise in noises(method, "steps")]
+    if sums := noises(method, "sums"):
+        losses.append((of_sums(sums, max(after.values(), default=0)), sums[0].key))
+    value, key = max(losses, default=(0.0, ""))
     if value > budget and not visits:
         raise SettingError(f"until epsilon (--until) = {budget:g}: the first round has ε = {value:.4g}. Raise {key}.")
     return value <= budget
+
+
+def of_sums(noises: Sequence[AddedNoise], sums: int) -> float:
+    """Return ε, at the largest δ, of what a device with several kinds of noise sent in so many visits."""
+    return sums_composed(tuple((noise.multiplier, sums) for noise in noises), max(noise.delta for noise in noises))
 
 
 def most_visits(plan: Node) -> Counter[int]:
@@ -243,7 +248,6 @@ def most_visits(plan: Node) -> Counter[int]:
     return walk.visits(plan) + chosen
 
 
-SAMPLE_DELTA = 1e-5
 MOST_PAIRS = 20  # most pairs of samples and visits for which ε is computed one by one
 BEGUN = "private-rounds"  # file in a run's folder: rounds begun on real machines, including repeated ones
 STATEMENT = "privacy.json"  # file with the privacy loss at the end of a run
@@ -308,58 +312,55 @@ def statement(
         visits: device → number of its visits.
     """
     stated: dict[str, dict[str, Any]] = {}
-    private, work = mechanism(method.parts), sample_work(method)
-    if private is not None:
-        mix, selection = private
-        value = epsilon(mix.noise, selection.share, rounds, mix.delta, len(held))
-        about = {"clip": mix.clip, "noise_multiplier": mix.noise, "share": selection.share, "rounds": rounds}
-        if mix.quantile is not None:  # the count of short updates and the updates form one step with the joint noise
-            count_noise = mix.count_noise or selection.share * len(held) / 20
-            about |= {"quantile": mix.quantile, "count_noise": count_noise}
-        stated["models"] = {"protects": "a device with all its samples", **about, "delta": mix.delta} | _loss(value)
-    if (summed := distributed(method.parts)) is not None:
-        sums = max(visits.values(), default=0)
-        about = {"clip": summed.clip, "noise_multiplier": summed.noise, "share": 1.0, "rounds": sums}
-        about |= {"distributed": True, "delta": summed.delta}
-        loss = _loss(sums_epsilon(summed.noise, sums, summed.delta))
-        stated["models"] = {"protects": "a device with all its samples", **about} | loss
-    if work is not None:
-        value, share, steps = worst_device(work, held, visits)
-        about = {"clip": work.sample_clip or math.inf, "noise_multiplier": work.sample_noise or 0.0, "share": share}
-        about |= {"rounds": steps, "delta": SAMPLE_DELTA}
-        stated["samples"] = {"protects": "a sample of a device", **about} | _loss(value)
+    if (drawn := mechanism(method)) is not None:
+        noise, share = drawn
+        value = epsilon(noise.multiplier, share, rounds, noise.delta, len(held))
+        stated["models"] = _entry(noise, share, rounds) | {"delta": noise.delta} | _loss(value)
+        if "quantile" in noise.about and noise.about["count_noise"] is None:
+            stated["models"]["count_noise"] = share * len(held) / 20
+    if sums := noises(method, "sums"):
+        most = max(visits.values(), default=0)
+        about = {"distributed": True, "delta": max(noise.delta for noise in sums)}
+        stated["models"] = _entry(sums[0], 1.0, most) | about | _loss(of_sums(sums, most))
+    for noise in noises(method, "steps"):
+        value, share, steps = worst_device(noise, held, visits)
+        stated["samples"] = _entry(noise, share, steps) | {"delta": noise.delta} | _loss(value)
     return stated
+
+
+def _entry(noise: AddedNoise, share: float, rounds: int) -> dict[str, Any]:
+    whom = "a sample of a device" if noise.kind == "steps" else "a device with all its samples"
+    about = dict(noise.about)
+    clip = {"clip": about.pop("clip")} if "clip" in about else {}
+    return {"protects": whom, **clip, "noise_multiplier": noise.multiplier, "share": share, "rounds": rounds} | about
 
 
 def _loss(value: float) -> dict[str, Any]:
     return {"epsilon": value if math.isfinite(value) else None, "not_covered": list(NOT_COVERED)}
 
 
-def worst_device(work: WorkSettings, held: Sequence[int], visits: Mapping[int, int]) -> tuple[float, float, int]:
+def worst_device(noise: AddedNoise, held: Sequence[int], visits: Mapping[int, int]) -> tuple[float, float, int]:
     """Return (ε, q, steps) of visits by differentially private SGD for the device with the largest ε.
 
     All values that a device sends are (ε, δ)-differentially private for each of its samples: its steps over all visits
     form a Poisson-subsampled Gaussian mechanism with q = b/n.
 
     Args:
-        work: the work of the method's visits.
+        noise: the noise of the visits' steps.
         held: number of samples of each device at a time.
         visits: device → number of its visits.
     """
-    visit, noise = work.at(1, 1), work.sample_noise or 0.0
     pairs = {(held[device], times) for device, times in visits.items() if times}
+    counted = {(noise.steps(n)[0], noise.steps(n)[1] * times) for n, times in pairs}
     if len(pairs) > MOST_PAIRS:  # the fewest samples and the most visits bound all devices
-        least, most = min(n for n, _ in pairs), max(times for _, times in pairs)
-        counted = {(least, most * max(visit.batches(n) for n, _ in pairs))}
-    else:
-        counted = {(n, visit.batches(n) * times) for n, times in pairs}
-    shares = [(min(1.0, visit.batch_size / n), steps) for n, steps in counted]
-    return max(((epsilon(noise, q, steps, SAMPLE_DELTA), q, steps) for q, steps in shares), default=(0.0, 0.0, 0))
+        most = max(times for _, times in pairs) * max(noise.steps(n)[1] for n, _ in pairs)
+        counted = {(max(q for q, _ in counted), most)}
+    losses = ((epsilon(noise.multiplier, q, steps, noise.delta), q, steps) for q, steps in counted)
+    return max(losses, default=(0.0, 0.0, 0))
 
 
 # -- several runs over the same data -----------------------------------------------------------------------------------
 
-Kind = Literal["drawn", "sums", "steps"]
 Loss = tuple[float, float]  # ε, δ
 
 
@@ -424,12 +425,10 @@ def _stated(key: str, about: dict[str, Any]) -> Spent:
 
 def _of_method(method: ConfiguredMethod, rounds: int, visits: int, steps: float) -> list[Spent]:
     found = list[Spent]()
-    if (drawn := mechanism(method.parts)) is not None:
-        found.append(Spent("drawn", drawn[0].noise, drawn[1].share, rounds, drawn[0].delta))
-    if (summed := distributed(method.parts)) is not None:
-        found.append(Spent("sums", summed.noise, 1.0, visits, summed.delta))
-    if (work := sample_work(method)) is not None:
-        found.append(Spent("steps", work.sample_noise or 0.0, 1.0, visits, SAMPLE_DELTA, steps))
+    if (drawn := mechanism(method)) is not None:
+        found.append(Spent("drawn", drawn[0].multiplier, drawn[1], rounds, drawn[0].delta))
+    found += [Spent("sums", noise.multiplier, 1.0, visits, noise.delta) for noise in noises(method, "sums")]
+    found += [Spent("steps", noise.multiplier, 1.0, visits, noise.delta, steps) for noise in noises(method, "steps")]
     return found
 
 

@@ -187,8 +187,7 @@ class Recording:
             SettingError: the run cannot be repeated to the bit.
         """
         method = combined(given)
-        drawn = privacy.mechanism(method.parts), privacy.distributed(method.parts), method.private_work
-        if drawn != (None, None, None):
+        if privacy.mechanism(method) is not None or privacy.by_visits(method):
             raise SettingError(
                 "--replay: the noise of this run was drawn by the operating system and is secret, so that the run "
                 "cannot be repeated to the bit."

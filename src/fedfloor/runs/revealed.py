@@ -10,7 +10,7 @@ from typing import Any
 from fedfloor.engine.calibrate import ROUNDS
 from fedfloor.experiment import Experiment
 from fedfloor.methods.configured import ConfiguredMethod
-from fedfloor.parts import codecs
+from fedfloor.parts.path import UPDATE
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Probe, Select
 from fedfloor.plan.questions import CENSUS, OUTPUTS, SCORES, facts_of
@@ -23,9 +23,6 @@ HOLDING = "the number of a device's samples, and a digest of them"
 HOLDING_COUNTS = "the number of a device's samples, their class counts, and a digest of them"
 MODELS = 2  # models of a run that get a threshold: of the last and of the best round
 SAMPLES = "all samples, as the method trains at the cloud"
-UPDATE = "the update of a visit, with tensors beside the model, from which samples may be inferred"
-RECEIPT = "the mean loss and training accuracy of a visit"
-SUM_RECEIPT = "the mean loss and training accuracy of all devices of a sum"
 
 
 def questions(method: ConfiguredMethod, task: Task) -> tuple[Probe, ...]:
@@ -87,12 +84,9 @@ def statement(
         if not (noisy and facts.reads == "counts"):  # their noise is accounted for as reports
             entries[name] = max(counts.values(), default=0), facts.reveals
     most = max((times for device, times in visits.items() if device >= 0), default=0)
-    by_sums = codecs.secure(method.parts.travel or "")
-    by_samples = method.private_work is not None
-    if not (by_sums or by_samples or method.needs.separate):
-        entries["update"] = most, UPDATE
-    if not by_samples and privacy.distributed(method.parts) is None:
-        entries["receipt"] = most, SUM_RECEIPT if by_sums else RECEIPT
+    for name, content in privacy.revealed(method).items():
+        if content and not (name == UPDATE and method.needs.separate):
+            entries[name] = most, content
     if task.calibrates:
         entries[SCORES.name] = ROUNDS * (evaluations + MODELS), SCORES.reveals
     if method.needs.own:
