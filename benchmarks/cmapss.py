@@ -33,7 +33,6 @@ import numpy as np
 
 import fedfloor
 from fedfloor import config
-from fedfloor.config import combined
 from fedfloor.data.files import content, matrix, needed
 from fedfloor.engine import separate
 from fedfloor.engine.engine import Engine
@@ -353,7 +352,7 @@ def everywhere(what: Experiment, folder: Path) -> Table:
     if point is None:
         raise SystemExit(f"{folder}: no checkpoint")
     engine: Engine = prepare.engine(
-        what, combined(what), park, Alone(), DeviceMemory(folder / "memory", point.memory, point.visits)
+        what, what.configured, park, Alone(), DeviceMemory(folder / "memory", point.memory, point.visits)
     )[0]
     return dict(separate.evaluate(engine, {"w": engine.network.flat.clone()}, what.evaluate.figure).figures)
 

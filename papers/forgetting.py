@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedfloor import __version__, models
 from fedfloor.chance import generator
-from fedfloor.config import combined, resolved
+from fedfloor.config import resolved
 from fedfloor.data.dataset import Labels, Values
 from fedfloor.engine.engine import Engine, Samples
 from fedfloor.engine.evaluate import BLOCK, evaluate
@@ -352,7 +352,7 @@ def course(experiment: Experiment, followed: range, lags: int, step: Callable[[i
 
 def rounds(engine: Engine, experiment: Experiment) -> Iterator[Done]:
     """Do the rounds of an experiment as a run does, without its files."""
-    method = combined(experiment)
+    method = experiment.configured
     setup = training(method, engine, experiment.rounds)
     point = Position(state=method.init(setup.view(0), {}, generator(experiment.seed, "init")))
     for _ in range(experiment.rounds):

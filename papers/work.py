@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor import __version__
-from fedfloor.config import method_of
 from fedfloor.data.sources import looked_in
 from fedfloor.errors import SettingError, nearest
 from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import METHODS
+from fedfloor.methods.chosen import method_of
 from fedfloor.parts.work import Cosine, Exponential, WorkSettings
 from fedfloor.report.numbers import figure
 from fedfloor.runs.compare import PlannedRun, each_once

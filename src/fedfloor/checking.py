@@ -361,3 +361,12 @@ def _example(path: str, choices: Sequence[type[Any]], got: object) -> str:
     value = json.dumps(got, ensure_ascii=False) if isinstance(got, str) != bool(needed) and not tags else "…"
     keys += [f"{name} = {value}" for name in needed or ([] if tags else [usual])]
     return f" Such as {path} = {{ {', '.join(keys)} }}."
+
+
+def plain(value: Any) -> Any:
+    """Return dataclasses and mappings as dictionaries of TOML values, without None."""
+    if dataclasses.is_dataclass(value):
+        value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {k: plain(v) for k, v in value.items() if v is not None}
+    return value

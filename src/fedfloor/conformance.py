@@ -112,7 +112,7 @@ class Contract:
     def arguments_are_kept(self) -> None:
         """Check that init(), plan() and absorb() leave their arguments as they were, in a round with training."""
         experiment = self.experiment()
-        park, method = build_park(experiment), config.combined(experiment)
+        park, method = build_park(experiment), experiment.configured
         memory = DeviceMemory(self.folder / "memory")
         with kept_settings():
             engine, tariff = prepare.engine(experiment, method, park, Alone(), memory)
@@ -238,7 +238,7 @@ def checked(method: Any, changes: Sequence[str] | Mapping[str, Any] = ()) -> Ite
     given += list(changes.items()) if isinstance(changes, Mapping) else list(changes)
     with tempfile.TemporaryDirectory() as place:
         contract = Contract(name, given, Path(place))
-        config.combined(contract.experiment())
+        _ = contract.experiment().configured  # refuses wrong settings
         for number, (title, check) in enumerate(CHECKS.items()):
             if check is Contract.ranks_change_nothing and not launch.sendable(contract.experiment()):
                 log.warning("not checked with two ranks: other processes cannot import %s, which has no file", name)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from fedfloor import objects, outside
@@ -34,6 +35,7 @@ from fedfloor.plan.closing import Close
 from fedfloor.tasks.forecasting import Forecasting
 
 if TYPE_CHECKING:
+    from fedfloor.methods.configured import ConfiguredMethod
     from fedfloor.parts.codecs import Codec
     from fedfloor.parts.mix import Mix
     from fedfloor.parts.objective import Objective
@@ -45,7 +47,6 @@ PartSetting = str | Table
 Codecs = PartSetting | tuple[PartSetting, ...]
 if TYPE_CHECKING:
     Coded = Codec | Sequence[PartSetting | Codec]
-TRAVEL = ("travel", "travel_down", "edge_travel", "edge_travel_down")  # settings that are codecs
 
 LIKE = ("procedural", "machines", "cmapss", "skab")  # data sets with a table of settings under their name
 
@@ -218,7 +219,7 @@ class MethodSettings:
         ) -> None: ...  # fmt: skip
 
     def __post_init__(self) -> None:
-        for key in ("objective", "mix", "server", "selection", "edge_mix", *TRAVEL):
+        for key in (f.name for f in fields(self) if f.name != "name"):
             object.__setattr__(self, key, objects.part(getattr(self, key), f"method.{key}"))
         name, own = objects.method(self.name)
         if own:
@@ -471,6 +472,20 @@ class Experiment:
         require(self.seed >= 0, "seed", self.seed, "a whole number of at least 0")
         usable = bool(self.name) and self.name not in (".", "..") and not set(self.name) & set('/\\\0:*?"<>|')
         require(usable, "name", self.name, "a folder name (no slashes or colons)")
+
+    @cached_property
+    def configured(self) -> ConfiguredMethod:
+        """The method with its exchanged parts, which is made once.
+
+        Raises:
+            SettingError: unknown method, part or setting, or incompatible parts.
+        """
+        from fedfloor.methods.chosen import combined
+
+        return combined(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # another process makes the method itself
 
     def __repr__(self) -> str:
         return objects.brief(self)

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedfloor
-from fedfloor.config import apply, brief, from_table, method_of, read, resolved
+from fedfloor.config import apply, brief, from_table, read, resolved
 from fedfloor.deploy import park_file
 from fedfloor.deploy.settings import CloudSettings, EdgeSettings
 from fedfloor.deploy.settings import read as read_settings
 from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS
+from fedfloor.methods.chosen import method_of
 from fedfloor.network import cell
 from fedfloor.park.partition import Dirichlet, Dominant, Iid, Natural, Shards
 from fedfloor.parts.work import DEFAULTS, Cosine, Exponential, WorkSettings

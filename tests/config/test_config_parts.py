@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedfloor.config import brief, combined, from_table, resolved
+from fedfloor.config import brief, from_table, resolved
 from fedfloor.errors import SettingError
 from floor import bits, park
 from rounds import Job, method
@@ -193,8 +193,8 @@ def test_a_part_of_your_own_survives_being_written_down(value: Any) -> None:
     experiment = from_table({"method": {"mix": value}})
     for written in (resolved(experiment), brief(experiment)):
         again = from_table(tomllib.loads(written))
-        assert combined(again).parts == combined(experiment).parts
-    job = Job(combined(experiment), park((64, 64, 64)))
+        assert again.configured.parts == experiment.configured.parts
+    job = Job(experiment.configured, park((64, 64, 64)))
     (place,) = {node.settings["place"] for node in [job.plan(job.begin(), 1)]}  # type: ignore[union-attr]
     assert place == (1 if isinstance(value, dict) else 0)
 

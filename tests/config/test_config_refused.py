@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fedfloor.config import from_table, method_of, read, resolved
+from fedfloor.config import from_table, read, resolved
 from fedfloor.errors import SettingError
+from fedfloor.methods.chosen import method_of
 
 
 def said(text: str) -> str:

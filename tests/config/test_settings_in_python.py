@@ -29,7 +29,7 @@ from fedfloor import (
     Window,
     WorkSettings,
 )
-from fedfloor.config import combined, from_table, resolved
+from fedfloor.config import from_table, resolved
 from fedfloor.outside import load, only_here
 from fedfloor.parts.attacks import SignFlip
 
@@ -138,7 +138,7 @@ def test_objects_are_recorded_by_name_and_settings() -> None:
     name = f"{__name__}:Lazy"
     assert (got.method.name, got.model.name) == (name, f"{__name__}:small")
     assert dict(got.methods) == {name: {"fraction": 0.5, "mu": 0.1, "work": {"epochs": 2}}}
-    assert combined(got).method == Lazy(0.5, combined(got).method.work, 0.1)  # type: ignore[attr-defined]
+    assert got.configured.method == Lazy(0.5, got.configured.method.work, 0.1)  # type: ignore[attr-defined]
     assert from_table(tomllib.loads(resolved(got))).methods[name]["mu"] == 0.1
     built_in = Experiment("x", method=FedProx(mu=0.5))  # type: ignore[arg-type]
     assert (built_in.method.name, dict(built_in.methods)) == ("fedprox", {"fedprox": {"mu": 0.5}})
@@ -153,7 +153,7 @@ def test_parts_are_recorded_by_name_and_settings() -> None:
     given = MethodSettings("fedavg", mix=Capped(500), server=fedfloor.Sgd(0.5), objective=fedfloor.Plain())
     assert given.mix == {"kind": f"{__name__}:Capped", "most": 500}
     assert (given.server, given.objective) == ({"kind": "sgd", "rate": 0.5}, {"kind": "plain"})
-    parts = combined(Experiment(method=given)).parts
+    parts = Experiment(method=given).configured.parts
     assert (parts.mix, parts.server) == (Capped(500), fedfloor.Sgd(0.5))
 
 
@@ -176,7 +176,7 @@ def test_classes_of_one_name_in_functions_are_told_apart() -> None:
         return Scaled
 
     experiments = [Experiment(method=MethodSettings(mix=made(factor)())) for factor in (1.0, 2.0)]
-    weights = [combined(each).parts.mix.weight(10) for each in experiments]  # type: ignore[union-attr]
+    weights = [each.configured.parts.mix.weight(10) for each in experiments]  # type: ignore[union-attr]
     assert weights == [10.0, 20.0]
     names = [each.method.mix["kind"] for each in experiments]  # type: ignore[index, call-overload]
     assert all(map(only_here, names))

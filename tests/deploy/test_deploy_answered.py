@@ -188,7 +188,7 @@ def test_with_noise_on_updates_there_are_no_questions_of_a_survey(tmp_path: Path
     asked = Asked(tmp_path, NOISY, "robust")
     assert asked.ask("a", RowQuestion("below", np.zeros((3, 2))))[1]["reason"] == "question"
     with pytest.raises(SettingError, match="answer the questions of this normalisation without any"):
-        checks.method_fits(asked.read, config.combined(asked.read), build_park(asked.read), live=True)
+        checks.method_fits(asked.read, asked.read.configured, build_park(asked.read), live=True)
 
 
 def test_exact_class_counts_of_a_stream_are_refused_where_updates_have_noise(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_exact_class_counts_of_a_stream_are_refused_where_updates_have_noise(tmp
 methods.fedgs = { devices = 1, random = 0, work = { sample_clip = 1.0, sample_noise = 5.0, batch_size = 10 } }"""
     what = experiment(tmp_path, "fedgs", devices=3, factories=1, more=more)
     read = config.read(what, [])
-    method = config.combined(read)
+    method = read.configured
     checks.method_fits(read, method, build_park(read), live=False)
     with pytest.raises(SettingError, match=r"differ by single labels.*Set park\.census_epsilon"):
         checks.method_fits(read, method, build_park(read), live=True)

@@ -152,7 +152,7 @@ def test_another_factorys_edge_requires_only_what_the_method_sends(
     tmp_path: Path, method: str, more: str, wanted: tuple[str, ...]
 ) -> None:
     read = config.read(experiment(tmp_path, method, rounds=1, more=more), [])
-    assert foreign_requests(read, config.combined(read)) == wanted
+    assert foreign_requests(read, read.configured) == wanted
 
 
 def test_a_device_refuses_another_factorys_edge(small_park: Live) -> None:

@@ -225,11 +225,11 @@ def test_nothing_that_a_message_starts_leads_to_an_import_by_name(tier: str) -> 
     graph = calls.Graph(ROOT, [DEPLOY + one for one in modules])
     roots = list(calls.methods_of(graph, *(DEPLOY + one for one in handlers)))
     assert len(roots) > 30
-    assert graph.path([*roots, "fedfloor.config.combined"], {"fedfloor.outside.load"})  # it would be seen
+    assert graph.path([*roots, "fedfloor.methods.chosen.combined"], {"fedfloor.outside.load"})  # it would be seen
     for target in (
-        "fedfloor.outside.load", "fedfloor.config.combined", "fedfloor.config.read", "fedfloor.methods.catalog.find",
-        "eval", "exec", "compile", "__import__", "pickle.loads", "torch.load", "runpy.run_path", "os.system",
-        "subprocess.run", "subprocess.Popen", "subprocess.call",
+        "fedfloor.outside.load", "fedfloor.methods.chosen.combined", "fedfloor.config.read",
+        "fedfloor.methods.catalog.find", "eval", "exec", "compile", "__import__", "pickle.loads", "torch.load",
+        "runpy.run_path", "os.system", "subprocess.run", "subprocess.Popen", "subprocess.call",
     ):  # fmt: skip
         assert graph.path(roots, {target}, ENTRY) == []
 

@@ -48,7 +48,7 @@ def worker(folder: Path, more: str, method: str = "fedavg", model: str = "logist
     what = experiment(folder, method, devices=6, factories=2, model=model, more=more)
     read = config.read(what, [])
     park = own.alone(build_park(read), read, 1, tests=True)
-    return Worker(device_settings(folder, what, 1, 0), read, config.combined(read), names.table(read), park)
+    return Worker(device_settings(folder, what, 1, 0), read, read.configured, names.table(read), park)
 
 
 def order(of: Worker, work: Work, number: int = 1, **about: object) -> Message:
@@ -169,7 +169,7 @@ def test_the_own_plan_has_the_work_of_every_methods_rounds(name: str, setting: s
     plans = list[Node]()
     with suppress(SettingError):  # the combination is refused
         read = config.from_table(table(name, setting) | {"rounds": 3})
-        method, park = config.combined(read), build_park(read)
+        method, park = read.configured, build_park(read)
         plans = [forecast.plan_of(read, park, number) for number in (1, 3)]
     if not plans:
         return

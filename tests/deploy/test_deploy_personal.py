@@ -11,7 +11,6 @@ import pytest
 from safetensors.numpy import load_file
 
 from fedfloor import config
-from fedfloor.config import combined
 from fedfloor.deploy import names, own
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.settings import DataSource
@@ -38,7 +37,7 @@ CHUNK, CHUNKS = 16, 20  # numbers that are looked for in messages, and how often
 
 
 def engine_of(read: Experiment) -> Engine:
-    return prepare.engine(read, combined(read), build_park(read), Alone(), DeviceMemory(None))[0]
+    return prepare.engine(read, read.configured, build_park(read), Alone(), DeviceMemory(None))[0]
 
 
 def assert_kept(folder: Path, read: Experiment, payloads: list[bytes]) -> None:
@@ -71,7 +70,7 @@ def test_the_simulations_figures_and_shared_bits_and_nothing_of_the_devices_own_
     with live(tmp_path, what, data=(lambda _: DataSource()) if stay else None) as park:
         lines = park.run()
     assert [figures(one) for one in lines] == [figures(one) for one in wanted]
-    network, kept = engine_of(read).network, combined(read).needs.own
+    network, kept = engine_of(read).network, read.configured.needs.own
     here, there = (load_file(tmp_path / name / "model.safetensors") for name in ("live", "simulated"))
     mine = [] if kept == "all" else network.parcel(kept).parts
     for name, (first, last) in network.layout.items():
@@ -134,7 +133,7 @@ def worker(folder: Path, method: str = "fedper", more: str = "") -> Worker:
     what = experiment(folder, method, devices=4, model="mlp-2nn", more=more)
     read = config.read(what, [])
     park = own.alone(build_park(read), read, 1, tests=True)
-    return Worker(device_settings(folder, what, 1, 0), read, combined(read), names.table(read), park)
+    return Worker(device_settings(folder, what, 1, 0), read, read.configured, names.table(read), park)
 
 
 def visit(one: Worker, work: Work, scope: str, numbers: int) -> Message:

@@ -105,7 +105,7 @@ def test_devices_answer_only_the_questions_of_their_own_experiment(tmp_path: Pat
         what = written(tmp_path, of.method, of.model)
     else:
         what = experiment(tmp_path, of.method, rounds=2, devices=6, factories=3, model=of.model, more=of.more)
-    method = config.combined(config.read(what, []))
+    method = config.read(what, []).configured
     with live(tmp_path, what) as park:
         agent = park.agents[0]
         network = agent.worker().engine.network
@@ -193,7 +193,7 @@ def test_an_edge_has_few_counts_of_scores_where_updates_are_protected(tmp_path: 
     with live(tmp_path, what) as park:
         agent, kinds = park.agents[0], list[str]()
         start, most = agent.worker().engine.network.flat.numpy().copy(), 3 * 4 * (2 + 2)
-        bins = own_settings(config.combined(config.read(what, [])), "scores")
+        bins = own_settings(config.read(what, []).configured, "scores")
         for n in range(most + 5):
             kinds.append(asked(agent, "scores", bins, {"w": start + n * np.float32(1e-3)})[0])
         assert kinds == ["answer"] * most + ["refused"] * 5

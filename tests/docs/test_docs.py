@@ -16,8 +16,8 @@ import tomlkit
 
 import warm
 from fedfloor.cli.options import LIMITS
-from fedfloor.config import PARTS
 from fedfloor.experiment import Experiment
+from fedfloor.methods.chosen import PARTS
 from fedfloor.parts.attacks import ATTACKS
 from fedfloor.report.ledger import collect
 from fedfloor.report.table import Budget, at, paired, paired_at, summary

@@ -20,6 +20,7 @@ from fedfloor.engine.engine import Engine
 from fedfloor.engine.steps import clip
 from fedfloor.engine.team import Team
 from fedfloor.errors import SettingError
+from fedfloor.methods import chosen
 from fedfloor.methods.catalog import METHODS
 from fedfloor.parts.proximal import Contrastive
 from fedfloor.parts.work import WorkSettings
@@ -255,7 +256,7 @@ def test_an_optimiser_takes_its_own_settings_only() -> None:
 )
 def test_refused_settings(table: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message.replace(".", r"\.")):
-        config.method_of(config.from_table({"work": table, "method": {"name": "fedavg"}}))
+        chosen.method_of(config.from_table({"work": table, "method": {"name": "fedavg"}}))
 
 
 @pytest.mark.parametrize("kind", [{"optimizer": "adam"}, {"clip_norm": 1.0}, {"momentum": 0.5, "moments": "device"}])

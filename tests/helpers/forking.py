@@ -177,7 +177,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:  # a worker with secure sums opens its record of them
         place = Path(folder)
         made = settings.DeviceSettings("p", "d", 0, 0, where, place, place / "memory", place, edge="e")
-        worker.Worker(made, what, config.combined(what), names.table(what), build_park(what))
+        worker.Worker(made, what, what.configured, names.table(what), build_park(what))
     mqtt.MqttConnection("d", made.broker)
     for line in sys.stdin:
         kind, _, said = line.strip().partition(" ")

@@ -48,7 +48,7 @@ def method(name: str, parts: Mapping[str, Any] | None = None, rounds: int = 3, *
     settings = {**OWN.get(name, {}), **settings}
     work = {**WORK, **settings.pop("work", {})}
     table = {"rounds": rounds, "work": work, "method": {"name": name, **(parts or {})}, "methods": {name: settings}}
-    return config.combined(config.from_table(table))
+    return config.from_table(table).configured
 
 
 @dataclass

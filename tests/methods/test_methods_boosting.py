@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from fedfloor import run
 from fedfloor.api.run import Run
 from fedfloor.checking import checked
-from fedfloor.config import combined
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.boosting import Boosting
@@ -409,4 +408,4 @@ def test_rounds_that_complete_no_tree_are_named(tmp_path: Path, caplog: pytest.L
 
 
 def test_devices_may_have_fewer_samples_than_the_mini_batch(tmp_path: Path) -> None:
-    assert combined(asked(table(tmp_path))).short_batches
+    assert asked(table(tmp_path)).configured.short_batches

@@ -39,7 +39,7 @@ def fedgs(**settings: Any) -> ConfiguredMethod:
     """FedGS, small: three iterations, two devices of which one is drawn, mini-batches of four."""
     work = {"steps": 1, "batch_size": 4, "lr": 0.1}
     table = {"iterations": 3, "devices": 2, "random": 1, "work": work, **settings}
-    return config.combined(config.from_table({"method": {"name": "fedgs"}, "methods": {"fedgs": table}}))
+    return config.from_table({"method": {"name": "fedgs"}, "methods": {"fedgs": table}}).configured
 
 
 def job(here: Park, rounds: int = 1, *, team: Team | None = None, loss: float = 0.0, **settings: Any) -> Job:

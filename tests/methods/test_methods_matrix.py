@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedfloor.config import PARTS
 from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS
+from fedfloor.methods.chosen import PARTS
 from fedfloor.methods.contract import State, View
 from fedfloor.park.park import Park
 from fedfloor.plan.nodes import Node, Parallel, Probe, Train, device

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfloor.config import method_of
 from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS
+from fedfloor.methods.chosen import method_of
 from fedfloor.methods.contract import View
 from fedfloor.parts.work import Cosine
 from fedfloor.report import ledger

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedfloor import config
-from fedfloor.config import method_of
+from fedfloor.methods.chosen import method_of
 from fedfloor.plan.nodes import Parallel, Probe, Repeat, Sequence, Train, Work, device, edge
 from fedfloor.report import ledger
 from fedfloor.runs.launch import build_park, ignore, start

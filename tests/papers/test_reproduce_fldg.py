@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commands import Command
-from fedfloor.config import method_of
 from fedfloor.data import sources
 from fedfloor.data.dataset import Dataset
 from fedfloor.errors import SettingError
+from fedfloor.methods.chosen import method_of
 from papers import catalog, disclosure, fldg, fldg_training
 from papers.cells import Accuracy, Rounds
 from papers.disclosure import Disclosure, Point, Telling

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from commands import Command
-from fedfloor.config import method_of
 from fedfloor.data import sources
 from fedfloor.methods.catalog import METHODS
+from fedfloor.methods.chosen import method_of
 from fedfloor.parts.grouping import Exp, Linear, Log, chosen_groups, groups_of
 from fedfloor.report import ledger
 from fedfloor.runs.launch import build_park

@@ -14,7 +14,6 @@ from scipy.stats import binom
 
 from commands import Command
 from fedfloor import config
-from fedfloor.config import combined
 from fedfloor.park.described import LabelSkew, deviation, label_skew
 from fedfloor.park.park import Park
 from fedfloor.park.statistics import RemoteStatistics
@@ -77,9 +76,9 @@ def test_samples_that_stay_on_real_devices_are_not_measured() -> None:
 
 @pytest.mark.parametrize("name", CHOOSES)
 def test_methods_that_choose_by_labels_declare_it(name: str) -> None:
-    assert combined(config.from_table({"method": {"name": name}})).needs.labels
-    assert not combined(config.from_table({"method": {"name": name}, "methods": {name: CHOOSES[name]}})).needs.labels
-    assert not combined(config.from_table({"method": {"name": "fedavg"}})).needs.labels
+    assert config.from_table({"method": {"name": name}}).configured.needs.labels
+    assert not config.from_table({"method": {"name": name}, "methods": {name: CHOOSES[name]}}).configured.needs.labels
+    assert not config.from_table({"method": {"name": "fedavg"}}).configured.needs.labels
 
 
 @pytest.mark.parametrize(("name", "measured", "warned"), [("fedgs", 0.2, 1), ("fedgs", 0.5, 0), ("fedavg", 0.2, 0)])

@@ -19,7 +19,7 @@ TINY = {"rounds": 2, "data": {"samples_per_device": 8}, "park": {"devices": 4, "
 
 def fits(live: bool = False, **more: Any) -> None:
     what = config.from_table({**TINY, **more})
-    checks.method_fits(what, config.combined(what), build_park(what), live=live)
+    checks.method_fits(what, what.configured, build_park(what), live=live)
 
 
 def test_a_choice_is_refused_with_the_name_of_both_and_the_reason() -> None:

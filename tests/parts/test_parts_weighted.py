@@ -227,7 +227,7 @@ def test_the_census_is_counted_by_privacy_and_weights_are_those_of_the_noisy_cou
     from fedfloor import config
 
     told = config.from_table({"park": {"census_epsilon": 0.5}, "method": {"objective": "weighted"}})
-    asked = config.combined(told).setup(view())
+    asked = told.configured.setup(view())
     assert asked is not None
     assert dict(results.reports(told, asked)) == dict.fromkeys(range(5), 1)
 

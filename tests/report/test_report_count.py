@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from fedfloor.config import combined, from_table
+from fedfloor.config import from_table
 from fedfloor.errors import SettingError
 from fedfloor.methods.contract import State, View
 from fedfloor.network.price import Payload, price
@@ -27,7 +27,7 @@ DEVICE_UP = "device up, edge-cloud both ways"
 
 def plan_of(name: str, **settings: Any) -> Node:
     """A method's plan of a round with 20 devices at 5 edges."""
-    method = combined(from_table({"rounds": 3, "method": {"name": name}, "methods": {name: settings}}))
+    method = from_table({"rounds": 3, "method": {"name": name}, "methods": {name: settings}}).configured
     view = View(1, 3, np.full(20, 600), np.array(OF), {})
     return method.plan(State({}), view, np.random.default_rng(0))
 

@@ -184,7 +184,7 @@ def test_each_edge_goes_on_with_its_first_results_and_lost_ones_do_not_count(tmp
     table = {**TABLE, **EDGES[name], "round": {"close": {"first": 2, "at": "edge"}}, "faults": {"visit": 0.4}}
     what = config.from_table(table)
     here = launch.build_park(what)
-    method = config.combined(what)
+    method = what.configured
     engine, tariff = prepare.engine(what, method, here, Alone(), DeviceMemory(None))
     setup = training(method, engine, what.rounds, tariff)
     setup.close = what.round.close

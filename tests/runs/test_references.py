@@ -121,7 +121,7 @@ def test_local_training_is_each_device_by_itself(command: Command, ranks: int) -
 
 def _parts(folder: Path) -> tuple:
     what = config.read(folder / "plant.toml", ["method.name=local-only"])
-    return what, config.combined(what), launch.build_park(what)
+    return what, what.configured, launch.build_park(what)
 
 
 def _by_hand(folder: Path, k: int) -> torch.Tensor:
@@ -145,7 +145,7 @@ def test_samples_of_nobody_count_with_the_mean_over_all_models(command: Command)
         == 0
     )
     what = config.read(command.folder / "plant.toml", ["method.name=local-only"])
-    park, method = launch.build_park(what), config.combined(what)
+    park, method = launch.build_park(what), what.configured
     held = {k: path.stem.partition("-")[2] for k in range(2) for path in (command.folder / "o/memory").glob(f"{k}-*")}
     full = {k: _digest(command.folder / "o/memory" / f"{k}-{one}.safetensors") for k, one in held.items()}
     memory = DeviceMemory(command.folder / "o" / "memory", full)
@@ -406,7 +406,7 @@ def test_visits_that_send_what_they_trained_are_written_as_before() -> None:
 
 def test_local_only_has_one_name() -> None:
     with pytest.raises(SettingError, match="unknown method"):
-        config.combined(replace(Experiment(), method=replace(Experiment().method, name="local")))
+        _ = replace(Experiment(), method=replace(Experiment().method, name="local")).configured
 
 
 # -- the headline ------------------------------------------------------------------------------------------------------
@@ -421,8 +421,8 @@ def test_they_are_judged_by_the_headline_too(command: Command, headline: str) ->
     named = {name: last(command.folder / "all" / f"{name}-seed0")["figures"] for name in ("fedavg", *REFERENCES)}
     assert len({key for one in named.values() for key in one}) == 1
     what = config.read(command.folder / "plant.toml", ["method.name=scikit-learn"])
-    engine, _ = prepare.engine(what, config.combined(what), launch.build_park(what), Alone(), DeviceMemory(None))
-    model = references.fitted(engine, config.combined(what).method)  # type: ignore[arg-type]
+    engine, _ = prepare.engine(what, what.configured, launch.build_park(what), Alone(), DeviceMemory(None))
+    model = references.fitted(engine, what.configured.method)  # type: ignore[arg-type]
     x, y = engine.park.test()
     assert engine.park.dataset.classes == ("bad", "ok")
     rows = references.table(engine.wrap(x, y))

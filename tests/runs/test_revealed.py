@@ -84,16 +84,16 @@ def test_a_question_that_a_method_does_not_declare_is_refused(tmp_path: Path, le
 @pytest.mark.parametrize("protection", PROTECTIONS)
 @pytest.mark.parametrize("name", [*METHODS, *REFERENCES])
 def test_no_protection_goes_with_questions_that_read_samples(name: str, protection: str) -> None:
-    plain = config.combined(experiment(name))
+    plain = experiment(name).configured
     reads = [question.what for question in plain.questions if facts_of(question.what).reads == "samples"]
     if name == "qffl" and protection == "method.mix":
         reads = []  # the rule replaces the one that asks
     if reads:
         with pytest.raises(SettingError, match=f"{protection}.*'{name}'"):
-            config.combined(experiment(name, **PROTECTIONS[protection]))
+            _ = experiment(name, **PROTECTIONS[protection]).configured
         return
     with suppress(SettingError):  # of parts that do not fit the method for other reasons
-        config.combined(experiment(name, **PROTECTIONS[protection]))
+        _ = experiment(name, **PROTECTIONS[protection]).configured
 
 
 def test_a_settings_change_from_round_to_round_is_the_same_question() -> None:
@@ -142,5 +142,5 @@ def test_private_sgd_withholds_losses_and_refuses_rules_that_read_accuracy(tmp_p
     done = fedfloor.run(experiment("fedavg", **protection), tmp_path / "run", ranks=1)
     assert all(line.train_loss is None and line.loss is not None for line in done.lines)
     with pytest.raises(SettingError, match="training accuracy"):
-        config.combined(experiment("ida", methods={"ida": {"factors": "accuracy"}}, **protection))
-    config.combined(experiment("ida", **protection))
+        _ = experiment("ida", methods={"ida": {"factors": "accuracy"}}, **protection).configured
+    _ = experiment("ida", **protection).configured

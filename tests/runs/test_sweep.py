@@ -12,6 +12,7 @@ from commands import Command, lines
 from fedfloor import config
 from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import DataSettings, EvaluateSettings, Experiment, FaultSettings, ParkSettings
+from fedfloor.methods import chosen
 from fedfloor.park.partition import Dirichlet, Iid, Natural
 from fedfloor.parts.work import WorkSettings
 from fedfloor.runs import sweep as sweeps
@@ -74,7 +75,7 @@ def test_a_trial_is_the_experiment_with_its_settings_on_validation_data() -> Non
         assert one.evaluate == EvaluateSettings(on="validation")
         assert one.method.name == trial.method
         assert replace(one, name="run", evaluate=what.evaluate, method=what.method, methods=what.methods) == what
-        method = config.method_of(one)
+        method = chosen.method_of(one)
         assert method.work.epochs == trial.settings["work", "epochs"]
         if trial.method == "fedsr":  # epochs take the place of steps, what is not swept stays
             assert (method.work.steps, method.work.momentum) == (None, 0.5)
@@ -153,7 +154,7 @@ def test_the_file_reads_back_as_the_tuned_experiment(tmp_path: Path) -> None:
     )
     assert read.evaluate.on == "test"
     for name in BOTH:
-        assert config.method_of(read, name) == config.method_of(best[name].trial.experiment)
+        assert chosen.method_of(read, name) == chosen.method_of(best[name].trial.experiment)
     text = (tmp_path / "best.toml").read_text()
     for words in ("4 trials of every method", "seeds 0,1", "0.2 of", "0.4000 with", "--grid methods.fedsr.laps=1,5"):
         assert words in text

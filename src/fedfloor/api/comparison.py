@@ -16,8 +16,8 @@ from fedfloor.api.run import Run, announce, chosen_folder, processes
 from fedfloor.api.source import Settings, load, with_fraction
 from fedfloor.api.tables import pandas
 from fedfloor.api.wording import in_python, worded
-from fedfloor.config import EXCHANGED
 from fedfloor.experiment import Experiment, MethodSettings
+from fedfloor.methods.chosen import EXCHANGED
 from fedfloor.parts.named import written
 from fedfloor.report import ledger as reading
 from fedfloor.report import page

@@ -15,6 +15,7 @@ from fedfloor.data.files.rows import unpacked
 from fedfloor.data.sources import SOURCES
 from fedfloor.errors import SettingError, unknown
 from fedfloor.experiment import Experiment
+from fedfloor.methods import chosen
 from fedfloor.park.partition import Blocks, Dirichlet, Dominant, Iid, Natural, Shards
 from fedfloor.parts.work import Cosine, Exponential
 
@@ -84,7 +85,7 @@ def _plain(key: str, value: Any) -> Any:
     """Return objects as the names and tables of experiment files."""
     if key == "model.name":
         return objects.code(value, key)
-    return objects.part(value, key) if key.rpartition(".")[2] in config.EXCHANGED else value
+    return objects.part(value, key) if key.rpartition(".")[2] in chosen.EXCHANGED else value
 
 
 def _read(source: Experiment | Path | str, pairs: Mapping[str, Any]) -> Experiment:
@@ -108,7 +109,7 @@ def with_fraction(experiment: Experiment, method: str, fraction: float) -> Exper
     Raises:
         SettingError: the method has no such setting.
     """
-    if "fraction" not in {field.name for field in fields(config.kind_of(experiment, method))}:  # type: ignore[arg-type]
+    if "fraction" not in {field.name for field in fields(chosen.kind_of(experiment, method))}:  # type: ignore[arg-type]
         raise SettingError(
             f"fraction = {fraction}: method '{method}' has no such setting. Leave it out, and give methods that have "
             "it as objects, such as FedAvg(fraction=0.1)."

@@ -9,9 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fedfloor import config, objects
+from fedfloor import objects
 from fedfloor.api.run import Run, announce, chosen_folder, run
 from fedfloor.api.wording import TABLE, in_python, worded
+from fedfloor.checking import plain
 from fedfloor.data import frames
 from fedfloor.draft import draft
 from fedfloor.parts.named import written
@@ -58,7 +59,7 @@ def train(
     chosen, own = (None, {}) if method is None else objects.method(method)
     pairs |= {"data.task.kind": task, "rounds": rounds, "seed": seed, "method.name": chosen}
     pairs |= {f'methods."{chosen}".{key}': setting for key, setting in own.items()} | dict(changes or {})
-    texts = [f"{key}={written(config.plain(value))}" for key, value in pairs.items() if value is not None]
+    texts = [f"{key}={written(plain(value))}" for key, value in pairs.items() if value is not None]
     folder = chosen_folder(out, name, resume=False)
     with TemporaryDirectory() as temporary:
         at = Path(temporary) / name

@@ -63,7 +63,7 @@ def parts(
     as_json: Json = False,
 ) -> None:
     """List the parts that methods combine with."""
-    from fedfloor.config import PARTS
+    from fedfloor.methods.chosen import PARTS
     from fedfloor.parts.attacks import ATTACKS
     from fedfloor.parts.codecs import CODECS
     from fedfloor.parts.extractors import EXTRACTORS

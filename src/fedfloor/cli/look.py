@@ -28,7 +28,6 @@ def draw(
     own: OwnCode = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Draw the plan of one round, without training."""
-    from fedfloor.config import combined
     from fedfloor.parts.server import Sgd
     from fedfloor.parts.server import words as server_words
     from fedfloor.plan import text
@@ -42,7 +41,7 @@ def draw(
     plan = plan_of(setup, park, number)
     if svg is not None:
         shared.save("--svg", svg, picture(plan, lambda k: int(park.factory_of[k]), park.display_names))
-    server = combined(setup).server
+    server = setup.configured.server
     if as_json:
         show([], as_json=True, plan=text.to_json(plan), plan_hash=text.digest(plan), names=park.display_names.table())
         return

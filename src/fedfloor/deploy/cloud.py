@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor import ranges, regular
-from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
 from fedfloor.deploy import checks, joining, sizes, subtasks, sum_messages
 from fedfloor.deploy import facts as facts_of
@@ -637,7 +636,7 @@ def read_left(path: Path) -> dict[int, str]:
 def attached(settings: CloudSettings, edges: Edges, *, resume: bool = False) -> tuple[Experiment, Park, CloudExecutor]:
     """Return a cloud's experiment, the park of its devices, and the executor that is connected to them."""
     experiment = read_experiment(Path(settings.experiment), [])
-    method, away, names = combined(experiment), settings.samples == "devices", table(experiment)
+    method, away, names = experiment.configured, settings.samples == "devices", table(experiment)
     park = None if away else build_park(experiment)
     factory_of = [] if park is None else park.factory_of.tolist()
     crosses = bool(foreign_requests(experiment, method))

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 from fedfloor import regular
 from fedfloor._version import __version__
-from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
 from fedfloor.deploy import mqtt, names, own, record
 from fedfloor.deploy.answered import RUNS, Answers
@@ -77,7 +76,7 @@ class Agent:
         link: Callable[[tuple[str, bytes]], Connection] | None = None,
     ) -> None:  # fmt: skip
         self.settings, self.experiment = settings, experiment
-        self._method, self._names = combined(experiment), names.table(experiment)
+        self._method, self._names = experiment.configured, names.table(experiment)
         self._hides = privacy.on_devices(self._method)  # whether answers state no reason that could depend on samples
         self._sums = codecs.secure(self._method.parts.travel or "")  # whether updates leave in sums alone
         # nothing is kept where updates are in the clear, and no answers of trials, whose machines have all samples
@@ -394,7 +393,7 @@ def of(
     experiment = experiment or read_experiment(Path(settings.experiment), [])
     if settings.data.kind != "partition":
         return Agent(settings, experiment, None, link)
-    tests = bool(combined(experiment).needs.own)
+    tests = bool(experiment.configured.needs.own)
     return Agent(
         settings, experiment, own.alone(build_park(experiment), experiment, settings.device, tests=tests), link
     )

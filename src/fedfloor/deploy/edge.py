@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor import ranges
-from fedfloor.config import combined
 from fedfloor.config import read as read_experiment
 from fedfloor.deploy import broker, checks, joining, names, subtasks
 from fedfloor.deploy import facts as facts_of
@@ -381,7 +380,7 @@ class Edge:
 
     def __init__(self, settings: EdgeSettings, experiment: Experiment, park: Park | None, link: Connection) -> None:
         self.settings, self.experiment = settings, experiment
-        self.method, self.names = combined(experiment), names.table(experiment)
+        self.method, self.names = experiment.configured, names.table(experiment)
         self.crosses = bool(foreign_requests(experiment, self.method))
         if settings.reach == "factory" and self.crosses:
             raise SettingError(

@@ -137,7 +137,7 @@ def _sized(experiment: Experiment, factories: int | None, devices: int | None) -
             f"the experiment has {park.devices:,} devices, and each is a process of its own here: limit them with "
             f"--devices N. More than {MOST_DEVICES} are started only if N is given."
         )
-    if not config.combined(sized).short_batches:
+    if not sized.configured.short_batches:
         batches_fit(sized, park, max(walk.batch_sizes(plan_of(sized, park)), default=0))  # before processes are started
     factory_of = park.factory_of.tolist()
     own = tuple(factory_of) if park.factory_names else park_settings.assignment

@@ -24,7 +24,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fedfloor.config import combined
 from fedfloor.deploy.cloud import CloudExecutor, attached
 from fedfloor.deploy.settings import CloudSettings
 from fedfloor.deploy.uplink import Downlink
@@ -70,7 +69,7 @@ def measure(settings: CloudSettings, repeats: int = 15, say: Callable[[str], Non
     require(repeats >= 1, "--repeats", repeats, "at least 1")
     with owned(settings.out), Downlink(settings) as link:
         experiment, park, live = attached(settings, link)
-        method = combined(experiment)
+        method = experiment.configured
         check_open(method)
         engine, _ = prepare.engine(experiment, method, park, Alone(), DeviceMemory(None), live=True)
         engine.executor = engine.factories = live

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor import regular
-from fedfloor.config import combined, kind_of, texts
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods import bounds
+from fedfloor.methods.chosen import kind_of, texts
 from fedfloor.outside import SPEC, load, loaded
 from fedfloor.parts import named
 from fedfloor.parts.extractors import EXTRACTORS, FeatureExtractor
@@ -128,7 +128,7 @@ class PartNames:
 
 
 def table(experiment: Experiment) -> PartNames:
-    """Return the table of an experiment whose method :func:`~fedfloor.config.combined` has made.
+    """Return the table of an experiment whose method :attr:`Experiment.configured` has made.
 
     It holds the experiment's references and the parts that the method's module defines or imports, as the method's
     plans may refer to them.
@@ -153,7 +153,7 @@ def table(experiment: Experiment) -> PartNames:
     for spec in sorted(parts):
         load(spec, "part")
     names = dict.fromkeys(text for text in (*given, *sorted(parts)) if text not in words())
-    method = combined(experiment)
+    method = experiment.configured
     parts_ = method.parts
     ways = parts_.travel, parts_.travel_down, parts_.edge_travel, parts_.edge_travel_down, method.needs.travel_down
     chains = tuple(text for text in ways if text)

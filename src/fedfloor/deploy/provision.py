@@ -285,7 +285,7 @@ def crosses(park: ParkFile) -> bool:
         SettingError: they do, and there is no broker at the cloud to relay the messages.
     """
     experiment = config.read(park.experiment)
-    reaches = bool(foreign_requests(experiment, config.combined(experiment)))
+    reaches = bool(foreign_requests(experiment, experiment.configured))
     if reaches and park.cloud.transport == "flower":
         raise SettingError(
             f"method '{experiment.method.name}' crosses factories, which the cloud's broker relays: set "
@@ -367,7 +367,7 @@ def misfits(park: ParkFile) -> Iterator[str]:
 
 def unguarded(park: ParkFile) -> list[str]:
     """Return a warning if the experiment mixes by a mean, in which every device counts."""
-    parts = config.combined(config.read(park.experiment)).parts
+    parts = config.read(park.experiment).configured.parts
     if parts.mix is not None and not parts.mix.additive:
         return []
     remedy = 'method.mix = "multi_krum" or "centred_clipping"'

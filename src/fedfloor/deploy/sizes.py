@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import torch
 
-from fedfloor.config import combined
 from fedfloor.deploy.channel import ENVELOPE
 from fedfloor.deploy.park_file import MOST_MB, QUEUED_MESSAGES
 from fedfloor.engine.aggregation import TreeSum
@@ -52,7 +51,7 @@ def largest(experiment: Experiment, park: Park) -> int:
     Args:
         park: a park with the experiment's samples and factories, which may lie elsewhere.
     """
-    method = combined(experiment)
+    method = experiment.configured
     network = network_of(experiment, method, park)
     packet: Packet = {"w": torch.zeros_like(network.flat)}
     try:

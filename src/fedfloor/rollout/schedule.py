@@ -397,7 +397,7 @@ class Scheduler:
         """Write the settings file of a run, which starts from the released model if the experiment allows it."""
         what, experiment = config.read(self.settings.experiment, []), self.settings.experiment
         first = None if self._place is None else _in_use(registry.read(self._place))
-        begins = what.model.init == "default" and not config.combined(what).needs.objective
+        begins = what.model.init == "default" and not what.configured.needs.objective
         if first is not None and begins:
             made = config.with_paths(replace(what, model=replace(what.model, init_from=str(first))), Path.absolute)
             experiment = out.with_name(f"{out.name}-experiment.toml")

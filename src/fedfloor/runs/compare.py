@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedfloor.config import combined
 from fedfloor.errors import DivergedError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
@@ -46,7 +45,7 @@ def planned_runs(experiment: Experiment, methods: Sequence[str], seeds: Sequence
     for seed in seeds:
         for method in methods:
             variant = replace(experiment, seed=seed, method=replace(experiment.method, name=method))
-            combined(variant)  # checks the method's settings
+            _ = variant.configured  # checks the method's settings
             planned.append(PlannedRun(f"{method} seed {seed}", variant, out / f"{UNFIT.sub('.', method)}-seed{seed}"))
     return planned
 

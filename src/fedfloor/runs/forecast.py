@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from fedfloor import config
 from fedfloor.chance import generator
-from fedfloor.config import combined
 from fedfloor.engine import travel
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.questions import question
@@ -142,7 +141,7 @@ def plan_of(experiment: Experiment, park: Park, number: int = 1) -> Node:
         raise SettingError(f"--round {number}: the experiment has rounds 1 to {experiment.rounds}.")
     setup = dry(experiment, park, priced=False, bare=True)
     point = opened(setup)
-    method = combined(experiment)
+    method = experiment.configured
     reads = method.needs.census or method.notes_plans
     for _ in range(1, number) if reads or park.mobility is not None else ():
         point, _ = step(setup, point)
@@ -169,7 +168,7 @@ def dry(
         priced: whether rounds are priced.
         bare: whether views may lack the model and the network if the method reads neither them nor the census.
     """
-    method = combined(experiment)
+    method = experiment.configured
     chance = experiment.faults.visit if loss_chance is None else loss_chance
     carrier = DryCarrier(park, experiment.seed, chance)
     facts = (park, carrier, experiment.rounds, experiment.seed)
@@ -298,7 +297,7 @@ def _copy_of(run: Path, out: Path) -> Path:
 
 def sends_nothing(experiment: Experiment) -> bool:
     """Return whether nothing travels in a run: of devices that train alone, and of references without rounds."""
-    return experiment.method.name in ROUNDLESS or config.combined(experiment).method.needs.separate
+    return experiment.method.name in ROUNDLESS or experiment.configured.method.needs.separate
 
 
 def _moved(run: Path, network: NetworkSettings) -> Experiment:
@@ -348,7 +347,7 @@ def _priced(rounds: Iterator[ForecastRound], lines: list[Line]) -> tuple[list[Li
 
 def _first_state(experiment: Experiment, park: Park) -> State | None:
     """Return the method's initial state after repeating its initial questions; None without questions."""
-    method = config.combined(experiment)
+    method = experiment.configured
     engine, tariff = prepare.engine(experiment, method, park, Alone(), DeviceMemory(None))
     setup = training(method, engine, experiment.rounds, tariff)
     questions, state = prepare.first_state(engine, method, setup.view(0))

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from fedfloor.config import combined
 from fedfloor.engine import separate
 from fedfloor.engine.engine import Engine, RemoteExecutor
 from fedfloor.engine.evaluate import Score, evaluate, tested_on
@@ -76,7 +75,7 @@ def execute(
     Returns:
     The reason of the end: ``"finished"``, ``"stopped"`` (a limit) or ``"interrupted"``.
     """
-    method = combined(experiment)
+    method = experiment.configured
     checks.method_fits(experiment, method, park, live=live is not None)
     place = orders.out / "memory" if live is None else None
     point = checkpoint.latest(orders.out / "checkpoint", place, warn=team.rank == 0) if orders.resume else None

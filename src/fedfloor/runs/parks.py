@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from fedfloor.config import combined
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.own import load as load_own
 from fedfloor.data.proposals import values_beyond
@@ -153,4 +152,4 @@ def network_of(experiment: Experiment, method: ConfiguredMethod, park: Park) -> 
 
 def packet_bytes(experiment: Experiment, park: Park) -> int:
     """Return the size in bytes of a model with the additions of its objective."""
-    return 4 * network_of(experiment, combined(experiment), park).flat.numel()
+    return 4 * network_of(experiment, experiment.configured, park).flat.numel()

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedfloor import regular
 from fedfloor.chance import generator
-from fedfloor.config import combined, resolved
+from fedfloor.config import resolved
 from fedfloor.data.dataset import Dataset
 from fedfloor.engine import place, ranks, travel
 from fedfloor.engine.engine import Engine
@@ -291,7 +291,7 @@ def warn_unseeded(experiment: Experiment, data: Dataset) -> None:
 
 def warn(experiment: Experiment, skew: LabelSkew | None) -> None:
     """Warn if a method chooses devices by labels although these hardly differ; ``skew`` is None if unknown."""
-    if skew is not None and skew.negligible and combined(experiment).needs.labels:
+    if skew is not None and skew.negligible and experiment.configured.needs.labels:
         skewed = ' Skewed labels: data.partition, such as { kind = "dirichlet", alpha = 0.3 }.'
         log.warning(
             "Method '%s' chooses devices by their labels, which hardly differ here: it is not expected to be better "

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor import regular
-from fedfloor.config import combined, read
+from fedfloor.config import read
 from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.configured import ConfiguredMethod
@@ -402,7 +402,7 @@ def of_run(folder: Path) -> list[Spent]:
     found = [_stated(key, stated[key]) for key in ("models", "samples") if key in stated]
     if found or not (folder / "experiment.toml").exists():
         return found
-    method = combined(read(folder / "experiment.toml", []))
+    method = read(folder / "experiment.toml", []).configured
     rounds, visits = rounds_begun(folder, 0), max(visits_begun(folder, {}).values(), default=0)
     return _of_method(method, rounds, visits, math.inf if visits else 0.0)
 
@@ -413,7 +413,7 @@ def planned(experiment: Experiment, before: Iterable[Spent]) -> list[Spent]:
     before = [*before]
     steps = max((one.epsilon for one in before if one.kind == "steps"), default=0.0)
     sums = max((one.rounds for one in before if one.kind == "sums"), default=0)
-    return _of_method(combined(experiment), experiment.rounds, max(experiment.rounds, sums), steps)
+    return _of_method(experiment.configured, experiment.rounds, max(experiment.rounds, sums), steps)
 
 
 def _stated(key: str, about: dict[str, Any]) -> Spent:

@@ -23,7 +23,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfloor.config import EXCHANGED, combined
 from fedfloor.data.dataset import Dataset, Indices, Values
 from fedfloor.engine import separate
 from fedfloor.engine.calibrate import held_out, quantile
@@ -35,6 +34,7 @@ from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment, FaultSettings, MethodSettings
 from fedfloor.figures import RECONSTRUCTION_ERROR, Figure
 from fedfloor.machine import kept_settings
+from fedfloor.methods.chosen import EXCHANGED
 from fedfloor.methods.references import GradientBoosting
 from fedfloor.models.saved import OWN
 from fedfloor.names import (
@@ -96,7 +96,7 @@ def start(
         if original is not None and name == LOCAL_ONLY:
             result = _alone(original, number, out / "memory", park, interrupted)
         else:
-            engine, _ = engine_of(experiment, combined(experiment), park, Alone(), DeviceMemory(None))
+            engine, _ = engine_of(experiment, experiment.configured, park, Alone(), DeviceMemory(None))
             result = {SCIKIT_LEARN: _boosted, MEAN_ABS_Z: _deviating}.get(name, _repeated)(engine, experiment)
         if result is None:
             return "interrupted"
@@ -145,7 +145,7 @@ def refusal(experiment: Experiment, park: Park) -> str:
 
 
 def _boosted(engine: Engine, experiment: Experiment) -> Score:
-    model = fitted(engine, cast(GradientBoosting, combined(experiment).method))
+    model = fitted(engine, cast(GradientBoosting, experiment.configured.method))
     rows = table(engine.wrap(*engine.park.test()))
     return scored(engine, torch.from_numpy(model(rows)), experiment.evaluate.figure)
 
@@ -194,7 +194,7 @@ def fitted(engine: Engine, method: GradientBoosting) -> Boosted:
 def _alone(original: Experiment, rounds: int, kept: Path, park: Park, interrupted: Callable[[], bool]) -> Score | None:
     """Return the score of a method's own models of each device's samples alone; None if interrupted."""
     setup = _bare(original, original.method.name, dict.fromkeys(EXCHANGED))
-    method, memory = combined(setup), DeviceMemory(kept)
+    method, memory = setup.configured, DeviceMemory(kept)
     engine, _ = engine_of(setup, method, park, Alone(), memory)
     start = {"w": engine.network.flat.clone().cpu()}
     for k in range(park.devices):
@@ -269,7 +269,7 @@ def beside(
     for name in REFERENCES:
         if name in methods or (name in experiment.methods and name != SCIKIT_LEARN):
             raise SettingError(f"method '{name}' is also one of the --references: leave out one of the two.")
-    needs = combined(replace(experiment, method=replace(experiment.method, name=methods[0]))).method.needs
+    needs = replace(experiment, method=replace(experiment.method, name=methods[0])).configured.method.needs
     plain = untrained(experiment)
     trained = (LOCAL_ONLY, POOLED, SCIKIT_LEARN) if needs.scopes and not only_plain else ()
     if not trained and not plain:
@@ -330,7 +330,7 @@ def _bare(experiment: Experiment, name: str, table: dict[str, Any]) -> Experimen
 
 def _loss(experiment: Experiment) -> str | Mapping[str, Any] | None:
     """Return the objective if it is a loss over samples without a federated term, such as class weights."""
-    if not isinstance(combined(experiment).parts.objective, PerSample):
+    if not isinstance(experiment.configured.parts.objective, PerSample):
         return None
     own: str | Mapping[str, Any] | None = experiment.methods.get(experiment.method.name, {}).get("objective")
     return own or experiment.method.objective
@@ -356,7 +356,7 @@ def work(experiment: Experiment, park: Park) -> tuple[WorkSettings, WorkSettings
     Raises:
         SettingError: the method does not train in its first round, or a setting does not fit.
     """
-    base = getattr(combined(experiment).method, "work", experiment.work.over(DEFAULTS))
+    base = getattr(experiment.configured.method, "work", experiment.work.over(DEFAULTS))
     visits = list(walk.visited(forecast.first_round(experiment, park)))
     whole, sizes = int(park.holdings.sum()), park.holdings.tolist()
     if not visits:

@@ -16,7 +16,6 @@ from typing import Any
 
 from fedfloor import regular
 from fedfloor.checking import toml
-from fedfloor.config import combined
 from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.executor import LocalExecutor
 from fedfloor.engine.questions import question
@@ -186,7 +185,7 @@ class Recording:
         Raises:
             SettingError: the run cannot be repeated to the bit.
         """
-        method = combined(given)
+        method = given.configured
         if privacy.mechanism(method) is not None or privacy.by_visits(method):
             raise SettingError(
                 "--replay: the noise of this run was drawn by the operating system and is secret, so that the run "

@@ -20,7 +20,6 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fedfloor import regular
-from fedfloor.config import combined
 from fedfloor.data.dataset import Dataset
 from fedfloor.engine.calibrate import calibrated
 from fedfloor.engine.engine import Engine
@@ -64,7 +63,7 @@ def write_evaluation(
 def seeded(experiment: Experiment, data: Dataset) -> bool:
     """Return whether another seed may give another result, by draws of the method, of samples or of faults."""
     chosen = data.split not in ("", "time", "last") or data.made is not None or experiment.evaluate.on != "test"
-    return combined(experiment).needs.draws or chosen or experiment.faults != FaultSettings()
+    return experiment.configured.needs.draws or chosen or experiment.faults != FaultSettings()
 
 
 def of_shared(engine: Engine, model: Tensor, headline: Figure, own: str) -> dict[str, Any]:
@@ -100,7 +99,7 @@ def write_devices(
     names, records = engine.park.names, dict[str, dict[str, Any]]()
     for k in range(engine.park.devices):
         if engine.executor is not None:
-            stays = combined(experiment).needs.own if k in engine.memory.held else ""
+            stays = experiment.configured.needs.own if k in engine.memory.held else ""
             file = f"memory/{engine.memory.file_name(k)}" if stays else FILES["last"]
             records[names[k] if names else str(k)] = {"file": file, "stays": stays, "run": out.name}
             continue
@@ -123,7 +122,7 @@ def write_model(out: Path, experiment: Experiment, engine: Engine, made: Decided
         devices = {name: {"mean": mean.tolist(), "deviation": std.tolist()} for name, (mean, std) in known.items()}
         if devices:
             folder.write_json(out / FILE, {**own, "devices": devices})
-    goal, settings = to_spec(combined(experiment).objective)
+    goal, settings = to_spec(experiment.configured.objective)
     about = {
         "format": FORMAT,
         "model": experiment.model.name,

@@ -14,10 +14,10 @@ import numpy as np
 
 from fedfloor import config, regular
 from fedfloor.chance import generator
-from fedfloor.config import EXCHANGED
 from fedfloor.errors import RunError, SettingError, require
 from fedfloor.experiment import Experiment
 from fedfloor.figures import Figure
+from fedfloor.methods.chosen import EXCHANGED, kind_of
 from fedfloor.methods.contract import Method
 from fedfloor.parts.named import written as shown
 from fedfloor.runs.compare import PlannedRun, each_once
@@ -224,7 +224,7 @@ def plan(
     """
     each_once("methods", methods)
     each_once("seeds", seeds)
-    grid_of = grids({name: config.kind_of(experiment, name) for name in methods}, axes)
+    grid_of = grids({name: kind_of(experiment, name) for name in methods}, axes)
     sizes = {name: grid.size for name, grid in grid_of.items()}
     budget = _budget(sizes, trials)
     for seed in seeds:
@@ -265,7 +265,7 @@ def _tried(experiment: Experiment, method: str, number: int, settings: Settings)
         experiment, name=f"{experiment.name}-trial{number}", method=replace(experiment.method, name=method),
         methods=_with(experiment, method, settings), evaluate=replace(experiment.evaluate, on="validation"),
     )  # fmt: skip
-    config.combined(trial)
+    _ = trial.configured  # refuses wrong settings
     return trial
 
 
