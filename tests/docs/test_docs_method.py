@@ -20,7 +20,6 @@ import fedfloor
 import live_park
 from commands import TINY, Command, lines
 from fedfloor import config
-from fedfloor.config import combined
 from fedfloor.errors import SettingError
 from fedfloor.runs import privacy, revealed
 from fedfloor.tasks.classification import CLASSIFICATION
@@ -128,7 +127,7 @@ def test_a_codec_with_noise_is_accounted_and_hides_metrics(tmp_path: Path) -> No
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "two")]
     assert models[0] == models[1]
     bounds = [
-        revealed.statement(what, combined(what), CLASSIFICATION, {}, {0: 3}, 0)
+        revealed.statement(what, what.configured, CLASSIFICATION, {}, {0: 3}, 0)
         for what in (noisy(), config.from_table(SMALL))
     ]
     assert [set(known) for known in bounds] == [{"holding"}, {"holding", "update", "receipt"}]
