@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fedfloor._public import MODULE_OF
 from fedfloor._version import __version__
 
 if TYPE_CHECKING:
@@ -99,67 +100,6 @@ if TYPE_CHECKING:
     from fedfloor.tasks.task import Task
     from fedfloor.tracking.tracker import follow
 
-# module → its public names, imported on first use: PyTorch takes seconds, and only training needs it
-_PUBLIC = {
-    "api.source": ("load",),
-    "api.run": ("run", "Run", "load_run"),
-    "api.train": ("train",),
-    "api.model": ("TrainedModel",),
-    "api.comparison": ("compare", "Comparison", "load_comparison", "write_report"),
-    "runs.orders": ("Limits",),
-    "tracking.tracker": ("follow",),
-    "inference.trained": ("load_model", "Trained"),
-    "experiment": (
-        "Experiment", "DataSettings", "ParkSettings", "ModelSettings", "MethodSettings", "EvaluateSettings",
-        "EngineSettings", "FaultSettings", "DeploySettings",
-    ),
-    "network.profile": ("NetworkSettings",),
-    "parts.decision": ("DecideSettings",),
-    "parts.work": ("WorkSettings", "Cosine", "Exponential"),
-    "data.reading": (
-        "Columns", "Window", "TimeSplit", "RandomSplit", "StratifiedSplit", "DeviceSplit", "RunSplit", "LastSplit",
-    ),
-    "park.partition": ("Natural", "Iid", "Dirichlet", "Shards", "Dominant", "Blocks", "Mobility"),
-    "park.stream": ("Static", "Fifo", "Recycle"),
-    "park.augment": ("Augmented",),
-    "tasks.classification": ("Classification",),
-    "tasks.regression": ("Regression",),
-    "tasks.reconstruction": ("Reconstruction",),
-    "tasks.forecasting": ("Forecasting",),
-    "methods.contract": ("Method", "State", "View", "Needs", "Resources"),
-    "methods.fedavg": ("FedAvg",),
-    "methods.presets": ("FedProx", "Moon", "QFFL", "FedAvgM", "FedAdagrad", "FedAdam", "FedYogi"),
-    "methods.scaffold": ("Scaffold",),
-    "methods.asynchronous": ("FedAsync", "FedBuff"),
-    "methods.fedsr": ("FedSR",),
-    "methods.fedgs": ("FedGS",),
-    "methods.hfedms": ("HFedMS",),
-    "methods.fldg": ("FLDG",),
-    "methods.hierfavg": ("HierFAVG",),
-    "methods.personal": ("APFL", "Ditto", "FedBN", "FedPer", "FedRep"),
-    "plan.flow": ("Arrival", "VisitFlow"),
-    "plan.nodes": (
-        "Node", "Train", "Sequence", "Parallel", "Repeat", "Select", "Broadcast", "Probe", "Since", "Work", "Site",
-        "CLOUD", "edge", "device",
-    ),
-    "plan.outcome": ("Outcome", "Receipt"),
-    "parts.objective": ("Objective", "Plain", "Visit"),
-    "parts.proximal": ("Represented",),
-    "parts.mix": ("Mix", "Meeting", "Branch"),
-    "parts.server": ("Server", "Sgd"),
-    "parts.selection": ("Selection",),
-    "parts.path": ("PathPart", "AddedNoise"),
-    "parts.codecs": ("Codec", "TopK"),
-    "parts.limits": ("NormLimit",),
-    "parts.attacks": ("Attack", "AttackedVisit"),
-    "engine.questions": ("Question",),
-    "tasks.task": ("Task",),
-    "tasks.answer": ("Answer",),
-    "conformance": ("check_method", "Check"),
-    "errors": ("FedfloorError", "SettingError", "RunError"),
-}  # fmt: skip
-_MODULE_OF = {name: module for module, names in _PUBLIC.items() for name in names}
-
 __all__ = [
     "__version__", "load", "run", "Run", "load_run", "Limits", "train", "TrainedModel", "compare", "Comparison",
     "load_comparison", "write_report", "follow", "load_model", "Trained", "Experiment", "DataSettings", "ParkSettings",
@@ -178,10 +118,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULE_OF:
+    if name in MODULE_OF:
         import importlib
 
-        return getattr(importlib.import_module(f"fedfloor.{_MODULE_OF[name]}"), name)
+        return getattr(importlib.import_module(f"fedfloor.{MODULE_OF[name]}"), name)
     raise AttributeError(f"module 'fedfloor' has no attribute {name!r}")
 
 

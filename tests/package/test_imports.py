@@ -38,6 +38,7 @@ TRAINING = BASE | {
 }
 TRAINING |= {"plan", "solvers"}
 MAY = {
+    "_public": set(),
     "_version": set(),
     "errors": set(),
     "machine": {"errors"},
@@ -58,8 +59,8 @@ MAY = {
     "park": BASE | {"data"},
     "models": BASE | {"checking", "data", "park"},
     "network": BASE | {"checking", "data", "park", "plan", "solvers"},
-    "parts": BASE | {"checking", "data", "park", "plan", "models", "solvers"},
     "methods": BASE | {"checking", "data", "park", "plan", "parts", "models", "solvers"},
+    "parts": BASE | {"_public", "checking", "data", "park", "plan", "models", "solvers"},
     "engine": BASE | {"data", "park", "plan", "parts", "models", "network"},
     "objects": BASE | {"parts"},
     "experiment": BASE | {"checking", "data", "methods", "network", "objects", "park", "parts", "plan"},
@@ -116,6 +117,7 @@ def imported(path: Path) -> Iterator[str]:
 def ours(path: Path) -> set[str]:
     """The rooms a file imports."""
     modules = [name.split(".") for name in imported(path) if name.split(".")[0] == "fedfloor"]
+    assert ["fedfloor"] not in modules or room(path) in OUTSIDERS, f"{path} imports the whole package"
     return {"_version" if parts[1] == "__version__" else parts[1] for parts in modules if len(parts) > 1}
 
 

@@ -15,7 +15,7 @@ def test_every_public_name_is_there_and_documented() -> None:
     for name in fedfloor.__all__:
         thing = getattr(fedfloor, name)
         assert name in {"__version__", "CLOUD", "Node"} or thing.__doc__, name
-    assert set(fedfloor.__all__) == {"__version__", *fedfloor._MODULE_OF}
+    assert set(fedfloor.__all__) == {"__version__", *fedfloor.MODULE_OF}
 
 
 def test_type_checkers_see_the_public_names() -> None:
@@ -26,7 +26,7 @@ def test_type_checkers_see_the_public_names() -> None:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert seen == fedfloor._MODULE_OF
+    assert seen == fedfloor.MODULE_OF
     assert Path(fedfloor.__file__).with_name("py.typed").is_file()
 
 

@@ -376,7 +376,6 @@ class Attackers:
             devices = tuple(devices)
         settings = {key: value for key, value in table.items() if key not in (*WHO, "kind")}
         made = named.make("attack", kind, settings, ATTACKS, Attack)
-        named.complete("attack", kind, made, Attack, writes=())
         return cls(made, share, count, devices)
 
     def among(self, devices: int, names: Sequence[str], rng: np.random.Generator) -> tuple[int, ...]:

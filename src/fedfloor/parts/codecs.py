@@ -556,7 +556,6 @@ def codec(value: object, known: Mapping[str, Callable[..., Codec]] = CODECS) -> 
     name = settings.pop("kind")
     names: Mapping[str, Any] = known if name in known or ":" in name else {**known, **SHORT}
     made: Codec = named.make("codec", name, settings, names, Codec)
-    named.complete("codec", name, made, Codec, writes=())
     if made.summed and not isinstance(made, SecureSum):  # its updates would count as protected
         raise SettingError(f"codec '{name}': summed is for secure-sum alone, whose masks it lacks. Leave it out.")
     return made

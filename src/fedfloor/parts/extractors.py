@@ -473,6 +473,5 @@ def extractor(name: str, settings: Mapping[str, Scalar]) -> FeatureExtractor:
     >>> extractor("hog", {"cells": 8})
     Hog(cells=8, orientations=9)
     """
-    made = named.make("extractor", name, settings, EXTRACTORS, FeatureExtractor)
-    named.complete("extractor", name, made, FeatureExtractor, writes=("dimension", "features"))
-    return made  # type: ignore[no-any-return]
+    writes = ("dimension", "features")
+    return named.make("extractor", name, settings, EXTRACTORS, FeatureExtractor, writes)  # type: ignore[no-any-return]

@@ -658,7 +658,8 @@ def rule(name: str, settings: Mapping[str, Scalar]) -> Mix:
     (600.0, 1.0, 0.0)
     """
     made: Mix = named.make("mixing rule", name, settings, MIXES, Mix)
-    named.complete("mixing rule", name, made, Mix, writes=("mixed",) if getattr(made, "whole", False) else ())
+    if made.whole:
+        named.complete("mixing rule", name, made, Mix, writes=("mixed",))
     return made
 
 

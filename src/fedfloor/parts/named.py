@@ -10,6 +10,7 @@ from functools import lru_cache
 from types import NoneType
 from typing import Any
 
+from fedfloor._public import MODULE_OF
 from fedfloor.checking import alternatives, fits, hints, wanted
 from fedfloor.errors import SettingError, shown, unknown
 from fedfloor.outside import loaded, name_of
@@ -39,11 +40,15 @@ def maker(noun: str, name: str, known: Makers, base: type[Any]) -> Callable[...,
     return known[name]
 
 
-def make(noun: str, name: str, settings: Mapping[str, Scalar], known: Makers, base: type[Any]) -> Any:
-    """Return a part, an instance of the named class with the given settings."""
+def make(
+    noun: str, name: str, settings: Mapping[str, Scalar], known: Makers, base: type[Any], writes: Sequence[str] = ()
+) -> Any:
+    """Return a part, an instance of the named class with the given settings; arguments as of :func:`complete`."""
     made = maker(noun, name, known, base)
     check(noun, name, made, settings)
-    return made(**settings)
+    part = made(**settings)
+    complete(noun, name, part, base, writes)
+    return part
 
 
 def complete(noun: str, name: str, part: object, base: type[Any], writes: Sequence[str]) -> None:
@@ -71,10 +76,7 @@ def _lacks(noun: str, name: str, hook: str, base: type[Any]) -> SettingError:
 
 
 def _path(kind: type[Any]) -> str:
-    import fedfloor
-
-    public = kind.__name__ in fedfloor.__all__
-    return f"fedfloor.{kind.__name__}" if public else f"{kind.__module__}.{kind.__qualname__}"
+    return f"fedfloor.{kind.__name__}" if kind.__name__ in MODULE_OF else f"{kind.__module__}.{kind.__qualname__}"
 
 
 @lru_cache(maxsize=256)  # a part is made for every visit

@@ -36,8 +36,7 @@ def objective(name: str, settings: Mapping[str, Scalar]) -> Objective:
     """
     if name == REWEIGHTED:
         return _reweighted(settings)
-    goal = named.make("objective", name, settings, PLANNED, Objective)
-    named.complete("objective", name, goal, Objective, writes=("loss",))
+    goal = named.make("objective", name, settings, PLANNED, Objective, ("loss",))
     if isinstance(goal, Represented):
         named.complete("objective", name, goal, Represented, writes=("term",))
     return goal  # type: ignore[no-any-return]

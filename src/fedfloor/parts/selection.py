@@ -312,9 +312,7 @@ def policy(name: str, settings: Mapping[str, Scalar]) -> Selection:
     >>> policy("fraction", {"share": 0.5})
     Fraction(share=0.5, kind='fraction')
     """
-    made: Selection = named.make("selection", name, settings, SELECTIONS, Selection)
-    named.complete("selection", name, made, Selection, writes=("draw",))
-    return made
+    return named.make("selection", name, settings, SELECTIONS, Selection, ("draw",))  # type: ignore[no-any-return]
 
 
 def drawn(chosen: Selection, devices: Sequence[int], sizes: np.ndarray, rng: np.random.Generator) -> tuple[int, ...]:
