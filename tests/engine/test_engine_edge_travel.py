@@ -12,11 +12,12 @@ import torch
 from test_engine_travel import FACTORIES, SIZES, experiment, result
 
 import fedfloor
-from fedfloor.engine.aggregation import CodedAggregation
+from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.travel import EdgePath
 from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS
 from fedfloor.parts.codecs import chain
+from fedfloor.parts.mix import Branch
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Parallel, Repeat, Train, Work, device, edge
 from fedfloor.plan.schedule import Key
@@ -117,26 +118,27 @@ def test_payloads_of_other_branches_or_lengths_are_refused(tmp_path: Path) -> No
     node = Parallel(visits, travel="quantise bits=8 bucket=512")
     network, start = one.engine.network, {"w": one.engine.network.flat.clone()}
 
-    def made() -> CodedAggregation:
-        return CodedAggregation(network, node, start, PLACE)
+    def made() -> Aggregation:
+        return Aggregation(node, start, path=EdgePath(network, node, PLACE))
 
     whole = made()
     whole.add(0, {"w": start["w"] + 1.0}, 5)
     whole.add(1, start, 0)
-    head, payload = whole.unfinished()
+    head, payload, nothing = whole.unfinished()
+    assert (bytes(head), bytes(nothing)) == (b"[0]", b"[]")
     other = made()
-    other.take([memoryview(head), memoryview(payload)])
-    assert (other.samples, bits(other.model(0))) == ({0: 5, 1: 0}, bits(whole.model(0)))
-    with pytest.raises(RefusedError, match="2 payloads arrived for 1 branches"):
-        made().take([memoryview(head), memoryview(payload), memoryview(payload)])
+    other.take([memoryview(head), memoryview(payload), memoryview(nothing)])
+    assert bits(other.model(0)) == bits(whole.model(0))
+    rng, known = np.random.default_rng(0), [Branch(5, 0.0), None]
+    assert torch.allclose(other.mixed(known, 2, len(start["w"]), rng)["w"], whole.model(0), rtol=1e-6)
     short = made()
-    short.take([memoryview(head), memoryview(bytes(payload)[:-1])])
+    short.take([memoryview(head), memoryview(bytearray(payload)[:-1]), memoryview(nothing)])
     with pytest.raises(RefusedError, match="are expected"):
         short.model(0)
     poisoned = np.frombuffer(bytes(payload), np.uint8).copy()
     poisoned[:4] = np.frombuffer(np.float32(np.inf).tobytes(), np.uint8)
     wrong = made()
-    wrong.take([memoryview(head), memoryview(poisoned)])
+    wrong.take([memoryview(head), memoryview(poisoned), memoryview(nothing)])
     with pytest.raises(RefusedError, match="finite"):
         wrong.model(0)
 

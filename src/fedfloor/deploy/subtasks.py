@@ -19,7 +19,7 @@ from fedfloor.deploy.message import Arrays, Message
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.summing import check_sums
 from fedfloor.engine import limit
-from fedfloor.engine.aggregation import Aggregation, CodedAggregation, TreeSum
+from fedfloor.engine.aggregation import Aggregation, TreeSum
 from fedfloor.engine.engine import Engine, Subtask
 from fedfloor.engine.limit import HARMLESS, Limit
 from fedfloor.engine.questions import Question, question
@@ -371,19 +371,21 @@ def branch_ends(
     rule, part = mix.rule(node.mix, node.settings), mixed_part(engine.network, node)
     within = part or engine.network.parcel("all")
     samples = {i: sum(int(engine.park.holdings[k]) for k in some) for i, some in devices.items()}
-    if isinstance(aggregation, CodedAggregation):
-        aggregation.take([memoryview(blob) for blob in blobs[1:]])
-        if aggregation.samples != samples:
-            raise RefusedError("header", "its weights differ from those of its devices' samples.")
-        return [MergedResult(1.0, {"w": aggregation.model(i).numpy()}, within) for i in indices if samples[i]]
-    tree, names = TreeSum(len(node.children)), [name for name in start if name != "w" or not rule.whole]
-    for index in indices:
+    coded, tree = aggregation.path is not None, TreeSum(len(node.children))
+    names = [name for name in start if name != "w" or not rule.whole]
+    for index in () if coded else indices:
         tree.add(index, {name: torch.zeros(0) for name in names}, mix.weigh(rule, samples[index]))
-    expected = [[i for i in indices if samples[i]] if rule.whole else [], json.loads(bytes(tree.unfinished()[0]))]
+    each = [i for i in indices if samples[i]] if coded or rule.whole else []
+    expected = [each, json.loads(bytes(tree.unfinished()[0]))]
     models = json.loads(bytes(blobs[1]))
     heads = json.loads(bytes(blobs[2 + len(models)]))
     if json.dumps([sorted(models), sorted(heads)]) != json.dumps([expected[0], sorted(expected[1])]):
         raise RefusedError("header", "its weights differ from those of its devices' samples.")
+    if coded:
+        if len(blobs) > 3 + len(models):
+            raise RefusedError("shape", "it holds more arrays than its branches have.")
+        aggregation.take([memoryview(blob) for blob in blobs[1:]])
+        return [MergedResult(1.0, {"w": aggregation.model(i).numpy()}, within) for i in models]
     shapes = [(1.0, ["w"]) for _ in models]
     shapes += [(weight, tensors) for _, _, weight, tensors in heads if tensors]
     arrays, results = iter([*blobs[2 : 2 + len(models)], *blobs[3 + len(models) :]]), list[MergedResult]()

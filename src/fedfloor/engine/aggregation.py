@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,16 +19,15 @@ from fedfloor.engine.limit import Limit
 from fedfloor.engine.travel import EdgePath
 from fedfloor.errors import SettingError
 from fedfloor.models import parcel
-from fedfloor.models.network import Network
 from fedfloor.models.parcel import Packet, Parcel
 from fedfloor.parts import mix
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Parallel, Scalar
 from fedfloor.plan.outcome import Receipt
-from fedfloor.plan.schedule import Key, NodeResult
-from fedfloor.ranges import RefusedError
+from fedfloor.plan.schedule import NodeResult
 
 Sums = dict[str, Tensor]
+PAYLOAD = torch.zeros(0, dtype=torch.uint8)
 
 
 def kept(packet: Packet, own: Tensor) -> dict[str, Tensor]:
@@ -125,19 +124,22 @@ class Aggregation:
 
     Packet entries beside ``w`` are always averaged: by the rule's weights where it is a mean, else equally. Only
     ``part`` of the model is mixed (None: all of it). The rest, or all if too few models arrive, keeps the start values.
+    Where the codecs of ``path`` code the branches' changes, each stays a payload until all are there.
 
     Attributes:
         given: the packet that branches start from: ``start`` after the codecs of the way to edges.
         wire: the number type of unfinished sums in messages; None: the model's type.
     """
 
-    wire: ClassVar[np.dtype[Any] | None] = None
-
-    def __init__(self, node: Parallel, start: Packet, part: Parcel | None = None) -> None:
+    def __init__(
+        self, node: Parallel, start: Packet, part: Parcel | None = None, path: EdgePath | None = None
+    ) -> None:  # fmt: skip
         if not node.children:
             raise SettingError(f"the plan has a Parallel at {node.at} with no branches: leave it out, or add a visit.")
         self._node, self.start, self.part = node, start, part
-        self.given = start
+        self.path = path if node.travel else None
+        self.wire: np.dtype[Any] | None = None if self.path is None else np.dtype(np.uint8)
+        self.given = path.receive(path.send(start)) if path is not None and node.travel_down else start
         self._rule = mix.rule(node.mix, node.settings)
         mix.check(self._rule, node.mix, len(node.children))
         self._sums = TreeSum(len(node.children))
@@ -146,6 +148,10 @@ class Aggregation:
 
     def add(self, index: int, packet: Packet, samples: int, receipts: Sequence[Receipt] = ()) -> None:
         """Add a copy of a branch's packet; ``samples`` counts those of its distinct trained devices; 0: left out."""
+        if self.path is not None:
+            if samples:
+                self._models[index] = self.path.leave(packet["w"], self.given["w"], index)
+            return
         if self.part is not None:
             packet = {**packet, "w": self.part.cut(packet["w"])}
         if self._rule.whole:
@@ -173,11 +179,19 @@ class Aggregation:
         """Add the sums and models of another rank."""
         indices = json.loads(bytes(parts[0]))
         for index, part in zip(indices, parts[1:], strict=False):
-            self._models[index] = parcel.tensor_of(part, self.start["w"])
+            self._models[index] = parcel.tensor_of(part, self.start["w"] if self.path is None else PAYLOAD)
         self._sums.take(parts[1 + len(indices) :], self.start)
 
     def mixed(self, known: Sequence[mix.Branch | None], classes: int, trained: int, rng: np.random.Generator) -> Packet:
         """Return the aggregated packet, given the statistics of each branch (None where every visit was lost)."""
+        if self.path is not None:
+            plain = Aggregation(self._node, self.start)
+            for index, branch in enumerate(known):
+                model = self.start["w"] if branch is None else self.model(index)
+                plain.add(index, {**self.start, "w": model}, 0 if branch is None else branch.samples)
+            packet = plain.mixed(known, classes, trained, rng)
+            self.settings = plain.settings
+            return packet
         start = self.start["w"] if self.part is None else self.part.cut(self.start["w"])
         packet = self._sums.mean({**self.start, "w": start})
         if self._rule.whole:
@@ -195,6 +209,14 @@ class Aggregation:
         if packet["w"] is start:  # every visit was lost
             return dict(self.start)
         return {**packet, "w": self.part.put(packet["w"], self.start["w"])}
+
+    def model(self, index: int) -> Tensor:
+        """Return the model of a branch: its decoded change added to the model that the cloud sent.
+
+        Raises:
+            RefusedError: the payload does not fit the node's codecs.
+        """
+        return cast(EdgePath, self.path).arrive(self._models[index], self.start["w"], index)
 
     def check_asked(self, known: Sequence[mix.Branch | None], *, away: bool) -> None:
         """Raise SettingError where the rule needs every device's loss and the plan has no question for it."""
@@ -233,68 +255,3 @@ def branch_statistics(
     losses = {k: answers[k]["loss"] for k in last if "loss" in answers.get(k, {})}
     loss = sum(sizes[k] * value for k, value in losses.items()) / total
     return mix.Branch(total, accuracy, loss if len(losses) == len(last) else None)
-
-
-NONE = torch.zeros(0, dtype=torch.uint8)  # payload of a branch in which every visit was lost
-
-
-class CodedAggregation(Aggregation):
-    """The aggregation of a ``Parallel`` at the cloud of branches whose models edges send as coded changes.
-
-    Each branch's change stays a payload (:mod:`fedfloor.engine.travel`) until all are there.
-
-    Args:
-        place: the round and tick of the node, the key of the codecs' random draws.
-
-    Attributes:
-        samples: branch → number of samples of the distinct devices that trained in it.
-    """
-
-    wire: ClassVar[np.dtype[np.uint8] | None] = np.dtype(np.uint8)
-
-    def __init__(self, network: Network, node: Parallel, start: Packet, place: Key) -> None:
-        super().__init__(node, start)
-        self._path = EdgePath(network, node, place)
-        self.samples: dict[int, int] = {}
-        self._payloads: dict[int, Tensor] = {}
-
-    def add(self, index: int, packet: Packet, samples: int, receipts: Sequence[Receipt] = ()) -> None:
-        """Encode and keep a branch's change from the model that its edge received."""
-        self.samples[index], self._payloads[index] = samples, NONE
-        if samples:
-            self._payloads[index] = self._path.leave(packet["w"], self.given["w"], index)
-
-    def model(self, index: int) -> Tensor:
-        """Return a branch's model: its decoded change added to the model that the cloud sent.
-
-        Raises:
-            RefusedError: the payload does not fit the node's codecs.
-        """
-        return self._path.arrive(self._payloads[index], self.start["w"], index)
-
-    def unfinished(self) -> list[bytes | memoryview]:
-        """Return this rank's payloads as byte strings, the input of :meth:`take` on other ranks."""
-        known = [payload.numpy().data for index, payload in self._payloads.items() if self.samples[index]]
-        return [json.dumps({str(index): samples for index, samples in self.samples.items()}).encode(), *known]
-
-    def take(self, parts: Sequence[memoryview]) -> None:
-        """Keep the payloads of another rank, or of an edge.
-
-        Raises:
-            RefusedError: the number of payloads is not that of the trained branches.
-        """
-        heads = {int(index): samples for index, samples in json.loads(bytes(parts[0])).items()}
-        trained = [index for index, samples in heads.items() if samples]
-        if len(trained) != len(parts) - 1:
-            raise RefusedError("shape", f"{len(parts) - 1} payloads arrived for {len(trained)} branches.")
-        self.samples |= heads
-        self._payloads |= dict.fromkeys(heads, NONE)
-        for index, part in zip(trained, parts[1:], strict=True):
-            self._payloads[index] = torch.from_numpy(np.frombuffer(part, np.uint8).copy())
-
-    def mixed(self, known: Sequence[mix.Branch | None], classes: int, trained: int, rng: np.random.Generator) -> Packet:
-        """Return the aggregated packet: the mixing rule applied to the decoded models."""
-        for index, samples in self.samples.items():
-            model = self.model(index) if samples else self.start["w"]
-            super().add(index, {**self.start, "w": model}, samples)
-        return super().mixed(known, classes, trained, rng)

@@ -12,13 +12,13 @@ import logging
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, cast
+from typing import cast
 
 import numpy as np
 import torch
 
 from fedfloor.chance import generator
-from fedfloor.engine.aggregation import Aggregation, CodedAggregation
+from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.limit import Limit, effort
 from fedfloor.engine.travel import EdgePath, VisitPath
@@ -45,23 +45,17 @@ BOUND = 8.0  # the greatest change of a number, however many steps a visit has
 
 
 def aggregation_of(engine: Engine, node: Parallel, start: Packet, place: Key) -> Aggregation:
-    """Return the aggregation that fits a node: plain, of coded changes, or secure.
+    """Return the aggregation that fits a node: of models, of coded changes, or secure.
 
     Args:
         place: the round and tick of the node, the key of random draws.
     """
     works = [child.work for child in node.children if isinstance(child, Train)]
     codec = VisitPath(engine.network, works[0]).summed if works and not node.travel else None
-    if node.travel:
-        made: Aggregation = CodedAggregation(engine.network, node, start, place)
-    elif codec is None:
-        made = Aggregation(node, start, mixed_part(engine.network, node))
-    else:
-        made = SecureAggregation(engine, node, start, codec)
-    if node.travel_down:
-        path = EdgePath(engine.network, node, place)
-        made.given = path.receive(path.send(start))
-    return made
+    if codec is not None:
+        return SecureAggregation(engine, node, start, codec)
+    part = None if node.travel else mixed_part(engine.network, node)
+    return Aggregation(node, start, part, EdgePath(engine.network, node, place) if walk.coded(node) else None)
 
 
 def farthest(work: Work, samples: int, numbers: int) -> float:
@@ -128,10 +122,9 @@ class SecureAggregation(Aggregation):
         codec: the visits' codec.
     """
 
-    wire: ClassVar[np.dtype[np.int64] | None] = np.dtype(np.int64)  # whole numbers, masked or not
-
     def __init__(self, engine: Engine, node: Parallel, start: Packet, codec: SecureSum) -> None:
         super().__init__(node, start, mixed_part(engine.network, node))
+        self.wire = np.dtype(np.int64)  # whole numbers, masked or not
         self.devices = [walk.first_device(child) for child in node.children]
         self.network, self.work = engine.network, walk.works(node)[0]  # all visits of a sum have the same work
         self.codec = codec
