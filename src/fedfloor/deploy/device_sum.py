@@ -17,7 +17,7 @@ from fedfloor.chance import secret
 from fedfloor.deploy.record import RevealRecord
 from fedfloor.deploy.signing import Signer
 from fedfloor.deploy.sum_messages import Advertisement, by_device, common, from_hex, listed, read_keys
-from fedfloor.engine.summing import bound, device_noise
+from fedfloor.engine.summing import bound, device_noise, summand
 from fedfloor.engine.travel import VisitPath
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
@@ -435,10 +435,10 @@ class DeviceSum:
         place, open_sum = self.standing(network, work, about, key, run), self.current(about)
         cut, rule = VisitPath(network, work).up, mix.to_spec(place.rule)
         # the update in the sum's unit, with noise
-        summand = self.rule.summand(change.cpu(), cut.among(network.trained)).numpy()
+        numbers = summand(self.rule, change, cut.among(network.trained))
         figures = (0.0, 0.0, 0.0) if place.noise else receipt.figures
         noise = discrete_gaussian(place.noise, cut.numbers, secret())
-        vector = place.fixed.encoded(summand, place.weight, figures, noise)
+        vector = place.fixed.encoded(numbers, place.weight, figures, noise)
         # the record of the update, and its masks
         if place.noise:  # a single sum for each round of a run: noise of several would average out, and ε is of one
             open_sum.needed = place.needed
@@ -447,7 +447,7 @@ class DeviceSum:
             held = open_sum.held | {self.device: self.held}
             part, state = self.placed(key)
             self.revealed.admit_place(part, state, held)
-            open_sum.updates = (part, summand.tobytes()) if summand.any() else (part,)
+            open_sum.updates = (part, numbers.tobytes()) if numbers.any() else (part,)
             open_sum.scale = rule, place.fixed.fraction
         open_sum.around, open_sum.ring = place.around, place.ring
         alike = common(work, arrived, key, self.facts, rule, place.fixed.fraction, place.ring)

@@ -16,6 +16,7 @@ from typing import cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedfloor.chance import generator
 from fedfloor.engine.aggregation import Aggregation
@@ -29,6 +30,7 @@ from fedfloor.parts import mix, objectives
 from fedfloor.parts.codecs import SecureSum
 from fedfloor.parts.discrete import LEAST_DEVIATION, TAIL, discrete_gaussian
 from fedfloor.parts.masking import FIGURE_BITS, FIGURE_MOST, LEAST, Bytes, FixedPoint, threshold
+from fedfloor.parts.packing import NumberLayout, Numbers
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Parallel, Train, Work
 from fedfloor.plan.outcome import Receipt
@@ -80,13 +82,38 @@ def bound(codec: SecureSum, work: Work, samples: int) -> float:
     return codec.bound or min(BOUND, farthest(work, samples, 1))
 
 
+def summand(rule: mix.Mix, change: Tensor, trained: int) -> Numbers:
+    """Return a device's term in a sum, float64 or as given [n]: its change as the rule's ``leave`` bounds it.
+
+    Raises:
+        SettingError: statistics behind the trained numbers changed, for which the rule's noise is not meant.
+    """
+    if rule.privacy is not None and bool(change[trained:].any()):
+        raise mix.unfit(mix.STATISTICS)
+    _, bounded = rule.leave(change.cpu().numpy(), NumberLayout(((1, len(change)),)), np.random.default_rng(0))
+    return bounded
+
+
+def sum_noise(rule: mix.Mix, numbers: int = 0, fraction: int = 0) -> float:
+    """Return the standard deviation of the noise that all devices of a secure sum add to it; 0: no noise.
+
+    Args:
+        numbers: the length of a vector.
+        fraction: the fractional bits: the deviation is in steps of 2^−fraction.
+    """
+    noise = rule.privacy
+    if noise is None or noise.kind != "sums" or not noise.multiplier:
+        return 0.0
+    return noise.multiplier * ((noise.about["clip"] or 0.0) * 2.0**fraction + math.sqrt(numbers) / 2)
+
+
 def device_noise(rule: mix.Mix, fixed: FixedPoint, needed: int) -> float:
     """Return the standard deviation, in steps, of a device's noise in a sum of at least ``needed`` devices; 0: none.
 
     Raises:
         SettingError: the deviation is so small that the published bound does not cover the sum's noise.
     """
-    deviation = rule.sum_noise(fixed.ring.numbers, fixed.fraction) / math.sqrt(needed)
+    deviation = sum_noise(rule, fixed.ring.numbers, fixed.fraction) / math.sqrt(needed)
     if 0 < deviation < LEAST_DEVIATION:
         raise SettingError(
             f"mix.distributed with travel.secure-sum.bits = {fixed.ring.bits} and bound = {fixed.bound:g}: a device's "
@@ -141,7 +168,7 @@ class SecureAggregation(Aggregation):
             number = 0 if codec.across else self.factory_of[device]
             self.sums.setdefault(number, GroupSum()).planned.append(index)
         shares = sum(len(group.planned) / self.needed(group) for group in self.sums.values())
-        noise = TAIL * self._rule.sum_noise() * math.sqrt(shares)
+        noise = TAIL * sum_noise(self._rule) * math.sqrt(shares)
         self.fixed = FixedPoint.sized(self.cut.numbers, codec.bits, max(self.bounds), most, len(self.devices), noise)
         self.seed = engine.seed
         for group in self.sums.values():  # an unusable noise is an error before any training
@@ -157,11 +184,11 @@ class SecureAggregation(Aggregation):
         else:
             (receipt,) = receipts
             figures = receipt.figures
-            change = self._rule.summand(sent, self.trained)
+            change = summand(self._rule, sent, self.trained)
             rng = generator(self.seed, "device noise", receipt.tick, receipt.device, receipt.visit)
             noise = discrete_gaussian(self.noise(group), self.cut.numbers, rng)
             fixed = replace(self.fixed, bound=self.bounds[index])
-            vector = fixed.encoded(change.numpy(), self.weights[index], figures, noise)
+            vector = fixed.encoded(change, self.weights[index], figures, noise)
         group.total = self.fixed.ring.zeros() if group.total is None else group.total
         self.fixed.ring.add(group.total, vector)
         group.members.add(index)

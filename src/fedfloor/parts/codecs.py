@@ -29,7 +29,7 @@ from fedfloor.errors import SettingError, require, shown
 from fedfloor.parts import fitting, named, packing
 from fedfloor.parts.masking import FIGURES, LEAST, exchanges
 from fedfloor.parts.packing import Bytes, Form, NumberLayout, Numbers
-from fedfloor.parts.path import RECEIPT, UPDATE, PathPart
+from fedfloor.parts.path import NONE, RECEIPT, UPDATE, PathPart
 from fedfloor.ranges import RefusedError
 
 Chance = Callable[[int], np.random.Generator]  # place of a codec in its chain → its generator
@@ -106,7 +106,6 @@ class Codec(PathPart, ABC):
         return {ERROR: corrected - decoded}
 
 
-NONE = np.zeros(0, np.uint8)
 AT_ONCE = 1 << 16  # numbers to round at a time
 
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from fedfloor.errors import SettingError, require
 from fedfloor.parts import fitting, named
-from fedfloor.parts.path import RECEIPT, AddedNoise, PathPart
+from fedfloor.parts.packing import Bytes, NumberLayout, Numbers
+from fedfloor.parts.path import NONE, RECEIPT, AddedNoise, PathPart
 from fedfloor.plan import nodes, walk
 from fedfloor.plan.nodes import CLOUD, Node, Parallel, Scalar
 
@@ -105,30 +106,17 @@ class Mix(PathPart):
 
     @property
     def additive(self) -> bool:
-        """Whether the rule reads only the sum of the models' :meth:`summand`, as every mean does."""
+        """Whether the rule reads only the sum of what :meth:`leave` returns on devices, as every mean does."""
         return not self.whole
-
-    def summand(self, change: Tensor, trained: int | None) -> Tensor:
-        """Return a device's term in the sum of an additive rule, without its weight: its change [P], or less."""
-        return change
 
     def of_sum(self, start: Tensor, total: Tensor, weight: float, trained: int, rng: np.random.Generator) -> Tensor:
         """Return the mixed model [P] of an additive rule: w + total/weight.
 
         Args:
-            total: Σ weight_k · summand_k, float64 [P].
+            total: Σ weight_k · leave(change_k), float64 [P].
             weight: Σ weight_k.
         """
         return (start.double() + total / weight).to(start.dtype)
-
-    def sum_noise(self, numbers: int = 0, fraction: int = 0) -> float:
-        """Return the standard deviation of the noise that all devices of a secure sum add to it; 0: no noise.
-
-        Args:
-            numbers: the length of a vector.
-            fraction: the fractional bits: the deviation is in steps of 2^−fraction.
-        """
-        return 0.0
 
     def planned(self, node: Node, selection: Selection | None, devices: Sequence[int], park_devices: int) -> Mix:
         """Return the rule with settings that depend on a round's plan; SettingError: the plan does not fit.
@@ -557,27 +545,27 @@ class Private(Mix):
                 "or leave distributed out: the cloud then adds the noise."
             )
         if not isinstance(selection, (Poisson, Everyone, type(None)) if self.distributed else Poisson):
-            raise _unfit(
+            raise unfit(
                 'its devices are not drawn at random alone: set method.selection = { kind = "poisson", share = 0.1 }, '
                 "the chance that a device takes part in a round"
             )
         if self.noise:
             require(self.delta < 1 / park_devices, "mix.delta", self.delta, f"below one over {park_devices} devices")
         if walk.probes(node):
-            raise _unfit("the method's rounds have questions to devices, whose answers have no noise")
+            raise unfit("the method's rounds have questions to devices, whose answers have no noise")
         if isinstance(node, nodes.Sequence):
             # beside it the plan has a question of the method's own rule, or hands models out, which reveals nothing
             meeting = [child for child in node.children if not isinstance(child, nodes.Broadcast)]
             node = meeting[0] if len(meeting) == 1 else node
         at_once = isinstance(node, Parallel) and (node.at, node.mix) == (CLOUD, "private")
         if not at_once or any(walk.meets(child) or len(walk.devices(child)) != 1 for child in walk.children(node)):
-            raise _unfit("rounds of the method are more than parallel visits that the cloud averages")
+            raise unfit("rounds of the method are more than parallel visits that the cloud averages")
         if sorted(map(walk.first_device, walk.children(node))) != sorted(devices):
-            raise _unfit("the method selects among the drawn devices, so that participation is not random alone")
+            raise unfit("the method selects among the drawn devices, so that participation is not random alone")
         for work in walk.works(node):
             goal = objective(work.objective, work.settings)
             if goal.travels:
-                raise _unfit(f"devices send '{min(goal.travels)}' beside the model, which is not clipped")
+                raise unfit(f"devices send '{min(goal.travels)}' beside the model, which is not clipped")
         if self.distributed or not isinstance(selection, Poisson):
             return self
         expected = selection.share * park_devices
@@ -602,18 +590,13 @@ class Private(Mix):
     def additive(self) -> bool:
         return self.quantile is None
 
-    def summand(self, change: Tensor, trained: int | None) -> Tensor:
+    def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
         """Return clip(Δ, C): in secure sums, devices clip their updates themselves."""
+        import torch
+
         from fedfloor.parts.means import clipped
 
-        if trained is not None and bool(change[trained:].any()):
-            raise _unfit(STATISTICS)
-        return clipped(change.double(), self.clip)
-
-    def sum_noise(self, numbers: int = 0, fraction: int = 0) -> float:
-        if not (self.distributed and self.noise):
-            return 0.0
-        return self.noise * (self.clip * 2.0**fraction + math.sqrt(numbers) / 2)
+        return NONE, clipped(torch.from_numpy(x).double(), self.clip).numpy()
 
     def of_sum(self, start: Tensor, total: Tensor, weight: float, trained: int, rng: np.random.Generator) -> Tensor:
         from fedfloor.parts.means import noisy
@@ -627,9 +610,9 @@ class Private(Mix):
         from fedfloor.parts.means import gaussian_sum
 
         if self.expected is None or met.rng is None:
-            raise _unfit("its plan names no mix.expected, the devices that take part in a round on average")
+            raise unfit("its plan names no mix.expected, the devices that take part in a round on average")
         if any(not model[met.trained :].equal(met.start[met.trained :]) for model in met.models if met.trained):
-            raise _unfit(STATISTICS)
+            raise unfit(STATISTICS)
         front, mixed = slice(met.trained), met.start.clone()
         updates = (model[front].double().sub_(met.start[front]) for model in met.models)
         lengths = list[float]()
@@ -686,7 +669,8 @@ def check(mix: Mix, name: str, branches: int) -> None:
 STATISTICS = "batch norm's statistics travel with the model; take a network with group norm or without normalisation"
 
 
-def _unfit(reason: str) -> SettingError:
+def unfit(reason: str) -> SettingError:
+    """Return the error of the rule ``private`` for a reason why updates are not protected."""
     return SettingError(
         f"mix 'private': {reason}. It needs a method with parallel visits and one aggregation, such as fedavg."
     )

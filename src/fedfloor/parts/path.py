@@ -11,10 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+
 from fedfloor.parts import fitting
+from fedfloor.parts.packing import Bytes, NumberLayout, Numbers
 
 UPDATE = "update"  # entries of what others learn from a visit: the update, and the receipt's loss and accuracy
 RECEIPT = "receipt"
+NONE = np.zeros(0, np.uint8)
 HIDDEN = {UPDATE: "", RECEIPT: ""}
 
 
@@ -68,6 +72,14 @@ class PathPart:
         A part with noise hides both, as receipts then have no metrics.
         """
         return {} if self.privacy is None else HIDDEN
+
+    def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
+        """Return what a device passes on of a change [n]: side information, and the numbers for the next part."""
+        return NONE, x
+
+    def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
+        """Return the receiver's numbers, from the result of :meth:`leave`."""
+        return numbers
 
     @property
     def additive(self) -> bool:
