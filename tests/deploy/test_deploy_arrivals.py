@@ -24,10 +24,12 @@ from fedfloor.deploy.visits import EdgeVisits
 from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.methods.asynchronous import FedBuff
 from fedfloor.models import parcel
+from fedfloor.network.profile import NetworkSettings
 from fedfloor.plan.flow import Arrival
 from fedfloor.plan.nodes import Node, Parallel, Probe, Work
 from fedfloor.ranges import RefusedError
 from fedfloor.runs import launch, replay
+from fedfloor.runs.forecast import reprice
 from fedfloor.runs.orders import Limits, Orders
 from fedfloor.runs.replay import Recording
 from live_park import Live, experiment, live
@@ -81,6 +83,15 @@ def test_a_run_on_real_machines_is_repeated_to_the_bit(tmp_path: Path, method: s
         assert all(len(line.arrivals or ()) == 2 for line in lines)
         times = [at for line in lines for *_, at in line.arrivals or ()]
         assert times == sorted(times)
+    if method == "fedbuff" and "network" in more:  # measured seconds, and the bytes of two visits in a round
+        spent = [line.priced or {} for line in lines]
+        assert spent[-1]["total"]["seconds"] == pytest.approx(times[-1])
+        assert all(one["joules"] > 0 and one["bytes"] == spent[0]["bytes"] for one in spent)
+        per_visit = 4 * 2 * (784 * 62 + 62)
+        links = ("device_edge_down", "device_edge_up", "edge_cloud_down", "edge_cloud_up")
+        assert spent[0]["bytes"] == dict.fromkeys(links, per_visit)
+        with pytest.raises(SettingError, match="which results are in time depends on the network"):
+            reprice([tmp_path / "live"], NetworkSettings("lte-cat-m2"), tmp_path / "copies", print)
     if "first = 2" in more:
         assert all(line.participants == 2 and len(line.info["late"]) == 2 for line in lines)
     replayed(tmp_path / "live", tmp_path / "again", ranks)

@@ -48,6 +48,26 @@ def test_a_run_over_real_brokers_is_repeated_to_the_bit(tmp_path: Path, method: 
     replayed(tmp_path / "live", tmp_path / "again", 2)
 
 
+@pytest.mark.parametrize("close", ["{ deadline_s = 1.5 }", "{ first = 3 }", "{ first = 3, deadline_s = 30.0 }"])
+def test_a_round_ends_without_a_device_that_stops_and_is_repeated_to_the_bit(tmp_path: Path, close: str) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=100_000, devices=4, more=f"round.close = {close}")
+
+    def late(lines: list[ledger.Line]) -> list[bool]:
+        return [3 in line.info.get("late", ()) for line in lines]
+
+    with processes(tmp_path, what) as park:
+        cloud = park.cloud()
+        rounds(park, lambda lines: bool(lines) and not late(lines)[-1])
+        park.devices[3].send_signal(signal.SIGSTOP)
+        lines = rounds(park, lambda lines: late(lines)[-3:] == [True] * 3)
+        assert lines[-1].participants == 3
+        park.devices[3].send_signal(signal.SIGCONT)
+        before = len(lines)
+        rounds(park, lambda lines: not all(late(lines[before:] or lines)))
+        ended(park, cloud)
+    replayed(tmp_path / "live", tmp_path / "again")
+
+
 def test_a_device_that_stops_is_lost_and_named_and_the_run_is_repeated_to_the_bit(tmp_path: Path) -> None:
     what = experiment(tmp_path, "fedbuff", rounds=100_000, devices=4, more=BUFFER)
     with processes(tmp_path, what, SHORT) as park:

@@ -65,7 +65,7 @@ def test_what_it_refuses(tmp_path: Path) -> None:
     assert "updates are lost to interference" in refused([free, other], slow)  # the first would do: no copy of it
     full = ledger.read(free / "ledger.jsonl")
     (free / "ledger.jsonl").write_text("".join(json.dumps({**vars(line), "plan_hash": "0"}) + "\n" for line in full))
-    assert "free, round 1: the plan depends on the results of training" in refused([free], slow)
+    assert "free, round 1: the plan depends on training or on the network" in refused([free], slow)
     out.mkdir()
     (out / "there").touch()
     with pytest.raises(SettingError, match="exists already"):

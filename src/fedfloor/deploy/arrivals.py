@@ -151,6 +151,7 @@ class ArrivingVisits:
         self._taken: dict[int, Landed] = {}  # results of the round's plan, by device
         self._failed: set[int] = set()  # devices whose visits were lost in this round
         self._flushes: dict[int, Flush] = {}
+        self._arrivals: tuple[Arrival, ...] = ()  # of the present round
         self._number, self._tick = 0, 0
         self._plan: Callable[[int], Node] | None = None
         self._usual_s = 0.0  # the time of the fastest visit so far
@@ -161,8 +162,9 @@ class ArrivingVisits:
         self._alone_since: float | None = None  # since when no visit is on its way
         self._again = 0  # times that devices whose visits were lost have departed again in a row
         line = point.line if point is not None else None
-        times = [at for *_, at in (*self._resumed, *((line.arrivals or ()) if line is not None else ()))]
-        self._began = time.monotonic() - max(times, default=0.0)
+        before = [at for *_, at in ((line.arrivals or ()) if line is not None else ())]
+        self._ended_s = {point.round if point is not None else 0: max(before, default=0.0)}  # round → last arrival
+        self._began = time.monotonic() - max((*before, *(at for *_, at in self._resumed)), default=0.0)
         self._held: dict[int, set[str]] = {factory: set() for factory in set(self._factory_of)}
         self._threads = [threading.Thread(target=self._serve, args=(m,), daemon=True) for m in sorted(self._held)]
 
@@ -232,8 +234,23 @@ class ArrivingVisits:
                 )  # fmt: skip
             self._taken = {one.flight.visit.device: one for one in landed}
             needed = {flight.version for flight in self._all_flights()}
-        self._flushes = {number: Flush(tuple(one.arrival for one in landed), None, frozenset(needed))}
+        self._flushes = {number: Flush(self._count(number, landed), None, frozenset(needed))}
         return self._flushes[number]
+
+    def _count(self, number: int, landed: Sequence[Landed]) -> tuple[Arrival, ...]:
+        """Note the results of a round, which are in the order of their arrival."""
+        began_s = self._ended_s[number - 1]
+        self._ended_s = {number - 1: began_s, number: max((one.arrived_s for one in landed), default=began_s)}
+        self._arrivals = tuple(one.arrival for one in landed)
+        return self._arrivals
+
+    def arrivals(self, number: int) -> tuple[Arrival, ...]:  # noqa: ARG002
+        """Return the results of the present round in the order of their arrival."""
+        return self._arrivals
+
+    def began_s(self, number: int) -> float:
+        """Return the time at which the last result before the present round arrived, s."""
+        return self._ended_s[number - 1]
 
     def closed(self, made: ResolvedPlan, close: Close) -> ClosedRound:
         """Let the visits of a plan depart, and wait until the round ends; return the plan without the late visits.
@@ -271,6 +288,7 @@ class ArrivingVisits:
             self._flying.clear()
             self._landed.clear()
             self._changed.notify_all()
+        self._count(self._number, landed)
         late = {number for number, device in enumerate(devices) if device not in known}
         shorter, _ = without(plan, (), late)
         return ClosedRound(replace(made, plan=shorter), tuple(devices[number] for number in sorted(late)))

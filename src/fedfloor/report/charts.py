@@ -109,28 +109,40 @@ AGES = ((0, "the present model"), (1, "1 or 2 models old"), (3, "3 to 9 models o
 MOST_VISITS = 400  # drawn in a timeline
 
 
+LATE, RESTS = "late, in vain", "waits for the end of the round"
+
+
 def timeline_figure(run: RecordedRun, unit_s: float = 1.0) -> Any:
     """Return a chart of visits in time: a line from departure to arrival for each, by the age of its model.
+
+    A thin line follows until the round ends. A late result, which does not count, is drawn until then.
 
     Args:
         unit_s: the seconds in a unit of the axis of time.
     """
     name_of = partial(run.park.names.site, "device")
-    visits = [(line.round, *arrival) for line in run.rounds for arrival in line.arrivals][:MOST_VISITS]
+    lines = {name: list[tuple[int, float, float, str]]() for name in (*(name for _, name in AGES), LATE, RESTS)}
+    for line in (line for line in run.rounds if line.arrivals):
+        if len(lines[RESTS]) >= MOST_VISITS:
+            break
+        began, ended = min(row[2] for row in line.arrivals), max(row[3] for row in line.arrivals)
+        for k, version, departed, arrived in line.arrivals:
+            age = max(name for name in AGES if name[0] <= line.round - 1 - version)[1]
+            lines[age].append((k, departed, arrived, f"round {line.round}, from the model of round {version}"))
+            lines[RESTS].append((k, arrived, ended, f"round {line.round}"))
+        lines[LATE] += [(k, began, ended, f"round {line.round}, late") for k in line.late]
+    styles = [{"color": colour(i), "width": 6} for i in range(len(AGES))]
+    styles += [{"color": colour(len(AGES)), "width": 3, "dash": "dot"}, {"color": "#9aa3ad", "width": 1}]
     traces = []
-    for i, (least, name) in enumerate(AGES):
-        below = AGES[i + 1][0] if i + 1 < len(AGES) else math.inf
-        own = [visit for visit in visits if least <= visit[0] - 1 - visit[2] < below]
-        x = [time for _, _, _, departed, arrived in own for time in (departed / unit_s, arrived / unit_s, None)]
-        y = [place for _, k, *_ in own for place in (name_of(k), name_of(k), None)]
-        texts = [f"round {number}, from the model of round {version}" for number, _, version, *_ in own]
-        hover = [text for text in texts for _ in range(3)]
-        line = {"color": colour(i), "width": 5}
-        traces.append({"x": x, "y": y, "mode": "lines", "name": name, "line": line, "text": hover,
+    for (name, rows), style in zip(lines.items(), styles, strict=True):
+        x = [time for _, begin, end, _ in rows for time in (begin / unit_s, end / unit_s, None)]
+        y = [place for k, *_ in rows for place in (name_of(k), name_of(k), None)]
+        hover = [text for *_, text in rows for _ in range(3)]
+        traces.append({"x": x, "y": y, "mode": "lines", "name": name, "line": style, "text": hover,
                        "hovertemplate": "%{y}: %{text}<extra></extra>"})  # fmt: skip
-    devices = {visit[1] for visit in visits}
+    devices = {k for rows in lines.values() for k, *_ in rows}
     order = [name_of(k) for k in sorted(devices, reverse=True)]
-    figure = _figure(traces, height=120 + 16 * len(devices))
+    figure = _figure([trace for trace in traces if trace["x"]], height=120 + 16 * len(devices))
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=order)
     return figure
 

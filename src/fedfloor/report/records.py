@@ -182,7 +182,8 @@ class LineRecord:
 
     ``figures`` and ``headlines`` hold headlines other than the accuracy, and their spread over devices. ``backdoor``
     is the share of test samples whose prediction a trigger changes to its target. ``arrivals`` are the device, the
-    version of the model, the departure and the arrival of each visit, of methods that do not wait.
+    version of the model, the departure and the arrival of each visit, unless all were waited for. ``info`` is what
+    the method and the run report.
     """
 
     round: Positive
@@ -203,6 +204,13 @@ class LineRecord:
     measured: MeasuredRecord | None = None
     backdoor: OptionalShare = None
     arrivals: tuple[tuple[Count, Count, Amount, Amount], ...] = ()
+    info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def late(self) -> list[int]:
+        """The numbers of devices whose results came after the end of the round."""
+        late = self.info.get("late")
+        return [k for k in late if type(k) is int and k >= 0] if isinstance(late, list) else []
 
     def spread(self, figure: Figure) -> HeadlineRecord | None:
         """Return the spread of a metric over devices; None if it is not recorded."""

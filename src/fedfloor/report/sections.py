@@ -228,21 +228,25 @@ def plan_section(compared: Compared) -> str:
 
 
 def timeline_section(compared: Compared, drawn: Drawn) -> str:
-    """Return the visits of methods that do not wait as lines in time; "" if all methods wait."""
+    """Return the visits of rounds that do not wait for all devices as lines in time; "" if all rounds wait."""
     parts = []
     for number, group in enumerate(contestants(compared)):
         run = group.runs[0]
         if not any(line.arrivals for line in run.rounds):
             continue
-        priced = any(line.priced for line in run.rounds)
+        live = any(line.measured for line in run.rounds)
+        priced = live or any(line.priced for line in run.rounds)
         longest = max(arrived for line in run.rounds for *_, arrived in line.arrivals)
         unit_s, symbol = unit("seconds", longest) if priced else (1.0, "mini-batches")
         drawing = charts.timeline_figure(run, unit_s)
-        drawing.update_layout(xaxis_title_text=f"time on the network ({symbol})" if priced else "mini-batches")
+        clock = f"time {'of the machines' if live else 'on the network'} ({symbol})" if priced else "mini-batches"
+        drawing.update_layout(xaxis_title_text=clock)
         caption = (
             f"Every line is a visit, from the departure of the model to the arrival of its result, of the first "
             f"{charts.MOST_VISITS} results of seed {run.seed}; its colour is the age of the model that it started from."
         )
+        late = any(line.late for line in run.rounds)
+        caption += " Dotted: results that came after the end of their round, and do not count." if late else ""
         parts.append(title(group.label.shown) + chart(f"timeline-{number}", drawing, caption, drawn))
     return section("Visits in time", Markup("").join(parts), "timeline") if parts else ""
 

@@ -321,10 +321,10 @@ def priced(experiment: Experiment, park: Park, lines: list[Line], run: Path) -> 
     if other and (state := _first_state(experiment, park)):
         repriced, other = _priced(rounds(experiment, park, len(lines), state), lines)
     if other:
-        raise SettingError(
-            f"{run}, round {other}: the plan depends on the results of training or on the network, or was made by "
-            "another version of fedfloor. Run the experiment on this network instead."
-        )
+        timed = experiment.round.close is not None or experiment.configured.needs.clock
+        why = "the plan depends on training or on the network, or was made by another version of fedfloor"
+        why = "which results are in time depends on the network" if timed else why
+        raise SettingError(f"{run}, round {other}: {why}. Run the experiment on this network instead.")
     return repriced
 
 

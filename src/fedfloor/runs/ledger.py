@@ -42,7 +42,7 @@ class Line:
             was lost.
         visits: number of all visits; None if none was lost.
         arrivals: device, version of the model, departure and arrival in s of each visit, in the order of arrival, of
-            methods that do not wait.
+            methods that do not wait, and on real machines of rounds that end early.
         coverage: numbers of trained ``samples`` and ``devices`` per class, with ``evaluate.coverage``.
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
@@ -18,7 +19,7 @@ from fedfloor.methods.contract import Resources
 from fedfloor.models.parcel import Parcel
 from fedfloor.network import profile
 from fedfloor.network.arrivals import Arrivals, NetworkTrips, StepTrips
-from fedfloor.network.price import Closing, Payload, Price, QuestionCost, price
+from fedfloor.network.price import Closing, Critical, Payload, Price, QuestionCost, price
 from fedfloor.network.sites import (
     RadioUplink,
     Sites,
@@ -33,7 +34,7 @@ from fedfloor.park.statistics import Step
 from fedfloor.parts import codecs, objectives
 from fedfloor.parts.objective import Objective
 from fedfloor.plan import walk
-from fedfloor.plan.flow import VisitFlow
+from fedfloor.plan.flow import Arrival, VisitFlow
 from fedfloor.plan.nodes import Node, Probe, Scalar, Work
 from fedfloor.plan.nodes import Sequence as Chain
 from fedfloor.plan.outcome import Outcome
@@ -155,6 +156,34 @@ class Tariff:
                 f"J, but must take at most {MOST:.0e} of either. Check the rates, clocks and powers of the network."
             )
         return paid
+
+    def arrived(
+        self, plan: Node, packet: Mapping[str, Tensor], number: int, arrivals: Sequence[Arrival], began_s: float
+    ) -> Price:  # fmt: skip
+        """Return the price of a round whose results arrived from real machines in their own time.
+
+        Its seconds are those that passed. Bytes and energy are those of its visits, each alone on the network, and the
+        energy of waiting for the round's end; visits that were lost do not count.
+
+        Args:
+            plan: the resolved plan, with one visit for each arrival.
+            began_s: the time at which the round before ended, s.
+        """
+        visits = {walk.number(visit): visit for visit, _ in walk.visited(plan)}
+        paid = [self.price(visits[arrival.device], packet, number, 0) for arrival in arrivals]
+        ended_s = max((arrival.arrived_s for arrival in arrivals), default=began_s)
+        joules: dict[int, float] = {}
+        for arrival, own in zip(arrivals, paid, strict=True):
+            waited = max(0.0, ended_s - arrival.departed_s - own.seconds)
+            joules[arrival.device] = own.joules + waited * self.sites.lists.idle_w[arrival.device]
+        return Price(
+            seconds=ended_s - began_s,
+            joules=sum(joules.values()),
+            bytes=dict(sorted(sum((Counter(own.bytes) for own in paid), Counter[str]()).items())),
+            joules_by_device=joules,
+            visits=tuple(arrival.arrived_s - arrival.departed_s for arrival in arrivals),
+            critical=paid[-1].critical if paid else Critical((), 0.0, 0.0, 0.0),
+        )
 
     def survey(self, steps: Sequence[Step], packet: Mapping[str, Tensor]) -> Price | None:
         """Return the price of a normalisation's successive steps, each with all devices; None without steps."""

@@ -50,7 +50,7 @@ class Round:
         answered: question → the devices that answered it.
         model: digest of the global packet after the round.
         late: the devices whose results would have come after the round's end.
-        arrivals: the results in the order of their arrival, of methods that do not wait.
+        arrivals: the results in the order of their arrival, unless all were waited for.
     """
 
     number: int
@@ -232,6 +232,11 @@ class Recording:
     def arrivals(self, number: int) -> tuple[Arrival, ...]:
         """Return the results of a round in the order of their arrival."""
         return self.rounds[number].arrivals
+
+    def began_s(self, number: int) -> float:
+        """Return the time at which the last result before a round arrived, s."""
+        before = self.rounds[number - 1].arrivals if number > 1 else ()
+        return max((at for *_, at in before), default=0.0)
 
     def check(self, packet: Packet) -> None:
         """Raise RunError if the round's model differs from that of the run."""

@@ -113,6 +113,14 @@ class RealVisits(Protocol):
         """Let the visits of a plan depart; return the plan without those that are late."""
         ...
 
+    def arrivals(self, number: int) -> tuple[Arrival, ...]:
+        """Return the results of the present round in the order of their arrival."""
+        ...
+
+    def began_s(self, number: int) -> float:
+        """Return the time at which the last result before the present round arrived, s."""
+        ...
+
     def on_their_way(self) -> tuple[Departure, ...]:
         """Return the visits whose results have not counted in a round yet, in the order of their departure."""
         ...
@@ -134,7 +142,11 @@ class RecordedPlans(Protocol):
         ...
 
     def arrivals(self, number: int) -> tuple[Arrival, ...]:
-        """Return the results of a round in the order of their arrival, of methods that do not wait."""
+        """Return the results of a round in the order of their arrival, unless all were waited for."""
+        ...
+
+    def began_s(self, number: int) -> float:
+        """Return the time at which the last result before a round arrived, s."""
         ...
 
 
@@ -326,9 +338,11 @@ class Setup:
             numbers: the number of each visit among its device's visits; None: as in the walk of the plan.
             paid: the price of the round, if it is known.
         """
-        unpriced = self.recorded is not None and self.method.needs.clock  # as its run on real machines was
-        if self.tariff is None or not self.priced or unpriced:
+        if self.tariff is None or not self.priced:
             return ()
+        if self.method.needs.clock and (real := self.recorded or self.real) is not None:
+            began_s, arrivals = real.began_s(view.round), real.arrivals(view.round)
+            return (self.tariff.arrived(plan, point.state.packet, view.round, arrivals, began_s),)
         if self._flight is not None:
             flown = self._flight.round(view.round).price
             return () if flown is None else (flown,)
@@ -341,9 +355,9 @@ class Setup:
         return (*before, paid)
 
     def arrivals(self, number: int) -> tuple[Arrival, ...]:
-        """Return the results that arrived in a round, if the method does not wait."""
-        if self.recorded is not None:
-            return self.recorded.arrivals(number)
+        """Return the results of a round in the order of their arrival, unless its devices are waited for."""
+        if (real := self.recorded or self.real) is not None:
+            return real.arrivals(number)
         return self._flight.round(number).arrivals if self._flight is not None else ()
 
     def needed(self, versions: Versions, number: int) -> Versions:
@@ -406,7 +420,8 @@ class Record:
 
     Attributes:
         late: the devices whose results would have come after the round's end.
-        arrivals: the results of the round in the order of their arrival, of methods that do not wait.
+        arrivals: the results of the round in the order of their arrival, of methods that do not wait, and on real
+            machines of rounds that end early.
     """
 
     view: View

@@ -10,7 +10,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +41,8 @@ def short(text: object) -> str:
 
 @dataclass(frozen=True)
 class WatchedLine(LineRecord):
-    """A ledger line with what the method reports."""
+    """A ledger line with the digest of its plan."""
 
-    info: dict[str, Any] = field(default_factory=dict)
     plan_hash: str = ""
 
 

@@ -99,6 +99,7 @@ class Watched:
     def _begin_ledger(self) -> None:
         self._troubles: deque[Row] = deque(maxlen=MOST_LINES)
         self._rounds: list[Row] = []
+        self._trips: deque[Row] = deque(maxlen=MOST_LINES)  # the last visits in time
         self._hashes: deque[str] = deque(maxlen=7)
         self._walls: deque[float] = deque(maxlen=7)
         self._totals: dict[str, Counter[str]] = {"predicted": Counter(), "measured": Counter()}
@@ -128,6 +129,7 @@ class Watched:
             self._put("factories", self._factories())
         faults = [_trouble(None, name, "file", why) for name, why in self._faults.items()]
         self._put("troubles", [*faults, *reversed(self._troubles)])
+        self._put("trips", list(self._trips))
         whole: dict[str, list[Row]] = {"rounds": self._rounds, "log": list(self._log)}
         append = {name: whole[name][-more:] for name, more in gained.items() if more > 0}
         for name, more in gained.items():
@@ -286,6 +288,7 @@ class Watched:
         if line.priced:
             self._predicted_s += line.priced.seconds or 0.0
         self._lost += line.lost or 0
+        self._add_trips(line)
         if line.priced and line.priced.bytes:
             self._totals["predicted"].update({short(k): int(n) for k, n in line.priced.bytes.items()})
         if measured:
@@ -321,6 +324,15 @@ class Watched:
             for sender, reasons in senders.items():
                 why = ", ".join(f"{reason} ({times} so far)" for reason, times in reasons.items())
                 self._note(line.round, sender, "refused", f"by {edge}: {why}")
+
+    def _add_trips(self, line: WatchedLine) -> None:
+        """Add the visits of a round that did not wait for all devices; late ones until the round ended."""
+        ended = max((row[3] for row in line.arrivals), default=0.0)
+        rows = [(k, departed, arrived, line.round - 1 - version) for k, version, departed, arrived in line.arrivals]
+        rows += [(k, min(row[2] for row in line.arrivals), ended, None) for k in line.late if line.arrivals]
+        for k, begin, end, age in rows:
+            named = {"device": k, "name": short(self._name(str(k))), "round": line.round}
+            self._trips.append({**named, "begin": begin, "end": end, "ended": ended, "age": age})
 
     def _note(self, number: int | None, machine: str, kind: str, why: str) -> None:
         self._troubles.append(_trouble(number, machine, kind, why))

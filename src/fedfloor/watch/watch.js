@@ -4,7 +4,7 @@
   const $ = (id) => document.getElementById(id);
   const SHOWN = 30;  // rounds in the table
   const LINES = 200;
-  const state = { rounds: [], log: [], devices: [], factories: [], links: [], troubles: [], processes: [], runs: [], run: {} };
+  const state = { rounds: [], log: [], trips: [], devices: [], factories: [], links: [], troubles: [], processes: [], runs: [], run: {} };
   let skew = Infinity;  // s that this clock is ahead of the server's
 
   const make = (tag, attributes = {}, ...children) => {
@@ -169,6 +169,37 @@
         last && last.predicted_s == null && "No network is set in the experiment, so times and bytes are not predicted."];
       $("costs-note").textContent = notes.filter(Boolean).join(" ");
     },
+    // visits of rounds that do not wait for all devices: a bar for each, by the age of its model; late ones are dashed
+    trips() {
+      const rows = state.trips.filter((row) => row.end > 0);
+      $("s-trips").hidden = !rows.length;
+      if (!rows.length) return;
+      const names = [...new Map(rows.map((row) => [row.device, row.name])).entries()].sort(([a], [b]) => a - b);
+      const [width, step, top, bottom, right] = [Math.max(280, $("trips").clientWidth), 18, 8, 40, 14];
+      const left = 24 + 7 * Math.max(...names.map(([, name]) => Math.min(name.length, 24)));
+      const height = top + bottom + step * names.length;
+      const [first, last] = [Math.min(...rows.map((row) => row.begin)), Math.max(...rows.map((row) => row.ended))];
+      const x = (time) => left + (time - first) / (last - first || 1) * (width - left - right);
+      const y = new Map(names.map(([device], i) => [device, top + step * (i + 0.5)]));
+      const svg = make("svg", { class: "curve", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${many(rows.length, "visit")} of ${many(names.length, "device")} in time` });
+      for (const time of ticks(first, last, 6)) {
+        svg.append(make("line", { class: "grid", x1: x(time), x2: x(time), y1: top, y2: height - bottom }),
+          make("text", { x: x(time), y: height - bottom + 16, "text-anchor": "middle" }, String(time)));
+      }
+      svg.append(make("text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, state.run.live ? "seconds of the machines" : "time"));
+      for (const [device, name] of names) svg.append(make("text", { x: left - 8, y: y.get(device) + 4, "text-anchor": "end" }, name.slice(0, 24)));
+      const ages = [1, 3, 10];
+      for (const row of rows) {
+        const [at, late] = [y.get(row.device), row.age == null];
+        const colour = late ? "#b58500" : COLOURS[ages.filter((age) => row.age >= age).length];
+        const line = (begin, end, more) => make("line", { x1: x(begin), x2: x(end), y1: at, y2: at, ...more });
+        svg.append(line(row.begin, row.end, { stroke: colour, "stroke-width": late ? 3 : 8, ...(late ? { "stroke-dasharray": "3 3" } : {}) }));
+        if (row.ended > row.end) svg.append(line(row.end, row.ended, { stroke: "#9aa3ad", "stroke-width": 1 }));
+      }
+      $("trips").replaceChildren(svg);
+      const late = rows.some((row) => row.age == null);
+      $("trips-note").textContent = `Every bar is a visit, from the departure of the model to the arrival of its result; then a thin line until its round ended. Blue: it started from the present model; orange, green, violet: from one that is 1, 3, 10 models old or more.${late ? " Dashed: too late for its round, so that it does not count." : ""}`;
+    },
     devices() {
       const rows = state.devices.map((row) => [[row.name, "", `#device-${row.device}`], state.factories[row.factory]?.name ?? row.factory, row.samples.toLocaleString("en"), row.visits, [row.lost, row.lost ? "bad" : ""],
         figure(row.loss), share(row.accuracy), seconds(row.seconds), machine(row.machine), [row.why || "–", row.why ? "words bad" : "words"]]);
@@ -311,7 +342,7 @@
     Object.assign(state, sections);
     for (const [name, rows] of Object.entries(append)) state[name] = [...state[name], ...rows];
     state.log = state.log.slice(-LINES);
-    const order = ["run", "runs", "rounds", "links", "factories", "devices", "troubles", "processes", "log", "plan", "serving", "alarms"];
+    const order = ["run", "runs", "rounds", "trips", "links", "factories", "devices", "troubles", "processes", "log", "plan", "serving", "alarms"];
     for (const name of order) if (name in sections || name in append) draw[name]();
     if ("run" in sections && state.serving) draw.serving();
     if (append.rounds) $("announced").textContent = `Round ${state.run.round} is done.`;
@@ -327,5 +358,5 @@
   for (const kind of ["state", "change"]) source.addEventListener(kind, (event) => take(JSON.parse(event.data)));
   setInterval(tick, 1000);
   let width = innerWidth;
-  addEventListener("resize", () => { if (innerWidth !== width && state.rounds.length) { width = innerWidth; draw.rounds(); } });
+  addEventListener("resize", () => { if (innerWidth !== width && state.rounds.length) { width = innerWidth; draw.rounds(); draw.trips(); } });
 })();
