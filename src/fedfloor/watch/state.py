@@ -327,10 +327,12 @@ class Watched:
 
     def _add_trips(self, line: WatchedLine) -> None:
         """Add the visits of a round that did not wait for all devices; late ones until the round ended."""
-        ended = max((row[3] for row in line.arrivals), default=0.0)
-        rows = [(k, departed, arrived, line.round - 1 - version) for k, version, departed, arrived in line.arrivals]
-        rows += [(k, min(row[2] for row in line.arrivals), ended, None) for k in line.late if line.arrivals]
-        for k, begin, end, age in rows:
+        if not line.arrivals:
+            return
+        began, ended = min(row[2] for row in line.arrivals), max(row[3] for row in line.arrivals)
+        late: list[tuple[int, float, float, int | None]] = [(k, began, ended, None) for k in line.late]
+        visits = [(k, departed, arrived, line.round - 1 - version) for k, version, departed, arrived in line.arrivals]
+        for k, begin, end, age in [*visits, *late]:
             named = {"device": k, "name": short(self._name(str(k))), "round": line.round}
             self._trips.append({**named, "begin": begin, "end": end, "ended": ended, "age": age})
 
