@@ -236,9 +236,9 @@ def noted() -> Iterator[dict[tuple[int, int], tuple[Tensor, Tensor]]]:
     """Note (model, change) of each round and device that a simulation trains."""
     usual, found = VisitPath.leave, dict[tuple[int, int], tuple[Tensor, Tensor]]()
 
-    def leave(path: VisitPath, model: Tensor, arrived: Tensor, kept: Any, key: Any) -> Any:
+    def leave(path: VisitPath, model: Tensor, arrived: Tensor, kept: Any, key: Any, **more: Any) -> Any:
         found[key.round, key.device] = model.clone(), model - arrived
-        return usual(path, model, arrived, kept, key)
+        return usual(path, model, arrived, kept, key, **more)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(VisitPath, "leave", leave)

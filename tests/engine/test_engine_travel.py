@@ -73,9 +73,9 @@ def test_decoded_changes_and_the_error_kept_sum_to_the_updates(
     decoded: dict[int, Tensor] = defaultdict(lambda: torch.zeros(job.engine.network.flat.numel(), dtype=torch.float64))
     leave, arrive = VisitPath.leave, VisitPath.arrive
 
-    def left(path: VisitPath, model: Tensor, arrived: Tensor, kept: Any, key: Any) -> Any:
+    def left(path: VisitPath, model: Tensor, arrived: Tensor, kept: Any, key: Any, **more: Any) -> Any:
         updates[key.device] += model.double() - arrived.double()
-        return leave(path, model, arrived, kept, key)
+        return leave(path, model, arrived, kept, key, **more)
 
     def came(path: VisitPath, packet: Any, base: Tensor, key: Any) -> Any:
         after = arrive(path, packet, base, key)

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import ref
 
@@ -27,7 +27,7 @@ from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
 from fedfloor.models.parcel import Packet
 from fedfloor.park.park import Park
-from fedfloor.parts.attacks import AttackedData, AttackedVisit, Attackers, Backdoor
+from fedfloor.parts.attacks import Attack, AttackedData, AttackedVisit, Attackers, Backdoor
 from fedfloor.plan.nodes import Broadcast, Probe, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
@@ -46,10 +46,17 @@ class LocalExecutor:
     def visit(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
     ) -> tuple[Packet, Receipt]:
+        return self.carried(engine, work, packet, key, extractor)
+
+    def carried(
+        self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor,
+        acting: Acting | None = None,
+    ) -> tuple[Packet, Receipt]:  # fmt: skip
+        """Carry out a visit, of an attacker if ``acting`` is given."""
         network = engine.network
         base = packet["w"].clone() if work.travel and packet["w"] is network.flat else packet["w"]
         path = VisitPath(network, work)
-        packet, receipt = local_update(engine, work, self._receive(path, packet, key), key, extractor)
+        packet, receipt = local_update(engine, work, self._receive(path, packet, key), key, extractor, acting)
         return path.arrive(packet, base, key), receipt
 
     def _receive(self, path: VisitPath, packet: Packet, key: Key) -> Packet:
@@ -136,6 +143,55 @@ def no_vector(answers: Mapping[int, Mapping[str, Any]]) -> None:
 EARLIER = "attack: received before"  # the name of the model that an attacker keeps
 
 
+@dataclass(frozen=True)
+class Acting:
+    """An attacker's visit, the first part of its update's path (:class:`fedfloor.engine.travel.Replacing`).
+
+    Args:
+        attack: the attack.
+        every: the honest updates of all attackers, in device order; empty unless the attack acts ``together``.
+    """
+
+    attack: Attack
+    engine: Engine
+    work: Work
+    key: Key
+    every: Sequence[Tensor]
+
+    def alter(self, x: Values, y: Labels | Targets) -> tuple[Values, Labels | Targets]:
+        """Return the samples on which the attacker trains."""
+        classes, scales = len(self.engine.park.dataset.classes), channel_statistics(self.engine)
+        given = AttackedData(x, y, classes, *scales, self.key.rng("attack data"))  # type: ignore[arg-type]
+        altered = self.attack.data(given)
+        shapes = [np.shape(part) for part in altered] if isinstance(altered, tuple) else []
+        if len(shapes) != 2 or not len(altered[0]) == len(altered[1]) > 0 or shapes[0][1:] != x.shape[1:]:
+            raise SettingError(
+                f"attack {type(self.attack).__name__}: data must return samples as samples.x and as many classes, "
+                f"got {altered!r:.80}."
+            )
+        return altered
+
+    def replaced(self, model: Tensor, start: Tensor) -> Tensor:
+        """Return the model that the attacker sends instead of the trained one, given the one that arrived."""
+        network, key = self.engine.network, self.key
+        numbers = _numbers(network, self.work)
+        earlier = self.engine.memory.load(key.device).get(EARLIER) if self.attack.keeps else None
+        before = None if earlier is None else (earlier.to(start) - start)[numbers]
+        chance = key.rng("attack"), generator(key.seed, "attack")
+        visit = AttackedVisit((model - start)[numbers], self.every, before, *chance, _layout(network, numbers))
+        update = self.attack.sent(visit)
+        if not isinstance(update, Tensor) or update.shape != visit.update.shape:
+            raise SettingError(
+                f"attack {type(self.attack).__name__}: sent must return a tensor of {len(visit.update)} numbers, as "
+                f"visit.update, got {update!r:.80}."
+            )
+        if update is visit.update:
+            return model
+        model = model.clone()
+        model[numbers] = start[numbers] + update
+        return model
+
+
 class AttackingExecutor(LocalExecutor):
     """The executor of simulated devices with attackers among them.
 
@@ -156,55 +212,16 @@ class AttackingExecutor(LocalExecutor):
     def visit(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
     ) -> tuple[Packet, Receipt]:
-        network, numbers = engine.network, _numbers(engine.network, work)
-        if key.device not in self.devices or not len(numbers):
+        if key.device not in self.devices or not len(_numbers(engine.network, work)):
             return super().visit(engine, work, packet, key, extractor)
-        path = VisitPath(network, work)
-        base = packet["w"].clone() if packet["w"] is network.flat else packet["w"]
-        arrived = dict(self._receive(path, packet, key))
-        if arrived["w"] is network.flat:
-            arrived["w"] = base
-        plain = replace(work, travel="")  # the attack acts before the codecs
-        every = self._every(engine, plain, arrived, key, extractor)
-        earlier = engine.memory.load(key.device).get(EARLIER) if self.attack.keeps else None
-        sent, receipt = self._trained(engine, plain, arrived, key, extractor)
+        packet = kept(packet, engine.network.flat)
+        arrived = self._receive(VisitPath(engine.network, work), packet, key)
+        every = self._every(engine, replace(work, travel=""), arrived, key, extractor)
+        acting = Acting(self.attack, engine, work, key, every)
+        sent, receipt = self.carried(engine, work, packet, key, extractor, acting)
         if self.attack.keeps:
             receipt = replace(receipt, memory=_keep(engine, key.device, arrived["w"]))
-        start = arrived["w"]
-        before = None if earlier is None else (earlier.to(start) - start)[numbers]
-        chance = key.rng("attack"), generator(key.seed, "attack")
-        visit = AttackedVisit((sent["w"] - start)[numbers], every, before, *chance, _layout(network, numbers))
-        update = self.attack.sent(visit)
-        if not isinstance(update, Tensor) or update.shape != visit.update.shape:
-            raise SettingError(
-                f"attack {type(self.attack).__name__}: sent must return a tensor of {len(visit.update)} numbers, as "
-                f"visit.update, got {update!r:.80}."
-            )
-        model = sent["w"]
-        if update is not visit.update:
-            model = model.clone()
-            model[numbers] = start[numbers] + update
-        payload, _ = path.leave(model, start, {}, key)
-        return path.arrive({**sent, "w": payload}, base, key), receipt
-
-    def _trained(
-        self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
-    ) -> tuple[Packet, Receipt]:
-        """Train an attacker on its data as the attack alters them."""
-        classes, scales = len(engine.park.dataset.classes), channel_statistics(engine)
-
-        def alter(x: Values, y: Labels | Targets) -> tuple[Values, Labels | Targets]:
-            given = AttackedData(x, y, classes, *scales, key.rng("attack data"))  # type: ignore[arg-type]
-            altered = self.attack.data(given)
-            shapes = [np.shape(part) for part in altered] if isinstance(altered, tuple) else []
-            if len(shapes) != 2 or not len(altered[0]) == len(altered[1]) > 0 or shapes[0][1:] != x.shape[1:]:
-                raise SettingError(
-                    f"attack {type(self.attack).__name__}: data must return samples as samples.x and as many classes, "
-                    f"got {altered!r:.80}."
-                )
-            return altered
-
-        return local_update(engine, work, packet, key, extractor, alter)
+        return sent, receipt
 
     def _every(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor

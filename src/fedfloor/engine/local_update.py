@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from fedfloor.engine import private, steps
-from fedfloor.engine.engine import Alter, Engine, FrozenExtractor, Samples, classifier_layer
+from fedfloor.engine.engine import Engine, FrozenExtractor, Samples, classifier_layer
 from fedfloor.engine.memory import extractor_bytes
 from fedfloor.engine.private import train_private
 from fedfloor.engine.steps import BLOCK, full_gradient
-from fedfloor.engine.travel import VisitPath, pop_memory
+from fedfloor.engine.travel import Replacing, VisitPath, pop_memory
 from fedfloor.engine.visit import (
     SingleSampleError,
     VisitStats,
@@ -156,18 +156,18 @@ def outside(network: Network) -> Tensor:
 
 
 def local_update(
-    engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor, alter: Alter | None = None
+    engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor, acting: Replacing | None = None
 ) -> tuple[Packet, Receipt]:
     """Train the model of a packet on its device; return the packet to send back, and the receipt without its bytes.
 
     The device's memory is committed, and the digest of the round's extractor recorded in ``extractor``. An attacker
-    trains on samples that ``alter`` returns. RunError: the loss is not finite, unless masks or noise protect the
+    trains and sends what ``acting`` returns. RunError: the loss is not finite, unless masks or noise protect the
     update; or the device's memory is missing.
     """
     goal = objectives.objective(work.objective, work.settings)
     network, flat, device = engine.network, engine.network.flat, key.device
-    path = VisitPath(network, work)
-    samples = engine.samples(device, key.tick, alter)
+    path = VisitPath(network, work, acting)
+    samples = engine.samples(device, key.tick, acting.alter if acting is not None else None)
     if packet["w"] is not flat:
         flat.copy_(packet["w"])
     # the device's own part replaces the arrived one, which is sent back unchanged; with ``arrived`` the device
@@ -178,7 +178,7 @@ def local_update(
     kept = {name: tensor.to(flat.device) for name, tensor in engine.memory.load(device).items()} if keeps else {}
     moments = steps.taken(kept)
     errors = pop_memory(kept)
-    arrived = flat.clone() if own is not None or work.travel else flat
+    arrived = flat.clone() if own is not None or work.travel or acting is not None else flat
     if own is None or goal.remembers:
         _attempted(engine, work, lambda: goal.arrive(flat, kept, network), lambda: None)
     else:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedfloor.chance import generator, secret
+from fedfloor.data.dataset import Labels, Targets, Values
 from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
 from fedfloor.models.parcel import Packet, Parcel
@@ -57,17 +58,27 @@ def coded(network: Network, travels: str, codecs: str = "") -> Parcel:
     return Parcel(cut.parts, cut.model, Coding(steps, layout))
 
 
+class Replacing(Protocol):
+    """What replaces a visit's samples and its trained model before codecs: an attack in a simulation."""
+
+    def alter(self, x: Values, y: Labels | Targets) -> tuple[Values, Labels | Targets]: ...
+
+    def replaced(self, model: Tensor, start: Tensor) -> Tensor: ...
+
+
 class VisitPath:
     """The path of a visit's packets: the model down to the device, and its change up again.
 
     Args:
         network: the network, which has the layout of the model.
         work: the visit's work, which names the part that travels and the codecs.
+        replacing: what comes before the codecs on the way up; None: nothing.
     """
 
-    def __init__(self, network: Network, work: Work) -> None:
+    def __init__(self, network: Network, work: Work, replacing: Replacing | None = None) -> None:
         self.network = network
         self.work = work
+        self.replacing = replacing
 
     @cached_property
     def down(self) -> Parcel:
@@ -123,6 +134,8 @@ class VisitPath:
             kept: what the device has kept of earlier changes, of all parts.
             hidden: whether noise is drawn from the operating system instead of the visit's key.
         """
+        if self.replacing is not None:
+            model = self.replacing.replaced(model, arrived)
         if self.up.coding is None:
             return model, kept
         if self.summed:
