@@ -149,8 +149,8 @@ def test_a_device_with_a_key_of_low_order_is_left_out_of_the_sum() -> None:
     keys = [["00" * 32, "11" * 32], ["11" * 32, "01" + "00" * 31]]
     for pair in keys:
         with pytest.raises(RefusedError, match="not one of X25519"):
-            read_keys([*pair, 0, "", ""])
-    assert read_keys(["11" * 32, "12" * 32, 0, "", ""]).public.mask == b"\x12" * 32
+            read_keys([*pair, 0, "", "", ""])
+    assert read_keys(["11" * 32, "12" * 32, 0, "", "", ""]).public.mask == b"\x12" * 32
 
 
 @pytest.mark.parametrize("lie", ["nothing", "model", "rate", "fraction", "weight", "ring"])

@@ -53,14 +53,17 @@ def spread(data: bytes) -> bool:
 class Protocol:
     """A sum of devices of four factories without wires; ``gone`` are the devices that drop out before each stage."""
 
-    def __init__(self, folder: Path, gone: Sequence[set[int]], changes: Mapping[int, torch.Tensor]) -> None:
-        sizes = tuple(range(20, 20 + len(FACTORIES)))
-        self.engine = Job(method("fedavg", {}), park(sizes, factory_of=FACTORIES), folder=folder).engine
-        node = Parallel(tuple(Train(device(k), VISIT) for k in range(len(FACTORIES))), mix="by_samples")
+    def __init__(
+        self, folder: Path, gone: Sequence[set[int]], changes: Mapping[int, torch.Tensor],
+        codec: SecureSum = CODEC, factories: tuple[int, ...] = FACTORIES,
+    ) -> None:  # fmt: skip
+        sizes = tuple(range(20, 20 + len(factories)))
+        self.engine = Job(method("fedavg", {}), park(sizes, factory_of=factories), folder=folder).engine
+        node = Parallel(tuple(Train(device(k), VISIT) for k in range(len(factories))), mix="by_samples")
         self.start = {"w": self.engine.network.flat.clone()}
-        self.made = SecureAggregation(self.engine, node, self.start, CODEC)
-        self.gone, self.changes = gone, changes
-        self.devices = {k: DeviceSum(k, n, CODEC, BySamples(), factory=FACTORIES[k]) for k, n in enumerate(sizes)}
+        self.made = SecureAggregation(self.engine, node, self.start, codec)
+        self.gone, self.changes, self.factories = gone, changes, factories
+        self.devices = {k: DeviceSum(k, n, codec, BySamples(), factory=factories[k]) for k, n in enumerate(sizes)}
         self.server = ServerSum(self.made, self.made.sums[0], self._ask, self._refuse)
         self.visit, self.place = VISIT, Key(0, 1, 0, 0, 0)
         self.partial: dict[int, Bytes] = {}  # of each factory: what its edge holds and sends
@@ -74,8 +77,8 @@ class Protocol:
 
     def run(self) -> None:
         ring, network = self.made.fixed.ring, self.engine.network
-        self.server.hang(self.visit, self.start["w"], self.place)
         self.server.begin()
+        self.server.hang(self.visit, self.start["w"], self.place)
         receipt = Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
         for k in sorted(self.changes.keys() - set().union(*self.gone[:3])):
             about = self.server.about(k)
@@ -84,7 +87,7 @@ class Protocol:
                 device_sum = self.devices[k]
                 vector, _ = device_sum.masked(network, self.visit, self.start["w"], change, receipt, about, place)
                 self.made.add(k, {"w": vector}, 1, [receipt])
-                ring.add(self.partial.setdefault(FACTORIES[k], ring.zeros()), vector.numpy())
+                ring.add(self.partial.setdefault(self.factories[k], ring.zeros()), vector.numpy())
         self.server.end()
 
 
@@ -149,11 +152,11 @@ def test_an_edge_that_names_other_devices_than_those_that_trained_is_refused(tmp
     zeros = np.zeros(-(-one.made.fixed.ring.bytes // 8) * 8, np.uint8)
     for named, wanted in (([4, 5, 6], {4, 5}), ([4], {4, 5}), ([40], {4, 5})):
         twin = Protocol(tmp_path / str(named), [set()] * 4, {})
-        blobs = [b"", f'{{"0": {named}}}'.encode(), zeros.tobytes()]
+        blobs = [b"", f"[[0, {named}]]".encode(), zeros.tobytes()]
         with pytest.raises(RefusedError, match="not those of the branches"):
             check_sums(twin.made, blobs, wanted)
     with pytest.raises(RefusedError, match="bytes arrived"):
-        check_sums(one.made, [b"", b'{"0": [4, 5]}', b"\0" * 16], {4, 5})
+        check_sums(one.made, [b"", b"[[0, [4, 5]]]", b"\0" * 16], {4, 5})
 
 
 @pytest.mark.live

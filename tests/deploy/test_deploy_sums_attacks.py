@@ -41,8 +41,8 @@ Answer = Callable[[Any], Any]
 class Attacked(Protocol):
     """A sum in which a device changes its answer to a stage; ``refused`` are the devices that are named."""
 
-    def __init__(self, folder: Path, stage: str = "", change: Answer = lambda answer: answer) -> None:
-        super().__init__(folder, [set()] * 4, {})
+    def __init__(self, folder: Path, stage: str = "", change: Answer = lambda answer: answer, **about: Any) -> None:
+        super().__init__(folder, [set()] * 4, {}, **about)
         self.changes = {k: torch.full_like(self.start["w"], float(k + 1)) for k in DEVICES}
         self.refused: dict[int, str] = {}
         self._stage, self._change = stage, change
@@ -669,8 +669,8 @@ def test_a_curious_edge_gets_no_second_sum_in_the_same_session(tmp_path: Path) -
         (message,) = asked
         first = usual(message)
         second = usual(replace(message, about={**message.about, "mine": message.about["mine"][1:]}))
-    assert first[1]["shown"][1] == {"0": message.about["mine"]}  # once more with the same devices
-    assert second[1]["shown"][1] == {}  # no sum
+    assert first[1]["shown"][1] == [[0, message.about["mine"]]]  # once more with the same devices
+    assert second[1]["shown"][1] == []  # no sum
 
 
 # -- sums that are too long ------------------------------------------------------------------------------------------

@@ -261,6 +261,31 @@ def test_ranks_give_the_same_bits_and_stages_are_priced(tmp_path: Path) -> None:
     assert plain["seconds"] < lines[0].priced["seconds"] < 1.05 * plain["seconds"]  # type: ignore[index]
 
 
+def test_a_crew_is_in_a_sum_whole_or_not_at_all_with_the_same_bits_on_two_ranks(tmp_path: Path) -> None:
+    """Twelve devices in four crews, of which ranks walk some devices each."""
+    parts = {"name": "fedavg", "travel": {"kind": "secure-sum", "together": True, "threshold": 0.6}}
+    what = experiment(park={"devices": 12, "factories": 1}, method=parts, faults={"visit": 0.06}, rounds=6)
+    for ranks in (1, 2):
+        fedfloor.run(what, tmp_path / str(ranks), ranks=ranks)
+    lines, others = (fedfloor.runs.ledger.read(tmp_path / n / "ledger.jsonl") for n in ("1", "2"))
+    assert [{**vars(one), "wall_s": 0} for one in lines] == [{**vars(one), "wall_s": 0} for one in others]
+    assert (tmp_path / "1/model.safetensors").read_bytes() == (tmp_path / "2/model.safetensors").read_bytes()
+    assert {line.lost % 3 for line in lines} == {0}
+    assert {0, 3} <= {line.lost for line in lines}
+    for line in lines:
+        if 0 < line.lost <= 3:
+            assert all("did not deliver; a crew is in a sum whole" in why for why in line.info["refused"].values())
+
+
+def test_only_methods_that_train_all_devices_have_crews(tmp_path: Path) -> None:
+    what = experiment(
+        method={"name": "fedgs", "travel": {"kind": "secure-sum", "together": True}},
+        methods={"fedgs": {"iterations": 2, "devices": 3, "random": 1, "work": {"steps": 1}}},
+    )
+    with pytest.raises(SettingError, match="3 of 4 devices of factory 0 are in a sum; all must be"):
+        fedfloor.run(what, tmp_path / "out", ranks=1)
+
+
 def test_stages_of_a_sum_across_factories_are_priced_to_the_cloud(tmp_path: Path) -> None:
     what = experiment(park={"devices": 8, "factories": 4}, method={"name": "fedavg", **ACROSS})
     fedfloor.run(what, tmp_path / "across", ranks=1)

@@ -280,6 +280,8 @@ class CloudExecutor:
     def adding(self, engine: Engine, aggregation: Aggregation, subtask: Subtask) -> Iterator[None]:
         """Exchange keys before edges carry out the branches of one secure sum, and unmask the sum afterwards."""
         if not isinstance(aggregation, SecureAggregation) or not aggregation.codec.across:
+            for group in aggregation.sums.values() if isinstance(aggregation, SecureAggregation) else ():
+                group.crews.clear()  # edges know them
             yield
             return
         self._round, network, work = subtask.round, engine.network, walk.works(subtask.node)[0]
@@ -294,8 +296,8 @@ class CloudExecutor:
         key = Key(engine.seed, subtask.round, subtask.tick, secure_sum.devices[0], 0)
         path = VisitPath(network, work)
         model = path.receive(path.send(subtask.start, key), subtask.start["w"], key)["w"]
-        secure_sum.hang(work, model, key)
         secure_sum.begin()
+        secure_sum.hang(work, model, key)
         try:
             yield
         finally:

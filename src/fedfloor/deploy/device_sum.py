@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +16,18 @@ from fedfloor import ranges
 from fedfloor.chance import secret
 from fedfloor.deploy.record import RevealRecord
 from fedfloor.deploy.signing import Signer
-from fedfloor.deploy.sum_messages import Advertisement, by_device, common, from_hex, listed, read_keys
+from fedfloor.deploy.sum_messages import (
+    OWNER,
+    Advertisement,
+    by_device,
+    common,
+    crew_id,
+    from_hex,
+    identity,
+    listed,
+    read_crews,
+    read_keys,
+)
 from fedfloor.engine.summing import bound, device_noise, summand
 from fedfloor.engine.travel import VisitPath
 from fedfloor.errors import SettingError
@@ -36,7 +47,6 @@ MOST_SETTINGS = 16  # most settings of a mixing rule
 # would be that one. With few bits it is that of a device with a sixteenth of the mean number of samples.
 COARSEST, UNEVEN = 2.0**-12, 16
 WOULD_REVEAL = "the two would reveal single updates, or less noise. Give a new run another folder and seed."
-OWNER = 16  # first digits of a keyed digest of samples, which tell its device from another one in its place
 
 
 class RevealedSums:
@@ -156,6 +166,40 @@ class RevealedSums:
                 f"would reveal the change of an update. {LEAST} devices or more need new samples.",
             )
 
+    @property
+    def crew(self) -> str:
+        """The :func:`crew_id` of the devices with which this one is in sums; "" before its first sum with them."""
+        return next((one for (one,) in self._record.rows("SELECT id FROM crew")), "")
+
+    def check_crew(self, identities: Collection[str]) -> None:
+        """Check that a crew is that of this device's earlier sums: sums of several crews would differ by one device.
+
+        Raises:
+            RefusedError: it is another one.
+        """
+        for known, text in self._record.rows("SELECT id, text FROM crew"):
+            if known != crew_id(identities):
+                names, now = (", ".join(one.split(" ")[0] for one in some) for some in (json.loads(text), identities))
+                raise RefusedError("sum", f"its crew would be {now}; in earlier sums it was {names}, for ever.")
+
+    def admit_crew(self, identities: Collection[str]) -> None:
+        """Record this device's crew on disk, before its first masked update in it leaves.
+
+        Raises:
+            RefusedError: its crew is another one.
+        """
+        if self.crew != crew_id(identities):
+            with self._record.changing() as base:
+                self.check_crew(identities)
+                base.execute("INSERT INTO crew VALUES (?, ?)", (crew_id(identities), json.dumps(sorted(identities))))
+
+    def leave_crew(self) -> str:
+        """Forget this device's crew; return the names of its devices, "" without one."""
+        known = [json.loads(text) for (text,) in self._record.rows("SELECT text FROM crew")]
+        with self._record.changing() as base:
+            base.execute("DELETE FROM crew")
+        return ", ".join(one.split(" ")[0] for some in known for one in some)
+
     def check_round(self, run: str, number: int, total: object) -> None:
         """Check that no update with noise has left in a round of a run, or in a later one, for another sum.
 
@@ -212,6 +256,8 @@ class OpenSum:
         senders: the neighbours whose shares it has received; None before.
         around: the neighbours with whom it has masked its update; None before.
         ring: the devices of the sum in the order from which their neighbours follow.
+        crews: those of its devices that are in it together or not at all; none: each may be in it alone.
+        names: the names by which the neighbours' keys are signed, in a park with certificates.
         updates: each of the bytes by which its update is recorded; none with noise.
         scale: the rule and the unit of its update in the sum.
         needed: the least number of devices in the sum, from which the noise of each follows; 0 without noise.
@@ -223,6 +269,8 @@ class OpenSum:
     senders: set[int] | None = None
     around: set[int] | None = None
     ring: tuple[int, ...] = ()
+    crews: tuple[frozenset[int], ...] = ()
+    names: dict[int, str] = field(default_factory=dict)
     updates: tuple[bytes, ...] = ()
     scale: tuple[object, ...] = ()
     needed: int = 0
@@ -250,6 +298,7 @@ class Standing:
     Attributes:
         around: the neighbours with whom it masks its update.
         ring: the devices of the sum in the order from which their neighbours follow.
+        crews: those of its devices that are in it together or not at all.
         rule: the mixing rule, whose ``weight`` the update has.
         fixed: the fixed-point numbers of the update.
         noise: the standard deviation of this device's noise, in steps; 0: no noise.
@@ -258,6 +307,7 @@ class Standing:
 
     around: set[int]
     ring: tuple[int, ...]
+    crews: tuple[frozenset[int], ...]
     rule: mix.Mix
     weight: float
     fixed: FixedPoint
@@ -282,6 +332,7 @@ class DeviceSum:
         held: keyed digest of its samples; "": none is stated.
         at_once: most visits in one tick of a round.
         state: all that an edge chooses for a visit of this device alone, beside the key of its draws.
+        at: the device's place in a stream, which is that of its crew.
     """
 
     device: int
@@ -297,6 +348,7 @@ class DeviceSum:
     held: str = ""
     state: tuple[object, ...] = ()
     at_once: int = 1
+    at: object = None
     _sum: OpenSum | None = None
 
     def reply(self, kind: str, about: Any) -> dict[str, Any]:
@@ -308,9 +360,13 @@ class DeviceSum:
         given = ranges.table(about, 3, "its sum")
         if kind == "sum-keys":
             self._sum = OpenSum(masking.advertise(self.device, from_hex(given.get("identity"), KEY_BYTES)))
-            return {"answer": Advertisement.made(self._sum.keys, self.factory, self.signer, self.held).to_json()}
+            return {"answer": self._advertised(self._sum.keys).to_json()}
         stages = {"sum-shares": self._share, "sum-check": self._check, "sum-unmask": self._reveal}
         return {"answer": stages[kind](self.current(given), given)}
+
+    def _advertised(self, keys: DeviceKeys) -> Advertisement:
+        crew = self.revealed.crew if self.codec.together else ""
+        return Advertisement.made(keys, self.factory, self.signer, self.held, crew)
 
     def _share(self, open_sum: OpenSum, given: Mapping[str, Any]) -> dict[str, str]:
         if open_sum.pairs:
@@ -319,8 +375,8 @@ class DeviceSum:
         open_sum.others.pop(self.device, None)
         if self.signer is not None:
             context, signer = open_sum.keys.context, self.signer
-            names = {signer.name, *(one.signatory(v, context, signer) for v, one in open_sum.others.items())}
-            if len(names) <= len(open_sum.others):
+            open_sum.names = {v: one.signatory(v, context, signer) for v, one in open_sum.others.items()}
+            if len({signer.name, *open_sum.names.values()}) <= len(open_sum.others):
                 raise RefusedError("sum", "keys of two devices are signed by one of them.")
         held = open_sum.held | {self.device: self.held}
         if self.device in self.revealed.renewed(held):  # the others go on without it
@@ -372,6 +428,9 @@ class DeviceSum:
             )
         if not devices <= set(open_sum.ring) or not devices & near <= around:
             raise RefusedError("sum", "its survivors are not those with whom this device has masked its update.")
+        for crew in open_sum.crews:
+            if crew & devices and not crew <= devices:
+                raise RefusedError("sum", f"its survivors lack devices of the crew {sorted(crew)}, but not all.")
         factories = {self.factory, *(open_sum.others[v].factory for v in devices & around)}
         if self.codec.across and len(open_sum.ring) == 1 + len(near) and len(factories) < masking.LEAST:
             raise RefusedError("sum", f"its survivors are of {len(factories)} factories; at least {masking.LEAST}.")
@@ -389,7 +448,7 @@ class DeviceSum:
             RefusedError: the visit is not of the open sum, or its update could be read from that sum.
             SettingError: the noise is so small that the published bound does not cover it.
         """
-        given = ranges.table(about, 6, "its sum")
+        given = ranges.table(about, 7, "its sum")
         open_sum = self.current(given)
         senders = open_sum.senders or set()
         around = {listed(v, senders) for v in ranges.rows(given.get("around"), None, "its neighbours")}
@@ -398,6 +457,7 @@ class DeviceSum:
                 "sum", f"a sum with {len(around)} neighbours, too few or out of order; no update is sent."
             )
         ring = self.checked_ring(given.get("ring"), around)
+        crews = self.checked_crews(open_sum, given.get("crews"), ring, around)
         rule, fraction = self.checked_scale(given, work)
         weight = mix.weigh(rule, self.samples)
         residues = masking.Residues(VisitPath(network, work).up.numbers, self.codec.bits)
@@ -420,7 +480,7 @@ class DeviceSum:
                 raise RefusedError(
                     "sum", f"{fraction} bits after the binary point would round this device's update away."
                 )
-        return Standing(around, ring, rule, weight, fixed, noise, needed)
+        return Standing(around, ring, crews, rule, weight, fixed, noise, needed)
 
     def masked(
         self, network: Network, work: Work, arrived: Tensor, change: Tensor, receipt: Receipt, about: Any, key: Key,
@@ -447,12 +507,16 @@ class DeviceSum:
             held = open_sum.held | {self.device: self.held}
             part, state = self.placed(key)
             self.revealed.admit_place(part, state, held)
+            if place.crews:
+                self.revealed.admit_crew(self.identities(open_sum, place.crews))
             open_sum.updates = (part, numbers.tobytes()) if numbers.any() else (part,)
             open_sum.scale = rule, place.fixed.fraction
-        open_sum.around, open_sum.ring = place.around, place.ring
-        alike = common(work, arrived, key, self.facts, rule, place.fixed.fraction, place.ring)
+        open_sum.around, open_sum.ring, open_sum.crews = place.around, place.ring, place.crews
+        sizes = tuple(map(len, place.crews))
+        alike = common(work, arrived, key, self.facts, rule, place.fixed.fraction, place.ring, sizes)
         public = {v: open_sum.others[v].public for v in place.around}
-        payload = masking.masked(open_sum.keys, public, vector, place.fixed.ring, alike)
+        mates, at = self.crew_of(place.crews) - {self.device}, json.dumps(self.at).encode()
+        payload = masking.masked(open_sum.keys, public, vector, place.fixed.ring, alike, mates, at)
         if receipt.loss_last is not None:
             receipt = replace(receipt, loss_first=0.0, loss_last=0.0, accuracy=0.0)
         return torch.from_numpy(payload), receipt
@@ -519,6 +583,37 @@ class DeviceSum:
                 "sum", f"a sum of {len(ring)} devices needs {due} of them to share keys; {1 + len(around)} do."
             )
         return ring
+
+    def checked_crews(
+        self, open_sum: OpenSum, sizes: object, ring: Sequence[int], around: Set[int]
+    ) -> tuple[frozenset[int], ...]:
+        """Return the checked crews of a sum; none where this device's experiment has none.
+
+        All devices with masks know the same crews, as masks depend on them.
+
+        Raises:
+            RefusedError: they are not those of the ring, or a device of this one's crew is missing, or it is another
+                crew than in earlier sums.
+        """
+        if not self.codec.together:
+            if sizes is not None:
+                raise RefusedError("sum", "it has crews; this device's experiment has not.")
+            return ()
+        crews = read_crews(sizes, ring)
+        if missing := self.crew_of(crews) - {self.device, *around}:
+            raise RefusedError("sum", f"{sorted(missing)} of this device's crew share no keys; no update is sent.")
+        self.revealed.check_crew(self.identities(open_sum, crews))
+        return crews
+
+    def crew_of(self, crews: Sequence[frozenset[int]]) -> frozenset[int]:
+        """Return this device's crew; none without crews."""
+        return next((crew for crew in crews if self.device in crew), frozenset())
+
+    def identities(self, open_sum: OpenSum, crews: Sequence[frozenset[int]]) -> list[str]:
+        """Return the identities of the devices of this one's crew."""
+        held = open_sum.held | {self.device: self.held}
+        names = open_sum.names | ({} if self.signer is None else {self.device: self.signer.name})
+        return [identity(v, names.get(v, ""), held[v]) for v in sorted(self.crew_of(crews))]
 
     def current(self, given: Mapping[str, Any]) -> OpenSum:
         """Return this device's state in the sum of a message."""

@@ -32,7 +32,7 @@ from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.settings import CLOUD, Deadlines, EdgeSettings
 from fedfloor.deploy.signing import signer_of
 from fedfloor.deploy.sum_messages import unpacked
-from fedfloor.deploy.summing import CONDUCT, Conduct, ServerSum
+from fedfloor.deploy.summing import CONDUCT, Conduct, ServerSum, relayed_crews
 from fedfloor.deploy.uplink import Uplink, socket_opened
 from fedfloor.deploy.visits import DepartedVisit, EdgeVisits, Landing
 from fedfloor.deploy.waits import LEAST_S
@@ -188,6 +188,8 @@ class FactoryExecutor:
         If the sum crosses factories, the cloud does both.
         """
         if not isinstance(aggregation, SecureAggregation) or aggregation.codec.across:
+            if isinstance(aggregation, SecureAggregation) and aggregation.codec.together:
+                aggregation.sums[0].crews = relayed_crews(self.relayed, aggregation.devices)
             yield
             return
         own = [group for group in aggregation.sums.values() if set(group.planned) & set(mine)]

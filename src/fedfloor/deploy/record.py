@@ -27,6 +27,7 @@ TABLES = (
     "CREATE TABLE IF NOT EXISTS totals (digest BLOB PRIMARY KEY, text TEXT) WITHOUT ROWID",  # of column total above
     "CREATE TABLE IF NOT EXISTS places (part BLOB PRIMARY KEY, text TEXT) WITHOUT ROWID",  # of visits in sums
     "CREATE TABLE IF NOT EXISTS members (device INTEGER PRIMARY KEY, held TEXT)",  # samples, by the last sums
+    "CREATE TABLE IF NOT EXISTS crew (id TEXT, text TEXT)",  # one row: with whom it is in sums
     "CREATE TABLE IF NOT EXISTS noisy (run BLOB PRIMARY KEY, round INTEGER, total BLOB) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS samples (mark INTEGER PRIMARY KEY, most INTEGER, last INTEGER)",
     "CREATE TABLE IF NOT EXISTS answers (what TEXT, digest BLOB, PRIMARY KEY (what, digest)) WITHOUT ROWID",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -15,20 +16,23 @@ from fedfloor import ranges
 from fedfloor.deploy import authority
 from fedfloor.deploy.signing import Signer
 from fedfloor.parts import masking
-from fedfloor.parts.masking import KEY_BYTES, DeviceKeys, PublicKeys
+from fedfloor.parts.masking import KEY_BYTES, LEAST, MOST_CREW, DeviceKeys, PublicKeys
 from fedfloor.plan.nodes import Scalar, Work
 from fedfloor.plan.schedule import Key
 from fedfloor.ranges import RefusedError
 
 T = TypeVar("T")
 HELD = re.compile(r"([0-9a-f]{48})?")
+CREW = re.compile(r"([0-9a-f]{32})?")
+OWNER = 16  # first digits of a keyed digest of samples, which tell its device from another one in its place
 PURPOSE = b"fedfloor sum\0"  # separates signatures of keys from those of messages
 SEAL_BYTES = 4096  # most bytes of a certificate and a signature
 Spec = tuple[str, Mapping[str, Scalar]]  # a mixing rule's name and settings
 
 
 def common(
-    work: Work, arrived: Tensor, place: Key, facts: str, rule: Spec, fraction: int, ring: Sequence[int]
+    work: Work, arrived: Tensor, place: Key, facts: str, rule: Spec, fraction: int, ring: Sequence[int],
+    crews: Sequence[int] = (),
 ) -> bytes:  # fmt: skip
     """Return a digest of the inputs that must be the same for all devices of a sum.
 
@@ -38,14 +42,16 @@ def common(
 
     Args:
         arrived: the received model, with the part that does not travel.
-        place: a visit's place in the run, of which round and tick count.
+        place: a visit's place in the run, of which round and tick count, and with crews the number of the visit.
         facts: digest of the facts by which devices read and normalise their samples; "" without such facts.
         rule: the mixing rule that weights the devices.
         fraction: bits after the binary point.
         ring: the devices that are to take part, in the order from which their neighbours follow.
+        crews: the sizes of the crews that follow each other in the ring, if devices are in a sum by crews.
     """
     body = {**asdict(work), "settings": dict(work.settings)}
-    about = json.dumps([body, place.round, place.tick, facts, rule, fraction, list(ring)], sort_keys=True)
+    together = [list(crews), place.visit] if crews else []
+    about = json.dumps([body, place.round, place.tick, facts, rule, fraction, list(ring), *together], sort_keys=True)
     return hashlib.sha256(about.encode() + content(arrived)).digest()
 
 
@@ -65,25 +71,29 @@ class Advertisement:
         factory: number of the device's factory.
         seal: the device's certificate and signature; empty in a park without certificates.
         held: keyed digest of the device's samples, by which the others notice that these have changed; "" without one.
+        crew: :func:`crew_id` of the device's crew; "" if it has none yet.
     """
 
     public: PublicKeys
     factory: int
     seal: bytes = b""
     held: str = ""
+    crew: str = ""
 
     @classmethod
-    def made(cls, keys: DeviceKeys, factory: int, signer: Signer | None, held: str = "") -> Advertisement:
+    def made(
+        cls, keys: DeviceKeys, factory: int, signer: Signer | None, held: str = "", crew: str = ""
+    ) -> Advertisement:
         """Return the advertisement of a device's keys; without a signer it is not signed."""
-        bare = cls(keys.public, factory, held=held)
+        bare = cls(keys.public, factory, held=held, crew=crew)
         if signer is None:
             return bare
         return replace(bare, seal=signer.sign(bare.signed(keys.device, keys.context), PURPOSE))
 
     def signed(self, device: int, context: bytes) -> bytes:
-        """Return the bytes that are signed: the device's number, the sum, factory, keys and digest of samples."""
-        stated = [device, context.hex(), self.factory, self.public.channel.hex(), self.public.mask.hex(), self.held]
-        return json.dumps(stated).encode()
+        """Return the bytes that are signed: the device's number, the sum, factory, keys, samples' digest, and crew."""
+        keys = self.public.channel.hex(), self.public.mask.hex()
+        return json.dumps([device, context.hex(), self.factory, *keys, self.held, self.crew]).encode()
 
     def signatory(self, device: int, context: bytes, signer: Signer) -> str:
         """Return the name of the device that signed.
@@ -100,7 +110,7 @@ class Advertisement:
 
     def to_json(self) -> list[Any]:
         """Return the inverse of :func:`read_keys`."""
-        return [self.public.channel.hex(), self.public.mask.hex(), self.factory, self.seal.hex(), self.held]
+        return [self.public.channel.hex(), self.public.mask.hex(), self.factory, self.seal.hex(), self.held, self.crew]
 
 
 def read_keys(value: object) -> Advertisement:
@@ -109,15 +119,45 @@ def read_keys(value: object) -> Advertisement:
     Raises:
         RefusedError: the value is malformed, or no secret can be agreed with a key.
     """
-    channel, mask, factory, seal, held = ranges.rows(value, 5, "its keys")
+    channel, mask, factory, seal, held, crew = ranges.rows(value, 6, "its keys")
     keys = PublicKeys(from_hex(channel, KEY_BYTES), from_hex(mask, KEY_BYTES))
     masking.check(keys)
     if not isinstance(seal, str) or len(seal) > 2 * SEAL_BYTES:
         raise RefusedError("sum", "its keys are not signed.")
     if not isinstance(held, str) or not HELD.fullmatch(held):
         raise RefusedError("sum", "its digest of samples is malformed.")
+    if not isinstance(crew, str) or not CREW.fullmatch(crew):
+        raise RefusedError("sum", "its crew is malformed.")
     number = ranges.whole(factory, 0, ranges.DEVICES, "its factory")
-    return Advertisement(keys, number, from_hex(seal, len(seal) // 2), held)
+    return Advertisement(keys, number, from_hex(seal, len(seal) // 2), held, crew)
+
+
+def identity(device: int, name: str, held: str) -> str:
+    """Return by what a device is known in its crew for ever: its certificate's name, and whose samples it has.
+
+    Args:
+        name: of its certificate; "" in a park without certificates.
+        held: keyed digest of its samples.
+    """
+    return f"{name or device} {held[:OWNER]}"
+
+
+def crew_id(identities: Iterable[str]) -> str:
+    """Return the digest of a crew, given the :func:`identity` of each of its devices."""
+    return hashlib.sha256(json.dumps(sorted(identities)).encode()).hexdigest()[:32]
+
+
+def read_crews(value: object, ring: Sequence[int]) -> tuple[frozenset[int], ...]:
+    """Return the crews of a ring, given the size of each.
+
+    Raises:
+        RefusedError: they are not crews of the whole ring, or too small.
+    """
+    sizes = [ranges.whole(n, LEAST, MOST_CREW, "the size of a crew") for n in ranges.rows(value, None, "its crews")]
+    if sum(sizes) != len(ring):
+        raise RefusedError("sum", f"crews of {sum(sizes)} devices in a sum of {len(ring)}.")
+    ends = [*accumulate(sizes)]
+    return tuple(frozenset(ring[end - size : end]) for end, size in zip(ends, sizes, strict=True))
 
 
 def listed(value: object, among: Collection[int]) -> int:

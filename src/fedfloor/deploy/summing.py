@@ -18,7 +18,16 @@ from torch import Tensor
 
 from fedfloor import ranges, regular
 from fedfloor.deploy.signing import Signer
-from fedfloor.deploy.sum_messages import Advertisement, common, from_hex, listed, read_keys
+from fedfloor.deploy.sum_messages import (
+    Advertisement,
+    common,
+    crew_id,
+    from_hex,
+    identity,
+    listed,
+    read_crews,
+    read_keys,
+)
 from fedfloor.engine.summing import GroupSum, SecureAggregation
 from fedfloor.engine.team import Blob
 from fedfloor.errors import SettingError
@@ -130,6 +139,7 @@ class ServerSum:
 
     Attributes:
     ring: the devices of the group in the order from which their neighbours follow.
+    sizes: the sizes of the crews that follow each other in the ring; none without crews.
     identity: id of this sum, on which all its keys depend.
     public: public keys of the devices that sent shares and received those of others.
     lacking: device → the senders whose shares it could not decrypt.
@@ -151,8 +161,14 @@ class ServerSum:
     _signatories: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.ring = masking.ring(self.devices)
+        self._order([tuple(self.aggregation.devices[i] for i in sorted(crew)) for crew in self.group.crews])
+
+    def _order(self, crews: Sequence[tuple[int, ...]]) -> None:
+        """Set the ring, and the crews whose devices are in the sum together or not at all."""
+        self.ring, self.sizes = masking.crewed_ring(crews) if crews else (masking.ring(self.devices), ())
         self._around = {k: masking.neighbours(self.ring, k) for k in self.ring}
+        self.crews = list(crews)
+        self.group.crews = [frozenset(map(self.aggregation.devices.index, crew)) for crew in crews]
 
     @property
     def devices(self) -> list[int]:
@@ -166,7 +182,10 @@ class ServerSum:
             if why:
                 self.refuse(k, "sum-keys", RefusedError("sum", f"{why} It takes part again in the next run."))
         devices = [k for k, why in flaws.items() if not why]
-        advertised = self.distinct(self.stage("sum-keys", devices, lambda _: {}, self.checked_keys))
+        known = self.distinct(self.stage("sum-keys", devices, lambda _: {}, self.checked_keys))
+        if self.crews:
+            self._order(self.recognised(known))
+        advertised = {k: entry for k, entry in known.items() if k in self.ring}
 
         def near(k: int) -> list[int]:
             return [v for v in self._around[k] if v in advertised]
@@ -194,10 +213,42 @@ class ServerSum:
             return {listed(v, senders) for v in given}
 
         checked = self.stage("sum-check", list(shared), sealed, rejected)
-        self.public = {k: advertised[k].public for k in self.agreed(checked)}
+        agreed = self.agreed(checked)
+        lone = {k for crew in self.crews if not set(crew) <= set(agreed) for k in crew}
+        self.public = {k: advertised[k].public for k in agreed if k not in lone}
+        apart = (known.keys() - advertised.keys()) | (lone & set(agreed))
+        self.group.apart = set(map(self.aggregation.devices.index, apart))
         self.group.lost = self.aggregation.shortfall(self.group, self.public)
         if self.group.lost:
             log.warning("no keys for a secure sum: %s", self.group.lost)
+
+    def recognised(self, known: Mapping[int, Advertisement]) -> list[tuple[int, ...]]:
+        """Return the crews of the devices whose keys are known: those of earlier sums, and new ones of other devices.
+
+        Devices that state a crew of which others are missing, or that are fewer than a crew, are in none.
+        """
+        who = {k: identity(k, self._signatories.get(k, ""), entry.held) for k, entry in known.items()}
+        stated: dict[str, list[int]] = {}
+        for k, entry in known.items():
+            stated.setdefault(entry.crew, []).append(k)
+        kept, taken = list[tuple[int, ...]](), set[int]()
+
+        def keep(crew: Sequence[int]) -> None:
+            if not taken & {*crew}:
+                kept.append(tuple(crew))
+                taken.update(crew)
+
+        for crew in self.crews:
+            if known.keys() >= {*crew} and {known[k].crew for k in crew} <= {"", crew_id(who[k] for k in crew)}:
+                keep(crew)
+        for crew_of, some in stated.items():
+            if crew_of == crew_id(who[k] for k in some):
+                keep(some)
+        for crew in self.crews:
+            if not known.keys() >= {*crew}:  # it has no sum now
+                keep(crew)
+        free = [k for k in stated.get("", []) if k not in taken]
+        return kept + masking.crews(free, [self.aggregation.factory_of[k] for k in free])
 
     def checked_keys(self, answer: Any, k: int) -> Advertisement:
         """Return a device's keys, with all checks of the devices that receive them.
@@ -264,7 +315,7 @@ class ServerSum:
     def hang(self, work: Work, arrived: Tensor, place: Key) -> None:
         """Set the digest of the devices' common inputs, on which pairwise masks depend; see :func:`common`."""
         sums = self.aggregation
-        self.common = common(work, arrived, place, self.facts, sums.rule, sums.fixed.fraction, self.ring)
+        self.common = common(work, arrived, place, self.facts, sums.rule, sums.fixed.fraction, self.ring, self.sizes)
 
     def about(self, device: int) -> dict[str, Any] | None:
         """Return the fields of a visit's message about the sum; None for a device that takes no part."""
@@ -273,11 +324,12 @@ class ServerSum:
         around = [v for v in self._around[device] if v in self.public]
         (name, settings), fraction = self.aggregation.rule, self.aggregation.fixed.fraction
         about = {"identity": self.identity, "ring": list(self.ring), "fraction": fraction, "around": around}
-        return {**about, "mix": name, "settings": settings}
+        return {**about, "mix": name, "settings": settings, **({"crews": list(self.sizes)} if self.sizes else {})}
 
     def end(self) -> None:
         """Unmask the sum of the remaining devices, the last stage; with too few devices the sum is lost."""
         group, aggregation = self.group, self.aggregation
+        group.waiting.clear()
         survivors = sorted(aggregation.devices[index] for index in group.members)
         group.lost = group.lost or aggregation.shortfall(group, survivors)
         if not set(survivors) <= self.public.keys():  # an edge states its members of a sum across factories
@@ -365,6 +417,21 @@ class ServerSum:
         return {k: answers[k] for k in devices if k in answers}
 
 
+def relayed_crews(abouts: Mapping[str, Mapping[str, Any]], devices: Sequence[int]) -> list[frozenset[int]]:
+    """Return the crews of a sum across factories as branches, from the cloud's fields about it for an edge's devices.
+
+    Args:
+        devices: the device of each branch.
+
+    Raises:
+        RefusedError: the crews are not those of the devices of the sum.
+    """
+    about: Mapping[str, Any] = next(iter(abouts.values()), {"ring": [], "crews": []})
+    place = {k: index for index, k in enumerate(devices)}
+    ring = [listed(k, place) for k in ranges.rows(about.get("ring"), None, "its devices")]
+    return [frozenset(place[k] for k in crew) for crew in read_crews(about.get("crews"), ring)]
+
+
 def check_sums(aggregation: SecureAggregation, blobs: Sequence[Blob], kept: Collection[int]) -> None:
     """Check the groups and lengths of an edge's sums.
 
@@ -374,11 +441,15 @@ def check_sums(aggregation: SecureAggregation, blobs: Sequence[Blob], kept: Coll
     Raises:
         RefusedError: the sums are of other branches, or out of range.
     """
-    aggregation.take([memoryview(blob) for blob in blobs[1:]])
-    known = [group for group in aggregation.sums.values() if group.total is not None]
-    astray = any(not group.members <= set(group.planned) for group in known)
-    if astray or sorted(index for group in known for index in group.members) != sorted(kept):
+    for group in aggregation.sums.values():
+        group.crews.clear()  # the edge knows them
+    views = [memoryview(blob) for blob in blobs[1:]]
+    parts = aggregation.parts(views)
+    astray = any(not members <= set(group.planned) for group, members, _ in parts)
+    if astray or sorted(index for _, members, _ in parts for index in members) != sorted(kept):
         raise RefusedError("header", "its sums are not those of the branches whose visits were not lost.")
+    aggregation.take(views)
+    known = [group for group in aggregation.sums.values() if group.total is not None]
     for group in [] if aggregation.codec.across else known:  # a sum over all factories is still masked
         if flaw := aggregation.flaw(group):
             raise RefusedError("range", f"{flaw}.")

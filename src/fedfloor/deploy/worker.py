@@ -178,6 +178,7 @@ class Worker:
         sums = self._sum if path.summed else None
         if sums is not None:
             sums.state = self.chosen(about)
+            sums.at = None if self.engine.park.stream.kind == "static" else about["trained"]
             sums.at_once = 1 if self._own_work is None else self._own_work.at_once
             sums.standing(network, work, part, key, message.run)
         began = time.perf_counter()

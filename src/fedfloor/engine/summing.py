@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -29,7 +30,7 @@ from fedfloor.models.parcel import Packet
 from fedfloor.parts import mix, objectives
 from fedfloor.parts.codecs import SecureSum
 from fedfloor.parts.discrete import LEAST_DEVIATION, TAIL, discrete_gaussian
-from fedfloor.parts.masking import FIGURE_BITS, FIGURE_MOST, LEAST, Bytes, FixedPoint, threshold
+from fedfloor.parts.masking import FIGURE_BITS, FIGURE_MOST, LEAST, Bytes, FixedPoint, crews, threshold
 from fedfloor.parts.packing import NumberLayout, Numbers
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Parallel, Train, Work
@@ -129,14 +130,20 @@ class GroupSum:
 
     Attributes:
         planned: the indices of the branches of the group's devices.
+        crews: the branches of the devices that are in the sum together or not at all; none: each may be in it alone.
+        apart: the branches whose devices were not asked to train, as others of their crews were missing.
         members: the indices of the branches in the sum.
+        waiting: crew → the branches whose vectors have arrived, and their sum, until it is whole.
         total: the sum of the members' vectors; None without members.
         lengths: the lengths of the parts of the members' mean update, if they are limited.
         lost: the reason why the sum is lost, or "".
     """
 
     planned: list[int] = field(default_factory=list)
+    crews: list[frozenset[int]] = field(default_factory=list)
+    apart: set[int] = field(default_factory=set)
     members: set[int] = field(default_factory=set)
+    waiting: dict[frozenset[int], tuple[set[int], Bytes]] = field(default_factory=dict)
     total: Bytes | None = None
     lengths: tuple[float, ...] = ()
     lost: str = ""
@@ -167,6 +174,8 @@ class SecureAggregation(Aggregation):
         for index, device in enumerate(self.devices):
             number = 0 if codec.across else self.factory_of[device]
             self.sums.setdefault(number, GroupSum()).planned.append(index)
+        if codec.together:
+            self._join_crews(engine.park.factory_of.tolist())
         shares = sum(len(group.planned) / self.needed(group) for group in self.sums.values())
         noise = TAIL * sum_noise(self._rule) * math.sqrt(shares)
         self.fixed = FixedPoint.sized(self.cut.numbers, codec.bits, max(self.bounds), most, len(self.devices), noise)
@@ -189,9 +198,39 @@ class SecureAggregation(Aggregation):
             noise = discrete_gaussian(self.noise(group), self.cut.numbers, rng)
             fixed = replace(self.fixed, bound=self.bounds[index])
             vector = fixed.encoded(change, self.weights[index], figures, noise)
+        self._put(group, {index}, vector)
+
+    def _join_crews(self, factory_of: Sequence[int]) -> None:
+        """Divide each group's devices into crews.
+
+        Raises:
+            SettingError: the node leaves out devices of a factory.
+        """
+        whole = Counter(map(int, factory_of))
+        for factory, count in Counter(self.factory_of.values()).items():
+            if count < whole[factory]:
+                raise SettingError(
+                    f"travel.secure-sum.together: {count} of {whole[factory]} devices of factory {factory} are in a "
+                    "sum; all must be in each. Leave it out, or choose a method that trains all, such as fedavg."
+                )
+        for group in self.sums.values():
+            homes = [self.factory_of[self.devices[index]] for index in group.planned]
+            group.crews = [frozenset(crew) for crew in crews(group.planned, homes)]
+
+    def _put(self, group: GroupSum, members: Set[int], vector: Bytes) -> None:
+        """Add the vector of branches to their group's sum, or let it wait for the others of their crew."""
+        crew = next((crew for crew in group.crews if members < crew), None)
+        if crew is not None:
+            there, waiting = group.waiting.setdefault(crew, (set(), self.fixed.ring.zeros()))
+            self.fixed.ring.add(waiting, vector)
+            there |= members
+            if there != crew:
+                return
+            del group.waiting[crew]
+            members, vector = crew, waiting
         group.total = self.fixed.ring.zeros() if group.total is None else group.total
         self.fixed.ring.add(group.total, vector)
-        group.members.add(index)
+        group.members.update(members)
 
     def _of(self, index: int) -> GroupSum:
         return next(group for group in self.sums.values() if index in group.planned)
@@ -254,7 +293,7 @@ class SecureAggregation(Aggregation):
     ) -> list[NodeResult]:
         """Return the branches' results: receipts carry the means of their group's sum; those of a lost sum are lost.
 
-        A group with branches on several ranks is settled where all of its branches are known.
+        A group with branches on several ranks is settled where all of its branches are known, and so are crews.
         """
         whole = [group for group in self.sums.values() if set(group.planned) <= set(places)]
         for group in whole:
@@ -262,14 +301,27 @@ class SecureAggregation(Aggregation):
             if limit is not None and not group.lost and (why := self.excess(group, limit)):
                 group.lost = why
                 log.warning("a secure sum is refused: %s", why)
-        settled = {index: group for group in whole for index in group.planned}
+        broken = {index: group for group in self.sums.values() for index in self._broken(group, set(places))}
+        settled = {index: group for group in whole for index in group.planned} | broken
         return [
             self._settled(settled[index], index, result) if index in settled else result
             for index, result in zip(places, branches, strict=True)
         ]
 
+    def _broken(self, group: GroupSum, places: Set[int]) -> set[int]:
+        """Forget the vectors of crews that stay incomplete, of which all branches are known; return these branches."""
+        gone = [crew for crew in group.crews if crew <= places and not crew <= group.members]
+        for crew in gone:
+            group.waiting.pop(crew, None)
+        return {index for crew in gone for index in crew}
+
     def _settled(self, group: GroupSum, index: int, result: NodeResult) -> NodeResult:
         (receipt,) = result.receipts
+        crew = next((crew for crew in group.crews if index in crew), frozenset[int]())
+        if not crew <= group.members and (not receipt.lost or index in group.apart):
+            names = ", ".join(str(self.devices[mate]) for mate in sorted(crew))
+            why = f"a device of its crew ({names}) did not deliver; a crew is in a sum whole or not at all."
+            return replace(result, receipts=[replace(receipt, update=()).without(why)], trained=frozenset())
         if receipt.lost:
             return result
         if group.lost:
@@ -283,20 +335,27 @@ class SecureAggregation(Aggregation):
         return replace(result, receipts=[shown])
 
     def unfinished(self) -> list[bytes | memoryview]:
-        """Return this rank's group sums as byte strings, the input of :meth:`take` on other ranks."""
-        known = {m: group for m, group in self.sums.items() if group.total is not None and not group.lost}
-        heads = {str(m): sorted(group.members) for m, group in known.items()}
+        """Return this rank's sums of groups, and of crews that are not whole, the input of :meth:`take` elsewhere."""
+        known = {m: group for m, group in self.sums.items() if not group.lost}
+        sums = [(m, group.members, group.total) for m, group in known.items() if group.total is not None]
+        sums += [(m, there, total) for m, group in known.items() for there, total in group.waiting.values()]
+        heads = [(m, sorted(members)) for m, members, _ in sums]
         size = self.fixed.ring.bytes
-        padded = [np.pad(cast(Bytes, group.total), (0, -size % 8)) for group in known.values()]  # to 64-bit words
+        padded = [np.pad(total, (0, -size % 8)) for _, _, total in sums]  # to 64-bit words
         return [json.dumps(heads).encode(), *(total.data for total in padded)]
+
+    def parts(self, parts: Sequence[memoryview]) -> list[tuple[GroupSum, set[int], Bytes]]:
+        """Return (group, branches, sum) of each sum of :meth:`unfinished`."""
+        size = self.fixed.ring.bytes
+        return [
+            (self.sums[int(number)], set(members), np.frombuffer(part, np.uint8)[:size])
+            for (number, members), part in zip(json.loads(bytes(parts[0])), parts[1:], strict=True)
+        ]
 
     def take(self, parts: Sequence[memoryview]) -> None:
         """Add the sums of another rank, or of an edge."""
-        for (number, members), part in zip(json.loads(bytes(parts[0])).items(), parts[1:], strict=True):
-            group = self.sums[int(number)]
-            group.total = self.fixed.ring.zeros() if group.total is None else group.total
-            self.fixed.ring.add(group.total, np.frombuffer(part, np.uint8)[: self.fixed.ring.bytes])
-            group.members.update(members)
+        for group, members, vector in self.parts(parts):
+            self._put(group, members, vector)
 
     def mixed(self, known: Sequence[mix.Branch | None], classes: int, trained: int, rng: np.random.Generator) -> Packet:
         """Return the aggregated packet: the mixing rule applied to the sum over all groups."""

@@ -33,6 +33,7 @@ from fedfloor.parts.path import NONE, RECEIPT, UPDATE, PathPart
 from fedfloor.ranges import RefusedError
 
 Chance = Callable[[int], np.random.Generator]  # place of a codec in its chain → its generator
+SHARED = 0.6  # least share of the holders of a device's secrets, of whom those of its crew's others lack a few
 Kept = Mapping[str, Numbers]  # what a device keeps for a codec, by name
 ERROR = "error"  # the name of the error of a device's earlier changes
 
@@ -387,12 +388,15 @@ class SecureSum(Codec):
         threshold: the share of a group's devices, in (1/2, 1], that unmasking needs; at least three devices.
         across: whether there is one sum over the devices of all factories, of which at least three must deliver; no
             edge and no cloud then sees a single factory's sum.
+        together: whether each device is in a sum only with the two to four others of its crew, in every round and run,
+            so that no two sums differ by fewer than three devices. A device that is missing costs its crew the round.
     """
 
     bits: int = 32
     bound: float = 0.0
     threshold: float = 0.6
     across: bool = False
+    together: bool = False
 
     changes: ClassVar[bool] = True
     summed: ClassVar[bool] = True
@@ -404,7 +408,9 @@ class SecureSum(Codec):
     @property
     def excludes(self) -> Mapping[str, str]:
         why = "a sum over a cohort's few devices reveals more than a sum over all. Choose a method with one model."
-        return {**super().excludes, **fitting.PROTECTING, fitting.COHORTS: why}
+        each = "with travel.secure-sum.together all devices are in each sum, without noise of theirs. Leave one out."
+        crews = dict.fromkeys((fitting.DRAWS, fitting.NOISED), each) if self.together else {}
+        return {**super().excludes, **fitting.PROTECTING, fitting.COHORTS: why, **crews}
 
     @property
     def reveals(self) -> Mapping[str, str]:
@@ -414,6 +420,13 @@ class SecureSum(Codec):
         require(self.bits in (16, 32), "travel.secure-sum.bits", self.bits, "16 or 32")
         require(0 <= self.bound < math.inf, "travel.secure-sum.bound", self.bound, "a finite number of at least 0")
         require(0.5 < self.threshold <= 1, "travel.secure-sum.threshold", self.threshold, "above 0.5 and at most 1")
+        if self.together:
+            require(
+                self.threshold >= SHARED,
+                "travel.secure-sum.threshold",
+                self.threshold,
+                f"{SHARED:g} to 1 with together",
+            )
 
     def after(self, layout: NumberLayout) -> NumberLayout:
         return replace(_raw(layout, "secure-sum"), bits=self.bits)

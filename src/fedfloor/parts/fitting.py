@@ -24,6 +24,7 @@ READS_SAMPLES = "asks for what single samples reveal"
 READS_ACCURACY = "reads training accuracy"
 # of settings
 PROTECTED = "masks or noise on updates"
+NOISED = "devices add noise"
 BOUNDED = "noise on sums of bounded updates"
 LIVE = "real machines"
 CLOSE = "rounds end early"

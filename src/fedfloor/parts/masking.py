@@ -45,6 +45,7 @@ FIGURES = 4  # numbers beside a vector: its weight, and weighted figures of a re
 FIGURE_BITS = 20  # fractional bits of these numbers, modulo 2^64
 FIGURE_MOST = 2.0**20  # greatest value of a receipt's number before it is weighted
 DROPPED = 500  # most sets of holders that are left out to find false shares
+MOST_CREW = 3 * LEAST - 2  # most devices of a crew: a home's last one, with those of homes that have too few
 ALL_PAIRS = 64  # up to so many devices all are neighbours of each other; among more, each has so many neighbours
 
 
@@ -336,6 +337,41 @@ def ring(devices: Sequence[int]) -> tuple[int, ...]:
     return tuple(secrets.SystemRandom().sample(list(devices), len(devices)) if many else devices)
 
 
+def crews(devices: Sequence[int], homes: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return devices in crews of at least :data:`LEAST`, which are in a sum together or not at all.
+
+    A crew is of one home where that has as many devices; others are put together. Two sums of whole crews differ by
+    the updates of at least :data:`LEAST` devices (So et al., "Securing secure aggregation: mitigating multi-round
+    privacy leakage in federated learning", AAAI 2023).
+
+    Args:
+        homes: the home of each device, such as its factory.
+
+    >>> crews(range(8), [0] * 8), crews([5, 7], [0, 0])
+    ([(0, 1, 2), (3, 4, 5, 6, 7)], [])
+    >>> crews(range(8), [0, 0, 1, 1, 1, 2, 2, 3])
+    [(2, 3, 4), (0, 1, 5, 6, 7)]
+    """
+    made, few = list[tuple[int, ...]](), tuple[int, ...]()
+    for home in sorted(set(homes)):
+        here = tuple(k for k, at in zip(devices, homes, strict=True) if at == home)
+        if len(here) < LEAST:
+            few += here
+            if len(few) < LEAST:
+                continue
+            here, few = few, ()
+        last = LEAST * (len(here) // LEAST - 1)
+        made += [here[at : at + LEAST] for at in range(0, last, LEAST)] + [here[last:]]
+    return [*made[:-1], made[-1] + few] if made else []
+
+
+def crewed_ring(crews: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return a :func:`ring` in which crews are next to each other, and the size of each crew in its order."""
+    many = sum(map(len, crews)) > ALL_PAIRS + 1
+    order = secrets.SystemRandom().sample(list(crews), len(crews)) if many else crews
+    return tuple(k for crew in order for k in crew), tuple(map(len, order))
+
+
 def neighbours(ring: Sequence[int], device: int) -> tuple[int, ...]:
     """Return a device's neighbours: all others, or with many devices the nearest in a ring.
 
@@ -433,19 +469,23 @@ def opened(keys: DeviceKeys, others: Mapping[int, PublicKeys], sealed: Mapping[i
 
 
 def masked(
-    keys: DeviceKeys, others: Mapping[int, PublicKeys], summand: Bytes, ring: Residues, common: bytes = b""
-) -> Bytes:
+    keys: DeviceKeys, others: Mapping[int, PublicKeys], summand: Bytes, ring: Residues, common: bytes = b"",
+    mates: Collection[int] = (), place: bytes = b"",
+) -> Bytes:  # fmt: skip
     """Return a device's summand with its masks added.
 
     Args:
         others: the public keys of the neighbours that sent shares.
         common: a digest of the input that must be the same on all devices of the sum, such as the model: the masks of
             two devices cancel only if their digests are equal.
+        mates, place: the others of its crew, and bytes that must be the same for these: no mask with them is left
+            where one of them is missing.
     """
     masked = summand.copy()
     ring.add(masked, _stream(keys.seed, keys.context + b"own", ring.bytes))
     for v, public in others.items():
-        ring.add(masked, _pair_mask(keys, v, public, ring, common), 1 if v > keys.device else -1)
+        about = common + place if v in mates else common
+        ring.add(masked, _pair_mask(keys, v, public, ring, about), 1 if v > keys.device else -1)
     return masked
 
 

@@ -491,7 +491,7 @@ class Private(Mix):
 
     @property
     def traits(self) -> Mapping[str, str]:
-        return {**super().traits, **({} if self.distributed else {fitting.BOUNDED: ""})}
+        return {**super().traits, fitting.NOISED if self.distributed else fitting.BOUNDED: ""}
 
     @property
     def privacy(self) -> AddedNoise:

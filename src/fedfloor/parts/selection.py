@@ -205,6 +205,11 @@ class Selection(Protocol):
         return None
 
     @property
+    def traits(self) -> Mapping[str, str]:
+        """The traits of the policy that others exclude."""
+        return {fitting.DRAWS: ""}
+
+    @property
     def excludes(self) -> Mapping[str, str]:
         """The traits of methods and settings that it excludes, with reasons: :mod:`fedfloor.parts.fitting`."""
         return {
@@ -229,6 +234,10 @@ class Everyone(Selection):
     """Every device, in every round."""
 
     kind: Literal["everyone"] = "everyone"
+
+    @property
+    def traits(self) -> Mapping[str, str]:
+        return {}
 
     @property
     def excludes(self) -> Mapping[str, str]:
