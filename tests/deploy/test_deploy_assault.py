@@ -39,6 +39,7 @@ import pytest
 import tomlkit
 import torch
 from PIL import Image
+from test_deploy_crews import CREWS, Crewed
 from test_deploy_hostile import DEEP, GONE, forged, forgeries, places
 from test_deploy_own_work import HOSTILE as FIELDS
 from test_deploy_own_work import KINDS, order, own_work, worker
@@ -688,6 +689,58 @@ def secure_sums(tally: Tally, folder: Path) -> None:
 
     for round_ in (1, 2):
         tally.attempt(f"with nearly the same model in round {round_}", partial(other_model, round_))
+    sums_of_crews(tally, folder)
+
+
+def sums_of_crews(tally: Tally, folder: Path) -> None:
+    """A server that takes a sum of another round, with nearly the same model, without one device of a crew."""
+    numbers = count()
+
+    def without(k: int, change: Callable[[Crewed], None]) -> str:
+        first = Crewed(folder / f"crews {next(numbers)}")
+        first.summed()
+        second = first.later(folder / f"crews {next(numbers)}")
+        second.gone = [{k}, set(), set(), set()]
+        change(second)
+        try:
+            members = second.members()
+        except RefusedError:
+            return REFUSED
+        alone = [crew for crew in CREWS if members & crew and not members >= crew]
+        return "a sum without one device" if alone else REFUSED
+
+    def others(k: int, sums: Crewed, crews: Sequence[Sequence[int]]) -> None:
+        names = [v for v in DEVICES if v != k]
+        sums.server.recognised = lambda _: [tuple(names[i] for i in crew) for crew in crews]  # type: ignore[method-assign]
+
+    def survivors(k: int, sums: Crewed) -> None:
+        sums.gone = [set(), set(), {k}, set()]
+        usual, group = sums.server.hang, sums.made.sums[0]
+
+        def hang(*given: Any) -> None:
+            usual(*given)
+            group.crews = [frozenset({v}) for v in DEVICES]
+
+        sums.server.hang = hang  # type: ignore[method-assign]
+
+    def told(k: int, sums: Crewed, sizes: object) -> None:
+        sums.told = {v: {"ring": [v for v in DEVICES if v != k], "crews": sizes} for v in DEVICES}
+
+    for k in DEVICES:
+        tally.attempt(f"crews, without {k}", partial(without, k, lambda _: None))
+        tally.attempt(f"crews, {k} is no survivor", partial(without, k, partial(survivors, k)))
+        for crews in (
+            [(0, 1, 2), (3, 4, 5, 6, 7)],
+            [(0, 1, 2, 3, 4), (5, 6, 7)],
+            [range(8)],
+            [(0, 3, 6, 7), (1, 2, 4, 5)],
+        ):
+            tally.attempt(f"other crews, without {k}", partial(without, k, lambda s, k=k, c=crews: others(k, s, c)))
+        for sizes in ([3, 5], [8], [2, 6], [1] * 8, [4, 4]):
+            tally.attempt(f"told {sizes}, without {k}", partial(without, k, lambda s, k=k, n=sizes: told(k, s, n)))
+    for new in HOSTILE:
+        name = f"told crews = {str(new)[:30]}"
+        tally.attempt(name, partial(without, 0, lambda s, n=new: told(0, s, n)), by_hand=False)
 
 
 def servers_of_sums(tally: Tally, folder: Path) -> None:
@@ -2174,9 +2227,9 @@ no member. An audit hook sees what is run, imported or opened; time and memory a
 subscribe to and never delivers counts as refused. *By hand*: thought out one by one; the others replace every field
 of a true message, answer or file by each of a list of hostile values. *Harmless*: done as it was said, within bounds,
 and nothing of others is touched. *Not prevented, as stated*: updates of ordinary length in a harmful direction,
-clusters of few rows in a survey for normalisation, and secure sums of two rounds over nearly the same model, which
-`docs/deploy-security.md`
-and `docs/secure-sums.md` name among what their checks do not protect against.
+clusters of few rows in a survey for normalisation, and secure sums of two rounds over nearly the same model where
+devices are not in crews (`together = true`), which `docs/deploy-security.md` and `docs/secure-sums.md` name among what
+their checks do not protect against.
 
 What got through at first is in the history of `CHANGELOG.md`, under Security; each of these is an attempt here, or in
 `tests/deploy/test_deploy_provision.py`."""

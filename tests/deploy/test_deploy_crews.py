@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from test_deploy_faults import losing
+from test_deploy_sums_active import written
 from test_deploy_sums_attacks import DEVICES, UNLIMITED, Attacked, decoded
+from typer.testing import CliRunner
 
+from fedfloor.cli.app import app
 from fedfloor.deploy.checks import STAGES
 from fedfloor.deploy.device_sum import RevealedSums
 from fedfloor.deploy.record import RevealRecord
@@ -216,6 +219,8 @@ def test_crews_of_many_devices_are_neighbours(tmp_path: Path) -> None:
         crews = masking.crews(range(devices), [0] * devices)
         assert sorted(k for crew in crews for k in crew) == [*range(devices)]
         assert {len(crew) for crew in crews} <= {3, 4, 5}
+        if devices > 8:  # one of them may be missing
+            assert devices - max(map(len, crews)) >= masking.threshold(0.6, devices)
         ring, sizes = masking.crewed_ring(crews)
         assert sum(sizes) == devices
         for crew in crews:
@@ -272,6 +277,21 @@ def test_a_device_that_vanishes_costs_the_visits_that_the_simulation_loses(
     assert [one.lost for one in lines] == [crew * (gone == 1), crew]
     assert all("did not deliver; a crew is" in why for why in lines[-1].info["refused"].values())
     assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()
+
+
+@pytest.mark.live
+def test_a_command_forgets_a_devices_crew_and_says_what_that_gives_away(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=1, devices=3, factories=1, more=SECURE)
+    with live(tmp_path, what) as park:
+        park.run()
+        assert len({agent.worker()._sum.revealed.crew for agent in park.agents.values()}) == 1  # type: ignore[union-attr]
+        file = written(tmp_path, park.agents[1].settings)
+    answers = [
+        " ".join(CliRunner().invoke(app, ["park", "device", str(file), "--leave-crew"]).output.split()) for _ in "ab"
+    ]
+    assert "its crew (0, 1, 2) is forgotten" in answers[0]
+    assert "differ by the devices that are gone" in answers[0]
+    assert "has no crew" in answers[1]
 
 
 @pytest.mark.parametrize(

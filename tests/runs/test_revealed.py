@@ -125,7 +125,7 @@ def test_a_run_lists_every_number_without_noise(tmp_path: Path) -> None:
     assert answers(tmp_path / "fedl", experiment("fedl")) == visits | {"gradient": 1}
     assert answers(tmp_path / "fedper", experiment("fedper")) == visits | {"outputs": 2}
     summed = answers(tmp_path / "summed", experiment("fedavg", **PROTECTIONS["method.travel"]))
-    assert summed == {"holding": 1, "receipt": 2}
+    assert summed == {"holding": 1, "sum": 2, "receipt": 2}
     noisy = experiment("fedavg", **PROTECTIONS["work.sample_clip"])
     assert answers(tmp_path / "noisy", noisy) == {"holding": 1}
     assert answers(tmp_path / "local", experiment("local-only")) == {"holding": 1, "receipt": 2, "outputs": 2}

@@ -111,7 +111,17 @@ def _check(tls: Tls, name: str) -> None:
 LEAVE_S = 5.0  # wait for the request under way when a device's agent is ended
 
 
-def device(config: Config) -> None:
+def device(
+    config: Config,
+    leave_crew: Annotated[
+        bool,
+        typer.Option(
+            "--leave-crew",
+            help="Only forget with which devices this one is in secure sums (travel.secure-sum.together), as one of "
+            "them is gone for ever.",
+        ),
+    ] = False,
+) -> None:
     """Run a device's agent.
 
     It registers with its edge, trains on request and uses released models.
@@ -121,6 +131,9 @@ def device(config: Config) -> None:
     from fedfloor.rollout import training
 
     settings = read(DeviceSettings, config)
+    if leave_crew:
+        note(left_crew(settings.state))
+        return
     _certified(settings)
     agent, ended = agents.of(settings, link=training.with_releases(settings, lambda: agent.labelled())), termination()
     done = threading.Event()
@@ -136,6 +149,20 @@ def device(config: Config) -> None:
     threading.Thread(target=leave, daemon=True).start()
     agent.run()
     done.set()
+
+
+def left_crew(state: Path) -> str:
+    """Let a device forget its crew; return a sentence on what that gives away."""
+    from fedfloor.deploy import record
+    from fedfloor.deploy.device_sum import RevealedSums
+
+    if not (names := RevealedSums(record.of_device(state)).leave_crew()):
+        return f"{state} has no crew: this device has been in no secure sum with travel.secure-sum.together = true."
+    return (
+        f"its crew ({names}) is forgotten. Let all others of it that are left do the same, between runs. Sums from "
+        "before and after then differ by the devices that are gone, and those in their place: where the models are "
+        "alike, by about their updates. The next sum puts devices without a crew into new ones of three or more."
+    )
 
 
 def edge(config: Config) -> None:

@@ -29,7 +29,7 @@ from fedfloor.errors import SettingError, require, shown
 from fedfloor.parts import fitting, named, packing
 from fedfloor.parts.masking import FIGURES, LEAST, exchanges
 from fedfloor.parts.packing import Bytes, Form, NumberLayout, Numbers
-from fedfloor.parts.path import NONE, RECEIPT, UPDATE, PathPart
+from fedfloor.parts.path import NONE, RECEIPT, SUM, UPDATE, PathPart
 from fedfloor.ranges import RefusedError
 
 Chance = Callable[[int], np.random.Generator]  # place of a codec in its chain → its generator
@@ -414,7 +414,11 @@ class SecureSum(Codec):
 
     @property
     def reveals(self) -> Mapping[str, str]:
-        return {UPDATE: "", RECEIPT: "the mean loss and training accuracy of all devices of a sum"}
+        differing = "two differ by the updates of three devices or more, as crews are in each sum whole or not at all"
+        if not self.together:
+            differing = "two of different rounds with a device fewer differ by about its update (together = true: not)"
+        receipt = "the mean loss and training accuracy of all devices of a sum"
+        return {UPDATE: "", SUM: f"the sum of devices' updates; {differing}", RECEIPT: receipt}
 
     def __post_init__(self) -> None:
         require(self.bits in (16, 32), "travel.secure-sum.bits", self.bits, "16 or 32")

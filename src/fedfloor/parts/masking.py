@@ -26,7 +26,7 @@ import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations, zip_longest
+from itertools import accumulate, combinations, zip_longest
 from types import SimpleNamespace
 
 import numpy as np
@@ -349,6 +349,8 @@ def crews(devices: Sequence[int], homes: Sequence[int]) -> list[tuple[int, ...]]
 
     >>> crews(range(8), [0] * 8), crews([5, 7], [0, 0])
     ([(0, 1, 2), (3, 4, 5, 6, 7)], [])
+    >>> crews(range(11), [0] * 11)
+    [(0, 1, 2), (3, 4, 5, 6), (7, 8, 9, 10)]
     >>> crews(range(8), [0, 0, 1, 1, 1, 2, 2, 3])
     [(2, 3, 4), (0, 1, 5, 6, 7)]
     """
@@ -360,8 +362,10 @@ def crews(devices: Sequence[int], homes: Sequence[int]) -> list[tuple[int, ...]]
             if len(few) < LEAST:
                 continue
             here, few = few, ()
-        last = LEAST * (len(here) // LEAST - 1)
-        made += [here[at : at + LEAST] for at in range(0, last, LEAST)] + [here[last:]]
+        sizes = [LEAST] * (len(here) // LEAST)
+        for more in range(len(here) % LEAST):
+            sizes[-1 - more % max(1, len(sizes) - 1)] += 1
+        made += [here[end - size : end] for end, size in zip(accumulate(sizes), sizes, strict=True)]
     return [*made[:-1], made[-1] + few] if made else []
 
 

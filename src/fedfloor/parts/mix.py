@@ -12,7 +12,7 @@ import numpy as np
 from fedfloor.errors import SettingError, require
 from fedfloor.parts import fitting, named
 from fedfloor.parts.packing import Bytes, NumberLayout, Numbers
-from fedfloor.parts.path import NONE, RECEIPT, AddedNoise, PathPart
+from fedfloor.parts.path import NONE, RECEIPT, SUM, AddedNoise, PathPart
 from fedfloor.plan import nodes, walk
 from fedfloor.plan.nodes import CLOUD, Node, Parallel, Scalar
 
@@ -502,7 +502,7 @@ class Private(Mix):
 
     @property
     def reveals(self) -> Mapping[str, str]:
-        return {RECEIPT: ""} if self.distributed else {}
+        return {RECEIPT: "", SUM: ""} if self.distributed else {}
 
     def __post_init__(self) -> None:
         require(self.clip > 0, "mix.clip", self.clip, "a number above 0")

@@ -18,8 +18,9 @@ from fedfloor.parts.packing import Bytes, NumberLayout, Numbers
 
 UPDATE = "update"  # entries of what others learn from a visit: the update, and the receipt's loss and accuracy
 RECEIPT = "receipt"
+SUM = "sum"  # of the updates, where these are masked
 NONE = np.zeros(0, np.uint8)
-HIDDEN = {UPDATE: "", RECEIPT: ""}
+HIDDEN = {UPDATE: "", RECEIPT: "", SUM: ""}
 
 
 Kind = Literal["drawn", "sums", "steps"]
@@ -67,7 +68,7 @@ class PathPart:
 
     @property
     def reveals(self) -> Mapping[str, str]:
-        """What others learn from a visit, where the part changes it: ``update`` or ``receipt`` → content, "": hidden.
+        """What others learn from a visit, where the part changes it: ``update``, ``receipt``, ``sum`` → content, "": hidden.
 
         A part with noise hides both, as receipts then have no metrics.
         """
