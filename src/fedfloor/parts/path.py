@@ -68,9 +68,9 @@ class PathPart:
 
     @property
     def reveals(self) -> Mapping[str, str]:
-        """What others learn from a visit, where the part changes it: ``update``, ``receipt``, ``sum`` → content, "": hidden.
+        """What others learn from a visit, where the part changes it: ``update``, ``receipt``, ``sum`` → content.
 
-        A part with noise hides both, as receipts then have no metrics.
+        "": hidden. A part with noise hides all, as receipts then have no metrics.
         """
         return {} if self.privacy is None else HIDDEN
 
