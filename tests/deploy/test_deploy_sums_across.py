@@ -55,8 +55,9 @@ class Protocol:
 
     def __init__(
         self, folder: Path, gone: Sequence[set[int]], changes: Mapping[int, torch.Tensor],
-        codec: SecureSum = CODEC, factories: tuple[int, ...] = FACTORIES,
+        codec: SecureSum = CODEC, factories: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
+        factories = factories or FACTORIES
         sizes = tuple(range(20, 20 + len(factories)))
         self.engine = Job(method("fedavg", {}), park(sizes, factory_of=factories), folder=folder).engine
         node = Parallel(tuple(Train(device(k), VISIT) for k in range(len(factories))), mix="by_samples")

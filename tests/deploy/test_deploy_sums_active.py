@@ -252,11 +252,11 @@ def test_an_edge_gets_no_second_sum_with_settings_of_the_work_that_have_no_effec
 
         edge.factory.visit = visit  # type: ignore[method-assign]
         fewer = edge.walk(replace(message, about={**message.about, "mine": message.about["mine"][1:]}))
-        assert fewer[1]["shown"][1] == {}  # no sum
+        assert fewer[1]["shown"][1] == []  # no sum
         assert all("its beta1 is 0.5" in failure.text for failure in edge.factory.failed.values())
         edge.factory.visit = usual  # type: ignore[method-assign]
         same = edge.walk(message)
-        assert same[1]["shown"][1] == {"0": message.about["mine"]}
+        assert same[1]["shown"][1] == [[0, message.about["mine"]]]
 
 
 def requested(park: Live) -> Message:
