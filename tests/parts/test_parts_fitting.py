@@ -39,6 +39,7 @@ def test_a_choice_does_not_exclude_itself() -> None:
         (False, {"round": {"close": {"first": 2}}, "method": {"travel": "secure-sum"}}, ("round.close", "secure-sum")),
         (False, {"round": {"close": {"first": 2}}, "method": {"name": "ifca"}}, ("round.close", "'ifca'")),
         (False, {"round": {"close": {"first": 2}}, "method": {"name": "fedbuff"}}, ("round.close", "'fedbuff'")),
+        (False, {"round": {"close": {"first": 2}}, "method": {"name": "local-only"}}, ("round.close", "'local-only'")),
         (
             False,
             {"evaluate": {"patience": 2, "on": "both"}, "method": {"name": "local-only"}},

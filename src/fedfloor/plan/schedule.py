@@ -298,7 +298,10 @@ class Walk:
         start = packet
         if MODEL in packet:
             if node.version not in self.round.versions:
-                raise SettingError(f"the plan starts from the model of round {node.version}, which is not kept.")
+                raise SettingError(
+                    f"the plan starts from the model of round {node.version}, which is not kept: a run "
+                    "that does not wait must be resumed with the same network, devices and work."
+                )
             start = {**packet, MODEL: self.round.versions[node.version]}
         present, self.round = self.round, replace(self.round, number=node.version + 1)  # its draws are those of then
         result = yield from self.node(node.child, start, node.tick)

@@ -205,6 +205,7 @@ CLOSING = Choice(
         fitting.PROTECTED: "the sum or its noise is for all devices that begin, and the privacy loss for a random "
         "choice of them. Leave one of them out.",
         fitting.COHORTS: "its cohorts meet separately. Leave it out.",
+        fitting.SEPARATE: "there is no meeting that could end early. Leave it out.",
         fitting.CLOCK: "leave it out.",
         fitting.INTERFERENCE: "late uploads would change the interference of the others. Leave it out, or choose "
         "another network.",

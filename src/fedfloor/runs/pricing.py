@@ -250,8 +250,8 @@ def flight(flow: VisitFlow, park: Park, seed: int, tariff: Tariff | None, packet
     devices = len(flow.devices)
     if not 1 <= flow.buffer <= flow.concurrency <= devices:
         raise SettingError(
-            f"a flow of {flow.concurrency} visits at once and {flow.buffer} results in a round does not fit "
-            f"{devices} devices that take part: 1 <= buffer <= concurrency <= {devices} is required."
+            f"buffer = {flow.buffer} results in a round and concurrency = {flow.concurrency} visits at once do not fit "
+            f"the {devices} devices that take part: must be 1 <= buffer <= concurrency <= {devices}."
         )
     if tariff is None:
         held = park.holdings.tolist()
