@@ -20,6 +20,9 @@ from fedfloor.runs.orders import Limits
 from fedfloor.terminal import both, progress, seconds, show
 
 if TYPE_CHECKING:
+    from fedfloor.api.run import Run
+    from fedfloor.experiment import Experiment
+    from fedfloor.runs.replay import Recording
     from fedfloor.runs.sweep import Result, Sweep
 
 DEMOS = ("anomaly", "life", "forecast", "faults")  # each an experiment demo-TASK with data of the generated plant
@@ -93,25 +96,17 @@ def run(
     ] = None,
 ) -> None:  # fmt: skip
     """Train one model as described by an experiment file."""
-    import json
-
     from fedfloor.api.run import carried_out
     from fedfloor.cli.look import watched
-    from fedfloor.park.described import LabelSkew
     from fedfloor.runs.launch import is_first
     from fedfloor.runs.references import accompanied
-    from fedfloor.runs.replay import Recording
     from fedfloor.tracking.tracker import follow as tracked
 
     short = {"method.name": method, "rounds": rounds, "seed": seed}
     changes = [*(f"{key}={value}" for key, value in short.items() if value is not None), *(changes or [])]
-    if (experiment is None) is (replay is None):
-        raise SettingError("give one EXPERIMENT, or --replay RUN.")
     if replay is not None and (changes or resume or references or until):
         raise SettingError("--replay RUN repeats a run as it was: leave out settings, --until, --resume, --references.")
-    recording = None if replay is None else Recording(replay)
-    setup = shared.experiment(str(experiment if replay is None else replay / "experiment.toml"), changes)
-    setup = setup if recording is None else recording.simulated(setup)
+    setup, recording = _asked(experiment, replay, changes)
     limits = options.limits(stop_after, until, setup.evaluate.figure)
     folder = out or Path("runs") / setup.name
     if recording is not None:
@@ -130,6 +125,27 @@ def run(
         wanted = (references or (replay is None and accompanied(setup))) and got.stopped != "interrupted" and got.lines
         whole = not wanted or shared.references(setup, folder, got.lines[-1].round, ranks, only_plain=not references)
         shared.summary([folder], folder / "report.html", limits.target(setup.evaluate.figure), as_json=as_json)
+    _ended(got, folder, replay, whole=whole)
+
+
+def _asked(experiment: str | None, replay: Path | None, changes: list[str]) -> tuple[Experiment, Recording | None]:
+    """Return the experiment of a run, and the run on real machines that it repeats."""
+    from fedfloor.runs.replay import Recording
+
+    if (experiment is None) is (replay is None):
+        raise SettingError("give one EXPERIMENT, or --replay RUN.")
+    if replay is None:
+        return shared.experiment(str(experiment), changes), None
+    recording = Recording(replay)
+    return recording.simulated(shared.experiment(str(replay / "experiment.toml"), changes)), recording
+
+
+def _ended(got: Run, folder: Path, replay: Path | None, *, whole: bool) -> None:
+    """State how a run has ended; ``whole``: with all references that it is compared with."""
+    import json
+
+    from fedfloor.park.described import LabelSkew
+
     skew = json.loads(regular.read_text(folder / "park.json")).get("label_skew")
     if skew is not None and (words := LabelSkew(**skew).words):
         print(words, file=sys.stderr)

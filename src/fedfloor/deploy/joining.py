@@ -135,19 +135,7 @@ def wait_for_holdings(
     refused_until, left = math.inf, {} if left is None else left
     while True:
         answers = query()
-        lacking = [f"edge {edge.name}" for edge in edges if edge.factory not in answers]
-        factory_of, held, wrong = dict[int, int](), dict[int, Holding](), list[str]()
-        for edge in edges:
-            try:
-                if edge.factory in answers:
-                    take_answer(answers[edge.factory], edge, facts, factory_of, held, lacking, wrong)
-                    continue
-            except RunError as error:
-                if strict(deploy) or not edge.devices:
-                    raise
-                wrong.append(str(error))
-            factory_of |= {device.device: edge.factory for device in edge.devices}
-            held = {k: holding for k, holding in held.items() if factory_of[k] != edge.factory}
+        factory_of, held, lacking, wrong = stated(answers, edges, facts, deploy)
         if len(held) != seen:
             seen = len(held)
             level = logging.INFO if facts.question is None else logging.DEBUG
@@ -179,6 +167,30 @@ def wait_for_holdings(
                 "the park file, begin without them (deploy.quorum), or wait longer: deadlines.join_s in cloud.toml."
             )
         time.sleep(LOOK_S)
+
+
+def stated(
+    answers: Mapping[int, Message], edges: Sequence[CloudEdge], facts: Facts, deploy: DeploySettings | None
+) -> tuple[dict[int, int], dict[int, Holding], list[str], list[str]]:
+    """Return what edges state: device → its factory, device → its holding, who is missing, and what does not fit.
+
+    Raises:
+        RunError: an answer does not fit, and all devices are waited for.
+    """
+    lacking = [f"edge {edge.name}" for edge in edges if edge.factory not in answers]
+    factory_of, held, wrong = dict[int, int](), dict[int, Holding](), list[str]()
+    for edge in edges:
+        try:
+            if edge.factory in answers:
+                take_answer(answers[edge.factory], edge, facts, factory_of, held, lacking, wrong)
+                continue
+        except RunError as error:
+            if strict(deploy) or not edge.devices:
+                raise
+            wrong.append(str(error))
+        factory_of |= {device.device: edge.factory for device in edge.devices}
+        held = {k: holding for k, holding in held.items() if factory_of[k] != edge.factory}
+    return factory_of, held, lacking, wrong
 
 
 def strict(deploy: DeploySettings | None) -> bool:
