@@ -121,14 +121,11 @@ class Identity(Codec):
     def error(self) -> float:
         return float(2.0**-self.digits)
 
+    leave = PathPart.leave
+    arrive = PathPart.arrive
+
     def after(self, layout: NumberLayout) -> NumberLayout:
         return layout
-
-    def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
-        return NONE, x
-
-    def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
-        return numbers
 
 
 @dataclass(frozen=True)

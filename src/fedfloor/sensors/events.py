@@ -7,11 +7,10 @@ import math
 import os
 import queue
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, time
 from enum import Enum
-from typing import Protocol
 
 from fedfloor.data.files.layout import LARGEST
 from fedfloor.data.files.times import EPOCHS, moment
@@ -84,22 +83,6 @@ class Signal(Enum):
 
 
 Event = Update | Refusal | Signal
-
-
-class SensorSource(Protocol):
-    """A source of sensor values."""
-
-    def events(self, addresses: Sequence[str], stop: threading.Event, position: str | None) -> Iterator[Event]:
-        """Yield updates and refusals until ``stop`` is set, and a signal every ``POLL_S`` while there are none.
-
-        Args:
-            addresses: the addresses of the sensors; if empty, all addresses of the source.
-            position: the position of the last update written to the buffer.
-
-        Raises:
-            SettingError: the source lacks an address, or refuses the connection permanently.
-        """
-        ...
 
 
 @dataclass
