@@ -280,6 +280,30 @@ def test_a_device_that_vanishes_costs_the_visits_that_the_simulation_loses(
 
 
 @pytest.mark.live
+@pytest.mark.parametrize("kind", ["recycle", "fifo"])
+@pytest.mark.parametrize("refuses", ["sum-keys", "visit"])
+def test_a_crew_that_lost_a_round_of_a_stream_stays_at_one_place_in_it(refuses: str, kind: str, tmp_path: Path) -> None:
+    more = SECURE + f"data.stream = {{ kind = '{kind}', window = 10 }}\n"
+    what = experiment(tmp_path, "fedavg", rounds=4, devices=9, factories=1, more=more)
+    with losing(lambda key: key.device == 0 and key.round == 2):
+        _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        worker = park.agents[0].worker()
+        usual = worker.reply
+
+        def reply(message: Any) -> Any:
+            if message.kind == refuses and message.round == 2:
+                raise RefusedError("sum", "it does not want to.")
+            return usual(message)
+
+        worker.reply = reply  # type: ignore[method-assign]
+        lines = park.run()
+    assert [one.lost for one in lines] == [0, 3, 0, 0]
+    assert [figures(one) for one in lines] == [figures(one) for one in wanted]
+    assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()
+
+
+@pytest.mark.live
 def test_a_command_forgets_a_devices_crew_and_says_what_that_gives_away(tmp_path: Path) -> None:
     what = experiment(tmp_path, "fedavg", rounds=1, devices=3, factories=1, more=SECURE)
     with live(tmp_path, what) as park:
