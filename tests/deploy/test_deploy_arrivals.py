@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from test_deploy_failures import away, raises, replies
 
+import fedfloor
 from fedfloor import config
 from fedfloor.deploy.arrivals import ArrivingVisits
 from fedfloor.deploy.message import Message
@@ -94,6 +95,10 @@ def test_a_run_on_real_machines_is_repeated_to_the_bit(tmp_path: Path, method: s
             reprice([tmp_path / "live"], NetworkSettings("lte-cat-m2"), tmp_path / "copies", print)
     if "first = 2" in more:
         assert all(line.participants == 2 and len(line.info["late"]) == 2 for line in lines)
+        assert all(len(line.arrivals or ()) == 2 for line in lines)
+        page = fedfloor.write_report(tmp_path / "live").read_text()
+        assert '"late, in vain"' in page
+        assert "time of the machines (s)" in page
     replayed(tmp_path / "live", tmp_path / "again", ranks)
 
 

@@ -118,10 +118,10 @@ def test_a_codec_with_noise_is_accounted_and_hides_metrics(tmp_path: Path) -> No
 
     done = fedfloor.run(noisy(), tmp_path / "run", ranks=1)
     stated = json.loads((tmp_path / "run" / "privacy.json").read_text())["models"]
-    assert (stated["epsilon"], stated["rounds"]) == (privacy.sums_epsilon(2.0, 3, 1e-5), 3)
+    assert (stated["epsilon"], stated["rounds"]) == (privacy.sums_composed(((2.0, 3),), 1e-5), 3)
     assert (stated["clip"], stated["noise_multiplier"]) == (0.5, 2.0)
     assert [line.train_loss for line in done.lines] == [None] * 3
-    limits = fedfloor.Limits(epsilon=privacy.sums_epsilon(2.0, 2, 1e-5))
+    limits = fedfloor.Limits(epsilon=privacy.sums_composed(((2.0, 2),), 1e-5))
     assert len(fedfloor.run(noisy(), tmp_path / "budget", ranks=1, limits=limits).lines) == 2
     fedfloor.run(noisy(), tmp_path / "two", ranks=2)
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "two")]

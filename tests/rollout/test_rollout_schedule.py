@@ -441,7 +441,7 @@ def test_losses_of_runs_are_added_by_what_they_protect(tmp_path: Path) -> None:
     sums = [Spent("sums", 2.0, 1.0, n, 1e-3) for n in (3, 4)]
     found = privacy.together([*steps, *sums], 20)
     assert found["a sample"] == pytest.approx((1.25, 2e-5))
-    assert found["a device"] == (privacy.sums_epsilon(2.0, 7, 1e-3), 1e-3)
+    assert found["a device"] == (privacy.sums_composed(((2.0, 7),), 1e-3), 1e-3)
     drawn = [Spent("drawn", noise, 0.4, 5, 1e-2) for noise in (1.0, 2.0)]
     (value, _) = privacy.together(drawn, 50)["a device"]
     assert privacy.epsilon(2.0, 0.4, 10, 1e-2, 50) < value < privacy.epsilon(1.0, 0.4, 10, 1e-2, 50)

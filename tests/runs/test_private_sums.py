@@ -87,7 +87,7 @@ def test_the_noise_of_a_sum_is_at_least_the_stated_one_whoever_drops_out(
 
 def test_epsilon_is_the_published_one() -> None:
     # persons of the 2020 census of the USA: ρ = 2.56 of discrete Gaussian noise is ε = 17.14 for δ = 1e-10
-    assert privacy.sums_epsilon(math.sqrt(0.5 / 2.56), 1, 1e-10) == pytest.approx(17.14, rel=0.01)
+    assert privacy.sums_composed(((math.sqrt(0.5 / 2.56), 1),), 1e-10) == pytest.approx(17.14, rel=0.01)
     for noise, sums, delta in ((1.0, 1, 1e-5), (2.0, 30, 1e-5), (0.8, 7, 1e-3)):
         rho = sums / (2 * noise**2)
 
@@ -95,9 +95,9 @@ def test_epsilon_is_the_published_one() -> None:
             return rho * a + (math.log(1 / delta) + (a - 1) * math.log1p(-1 / a) - math.log(a)) / (a - 1)
 
         least = minimize_scalar(bound, bounds=(1.001, 500), method="bounded").fun
-        assert privacy.sums_epsilon(noise, sums, delta) == pytest.approx(least, rel=0.01)
-    assert privacy.sums_epsilon(0.0, 1, 1e-5) == math.inf
-    assert privacy.sums_epsilon(1.0, 0, 1e-5) == 0
+        assert privacy.sums_composed(((noise, sums),), delta) == pytest.approx(least, rel=0.01)
+    assert privacy.sums_composed(((0.0, 1),), 1e-5) == math.inf
+    assert privacy.sums_composed(((1.0, 0),), 1e-5) == 0
 
 
 @pytest.mark.parametrize("selection", ["", 'selection = { kind = "poisson", share = 0.6 }\n'])
@@ -107,7 +107,7 @@ def test_a_run_states_the_sums_that_the_busiest_device_took_part_in(selection: s
     stated = json.loads((tmp_path / "run/privacy.json").read_text())["models"]
     assert (stated["distributed"], stated["share"], stated["noise"]) == (True, 1.0, "seeded")
     assert stated["rounds"] == 5 if not selection else 1 <= stated["rounds"] <= 5
-    assert stated["epsilon"] == privacy.sums_epsilon(1.0, stated["rounds"], 1e-2)
+    assert stated["epsilon"] == privacy.sums_composed(((1.0, stated["rounds"]),), 1e-2)
     assert any("without noise" in text for text in stated["not_covered"])
     assert len(done.lines) == 5
     again = fedfloor.run(read(what), tmp_path / "two", ranks=2)
@@ -116,7 +116,7 @@ def test_a_run_states_the_sums_that_the_busiest_device_took_part_in(selection: s
 
 def test_a_budget_begins_no_round_that_exceeds_it(tmp_path: Path, command: Command) -> None:
     what = file(tmp_path, mix=NOISY, selection=SUMMED, rounds=9)
-    budget = privacy.sums_epsilon(1.0, 3, 1e-2)
+    budget = privacy.sums_composed(((1.0, 3),), 1e-2)
     done = fedfloor.run(read(what), tmp_path / "run", ranks=1, limits=fedfloor.Limits(epsilon=budget))
     assert len(done.lines) == 3
     first = command("run", str(what), "--out", str(tmp_path / "first"), "--until", "epsilon=0.1")

@@ -100,23 +100,13 @@ def composed(runs: tuple[tuple[float, float, int], ...], delta: float, devices: 
     return value
 
 
-def sums_epsilon(noise: float, sums: int, delta: float) -> float:
-    """Return ε of a device that took part in ``sums`` secure sums to which devices add the noise themselves.
-
-    Neighbours are parks in which a device sends zeros (with its noise) instead of its updates. Random participation
-    does not reduce ε, as edges, cloud and the size of the noise reveal the participants. Each sum is z⁻²/2-concentrated
-    differentially private (:mod:`fedfloor.parts.discrete`); composition and conversion to ε for δ use the Rényi
-    divergences of Google's dp-accounting.
-
-    Raises:
-        SettingError: dp-accounting is not installed.
-    """
-    return sums_composed(((noise, sums),), delta)
-
-
-@lru_cache(maxsize=256)
 def sums_composed(runs: tuple[tuple[float, int], ...], delta: float) -> float:
     """Return ε of a device that took part in the secure sums of several runs, given (z, sums) of each.
+
+    Devices add the noise themselves. Neighbours are parks in which a device sends zeros (with its noise) instead of its
+    updates. Random participation does not reduce ε, as edges, cloud and the size of the noise reveal the participants.
+    Each sum is z⁻²/2-concentrated differentially private (:mod:`fedfloor.parts.discrete`); composition and conversion
+    to ε for δ use the Rényi divergences of Google's dp-accounting.
 
     Raises:
         SettingError: dp-accounting is not installed.
