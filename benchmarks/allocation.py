@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
 from fedfloor.solvers.allocation.problem import AllocationProblem, clean_bound, verify
 from fedfloor.solvers.allocation.solve import Ties, exact, rafed, search
 

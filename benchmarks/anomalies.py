@@ -26,14 +26,15 @@ from numpy.typing import NDArray
 from sklearn.ensemble import IsolationForest
 
 import fedfloor
-from fedfloor import config, detection
+from fedfloor import config
 from fedfloor.data.sources import data_root
-from fedfloor.detection import Detection
 from fedfloor.engine.calibrate import quantile
 from fedfloor.engine.evaluate import SampleAnswers
-from fedfloor.figures import Predictions, ranking
 from fedfloor.methods.pca import monitor, pooled
 from fedfloor.report.groups import half_width
+from fedfloor.tasks import detection
+from fedfloor.tasks.detection import Detection
+from fedfloor.tasks.figures import Predictions, ranking
 
 Floats = NDArray[np.float64]
 Table = dict[str, Any]

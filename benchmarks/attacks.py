@@ -25,7 +25,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import fedfloor
 from fedfloor import config
-from fedfloor.errors import DivergedError
+from fedfloor.base.errors import DivergedError
 from fedfloor.runs.folder import write
 
 Table = dict[str, Any]

@@ -26,7 +26,7 @@ from fedfloor.engine.team import Alone, deal
 from fedfloor.methods.contract import State
 from fedfloor.methods.hfedms import HFedMS
 from fedfloor.park.augment import Augmented
-from fedfloor.parts.grouping import Log, chosen_groups, groups_of, period_of
+from fedfloor.parts.selection.grouping import Log, chosen_groups, groups_of, period_of
 from fedfloor.runs.round import Position, step, training
 
 Row = dict[str, object]

@@ -29,8 +29,8 @@ from fedfloor.engine.place import keep_memory
 from fedfloor.engine.team import Alone
 from fedfloor.engine.visit import train
 from fedfloor.models.zoo import LISTED_ON
-from fedfloor.parts.objective import Objective, Plain, Visit
-from fedfloor.parts.proximal import Contrastive
+from fedfloor.parts.objectives.objective import Objective, Plain, Visit
+from fedfloor.parts.objectives.proximal import Contrastive
 from fedfloor.plan.nodes import CLOUD, Node, Parallel, Repeat, Train, Work, device, edge
 from fedfloor.plan.schedule import Key
 

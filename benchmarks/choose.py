@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from fedfloor import benchmark
+from fedfloor.api import benchmark
 from fedfloor.report.numbers import amount
 from papers import documents
 

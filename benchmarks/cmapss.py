@@ -33,12 +33,12 @@ import numpy as np
 
 import fedfloor
 from fedfloor import config
+from fedfloor.base.errors import DivergedError
 from fedfloor.data.files import content, matrix, needed
 from fedfloor.engine import separate
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
-from fedfloor.errors import DivergedError
 from fedfloor.experiment import Experiment
 from fedfloor.runs import checkpoint, prepare
 from fedfloor.runs.folder import write

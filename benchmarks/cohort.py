@@ -32,7 +32,7 @@ from fedfloor.methods.fedsr import FedSR
 from fedfloor.methods.hfedms import HFedMS
 from fedfloor.park.park import Park
 from fedfloor.park.stream import Fifo
-from fedfloor.parts.grouping import Log
+from fedfloor.parts.selection.grouping import Log
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import text, walk
 from fedfloor.runs import ledger

@@ -9,9 +9,9 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from fedfloor.base.errors import SettingError, require, unknown
 from fedfloor.cli import shared
 from fedfloor.cli.options import Json
-from fedfloor.errors import SettingError, require, unknown
 
 Rows = list[dict[str, object]]
 
@@ -68,7 +68,7 @@ def bench(
 ) -> None:
     """Measure rounds, cohorts, very large parks, a method's cost, loading, pricing, the solvers, real machines."""
     from fedfloor.report.numbers import listed
-    from fedfloor.terminal import show
+    from fedfloor.runs.terminal import show
 
     if what not in BENCHMARKS:
         raise unknown("benchmark", what, BENCHMARKS)

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.anomalies import FIT, JUDGED, NAB_WINDOW_S, Runs
-from fedfloor import detection
 from fedfloor.data.sources import data_root
 from fedfloor.rollout import drift
+from fedfloor.tasks import detection
 from papers import documents
 
 BESIDE = (

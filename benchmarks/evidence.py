@@ -26,7 +26,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the source tree
 import fedfloor
-from fedfloor.errors import DivergedError
+from fedfloor.base.errors import DivergedError
 from fedfloor.runs import results as files
 from fedfloor.runs.folder import write
 from fedfloor.runs.orders import Limits

@@ -25,8 +25,8 @@ import numpy as np
 
 import fedfloor
 from fedfloor import config
+from fedfloor.base.errors import DivergedError
 from fedfloor.data.sources import data_root
-from fedfloor.errors import DivergedError
 from fedfloor.experiment import Experiment
 from fedfloor.report.groups import half_width
 from fedfloor.runs import references

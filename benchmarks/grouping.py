@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.selection import Deal, census
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
 from fedfloor.solvers.grouping.solve import SOLVERS, GroupingProblem, median, singletons, solve, verify
 from fedfloor.solvers.solution import Integers, Solution
 

@@ -269,7 +269,7 @@ def measured(root: Path) -> dict[str, object]:
         "files that repeat turns": named([path for path, text in texts.items() if repeats(text)]),
         "files that count bytes of numbers": named(counting),
         "files a packet passes in a round of FedSR": through,
-        "hooks of Objective": hooks(root, "parts/objective.py", "Objective"),
+        "hooks of Objective": hooks(root, "parts/objectives/objective.py", "Objective"),
         "hooks of Method": hooks(root, "methods/contract.py", "Method"),
         "places that carry a round out": [
             str(path.relative_to(root.parents[1])) for path, text in every.items() if by_hand(text)

@@ -26,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedfloor.base.errors import RunError
 from fedfloor.deploy import cloud, edge, processes, provision
 from fedfloor.deploy.message import MOST_BYTES, Message, decode, encode
 from fedfloor.deploy.park_file import CloudTable, DeviceTable, FactoryTable, ParkFile
@@ -44,7 +45,6 @@ from fedfloor.deploy.settings import (
 from fedfloor.deploy.signing import signer_of
 from fedfloor.deploy.uplink import Downlink, Uplink
 from fedfloor.engine.engine import FrozenExtractor
-from fedfloor.errors import RunError
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
 from fedfloor.runs import ledger

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
+from fedfloor.base.errors import RunError
 from fedfloor.data import sources
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import own
 from fedfloor.data.reading import Reading
-from fedfloor.errors import RunError
 
 Row = dict[str, object]
 TABLE = "table"

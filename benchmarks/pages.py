@@ -34,7 +34,7 @@ from benchmarks import (
     tep_anomalies,
     waiting,
 )
-from fedfloor import benchmark
+from fedfloor.api import benchmark
 from fedfloor.runs.folder import write
 from papers import documents
 

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
 from fedfloor.network.price import Payload, price
 from fedfloor.network.profile import Devices, LinkClass, NetworkProfile
 from fedfloor.network.sites import Sites, draw_sites

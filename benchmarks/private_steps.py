@@ -20,7 +20,7 @@ from torch import nn
 
 from fedfloor import models
 from fedfloor.engine.private import train_private
-from fedfloor.parts.objective import Plain, Visit
+from fedfloor.parts.objectives.objective import Plain, Visit
 from fedfloor.parts.work import SAMPLE_DELTA
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key

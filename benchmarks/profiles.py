@@ -32,8 +32,11 @@ PARTS = (
     ("products, convolutions", ("gemm", "mkl_", "dnnl", "convolution", "addmm")),
     ("other layers, loss", ("(torch/nn/", "autograd::Engine", "cross_entropy", "log_softmax", "run_backward")),
     ("data", ("fedfloor/engine/samples.py", "_Asides", "batch_order", "fedfloor/park/", "fedfloor/data/")),
-    ("mixing", ("fedfloor/engine/aggregation.py", "fedfloor/engine/tree.py", "fedfloor/parts/mix.py")),
-    ("visits", ("fedfloor/engine/visit.py", "fedfloor/engine/local_update.py", "fedfloor/parts/objective.py")),
+    ("mixing", ("fedfloor/engine/aggregation.py", "fedfloor/engine/tree.py", "fedfloor/parts/mixing/mix.py")),
+    (
+        "visits",
+        ("fedfloor/engine/visit.py", "fedfloor/engine/local_update.py", "fedfloor/parts/objectives/objective.py"),
+    ),
     ("plans", ("fedfloor/",)),
 )
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import fedfloor
 from fedfloor import config
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.methods.catalog import METHODS, title
 from fedfloor.runs.folder import write
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
 from fedfloor.data import sources
 from fedfloor.solvers.selection.problem import SelectionProblem, divergence, verify
 from fedfloor.solvers.selection.problem import batches as wanted

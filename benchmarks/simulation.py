@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from benchmarks import made
 from fedfloor import models
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import evaluate
 from fedfloor.engine.memory import DeviceMemory

@@ -22,6 +22,7 @@ from threading import Semaphore
 
 from benchmarks.live import computed_s, open_to_anybody, started_broker
 from fedfloor import config
+from fedfloor.base.errors import RunError
 from fedfloor.deploy import authority, cloud, processes
 from fedfloor.deploy.settings import (
     CloudEdge,
@@ -36,8 +37,7 @@ from fedfloor.deploy.settings import (
 )
 from fedfloor.deploy.signing import Signer
 from fedfloor.deploy.sum_messages import Advertisement
-from fedfloor.errors import RunError
-from fedfloor.parts import masking
+from fedfloor.parts.protection import masking
 from fedfloor.runs import ledger
 from fedfloor.runs.orders import Limits
 from fedfloor.runs.parks import build_park

@@ -22,7 +22,7 @@ from torch import nn
 
 from benchmarks import made
 from fedfloor import models
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.place import keep_memory
@@ -30,7 +30,7 @@ from fedfloor.engine.team import Alone, Shared, Team, shared_file
 from fedfloor.methods.contract import State
 from fedfloor.methods.fedgs import FedGS
 from fedfloor.park.stream import Fifo
-from fedfloor.parts import selection
+from fedfloor.parts.selection import selection
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node, Repeat, Select
 from fedfloor.runs import launch, ledger

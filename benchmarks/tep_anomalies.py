@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 import fedfloor
 from fedfloor import config
-from fedfloor.errors import DivergedError
+from fedfloor.base.errors import DivergedError
 from fedfloor.experiment import Experiment
 from fedfloor.inference.trained import load_model
 from fedfloor.methods.pca import monitor, pooled

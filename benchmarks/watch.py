@@ -19,7 +19,7 @@ from pathlib import Path
 import fedfloor
 from fedfloor import config
 from fedfloor.api.source import bundled
-from fedfloor.machine import cores
+from fedfloor.base.machine import cores
 from fedfloor.runs.ledger import Line
 from fedfloor.watch.serve import serving
 

@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from fedfloor import __version__
-from fedfloor.chance import generator
-from fedfloor.errors import SettingError, nearest, require
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import SettingError, nearest, require
 from fedfloor.network import cell
 from fedfloor.network.profile import NetworkSettings
 from fedfloor.report.groups import half_width

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fedfloor.base.errors import unknown
 from fedfloor.data.sources import looked_in
-from fedfloor.errors import unknown
 from papers import (
     fedgs,
     fedgs_skew,

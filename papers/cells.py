@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedfloor import config
-from fedfloor.errors import require
+from fedfloor.base.errors import require
 from fedfloor.experiment import Experiment
 
 Settings = Mapping[str, Any]

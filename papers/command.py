@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedfloor.base.errors import SettingError
 from fedfloor.cli import shared
 from fedfloor.cli.options import Json, Out, Ranks, Resume
-from fedfloor.errors import SettingError
 
 if TYPE_CHECKING:
     from papers.allocation import Study
@@ -32,7 +32,7 @@ def reproduce(
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compute a published table again, or list the tables."""
-    from fedfloor.terminal import show
+    from fedfloor.runs.terminal import show
     from papers import allocation, catalog, disclosure, forgetting, groupings, selection
     from papers.work import plan
 
@@ -78,7 +78,7 @@ def select(comparison: Comparison, only: str, scale: float, seeds: list[int], ou
     Raises:
         SettingError: no point is meant, the scale or a seed is out of range, or the data are not there.
     """
-    from fedfloor.terminal import counted, show
+    from fedfloor.runs.terminal import counted, show
     from papers import selection
     from papers.selection import asked
 
@@ -115,7 +115,7 @@ def tabulate(
     Raises:
         SettingError: no point is meant, the scale or a seed is out of range, or the data are not there.
     """
-    from fedfloor.terminal import counted, show
+    from fedfloor.runs.terminal import counted, show
 
     what = how.asked(of, only, scale, seeds)
     with counted(of.name, what.work) as step:
@@ -145,7 +145,7 @@ def forget(
             already and this is not a resume.
         RunError: training failed.
     """
-    from fedfloor.terminal import counted, show
+    from fedfloor.runs.terminal import counted, show
     from papers import forgetting
 
     what = forgetting.asked(of, only, scale, seeds, out)
@@ -226,7 +226,7 @@ def carry_out(what: Reproduction, size: int, *, resume: bool, as_json: bool) -> 
 
 
 def _print(what: Reproduction, rows: list[dict[str, Any]], *, as_json: bool) -> None:
-    from fedfloor.terminal import show
+    from fedfloor.runs.terminal import show
     from papers import work
 
     work.save(what, rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from fedfloor.errors import SettingError, unknown
+from fedfloor.base.errors import SettingError, unknown
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import CLOUD, Node, Site, Train, device, edge
 from fedfloor.plan.outcome import Receipt

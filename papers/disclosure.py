@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor import __version__
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import require
 from fedfloor.data import sources
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.made import labels
 from fedfloor.data.published.idx import DIGITS
 from fedfloor.engine.questions import COUNT_BYTES, HASH_BYTES
-from fedfloor.errors import require
 from fedfloor.park.partition import Dominant
-from fedfloor.parts.extractors import FeatureExtractor, Hog
+from fedfloor.parts.objectives.extractors import FeatureExtractor, Hog
 from fedfloor.report.groups import half_width
 from fedfloor.report.numbers import interval
 from fedfloor.solvers.clustering import hash_functions, hash_vectors, kmeans, purity

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from fedfloor import config
-from fedfloor.figures import ACCURACY, LOSS
 from fedfloor.park.park import Park
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Parallel
@@ -22,6 +21,7 @@ from fedfloor.report.ledger import RecordedRun, privacy
 from fedfloor.report.table import rounds_to
 from fedfloor.runs import forecast
 from fedfloor.runs.parks import build_park
+from fedfloor.tasks.figures import ACCURACY, LOSS
 from papers.cells import Accuracy, Cell, Divergence, Epsilon, Figure, Loss, Rounds, Spent
 from papers.count import count
 from papers.work import Reproduction

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from fedfloor import __version__, models
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import SettingError
 from fedfloor.config import resolved
 from fedfloor.data.dataset import Labels, Values
 from fedfloor.engine.engine import Engine, Samples
@@ -25,7 +26,6 @@ from fedfloor.engine.evaluate import BLOCK, evaluate
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.place import keep_memory
 from fedfloor.engine.team import Alone
-from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
 from fedfloor.park.stream import Altering

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor import __version__
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
 from fedfloor.data import sources
 from fedfloor.data.dataset import Dataset
 from fedfloor.park.partition import Dirichlet

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.methods.contract import Resources
 from fedfloor.methods.fedcs import in_time
 from fedfloor.solvers.allocation.problem import SILENT, Allocation, AllocationProblem, cost

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedfloor import __version__, config
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
 from fedfloor.runs.folder import write
 from fedfloor.runs.parks import build_park
 from fedfloor.solvers.selection.problem import SelectionProblem, batches, divergence, verify

@@ -19,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 from scipy import stats
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 
 MET, CONFIRMED, CONTRADICTED, UNDECIDED, UNTESTED = "met", "confirmed", "contradicted", "undecided", "not tested"
 OUTCOMES = (MET, CONFIRMED, CONTRADICTED, UNDECIDED, UNTESTED)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor import __version__
+from fedfloor.base.errors import SettingError, nearest
 from fedfloor.data.sources import looked_in
-from fedfloor.errors import SettingError, nearest
 from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import METHODS
 from fedfloor.methods.chosen import method_of

@@ -30,12 +30,12 @@ from typing import Any
 import tomlkit
 
 from fedfloor import config, models
+from fedfloor.base.errors import FedfloorError
 from fedfloor.cli import main
-from fedfloor.errors import FedfloorError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import METHODS
 from fedfloor.network.profile import NetworkProfile, build
-from fedfloor.parts.objectives import OBJECTIVES
+from fedfloor.parts.objectives.registry import OBJECTIVES
 from fedfloor.runs import forecast
 from fedfloor.runs.forecast import plan_of
 from fedfloor.runs.parks import build_park

@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
 from fedfloor.models import Network, build
 from fedfloor.park.build import build as build_park
 from fedfloor.park.park import Park

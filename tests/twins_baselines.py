@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfloor.models import build
-from fedfloor.parts.proximal import Contrastive
+from fedfloor.parts.objectives.proximal import Contrastive
 from papers import documents
 from twins import EXPERIMENT, Floor, Pair, Weights, beside, table
 

@@ -13,16 +13,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fedfloor._public import MODULE_OF
-from fedfloor._version import __version__
+from fedfloor.base.public import MODULE_OF
+from fedfloor.base.version import __version__
 
 if TYPE_CHECKING:
     from fedfloor.api.comparison import Comparison, compare, load_comparison, write_report
+    from fedfloor.api.conformance import Check, check_method
     from fedfloor.api.model import TrainedModel
     from fedfloor.api.run import Run, load_run, run
     from fedfloor.api.source import load
     from fedfloor.api.train import train
-    from fedfloor.conformance import Check, check_method
+    from fedfloor.base.errors import FedfloorError, RunError, SettingError
     from fedfloor.data.reading import (
         Columns,
         DeviceSplit,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
         Window,
     )
     from fedfloor.engine.questions import Question
-    from fedfloor.errors import FedfloorError, RunError, SettingError
     from fedfloor.experiment import (
         DataSettings,
         DeploySettings,
@@ -63,15 +63,15 @@ if TYPE_CHECKING:
     from fedfloor.park.partition import Blocks, Dirichlet, Dominant, Iid, Mobility, Natural, Shards
     from fedfloor.park.stream import Fifo, Recycle, Static
     from fedfloor.parts.attacks import Attack, AttackedVisit
-    from fedfloor.parts.codecs import Codec, TopK
     from fedfloor.parts.decision import DecideSettings
-    from fedfloor.parts.limits import NormLimit
-    from fedfloor.parts.mix import Branch, Meeting, Mix
-    from fedfloor.parts.objective import Objective, Plain, Visit
-    from fedfloor.parts.path import AddedNoise, PathPart
-    from fedfloor.parts.proximal import Represented
-    from fedfloor.parts.selection import Selection
+    from fedfloor.parts.mixing.mix import Branch, Meeting, Mix
+    from fedfloor.parts.objectives.objective import Objective, Plain, Visit
+    from fedfloor.parts.objectives.proximal import Represented
+    from fedfloor.parts.selection.selection import Selection
     from fedfloor.parts.server import Server, Sgd
+    from fedfloor.parts.travel.codecs import Codec, TopK
+    from fedfloor.parts.travel.limits import NormLimit
+    from fedfloor.parts.travel.path import AddedNoise, PathPart
     from fedfloor.parts.work import Cosine, Exponential, WorkSettings
     from fedfloor.plan.flow import Arrival, VisitFlow
     from fedfloor.plan.nodes import (

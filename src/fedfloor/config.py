@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedfloor.checking import Table, check_kind, checked, plain, toml
+from fedfloor.base.checking import Table, check_kind, checked, plain, toml
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files import expanded, is_there
 from fedfloor.data.reading import Reading
 from fedfloor.data.sources import MADE_HERE
-from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings, Experiment
 from fedfloor.methods.chosen import EXCHANGED, method_of
 

@@ -9,16 +9,15 @@ from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedfloor import objects, outside
-from fedfloor.checking import settle
+from fedfloor.base import outside
+from fedfloor.base.checking import settle
+from fedfloor.base.errors import SettingError, require
 from fedfloor.data.made.machines import Machines
 from fedfloor.data.made.procedural import Procedural
 from fedfloor.data.published.cmapss import SETTINGS, Cmapss
 from fedfloor.data.published.skab import Skab
 from fedfloor.data.reading import Reading
 from fedfloor.data.sources import SOURCES
-from fedfloor.errors import SettingError, require
-from fedfloor.figures import Figure, named
 from fedfloor.network.profile import NetworkSettings
 from fedfloor.park.augment import Augmented
 from fedfloor.park.normalise import Normalise
@@ -26,21 +25,23 @@ from fedfloor.park.partition import Blocks, Dirichlet, Dominant, Iid, Mobility, 
 from fedfloor.park.privacy import check_epsilon
 from fedfloor.park.stream import Fifo, Recycle, Static
 from fedfloor.park.survey import RegimeNormaliser
-from fedfloor.parts import limits
+from fedfloor.parts import objects
 from fedfloor.parts.attacks import Attackers
 from fedfloor.parts.decision import DecideSettings
-from fedfloor.parts.limits import NormLimit
+from fedfloor.parts.travel import limits
+from fedfloor.parts.travel.limits import NormLimit
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.closing import Close
+from fedfloor.tasks.figures import Figure, named
 from fedfloor.tasks.forecasting import Forecasting
 
 if TYPE_CHECKING:
     from fedfloor.methods.configured import ConfiguredMethod
-    from fedfloor.parts.codecs import Codec
-    from fedfloor.parts.mix import Mix
-    from fedfloor.parts.objective import Objective
-    from fedfloor.parts.selection import Selection
+    from fedfloor.parts.mixing.mix import Mix
+    from fedfloor.parts.objectives.objective import Objective
+    from fedfloor.parts.selection.selection import Selection
     from fedfloor.parts.server import Server
+    from fedfloor.parts.travel.codecs import Codec
 
 Table = Mapping[str, Any]
 PartSetting = str | Table

@@ -53,7 +53,7 @@ def test_training_shows_alone_federated_and_pooled_and_the_worst_machine(trained
 
 
 def test_the_drafted_file_is_the_command_lines(trained: fedfloor.Run) -> None:
-    from fedfloor.draft import draft
+    from fedfloor.drafting.draft import draft
 
     table = trained.folder / "table.parquet"
     changes = ['data.columns.device="machine"', 'data.columns.label="state"', "rounds=5"]

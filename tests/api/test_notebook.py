@@ -10,7 +10,7 @@ import pytest
 
 import fedfloor
 from fedfloor.api import run as api
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.experiment import DataSettings, ModelSettings, ParkSettings
 from fedfloor.runs.ledger import Line
 

@@ -9,7 +9,7 @@ import pytest
 from filelock import FileLock
 
 from commands import Command, idx, lines
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.runs.folder import check_same
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from commands import Command
-from fedfloor import machine
-from fedfloor.errors import SettingError
+from fedfloor.base import machine
+from fedfloor.base.errors import SettingError
 
 PICTURES = ("data.name=procedural", "data.samples_per_device=2", "model.name=logistic")
 SIZES = {

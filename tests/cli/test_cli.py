@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from commands import Command, lines
-from fedfloor import __version__, terminal
+from fedfloor import __version__
 from fedfloor.data.sources import SOURCES
 from fedfloor.methods.catalog import METHODS
 from fedfloor.plan.text import digest, from_json
+from fedfloor.runs import terminal
 from run_folders import make_run
 
 # -- run ---------------------------------------------------------------------------------------------------------------

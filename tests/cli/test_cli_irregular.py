@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 import fedfloor
+from fedfloor.base.errors import FedfloorError
 from fedfloor.cli.app import app
 from fedfloor.deploy.journal import FOLDER
-from fedfloor.errors import FedfloorError
 from fedfloor.experiment import DataSettings, Experiment, ModelSettings, ParkSettings
 from rollouts import provisioned
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fedfloor.base.errors import RunError
 from fedfloor.cli.demonstration import Demonstration
-from fedfloor.errors import RunError
 from parks import needs_mosquitto
 
 pytestmark = [pytest.mark.slow, pytest.mark.live, needs_mosquitto]

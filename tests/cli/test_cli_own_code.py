@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedfloor import outside
+from fedfloor.base import outside
+from fedfloor.base.errors import SettingError
 from fedfloor.cli.app import app
-from fedfloor.errors import SettingError
 from run_folders import make_run
 
 METHOD = """

@@ -10,8 +10,8 @@ import pytest
 
 from commands import Command
 from fedfloor import FedAvg
-from fedfloor.conformance import CHECKS, check_method, checked
-from fedfloor.errors import RunError
+from fedfloor.api.conformance import CHECKS, check_method, checked
+from fedfloor.base.errors import RunError
 from fedfloor.methods.catalog import METHODS
 
 MINE = """

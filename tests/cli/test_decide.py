@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from commands import Command
 from fedfloor import config
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.inference.onnx import export
 from fedfloor.inference.trained import load_model
 from fedfloor.parts import decision

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from fedfloor import detection
-from fedfloor.detection import Detection, nab_points, nab_score, vus_pr
+from fedfloor.tasks import detection
+from fedfloor.tasks.detection import Detection, nab_points, nab_score, vus_pr
 
 
 def course(odd: list[int], score: list[float], alarm: list[int] | None = None, **more: object) -> Detection:

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from commands import Command
-from fedfloor import config, draft
+from fedfloor import config
 from fedfloor.data.made.machines import Machines, columns, recordings
+from fedfloor.drafting import readable, training
+from fedfloor.drafting.draft import draft, title
 from fedfloor.runs.launch import build_park
 from own_data import table as own_table
 from tables import HEADER, Lines, plant, put, text
@@ -66,7 +68,7 @@ def test_what_is_drafted(command: Command, table: Path) -> None:
 def test_of_many_rows_some_tell_when_trees_no_longer_help(
     command: Command, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(draft, "PLENTY", 90)
+    monkeypatch.setattr(training, "PLENTY", 90)
     assert command("new", "plant.csv").code == 0
     found = config.read(Path("plant.toml"))
     assert (found.method.name, found.rounds) == ("boosting", 604)
@@ -86,7 +88,7 @@ def test_as_json(command: Command, table: Path) -> None:
 def test_what_is_there_is_not_overwritten(command: Command, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (command.folder / "plant.toml").write_text("mine")
     with monkeypatch.context() as patch:
-        patch.setattr(draft, "build_park", None)  # refused before anything is read
+        patch.setattr(readable, "load_data", None)  # refused before anything is read
         command.refused(command("new", "plant.csv"), "plant.toml exists already", "--force")
         command.refused(command("new", "plant.csv", "--out", "no/such.toml"), "no is not a writable folder", "--out")
         (command.folder / "sub").mkdir()
@@ -123,7 +125,7 @@ def test_windows_get_trees_or_a_convolution(
     assert (trees.method.name, trees.model.name, trees.rounds) == ("boosting", "cnn-window", 616)
     for name in ("MOST_WINDOWS", "MOST_ADDED"):
         with monkeypatch.context() as patch:
-            patch.setattr(draft, name, 10)
+            patch.setattr(training, name, 10)
             assert command(*words).code == 0
         network = config.read(Path("plant.toml"))
         assert (network.method.name, network.model.name) == ("fedavg", "cnn-window")
@@ -263,8 +265,8 @@ def test_paths_that_cannot_be(command: Command, table: Path) -> None:
 
 def test_titles() -> None:
     said = ["a/plant.csv", "plant.tsv.gz", "plant.npz", "halls.v2", ".csv", "a:b.csv"]
-    assert [draft.title(Path(path)) for path in said] == ["plant", "plant", "plant", "halls.v2", ".csv", "a-b"]
-    assert draft.title(Path(".")) == Path.cwd().name
+    assert [title(Path(path)) for path in said] == ["plant", "plant", "plant", "halls.v2", ".csv", "a-b"]
+    assert title(Path(".")) == Path.cwd().name
 
 
 # -- classes that only one part of the data has ------------------------------------------------------------------------
@@ -410,7 +412,7 @@ def test_a_counter_in_recordings_is_pointed_at(tmp_path: Path) -> None:
     numbers = [runs[: i + 1].count(run) for i, run in enumerate(runs)]
     counted = [f"{rows[0]},row", *(f"{line},{number}" for line, number in zip(rows[1:], numbers, strict=True))]
     path.write_text("\n".join(counted) + "\n")
-    notes = draft.draft(path, tmp_path / "a.toml", []).notes
+    notes = draft(path, tmp_path / "a.toml", []).notes
     assert any("'row' counts up from row to row" in note for note in notes)
 
 

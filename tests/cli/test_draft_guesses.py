@@ -13,10 +13,10 @@ import pytest
 
 from commands import Command
 from fedfloor import config
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files import own
 from fedfloor.data.files.encode import labelled
 from fedfloor.data.reading import Columns, Reading
-from fedfloor.errors import SettingError
 from fedfloor.runs.launch import build_park
 from own_data import table as recording
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedfloor.terminal import show
+from fedfloor.runs.terminal import show
 
 ROWS = [
     {

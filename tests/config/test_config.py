@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedfloor
+from fedfloor.base.errors import SettingError
 from fedfloor.config import apply, brief, from_table, read, resolved
 from fedfloor.deploy import park_file
 from fedfloor.deploy.settings import CloudSettings, EdgeSettings
 from fedfloor.deploy.settings import read as read_settings
-from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS
 from fedfloor.methods.chosen import method_of
 from fedfloor.network import cell

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from fedfloor.base.errors import SettingError
 from fedfloor.config import brief, from_table, resolved
-from fedfloor.errors import SettingError
 from floor import bits, park
 from rounds import Job, method
 
@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedfloor.methods.fedavg import FedAvg
-from fedfloor.parts.selection import Selection
-from fedfloor.parts.mix import Mix
-from fedfloor.parts.objective import Objective, Plain
-from fedfloor.parts.proximal import Represented
+from fedfloor.parts.selection.selection import Selection
+from fedfloor.parts.mixing.mix import Mix
+from fedfloor.parts.objectives.objective import Objective, Plain
+from fedfloor.parts.objectives.proximal import Represented
 from fedfloor.parts.server import Server
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fedfloor.base.errors import SettingError
 from fedfloor.config import from_table, read, resolved
-from fedfloor.errors import SettingError
 from fedfloor.methods.chosen import method_of
 
 

@@ -29,8 +29,8 @@ from fedfloor import (
     Window,
     WorkSettings,
 )
+from fedfloor.base.outside import load, only_here
 from fedfloor.config import from_table, resolved
-from fedfloor.outside import load, only_here
 from fedfloor.parts.attacks import SignFlip
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files import columnar, content, own, packed, rows
 from fedfloor.data.files.packed import BombError, unpacked_bytes
 from fedfloor.data.reading import Columns, Reading
-from fedfloor.errors import SettingError
 
 READING = Reading(columns=Columns(device="device"), task="classification")
 ROWS = b"m,1.0,2.0,a\nm,1.5,2.0,b\n"

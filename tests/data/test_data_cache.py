@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.data import cache
 from fedfloor.data.cache import Writer, remember
-from fedfloor.errors import RunError, SettingError
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 
 import fedfloor
 from commands import Command
+from fedfloor.base.errors import SettingError
 from fedfloor.config import from_table
 from fedfloor.data.files import own
 from fedfloor.data.proposals import values_beyond
@@ -19,7 +20,6 @@ from fedfloor.data.reading import Columns, DeviceReading, OneHot, Reading
 from fedfloor.deploy import facts
 from fedfloor.deploy import own as own_of
 from fedfloor.deploy.settings import DataSource, DeviceSettings, Endpoint
-from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings
 from fedfloor.inference import inputs
 from fedfloor.inference.inputs import table

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.published import cifar
-from fedfloor.errors import SettingError
 
 # the published layouts with two records in each training file and one in the test file
 TEN = replace(cifar.TEN, files=tuple((name, 1 + name.startswith("data")) for name, _ in cifar.TEN.files))

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from commands import Command
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files import columnar, sheet
 from fedfloor.data.files.layout import TableLayout
 from fedfloor.data.files.own import load
 from fedfloor.data.reading import Reading, Window
-from fedfloor.errors import SettingError
 from fedfloor.inference import inputs
 from model_files import sensors_of
 from tables import plant, text

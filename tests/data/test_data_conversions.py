@@ -24,11 +24,11 @@ import scipy.io
 from pyarrow import feather, orc, parquet
 
 from commands import Command
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files import own
 from fedfloor.data.files.conversions import ConversionError, check
 from fedfloor.data.reading import Columns, Reading
-from fedfloor.draft import draft
-from fedfloor.errors import SettingError
+from fedfloor.drafting.draft import draft
 from own_data import park_of, picture, table
 
 PANDAS = importlib.util.find_spec("pandas") is not None  # no requirement: the lines are compiled where it is missing

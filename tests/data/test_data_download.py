@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.data.download import get
 from fedfloor.data.sources import CATALOG, PUBLISHED, SOURCES
-from fedfloor.errors import RunError, SettingError
 from web import CLOSED, ONE, TWO, Server, names, published, refuse, states
 
 # -- what works --------------------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from commands import Command, idx
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.data.download import get
 from fedfloor.data.sources import PUBLISHED, load
-from fedfloor.errors import RunError, SettingError
 from web import CLOSED, ONE, TWO, Server, names, published, states
 
 # -- what is refused ---------------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from commands import Command
+from fedfloor.base.errors import SettingError
 from fedfloor.data.events import label_rows
-from fedfloor.errors import SettingError
 
 HOURS = 60
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files import content, find
-from fedfloor.errors import SettingError
 
 
 def test_packed_and_plain_give_the_same_content(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import pictures
 from fedfloor.data.files.own import load
 from fedfloor.data.files.pictures import read_picture
 from fedfloor.data.reading import DeviceSplit, RandomSplit, Reading, TimeSplit, Window
-from fedfloor.errors import SettingError
 from fedfloor.park.build import build
 from own_data import park_of, picture, table
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from commands import Command
+from fedfloor.base.errors import SettingError
 from fedfloor.data.guess import Guess, words
 from fedfloor.data.guess import guess as whole
-from fedfloor.errors import SettingError
 
 GERMAN = "timestamp;Machine;plant;rpm;torque;condition;operator\n" + "".join(
     f"2026-03-01T06:{minute:02}:00;M{machine};{'Linz' if machine < 2 else 'Graz'};{1500 + minute},5;{minute % 7};"

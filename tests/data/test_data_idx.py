@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.published import idx
-from fedfloor.errors import SettingError
 
 
 def packed(*lengths: int, values: bytes, magic: int | None = None) -> bytes:

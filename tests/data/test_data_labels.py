@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.dataset import LETTERS_AND_DIGITS
 from fedfloor.data.made.labels import FONTS, REACH, STEPS, _distance, distance_maps, labels, style
-from fedfloor.errors import SettingError
 
 
 def test_owners_and_shapes() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks import loading
+from fedfloor.base.errors import SettingError
 from fedfloor.data.published import leaf
-from fedfloor.errors import SettingError
 
 PIXELS = 28 * 28
 

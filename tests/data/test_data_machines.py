@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedfloor.checking import checked
+from fedfloor.base.checking import checked
+from fedfloor.base.errors import SettingError
 from fedfloor.data.made.machines import CLASSES, SENSORS, SETTINGS, Machines, columns, recordings
-from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.runs.parks import build_park
 

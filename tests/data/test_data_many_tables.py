@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from commands import Command
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files import sheet
 from fedfloor.data.files.own import load
 from fedfloor.data.reading import Columns, DeviceReading, Reading, TimeSplit, Window
-from fedfloor.errors import SettingError
 from fedfloor.inference import inputs
 from model_files import sensors_of
 from own_data import table

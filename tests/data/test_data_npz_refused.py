@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files.own import load
 from fedfloor.data.reading import Reading, TimeSplit, Window
-from fedfloor.errors import SettingError
 from own_arrays import Arrays, N, read, rows, without
 
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files.own import load
 from fedfloor.data.files.pictures import read_picture
 from fedfloor.data.reading import Reading
-from fedfloor.errors import SettingError
 from own_data import park_of, picture
 
 

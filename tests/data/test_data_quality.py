@@ -12,10 +12,10 @@ from pyarrow import parquet
 
 import fedfloor
 from commands import Command
+from fedfloor.base.errors import SettingError
 from fedfloor.config import from_table
 from fedfloor.data.files.own import load
 from fedfloor.data.reading import Reading
-from fedfloor.errors import SettingError
 
 NAMES = ["machine", "at", "heat", "heat_q", "load", "load_q", "state"]
 ROWS = 80

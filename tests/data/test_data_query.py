@@ -18,8 +18,8 @@ from pyarrow import parquet
 
 from commands import Command
 from fedfloor import config
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.data import query
-from fedfloor.errors import RunError, SettingError
 from fedfloor.runs.parks import load_data
 
 SECRET = "s3cr/et"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from commands import Command
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files.own import load
 from fedfloor.data.reading import Columns, Reading, Window
-from fedfloor.errors import SettingError
 from fedfloor.park.build import build
 from own_data import park_of, table
 

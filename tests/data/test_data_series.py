@@ -11,11 +11,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.dataset import Dataset, Inputs, Owned
 from fedfloor.data.reading import DeviceSplit, RandomSplit, Reading, Split, TimeSplit, Window
 from fedfloor.data.series import assemble, fill
 from fedfloor.data.split import Rows
-from fedfloor.errors import SettingError
 
 Sizes = list[list[int]]
 SIZES: st.SearchStrategy[Sizes] = st.lists(st.lists(st.integers(1, 25), min_size=1, max_size=3), min_size=2, max_size=6)

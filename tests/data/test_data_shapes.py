@@ -13,12 +13,12 @@ from PIL import Image
 from pyarrow import parquet
 
 from fedfloor import config
+from fedfloor.base.errors import SettingError
 from fedfloor.data import matrices
 from fedfloor.data.files import sheet
 from fedfloor.data.files.preamble import preamble
 from fedfloor.data.reading import Columns, Reading
-from fedfloor.draft import draft
-from fedfloor.errors import SettingError
+from fedfloor.drafting.draft import draft
 from fedfloor.runs.parks import build_park
 
 HEAD = "Date;Time;Machine;Power;Fault"

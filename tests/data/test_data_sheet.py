@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files import rows as lines
 from fedfloor.data.files import sheet
 from fedfloor.data.files.layout import TableLayout
 from fedfloor.data.reading import Columns, Reading
-from fedfloor.errors import SettingError
 from tables import HEADER, plant, text
 
 ROLES = ("device", "label")

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedfloor.checking import checked
+from fedfloor.base.checking import checked
+from fedfloor.base.errors import SettingError
 from fedfloor.data import sources
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.published import skab
 from fedfloor.data.published.skab import LABELS, SENSORS, Skab
 from fedfloor.data.reading import Reading, TimeSplit, Window
-from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.runs.parks import build_park
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.sources import CATALOG, SOURCES, data_root, load, looked_in
-from fedfloor.errors import SettingError
 
 
 def test_root_is_the_variable_or_the_users_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import own
 from fedfloor.data.reading import Columns, DeviceSplit, LastSplit, Reading, RunSplit, StratifiedSplit, Window
 from fedfloor.data.split import by_class
-from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings
 from fedfloor.park.build import build, hold_out
 from own_data import park_of, table

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from commands import Command
+from fedfloor.base.errors import SettingError
 from fedfloor.data import cache
 from fedfloor.data.files import table
 from fedfloor.data.files.encode import natural_order
 from fedfloor.data.files.union import MissingValuesError
 from fedfloor.data.reading import Columns, Reading
-from fedfloor.errors import SettingError
 from fedfloor.park.build import build
 from tables import HEADER, SENSORS, Lines, Mistake, everywhere, load, plant, put, text, without
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data import sources
 from fedfloor.data.published import tep
 from fedfloor.data.reading import Reading, TimeSplit, Window
-from fedfloor.errors import SettingError
 from fedfloor.park.build import build
 from fedfloor.park.normalise import mean_and_deviation
 from fedfloor.park.partition import Iid

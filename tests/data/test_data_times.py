@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commands import Command
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files import folder, sheet, table, times
 from fedfloor.data.reading import Columns, Reading, TimeSplit, Window
-from fedfloor.errors import SettingError
 from fedfloor.inference import inputs
 from fedfloor.inference.samples import Sensors
 from model_files import sensors_of

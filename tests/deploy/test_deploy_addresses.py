@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from fedfloor.base.errors import SettingError
 from fedfloor.deploy import provision, settings
 from fedfloor.deploy.mqtt import MqttConnection
 from fedfloor.deploy.park_file import CloudTable, FactoryTable
 from fedfloor.deploy.settings import DeviceSettings, Endpoint
-from fedfloor.errors import SettingError
 from parks import broker, free_port, needs_mosquitto, plant, provisioned, until
 
 

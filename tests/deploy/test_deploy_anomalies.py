@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from test_deploy_tasks import DEVICES, folder_of, plant
 
-from fedfloor import ranges
+from fedfloor.base import ranges
+from fedfloor.base.errors import SettingError
 from fedfloor.deploy import subtasks
 from fedfloor.deploy.message import decode
 from fedfloor.engine import calibrate
 from fedfloor.engine.questions import question
-from fedfloor.errors import SettingError
 from fedfloor.inference.trained import load_model
 from fedfloor.plan.nodes import Probe
 from fedfloor.runs.parks import load_data

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from test_deploy_tasks import TASKS, folder_of, plant
 
 from fedfloor import config
+from fedfloor.base.errors import SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.answered import GROWN, Answers
 from fedfloor.deploy.device import Agent
 from fedfloor.deploy.message import Message, decode, encode
 from fedfloor.deploy.record import RevealRecord
 from fedfloor.deploy.settings import DataSource
-from fedfloor.errors import SettingError
 from fedfloor.park.survey import RowQuestion
-from fedfloor.ranges import RefusedError
 from fedfloor.runs import checks
 from fedfloor.runs.parks import build_park, load_data
 from live_park import Broker, InMemory, device_settings, experiment

@@ -17,18 +17,18 @@ from test_deploy_failures import away, raises, replies
 
 import fedfloor
 from fedfloor import config
+from fedfloor.base.errors import DivergedError, RunError, SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy.arrivals import ArrivingVisits
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.own_work import OwnWork
 from fedfloor.deploy.settings import Deadlines
 from fedfloor.deploy.visits import EdgeVisits
-from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.methods.asynchronous import FedBuff
 from fedfloor.models import parcel
 from fedfloor.network.profile import NetworkSettings
 from fedfloor.plan.flow import Arrival
 from fedfloor.plan.nodes import Node, Parallel, Probe, Work
-from fedfloor.ranges import RefusedError
 from fedfloor.runs import launch, replay
 from fedfloor.runs.forecast import reprice
 from fedfloor.runs.orders import Limits, Orders

@@ -51,6 +51,8 @@ from test_deploy_survey import written as survey_of
 
 import fedfloor
 from fedfloor import __version__, cli, config
+from fedfloor.base.errors import FedfloorError, RunError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.data.dataset import Inputs
 from fedfloor.deploy import authority, broker, checks, device, facts, joining, machines, mqtt, provision, subtasks
 from fedfloor.deploy.channel import REPEATS, DeviceChannel, OpenRequest
@@ -67,23 +69,21 @@ from fedfloor.deploy.waits import LEAST_S, Waits
 from fedfloor.deploy.worker import Worker
 from fedfloor.engine.engine import FrozenExtractor
 from fedfloor.engine.limit import Limit
-from fedfloor.errors import FedfloorError, RunError
 from fedfloor.experiment import Experiment, ModelSettings
-from fedfloor.figures import named
 from fedfloor.inference.trained import load_model
 from fedfloor.models import saved
 from fedfloor.park.survey import RowClusters, RowQuestion
-from fedfloor.parts.codecs import SecureSum
-from fedfloor.parts.limits import NormLimit
-from fedfloor.parts.mix import BySamples
+from fedfloor.parts.mixing.mix import BySamples
+from fedfloor.parts.travel.codecs import SecureSum
+from fedfloor.parts.travel.limits import NormLimit
 from fedfloor.plan.nodes import Probe, Work
 from fedfloor.plan.schedule import Key
-from fedfloor.ranges import RefusedError
 from fedfloor.rollout import gate
 from fedfloor.runs import launch, replay
 from fedfloor.runs.orders import Limits, Orders
 from fedfloor.runs.parks import load_data
 from fedfloor.runs.prepare import begin
+from fedfloor.tasks.figures import named
 from live_park import NOWHERE, Broker, InMemory, Live, device_settings, experiment, member
 from live_park import live as park_of
 from model_files import write_model
@@ -229,8 +229,9 @@ class Device:
 
 SPECS = (
     "subprocess:call", "os:system", "builtins:eval", "builtins:exec", "builtins:__import__", "antigravity:geohash",
-    "this:s", "idlelib:x", "torch.hub:load", "torch:load", "pickle:loads", "numpy:load", "fedfloor.outside:load",
-    "fedfloor.deploy.broker:withdraw", "fedfloor.parts.proximal:Prox", "live_park:Abroad", ":", "a:", "os:system\0",
+    "this:s", "idlelib:x", "torch.hub:load", "torch:load", "pickle:loads", "numpy:load", "fedfloor.base.outside:load",
+    "fedfloor.deploy.broker:withdraw", "fedfloor.parts.objectives.proximal:Prox", "live_park:Abroad", ":", "a:",
+    "os:system\0",
     "mobilenet", "onnx", "../../evil.py:Run", "__class__", "google/mobilenet_v2_1.0_224", "/etc/passwd",
 )  # fmt: skip
 REFERENCES: list[Any] = [

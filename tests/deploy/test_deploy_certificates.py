@@ -16,10 +16,10 @@ from cryptography.x509.verification import PolicyBuilder, Store
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedfloor.base.errors import SettingError
 from fedfloor.deploy import authority, provision
 from fedfloor.deploy.authority import Holder
 from fedfloor.deploy.settings import Tls
-from fedfloor.errors import SettingError
 from parks import NOW, plant, provisioned
 
 

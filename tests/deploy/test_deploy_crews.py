@@ -14,14 +14,14 @@ from test_deploy_sums_active import written
 from test_deploy_sums_attacks import DEVICES, UNLIMITED, Attacked, decoded
 from typer.testing import CliRunner
 
+from fedfloor.base.errors import SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.cli.app import app
 from fedfloor.deploy.checks import STAGES
 from fedfloor.deploy.device_sum import RevealedSums
 from fedfloor.deploy.record import RevealRecord
-from fedfloor.errors import SettingError
-from fedfloor.parts import masking
-from fedfloor.parts.codecs import SecureSum
-from fedfloor.ranges import RefusedError
+from fedfloor.parts.protection import masking
+from fedfloor.parts.travel.codecs import SecureSum
 from live_park import experiment, figures, live, simulated
 
 CREWS = [{0, 1, 2}, {3, 4, 5}, {6, 7, 8}]

@@ -16,10 +16,10 @@ import pytest
 from PIL import Image
 
 from fedfloor import config
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.deploy.device import of as agent_of
 from fedfloor.deploy.edge import Edge
 from fedfloor.deploy.settings import DataSource, Deadlines
-from fedfloor.errors import RunError, SettingError
 from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park
 from live_park import MORE, device_settings, experiment, figures, live, simulated

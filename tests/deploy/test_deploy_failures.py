@@ -14,16 +14,16 @@ import torch
 from test_deploy_faults import WHEN, WHO, losing, model
 
 from fedfloor import config
+from fedfloor.base.errors import DivergedError, FedfloorError, RunError, SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import checks, cloud, mqtt, names, subtasks
 from fedfloor.deploy.edge import FactoryExecutor
 from fedfloor.deploy.message import Message, encode
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, Deadlines, Named
 from fedfloor.engine.executor import ask
 from fedfloor.engine.team import Alone
-from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
-from fedfloor.parts.mix import Branch, Meeting, QFair
+from fedfloor.parts.mixing.mix import Branch, Meeting, QFair
 from fedfloor.plan.nodes import Probe
-from fedfloor.ranges import RefusedError
 from fedfloor.runs import ledger
 from live_park import NOWHERE, Inside, Live, experiment, figures, live, simulated
 from parks import until

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from fedfloor import __version__, config
+from fedfloor.base.errors import SettingError
 from fedfloor.deploy import mqtt
 from fedfloor.deploy.edge import Edge
 from fedfloor.deploy.message import Message, decode, encode
 from fedfloor.deploy.settings import Deadlines
 from fedfloor.engine import ranks
-from fedfloor.errors import SettingError
 from fedfloor.experiment import ModelSettings
 from fedfloor.plan.schedule import Key
 from fedfloor.runs import ledger

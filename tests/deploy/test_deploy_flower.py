@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
+from fedfloor.base.errors import RunError
 from fedfloor.deploy import uplink
 from fedfloor.deploy.live import listens
 from fedfloor.deploy.settings import CloudEdge
-from fedfloor.errors import RunError
 from fedfloor.runs import ledger
 from live_park import experiment, figures, simulated
 from live_processes import needs_broker, processes

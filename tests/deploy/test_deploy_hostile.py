@@ -19,6 +19,8 @@ import numpy as np
 import pytest
 
 from fedfloor import __version__, config
+from fedfloor.base.errors import FedfloorError, RunError, SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.data.dataset import Inputs
 from fedfloor.deploy import authority, broker, channel, checks, cloud, facts, joining, live, mqtt, names
 from fedfloor.deploy import device as device_of
@@ -35,14 +37,12 @@ from fedfloor.deploy.settings import CloudEdge, CloudSettings, Deadlines, Named
 from fedfloor.deploy.signing import Signer
 from fedfloor.deploy.worker import NEWEST
 from fedfloor.engine import ranks
-from fedfloor.errors import FedfloorError, RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.bounds import most_batches
 from fedfloor.methods.configured import ConfiguredMethod, Parts
 from fedfloor.methods.fedgs import FedGS
 from fedfloor.methods.hfedms import HFedMS
 from fedfloor.plan.nodes import Work
-from fedfloor.ranges import RefusedError
 from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park, load_data
 from live_park import NOWHERE, Broker, InMemory, Live, device_settings, experiment, member

@@ -17,12 +17,12 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
+from fedfloor.base.mqtt_client import RECEIVED, BoundedClient
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import checks, mqtt
 from fedfloor.deploy.checks import MessageFilter
 from fedfloor.deploy.mqtt import PACKET_BYTES, Assembler, MqttConnection, pieces
 from fedfloor.deploy.settings import Endpoint
-from fedfloor.mqtt_client import RECEIVED, BoundedClient
-from fedfloor.ranges import RefusedError
 from fedfloor.sensors.events import Inbox
 from fedfloor.sensors.mqtt import Broker, connected
 from live_park import experiment, live

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from test_deploy_failures import away, raises, replies
 
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.deploy import cloud, joining
 from fedfloor.deploy import live as live_of
 from fedfloor.deploy.processes import Crew, ParkProcess
 from fedfloor.deploy.settings import DataSource, Deadlines
-from fedfloor.errors import RunError, SettingError
 from fedfloor.report.groups import groups
 from fedfloor.report.ledger import collect
 from fedfloor.report.notes import failed, unfinished

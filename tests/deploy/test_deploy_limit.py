@@ -17,13 +17,13 @@ from test_deploy_faults import model
 from test_deploy_network import pictures
 
 from fedfloor import config
+from fedfloor.base.errors import DivergedError, SettingError
 from fedfloor.deploy.message import Message
 from fedfloor.engine import executor, ranks
 from fedfloor.engine.directions import AGAINST
 from fedfloor.engine.limit import BOUND, Limit, Part, from_json, to_json
-from fedfloor.errors import DivergedError, SettingError
-from fedfloor.parts.limits import NormLimit
-from fedfloor.parts.mix import BySamples
+from fedfloor.parts.mixing.mix import BySamples
+from fedfloor.parts.travel.limits import NormLimit
 from fedfloor.plan.nodes import Work
 from fedfloor.runs import launch, ledger
 from fedfloor.runs.orders import Limits, Orders

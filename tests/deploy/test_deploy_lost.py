@@ -11,15 +11,15 @@ import pytest
 from test_deploy_failures import away, raises, replies
 from test_deploy_faults import losing
 
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.deploy import cloud
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, Named
 from fedfloor.engine.summing import SecureAggregation
-from fedfloor.errors import RunError, SettingError
 from fedfloor.report.groups import groups
 from fedfloor.report.ledger import collect
 from fedfloor.report.notes import lost
 from fedfloor.runs import ledger
-from fedfloor.terminal import losses, progress
+from fedfloor.runs.terminal import losses, progress
 from fedfloor.watch.state import Watched
 from live_park import Inside, Live, experiment, live, simulated
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedfloor.base.errors import SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import message, mqtt
 from fedfloor.deploy.checks import MessageFilter
 from fedfloor.deploy.message import MAGIC, MOST_ARRAYS, START, VERSION, Message, decode, encode, fits
-from fedfloor.errors import SettingError
-from fedfloor.ranges import RefusedError
 
 NUMBERS = np.arange(6, dtype=np.float32)
 SENT = Message(

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from commands import TINY
-from fedfloor import regular
+from fedfloor.base import regular
 from fedfloor.deploy import live, provision
 from fedfloor.rollout import registry
 from parks import needs_mosquitto

@@ -15,6 +15,7 @@ import pytest
 from test_deploy_faults import losing, model
 
 from fedfloor import __version__
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.deploy import authority, mqtt, waits
 from fedfloor.deploy.attendance import ATTEMPTS, Attendance
 from fedfloor.deploy.channel import DeviceChannel
@@ -23,7 +24,6 @@ from fedfloor.deploy.message import Message, decode, encode
 from fedfloor.deploy.settings import Deadlines, Named
 from fedfloor.deploy.signing import Signer
 from fedfloor.deploy.waits import Waits
-from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import DeploySettings
 from fedfloor.runs import ledger
 from fedfloor.runs.results import Wait

@@ -15,6 +15,8 @@ from test_deploy_sums_active import requested
 
 from benchmarks.revealed import SETTINGS, table
 from fedfloor import config
+from fedfloor.base.errors import SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import names, own
 from fedfloor.deploy.device import FAILED
 from fedfloor.deploy.message import Message, decode
@@ -24,13 +26,11 @@ from fedfloor.engine import local_update
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
 from fedfloor.engine.visit import VisitStats, check_finite
-from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS
-from fedfloor.parts import weighting
+from fedfloor.parts.mixing import weighting
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Work
 from fedfloor.plan.schedule import Key
-from fedfloor.ranges import RefusedError
 from fedfloor.runs import forecast, prepare
 from fedfloor.runs.parks import build_park
 from live_park import device_settings, experiment, figures, live, simulated

@@ -11,10 +11,10 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedfloor.base.errors import SettingError
 from fedfloor.deploy import authority, park_file, settings
 from fedfloor.deploy.machines import certified
 from fedfloor.deploy.park_file import DeviceTable, ParkFile
-from fedfloor.errors import SettingError
 from parks import PARK
 
 

@@ -11,6 +11,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from fedfloor import config
+from fedfloor.base.errors import SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import names, own
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.settings import DataSource
@@ -19,12 +21,10 @@ from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.questions import Outputs
 from fedfloor.engine.team import Alone
-from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.inference.trained import load_model
 from fedfloor.models.saved import model_file
 from fedfloor.plan.nodes import Work
-from fedfloor.ranges import RefusedError
 from fedfloor.runs import prepare
 from fedfloor.runs.orders import Limits
 from fedfloor.runs.parks import build_park

@@ -12,11 +12,11 @@ from cryptography import x509
 
 from commands import Command
 from fedfloor import config
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.deploy import authority, provision, settings
 from fedfloor.deploy.edge import Edge
 from fedfloor.deploy.park_file import DeviceTable, ParkFile
 from fedfloor.deploy.settings import CloudSettings, DataSource, DeviceSettings, EdgeSettings
-from fedfloor.errors import RunError, SettingError
 from parks import NOW, PARK, plant, provisioned
 
 

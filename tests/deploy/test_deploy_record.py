@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from fedfloor import config
+from fedfloor.base.errors import SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import record
 from fedfloor.deploy.device import Agent
 from fedfloor.deploy.device_sum import RevealedSums
 from fedfloor.deploy.record import RevealRecord, mark_of
-from fedfloor.errors import SettingError
-from fedfloor.ranges import RefusedError
 from live_park import experiment, live
 
 SECURE = 'method.travel = "secure-sum"\n'

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fedfloor.base.errors import SettingError
 from fedfloor.deploy import mqtt
 from fedfloor.deploy.mqtt import MqttConnection
 from fedfloor.deploy.settings import (
@@ -24,7 +25,6 @@ from fedfloor.deploy.settings import (
     read,
     to_toml,
 )
-from fedfloor.errors import SettingError
 from parks import free_port
 
 EDGE = EdgeSettings(

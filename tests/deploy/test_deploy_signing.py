@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from test_deploy_uplink import trained, uplinks
 
-from fedfloor._version import __version__
+from fedfloor.base.errors import DivergedError
+from fedfloor.base.version import __version__
 from fedfloor.deploy import authority, mqtt
 from fedfloor.deploy.checks import MessageFilter
 from fedfloor.deploy.message import MAGIC, START, VERSION, Message, decode, encode, split
 from fedfloor.deploy.settings import CLOUD
 from fedfloor.deploy.signing import PURPOSE, Signer
-from fedfloor.errors import DivergedError
 from live_park import Broker, experiment, figures, live, member, simulated
 from parks import until
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fedfloor import config
+from fedfloor.base.errors import SettingError
 from fedfloor.deploy import cloud, provision, sizes
 from fedfloor.deploy.channel import ENVELOPE
-from fedfloor.errors import SettingError
 from fedfloor.plan.nodes import CLOUD, Parallel, Train, Work, device
 from fedfloor.runs.parks import build_park
 from live_park import Inside, experiment, live

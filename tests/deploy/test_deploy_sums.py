@@ -18,6 +18,7 @@ from test_deploy_faults import losing
 from torch import Tensor
 
 from fedfloor import config, models
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import cloud, mqtt
 from fedfloor.deploy.checks import STAGES
 from fedfloor.deploy.device_sum import DeviceSum
@@ -25,13 +26,12 @@ from fedfloor.deploy.message import Message, decode
 from fedfloor.deploy.settings import CloudSettings, Endpoint, read
 from fedfloor.deploy.sum_messages import read_keys
 from fedfloor.engine.travel import VisitPath
-from fedfloor.parts.codecs import SecureSum
-from fedfloor.parts.masking import PublicKeys, Residues, unmasked
-from fedfloor.parts.mix import BySamples, Equal, Private
+from fedfloor.parts.mixing.mix import BySamples, Equal, Private
+from fedfloor.parts.protection.masking import PublicKeys, Residues, unmasked
+from fedfloor.parts.travel.codecs import SecureSum
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
-from fedfloor.ranges import RefusedError
 from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park
 from forking import Forked, Nursery, nursery

@@ -18,19 +18,19 @@ from test_deploy_faults import losing
 from test_deploy_sums import holds, noted
 
 from fedfloor import config
+from fedfloor.base.errors import RunError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy.checks import STAGES
 from fedfloor.deploy.device_sum import DeviceSum
 from fedfloor.deploy.message import Message, decode
 from fedfloor.deploy.summing import ServerSum, check_sums
 from fedfloor.engine.summing import SecureAggregation
-from fedfloor.errors import RunError
-from fedfloor.parts.codecs import SecureSum
-from fedfloor.parts.masking import Bytes
-from fedfloor.parts.mix import BySamples
+from fedfloor.parts.mixing.mix import BySamples
+from fedfloor.parts.protection.masking import Bytes
+from fedfloor.parts.travel.codecs import SecureSum
 from fedfloor.plan.nodes import Parallel, Train, Work, device
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
-from fedfloor.ranges import RefusedError
 from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park
 from floor import park

@@ -23,6 +23,8 @@ from test_deploy_sums_across import SECURE as ACROSS
 from test_deploy_sums_attacks import DEVICES, FALSE, Attacked
 
 from fedfloor import config
+from fedfloor.base.errors import RunError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import authority
 from fedfloor.deploy.device_sum import DeviceSum, RevealedSums
 from fedfloor.deploy.machines import device_settings
@@ -34,14 +36,12 @@ from fedfloor.deploy.signing import Signer
 from fedfloor.deploy.sum_messages import Advertisement, common, packed, unpacked
 from fedfloor.deploy.worker import most_devices
 from fedfloor.engine.summing import SecureAggregation
-from fedfloor.errors import RunError
-from fedfloor.parts import masking
-from fedfloor.parts.codecs import SecureSum
-from fedfloor.parts.masking import PublicKeys
-from fedfloor.parts.mix import BySamples, Private
+from fedfloor.parts.mixing.mix import BySamples, Private
+from fedfloor.parts.protection import masking
+from fedfloor.parts.protection.masking import PublicKeys
+from fedfloor.parts.travel.codecs import SecureSum
 from fedfloor.plan.nodes import Parallel, Train, Work, device
 from fedfloor.plan.schedule import Key
-from fedfloor.ranges import RefusedError
 from fedfloor.runs import ledger
 from live_park import Live, experiment, figures, live, member, simulated
 

@@ -17,6 +17,8 @@ from test_deploy_sums import SECURE
 from test_deploy_sums_across import SECURE as ACROSS
 from test_deploy_sums_across import Protocol
 
+from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import checks
 from fedfloor.deploy.checks import STAGES
 from fedfloor.deploy.cloud import CloudExecutor
@@ -25,10 +27,8 @@ from fedfloor.deploy.edge import Edge
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.record import RevealRecord
 from fedfloor.deploy.summing import MOST_FALSE, Conduct
-from fedfloor.errors import RunError, SettingError
-from fedfloor.parts import masking
-from fedfloor.parts.masking import LEAST
-from fedfloor.ranges import RefusedError
+from fedfloor.parts.protection import masking
+from fedfloor.parts.protection.masking import LEAST
 from fedfloor.runs import ledger, loop
 from live_park import Broker, InMemory, Inside, Live, experiment, figures, live, simulated
 

@@ -13,15 +13,15 @@ import pytest
 from test_deploy_data import DEVICES, same
 
 from fedfloor import config
+from fedfloor.base.errors import SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.answered import Answers
 from fedfloor.deploy.facts import Questions
 from fedfloor.deploy.record import RevealRecord
 from fedfloor.deploy.settings import DataSource
-from fedfloor.errors import SettingError
 from fedfloor.park.normalise import normaliser
 from fedfloor.park.survey import RegimeNormaliser, RowClusters, RowQuestion
-from fedfloor.ranges import RefusedError
 from fedfloor.runs.parks import build_park, load_data
 from live_park import experiment, live, simulated
 

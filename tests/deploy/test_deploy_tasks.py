@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from fedfloor.base.ranges import RefusedError
 from fedfloor.data.made.machines import Machines, columns, recordings
 from fedfloor.deploy import facts
 from fedfloor.deploy.settings import DataSource
 from fedfloor.inference.trained import load_model
-from fedfloor.ranges import RefusedError
 from fedfloor.runs.parks import load_data
 from fedfloor.tasks.regression import Regression
 from live_park import experiment, figures, live, simulated

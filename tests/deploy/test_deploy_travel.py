@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from fedfloor import config
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import names
 from fedfloor.deploy.message import decode, encode
 from fedfloor.plan.nodes import Work
-from fedfloor.ranges import RefusedError
 from live_park import experiment, figures, live, simulated
 
 NETWORK = "network.profile = 'lte-cat-m2'\n"

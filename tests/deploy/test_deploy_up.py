@@ -20,9 +20,9 @@ import pytest
 
 from commands import TINY, Command
 from fedfloor import config
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.deploy import broker, live, processes, provision
 from fedfloor.deploy.processes import Crew, tail
-from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.deploy import cloud, mqtt
 from fedfloor.deploy.checks import MessageFilter
 from fedfloor.deploy.message import Message, decode, encode
 from fedfloor.deploy.settings import CLOUD, CloudSettings, Deadlines, EdgeSettings, Named
 from fedfloor.deploy.uplink import Downlink, Uplink
-from fedfloor.errors import RunError, SettingError
 from fedfloor.runs import ledger
 from live_park import NOWHERE, Broker, InMemory, Live, experiment, figures, live, simulated
 from parks import until

@@ -14,13 +14,13 @@ import pytest
 from test_deploy_failures import replies
 from test_deploy_faults import losing, model
 
+from fedfloor.base.errors import SettingError
+from fedfloor.base.outside import blamed, load
 from fedfloor.deploy import waits
 from fedfloor.deploy.checks import MessageFilter
 from fedfloor.deploy.message import Message, decode, encode
 from fedfloor.deploy.settings import DataSource, Deadlines
 from fedfloor.deploy.waits import Waits
-from fedfloor.errors import SettingError
-from fedfloor.outside import blamed, load
 from live_park import experiment, figures, live, simulated
 from live_processes import needs_broker, processes
 from parks import until

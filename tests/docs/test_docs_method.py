@@ -20,7 +20,7 @@ import fedfloor
 import live_park
 from commands import TINY, Command, lines
 from fedfloor import config
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.runs import privacy, revealed
 from fedfloor.tasks.classification import CLASSIFICATION
 from floor import bits, park

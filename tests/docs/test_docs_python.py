@@ -32,7 +32,7 @@ def test_the_page_names_public_names_only() -> None:
 def test_the_page_lists_every_kind_of_settings() -> None:
     text = PAGE.read_text(encoding="utf-8")
     for module in ("park.partition", "park.stream", "park.augment", "data.reading", "tasks.regression", "parts.work"):
-        for name in fedfloor._public.PUBLIC[module]:
+        for name in fedfloor.base.public.PUBLIC[module]:
             assert f"`{name}`" in text or name in {"Mobility", "WorkSettings"}, name
 
 

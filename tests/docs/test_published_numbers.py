@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import pages
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from papers import claims, documents
 from papers.verdicts import CONTRADICTED, MET, UNTESTED, outcome
 

@@ -12,8 +12,8 @@ import torch
 import fedfloor
 import fedfloor.runs.ledger
 from fedfloor import config
+from fedfloor.base.errors import SettingError
 from fedfloor.engine.executor import AttackingExecutor, triggered
-from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import METHODS
 from fedfloor.parts.attacks import ATTACKS, Attackers

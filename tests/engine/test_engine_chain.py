@@ -22,9 +22,9 @@ from fedfloor.engine.visit import VisitStats, train
 from fedfloor.models.layers import Asinh, Projected, Soft
 from fedfloor.models.network import Network
 from fedfloor.models.zoo import LISTED_ON, REPRODUCING
-from fedfloor.parts.objective import Objective, Plain, Visit
-from fedfloor.parts.objectives import objective
-from fedfloor.parts.proximal import Represented
+from fedfloor.parts.objectives.objective import Objective, Plain, Visit
+from fedfloor.parts.objectives.proximal import Represented
+from fedfloor.parts.objectives.registry import objective
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
 

@@ -13,14 +13,14 @@ import torch
 from torch import nn
 
 from cohorts import HEAVY, NETWORKS, PLANS, TWO, WORKS, both, engine, floor_, same
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import DivergedError
 from fedfloor.engine.cohort import program
 from fedfloor.engine.cohort.cohort import Cohort
 from fedfloor.engine.cohort.forward import CONVOLUTIONS
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone, Team
-from fedfloor.errors import DivergedError
 from fedfloor.methods.catalog import METHODS
 from fedfloor.models.network import Network
 from fedfloor.park.stream import Fifo, Recycle, batch_order

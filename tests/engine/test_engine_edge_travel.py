@@ -12,16 +12,16 @@ import torch
 from test_engine_travel import FACTORIES, SIZES, experiment, result
 
 import fedfloor
+from fedfloor.base.errors import SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.travel import EdgePath
-from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS
-from fedfloor.parts.codecs import chain
-from fedfloor.parts.mix import Branch
+from fedfloor.parts.mixing.mix import Branch
+from fedfloor.parts.travel.codecs import chain
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Parallel, Repeat, Train, Work, device, edge
 from fedfloor.plan.schedule import Key
-from fedfloor.ranges import RefusedError
 from floor import bits, park
 from rounds import Job, method
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import nn
 
+from fedfloor.base.errors import DivergedError, RunError, SettingError
 from fedfloor.engine import engine, local_update, visit
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory, extractor_bytes
 from fedfloor.engine.team import Alone, Team
-from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.models.network import Network
-from fedfloor.parts.objective import Plain
+from fedfloor.parts.objectives.objective import Plain
 from fedfloor.plan.nodes import CLOUD, Node, Parallel, Sequence, Train, Work, device
 from fedfloor.plan.schedule import Key
 from floor import bits, digest, everywhere, extended, park, start, visits, walk

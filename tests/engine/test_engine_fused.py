@@ -14,8 +14,8 @@ from fedfloor.engine import steps
 from fedfloor.engine.engine import Samples
 from fedfloor.engine.visit import train
 from fedfloor.models.network import Network
-from fedfloor.parts.objective import Plain, Visit
-from fedfloor.parts.objectives import objective
+from fedfloor.parts.objectives.objective import Plain, Visit
+from fedfloor.parts.objectives.registry import objective
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
 from floor import extended

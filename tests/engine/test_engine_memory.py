@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from fedfloor.api.run import Run, run
+from fedfloor.base.errors import RunError
 from fedfloor.config import from_table
 from fedfloor.engine.memory import DeviceMemory, extractor_bytes
 from fedfloor.engine.team import Team
-from fedfloor.errors import RunError
 from fedfloor.experiment import Experiment
 from fedfloor.plan import text
 from fedfloor.plan import walk as plans

@@ -19,11 +19,11 @@ from fedfloor.data.reading import DeviceSplit, Reading
 from fedfloor.deploy import facts
 from fedfloor.engine import evaluate
 from fedfloor.experiment import DataSettings, EvaluateSettings, Experiment, ModelSettings, ParkSettings
-from fedfloor.figures import macro_f1, recalls
 from fedfloor.park.build import build
 from fedfloor.park.described import device_accuracy
 from fedfloor.park.park import Park
 from fedfloor.park.partition import Iid, Natural
+from fedfloor.tasks.figures import macro_f1, recalls
 
 TABLE = np.array([[3, 1, 0], [2, 2, 0], [0, 0, 0]])  # nothing of the third class, and nothing taken for it
 

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from commands import Command, lines
 from fedfloor import config
+from fedfloor.base.errors import SettingError
 from fedfloor.engine import union
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.steps import clip
 from fedfloor.engine.team import Team
-from fedfloor.errors import SettingError
 from fedfloor.methods import chosen
 from fedfloor.methods.catalog import METHODS
-from fedfloor.parts.proximal import Contrastive
+from fedfloor.parts.objectives.proximal import Contrastive
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import text
 from fedfloor.plan.nodes import CLOUD, Parallel, Repeat, Sequence, Train, Work, device, edge

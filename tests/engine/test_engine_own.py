@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.visit import train
-from fedfloor.errors import RunError, SettingError
-from fedfloor.parts import objectives
-from fedfloor.parts.objective import Objective, Plain, Visit
+from fedfloor.parts.objectives import registry as objectives
+from fedfloor.parts.objectives.objective import Objective, Plain, Visit
 from fedfloor.plan.nodes import Parallel, Work
 from fedfloor.plan.schedule import Key
 from floor import WORK, bits, engine, park, start, visits, walk

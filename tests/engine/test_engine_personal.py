@@ -23,8 +23,8 @@ from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone, Team
 from fedfloor.models.network import Network
 from fedfloor.park.park import Park
-from fedfloor.parts.layers import Gated
-from fedfloor.parts.objective import Plain
+from fedfloor.parts.objectives.layers import Gated
+from fedfloor.parts.objectives.objective import Plain
 from fedfloor.plan.nodes import Parallel, Work
 from fedfloor.runs import launch
 from floor import bits, everywhere, park, start, visits, walk

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedfloor.base.errors import SettingError
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.team import Alone, Team
-from fedfloor.errors import SettingError
-from fedfloor.parts.mix import Branch
+from fedfloor.parts.mixing.mix import Branch
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Sequence
 from floor import bits, digest, engine, everywhere, park, together, visits, walk
 

@@ -13,6 +13,8 @@ import torch
 from torch import nn
 
 import fedfloor
+from fedfloor.base.errors import DivergedError, FedfloorError, SettingError
+from fedfloor.base.outside import load
 from fedfloor.config import read
 from fedfloor.data.dataset import SamplePool, pooled
 from fedfloor.engine import local_update as module
@@ -20,10 +22,8 @@ from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.local_update import local_update
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.visit import VisitStats, check_finite
-from fedfloor.errors import DivergedError, FedfloorError, SettingError
-from fedfloor.outside import load
 from fedfloor.park.park import Park
-from fedfloor.parts.objective import Objective, Plain, Visit
+from fedfloor.parts.objectives.objective import Objective, Plain, Visit
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key

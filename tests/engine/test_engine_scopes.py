@@ -9,17 +9,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfloor.chance import generator, torch_seed
+from fedfloor.base.chance import generator, torch_seed
+from fedfloor.base.errors import SettingError
 from fedfloor.engine import visit
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone, Team
-from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
 from fedfloor.models.parcel import Parcel
 from fedfloor.park.stream import batch_order
-from fedfloor.parts import mix
+from fedfloor.parts.mixing import mix
 from fedfloor.plan.nodes import (
     CLOUD,
     Broadcast,

@@ -14,15 +14,15 @@ import torch
 
 import fedfloor
 from fedfloor import config
+from fedfloor.base.errors import SettingError
 from fedfloor.engine.executor import LocalExecutor
 from fedfloor.engine.limit import Limit, Part
 from fedfloor.engine.summing import bound, farthest
 from fedfloor.engine.travel import VisitPath
-from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS
-from fedfloor.parts.codecs import SecureSum
-from fedfloor.parts.limits import NormLimit
-from fedfloor.parts.masking import threshold
+from fedfloor.parts.protection.masking import threshold
+from fedfloor.parts.travel.codecs import SecureSum
+from fedfloor.parts.travel.limits import NormLimit
 from fedfloor.plan.nodes import Work
 from floor import bits, park
 from rounds import Job, method

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfloor import outside
+from fedfloor.base import outside
+from fedfloor.base.errors import DivergedError, RunError, SettingError
 from fedfloor.engine.team import Alone, PeerLostError, Shared, Team, shared_file
-from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.plan.nodes import Parallel
 from fedfloor.runs import launch
 from floor import bits, engine, everywhere, park, together, visits, walk

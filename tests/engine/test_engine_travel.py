@@ -12,8 +12,8 @@ from torch import Tensor
 
 import fedfloor
 from fedfloor import config
+from fedfloor.base.errors import SettingError
 from fedfloor.engine.travel import VisitPath
-from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import METHODS
 from floor import bits, park
@@ -126,7 +126,7 @@ def test_a_direct_link_between_devices_refuses_changes(tmp_path: Path) -> None:
 
 OWN = """
 from dataclasses import dataclass
-from fedfloor.parts.codecs import NONE, Codec
+from fedfloor.parts.travel.codecs import NONE, Codec
 
 @dataclass(frozen=True)
 class Half(Codec):

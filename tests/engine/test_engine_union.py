@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
+from fedfloor.base.errors import DivergedError
 from fedfloor.engine import union
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone, Team
-from fedfloor.errors import DivergedError
 from fedfloor.models.network import Network
 from fedfloor.park.park import Park
 from fedfloor.park.stream import Fifo, Recycle, Static

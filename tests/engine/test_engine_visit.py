@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import RunError
 from fedfloor.data.dataset import SamplePool, pooled
 from fedfloor.engine.engine import Engine, Samples
 from fedfloor.engine.visit import VisitStats, train
-from fedfloor.errors import RunError
 from fedfloor.models.network import Network
 from fedfloor.park.park import Park
 from fedfloor.park.stream import batch_order
-from fedfloor.parts.objective import Plain, Visit
+from fedfloor.parts.objectives.objective import Plain, Visit
 from fedfloor.plan.nodes import Parallel, Work
 from fedfloor.plan.schedule import Key
 from floor import batch_norm, bits, dropout, engine, network, park, visits, walk

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedfloor.base.errors import SettingError
 from fedfloor.engine import ranks
 from fedfloor.engine.ranks import is_lost
 from fedfloor.engine.team import Team
 from fedfloor.engine.visit import train
-from fedfloor.errors import SettingError
-from fedfloor.parts.objective import Plain, Visit
+from fedfloor.parts.objectives.objective import Plain, Visit
 from fedfloor.plan.nodes import (
     CLOUD,
     Broadcast,

@@ -12,11 +12,11 @@ import torch
 
 import fedfloor
 from fedfloor import models
+from fedfloor.base.errors import SettingError
 from fedfloor.config import read
 from fedfloor.engine import private
-from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
-from fedfloor.parts.objective import Plain, Visit
+from fedfloor.parts.objectives.objective import Plain, Visit
 from fedfloor.plan.nodes import Repeat, Select, Sequence, Train, Work, device
 from fedfloor.plan.schedule import Key
 from fedfloor.runs import privacy

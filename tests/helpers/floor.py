@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedfloor.base.outside import load
 from fedfloor.data.dataset import SamplePool, pooled
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
@@ -20,9 +21,8 @@ from fedfloor.engine.ranks import run
 from fedfloor.engine.team import Alone, Team
 from fedfloor.methods.contract import Method, State, View
 from fedfloor.models.network import Network
-from fedfloor.outside import load
 from fedfloor.park.park import Park
-from fedfloor.parts.objective import Objective, Visit
+from fedfloor.parts.objectives.objective import Objective, Visit
 from fedfloor.plan.nodes import Node, Parallel, Train, Work, device
 from fedfloor.plan.outcome import Outcome
 from fedfloor.runs import launch
@@ -105,7 +105,7 @@ def extended(part: T, added: float = 1.0) -> T:
 
 def plan_of(method: Method, here: Park, seed: int = 0, number: int = 1, rounds: int = 10) -> Node:
     """Return a method's plan of a round, drawn as a run draws it."""
-    from fedfloor.chance import generator
+    from fedfloor.base.chance import generator
 
     view = View(number, rounds, here.sizes, here.factory_of, {})
     return method.plan(State({}), view, generator(seed, "plan", number))

@@ -13,7 +13,7 @@ from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
 from fedfloor.models.network import Network
 from fedfloor.park.park import Park
-from fedfloor.parts.layers import Gated
+from fedfloor.parts.objectives.layers import Gated
 from fedfloor.plan.nodes import Work
 
 FROZEN = Work(objective="gated", settings={"layers": 1, "units": 4}, epochs=2, batch_size=4, rate=0.2, momentum=0.5)

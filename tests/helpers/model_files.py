@@ -8,7 +8,7 @@ from typing import Any
 
 from safetensors.torch import save
 
-from fedfloor.checking import parsed
+from fedfloor.base.checking import parsed
 from fedfloor.inference.samples import Sensors
 from fedfloor.inference.trained import InputsHeader
 from networks import build

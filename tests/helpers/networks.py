@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fedfloor import models
+from fedfloor.base.outside import load
 from fedfloor.models.network import Network
-from fedfloor.outside import load
 
 
 def build(name: str, *given: Any, **more: Any) -> Network:

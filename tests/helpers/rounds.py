@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fedfloor import config, models
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone, Team
@@ -18,7 +18,7 @@ from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.methods.contract import State, View
 from fedfloor.models.network import Network
 from fedfloor.park.park import Park
-from fedfloor.parts.objective import adapting
+from fedfloor.parts.objectives.objective import adapting
 from fedfloor.plan import text
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome

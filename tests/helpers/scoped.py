@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedfloor.base.outside import load
 from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.models.network import Network
-from fedfloor.outside import load
-from fedfloor.parts.objective import Plain, Visit
+from fedfloor.parts.objectives.objective import Plain, Visit
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe
 from fedfloor.plan.nodes import Sequence as Chain
 from floor import WORK, Rememberer, visits

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.team import Team
 from fedfloor.methods.contract import Method, State, View

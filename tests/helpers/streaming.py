@@ -9,12 +9,12 @@ import numpy as np
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from fedfloor.base.outside import load
 from fedfloor.methods.contract import Method, Needs, State, View
-from fedfloor.outside import load
 from fedfloor.park.park import Park
 from fedfloor.park.stream import Fifo, Recycle
-from fedfloor.parts.objective import Objective, Visit
-from fedfloor.parts.selection import POLICIES
+from fedfloor.parts.objectives.objective import Objective, Visit
+from fedfloor.parts.selection.selection import POLICIES
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Select, Work, edge
 from floor import park
 

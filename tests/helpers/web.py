@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.sources import File, Published
-from fedfloor.errors import SettingError
 
 ONE, TWO = b"one" * 50_000, b"two" * 10
 CLOSED = "http://127.0.0.1:9/"  # nobody listens there

@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 
 import fedfloor
 from commands import Command, lines
+from fedfloor.base.errors import SettingError
 from fedfloor.data.made.labels import labels
-from fedfloor.errors import SettingError
 from fedfloor.inference.trained import load_model
 from fedfloor.models.zoo import NETWORKS, REPRODUCING
 from model_files import SENSORS, write_model

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from commands import Command
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.inference.inputs import files, picture
 from fedfloor.inference.samples import Sensors, fitting
 from model_files import SENSORS, write_model

@@ -42,7 +42,7 @@ EVERY = [
 @pytest.mark.parametrize("name", EVERY)
 def test_every_network(tmp_path: Path, name: str) -> None:
     """The comparison of ``export`` is made again here, on other samples and through the file."""
-    from fedfloor.errors import SettingError
+    from fedfloor.base.errors import SettingError
 
     try:
         trained = load_model(write_model(tmp_path, name, (3, 32, 32), tuple("abcde")))

@@ -11,8 +11,8 @@ import pytest
 
 import fedfloor
 from commands import Command
+from fedfloor.base.errors import SettingError
 from fedfloor.config import from_table
-from fedfloor.errors import SettingError
 from fedfloor.inference.trained import load_model
 from fedfloor.park import summaries
 

@@ -11,9 +11,9 @@ import pytest
 
 import fedfloor
 from commands import Command, lines
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files import own
 from fedfloor.data.reading import Columns, RandomSplit, Reading, Window
-from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings, ModelSettings
 from fedfloor.inference.inputs import table
 from fedfloor.inference.samples import UNKNOWN, FileSamples, Sensors

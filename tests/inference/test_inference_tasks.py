@@ -13,9 +13,9 @@ import pytest
 import fedfloor
 from commands import Command
 from fedfloor import Experiment, run
-from fedfloor.checking import checked
+from fedfloor.base.checking import checked
+from fedfloor.base.errors import SettingError
 from fedfloor.data.made.machines import Machines, columns, recordings
-from fedfloor.errors import SettingError
 from fedfloor.inference import inputs
 from fedfloor.inference.samples import Sensors
 from fedfloor.inference.trained import load_model
@@ -65,7 +65,7 @@ def test_the_test_samples_have_the_figures_of_the_run(plant: Path, task: str, fi
     every = np.arange(len(data.y_test))
     tested = trained.task.judge(trained.answer(data.take_test(every)), data.targets_test(every))
     assert tested is not None
-    found = fedfloor.figures.named(figure).value(tested, ())
+    found = fedfloor.tasks.figures.named(figure).value(tested, ())
     assert found == pytest.approx(told(plant / task, figure), rel=1e-6)
 
 

@@ -12,8 +12,8 @@ import pytest
 
 import fedfloor
 from commands import Command, lines
+from fedfloor.base.errors import SettingError
 from fedfloor.config import from_table
-from fedfloor.errors import SettingError
 from fedfloor.inference.trained import load_model
 from fedfloor.park import recorded
 from fedfloor.runs.parks import build_park

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
 from fedfloor.engine.team import Team
 from fedfloor.methods.contract import Method
 from fedfloor.methods.fedavg import FedAvg

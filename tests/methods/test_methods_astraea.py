@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.methods.astraea import Astraea
 from fedfloor.methods.contract import View
 from fedfloor.park.park import Park

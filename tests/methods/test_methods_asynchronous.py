@@ -15,10 +15,10 @@ import torch
 
 import fedfloor
 from fedfloor import config
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import SettingError
 from fedfloor.engine import ranks
 from fedfloor.engine.engine import Engine
-from fedfloor.errors import SettingError
 from fedfloor.methods.contract import State
 from fedfloor.network.arrivals import Arrivals, StepTrips
 from fedfloor.park.stream import batch_order

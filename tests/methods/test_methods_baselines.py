@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import SettingError
 from fedfloor.engine.team import Team
-from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS
 from fedfloor.methods.contract import Method, State
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.presets import QFFL, FedAdagrad, FedAdam, FedAvgM, FedYogi, Ida
-from fedfloor.parts import selection
+from fedfloor.parts.selection import selection
 from fedfloor.parts.server import Adagrad, Adam, Sgd, Yogi
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Parallel, Probe, Sequence

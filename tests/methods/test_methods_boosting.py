@@ -15,17 +15,18 @@ from numpy.typing import NDArray
 
 from fedfloor import run
 from fedfloor.api.run import Run
-from fedfloor.checking import checked
-from fedfloor.errors import SettingError
+from fedfloor.base.checking import checked
+from fedfloor.base.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.boosting import Boosting
 from fedfloor.methods.contract import View
 from fedfloor.models import forest
 from fedfloor.models.forest import ROUNDS_OF_BINS, Forest
 from fedfloor.models.network import Network
-from fedfloor.parts import growing, means
-from fedfloor.parts.histograms import Histograms
-from fedfloor.parts.objective import Objective, Visit
+from fedfloor.parts.mixing import means
+from fedfloor.parts.objectives.objective import Objective, Visit
+from fedfloor.parts.trees import growing
+from fedfloor.parts.trees.histograms import Histograms
 from fedfloor.plan import walk
 from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.runs import forecast

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.methods.cgau import CGAU
 from fedfloor.methods.contract import State, View
-from fedfloor.parts.layers import Gated
+from fedfloor.parts.objectives.layers import Gated
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Parallel, Probe, Work
 from fedfloor.plan.nodes import Sequence as Chain

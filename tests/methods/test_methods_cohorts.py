@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 
 import fedfloor
 from fedfloor import config
+from fedfloor.base.errors import SettingError
 from fedfloor.engine import separate
 from fedfloor.engine.evaluate import evaluate
-from fedfloor.errors import SettingError
 from fedfloor.inference.trained import load_model
 from fedfloor.methods.cohorts import FLHC
 from fedfloor.plan import text

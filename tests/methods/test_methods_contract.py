@@ -13,8 +13,8 @@ import torch
 
 import fedfloor
 from fedfloor import config
+from fedfloor.base.errors import SettingError
 from fedfloor.engine.team import Team
-from fedfloor.errors import SettingError
 from fedfloor.methods.catalog import METHODS, card
 from fedfloor.park.park import Park
 from fedfloor.plan import text

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedfloor.base.errors import SettingError
 from fedfloor.engine import ranks
-from fedfloor.errors import SettingError
 from fedfloor.methods.contract import Resources
 from fedfloor.methods.fedcs import FedCS, in_time
 from fedfloor.plan.nodes import Probe, Sequence

@@ -8,8 +8,8 @@ from itertools import accumulate
 import pytest
 import torch
 
-from fedfloor.chance import generator
-from fedfloor.errors import SettingError
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import SettingError
 from fedfloor.methods.contract import View
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.fedfusion import FedFusion

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from fedfloor import config
+from fedfloor.base.errors import SettingError
 from fedfloor.engine.team import Alone, Team
-from fedfloor.errors import SettingError
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.methods.fedgs import FedGS
 from fedfloor.methods.references import Centralized

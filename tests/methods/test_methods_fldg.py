@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from fedfloor.base.errors import SettingError
 from fedfloor.engine import ranks
-from fedfloor.errors import SettingError
 from fedfloor.methods.contract import State, View
 from fedfloor.methods.fldg import FLDG, FLDGL
 from fedfloor.methods.kcenter import KCenter

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.methods.contract import State, View
 from fedfloor.methods.hfedms import HFedMS
-from fedfloor.parts.grouping import Log
+from fedfloor.parts.selection.grouping import Log
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Sequence
 from fedfloor.plan.outcome import Outcome

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.methods.catalog import METHODS
 from fedfloor.methods.chosen import PARTS
 from fedfloor.methods.contract import State, View

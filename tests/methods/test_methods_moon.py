@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedfloor.base.errors import SettingError
 from fedfloor.engine.visit import train
-from fedfloor.errors import SettingError
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.presets import FedMMD, Moon
-from fedfloor.parts.objective import Objective, Plain, Visit
-from fedfloor.parts.objectives import objective
-from fedfloor.parts.proximal import Contrastive, features
+from fedfloor.parts.objectives.objective import Objective, Plain, Visit
+from fedfloor.parts.objectives.proximal import Contrastive, features
+from fedfloor.parts.objectives.registry import objective
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Parallel, Sequence, Train, Work, device
 from fedfloor.plan.schedule import Key

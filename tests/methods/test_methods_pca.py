@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedfloor import run
-from fedfloor.checking import checked
+from fedfloor.base.checking import checked
 from fedfloor.experiment import Experiment
 from fedfloor.methods.pca import monitor, pooled
 from fedfloor.models.layers import Monitor

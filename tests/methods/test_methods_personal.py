@@ -17,17 +17,17 @@ from torch import nn
 import fedfloor
 from commands import Command
 from fedfloor import config
+from fedfloor.base.errors import SettingError
 from fedfloor.engine import separate
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.steps import full_gradient
-from fedfloor.errors import SettingError
 from fedfloor.inference.onnx import TOLERANCE
 from fedfloor.inference.trained import load_model
 from fedfloor.models.network import Network
 from fedfloor.models.parcel import Parcel
 from fedfloor.models.saved import model_file
-from fedfloor.parts.objectives import to_spec
-from fedfloor.parts.proximal import Interpolated, Prox
+from fedfloor.parts.objectives.proximal import Interpolated, Prox
+from fedfloor.parts.objectives.registry import to_spec
 from fedfloor.plan import text
 from fedfloor.plan.nodes import Parallel, Train, Work, device
 from fedfloor.runs import checkpoint

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.methods.rafed import RaFed
 from fedfloor.park.park import Park
 from fedfloor.plan.nodes import Node, Parallel, Probe, Sequence, Train

@@ -11,7 +11,7 @@ from safetensors import safe_open
 from torch import nn
 
 from commands import Command
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.experiment import Experiment, ModelSettings
 from fedfloor.models.network import Network
 from fedfloor.models.zoo import LISTED_ON, NETWORKS, REPRODUCING

@@ -15,11 +15,11 @@ import torch
 
 import fedfloor
 from commands import Command, lines
+from fedfloor.base.errors import FedfloorError, RunError, SettingError
+from fedfloor.base.outside import load
 from fedfloor.config import from_table
 from fedfloor.engine.visit import without_single_samples
-from fedfloor.errors import FedfloorError, RunError, SettingError
 from fedfloor.models.network import build, unseeded
-from fedfloor.outside import load
 
 NETS = """
 import numpy as np

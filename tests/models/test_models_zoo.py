@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from commands import Command
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.models import build, count
 from fedfloor.models.layers import Statistics
 from fedfloor.models.zoo import FOR_ANY_SHAPE, LISTED_ON, NETWORKS, REPRODUCING, SMALLEST_SIDE

@@ -15,7 +15,7 @@ from fedfloor.network import profile
 from fedfloor.network.price import Payload, Price, QuestionCost, price
 from fedfloor.network.profile import Devices, LinkClass, NetworkProfile, NetworkSettings
 from fedfloor.network.sites import Sites, draw_sites
-from fedfloor.parts.grouping import Log
+from fedfloor.parts.selection.grouping import Log
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Repeat, Sequence, Train, Work, device, edge
 from fedfloor.plan.outcome import Outcome

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.network import profile
 from fedfloor.network.profile import NetworkProfile, NetworkSettings, from_table
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedfloor import config
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.network import profile
 from fedfloor.network.profile import Devices, LinkClass, NetworkProfile, NetworkSettings
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.network import radio
 from fedfloor.network.profile import Devices, LinkClass, NetworkProfile, RadioModel
 from fedfloor.network.sites import draw_sites

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.network.price import Payload, Price, price
 from fedfloor.network.profile import Devices, LinkClass, NetworkProfile, RadioModel
 from fedfloor.plan.nodes import (

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedfloor
-from fedfloor.strict import FORMULA, csv_text
+from fedfloor.base.strict import FORMULA, csv_text
 
 ROOT = Path(fedfloor.__file__).parent
 
@@ -53,4 +53,4 @@ def test_tables_for_people_have_one_writer() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("csv.writer", "csv.DictWriter")
     }
-    assert calls == {"strict.py", "data/events.py"}
+    assert calls == {"base/strict.py", "data/events.py"}

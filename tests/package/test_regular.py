@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import fedfloor
-from fedfloor import regular
+from fedfloor.base import regular
 
 ROOT = Path(fedfloor.__file__).parent
 READERS = {"open", "read_text", "read_bytes", "open_memmap", "ZipFile", "safe_open", "load_file", "load_workbook"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from papers import catalog, claims, verdicts
 from papers.cells import Table, holds
 from papers.verdicts import CONFIRMED, CONTRADICTED, MET, UNDECIDED, Claim, Figure

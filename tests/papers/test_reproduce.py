@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.methods.catalog import METHODS
 from fedfloor.methods.chosen import method_of
 from fedfloor.methods.contract import View

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commands import Command
+from fedfloor.base.errors import SettingError
 from fedfloor.data import sources
 from fedfloor.data.dataset import Dataset
-from fedfloor.errors import SettingError
 from fedfloor.methods.chosen import method_of
 from papers import catalog, disclosure, fldg, fldg_training
 from papers.cells import Accuracy, Rounds
@@ -143,7 +143,7 @@ def test_devices_share_no_sample_and_are_as_large_as_can_be() -> None:
 
 
 def test_hashes_are_those_that_devices_answer() -> None:
-    from fedfloor.parts.grouping import hashed
+    from fedfloor.parts.selection.grouping import hashed
 
     means = np.random.default_rng(0).normal(size=(3, 6))
     said = disclosure.told(Telling("hash", 4, 0.7), np.ones((3, 2), np.int64), means, seed=5)

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from commands import Command, lines
 from fedfloor import models
+from fedfloor.base.errors import SettingError
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import evaluate
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
-from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.runs import launch
 from fedfloor.runs.launch import build_park

@@ -12,7 +12,7 @@ from commands import Command
 from fedfloor.data import sources
 from fedfloor.methods.catalog import METHODS
 from fedfloor.methods.chosen import method_of
-from fedfloor.parts.grouping import Exp, Linear, Log, chosen_groups, groups_of
+from fedfloor.parts.selection.grouping import Exp, Linear, Log, chosen_groups, groups_of
 from fedfloor.report import ledger
 from fedfloor.runs.launch import build_park
 from floor import park

@@ -10,8 +10,8 @@ import pytest
 
 from allocation_parks import park
 from commands import Command
-from fedfloor.chance import generator
-from fedfloor.errors import SettingError
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import SettingError
 from fedfloor.methods.chosen import method_of
 from fedfloor.solvers.allocation.problem import Allocation, AllocationProblem, cost, lower_bound, only_level
 from fedfloor.solvers.allocation.solve import random_allocation

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.solvers.selection.problem import SelectionProblem, divergence, value
 from fedfloor.solvers.selection.solve import gbpcs, solve
 from papers import catalog, selection

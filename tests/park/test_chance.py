@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedfloor.chance import generator, key
+from fedfloor.base.chance import generator, key
 
 
 def test_a_generator_is_philox_under_its_key() -> None:

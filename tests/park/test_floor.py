@@ -10,7 +10,7 @@ import pytest
 
 from allocation_parks import RAFED
 from fedfloor.api.source import bundled
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.network import cell
 from fedfloor.network.cell import Cell
 

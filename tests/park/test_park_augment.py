@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
 from fedfloor.park.augment import TRIES, Augmented, Crops, brightened, crops, resized
 
 

@@ -14,10 +14,10 @@ import pytest
 import fedfloor
 from commands import lines
 from fedfloor import config
+from fedfloor.base.errors import SettingError
 from fedfloor.data.reading import DeviceSplit, TimeSplit, Window
 from fedfloor.deploy import facts
 from fedfloor.deploy.settings import DataSource
-from fedfloor.errors import SettingError
 from fedfloor.experiment import EngineSettings, EvaluateSettings, MethodSettings
 from fedfloor.inference import inputs
 from fedfloor.inference.answers import Classified, answers_of, results

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.dataset import Dataset, SamplePool, pooled
-from fedfloor.errors import SettingError
 from fedfloor.park.build import build
 from fedfloor.park.described import describe, device_accuracy, digest_tests
 from fedfloor.park.normalise import mean_and_deviation

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.park.privacy import check_epsilon, composed, noise, noisy, shares
 from fedfloor.park.stream import Fifo, Recycle
 from floor import park

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfloor.chance import generator
-from fedfloor.errors import SettingError
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import SettingError
 from fedfloor.park.stream import Cycle, Fifo, Recycle, Static, Stream, batch_order
 
 

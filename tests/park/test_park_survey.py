@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 import fedfloor
 from commands import lines
 from fedfloor import config
+from fedfloor.base.errors import SettingError
 from fedfloor.data.reading import TimeSplit, Window
-from fedfloor.errors import SettingError
 from fedfloor.experiment import EngineSettings
 from fedfloor.inference import inputs
 from fedfloor.inference.trained import load_model

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import fedfloor
 from commands import lines
+from fedfloor.base.errors import SettingError
 from fedfloor.data.dataset import Dataset, Indices, SamplePool, pooled
 from fedfloor.data.files import own
 from fedfloor.data.made.labels import labels
 from fedfloor.data.reading import Reading, TimeSplit, Window
-from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings, EvaluateSettings, Experiment, ModelSettings, ParkSettings
 from fedfloor.park import build as parks
 from fedfloor.park import build as validation

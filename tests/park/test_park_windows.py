@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedfloor.park.stream
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import SettingError
 from fedfloor.data.made.labels import labels
-from fedfloor.errors import SettingError
 from fedfloor.park.park import Park
 from fedfloor.park.stream import Cycle, Fifo, Recycle, Static, Windows, _bytes, endless
 from streaming import streamed

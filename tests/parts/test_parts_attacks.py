@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.experiment import FaultSettings
 from fedfloor.parts.attacks import ATTACKS, Attack, AttackedData, AttackedVisit, Attackers, Backdoor, LabelFlip, MinMax
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfloor.chance import generator
-from fedfloor.errors import SettingError
-from fedfloor.parts.codecs import Coding, chain, text
-from fedfloor.parts.packing import NumberLayout, pack_places, places_bytes, unpack_places
-from fedfloor.ranges import RefusedError
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import SettingError
+from fedfloor.base.ranges import RefusedError
+from fedfloor.parts.travel.codecs import Coding, chain, text
+from fedfloor.parts.travel.packing import NumberLayout, pack_places, places_bytes, unpack_places
 
 LAYOUT = NumberLayout(((24, 30), (1, 24), (10, 24), (1, 10)))
 CHAINS: list[Any] = [

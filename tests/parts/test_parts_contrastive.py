@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 import floor
-from fedfloor.errors import RunError, SettingError
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.models.layers import Projected
 from fedfloor.models.network import Network
-from fedfloor.parts.objective import Objective, Plain, Visit
-from fedfloor.parts.objectives import objective
-from fedfloor.parts.proximal import SHORT, Contrastive, contrast, features, frozen
+from fedfloor.parts.objectives.objective import Objective, Plain, Visit
+from fedfloor.parts.objectives.proximal import SHORT, Contrastive, contrast, features, frozen
+from fedfloor.parts.objectives.registry import objective
 from fedfloor.plan.nodes import Train, Work, device
 from fedfloor.plan.schedule import Key
 from floor import batch_norm, bits, dropout, park, walk

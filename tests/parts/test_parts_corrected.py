@@ -11,16 +11,16 @@ import pytest
 import torch
 from torch import nn
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.team import Team
 from fedfloor.engine.visit import train
-from fedfloor.errors import RunError, SettingError
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.fedl import FEDL
-from fedfloor.parts.correction import Corrected, Variates
-from fedfloor.parts.objective import Objective, Plain, Visit
-from fedfloor.parts.objectives import objective, to_spec
+from fedfloor.parts.objectives.correction import Corrected, Variates
+from fedfloor.parts.objectives.objective import Objective, Plain, Visit
+from fedfloor.parts.objectives.registry import objective, to_spec
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Probe, Work
 from fedfloor.plan.schedule import Key

@@ -18,10 +18,10 @@ from torch import Tensor
 
 import fedfloor
 from fedfloor import config
-from fedfloor.errors import DivergedError, SettingError
-from fedfloor.parts.means import krum, krum_scores, mean, multi_krum
-from fedfloor.parts.mix import MIXES, Branch, Meeting, rule
-from fedfloor.parts.robust import (
+from fedfloor.base.errors import DivergedError, SettingError
+from fedfloor.parts.mixing.means import krum, krum_scores, mean, multi_krum
+from fedfloor.parts.mixing.mix import MIXES, Branch, Meeting, rule
+from fedfloor.parts.mixing.robust import (
     bulyan,
     centred_clipping,
     foolsgold,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import fedfloor
 from fedfloor import config
-from fedfloor.parts.mix import Meeting, Mix
+from fedfloor.parts.mixing.mix import Meeting, Mix
 from fedfloor.parts.server import Server
 
 

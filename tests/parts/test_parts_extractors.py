@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedfloor.errors import RunError, SettingError
-from fedfloor.outside import load
+from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.outside import load
 from fedfloor.park.build import build
 from fedfloor.park.normalise import mean_and_deviation
 from fedfloor.park.partition import Dominant
-from fedfloor.parts.extractors import (
+from fedfloor.parts.named import to_spec
+from fedfloor.parts.objectives.extractors import (
     EXTRACTORS,
     FeatureExtractor,
     Hog,
@@ -30,7 +31,6 @@ from fedfloor.parts.extractors import (
     extractor,
     mean_features,
 )
-from fedfloor.parts.named import to_spec
 
 PICTURES = [(1, 28, 28), (3, 32, 32), (1, 8, 8), (3, 9, 17), (2, 16, 11)]
 SENSORS = [(52,), (1,), (52, 20), (2, 3), (3, 1)]
@@ -263,7 +263,7 @@ def test_wrong_names_and_settings(name: str, settings: dict[str, int], said: str
 
 OWN = """
 from dataclasses import dataclass
-from fedfloor.parts.extractors import FeatureExtractor
+from fedfloor.parts.objectives.extractors import FeatureExtractor
 
 @dataclass(frozen=True)
 class Brightness(FeatureExtractor):
@@ -317,7 +317,7 @@ def test_sensors_and_four_channels_are_not_for_mobilenet() -> None:
 
 def test_looking_at_extractors_does_not_wait_for_their_libraries() -> None:
     program = (
-        "import sys, fedfloor.parts.extractors; "
+        "import sys, fedfloor.parts.objectives.extractors; "
         "print({'torch', 'transformers', 'skimage', 'onnxruntime', 'scipy'} & set(sys.modules))"
     )
     got = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)

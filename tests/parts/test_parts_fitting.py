@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedfloor import config
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.parts import fitting
 from fedfloor.parts.fitting import Choice
 from fedfloor.runs import checks
@@ -75,7 +75,7 @@ OWN = """
 from dataclasses import dataclass
 from fedfloor import TopK
 from fedfloor.parts import fitting
-from fedfloor.parts.codecs import Float16
+from fedfloor.parts.travel.codecs import Float16
 
 @dataclass(frozen=True)
 class Fresh(TopK):

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 import floor
+from fedfloor.base.errors import SettingError
 from fedfloor.engine.visit import train
-from fedfloor.errors import SettingError
 from fedfloor.methods.fedfusion import FedFusion
 from fedfloor.models.layers import Fused, Gate, Mixture, fused
 from fedfloor.models.network import Network
-from fedfloor.parts.layers import OPERATORS, Fusion
-from fedfloor.parts.objective import Objective, Plain, Visit
-from fedfloor.parts.objectives import objective, to_spec
+from fedfloor.parts.objectives.layers import OPERATORS, Fusion
+from fedfloor.parts.objectives.objective import Objective, Plain, Visit
+from fedfloor.parts.objectives.registry import objective, to_spec
 from fedfloor.plan.nodes import Train, Work, device
 from fedfloor.plan.schedule import Key
 from floor import bits, park, start, walk

@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedfloor.base.errors import SettingError
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
-from fedfloor.errors import SettingError
 from fedfloor.models.gated import GatedHead, head_of, through
 from fedfloor.models.network import Network
-from fedfloor.parts.layers import Gated
-from fedfloor.parts.objective import Visit
-from fedfloor.parts.objectives import objective
+from fedfloor.parts.objectives.layers import Gated
+from fedfloor.parts.objectives.objective import Visit
+from fedfloor.parts.objectives.registry import objective
 from fedfloor.plan.nodes import Parallel, Train, Work, device
 from floor import bits, digest, park, start, visits, walk
 from gates import FROZEN, WARM, columns, gated

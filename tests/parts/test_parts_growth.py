@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfloor.errors import SettingError
-from fedfloor.parts.grouping import (
+from fedfloor.base.errors import SettingError
+from fedfloor.parts.selection.grouping import (
     MOST,
     Exp,
     Growth,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfloor.errors import SettingError
-from fedfloor.parts import masking
-from fedfloor.parts.masking import FixedPoint, LostSumError, Residues
-from fedfloor.ranges import RefusedError
+from fedfloor.base.errors import SettingError
+from fedfloor.base.ranges import RefusedError
+from fedfloor.parts.protection import masking
+from fedfloor.parts.protection.masking import FixedPoint, LostSumError, Residues
 
 CONTEXT = b"run 1"
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from fedfloor.base.errors import DivergedError, SettingError
 from fedfloor.engine.aggregation import TreeSum
-from fedfloor.errors import DivergedError, SettingError
-from fedfloor.parts.means import CHUNK, intrac, inverse_distance, inverse_distance_weights, mean, q_fair, rows
-from fedfloor.parts.mix import BySamples, Equal
+from fedfloor.parts.mixing.means import CHUNK, intrac, inverse_distance, inverse_distance_weights, mean, q_fair, rows
+from fedfloor.parts.mixing.mix import BySamples, Equal
 from fedfloor.plan.nodes import Parallel, Probe, Sequence
 from floor import WORK, batch_norm, bits, engine, park, start, visits, walk
 

@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.outside import load
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.visit import VisitStats, train
-from fedfloor.errors import RunError, SettingError
 from fedfloor.models.network import Network
-from fedfloor.outside import load
-from fedfloor.parts.objective import Objective, Plain, Visit
-from fedfloor.parts.objectives import objective
-from fedfloor.parts.proximal import WIDTHS, Distilled, Mmd, Prox, frozen, mmd_squared
+from fedfloor.parts.objectives.objective import Objective, Plain, Visit
+from fedfloor.parts.objectives.proximal import WIDTHS, Distilled, Mmd, Prox, frozen, mmd_squared
+from fedfloor.parts.objectives.registry import objective
 from fedfloor.plan.nodes import Parallel, Sequence, Work, device
 from fedfloor.plan.nodes import Train as TrainNode
 from fedfloor.plan.schedule import Key

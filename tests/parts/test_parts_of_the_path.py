@@ -9,7 +9,7 @@ import pytest
 
 import fedfloor
 from fedfloor import config
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 
 WRONG = """
 from dataclasses import dataclass, replace

@@ -11,8 +11,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from fedfloor.errors import SettingError
-from fedfloor.parts.extractors import MobileNet, Onnx, Scaling, mean_features
+from fedfloor.base.errors import SettingError
+from fedfloor.parts.objectives.extractors import MobileNet, Onnx, Scaling, mean_features
 
 BYTES = Scaling(1 / 255, np.zeros(1), np.ones(1))
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedfloor.errors import RunError, SettingError
-from fedfloor.parts.objective import Visit
-from fedfloor.parts.replay import Replay
+from fedfloor.base.errors import RunError, SettingError
+from fedfloor.parts.objectives.objective import Visit
+from fedfloor.parts.objectives.replay import Replay
 
 Memory = Mapping[str, Tensor]
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedfloor.errors import SettingError
-from fedfloor.parts.means import CHUNK, krum, krum_scores, mean, median, multi_krum, trimmed_mean
+from fedfloor.base.errors import SettingError
+from fedfloor.parts.mixing.means import CHUNK, krum, krum_scores, mean, median, multi_krum, trimmed_mean
 from floor import bits
 
 SEEDS = st.integers(0, 2**32)

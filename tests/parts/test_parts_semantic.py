@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedfloor.chance import generator
-from fedfloor.errors import DivergedError, SettingError
-from fedfloor.parts.semantic import class_means, compensated, drift, fused, nearest
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import DivergedError, SettingError
+from fedfloor.parts.objectives.semantic import class_means, compensated, drift, fused, nearest
 from floor import bits
 
 D, F = 3, 4

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.parts.server import Adagrad, Adam, Server, Sgd, Yogi, step
 from floor import bits
 

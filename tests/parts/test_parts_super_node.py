@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfloor.errors import SettingError
-from fedfloor.parts import selection
-from fedfloor.parts.selection import choose
+from fedfloor.base.errors import SettingError
+from fedfloor.parts.selection import selection
+from fedfloor.parts.selection.selection import choose
 from fedfloor.plan.nodes import Select, Work, edge
 from fedfloor.solvers.selection.solve import SOLVERS
 

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import SettingError
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Team
-from fedfloor.errors import SettingError
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.scaffold import Scaffold
 from fedfloor.models.network import Network
-from fedfloor.parts.correction import Variates, effective, renewed
-from fedfloor.parts.objective import Visit
+from fedfloor.parts.objectives.correction import Variates, effective, renewed
+from fedfloor.parts.objectives.objective import Visit
 from fedfloor.parts.server import Sgd
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Parallel, Sequence, Train, Work, device

@@ -15,14 +15,14 @@ from torch import nn
 
 from cohorts import both, same
 from commands import Command
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.methods.catalog import METHODS
 from fedfloor.methods.contract import State, View
-from fedfloor.parts import objectives
-from fedfloor.parts.objective import Objective, Plain, Visit
-from fedfloor.parts.objectives import objective
-from fedfloor.parts.proximal import Prox
-from fedfloor.parts.weighting import Focal, Weighted, from_counts, reweighted, settled
+from fedfloor.parts.mixing.weighting import Focal, Weighted, from_counts, reweighted, settled
+from fedfloor.parts.objectives import registry as objectives
+from fedfloor.parts.objectives.objective import Objective, Plain, Visit
+from fedfloor.parts.objectives.proximal import Prox
+from fedfloor.parts.objectives.registry import objective
 from fedfloor.plan import text
 from fedfloor.plan import walk as plans
 from fedfloor.plan.nodes import Parallel, Work

@@ -19,12 +19,12 @@ import torch
 
 from cohorts import engine as engine_of
 from cohorts import same
+from fedfloor.base.errors import FedfloorError
 from fedfloor.config import from_table
 from fedfloor.engine.cohort.cohort import Cohort
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Team
-from fedfloor.errors import FedfloorError
 from fedfloor.plan import nodes, schedule, text, walk
 from fedfloor.plan.nodes import Node, Parallel, Train, device, edge
 from fedfloor.plan.outcome import Outcome

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 import fedfloor.report
-from fedfloor.errors import SettingError
-from fedfloor.figures import ACCURACY
+from fedfloor.base.errors import SettingError
 from fedfloor.report import charts
 from fedfloor.report.groups import curve, groups, half_width
 from fedfloor.report.ledger import collect
 from fedfloor.report.page import LIBRARY, render, write
 from fedfloor.report.story import verdict
 from fedfloor.report.table import natural_target, paired, summary
+from fedfloor.tasks.figures import ACCURACY
 from run_folders import line, make_run
 
 
@@ -230,18 +230,18 @@ def test_the_same_folders_give_the_same_page(comparison: Path) -> None:
 def test_report_reads_only_and_never_trains() -> None:
     """The room imports nothing but itself, draws, figures, plans, checks and errors: no torch, no engine."""
     allowed = (
-        "fedfloor.chance",
-        "fedfloor.checking",
-        "fedfloor.errors",
-        "fedfloor.figures",
-        "fedfloor.names",
+        "fedfloor.base.chance",
+        "fedfloor.base.checking",
+        "fedfloor.base.errors",
+        "fedfloor.tasks.figures",
+        "fedfloor.base.names",
         "fedfloor.plan",
-        "fedfloor.names",
-        "fedfloor.regular",
+        "fedfloor.base.names",
+        "fedfloor.base.regular",
         "fedfloor.report",
-        "fedfloor.strict",
-        "fedfloor.templates",
-        "fedfloor._version",
+        "fedfloor.base.strict",
+        "fedfloor.base.templates",
+        "fedfloor.base.version",
     )
     for path in Path(fedfloor.report.__path__[0]).glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from fedfloor.base.errors import SettingError
 from fedfloor.config import from_table
-from fedfloor.errors import SettingError
 from fedfloor.methods.contract import State, View
 from fedfloor.network.price import Payload, price
 from fedfloor.network.profile import NetworkProfile

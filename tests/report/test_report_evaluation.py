@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.report import charts
 from fedfloor.report.charts import heat_map
 from fedfloor.report.groups import groups

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.report import page
 from fedfloor.report.groups import groups
 from fedfloor.report.ledger import collect

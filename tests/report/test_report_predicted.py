@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedfloor.base.errors import SettingError
 from fedfloor.engine.evaluate import describe_errors
-from fedfloor.errors import SettingError
-from fedfloor.figures import Errors
 from fedfloor.report.ledger import collect
 from fedfloor.report.page import render
+from fedfloor.tasks.figures import Errors
 from run_folders import evaluate, make_run
 
 LEVELS = (0.1, 0.5, 0.9)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from commands import Command
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.report import charts
 from fedfloor.report.groups import groups
 from fedfloor.report.ledger import RecordedRun, collect

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from commands import TINY, Command
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files import own
 from fedfloor.data.reading import DeviceSplit, RandomSplit, Reading, Split
-from fedfloor.errors import SettingError
 from fedfloor.park.build import build
 from fedfloor.park.described import describe
 from fedfloor.park.partition import Iid

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fedfloor.figures import ACCURACY, Figure, named
 from fedfloor.report import words
+from fedfloor.tasks.figures import ACCURACY, Figure, named
 
 AUROC, RMSE = named("AUROC"), named("RMSE")
 ROW: dict[str, Any] = {

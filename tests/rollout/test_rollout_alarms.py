@@ -16,12 +16,12 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from commands import Command
+from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.cli import releasing
 from fedfloor.deploy import kept
 from fedfloor.deploy.mqtt import Connection
 from fedfloor.deploy.settings import AlarmSettings, AlarmSource, Endpoint, Tls
-from fedfloor.errors import RunError, SettingError
-from fedfloor.ranges import RefusedError
 from fedfloor.rollout import alarms
 from fedfloor.rollout.alarms import EVERY_S, AlarmKeeper, FloodGate, read_alarm
 from parks import needs_mosquitto, until

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedfloor.base.errors import SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import authority
 from fedfloor.deploy.authority import Authority
-from fedfloor.errors import SettingError
 from fedfloor.inference.onnx import export
 from fedfloor.inference.trained import load_model
-from fedfloor.ranges import RefusedError
 from fedfloor.rollout import model as models
 from fedfloor.rollout.agent import check_wheels
 from fedfloor.rollout.rows import Batch, InputRows

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from test_rollout_device import CA, HEADER, put, slots, statement
 
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy.mqtt import MqttConnection
 from fedfloor.deploy.settings import DeviceSettings, Endpoint
 from fedfloor.inference.onnx import export
 from fedfloor.inference.trained import load_model
-from fedfloor.ranges import RefusedError
 from fedfloor.rollout import drift
 from fedfloor.rollout import model as models
 from fedfloor.rollout.delivery import Station

@@ -19,6 +19,8 @@ from test_rollout_drift import CA, predicting
 
 import fedfloor
 from fedfloor import config
+from fedfloor.base.errors import SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.cli import releasing
 from fedfloor.data.files import buffer
 from fedfloor.deploy import authority, live, own
@@ -29,10 +31,7 @@ from fedfloor.deploy.mqtt import MqttConnection
 from fedfloor.deploy.own import Labelled
 from fedfloor.deploy.settings import DataSource
 from fedfloor.deploy.signing import Signer
-from fedfloor.errors import SettingError
-from fedfloor.figures import named
 from fedfloor.park.build import build, hold_out_recent
-from fedfloor.ranges import RefusedError
 from fedfloor.rollout import gate, registry, schedule
 from fedfloor.rollout import model as models
 from fedfloor.rollout.delivery import Station
@@ -56,6 +55,7 @@ from fedfloor.runs.parks import build_park
 from fedfloor.sensors.buffer import writing
 from fedfloor.sensors.grid import Row
 from fedfloor.tasks.classification import CLASSIFICATION
+from fedfloor.tasks.figures import named
 from live_park import device_settings, member
 from parks import needs_mosquitto
 from rollouts import model as onnx_model

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from fedfloor.base.errors import SettingError
 from fedfloor.cli.app import app
 from fedfloor.deploy import authority, journal, park_file, provision
 from fedfloor.deploy.journal import FOLDER, HEAD
-from fedfloor.errors import SettingError
 from fedfloor.rollout import registry
 from rollouts import model, provisioned, registered
 

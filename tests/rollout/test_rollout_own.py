@@ -17,13 +17,13 @@ import torch
 from safetensors.torch import save
 from test_rollout_drift import CA, predicting
 
+from fedfloor.base.errors import SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy.mqtt import MqttConnection
-from fedfloor.errors import SettingError
 from fedfloor.inference.onnx import export
 from fedfloor.inference.trained import Trained, load_model
 from fedfloor.models.staying import Staying
 from fedfloor.park.normalise import scaled
-from fedfloor.ranges import RefusedError
 from fedfloor.rollout import delivery, registry
 from fedfloor.rollout import model as models
 from fedfloor.rollout.model import OwnPart

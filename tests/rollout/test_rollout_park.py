@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from fedfloor.base.errors import SettingError
 from fedfloor.deploy.authority import found, now
 from fedfloor.deploy.mqtt import topic
 from fedfloor.deploy.processes import resident_mb
-from fedfloor.errors import SettingError
 from fedfloor.rollout import delivery, registry
 from fedfloor.rollout.statement import CHUNK_BYTES, sealed
 from parks import needs_mosquitto, until

@@ -11,7 +11,7 @@ import pytest
 
 import fedfloor
 from fedfloor import config
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.rollout import model, registry
 from rollouts import provisioned
 

@@ -22,12 +22,12 @@ import numpy as np
 import pytest
 
 from fedfloor import config
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.data.files import buffer
 from fedfloor.deploy import kept, live, machines, park_file, settings
 from fedfloor.deploy.live import TrialPark
 from fedfloor.deploy.mqtt import topic
 from fedfloor.deploy.settings import CloudSettings, Endpoint, Schedule
-from fedfloor.errors import RunError, SettingError
 from fedfloor.plan.nodes import Site, Train, Work
 from fedfloor.rollout import registry, schedule
 from fedfloor.rollout.alarms import AlarmKeeper

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from commands import Command
-from fedfloor import benchmark
-from fedfloor.errors import SettingError
+from fedfloor.api import benchmark
+from fedfloor.base.errors import SettingError
 
 MINE = """
 name = "mine"

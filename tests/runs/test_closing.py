@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from fedfloor import config
+from fedfloor.base.errors import SettingError
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
-from fedfloor.errors import SettingError
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Parallel
 from fedfloor.runs import forecast, launch, ledger, prepare

@@ -11,14 +11,14 @@ import pytest
 import fedfloor
 from commands import Command, Said, lines
 from fedfloor import config
-from fedfloor.errors import SettingError
-from fedfloor.figures import ACCURACY
+from fedfloor.base.errors import SettingError
 from fedfloor.report.groups import curve, groups
 from fedfloor.report.ledger import collect
 from fedfloor.report.page import render
 from fedfloor.report.story import story
 from fedfloor.report.table import paired, summary
 from fedfloor.report.words import markdown as table
+from fedfloor.tasks.figures import ACCURACY
 from run_folders import diverge, evaluate, make_run
 
 T1 = math.tan(0.475 * math.pi)  # the 97.5 % point of Student's t with one degree of freedom

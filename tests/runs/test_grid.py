@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.methods.catalog import find
 from fedfloor.runs.sweep import Axis, Grid, axis, grids, shown, split
 

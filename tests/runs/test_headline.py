@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from fedfloor import config
-from fedfloor.errors import RunError, SettingError
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.experiment import EvaluateSettings, Experiment
-from fedfloor.figures import named
 from fedfloor.report import charts
 from fedfloor.report.groups import groups
 from fedfloor.report.ledger import RecordedRun, collect
@@ -23,6 +22,7 @@ from fedfloor.report.story import story
 from fedfloor.report.table import Budget, at, leader, natural_target, paired, paired_at, summary
 from fedfloor.report.words import markdown as table
 from fedfloor.runs import sweep as sweeps
+from fedfloor.tasks.figures import named
 from fedfloor.tracking.sinks import about, csv_table
 from run_folders import evaluate, make_run
 

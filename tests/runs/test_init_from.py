@@ -12,13 +12,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from commands import Command, lines
+from fedfloor.base.errors import SettingError
 from fedfloor.engine.evaluate import evaluate
-from fedfloor.errors import SettingError
 from fedfloor.experiment import ModelSettings
 from fedfloor.models import saved
 from fedfloor.models.network import Adapt, Network
 from fedfloor.park.park import Park
-from fedfloor.parts.layers import Gated
+from fedfloor.parts.objectives.layers import Gated
 from fedfloor.runs.prepare import begin, matched
 from floor import bits, engine, park
 from model_files import write_model

@@ -12,7 +12,7 @@ from conftest import Command
 RULES = """
 from dataclasses import dataclass
 import torch
-from fedfloor.parts.mix import Mix
+from fedfloor.parts.mixing.mix import Mix
 
 @dataclass(frozen=True)
 class Divides(Mix):

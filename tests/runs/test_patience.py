@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 
 from commands import Command
 from fedfloor import config
+from fedfloor.base.errors import SettingError
 from fedfloor.engine.evaluate import Score
-from fedfloor.errors import SettingError
 from fedfloor.report.groups import groups
 from fedfloor.report.ledger import collect
 from fedfloor.report.story import story

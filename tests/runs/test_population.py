@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 import fedfloor.park.local
 import fedfloor.park.park
 from commands import Command, lines
+from fedfloor.base.errors import SettingError
 from fedfloor.data.dataset import SamplePool, pooled
 from fedfloor.data.made.procedural import Procedural, labels, procedural
-from fedfloor.errors import SettingError
 from fedfloor.park.build import build
 from fedfloor.park.described import describe, device_accuracy
 from fedfloor.park.local import LocalSets, owner_of
 from fedfloor.park.park import Park
 from fedfloor.park.stream import Fifo
-from fedfloor.parts.selection import by_samples, fraction
+from fedfloor.parts.selection.selection import by_samples, fraction
 from fedfloor.report import ledger
 
 K, N = 20_000, 12

@@ -17,11 +17,11 @@ from scipy.stats import kstest, norm
 
 import fedfloor
 from commands import Command
+from fedfloor.base.errors import SettingError
 from fedfloor.config import read
-from fedfloor.errors import SettingError
-from fedfloor.parts.means import gaussian_sum
-from fedfloor.parts.mix import Branch, Meeting, Private
-from fedfloor.parts.selection import Poisson
+from fedfloor.parts.mixing.means import gaussian_sum
+from fedfloor.parts.mixing.mix import Branch, Meeting, Private
+from fedfloor.parts.selection.selection import Poisson
 from fedfloor.runs import privacy
 from live_park import experiment, live
 

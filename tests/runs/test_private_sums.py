@@ -16,9 +16,9 @@ from test_private_models import file
 
 import fedfloor
 from commands import Command
+from fedfloor.base.errors import SettingError
 from fedfloor.config import read
-from fedfloor.errors import SettingError
-from fedfloor.parts.discrete import discrete_gaussian
+from fedfloor.parts.protection.discrete import discrete_gaussian
 from fedfloor.runs import privacy
 from floor import park
 from live_park import experiment, live

@@ -11,10 +11,9 @@ import pytest
 
 import warm
 from commands import TINY, Command, lines
-from fedfloor import terminal
+from fedfloor.base.errors import RunError
 from fedfloor.engine.team import Team
-from fedfloor.errors import RunError
-from fedfloor.runs import launch
+from fedfloor.runs import launch, terminal
 
 
 def test_a_failing_first_rank_does_not_wait_for_the_others_work() -> None:

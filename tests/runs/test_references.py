@@ -16,11 +16,11 @@ import torch
 import fedfloor
 from commands import Command, lines
 from fedfloor import config
+from fedfloor.base.errors import SettingError
 from fedfloor.engine import separate
 from fedfloor.engine.evaluate import evaluate
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
-from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import text

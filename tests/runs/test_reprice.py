@@ -10,7 +10,7 @@ import pytest
 import fedfloor
 from commands import Command
 from fedfloor import config
-from fedfloor.errors import DivergedError, SettingError
+from fedfloor.base.errors import DivergedError, SettingError
 from fedfloor.network.profile import NetworkSettings
 from fedfloor.runs import launch, ledger
 from fedfloor.runs.forecast import reprice

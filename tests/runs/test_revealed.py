@@ -13,10 +13,10 @@ import pytest
 
 import fedfloor
 from fedfloor import config
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
+from fedfloor.base.outside import load
 from fedfloor.methods.catalog import METHODS, REFERENCES
 from fedfloor.methods.contract import Method, Needs, State, View
-from fedfloor.outside import load
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Parallel, Probe, Select, Sequence, Train, Work, device
 from fedfloor.plan.questions import FACTS, asked, covers, facts_of

@@ -58,7 +58,7 @@ def test_a_run_that_fails_keeps_its_last_good_round(command: Command) -> None:
 
 REFUSES = """
 from dataclasses import dataclass
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.methods.contract import Method
 from fedfloor.plan.nodes import Parallel, Train, Work, device
 

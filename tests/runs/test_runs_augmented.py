@@ -15,8 +15,8 @@ import fedfloor
 import floor
 from commands import lines
 from fedfloor import config
+from fedfloor.base.errors import SettingError
 from fedfloor.data.dataset import Dataset, Inputs
-from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.augment import Augmented
 from fedfloor.park.build import build

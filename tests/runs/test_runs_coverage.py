@@ -12,8 +12,8 @@ import pytest
 import fedfloor
 import streaming
 from commands import lines
+from fedfloor.base.errors import SettingError
 from fedfloor.engine.team import Alone
-from fedfloor.errors import SettingError
 from fedfloor.experiment import DataSettings, EvaluateSettings, Experiment, ParkSettings
 from fedfloor.park.park import Park
 from fedfloor.park.stream import Fifo, Recycle, Static

@@ -11,7 +11,7 @@ from safetensors import safe_open
 
 import fedfloor
 from fedfloor import config
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.plan import text
 from fedfloor.runs import forecast, launch

@@ -10,7 +10,7 @@ import pytest
 
 import fedfloor
 from fedfloor import config
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.rafed import RaFed

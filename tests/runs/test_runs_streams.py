@@ -14,7 +14,7 @@ import pytest
 import fedfloor
 from commands import lines
 from fedfloor import config
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.partition import Mobility
 from fedfloor.park.stream import Cycle, Fifo, Recycle

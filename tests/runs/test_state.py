@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.methods.contract import State
 from fedfloor.runs import checkpoint, ledger
 from fedfloor.runs.checkpoint import Checkpoint

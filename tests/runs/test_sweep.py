@@ -10,7 +10,7 @@ import pytest
 
 from commands import Command, lines
 from fedfloor import config
-from fedfloor.errors import RunError, SettingError
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.experiment import DataSettings, EvaluateSettings, Experiment, FaultSettings, ParkSettings
 from fedfloor.methods import chosen
 from fedfloor.park.partition import Dirichlet, Iid, Natural

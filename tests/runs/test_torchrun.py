@@ -19,7 +19,7 @@ from test_identity import figures, on_ranks
 import warm
 from commands import TINY, Command, lines
 from fedfloor import config
-from fedfloor.errors import RunError
+from fedfloor.base.errors import RunError
 from fedfloor.runs.checks import _difference
 from fedfloor.runs.torchrun import _sent_to_all
 

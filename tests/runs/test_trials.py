@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from commands import Command
-from fedfloor import config, draft
+from fedfloor import config
 from fedfloor.data.proposals import never_met
+from fedfloor.drafting import training
 from fedfloor.runs import trials
 from fedfloor.runs.parks import build_park
 
@@ -183,7 +184,7 @@ def test_a_limit_that_decided_is_named(command: Command, monkeypatch: pytest.Mon
     table(command.folder / "plant.csv", level=0)
     words = ("--set", "data.window={length=5,step=1}")
     assert "network" not in drafted(command, *words)[1]
-    monkeypatch.setattr(draft, "MOST_WINDOWS", 100)
+    monkeypatch.setattr(training, "MOST_WINDOWS", 100)
     _, notes = drafted(command, *words)
     assert f"{7 * (ROWS - 4)} windows are more than 100" in notes  # two of the nine devices are for testing
     assert "--set method.name=boosting" in notes

@@ -10,9 +10,9 @@ import pytest
 
 import fedfloor
 from commands import lines
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files import own
 from fedfloor.data.reading import DeviceSplit, Reading, TimeSplit, Window
-from fedfloor.errors import SettingError
 from fedfloor.experiment import EvaluateSettings, Experiment
 from fedfloor.park.build import build
 from fedfloor.park.normalise import DeviceNormaliser

@@ -27,8 +27,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commands import Command
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files import buffer
-from fedfloor.errors import SettingError
 from fedfloor.sensors import sense
 from fedfloor.sensors.buffer import writing
 from fedfloor.sensors.events import Event, Inbox, Missing, Refusal, Signal, Update

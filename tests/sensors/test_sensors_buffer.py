@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.data.files import buffer
 from fedfloor.data.reading import DeviceReading, Window
-from fedfloor.errors import RunError, SettingError
 from fedfloor.sensors.buffer import FILL, OVERHEAD, Buffer, held, writing
 from fedfloor.sensors.grid import Row
 from fedfloor.tasks.forecasting import Forecasting

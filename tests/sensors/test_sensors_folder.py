@@ -16,9 +16,9 @@ import pytest
 from pyarrow import parquet
 
 from commands import Command
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files import buffer
 from fedfloor.deploy.settings import DataSource
-from fedfloor.errors import SettingError
 from fedfloor.sensors import folder as folders
 from fedfloor.sensors import sense
 from fedfloor.sensors.buffer import writing

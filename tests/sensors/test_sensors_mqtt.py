@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_sensors_folder import sensing, times
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files import buffer
-from fedfloor.errors import SettingError
 from fedfloor.sensors.events import Missing, Refusal, Signal, Update
 from fedfloor.sensors.sparkplug import NodeState, payload_type, rebirth
 from parks import needs_mosquitto, until

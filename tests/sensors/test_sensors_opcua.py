@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from test_sensors_folder import sensing, times
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files import buffer
-from fedfloor.errors import SettingError
 from fedfloor.sensors import sense
 from fedfloor.sensors.settings import read
 from parks import until

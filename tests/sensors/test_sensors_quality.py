@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files import buffer
-from fedfloor.errors import SettingError
 from fedfloor.sensors import sense
 from fedfloor.sensors.events import Event, Missing, Signal, Update
 from fedfloor.sensors.quality import judged

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from test_sensors_folder import BEGIN, sensing, times
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data import query
 from fedfloor.data.files import buffer
-from fedfloor.errors import SettingError
 from fedfloor.sensors import sense
 from fedfloor.sensors.settings import read
 from parks import until

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.sensors import sense
 from fedfloor.sensors.opcua import OpcUaSource
 from fedfloor.sensors.query import QuerySource

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from allocation_parks import park
-from fedfloor.errors import RunError, SettingError
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.solvers.allocation.problem import (
     Allocation,
     AllocationProblem,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.solvers.clustering import Clusters, canonical, kmeans, purity
 
 SEEDS = st.integers(0, 2**32 - 1)

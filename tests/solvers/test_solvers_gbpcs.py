@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.solvers.selection.problem import SelectionProblem, batches, divergence, value, verify
 from fedfloor.solvers.selection.solve import (
     Trace,

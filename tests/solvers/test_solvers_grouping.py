@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from fedfloor.errors import RunError, SettingError
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.solvers.grouping import solve as exchange_module
 from fedfloor.solvers.grouping.kernels import assign, exchange_between
 from fedfloor.solvers.grouping.solve import (

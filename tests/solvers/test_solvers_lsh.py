@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.solvers.clustering import HashFunctions, fewest_functions, hash_functions, hash_vectors
 
 SEEDS = st.integers(0, 2**32 - 1)

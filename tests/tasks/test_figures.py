@@ -11,10 +11,10 @@ import pytest
 from sklearn import metrics as reference
 
 import fedfloor
-from fedfloor import figures
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.experiment import DataSettings, EvaluateSettings, Experiment, ModelSettings, ParkSettings
-from fedfloor.figures import FIGURES, KINDS, Predictions, named, ranking
+from fedfloor.tasks import figures
+from fedfloor.tasks.figures import FIGURES, KINDS, Predictions, named, ranking
 
 CLASSES = ("ok", "fault", "worn")
 TABLE = np.array([[90, 5, 5], [6, 4, 0], [2, 0, 8]])

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from fedfloor import config
-from fedfloor.checking import checked
+from fedfloor.base.checking import checked
+from fedfloor.base.errors import SettingError
 from fedfloor.data.guess import guess
-from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.runs.parks import load_data
 from fedfloor.runs.references import of_run

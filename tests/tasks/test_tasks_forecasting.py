@@ -13,9 +13,9 @@ import torch
 
 import fedfloor
 from fedfloor import Experiment, run
-from fedfloor.checking import checked
+from fedfloor.base.checking import checked
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files.own import load
-from fedfloor.errors import SettingError
 from fedfloor.runs.parks import load_data
 from fedfloor.runs.references import repeated
 from fedfloor.tasks.forecasting import Forecasting

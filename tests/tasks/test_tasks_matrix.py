@@ -12,16 +12,16 @@ import pytest
 import torch
 from test_methods_matrix import ALL, reason
 
-from fedfloor.checking import checked
+from fedfloor.base.checking import checked
+from fedfloor.base.errors import SettingError
 from fedfloor.engine import separate
 from fedfloor.engine.evaluate import evaluate
-from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.figures import named
 from fedfloor.methods.catalog import METHODS
 from fedfloor.park.park import Park
-from fedfloor.parts.codecs import CODECS
+from fedfloor.parts.travel.codecs import CODECS
 from fedfloor.runs.parks import build_park
+from fedfloor.tasks.figures import named
 from fedfloor.tasks.kinds import TASKS
 from floor import bits
 from rounds import OWN, Job, method

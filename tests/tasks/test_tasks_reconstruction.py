@@ -12,12 +12,12 @@ from torch import nn
 
 from commands import Command
 from fedfloor import Experiment, run
-from fedfloor.checking import checked
+from fedfloor.base.checking import checked
+from fedfloor.base.errors import SettingError
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.own import load
 from fedfloor.data.reading import Reading
 from fedfloor.engine.calibrate import counts, quantile
-from fedfloor.errors import SettingError
 from fedfloor.inference.onnx import TOLERANCE, export
 from fedfloor.inference.trained import load_model
 from fedfloor.models.zoo import REPRODUCING

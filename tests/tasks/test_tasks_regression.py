@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from fedfloor import Experiment, run
-from fedfloor.checking import checked
+from fedfloor.base.checking import checked
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files.own import load
 from fedfloor.data.reading import Columns, Reading
-from fedfloor.errors import SettingError
-from fedfloor.figures import Errors, coverage, nasa_score, r_squared, rmse
+from fedfloor.tasks.figures import Errors, coverage, nasa_score, r_squared, rmse
 from fedfloor.tasks.kinds import made
 from fedfloor.tasks.regression import Regression
 

@@ -14,9 +14,9 @@ import pytest
 
 from browsers import STICKS_OUT, chromium, needs_chromium
 from commands import Command
+from fedfloor.base.errors import SettingError
 from fedfloor.deploy import kept
 from fedfloor.deploy.settings import AlarmSettings, AlarmSource, Endpoint, Tls, to_toml
-from fedfloor.errors import SettingError
 from fedfloor.rollout.alarms import AlarmKeeper
 from fedfloor.watch import files
 from fedfloor.watch.files import CHARS

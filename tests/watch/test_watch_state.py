@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from commands import Command
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.watch.files import Tail, short
 from fedfloor.watch.several import WatchedRuns, watched
 from fedfloor.watch.state import MOST_LINES, MOST_ROUNDS, Watched

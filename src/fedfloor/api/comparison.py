@@ -10,7 +10,6 @@ from html import escape
 from pathlib import Path
 from typing import Any, Unpack
 
-from fedfloor import objects
 from fedfloor.api.progress import Bars, bars
 from fedfloor.api.run import Run, announce, chosen_folder, processes
 from fedfloor.api.source import Settings, load, with_fraction
@@ -18,6 +17,7 @@ from fedfloor.api.tables import pandas
 from fedfloor.api.wording import in_python, worded
 from fedfloor.experiment import Experiment, MethodSettings
 from fedfloor.methods.chosen import EXCHANGED
+from fedfloor.parts import objects
 from fedfloor.parts.named import written
 from fedfloor.report import ledger as reading
 from fedfloor.report import page

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from uuid import uuid4
 
-from fedfloor import terminal
+from fedfloor.base.templates import render
+from fedfloor.runs import terminal
 from fedfloor.runs.launch import ignore, is_first
 from fedfloor.runs.ledger import Follow, Line
-from fedfloor.templates import render
 
 EVERY_S = 0.2  # between two updates of a bar
 Bars = Callable[[str, int], AbstractContextManager[Follow]]  # label and number of rounds → context of a run's lines

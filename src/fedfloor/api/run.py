@@ -10,25 +10,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from fedfloor import config, regular
+from fedfloor import config
 from fedfloor.api.drawing import PlanDrawing
 from fedfloor.api.model import TrainedModel
 from fedfloor.api.progress import bars
 from fedfloor.api.source import Settings, load
 from fedfloor.api.tables import pandas
 from fedfloor.api.wording import in_python, worded
-from fedfloor.errors import SettingError
+from fedfloor.base import regular
+from fedfloor.base.errors import SettingError
+from fedfloor.base.names import LOCAL_ONLY, POOLED, REFERENCES_FOLDER
 from fedfloor.experiment import Experiment
-from fedfloor.figures import ACCURACY, LOSS, named
 from fedfloor.methods.catalog import METHODS
-from fedfloor.names import LOCAL_ONLY, POOLED, REFERENCES_FOLDER
 from fedfloor.runs import launch, ledger
 from fedfloor.runs.compare import carry_out
 from fedfloor.runs.folder import flat
 from fedfloor.runs.ledger import Follow, Line
 from fedfloor.runs.orders import Limits, Orders
 from fedfloor.runs.references import accompanied, of_run
-from fedfloor.terminal import both
+from fedfloor.runs.terminal import both
+from fedfloor.tasks.figures import ACCURACY, LOSS, named
 
 if TYPE_CHECKING:
     from fedfloor.report.ledger import RecordedRun
@@ -259,7 +260,7 @@ def html(
     <div><p><b>a</b>: finished</p>
     <p>folder: <code>a</code></p></div>
     """
-    from fedfloor.templates import render
+    from fedfloor.base.templates import render
 
     about: dict[str, Any] = {"folder": folder, "stopped": stopped, "lines": lines, "points": []}
     about |= {"rows": [list(row.values()) for row in rows], "sentences": sentences}

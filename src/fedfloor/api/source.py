@@ -7,16 +7,17 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
-from fedfloor import config, objects
+from fedfloor import config
 from fedfloor.api.wording import in_python
-from fedfloor.checking import toml_text
+from fedfloor.base.checking import toml_text
+from fedfloor.base.errors import SettingError, unknown
 from fedfloor.data.files.conversions import FORMATS
 from fedfloor.data.files.rows import unpacked
 from fedfloor.data.sources import SOURCES
-from fedfloor.errors import SettingError, unknown
 from fedfloor.experiment import Experiment
 from fedfloor.methods import chosen
 from fedfloor.park.partition import Blocks, Dirichlet, Dominant, Iid, Natural, Shards
+from fedfloor.parts import objects
 from fedfloor.parts.work import Cosine, Exponential
 
 DATA = (".csv", ".tsv", ".npz", ".parquet", ".xlsx")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 
 
 def pandas(noun: str) -> Any:

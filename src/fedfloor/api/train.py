@@ -9,12 +9,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fedfloor import objects
 from fedfloor.api.run import Run, announce, chosen_folder, run
 from fedfloor.api.wording import TABLE, in_python, worded
-from fedfloor.checking import plain
+from fedfloor.base.checking import plain
 from fedfloor.data import frames
-from fedfloor.draft import draft
+from fedfloor.drafting.draft import draft
+from fedfloor.parts import objects
 from fedfloor.parts.named import written
 from fedfloor.runs.folder import write
 from fedfloor.runs.ledger import Follow

@@ -10,8 +10,8 @@ from copy import copy
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+from fedfloor.base.errors import FedfloorError
 from fedfloor.config import value
-from fedfloor.errors import FedfloorError
 
 P = ParamSpec("P")
 T = TypeVar("T")

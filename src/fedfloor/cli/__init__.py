@@ -2,7 +2,7 @@
 
 import os
 
-from fedfloor.machine import VARIABLES
+from fedfloor.base.machine import VARIABLES
 
 os.environ.update(VARIABLES)  # before NumPy and PyTorch start
 

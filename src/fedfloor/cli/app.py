@@ -10,11 +10,11 @@ import typer
 import typer.core
 
 from fedfloor import __version__
+from fedfloor.base.errors import FedfloorError
+from fedfloor.base.outside import blamed
 from fedfloor.cli import benchmarking, catalog, costs, deploying, look, predicting, releasing, train
 from fedfloor.cli.examples import epilog
 from fedfloor.cli.groups import CommandGroup, PanelGroup
-from fedfloor.errors import FedfloorError
-from fedfloor.outside import blamed
 
 typer.core.HAS_RICH = False  # help is plain text, without escapes for Rich
 
@@ -149,7 +149,7 @@ for _commands in PANELS.values():
 
 def main() -> None:
     """Run the command line; errors that a user can correct are shown without a traceback."""
-    from fedfloor.terminal import log_to_stderr, printable
+    from fedfloor.runs.terminal import log_to_stderr, printable
 
     log_to_stderr()
     if isinstance(sys.stdout, io.TextIOWrapper):

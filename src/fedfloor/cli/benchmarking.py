@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedfloor.base.errors import SettingError
 from fedfloor.cli import shared
 from fedfloor.cli.examples import epilog
 from fedfloor.cli.options import Json, Ranks
-from fedfloor.errors import SettingError
-from fedfloor.terminal import show
+from fedfloor.runs.terminal import show
 
 if TYPE_CHECKING:
     from fedfloor.experiment import Experiment
@@ -52,7 +52,7 @@ def benchmark(
 
     The same command continues a stopped run.
     """
-    from fedfloor import benchmark as bench
+    from fedfloor.api import benchmark as bench
 
     if listed:
         rows = [{"protocol": name, "rounds": each.rounds, "model": each.model.name,
@@ -77,7 +77,7 @@ def benchmark(
 def _show(
     document: Mapping[str, Any], given: Mapping[str, Experiment], file: Path, page: Path | None, *, as_json: bool
 ) -> None:
-    from fedfloor import benchmark as bench
+    from fedfloor.api import benchmark as bench
     from fedfloor.runs.folder import write
 
     if page is not None:
@@ -89,7 +89,7 @@ def _show(
 
 def _check(file: Path, given: Mapping[str, Experiment], many: int, ranks: int, *, as_json: bool) -> None:
     """Run ``many`` recorded results again; exit with 1 if one differs. The choice depends only on ``many``."""
-    from fedfloor import benchmark as bench
+    from fedfloor.api import benchmark as bench
 
     if many < 1:
         raise SettingError(f"--rerun {many}: must be the number of results to run again, at least 1.")

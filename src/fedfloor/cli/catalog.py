@@ -12,13 +12,13 @@ from typing import Annotated
 
 import typer
 
-from fedfloor import regular
 from fedfloor.api.source import bundled
+from fedfloor.base import regular
+from fedfloor.base.errors import SettingError, unknown
+from fedfloor.base.names import count
 from fedfloor.cli import shared
 from fedfloor.cli.options import Json, Overwrite
-from fedfloor.errors import SettingError, unknown
-from fedfloor.names import count
-from fedfloor.terminal import downloads, show
+from fedfloor.runs.terminal import downloads, show
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
@@ -65,10 +65,10 @@ def parts(
     """List the parts that methods combine with."""
     from fedfloor.methods.chosen import PARTS
     from fedfloor.parts.attacks import ATTACKS
-    from fedfloor.parts.codecs import CODECS
-    from fedfloor.parts.extractors import EXTRACTORS
-    from fedfloor.parts.limits import LIMITS
     from fedfloor.parts.named import rows
+    from fedfloor.parts.objectives.extractors import EXTRACTORS
+    from fedfloor.parts.travel.codecs import CODECS
+    from fedfloor.parts.travel.limits import LIMITS
 
     every = {**PARTS, "travel": CODECS, "limit": LIMITS, "extractor": EXTRACTORS, "attack": ATTACKS}
     if kind is not None and kind not in every:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedfloor.base.errors import SettingError, require, unknown
+from fedfloor.base.names import NUMBERED, Names
 from fedfloor.cli import options, shared
 from fedfloor.cli.options import At, Json, Methods, OwnCode, Set
 from fedfloor.cli.shared import note
-from fedfloor.errors import SettingError, require, unknown
-from fedfloor.names import NUMBERED, Names
-from fedfloor.terminal import counted, show
+from fedfloor.runs.terminal import counted, show
 
 if TYPE_CHECKING:
     from fedfloor.experiment import Experiment

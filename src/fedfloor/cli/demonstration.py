@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor import config, regular
+from fedfloor import config
+from fedfloor.base import regular
+from fedfloor.base.errors import RunError
 from fedfloor.deploy import live
 from fedfloor.deploy.live import TrialPark
 from fedfloor.deploy.processes import Crew, tail
-from fedfloor.errors import RunError
 from fedfloor.experiment import Experiment
 from fedfloor.rollout.drift import BLOCK, LEARN
 from fedfloor.runs.parks import build_park

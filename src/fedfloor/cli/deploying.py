@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.cli import shared
 from fedfloor.cli.look import watched
 from fedfloor.cli.options import File, Json, Resume, Set, Stop
 from fedfloor.cli.shared import note, termination
-from fedfloor.errors import RunError, SettingError
-from fedfloor.terminal import losses, printable, progress, show
+from fedfloor.runs.terminal import losses, printable, progress, show
 
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from fedfloor.base.names import Names
     from fedfloor.deploy.live import TrialPark
     from fedfloor.deploy.processes import Crew
     from fedfloor.deploy.settings import DeviceSettings, EdgeSettings, Tls
-    from fedfloor.names import Names
 
 
 Revoke = Annotated[

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import click
 from typer.core import TyperGroup
 
-from fedfloor.errors import nearest
+from fedfloor.base.errors import nearest
 
 MOVED = {  # former names of commands → their names
     "provision": "park provision",

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedfloor.base.errors import SettingError, unknown
 from fedfloor.cli import options, shared
 from fedfloor.cli.options import At, File, Folders, Json, OwnCode, Set
-from fedfloor.errors import SettingError, unknown
-from fedfloor.terminal import printable, show
+from fedfloor.runs.terminal import printable, show
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -194,7 +194,7 @@ def method(
 
     The checks cover plans, prices, ranks, resuming and lost visits.
     """
-    from fedfloor.conformance import CHECKS, checked
+    from fedfloor.api.conformance import CHECKS, checked
 
     done = []
     for check in checked(name, changes or ()):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedfloor.errors import SettingError, unknown
-from fedfloor.figures import ACCURACY, FIGURES, Figure, is_figure, named
+from fedfloor.base.errors import SettingError, unknown
 from fedfloor.runs.orders import Limits
+from fedfloor.tasks.figures import ACCURACY, FIGURES, Figure, is_figure, named
 
 if TYPE_CHECKING:
     from fedfloor.report.table import Budget

@@ -13,12 +13,12 @@ from urllib.parse import quote
 
 import typer
 
+from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.names import count
+from fedfloor.base.strict import csv_text
 from fedfloor.cli.options import Json, OwnCode
 from fedfloor.cli.shared import note
-from fedfloor.errors import RunError, SettingError
-from fedfloor.names import count
-from fedfloor.strict import csv_text
-from fedfloor.terminal import show
+from fedfloor.runs.terminal import show
 
 if TYPE_CHECKING:
     from fedfloor.inference.answers import Results

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedfloor.base.errors import SettingError, unknown
+from fedfloor.base.strict import json_text
 from fedfloor.cli import shared
 from fedfloor.cli.options import Json, OwnCode
-from fedfloor.errors import SettingError, unknown
-from fedfloor.strict import json_text
-from fedfloor.terminal import printable, show
+from fedfloor.runs.terminal import printable, show
 
 if TYPE_CHECKING:
     from fedfloor.deploy.settings import AlarmSettings

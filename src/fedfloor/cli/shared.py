@@ -16,11 +16,11 @@ import click
 import typer
 
 from fedfloor.api.source import bundled, experiment_file
+from fedfloor.base.errors import DivergedError, RunError, SettingError, unknown
+from fedfloor.base.outside import asking
 from fedfloor.cli.options import within
-from fedfloor.errors import DivergedError, RunError, SettingError, unknown
-from fedfloor.outside import asking
 from fedfloor.runs.orders import Limits
-from fedfloor.terminal import both, printable, progress, show
+from fedfloor.runs.terminal import both, printable, progress, show
 
 if TYPE_CHECKING:
     from fedfloor.experiment import Experiment
@@ -151,7 +151,7 @@ def numbers(name: str, text: str) -> list[int]:
 
 def ranks(given: int | None, experiment: Experiment | None = None) -> int:
     """Return the number of ranks, by default the experiment's; print a note if it exceeds the number of cores."""
-    from fedfloor.machine import cores
+    from fedfloor.base.machine import cores
     from fedfloor.runs.launch import default_ranks
 
     if given is not None and given > cores():

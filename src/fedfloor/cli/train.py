@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedfloor import regular
 from fedfloor.api.source import bundled
+from fedfloor.base import regular
+from fedfloor.base.errors import DivergedError, SettingError, unknown
 from fedfloor.cli import options, shared
 from fedfloor.cli.options import At, File, Force, Json, Out, Ranks, References, Resume, Set, Stop, Track, Until
-from fedfloor.errors import DivergedError, SettingError, unknown
-from fedfloor.figures import ACCURACY
 from fedfloor.runs.orders import Limits
-from fedfloor.terminal import both, progress, seconds, show
+from fedfloor.runs.terminal import both, progress, seconds, show
+from fedfloor.tasks.figures import ACCURACY
 
 if TYPE_CHECKING:
     from fedfloor.api.run import Run
@@ -54,24 +54,26 @@ def new(
     """Inspect your data and write an experiment file for them."""
     import shlex
 
-    from fedfloor import draft
     from fedfloor.data.files import expanded
+    from fedfloor.drafting.draft import draft, given_settings, title
+    from fedfloor.drafting.text import check_free, rows, skew_of, summary
     from fedfloor.runs.folder import write
 
-    file = expanded(out or Path(f"{draft.title(data)}.toml"))
+    file = expanded(out or Path(f"{title(data)}.toml"))
     settings = [*([] if task is None else [f'data.task.kind="{task}"']), *(changes or [])]
     settings += [] if layout is None else [f'data.layout="{layout}"']
-    draft.given_settings(data, file, settings)
-    draft.check_free(file, force=force)
-    drafted = draft.draft(data, file, settings)
+    given_settings(data, file, settings)
+    check_free(file, force=force)
+    drafted = draft(data, file, settings)
     text, park = drafted.text, drafted.park
     write(file, text)
-    skew = draft.skew(text, park)
+    skew = skew_of(text, park)
     measured = None if skew is None else skew._asdict()
-    summary, now = draft.summary(park), f"fedfloor run {shlex.quote(str(file))}"
-    after = [summary, skew.words if skew is not None else "", f"experiment: {file} (now: {now})"]
+    size = summary(park)
+    now = f"fedfloor run {shlex.quote(str(file))}"
+    after = [size, skew.words if skew is not None else "", f"experiment: {file} (now: {now})"]
     show(
-        draft.rows(park), as_json=as_json, after=filter(None, after), experiment=str(file), summary=summary,
+        rows(park), as_json=as_json, after=filter(None, after), experiment=str(file), summary=size,
         label_skew=measured, notes=list(drafted.notes),
     )  # fmt: skip
 

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.strict import json_text
 from fedfloor.data.files import expanded, unreadable
-from fedfloor.errors import RunError, SettingError
-from fedfloor.strict import json_text
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock

@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import FedfloorError, RunError, SettingError, unknown
 from fedfloor.data import sources
 from fedfloor.data.files import expanded
 from fedfloor.data.sources import PUBLISHED, File, Published
-from fedfloor.errors import FedfloorError, RunError, SettingError, unknown
 
 CHUNK = 1 << 16  # bytes
 PATIENCE_S = (10, 30)  # seconds to connect to a server, and between two pieces of its answer

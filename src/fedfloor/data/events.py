@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.base.errors import SettingError
+from fedfloor.base.names import count
 from fedfloor.data import guess
 from fedfloor.data.files import check_new, expanded, new_file
 from fedfloor.data.files.clocks import check_zone, universal
@@ -20,8 +22,6 @@ from fedfloor.data.files.rows import place
 from fedfloor.data.files.sheet import Excerpt, head
 from fedfloor.data.files.times import NUMBERS, NUMERALS, Form, TimeError, check_format, decide, numeral, read
 from fedfloor.data.kinds import CALLED, is_number, is_time, word_of
-from fedfloor.errors import SettingError
-from fedfloor.names import count
 
 log = logging.getLogger(__name__)
 

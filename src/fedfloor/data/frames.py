@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 
 UNNAMED = "__index_level_"  # with which the columns of an index without names begin
 NUMBER = re.compile(r"\s*[+-]?\d+([.,]\d+)?(e[+-]?\d+)?\s*", re.IGNORECASE)

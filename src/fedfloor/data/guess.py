@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.encode import natural_order
 from fedfloor.data.files.joined import JOIN, MIDNIGHT, Joined, parts_of
@@ -47,7 +48,6 @@ from fedfloor.data.kinds import (
 )  # fmt: skip
 from fedfloor.data.reading import Columns, ignoring
 from fedfloor.data.recordings import are_identifiers, recordings
-from fedfloor.errors import SettingError
 
 LOOKED_AT = 200  # rows
 NAMED = 40  # columns for which an error lists names to copy

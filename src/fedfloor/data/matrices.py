@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files import check_new, expanded, loaded, new_file, unreadable
 from fedfloor.data.kinds import is_number
-from fedfloor.errors import SettingError
 
 log = logging.getLogger(__name__)
 

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import SettingError
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.encode import natural_order, sources
 from fedfloor.data.files.layout import looks_like_time
 from fedfloor.data.files.tree import DataFile, dated, files_in, named, of_file, walk
 from fedfloor.data.kinds import CALENDAR, COUNTS, measured, word_of
-from fedfloor.errors import SettingError
 from fedfloor.tasks.classification import CLASSIFICATION
 
 MOST = 50_000  # training samples examined at most, evenly spread

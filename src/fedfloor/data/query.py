@@ -17,13 +17,13 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from uuid import UUID
 
-from fedfloor import regular
-from fedfloor._version import __version__
+from fedfloor.base import regular
+from fedfloor.base.errors import RunError, SettingError, require_private
+from fedfloor.base.strict import json_text
+from fedfloor.base.version import __version__
 from fedfloor.data.cache import content_hash
 from fedfloor.data.files import check_new, expanded, new_file
 from fedfloor.data.files.columnar import PARQUET
-from fedfloor.errors import RunError, SettingError, require_private
-from fedfloor.strict import json_text
 
 ROWS = 1 << 16  # rows in memory at a time
 INFLUX = ("influxdb+http", "influxdb+https")

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fedfloor.checking import settle
+from fedfloor.base.checking import settle
+from fedfloor.base.errors import SettingError, require, require_once
 from fedfloor.data.dataset import Missing
 from fedfloor.data.files.clocks import check_zone
 from fedfloor.data.files.times import check_format
-from fedfloor.errors import SettingError, require, require_once
 from fedfloor.tasks.classification import Classification
 from fedfloor.tasks.forecasting import Forecasting
 from fedfloor.tasks.kinds import TASKS

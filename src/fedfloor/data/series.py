@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.base.errors import SettingError, nearest
+from fedfloor.base.names import count, some
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Labels, Missing, Owned, Owners, Targets, Times, Values
 from fedfloor.data.files.encode import ONE_CLASS, columns_of, described, names_of
 from fedfloor.data.pace import pace_of
 from fedfloor.data.reading import LastSplit, Reading, RunSplit, WholeSplit, Window
 from fedfloor.data.split import Cut, Rows, divided, few_tests, runs, split_of
-from fedfloor.errors import SettingError, nearest
-from fedfloor.names import count, some
 from fedfloor.tasks.forecasting import Forecasting
 from fedfloor.tasks.reconstruction import CLASSES, NORMAL, Reconstruction
 from fedfloor.tasks.regression import LIVES, Regression

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
+from fedfloor.base.errors import SettingError, unknown
 from fedfloor.data.dataset import LETTERS_AND_DIGITS, Dataset
 from fedfloor.data.files import expanded
 from fedfloor.data.made import machines
@@ -16,7 +17,6 @@ from fedfloor.data.made.labels import labels
 from fedfloor.data.made.procedural import Procedural, procedural
 from fedfloor.data.published import cifar, cmapss, idx, leaf, skab, tep
 from fedfloor.data.reading import Reading
-from fedfloor.errors import SettingError, unknown
 from fedfloor.tasks import reconstruction
 from fedfloor.tasks.task import Task
 

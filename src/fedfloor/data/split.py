@@ -10,7 +10,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import SettingError
+from fedfloor.base.names import count, some
 from fedfloor.data.dataset import Dataset, Indices, Labels, Owned, Owners, Targets, Times, Values
 from fedfloor.data.reading import (
     DeviceSplit,
@@ -24,8 +26,6 @@ from fedfloor.data.reading import (
     WholeSplit,
     dealt,
 )
-from fedfloor.errors import SettingError
-from fedfloor.names import count, some
 
 log = logging.getLogger(__name__)
 

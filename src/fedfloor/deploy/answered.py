@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.base.ranges import RefusedError
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.encode import sources
 from fedfloor.deploy.record import RevealRecord
-from fedfloor.ranges import RefusedError
 
 log = logging.getLogger(__name__)
 

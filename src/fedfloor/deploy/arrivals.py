@@ -18,7 +18,9 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy.attendance import ATTEMPTS, LOOK_S
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.own_work import departing
@@ -26,7 +28,6 @@ from fedfloor.deploy.visits import DepartedVisit, read_result
 from fedfloor.deploy.waits import Waits
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine, FrozenExtractor
-from fedfloor.errors import SettingError
 from fedfloor.methods.contract import View
 from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet
@@ -37,7 +38,6 @@ from fedfloor.plan.flow import Arrival, VisitFlow
 from fedfloor.plan.nodes import Broadcast, Node, Probe, Train, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
-from fedfloor.ranges import RefusedError
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.closing import ClosedRound, without
 from fedfloor.runs.resolving import ResolvedPlan

@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
 
-from fedfloor.errors import RunError
+from fedfloor.base.errors import RunError
 from fedfloor.experiment import DeploySettings
 from fedfloor.runs.results import Wait
 

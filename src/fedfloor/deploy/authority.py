@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import SettingError
 from fedfloor.deploy.settings import Tls
-from fedfloor.errors import SettingError
 
 YEARS = 10  # validity of an authority and of its revocation list; an expired list would block every client
 AHEAD = dt.timedelta(hours=1)  # certificates are valid from so long before their issue, for clocks that run slow

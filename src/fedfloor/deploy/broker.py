@@ -15,11 +15,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import SettingError
 from fedfloor.deploy.mqtt import ENVELOPE, PACKET_BYTES, topic_parts
 from fedfloor.deploy.park_file import QUEUED_MESSAGES, RELEASES, CloudTable, FactoryTable, ParkFile
 from fedfloor.deploy.settings import ALARMS
-from fedfloor.errors import SettingError
 
 BROKER = "mosquitto"
 
@@ -90,7 +90,7 @@ def conf(park: ParkFile, hub: Hub, user: str | None = None, *, crosses: bool = T
         user: account of the broker if it is started as root; None: Mosquitto's own user.
         crosses: whether rounds cross factories; if not, no broker connects to another.
     """
-    from fedfloor.templates import render
+    from fedfloor.base.templates import render
 
     limit = park.message_mb * 1_000_000
     clients = park.devices_of(hub) if isinstance(hub, FactoryTable) else park.factory
@@ -113,7 +113,7 @@ def acl(park: ParkFile, hub: Hub, shut_out: Sequence[str] = (), *, crosses: bool
     Args:
         crosses: whether rounds cross factories; if not, only a factory's own edge and devices have rights there.
     """
-    from fedfloor.templates import render
+    from fedfloor.base.templates import render
 
     top, devices = f"fedfloor/{park.name}", devices_allowed(park, shut_out)
     if not isinstance(hub, FactoryTable):

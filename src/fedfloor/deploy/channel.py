@@ -13,7 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fedfloor._version import __version__
+from fedfloor.base.ranges import RefusedError
+from fedfloor.base.version import __version__
 from fedfloor.deploy import mqtt
 from fedfloor.deploy.checks import MessageFilter, printable, timely
 from fedfloor.deploy.flow import RESTART, Flow
@@ -21,7 +22,6 @@ from fedfloor.deploy.message import MOST_BYTES, SHORT_HEADER, STATUS_BYTES, Arra
 from fedfloor.deploy.mqtt import Assembler, Connection
 from fedfloor.deploy.settings import Named
 from fedfloor.deploy.waits import Waits
-from fedfloor.ranges import RefusedError
 
 if TYPE_CHECKING:
     from fedfloor.deploy.signing import Signer

@@ -18,20 +18,20 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import DivergedError, FedfloorError, SettingError
+from fedfloor.base.outside import ANY
+from fedfloor.base.ranges import COUNT, LOSS, SECONDS, RefusedError, matching, number, rows, table, whole
+from fedfloor.base.strict import json_text
 from fedfloor.deploy.flow import Flow
 from fedfloor.deploy.message import MOST_ARRAYS, MOST_BYTES, MOST_HEADER, Message, MessageParts, Reply, decode, split
 from fedfloor.deploy.record import mark_of
 from fedfloor.deploy.settings import NAME
 from fedfloor.engine.limit import MOST as LONGEST
 from fedfloor.engine.limit import effort
-from fedfloor.errors import DivergedError, FedfloorError, SettingError
-from fedfloor.outside import ANY
-from fedfloor.parts.limits import MOST_PIECES
+from fedfloor.parts.travel.limits import MOST_PIECES
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
-from fedfloor.ranges import COUNT, LOSS, SECONDS, RefusedError, matching, number, rows, table, whole
-from fedfloor.strict import json_text
 
 if TYPE_CHECKING:
     from fedfloor.deploy.signing import Signer
@@ -285,7 +285,7 @@ class Known:
 
         A visit on features may also train on features that the device keeps from earlier visits.
         """
-        from fedfloor.parts import objectives  # imports PyTorch, which devices load late
+        from fedfloor.parts.objectives import registry as objectives  # imports PyTorch, which devices load late
 
         least = self.work.batches(self.samples)
         if not objectives.objective(self.work.objective, self.work.settings).on_features:

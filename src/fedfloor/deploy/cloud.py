@@ -17,7 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor import ranges, regular
+from fedfloor.base import ranges, regular
+from fedfloor.base.errors import FedfloorError, RunError, SettingError
+from fedfloor.base.names import Names
+from fedfloor.base.ranges import RefusedError
 from fedfloor.config import read as read_experiment
 from fedfloor.deploy import checks, joining, sizes, subtasks, sum_messages
 from fedfloor.deploy import facts as facts_of
@@ -40,11 +43,9 @@ from fedfloor.engine.limit import Limit
 from fedfloor.engine.summing import SecureAggregation
 from fedfloor.engine.team import Alone
 from fedfloor.engine.travel import EdgePath, VisitPath
-from fedfloor.errors import FedfloorError, RunError, SettingError
 from fedfloor.experiment import DeploySettings, Experiment
 from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet
-from fedfloor.names import Names
 from fedfloor.park.normalise import Surveyed, normaliser
 from fedfloor.park.park import Park
 from fedfloor.park.statistics import Step
@@ -53,7 +54,6 @@ from fedfloor.plan import walk
 from fedfloor.plan.nodes import Broadcast, Probe, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
-from fedfloor.ranges import RefusedError
 from fedfloor.runs import loop
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.folder import owned, write_json

@@ -17,8 +17,11 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from fedfloor import regular
-from fedfloor._version import __version__
+from fedfloor.base import regular
+from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.outside import ANY
+from fedfloor.base.ranges import RefusedError
+from fedfloor.base.version import __version__
 from fedfloor.config import read as read_experiment
 from fedfloor.deploy import mqtt, names, own, record
 from fedfloor.deploy.answered import RUNS, Answers
@@ -32,15 +35,12 @@ from fedfloor.deploy.own import Labelled
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.deploy.signing import signer_of
 from fedfloor.engine.place import give_back
-from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.outside import ANY
 from fedfloor.park.normalise import normaliser, summed
 from fedfloor.park.park import Park
-from fedfloor.parts import codecs
-from fedfloor.parts.masking import LEAST
+from fedfloor.parts.protection.masking import LEAST
+from fedfloor.parts.travel import codecs
 from fedfloor.plan.questions import CENSUS
-from fedfloor.ranges import RefusedError
 from fedfloor.runs import privacy
 from fedfloor.runs.folder import write_json
 

@@ -12,8 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedfloor import ranges
-from fedfloor.chance import secret
+from fedfloor.base import ranges
+from fedfloor.base.chance import secret
+from fedfloor.base.errors import SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy.record import RevealRecord
 from fedfloor.deploy.signing import Signer
 from fedfloor.deploy.sum_messages import (
@@ -30,16 +32,15 @@ from fedfloor.deploy.sum_messages import (
 )
 from fedfloor.engine.summing import bound, device_noise, summand
 from fedfloor.engine.travel import VisitPath
-from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
-from fedfloor.parts import masking, mix
-from fedfloor.parts.codecs import SecureSum
-from fedfloor.parts.discrete import discrete_gaussian
-from fedfloor.parts.masking import KEY_BYTES, LEAST, SEALED_BYTES, DeviceKeys, FixedPoint, PublicKeys
+from fedfloor.parts.mixing import mix
+from fedfloor.parts.protection import masking
+from fedfloor.parts.protection.discrete import discrete_gaussian
+from fedfloor.parts.protection.masking import KEY_BYTES, LEAST, SEALED_BYTES, DeviceKeys, FixedPoint, PublicKeys
+from fedfloor.parts.travel.codecs import SecureSum
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
-from fedfloor.ranges import RefusedError
 
 MOST_FRACTION = 128  # most bits after or before the binary point
 MOST_SETTINGS = 16  # most settings of a mixing rule
@@ -55,11 +56,11 @@ class RevealedSums:
     Two sums with the same update of this device and different devices, samples of others, rules or units differ by
     other devices' updates, and training is the same to the bit whenever a visit is repeated. Unmasking takes shares of
     more than half of a sum's devices, so two sums would need a device that reveals shares for both; it does so only if
-    they are the same, or the samples of :data:`~fedfloor.parts.masking.LEAST` devices have changed between them.
-    Two sums of any rounds, before and after one device's samples change, differ by the change of its update where their
-    models are alike. Samples of no device, or of that many, have therefore changed since the last sum.
-    With noise of devices a sum is recorded before its masked update leaves, and only one for each round of a run. Of
-    each run the last round alone is kept: earlier ones are refused.
+    they are the same, or the samples of :data:`~fedfloor.parts.protection.masking.LEAST` devices have changed between
+    them. Two sums of any rounds, before and after one device's samples change, differ by the change of its update where
+    their models are alike. Samples of no device, or of that many, have therefore changed since the last sum. With noise
+    of devices a sum is recorded before its masked update leaves, and only one for each round of a run. Of each run the
+    last round alone is kept: earlier ones are refused.
 
     Args:
         record: of what the device has revealed; by default nothing is kept beyond the process.

@@ -16,7 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor import ranges
+from fedfloor.base import ranges
+from fedfloor.base.errors import SettingError
+from fedfloor.base.outside import ANY
+from fedfloor.base.ranges import RefusedError
 from fedfloor.config import read as read_experiment
 from fedfloor.deploy import broker, checks, joining, names, subtasks
 from fedfloor.deploy import facts as facts_of
@@ -44,16 +47,13 @@ from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.summing import SecureAggregation
 from fedfloor.engine.team import Alone
 from fedfloor.engine.travel import VisitPath
-from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet, Parcel
-from fedfloor.outside import ANY
 from fedfloor.park.park import Park
 from fedfloor.plan.nodes import Broadcast, Probe, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
-from fedfloor.ranges import RefusedError
 from fedfloor.runs import prepare
 from fedfloor.runs.parks import build_park
 

@@ -13,13 +13,14 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor import ranges
+from fedfloor.base import ranges
+from fedfloor.base.errors import SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.data.dataset import Dataset, Inputs, Made
 from fedfloor.data.reading import DeviceSplit
 from fedfloor.deploy import checks
 from fedfloor.deploy.answered import RUNS, Answers
 from fedfloor.engine.limit import KNOWN
-from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.augment import Augmented, pictures_only
 from fedfloor.park.build import build, of_tests
@@ -29,7 +30,6 @@ from fedfloor.park.park import Park
 from fedfloor.park.statistics import RemoteStatistics, Step, device_sums, standard
 from fedfloor.park.survey import RegimeNormaliser, RowQuestion, RowSurvey, added, rows_of
 from fedfloor.plan.questions import SURVEY
-from fedfloor.ranges import RefusedError
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.kinds import read as read_task
 from fedfloor.tasks.task import Task

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
+from fedfloor.base.errors import RunError
 from fedfloor.deploy.checks import printable
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, EdgeSettings, read
 from fedfloor.deploy.uplink import socket_request
-from fedfloor.errors import RunError
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid

@@ -10,17 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from fedfloor import ranges
+from fedfloor.base import ranges
+from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import checks
 from fedfloor.deploy.channel import DeviceChannel, side_by_side
 from fedfloor.deploy.facts import Facts, Holding, read_holding
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.settings import NAME, CloudEdge, Named
-from fedfloor.errors import RunError, SettingError
 from fedfloor.experiment import DeploySettings
-from fedfloor.parts import codecs
-from fedfloor.parts.masking import LEAST
-from fedfloor.ranges import RefusedError
+from fedfloor.parts.protection.masking import LEAST
+from fedfloor.parts.travel import codecs
 
 log = logging.getLogger(__name__)
 

@@ -22,11 +22,11 @@ from typing import Any
 
 from cryptography import x509
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.strict import json_text
 from fedfloor.deploy import authority
 from fedfloor.deploy.authority import Authority
-from fedfloor.errors import RunError, SettingError
-from fedfloor.strict import json_text
 
 FOLDER, HEAD = Path("registry/journal"), Path("authority/journal.head")
 PURPOSE, HEADS = "journal", "head of a journal"  # of signatures

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import SettingError, shown
 from fedfloor.deploy import settings
 from fedfloor.deploy.settings import ALARMS, SPAN, UNITS_S, AlarmSettings
-from fedfloor.errors import SettingError, shown
 
 LINES, OLDER, NOW = "alarms.jsonl", "alarms.1.jsonl", "devices.json"
 MOST_BYTES = 16_000_000  # size of each of the two log files: a full one replaces the older one

@@ -13,15 +13,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedfloor import config, regular
+from fedfloor import config
+from fedfloor.base import regular
+from fedfloor.base.errors import RunError, SettingError, require
+from fedfloor.base.names import Names
 from fedfloor.config import with_paths
 from fedfloor.deploy import broker, machines, processes, provision, settings
 from fedfloor.deploy.park_file import CloudTable, DeviceTable, FactoryTable, ParkFile
 from fedfloor.deploy.processes import LIST, Crew, ParkProcess, resident_mb
 from fedfloor.deploy.settings import ALARMS, CloudSettings
-from fedfloor.errors import RunError, SettingError, require
 from fedfloor.experiment import Experiment
-from fedfloor.names import Names
 from fedfloor.plan import walk
 
 HERE = "127.0.0.1"

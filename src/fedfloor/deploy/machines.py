@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import SettingError
 from fedfloor.deploy.authority import Holder
 from fedfloor.deploy.broker import FILES
 from fedfloor.deploy.park_file import DeviceTable, FactoryTable, ParkFile
@@ -28,7 +29,6 @@ from fedfloor.deploy.settings import (
     Tls,
     to_toml,
 )
-from fedfloor.errors import SettingError
 
 STATE = "state"  # the folder that processes write to, beside that of marks
 ACL = "acl"
@@ -126,7 +126,7 @@ def service_environment(service: Service, folder: PurePath) -> dict[str, str]:
 
 def unit(service: Service, park: ParkFile) -> str:
     """Return the text of a service's systemd unit, which may write to its state, marks and ``writes`` only."""
-    from fedfloor.templates import render
+    from fedfloor.base.templates import render
 
     mosquitto = service.words[0] == "mosquitto"
     return render(
@@ -143,7 +143,7 @@ def compose(services: Sequence[Service], park: ParkFile) -> str:
     Args:
         park: the park, whose name becomes the project's.
     """
-    from fedfloor.templates import render
+    from fedfloor.base.templates import render
 
     rows = [
         {

@@ -24,6 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from fedfloor.base.errors import RunError, SettingError, require
 from fedfloor.deploy.cloud import CloudExecutor, attached
 from fedfloor.deploy.settings import CloudSettings
 from fedfloor.deploy.uplink import Downlink
@@ -32,7 +33,6 @@ from fedfloor.engine.engine import Engine
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
 from fedfloor.engine.travel import VisitPath
-from fedfloor.errors import RunError, SettingError, require
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.models.parcel import Packet
 from fedfloor.network import profile

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from fedfloor.base.ranges import RefusedError
 from fedfloor.plan.nodes import ARRIVED, Work
-from fedfloor.ranges import RefusedError
 
 if TYPE_CHECKING:
     from fedfloor.deploy.signing import Signer

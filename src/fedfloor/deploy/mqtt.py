@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fedfloor.base.errors import SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy.settings import Endpoint, Tls
-from fedfloor.errors import SettingError
-from fedfloor.ranges import RefusedError
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessageInfo
 
-    from fedfloor.mqtt_client import BoundedClient
+    from fedfloor.base.mqtt_client import BoundedClient
 
 ROOT = "fedfloor"
 RETAINED = ("status", "release", "model", "serving")  # topics whose retained message a new subscriber receives
@@ -401,7 +401,7 @@ def subscribe_options(topic: str) -> Any:
 
 def _make_client(name: str, tls: Tls | None, will: tuple[str, bytes] | None) -> BoundedClient:
     try:
-        from fedfloor.mqtt_client import BoundedClient
+        from fedfloor.base.mqtt_client import BoundedClient
     except ImportError as error:
         raise SettingError("real machines need paho-mqtt: pip install 'fedfloor[deploy]'.") from error
     made = BoundedClient(name, PACKET_BYTES + ENVELOPE, reconnects=False)

@@ -20,20 +20,20 @@ from inspect import getsourcefile, signature
 from pathlib import Path
 from typing import Any
 
-from fedfloor import regular
-from fedfloor.errors import SettingError
+from fedfloor.base import regular
+from fedfloor.base.errors import SettingError
+from fedfloor.base.outside import SPEC, load, loaded
+from fedfloor.base.ranges import RefusedError
 from fedfloor.experiment import Experiment
 from fedfloor.methods import bounds
 from fedfloor.methods.chosen import kind_of, texts
-from fedfloor.outside import SPEC, load, loaded
 from fedfloor.parts import named
-from fedfloor.parts.extractors import EXTRACTORS, FeatureExtractor
-from fedfloor.parts.mix import MIXES, Mix
-from fedfloor.parts.objective import Objective
-from fedfloor.parts.objectives import PLANNED, REWEIGHTED
-from fedfloor.parts.weighting import Reweighted
+from fedfloor.parts.mixing.mix import MIXES, Mix
+from fedfloor.parts.mixing.weighting import Reweighted
+from fedfloor.parts.objectives.extractors import EXTRACTORS, FeatureExtractor
+from fedfloor.parts.objectives.objective import Objective
+from fedfloor.parts.objectives.registry import PLANNED, REWEIGHTED
 from fedfloor.plan.nodes import TRAVEL, Work
-from fedfloor.ranges import RefusedError
 
 FIELDS = ("objective", "mix", "settings")  # fields of nodes and works that refer to parts
 # texts in a work, the settings of a question for profiles

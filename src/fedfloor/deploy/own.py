@@ -15,6 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.base.errors import RunError, SettingError, nearest
+from fedfloor.base.outside import ANY, load, loaded, located
+from fedfloor.base.ranges import RefusedError
 from fedfloor.data.dataset import Dataset, Labels, Made, Owned, SamplePool, Targets, Values, pooled
 from fedfloor.data.files import buffer, own
 from fedfloor.data.files.encode import described
@@ -24,9 +27,7 @@ from fedfloor.deploy.answered import GROWN, Answers, marks
 from fedfloor.deploy.facts import Facts, apply_found
 from fedfloor.deploy.record import RevealRecord
 from fedfloor.deploy.settings import DeviceSettings
-from fedfloor.errors import RunError, SettingError, nearest
 from fedfloor.experiment import EvaluateSettings, Experiment
-from fedfloor.outside import ANY, load, loaded, located
 from fedfloor.park.build import hold_out, hold_out_recent
 from fedfloor.park.local import LocalSets
 from fedfloor.park.normalise import Surveyed, mean_and_deviation, normaliser, prepared
@@ -35,7 +36,6 @@ from fedfloor.park.privacy import SECRET_BYTES
 from fedfloor.park.statistics import Normalised, RemoteStatistics
 from fedfloor.park.stream import Fifo, Static
 from fedfloor.parts.decision import DecideSettings
-from fedfloor.ranges import RefusedError
 from fedfloor.tasks.regression import Predicting
 from fedfloor.tasks.task import Task
 

@@ -14,18 +14,18 @@ from functools import partial
 
 import numpy as np
 
+from fedfloor.base.errors import SettingError
+from fedfloor.base.outside import ANY
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy.checks import printable
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.questions import question
-from fedfloor.errors import SettingError
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.methods.contract import View
-from fedfloor.outside import ANY
-from fedfloor.parts import weighting
+from fedfloor.parts.mixing import weighting
 from fedfloor.plan import walk
 from fedfloor.plan.flow import Arrival, VisitFlow
 from fedfloor.plan.nodes import Work
-from fedfloor.ranges import RefusedError
 
 DEVICES, FACTORIES = 12, 3  # a park of devices like this one, for which the device's own method plans
 ROUNDING = 1e-9  # relative, of rates and class weights that another machine computes

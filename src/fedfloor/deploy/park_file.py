@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedfloor.checking import check_kind, checked, toml
+from fedfloor.base.checking import check_kind, checked, toml
+from fedfloor.base.errors import SettingError, require, unknown
 from fedfloor.data.files.buffer import BUFFERS
 from fedfloor.deploy.settings import ALARMS, CLOUD, NAME, DataSource, Schedule, Transport
-from fedfloor.errors import SettingError, require, unknown
 
 HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,62})(\.[A-Za-z0-9]([A-Za-z0-9-]{0,62}))*\.?")
 PATH = re.compile(r"(/[\w.,:=~+@-]+)+")

@@ -15,9 +15,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from fedfloor import regular
-from fedfloor.errors import RunError, require
-from fedfloor.strict import json_text
+from fedfloor.base import regular
+from fedfloor.base.errors import RunError, require
+from fedfloor.base.strict import json_text
 
 
 def free(count: int, first: int | None = None) -> list[int]:

@@ -19,16 +19,17 @@ from typing import Any
 
 from cryptography import x509
 
-from fedfloor import config, regular
+from fedfloor import config
+from fedfloor.base import regular
+from fedfloor.base.errors import FedfloorError, RunError, SettingError, unknown
+from fedfloor.base.strict import json_text
 from fedfloor.deploy import authority, broker, journal, released, settings
 from fedfloor.deploy.authority import Authority, Holder
 from fedfloor.deploy.device import foreign_requests
 from fedfloor.deploy.machines import EXPERIMENT, Certified, Files, certified, settings_files
 from fedfloor.deploy.park_file import ParkFile, reachable
 from fedfloor.deploy.settings import ALARMS, AlarmSettings, CloudSettings, DeviceSettings, EdgeSettings, Tls
-from fedfloor.errors import FedfloorError, RunError, SettingError, unknown
-from fedfloor.parts.codecs import secure
-from fedfloor.strict import json_text
+from fedfloor.parts.travel.codecs import secure
 
 KINDS: dict[str, type[DeviceSettings | EdgeSettings | CloudSettings | AlarmSettings]] = {
     "device": DeviceSettings, "edge": EdgeSettings, "cloud": CloudSettings, "alarms": AlarmSettings,

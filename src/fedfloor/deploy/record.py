@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from fedfloor import regular
-from fedfloor.errors import SettingError
+from fedfloor.base import regular
+from fedfloor.base.errors import SettingError
 
 REVEALED = "revealed.sqlite"  # what a device has revealed, in its state folder
 FORMER, FORMER_KEY = "sums.sqlite", "census.key"  # of earlier versions

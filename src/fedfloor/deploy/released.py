@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import SettingError
 from fedfloor.deploy.journal import Entry
-from fedfloor.errors import SettingError
 
 NAME = "released"
 ASSIGNING = ("release", "promote", "rollback")  # actions whose entries assign versions to devices

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fedfloor.base.errors import RunError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy.checks import ABSENT, ERRORS, STAGES, Failure, Measured, note_failure
 from fedfloor.deploy.settings import CloudEdge
-from fedfloor.errors import RunError
-from fedfloor.ranges import RefusedError
 
 
 @dataclass

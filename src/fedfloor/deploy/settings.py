@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from fedfloor.checking import below, check_kind, checked, toml
-from fedfloor.errors import SettingError, require
+from fedfloor.base.checking import below, check_kind, checked, toml
+from fedfloor.base.errors import SettingError, require
 
 T = TypeVar("T")
 

@@ -15,10 +15,10 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import authority
 from fedfloor.deploy.settings import Tls
-from fedfloor.ranges import RefusedError
 
 PURPOSE = b"fedfloor message\0"  # separates signatures of messages from all others
 CERTIFICATE = struct.Struct(">H")  # length of the certificate, before certificate and signature

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import torch
 
+from fedfloor.base.errors import SettingError
 from fedfloor.deploy.channel import ENVELOPE
 from fedfloor.deploy.park_file import MOST_MB, QUEUED_MESSAGES
 from fedfloor.engine.aggregation import TreeSum
 from fedfloor.engine.travel import VisitPath
-from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.models.parcel import Packet
 from fedfloor.park.park import Park
-from fedfloor.parts import mix
+from fedfloor.parts.mixing import mix
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import CLOUD, KEEP, Parallel
 from fedfloor.runs import forecast

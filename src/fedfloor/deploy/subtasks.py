@@ -13,7 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfloor import ranges
+from fedfloor.base import ranges
+from fedfloor.base.errors import SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import checks
 from fedfloor.deploy.message import Arrays, Message
 from fedfloor.deploy.names import PartNames
@@ -28,15 +30,14 @@ from fedfloor.engine.summing import SecureAggregation, aggregation_of
 from fedfloor.engine.team import Blob
 from fedfloor.engine.travel import EdgePath, VisitPath
 from fedfloor.engine.visit import mixed_part
-from fedfloor.errors import SettingError
 from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet, Parcel
-from fedfloor.parts import codecs, mix
+from fedfloor.parts.mixing import mix
+from fedfloor.parts.travel import codecs
 from fedfloor.plan import schedule, text, walk
 from fedfloor.plan.nodes import Node, Parallel, Probe
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import NodeResult
-from fedfloor.ranges import RefusedError
 
 
 def read_answer(node: Probe, device: int, answer: object, arrays: Arrays, engine: Engine) -> Any:

@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from fedfloor import ranges
+from fedfloor.base import ranges
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import authority
 from fedfloor.deploy.signing import Signer
-from fedfloor.parts import masking
-from fedfloor.parts.masking import KEY_BYTES, LEAST, MOST_CREW, DeviceKeys, PublicKeys
+from fedfloor.parts.protection import masking
+from fedfloor.parts.protection.masking import KEY_BYTES, LEAST, MOST_CREW, DeviceKeys, PublicKeys
 from fedfloor.plan.nodes import Scalar, Work
 from fedfloor.plan.schedule import Key
-from fedfloor.ranges import RefusedError
 
 T = TypeVar("T")
 HELD = re.compile(r"([0-9a-f]{48})?")

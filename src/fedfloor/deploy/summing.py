@@ -1,4 +1,4 @@
-"""The five stages of a secure sum between devices and a server: :mod:`fedfloor.parts.masking` in messages.
+"""The five stages of a secure sum between devices and a server: :mod:`fedfloor.parts.protection.masking` in messages.
 
 The server is the edge of a factory, or the cloud for a sum across factories, whose stages the edges relay.
 """
@@ -16,7 +16,10 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from fedfloor import ranges, regular
+from fedfloor.base import ranges, regular
+from fedfloor.base.errors import SettingError
+from fedfloor.base.ranges import RefusedError
+from fedfloor.base.strict import json_text
 from fedfloor.deploy.signing import Signer
 from fedfloor.deploy.sum_messages import (
     Advertisement,
@@ -30,14 +33,11 @@ from fedfloor.deploy.sum_messages import (
 )
 from fedfloor.engine.summing import GroupSum, SecureAggregation
 from fedfloor.engine.team import Blob
-from fedfloor.errors import SettingError
-from fedfloor.parts import masking
-from fedfloor.parts.masking import KEY_BYTES, SEALED_BYTES, LostSumError, PublicKeys, TrueShares
+from fedfloor.parts.protection import masking
+from fedfloor.parts.protection.masking import KEY_BYTES, SEALED_BYTES, LostSumError, PublicKeys, TrueShares
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
-from fedfloor.ranges import RefusedError
 from fedfloor.runs.folder import write
-from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
 

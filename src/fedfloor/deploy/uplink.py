@@ -17,8 +17,11 @@ from multiprocessing import connection as sockets
 from pathlib import Path
 from typing import Protocol
 
-from fedfloor import regular
-from fedfloor._version import __version__
+from fedfloor.base import regular
+from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.ranges import RefusedError
+from fedfloor.base.strict import json_text
+from fedfloor.base.version import __version__
 from fedfloor.deploy import mqtt
 from fedfloor.deploy.channel import REPEATS, DeviceChannel, side_by_side
 from fedfloor.deploy.checks import MessageFilter, short_line
@@ -26,9 +29,6 @@ from fedfloor.deploy.message import MOST_BYTES, MOST_HEADER, Message, encode, sp
 from fedfloor.deploy.mqtt import Assembler, Connection, MqttConnection
 from fedfloor.deploy.settings import CLOUD, CloudSettings, EdgeSettings, Named
 from fedfloor.deploy.signing import signer_of
-from fedfloor.errors import RunError, SettingError
-from fedfloor.ranges import RefusedError
-from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
 

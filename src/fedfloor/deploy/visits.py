@@ -14,7 +14,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fedfloor import ranges
+from fedfloor.base import ranges
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import checks
 from fedfloor.deploy.checks import Failure
 from fedfloor.deploy.message import Message, Reply, fits
@@ -28,7 +29,6 @@ from fedfloor.models.parcel import Packet
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
-from fedfloor.ranges import RefusedError
 
 MOST_WAIT_S = 60.0  # the longest wait of a request for a result
 ROW = 7  # fields of a visit in a request

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedfloor import ranges
+from fedfloor.base import ranges
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import names as names_of
 from fedfloor.deploy.answered import RUNS, Answers
 from fedfloor.deploy.checks import STAGES, TOLD, printable
@@ -40,15 +41,14 @@ from fedfloor.models.parcel import Packet
 from fedfloor.models.saved import OWN
 from fedfloor.models.staying import Staying
 from fedfloor.park.park import Park
-from fedfloor.parts import objectives
-from fedfloor.parts.codecs import SecureSum
-from fedfloor.parts.mix import Equal
+from fedfloor.parts.mixing.mix import Equal
+from fedfloor.parts.objectives import registry as objectives
+from fedfloor.parts.travel.codecs import SecureSum
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import ARRIVED, Probe, Work, keeping
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.questions import SCORES, covers, facts_of
 from fedfloor.plan.schedule import Key
-from fedfloor.ranges import RefusedError
 from fedfloor.runs import prepare, privacy, revealed
 from fedfloor.runs.folder import write
 

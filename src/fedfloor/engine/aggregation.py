@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedfloor.base.errors import SettingError
 from fedfloor.engine.limit import Limit
 from fedfloor.engine.travel import EdgePath
-from fedfloor.errors import SettingError
 from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet, Parcel
-from fedfloor.parts import mix
+from fedfloor.parts.mixing import mix
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Parallel, Scalar
 from fedfloor.plan.outcome import Receipt

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.dataset import Indices
 from fedfloor.engine.engine import Engine
-from fedfloor.errors import SettingError
 from fedfloor.park.park import Park
 from fedfloor.plan.nodes import Probe
 from fedfloor.tasks.reconstruction import Reconstruction

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
 from fedfloor.data.dataset import Labels, Targets, Values
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.limit import Limit, Longest
@@ -25,7 +25,7 @@ from fedfloor.models.parcel import Packet
 from fedfloor.network.sites import Sites, radio_uplink
 from fedfloor.park.normalise import Normalise, mean_and_deviation
 from fedfloor.park.park import Park
-from fedfloor.parts.proximal import evaluating
+from fedfloor.parts.objectives.proximal import evaluating
 from fedfloor.plan.nodes import Broadcast, Parallel, Probe, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key, NodeResult, ParallelRequest, Walking

@@ -19,11 +19,22 @@ from fedfloor.engine.calibrate import calibrated
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.resample import OF_LOSS, WITHOUT, Value, resampled, units
 from fedfloor.engine.team import deal
-from fedfloor.figures import ACCURACY, LOSS, ROUNDING, Counts, Errors, Figure, Predictions, macro_f1, of_task, recalls
 from fedfloor.park.described import device_accuracy
 from fedfloor.park.local import Roster
 from fedfloor.park.park import Park
-from fedfloor.parts.objective import Objective
+from fedfloor.parts.objectives.objective import Objective
+from fedfloor.tasks.figures import (
+    ACCURACY,
+    LOSS,
+    ROUNDING,
+    Counts,
+    Errors,
+    Figure,
+    Predictions,
+    macro_f1,
+    of_task,
+    recalls,
+)
 
 Values = tuple[list[float | None], list[float | None]]  # entry of each of the roster's devices, and of its factories
 BEYOND = 1e30  # from here on, predicted numbers are not described one by one
@@ -325,7 +336,7 @@ class Score:
 
     accuracy: float  # share of correctly classified test samples
     loss: float  # mean cross-entropy of the test samples
-    macro_f1: float  # mean of F1 over the classes; see :func:`~fedfloor.figures.macro_f1`
+    macro_f1: float  # mean of F1 over the classes; see :func:`~fedfloor.tasks.figures.macro_f1`
     by_class: list[float | None]  # accuracy per class; None for a class without test samples, never NaN
     by_device: dict[str, float]
     describe: Callable[[], dict[str, Any]] = field(compare=False, repr=False)

@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import SettingError
 from fedfloor.data.dataset import Labels, Targets, Values
 from fedfloor.engine.aggregation import Aggregation, kept
 from fedfloor.engine.engine import Engine, Executor, FrozenExtractor
@@ -23,7 +24,6 @@ from fedfloor.engine.local_update import local_update
 from fedfloor.engine.questions import question
 from fedfloor.engine.team import Blob, Team
 from fedfloor.engine.travel import VisitPath
-from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
 from fedfloor.models.parcel import Packet
 from fedfloor.park.park import Park

@@ -1,7 +1,7 @@
 """The limit on the length of updates: a visit with an update far longer than other devices' counts as lost.
 
-An update Δ is the change of the model that the visit received, in parts: those of the rule (parts/limits.py; usually
-the trained parameters, and the statistics behind them), and each packet entry beside the model.
+An update Δ is the change of the model that the visit received, in parts: those of the rule (parts/travel/limits.py;
+usually the trained parameters, and the statistics behind them), and each packet entry beside the model.
 docs/deploy-security.md, "How long an update may be", has the rule and its reasons. An update is refused only if both
 ‖Δ‖ and ‖Δ‖/(rate · steps) are too long, as neither alone is fair.
 """
@@ -15,9 +15,9 @@ from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING
 
-from fedfloor.errors import SettingError
-from fedfloor.parts.codecs import secure
-from fedfloor.parts.limits import MOST_PIECES, NormLimit
+from fedfloor.base.errors import SettingError
+from fedfloor.parts.travel.codecs import secure
+from fedfloor.parts.travel.limits import MOST_PIECES, NormLimit
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import Node, Work
 from fedfloor.plan.outcome import Receipt

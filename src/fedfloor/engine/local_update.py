@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedfloor.base.errors import DivergedError, FedfloorError, RunError, SettingError
+from fedfloor.base.outside import located
 from fedfloor.engine import private, steps
 from fedfloor.engine.engine import Engine, FrozenExtractor, Samples, classifier_layer
 from fedfloor.engine.memory import extractor_bytes
@@ -32,14 +34,12 @@ from fedfloor.engine.visit import (
     trained_part,
     without_single_samples,
 )
-from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
 from fedfloor.models.network import Network
 from fedfloor.models.parcel import Packet, Parcel
 from fedfloor.models.saved import OWN
-from fedfloor.outside import located
-from fedfloor.parts import objectives
-from fedfloor.parts.objective import Objective, Visit
-from fedfloor.parts.proximal import Reached, evaluating, tapped
+from fedfloor.parts.objectives import registry as objectives
+from fedfloor.parts.objectives.objective import Objective, Visit
+from fedfloor.parts.objectives.proximal import Reached, evaluating, tapped
 from fedfloor.plan.nodes import ARRIVED, TRAVEL, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
@@ -69,7 +69,7 @@ class FeatureSamples:
 
 
 class VisitExtractor:
-    """The extractor of a visit's features: an implementation of :class:`fedfloor.parts.objective.Extractor`."""
+    """The extractor of a visit's features: an implementation of :class:`Extractor`."""
 
     def __init__(self, engine: Engine, samples: Samples, key: Key, name: str = "") -> None:
         self._engine, self._samples, self._key, self._name = engine, samples, key, name

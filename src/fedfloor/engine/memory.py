@@ -17,8 +17,8 @@ from pathlib import Path
 from safetensors.torch import load, save
 from torch import Tensor
 
-from fedfloor import regular
-from fedfloor.errors import RunError, disk_error
+from fedfloor.base import regular
+from fedfloor.base.errors import RunError, disk_error
 
 LOADED = 2**28  # bytes of cached extractors: the devices of a round may refer to extractors of many rounds
 TO = "+"  # between the digest of a memory and that of its extractor

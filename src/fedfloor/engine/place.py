@@ -8,7 +8,7 @@ import gc
 import os
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 
 if TYPE_CHECKING:
     import torch

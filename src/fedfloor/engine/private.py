@@ -15,12 +15,12 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import unfold
 
-from fedfloor.chance import generator, secret
+from fedfloor.base.chance import generator, secret
+from fedfloor.base.errors import SettingError
 from fedfloor.engine.steps import stepper
 from fedfloor.engine.visit import Batched, VisitStats, call_objective, trained_part
-from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
-from fedfloor.parts.objective import Objective, Visit
+from fedfloor.parts.objectives.objective import Objective, Visit
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
 

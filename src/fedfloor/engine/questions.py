@@ -17,20 +17,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfloor import ranges
+from fedfloor.base import ranges
+from fedfloor.base.errors import SettingError, shown
 from fedfloor.data.dataset import Indices, Labels
 from fedfloor.engine import calibrate, local_update
 from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.evaluate import block_outputs, device_blocks
 from fedfloor.engine.steps import BLOCK, full_gradient
-from fedfloor.errors import SettingError, shown
 from fedfloor.models.parcel import Packet
 from fedfloor.network.price import QuestionCost
 from fedfloor.park.normalise import mean_and_deviation
 from fedfloor.park.park import Park
-from fedfloor.parts.extractors import Scaling, mean_features
-from fedfloor.parts.extractors import extractor as named_extractor
-from fedfloor.parts.grouping import hashed
+from fedfloor.parts.objectives.extractors import Scaling, mean_features
+from fedfloor.parts.objectives.extractors import extractor as named_extractor
+from fedfloor.parts.selection.grouping import hashed
 from fedfloor.plan import questions as named
 from fedfloor.plan.nodes import FORWARD, Probe, Scalar, Work, model_name
 from fedfloor.plan.questions import QuestionFacts, facts_of

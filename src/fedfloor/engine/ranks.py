@@ -25,7 +25,7 @@ from typing import cast
 
 from torch import Tensor
 
-from fedfloor.chance import generator, secret
+from fedfloor.base.chance import generator, secret
 from fedfloor.engine import union
 from fedfloor.engine.aggregation import Aggregation, branch_statistics, kept
 from fedfloor.engine.engine import Engine, Executor, FrozenExtractor, RemoteExecutor, Subtask
@@ -36,8 +36,8 @@ from fedfloor.engine.team import Alone, Blob, deal
 from fedfloor.engine.travel import VisitPath
 from fedfloor.engine.visit import check_parts
 from fedfloor.models.parcel import Packet
-from fedfloor.parts import selection
-from fedfloor.parts.codecs import secure
+from fedfloor.parts.selection import selection
+from fedfloor.parts.travel.codecs import secure
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import Node, Probe, Scalar, Train, Work
 from fedfloor.plan.outcome import Outcome, Receipt

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.chance import resampled as resampled_units
+from fedfloor.base.chance import resampled as resampled_units
 from fedfloor.data.dataset import Dataset, Indices
 from fedfloor.park.local import only_test
 

@@ -19,13 +19,13 @@ from fedfloor.engine.executor import ask
 from fedfloor.engine.local_update import personal
 from fedfloor.engine.questions import outputs_of, scored_as
 from fedfloor.engine.visit import train
-from fedfloor.figures import ACCURACY, Figure, recalls
 from fedfloor.models.parcel import Packet
 from fedfloor.models.saved import OWN
 from fedfloor.park.described import device_accuracy
-from fedfloor.parts.objective import Plain, Visit
+from fedfloor.parts.objectives.objective import Plain, Visit
 from fedfloor.plan.nodes import Probe, Work, keeping, model_name
 from fedfloor.plan.schedule import Key, several
+from fedfloor.tasks.figures import ACCURACY, Figure, recalls
 
 NOBODY = -1
 log = logging.getLogger(__name__)

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedfloor.base.errors import SettingError
 from fedfloor.engine.engine import Samples
-from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
-from fedfloor.parts.objective import Objective, Plain
-from fedfloor.parts.proximal import evaluating
+from fedfloor.parts.objectives.objective import Objective, Plain
+from fedfloor.parts.objectives.proximal import evaluating
 from fedfloor.plan.nodes import TRAVEL, Work
 from fedfloor.tasks.task import Task
 

@@ -1,4 +1,4 @@
-"""Secure aggregation: branches whose devices reveal only the sum of a group's updates; see parts/masking.py.
+"""Secure aggregation: branches whose devices reveal only the sum of a group's updates; see parts/protection/masking.py.
 
 A group is a factory, or all factories (``across``). Sums are of whole numbers, so they do not depend on the order, and
 are the same to the bit with and without masks: simulations omit the masks. If too few devices of a group deliver, the
@@ -19,19 +19,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import SettingError
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.limit import Limit, effort
 from fedfloor.engine.travel import EdgePath, VisitPath
 from fedfloor.engine.visit import mixed_part
-from fedfloor.errors import SettingError
 from fedfloor.models.parcel import Packet
-from fedfloor.parts import mix, objectives
-from fedfloor.parts.codecs import SecureSum
-from fedfloor.parts.discrete import LEAST_DEVIATION, TAIL, discrete_gaussian
-from fedfloor.parts.masking import FIGURE_BITS, FIGURE_MOST, LEAST, Bytes, FixedPoint, crews, threshold
-from fedfloor.parts.packing import NumberLayout, Numbers
+from fedfloor.parts.mixing import mix
+from fedfloor.parts.objectives import registry as objectives
+from fedfloor.parts.protection.discrete import LEAST_DEVIATION, TAIL, discrete_gaussian
+from fedfloor.parts.protection.masking import FIGURE_BITS, FIGURE_MOST, LEAST, Bytes, FixedPoint, crews, threshold
+from fedfloor.parts.travel.codecs import SecureSum
+from fedfloor.parts.travel.packing import NumberLayout, Numbers
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Parallel, Train, Work
 from fedfloor.plan.outcome import Receipt

@@ -26,9 +26,9 @@ from typing import Protocol
 
 import numpy as np
 
-from fedfloor import regular
-from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
-from fedfloor.outside import blamed
+from fedfloor.base import regular
+from fedfloor.base.errors import DivergedError, FedfloorError, RunError, SettingError
+from fedfloor.base.outside import blamed
 
 Blob = memoryview | bytes | bytearray
 CONTROL_BYTES = 1 << 16

@@ -19,16 +19,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedfloor.chance import generator, secret
+from fedfloor.base.chance import generator, secret
+from fedfloor.base.errors import SettingError
+from fedfloor.base.ranges import RefusedError
 from fedfloor.data.dataset import Labels, Targets, Values
-from fedfloor.errors import SettingError
 from fedfloor.models.network import Network
 from fedfloor.models.parcel import Packet, Parcel
-from fedfloor.parts.codecs import ERROR, Chance, Coding, SecureSum, chain
-from fedfloor.parts.packing import Bytes, NumberLayout, Numbers
+from fedfloor.parts.travel.codecs import ERROR, Chance, Coding, SecureSum, chain
+from fedfloor.parts.travel.packing import Bytes, NumberLayout, Numbers
 from fedfloor.plan.nodes import Parallel, Work
 from fedfloor.plan.schedule import Key
-from fedfloor.ranges import RefusedError
 
 RESIDUAL = "residual"  # prefix of the names of what codecs keep of earlier changes in a device's memory
 Memory = dict[str, Tensor]  # a device's tensors by name
@@ -39,7 +39,7 @@ def coded(network: Network, travels: str, codecs: str = "") -> Parcel:
 
     Args:
         travels: the part, as in :attr:`fedfloor.plan.nodes.Work.travels`.
-        codecs: the codecs, as in :func:`fedfloor.parts.codecs.chain`.
+        codecs: the codecs, as in :func:`fedfloor.parts.travel.codecs.chain`.
     """
     cut, steps = network.parcel(travels), chain(codecs)
     if any(step.summed for step in steps):  # the whole part is masked, statistics included

@@ -20,8 +20,8 @@ from fedfloor.engine.steps import gradients, stepper
 from fedfloor.engine.visit import check_finite
 from fedfloor.models.parcel import Packet
 from fedfloor.park.stream import batch_order
-from fedfloor.parts import mix
-from fedfloor.parts.mix import Mix, weigh
+from fedfloor.parts.mixing import mix
+from fedfloor.parts.mixing.mix import Mix, weigh
 from fedfloor.plan.nodes import Parallel, Scalar, Train, Work, only
 from fedfloor.plan.schedule import Key
 from fedfloor.tasks.classification import CLASSIFICATION

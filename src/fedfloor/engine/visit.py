@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import nll_loss
 
-from fedfloor.chance import torch_seed
+from fedfloor.base.chance import torch_seed
+from fedfloor.base.errors import DivergedError, FedfloorError, RunError, SettingError
+from fedfloor.base.names import count
+from fedfloor.base.outside import located
 from fedfloor.engine import chain, steps
 from fedfloor.engine.chain import Gradients
 from fedfloor.engine.steps import stepper
-from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
 from fedfloor.models.network import Network
 from fedfloor.models.parcel import Packet, Parcel
-from fedfloor.names import count
-from fedfloor.outside import located
 from fedfloor.park.stream import batch_order
-from fedfloor.parts.objective import Objective, Plain, Visit
-from fedfloor.parts.proximal import Represented
+from fedfloor.parts.objectives.objective import Objective, Plain, Visit
+from fedfloor.parts.objectives.proximal import Represented
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import TRAVEL, Node, Work
 from fedfloor.plan.schedule import Key

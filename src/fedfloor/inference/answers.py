@@ -14,16 +14,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedfloor.errors import SettingError, require
-from fedfloor.figures import ACCURACY, Figure, of_task
+from fedfloor.base.errors import SettingError, require
+from fedfloor.base.names import count
 from fedfloor.inference.samples import UNKNOWN, FileSamples
 from fedfloor.inference.trained import BLOCK, Trained
-from fedfloor.names import count
 from fedfloor.park.recorded import PARTS
+from fedfloor.runs.terminal import show
 from fedfloor.tasks.answer import Answer, flat
 from fedfloor.tasks.classification import CLASSIFICATION, log_odds
+from fedfloor.tasks.figures import ACCURACY, Figure, of_task
 from fedfloor.tasks.regression import Predicting
-from fedfloor.terminal import show
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.base.errors import SettingError, nearest
+from fedfloor.base.names import count
 from fedfloor.data.dataset import HOLES, Images
 from fedfloor.data.files import content, conversions, loaded, own
 from fedfloor.data.files.encode import binned, columns_of, described, encoded
@@ -25,7 +27,6 @@ from fedfloor.data.files.times import written
 from fedfloor.data.reading import Columns, Reading
 from fedfloor.data.series import fill
 from fedfloor.data.split import runs
-from fedfloor.errors import SettingError, nearest
 from fedfloor.inference.samples import (
     UNKNOWN,
     FileSamples,
@@ -38,7 +39,6 @@ from fedfloor.inference.samples import (
     within,
 )
 from fedfloor.inference.trained import Trained
-from fedfloor.names import count
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.task import Task
 

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedfloor import regular
-from fedfloor.checking import parsed
-from fedfloor.errors import SettingError
+from fedfloor.base import regular
+from fedfloor.base.checking import parsed
+from fedfloor.base.errors import SettingError
 from fedfloor.inference.samples import FileSamples, within
 from fedfloor.park.normalise import FILE, scaled, statistics
 from fedfloor.park.statistics import Statistics, first_rows

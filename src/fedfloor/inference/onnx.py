@@ -18,15 +18,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedfloor._version import __version__
-from fedfloor.errors import SettingError, first_line
+from fedfloor.base.errors import SettingError, first_line
+from fedfloor.base.strict import json_text
+from fedfloor.base.version import __version__
 from fedfloor.inference.normalisation import AtDevice
 from fedfloor.inference.trained import Trained
 from fedfloor.models.staying import TakesOwn
 from fedfloor.park.normalise import scaled
 from fedfloor.parts.decision import Decision
 from fedfloor.runs.folder import write
-from fedfloor.strict import json_text
 from fedfloor.tasks.answer import Answer
 from fedfloor.tasks.classification import CLASSIFICATION
 

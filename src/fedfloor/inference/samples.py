@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.base.errors import SettingError, nearest
+from fedfloor.base.names import some
 from fedfloor.data.dataset import HOLES
 from fedfloor.data.files.encode import numbers
 from fedfloor.data.files.layout import NO_LABEL
 from fedfloor.data.files.sheet import Sheet
 from fedfloor.data.files.tree import Naming
-from fedfloor.errors import SettingError, nearest
-from fedfloor.names import some
 
 Shape = tuple[int, ...]
 

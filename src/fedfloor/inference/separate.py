@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedfloor.errors import SettingError, nearest
+from fedfloor.base.errors import SettingError, nearest
+from fedfloor.base.names import some
 from fedfloor.models.saved import FILES, devices
-from fedfloor.names import some
 from fedfloor.tasks.answer import Answer
 
 Answers = Callable[[NDArray[Any]], Answer]  # samples [n, *shape] → their answer

@@ -16,26 +16,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfloor.checking import parsed, toml
+from fedfloor.base.checking import parsed, toml
+from fedfloor.base.errors import SettingError, shown
+from fedfloor.base.machine import one_thread
+from fedfloor.base.outside import load
 from fedfloor.data.dataset import HOLES
 from fedfloor.data.files.tree import Naming
-from fedfloor.errors import SettingError, shown
-from fedfloor.figures import ACCURACY, Figure, named
 from fedfloor.inference.normalisation import OwnScale, RawNetwork, by_regimes
 from fedfloor.inference.samples import Sensors, fitting
 from fedfloor.inference.separate import DeviceModels
 from fedfloor.inference.training import Training
-from fedfloor.machine import one_thread
 from fedfloor.models.network import Network, assembled
 from fedfloor.models.saved import DEVICES, content, has_shared, model_file, staying
 from fedfloor.models.staying import Staying
-from fedfloor.outside import load
 from fedfloor.park.normalise import fixed_scales
 from fedfloor.parts.decision import Decision
-from fedfloor.parts.objective import adapting
-from fedfloor.parts.objectives import objective
+from fedfloor.parts.objectives.objective import adapting
+from fedfloor.parts.objectives.registry import objective
 from fedfloor.tasks.answer import Answer
 from fedfloor.tasks.classification import CLASSIFICATION
+from fedfloor.tasks.figures import ACCURACY, Figure, named
 from fedfloor.tasks.kinds import read
 from fedfloor.tasks.task import Task
 

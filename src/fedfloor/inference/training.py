@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import SettingError
+from fedfloor.base.names import some
 from fedfloor.data.files.npz import read_arrays
-from fedfloor.errors import SettingError
 from fedfloor.inference.samples import FileSamples
-from fedfloor.names import some
 from fedfloor.park.recorded import FILE, PARTS, parts_of
 from fedfloor.park.summaries import FILE as SENSORS
 from fedfloor.park.summaries import Summaries

@@ -7,9 +7,9 @@ from typing import Literal
 
 import numpy as np
 
-from fedfloor.errors import SettingError, require, unknown
+from fedfloor.base.errors import SettingError, require, unknown
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
-from fedfloor.parts.grouping import chosen_groups, formed, present
+from fedfloor.parts.selection.grouping import chosen_groups, formed, present
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Sequence, Train, device
 from fedfloor.solvers.grouping.solve import SOLVERS

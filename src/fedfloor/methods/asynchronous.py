@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedfloor.errors import SettingError, require
+from fedfloor.base.errors import SettingError, require
 from fedfloor.methods.contract import Method, Needs, State, View
-from fedfloor.parts import mix
-from fedfloor.parts.mix import Equal
+from fedfloor.parts.mixing import mix
+from fedfloor.parts.mixing.mix import Equal
+from fedfloor.parts.mixing.staleness import Polynomial, Staleness
 from fedfloor.parts.server import Server, Sgd
-from fedfloor.parts.staleness import Polynomial, Staleness
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.flow import Arrival, VisitFlow
 from fedfloor.plan.nodes import Node, Parallel, Since, Train, Work, device

@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedfloor.errors import SettingError, require, unknown
+from fedfloor.base.errors import SettingError, require, unknown
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
-from fedfloor.parts.histograms import Histograms, used
-from fedfloor.parts.objective import Objective
+from fedfloor.parts.objectives.objective import Objective
+from fedfloor.parts.trees.histograms import Histograms, used
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import WHOLE, Broadcast, Node, Parallel, Sequence, Train, device
 from fedfloor.plan.outcome import Outcome
@@ -102,7 +102,7 @@ class Boosting(Method):
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
         """Return the first state, with the places of the network's tensors, and the number of samples."""
         from fedfloor.models.forest import ROUNDS_OF_BINS
-        from fedfloor.parts import growing
+        from fedfloor.parts.trees import growing
 
         first, stop = view.layout.get("columns", (0, 1))
         features = used(self.columns, stop - first)
@@ -161,7 +161,7 @@ class Boosting(Method):
         return replace(state, notes={**state.notes, **known, "rounds": done})
 
     def absorb(self, state: State, outcome: Outcome) -> State:
-        from fedfloor.parts.growing import ForestState
+        from fedfloor.parts.trees.growing import ForestState
 
         answered = sum(receipt.samples for receipt in outcome.receipts if not receipt.lost)
         if not answered:

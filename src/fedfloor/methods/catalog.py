@@ -6,7 +6,8 @@ import dataclasses
 from inspect import getdoc, signature
 from typing import Any
 
-from fedfloor.errors import SettingError, unknown
+from fedfloor.base.errors import SettingError, unknown
+from fedfloor.base.outside import load as load_outside
 from fedfloor.methods.astraea import Astraea
 from fedfloor.methods.asynchronous import FedAsync, FedBuff
 from fedfloor.methods.boosting import Boosting
@@ -29,7 +30,6 @@ from fedfloor.methods.presets import QFFL, FedAdagrad, FedAdam, FedAvgM, FedMMD,
 from fedfloor.methods.rafed import RaFed
 from fedfloor.methods.references import Centralized, GradientBoosting, LocalOnly, MeanAbsZ, Persistence, Seasonal
 from fedfloor.methods.scaffold import Scaffold
-from fedfloor.outside import load as load_outside
 from fedfloor.parts.work import DEFAULTS, WorkSettings
 
 _METHODS: tuple[type[Method], ...] = (

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedfloor.errors import require
+from fedfloor.base.errors import require
 from fedfloor.methods.contract import Answers, State, View
 from fedfloor.methods.fedavg import FedAvg
-from fedfloor.parts.layers import Gated
-from fedfloor.parts.objective import Objective
-from fedfloor.parts.selection import fraction
+from fedfloor.parts.objectives.layers import Gated
+from fedfloor.parts.objectives.objective import Objective
+from fedfloor.parts.selection.selection import fraction
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Parallel, Train, device
 from fedfloor.plan.outcome import Outcome

@@ -7,17 +7,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from fedfloor.checking import checked, plain
-from fedfloor.errors import SettingError, shown, unknown
+from fedfloor.base.checking import checked, plain
+from fedfloor.base.errors import SettingError, shown, unknown
+from fedfloor.base.outside import SPEC, load, own_name
 from fedfloor.methods.catalog import METHODS, find
 from fedfloor.methods.configured import ConfiguredMethod, Parts
 from fedfloor.methods.contract import Method
-from fedfloor.outside import SPEC, load, own_name
-from fedfloor.parts import codecs, named
-from fedfloor.parts.mix import MIXES, rule
-from fedfloor.parts.objectives import OBJECTIVES, PLANNED, objective
-from fedfloor.parts.selection import SELECTIONS, policy
+from fedfloor.parts import named
+from fedfloor.parts.mixing.mix import MIXES, rule
+from fedfloor.parts.objectives.registry import OBJECTIVES, PLANNED, objective
+from fedfloor.parts.selection.selection import SELECTIONS, policy
 from fedfloor.parts.server import SERVERS, optimiser
+from fedfloor.parts.travel import codecs
 from fedfloor.parts.work import DEFAULTS, WorkSettings
 
 TRAVEL = ("travel", "travel_down", "edge_travel", "edge_travel_down")  # settings that are codecs

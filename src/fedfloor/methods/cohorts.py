@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedfloor.errors import require
+from fedfloor.base.errors import require
 from fedfloor.methods.contract import Answers, Needs, State, View
 from fedfloor.methods.fedavg import FedAvg, profile, profiling, visiting
-from fedfloor.parts.grouping import merged
-from fedfloor.parts.selection import fraction
+from fedfloor.parts.selection.grouping import merged
+from fedfloor.parts.selection.selection import fraction
 from fedfloor.plan import nodes
 from fedfloor.plan.nodes import KEEP, LEAST_LOSS, Node, Parallel, Probe, Select, model_name
 from fedfloor.plan.outcome import Outcome

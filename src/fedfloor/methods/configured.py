@@ -6,19 +6,23 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from fedfloor.errors import SettingError
-from fedfloor.machine import require_memory
+from fedfloor.base.errors import SettingError
+from fedfloor.base.machine import require_memory
+from fedfloor.base.outside import SPEC, load
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
-from fedfloor.outside import SPEC, load
-from fedfloor.parts import codecs, fitting, named, objectives, selection, server, summable, weighting
-from fedfloor.parts import mix as mixing
+from fedfloor.parts import fitting, named, server
 from fedfloor.parts.fitting import Choice
-from fedfloor.parts.mix import Equal, Mix
-from fedfloor.parts.objective import Objective
-from fedfloor.parts.path import PathPart
-from fedfloor.parts.selection import Everyone, Selection
+from fedfloor.parts.mixing import mix as mixing
+from fedfloor.parts.mixing import summable, weighting
+from fedfloor.parts.mixing.mix import Equal, Mix
+from fedfloor.parts.mixing.weighting import reweighted
+from fedfloor.parts.objectives import registry as objectives
+from fedfloor.parts.objectives.objective import Objective
+from fedfloor.parts.selection import selection
+from fedfloor.parts.selection.selection import Everyone, Selection
 from fedfloor.parts.server import Server, Sgd
-from fedfloor.parts.weighting import reweighted
+from fedfloor.parts.travel import codecs
+from fedfloor.parts.travel.path import PathPart
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import ARRIVED, CLOUD, KEEP, Node, Parallel, Probe, Select, Sequence, Train, Work, device

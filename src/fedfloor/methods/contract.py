@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
-from fedfloor.errors import SettingError
-from fedfloor.parts.objective import Objective, Plain
+from fedfloor.base.errors import SettingError
+from fedfloor.parts.objectives.objective import Objective, Plain
 from fedfloor.parts.server import Server, Sgd
 from fedfloor.plan.flow import Arrival, VisitFlow
 from fedfloor.plan.nodes import Node, Probe

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedfloor.errors import SettingError, require
+from fedfloor.base.errors import SettingError, require
 from fedfloor.methods.contract import Method, State, View
-from fedfloor.parts import mix
-from fedfloor.parts.mix import BySamples, Mix
-from fedfloor.parts.selection import fraction
+from fedfloor.parts.mixing import mix
+from fedfloor.parts.mixing.mix import BySamples, Mix
+from fedfloor.parts.selection.selection import fraction
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import ARRIVED, Node, Parallel, Probe, Sequence, Train, Work, device
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedfloor.errors import SettingError, require
+from fedfloor.base.errors import SettingError, require
 from fedfloor.methods.contract import Needs, Resources, State, View
 from fedfloor.methods.fedavg import FedAvg
-from fedfloor.parts.selection import fraction
+from fedfloor.parts.selection.selection import fraction
 from fedfloor.plan.nodes import Node, Parallel, Probe, Radio, Sequence, Train, device
 
 

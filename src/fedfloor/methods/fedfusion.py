@@ -7,12 +7,12 @@ from typing import Literal
 
 import numpy as np
 
-from fedfloor.errors import SettingError, require
+from fedfloor.base.errors import SettingError, require
 from fedfloor.methods.contract import Answers, State, View
 from fedfloor.methods.fedavg import FedAvg
-from fedfloor.parts.layers import Fusion
-from fedfloor.parts.mix import Equal, Mix
-from fedfloor.parts.objective import Objective
+from fedfloor.parts.mixing.mix import Equal, Mix
+from fedfloor.parts.objectives.layers import Fusion
+from fedfloor.parts.objectives.objective import Objective
 from fedfloor.plan.outcome import Outcome
 
 GAMMA = "fusion.gamma"  # last part of the name of the gates in the module :class:`fedfloor.models.layers.Fused`

@@ -8,10 +8,10 @@ from typing import Literal
 
 import numpy as np
 
-from fedfloor.errors import SettingError, require, unknown
+from fedfloor.base.errors import SettingError, require, unknown
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
 from fedfloor.park.privacy import shares
-from fedfloor.parts.selection import choose
+from fedfloor.parts.selection.selection import choose
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import schedule
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Select, Sequence, edge

@@ -8,8 +8,8 @@ import numpy as np
 
 from fedfloor.methods.contract import Answers, Needs, State, View
 from fedfloor.methods.fedavg import FedAvg
-from fedfloor.parts.correction import Corrected
-from fedfloor.parts.objective import Objective
+from fedfloor.parts.objectives.correction import Corrected
+from fedfloor.parts.objectives.objective import Objective
 from fedfloor.plan.nodes import Node, Probe
 
 
@@ -59,7 +59,7 @@ class FEDL(FedAvg):
         """Return the first state, with the answers' mean by samples as ``grad``, or without it in a preview."""
         if not answers:
             return State(view.start)
-        from fedfloor.parts.means import mean
+        from fedfloor.parts.mixing.means import mean
 
         order = sorted(answers)
         grad = mean([answers[k]["gradient"] for k in order], [float(view.holdings[k]) for k in order])

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedfloor.errors import require
+from fedfloor.base.errors import require
 from fedfloor.methods.cohorts import apart, joined, parted
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
 from fedfloor.methods.fedavg import visiting
-from fedfloor.parts.grouping import clustered, drifted, present
+from fedfloor.parts.selection.grouping import clustered, drifted, present
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Parallel, Probe, Sequence, Train, device
 from fedfloor.plan.outcome import Outcome

@@ -7,10 +7,10 @@ from typing import Literal
 
 import numpy as np
 
-from fedfloor.errors import SettingError, require, unknown
+from fedfloor.base.errors import SettingError, require, unknown
 from fedfloor.methods.contract import Method, Needs, State, View
-from fedfloor.parts.grouping import Growth, Log, chosen_groups, formed, groups_of, is_full, period_of, present
-from fedfloor.parts.replay import Replay, Rule, calibrating
+from fedfloor.parts.objectives.replay import Replay, Rule, calibrating
+from fedfloor.parts.selection.grouping import Growth, Log, chosen_groups, formed, groups_of, is_full, period_of, present
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Sequence, Train, device

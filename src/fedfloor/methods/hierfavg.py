@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedfloor.errors import require
+from fedfloor.base.errors import require
 from fedfloor.methods.contract import Method, State, View
-from fedfloor.parts.selection import fraction
+from fedfloor.parts.selection.selection import fraction
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Parallel, Repeat, Train, device, edge
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedfloor.errors import SettingError, require
+from fedfloor.base.errors import SettingError, require
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
 from fedfloor.methods.fedavg import profile, profiling
 from fedfloor.parts.work import WorkSettings

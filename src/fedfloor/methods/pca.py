@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.errors import SettingError, require
+from fedfloor.base.errors import SettingError, require
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
 from fedfloor.plan.nodes import Node, Probe
 from fedfloor.plan.outcome import Outcome

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedfloor.errors import require
+from fedfloor.base.errors import require
 from fedfloor.methods.contract import Needs, State, View
 from fedfloor.methods.fedavg import FedAvg, beside
-from fedfloor.parts.objective import Objective, Plain
-from fedfloor.parts.objectives import to_spec
-from fedfloor.parts.proximal import Interpolated, Prox
+from fedfloor.parts.objectives.objective import Objective, Plain
+from fedfloor.parts.objectives.proximal import Interpolated, Prox
+from fedfloor.parts.objectives.registry import to_spec
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Sequence, Train, keeping

@@ -13,10 +13,10 @@ import numpy as np
 
 from fedfloor.methods.contract import Needs, State, View
 from fedfloor.methods.fedavg import FedAvg, visiting
-from fedfloor.parts.mix import InverseDistance, Mix, QFair
-from fedfloor.parts.objective import Objective
-from fedfloor.parts.proximal import Contrastive, Mmd, Prox
-from fedfloor.parts.selection import by_samples
+from fedfloor.parts.mixing.mix import InverseDistance, Mix, QFair
+from fedfloor.parts.objectives.objective import Objective
+from fedfloor.parts.objectives.proximal import Contrastive, Mmd, Prox
+from fedfloor.parts.selection.selection import by_samples
 from fedfloor.parts.server import Adagrad, Adam, Server, Sgd, Yogi
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Probe, Sequence
@@ -67,7 +67,7 @@ class FedMMD(FedAvg):
     Travels: the model, down and up.
 
     Yao et al., VCIP 2018. The kernel follows the code thu-media/TwoStreamFederatedLearning (see
-    :class:`fedfloor.parts.proximal.Mmd`). E = 5 is the setting of the comparisons here.
+    :class:`fedfloor.parts.objectives.proximal.Mmd`). E = 5 is the setting of the comparisons here.
 
     Args:
         weight: λ ≥ 0, the weight of the distance; the authors use 0.1.
@@ -133,7 +133,7 @@ class Ida(FedAvg):
     Travels: the model, down and up; with factors = "accuracy" the training accuracy, up.
 
     Yeganeh et al., DCL at MICCAI 2020, arXiv 2008.07665. The paper's formulas could not be looked up; for the choices
-    of this implementation see :func:`fedfloor.parts.means.inverse_distance`.
+    of this implementation see :func:`fedfloor.parts.mixing.means.inverse_distance`.
 
     Args:
         factors: c_k. "none" is IDA, c_k = 1; "accuracy" is IDA + INTRAC, c_k = 1/max(1/classes, training accuracy);

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from fedfloor.errors import SettingError, require
+from fedfloor.base.errors import SettingError, require
 from fedfloor.methods.contract import Method, Needs, State, View
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import CLOUD, Node, Parallel, Train, device

@@ -8,9 +8,9 @@ import numpy as np
 
 from fedfloor.methods.contract import Answers, State, View
 from fedfloor.methods.fedavg import FedAvg
-from fedfloor.parts.correction import Variates
-from fedfloor.parts.mix import Equal, Mix
-from fedfloor.parts.objective import Objective
+from fedfloor.parts.mixing.mix import Equal, Mix
+from fedfloor.parts.objectives.correction import Variates
+from fedfloor.parts.objectives.objective import Objective
 from fedfloor.parts.server import Server, Sgd
 from fedfloor.plan.outcome import Outcome
 
@@ -34,7 +34,7 @@ class Scaffold(FedAvg):
     lost visit changes neither c_k nor c, and its device does not count in |S|.
 
     Karimireddy et al., ICML 2020, arXiv 1910.06378, option II. With momentum in the local steps, a larger divisor than
-    K keeps c_k a mean of gradients: see :class:`fedfloor.parts.correction.Variates`.
+    K keeps c_k a mean of gradients: see :class:`fedfloor.parts.objectives.correction.Variates`.
 
     Args:
         server_rate: η_g > 0; the authors use 1.

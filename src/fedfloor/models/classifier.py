@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from fedfloor.errors import SettingError, nearest
+from fedfloor.base.errors import SettingError, nearest
+from fedfloor.base.outside import located
 from fedfloor.models.zoo import Shape
-from fedfloor.outside import located
 
 NAMED = 12  # greatest number of layers in an error message
 HALF = (torch.float16, torch.bfloat16)

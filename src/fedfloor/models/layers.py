@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 
 GROUPS = 8  # number of channel groups of group norm
 STATISTICS = 7  # numbers for each channel

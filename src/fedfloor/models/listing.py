@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from fedfloor.errors import SettingError, require
+from fedfloor.base.errors import SettingError, require
+from fedfloor.base.outside import SPEC, load
 from fedfloor.models.classifier import layers
 from fedfloor.models.network import Network, build, builder
 from fedfloor.models.zoo import LISTED_ON, NETWORKS, Shape
-from fedfloor.outside import SPEC, load
 
 Row = dict[str, Any]
 

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
-from fedfloor.chance import torch_seed
-from fedfloor.errors import SettingError, nearest, unknown
-from fedfloor.machine import require_memory
+from fedfloor.base.chance import torch_seed
+from fedfloor.base.errors import SettingError, nearest, unknown
+from fedfloor.base.machine import require_memory
+from fedfloor.base.outside import loaded, located
 from fedfloor.models import classifier as classifiers
 from fedfloor.models.classifier import HALF, as_found, check
 from fedfloor.models.parcel import Parcel
 from fedfloor.models.zoo import NETWORKS, Builder, Shape, pool_first
-from fedfloor.outside import loaded, located
 
 SEEDING = Lock()  # PyTorch's global generator, for the devices of a park that are threads of one process
 COPIES = 3  # least number of copies of a model in training: the model, the arrived model, the gradient

@@ -12,10 +12,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load
 from torch import Tensor
 
-from fedfloor import regular
-from fedfloor.checking import toml
-from fedfloor.errors import SettingError, nearest, shown, unknown
-from fedfloor.names import REFERENCES
+from fedfloor.base import regular
+from fedfloor.base.checking import toml
+from fedfloor.base.errors import SettingError, nearest, shown, unknown
+from fedfloor.base.names import REFERENCES
 
 INSIDE = re.compile(r"(memory/)?[\w.-]+\.safetensors", re.ASCII)  # names of files that runs write
 

@@ -8,7 +8,7 @@ from math import prod
 
 from torch import nn
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.models.layers import (
     GROUPS,
     STATISTICS,

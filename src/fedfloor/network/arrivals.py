@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
 from fedfloor.network.price import Critical, Price
 from fedfloor.network.sites import Sites
 from fedfloor.network.transfers import Account, PacketProcess, SimulatedClock, Steps

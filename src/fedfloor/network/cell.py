@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import tomlkit
 
-from fedfloor.chance import generator
-from fedfloor.checking import check_kind, checked, toml
-from fedfloor.errors import SettingError, require
+from fedfloor.base.chance import generator
+from fedfloor.base.checking import check_kind, checked, toml
+from fedfloor.base.errors import SettingError, require
 from fedfloor.network import radio
 from fedfloor.network.profile import NetworkProfile, NetworkSettings, RadioModel, build
 from fedfloor.network.radio import Floats

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from fedfloor.errors import SettingError, unknown
+from fedfloor.base.errors import SettingError, unknown
 from fedfloor.network.sites import Hop, RadioUplink, Sites, Transmission, VisitPlace
 from fedfloor.network.transfers import (
     Account,

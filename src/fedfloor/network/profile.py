@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from fedfloor.checking import checked, settle, toml
-from fedfloor.errors import SettingError, require, unknown
+from fedfloor.base.checking import checked, settle, toml
+from fedfloor.base.errors import SettingError, require, unknown
 
 FACTOR = 1000  # the greatest: a few devices are then a billion times slower than others
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
 from fedfloor.network import radio
 from fedfloor.network.profile import LinkClass, NetworkProfile, Number, RadioModel, Spread
 from fedfloor.network.radio import Floats

@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import SettingError, require
 from fedfloor.data.dataset import Dataset, Images, Indices, Labels, Values
-from fedfloor.errors import SettingError, require
 
 TRIES = 10  # crops drawn for a picture, which is not cropped if none of them fits
 CHUNK = 1 << 16  # pixels processed at once, so that they fit into the processor's cache

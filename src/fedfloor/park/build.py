@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import SettingError, require
+from fedfloor.base.machine import require_memory
 from fedfloor.data.dataset import Dataset, Indices, Owners, Times, Values
 from fedfloor.data.sources import load
 from fedfloor.data.split import by_class
-from fedfloor.errors import SettingError, require
-from fedfloor.machine import require_memory
 from fedfloor.park.augment import Augmented, pictures_only
 from fedfloor.park.local import LocalSets, owner_of
 from fedfloor.park.park import Park

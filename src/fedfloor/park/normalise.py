@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.base.errors import SettingError, require, unknown
+from fedfloor.base.names import excerpt
 from fedfloor.data.dataset import Dataset, Indices, Values
 from fedfloor.data.files.encode import described, scales
-from fedfloor.errors import SettingError, require, unknown
-from fedfloor.names import excerpt
 from fedfloor.park.statistics import Normalised, Statistics, Step, device_sums, first_rows, standard
 from fedfloor.park.survey import NUMBER_BYTES, RegimeNormaliser, RobustNormaliser, simulated_survey
 

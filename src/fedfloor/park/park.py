@@ -9,9 +9,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.base.errors import require
+from fedfloor.base.names import NUMBERED, Names
 from fedfloor.data.dataset import Dataset, Indices, Labels, Owners, Targets, Values
-from fedfloor.errors import require
-from fedfloor.names import NUMBERED, Names
 from fedfloor.park.local import LocalSets, Pictures, Roster, only_test, owner_of, spread
 from fedfloor.park.partition import Mobility
 from fedfloor.park.privacy import noisy, shares

@@ -13,9 +13,9 @@ from typing import Literal
 import numpy as np
 from numpy.random import Generator
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import SettingError, require, unknown
 from fedfloor.data.dataset import Indices, Labels, Owners
-from fedfloor.errors import SettingError, require, unknown
 
 MAX_ALPHA = 1e6
 DIRICHLET_DRAWS = 100

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.chance import generator
-from fedfloor.errors import require
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import require
 
 LEAST_EPSILON = 1e-6  # for a smaller ε the noise of a count is of the order of millions
 SECRET_BYTES = 32  # of a real device's key

@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import SettingError, require
 from fedfloor.data.dataset import Indices, Labels, Values
-from fedfloor.errors import SettingError, require
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import SettingError, nearest, require
 from fedfloor.data.dataset import Values
-from fedfloor.errors import SettingError, nearest, require
 from fedfloor.park.statistics import SMALLEST, Normalised, Step, first_rows
 
 if TYPE_CHECKING:

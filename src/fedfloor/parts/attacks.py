@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.errors import SettingError, require, unknown
-from fedfloor.outside import own_name
+from fedfloor.base.errors import SettingError, require, unknown
+from fedfloor.base.outside import own_name
 from fedfloor.parts import fitting, named
-from fedfloor.parts.path import PathPart
+from fedfloor.parts.travel.path import PathPart
 
 if TYPE_CHECKING:
     from torch import Tensor

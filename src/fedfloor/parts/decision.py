@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.checking import settle
-from fedfloor.errors import SettingError, nearest, require
+from fedfloor.base.checking import settle
+from fedfloor.base.errors import SettingError, nearest, require
 
 Floats = NDArray[np.floating[Any]]
 FEW = 10  # least number of positives, and of negatives, in the validation data; with fewer a threshold is mostly chance

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 
 # of methods
 COHORTS = "several models"

@@ -10,10 +10,10 @@ from functools import lru_cache
 from types import NoneType
 from typing import Any
 
-from fedfloor._public import MODULE_OF
-from fedfloor.checking import alternatives, fits, hints, wanted
-from fedfloor.errors import SettingError, shown, unknown
-from fedfloor.outside import loaded, name_of
+from fedfloor.base.checking import alternatives, fits, hints, wanted
+from fedfloor.base.errors import SettingError, shown, unknown
+from fedfloor.base.outside import loaded, name_of
+from fedfloor.base.public import MODULE_OF
 from fedfloor.plan.nodes import Scalar
 
 Makers = Mapping[str, Callable[..., Any]]
@@ -119,7 +119,7 @@ def check(noun: str, name: str, made: Callable[..., Any], settings: Mapping[str,
 def literals(made: Callable[..., Any]) -> set[str]:
     """Return all texts that a part's settings list as their values.
 
-    >>> from fedfloor.parts.layers import Fusion
+    >>> from fedfloor.parts.objectives.layers import Fusion
     >>> sorted(literals(Fusion))
     ['conv', 'multi', 'single']
     """

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from fedfloor.errors import SettingError, require
+from fedfloor.base.errors import SettingError, require
 from fedfloor.parts import fitting, named
 from fedfloor.plan.nodes import Scalar
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from fedfloor.checking import settle
-from fedfloor.errors import SettingError, require
+from fedfloor.base.checking import settle
+from fedfloor.base.errors import SettingError, require
 from fedfloor.parts import fitting
-from fedfloor.parts.objective import Objective, Plain
-from fedfloor.parts.objectives import to_spec
-from fedfloor.parts.path import AddedNoise, PathPart
+from fedfloor.parts.objectives.objective import Objective, Plain
+from fedfloor.parts.objectives.registry import to_spec
+from fedfloor.parts.travel.path import AddedNoise, PathPart
 from fedfloor.plan.nodes import Work
 
 SAMPLE_DELTA = 1e-5  # δ of the privacy of samples

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fedfloor.errors import require
+from fedfloor.base.errors import require
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from fedfloor.errors import unknown
+from fedfloor.base.errors import unknown
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Probe, Select
 

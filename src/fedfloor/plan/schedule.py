@@ -25,8 +25,8 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from fedfloor.chance import generator
-from fedfloor.errors import SettingError, shown
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import SettingError, shown
 from fedfloor.plan import nodes, walk
 from fedfloor.plan.nodes import (
     KEEP,

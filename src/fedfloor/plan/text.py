@@ -11,7 +11,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from fedfloor.errors import SettingError, shown
+from fedfloor.base.errors import SettingError, shown
 from fedfloor.plan.nodes import MODEL, TRAVEL, Node, Radio, Site, Work
 
 KINDS: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in get_args(Node)}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeGuard, TypeVar, cast
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 from fedfloor.plan import nodes
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Repeat, Scalar, Select, Train, Work
 

@@ -9,13 +9,13 @@ from html import escape
 from statistics import fmean as mean
 from typing import Any
 
-from fedfloor.figures import ACCURACY, LOSS, Figure
+from fedfloor.base.templates import render
 from fedfloor.report.groups import CLASSES, Against, Compared, Group, curve, half_width, values
 from fedfloor.report.ledger import Matrix, RecordedRound, RecordedRun, by_place, spent
 from fedfloor.report.numbers import NAMES, unit
 from fedfloor.report.records import ErrorsRecord, HeadlineRecord, ParkRecord
 from fedfloor.report.table import cost
-from fedfloor.templates import render
+from fedfloor.tasks.figures import ACCURACY, LOSS, Figure
 
 # After Okabe and Ito's palette (jfly.uni-koeln.de/color), adjusted for contrast on white and on near-black.
 COLOURS = ("#2b7bd1", "#d55e00", "#0b9b74", "#b06ac4", "#b58500", "#39a5dc", "#d4467f", "#75808c")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedfloor.figures import ACCURACY, Figure
-from fedfloor.names import LOCAL_ONLY, MEAN_ABS_Z, PERSISTENCE, POOLED, SCIKIT_LEARN, SEASONAL
+from fedfloor.base.names import LOCAL_ONLY, MEAN_ABS_Z, PERSISTENCE, POOLED, SCIKIT_LEARN, SEASONAL
 from fedfloor.report.groups import Compared, Group
 from fedfloor.report.numbers import distance
 from fedfloor.report.table import Row, seen_from
 from fedfloor.report.words import evidence, lacking, one_draw
+from fedfloor.tasks.figures import ACCURACY, Figure
 
 ABOUT = {
     POOLED: "pooled training (the same network, all data in one place)",

@@ -10,8 +10,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fedfloor.figures import ACCURACY, Figure
-from fedfloor.names import LOCAL_ONLY
+from fedfloor.base.names import LOCAL_ONLY
+from fedfloor.base.templates import render
 from fedfloor.report import charts, words
 from fedfloor.report.front import places
 from fedfloor.report.groups import Compared, Group
@@ -19,7 +19,7 @@ from fedfloor.report.ledger import Place, over_rounds
 from fedfloor.report.numbers import metric, plain
 from fedfloor.report.records import PlaceRecord
 from fedfloor.report.sections import PIECES, chart, folded, scroll, section, soft, table
-from fedfloor.templates import render
+from fedfloor.tasks.figures import ACCURACY, Figure
 
 LONG = 60  # rows; a longer table is folded
 FENCE = 1.5  # quartile ranges beyond the quartile, after Tukey

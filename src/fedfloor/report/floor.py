@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedfloor.base.templates import render
 from fedfloor.report.charts import GREY, colour
-from fedfloor.templates import render
 
 WIDTH, MARGIN, TOP = 400, 22, 70
 MIDDLE = WIDTH // 2  # of the floor, on both axes without TOP

@@ -12,15 +12,15 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from fedfloor.figures import Figure
-from fedfloor.names import AUTOENCODER, LOCAL_ONLY, PCA, REFERENCES, count
+from fedfloor.base.names import AUTOENCODER, LOCAL_ONLY, PCA, REFERENCES, count
+from fedfloor.base.templates import render
 from fedfloor.report.groups import Compared, Group, contestants, groups
 from fedfloor.report.ledger import Place, RecordedRun, by_place
 from fedfloor.report.numbers import COSTS, amount, distance, listed, metric, plain
 from fedfloor.report.story import leading
 from fedfloor.report.table import Row, cost, paired, seen_from, summary
 from fedfloor.report.words import beyond_chance, bin_nouns, lacking, one_draw
-from fedfloor.templates import render
+from fedfloor.tasks.figures import Figure
 
 Tone = Literal["yes", "no", "open", "none"]
 FEW = 3  # methods that differ in a title by name

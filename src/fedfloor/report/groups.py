@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from fedfloor.errors import SettingError
-from fedfloor.figures import ACCURACY, Figure
-from fedfloor.names import REFERENCES
+from fedfloor.base.errors import SettingError
+from fedfloor.base.names import REFERENCES
 from fedfloor.report.ledger import RecordedRound, RecordedRun
 from fedfloor.report.records import EvaluationRecord, Figures, HeadlineRecord
+from fedfloor.tasks.figures import ACCURACY, Figure
 
 CLASSES = "classification"
 ROUNDING = 1e-9  # largest difference that is rounding, as a share of the largest value

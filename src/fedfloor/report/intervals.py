@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.chance import resampled
-from fedfloor.figures import ACCURACY, Figure
-from fedfloor.names import count
+from fedfloor.base.chance import resampled
+from fedfloor.base.names import count
 from fedfloor.report.groups import varied
 from fedfloor.report.ledger import RecordedRun
 from fedfloor.report.numbers import listed
 from fedfloor.report.records import EvaluationRecord
+from fedfloor.tasks.figures import ACCURACY, Figure
 
 LEVEL = 0.95
 DEFINED = 0.9  # least share of draws in which a metric must be defined

@@ -12,10 +12,9 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from fedfloor.checking import parsed
-from fedfloor.errors import SettingError
-from fedfloor.figures import ACCURACY, Figure, named
-from fedfloor.names import MEAN_ABS_Z, PCA, REFERENCES_FOLDER
+from fedfloor.base.checking import parsed
+from fedfloor.base.errors import SettingError
+from fedfloor.base.names import MEAN_ABS_Z, PCA, REFERENCES_FOLDER
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.text import from_json
 from fedfloor.plan.walk import devices
@@ -38,6 +37,7 @@ from fedfloor.report.records import (
     experiment,
     record,
 )
+from fedfloor.tasks.figures import ACCURACY, Figure, named
 
 Matrix = tuple[tuple[int, ...], ...]
 T = TypeVar("T")

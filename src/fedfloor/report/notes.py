@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from fedfloor.names import count, excerpt
+from fedfloor.base.names import count, excerpt
 from fedfloor.report.groups import Compared, Group
 from fedfloor.report.ledger import RecordedRun, exact_answers, privacy, private_models
 from fedfloor.report.numbers import listed

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fedfloor.figures import Figure
 from fedfloor.report.records import NetworkCost, PricedRecord
+from fedfloor.tasks.figures import Figure
 
 DIGITS = 3  # significant digits of a metric in a sentence, at most three decimals
 
@@ -52,7 +52,7 @@ def between(value: float | None, low: float | None, high: float | None, digits: 
 def metric(headline: Figure, value: float | None, low: float | None = None, high: float | None = None) -> str:
     """Return a metric as text with its unit, a share in per cent, with its interval in brackets if there is one.
 
-    >>> from fedfloor.figures import ACCURACY, named
+    >>> from fedfloor.tasks.figures import ACCURACY, named
     >>> metric(ACCURACY, 0.8342, 0.8, 0.9), metric(named("RMSE").within("rows"), 16.91), metric(ACCURACY, None)
     ('83.4\xa0% (80.0 to 90.0)', '16.9 rows', '–')
     """
@@ -69,7 +69,7 @@ def plain(headline: Figure, value: float, like: float | None = None) -> str:
     Args:
         like: a value whose decimals it gets; default: its own.
 
-    >>> from fedfloor.figures import ACCURACY, named
+    >>> from fedfloor.tasks.figures import ACCURACY, named
     >>> plain(ACCURACY, 0.8342), plain(named("RMSE"), 0.45678), plain(named("NASA score"), 2396.0)
     ('83.4', '0.457', '2,396')
     >>> plain(ACCURACY, 0.9997), plain(ACCURACY, 1.0)  # not all
@@ -86,7 +86,7 @@ def plain(headline: Figure, value: float, like: float | None = None) -> str:
 def distance(headline: Figure, difference: float, like: float | None = None) -> str:
     """Return the size of a difference as text, with the decimals of ``like``: of shares in percentage points.
 
-    >>> from fedfloor.figures import ACCURACY
+    >>> from fedfloor.tasks.figures import ACCURACY
     >>> distance(ACCURACY, -0.042)
     '4.2 percentage points'
     """

@@ -11,7 +11,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fedfloor._version import __version__
+from fedfloor.base.templates import render as fill
+from fedfloor.base.version import __version__
 from fedfloor.report import personal, sections
 from fedfloor.report.devices import device_section
 from fedfloor.report.differs import differs_section
@@ -20,7 +21,6 @@ from fedfloor.report.groups import check_same_test, groups
 from fedfloor.report.ledger import RecordedRun, collect
 from fedfloor.report.story import MOST, Paragraph, paragraphs
 from fedfloor.report.table import Budget, natural_target
-from fedfloor.templates import render as fill
 
 # Nothing may be fetched, as a report must also open years later and without internet access.
 POLICY = (

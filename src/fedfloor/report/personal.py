@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 from markupsafe import Markup
 
-from fedfloor.figures import Figure
-from fedfloor.names import LOCAL_ONLY, count
+from fedfloor.base.names import LOCAL_ONLY, count
 from fedfloor.report.charts import diagonal
 from fedfloor.report.groups import Compared, Group
 from fedfloor.report.ledger import Place, by_place
 from fedfloor.report.numbers import metric, percent
 from fedfloor.report.sections import chart, folded, scroll, section, table
+from fedfloor.tasks.figures import Figure
 
 ByDevice = Mapping[Place, float]  # device → metric, mean over the seeds
 HEAD = ["method", "shared", "own", "gain", "lose", "worst: shared", "worst: own"]

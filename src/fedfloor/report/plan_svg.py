@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 
-from fedfloor.names import NUMBERED, Names, count
+from fedfloor.base.names import NUMBERED, Names, count
 from fedfloor.plan.nodes import CLOUD, Broadcast, Node, Parallel, Probe, Repeat, Select, Sequence, Site, Train, edge
 from fedfloor.plan.walk import children, devices, fold, with_children
 from fedfloor.report.plan_text import heading, is_chain, mix_words, radio_words, times_words, work_words

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import fields
 from itertools import groupby
 
-from fedfloor.names import NUMBERED, Names, count
+from fedfloor.base.names import NUMBERED, Names, count
 from fedfloor.plan.nodes import (
     ARRIVED,
     KEEP,

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field
 
-from fedfloor.checking import parsed, toml_text
-from fedfloor.errors import SettingError
-from fedfloor.figures import ACCURACY, Figure
-from fedfloor.names import Names
-from fedfloor.regular import read_bytes
+from fedfloor.base.checking import parsed, toml_text
+from fedfloor.base.errors import SettingError
+from fedfloor.base.names import Names
+from fedfloor.base.regular import read_bytes
+from fedfloor.tasks.figures import ACCURACY, Figure
 
 T = TypeVar("T")
 LARGEST = 1e100  # largest metric: NASA's exponential score exceeds it for targets that are not lives
@@ -561,7 +561,7 @@ def content(path: Path) -> bytes:
 
 
 def record(kind: type[T], path: Path, noun: str, advice: str = "Run the experiment again.") -> T:
-    """Return a run folder's JSON file as :func:`~fedfloor.checking.parsed` does.
+    """Return a run folder's JSON file as :func:`~fedfloor.base.checking.parsed` does.
 
     Raises:
         SettingError: the file cannot be read, or is damaged.

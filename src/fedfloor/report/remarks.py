@@ -8,12 +8,12 @@ from statistics import mean, median
 
 import numpy as np
 
-from fedfloor.figures import ACCURACY, LOSS, Figure, Predictions, Ranking, recalls
-from fedfloor.names import count
+from fedfloor.base.names import count
 from fedfloor.report.groups import CLASSES, Compared, values
 from fedfloor.report.ledger import RecordedRound, RecordedRun, summed
 from fedfloor.report.numbers import listed, metric
 from fedfloor.report.records import EvaluationRecord
+from fedfloor.tasks.figures import ACCURACY, LOSS, Figure, Predictions, Ranking, recalls
 
 RARE = 0.1  # share of the test samples below which a class hardly affects the accuracy, if classes are few
 MOST = 4  # most methods named one by one

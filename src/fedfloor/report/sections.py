@@ -8,8 +8,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fedfloor.figures import ACCURACY, LOSS, Figure, named
-from fedfloor.names import count
+from fedfloor.base.names import count
+from fedfloor.base.templates import template
 from fedfloor.report import charts, words
 from fedfloor.report.charts import AT_ONCE, FEW, FEW_POINTS, heat_map, scatter
 from fedfloor.report.contrast import about
@@ -22,7 +22,7 @@ from fedfloor.report.plan_text import tree
 from fedfloor.report.records import ErrorsOfRecord, ErrorsRecord, ParkRecord
 from fedfloor.report.story import MOST, Paragraph
 from fedfloor.report.table import Budget, Row, at, paired, paired_at, shown, summary
-from fedfloor.templates import template
+from fedfloor.tasks.figures import ACCURACY, LOSS, Figure, named
 
 Drawn = dict[str, Any]  # element id → Plotly figure of the page
 PIECES: Any = template("fedfloor.report", "pieces.html").module

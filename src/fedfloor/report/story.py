@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedfloor.figures import ACCURACY, Figure
-from fedfloor.names import count
+from fedfloor.base.names import count
 from fedfloor.report import words
 from fedfloor.report.contrast import TESTS_ALONE, contrast
 from fedfloor.report.decisions import decision_story
@@ -23,6 +22,7 @@ from fedfloor.report.remarks import rarest, remarks
 from fedfloor.report.table import Row, leader, paired, seen_from, summary
 from fedfloor.report.traffic import traffic
 from fedfloor.report.words import CHANCE
+from fedfloor.tasks.figures import ACCURACY, Figure
 
 LEAST = {
     "rounds": "the fewest rounds", "seconds": "the least time", "bytes": "the fewest bytes",

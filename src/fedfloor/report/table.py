@@ -9,8 +9,7 @@ from functools import partial
 from itertools import combinations
 from typing import Any
 
-from fedfloor.errors import SettingError, require, unknown
-from fedfloor.figures import ACCURACY, LOSS, RECONSTRUCTION_ERROR, Figure, of_task
+from fedfloor.base.errors import SettingError, require, unknown
 from fedfloor.report.groups import (
     CLASSES,
     Compared,
@@ -24,6 +23,7 @@ from fedfloor.report.groups import (
 from fedfloor.report.intervals import LEVEL, Draws, Estimate, draws, holm
 from fedfloor.report.ledger import RecordedRound, RecordedRun, spent
 from fedfloor.report.numbers import COSTS, UNITS, amount, unit
+from fedfloor.tasks.figures import ACCURACY, LOSS, RECONSTRUCTION_ERROR, Figure, of_task
 
 Row = dict[str, Any]
 Difference = Callable[[RecordedRun, RecordedRun], tuple[int, int, float] | None]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from fedfloor.figures import ACCURACY, KINDS, LOSS, MACRO_F1, Figure
-from fedfloor.names import REFERENCES, ROUNDLESS, count
+from fedfloor.base.names import REFERENCES, ROUNDLESS, count
 from fedfloor.report.charts import MOST_DEVICES, class_samples
 from fedfloor.report.groups import CLASSES, Compared, Group, display_name, groups
 from fedfloor.report.ledger import RecordedRun, frequent, summed
 from fedfloor.report.numbers import COSTS, NAMES, amount, between, decimals, figure, listed, metric, percent, plain
 from fedfloor.report.records import EvaluationRecord, ParkRecord
 from fedfloor.report.table import Budget, Row, at, paired, seen_from, summary
+from fedfloor.tasks.figures import ACCURACY, KINDS, LOSS, MACRO_F1, Figure
 
 SHARES = {each.name: each.share for each in (ACCURACY, MACRO_F1, *(Figure(kind) for kind in KINDS))}
 CLASSED = (CLASSES, "reconstruction")  # tasks whose bins are classes

@@ -12,10 +12,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedfloor.base.errors import FedfloorError, SettingError
 from fedfloor.deploy import authority, settings
 from fedfloor.deploy.mqtt import MqttConnection, topic
 from fedfloor.deploy.settings import DeviceSettings
-from fedfloor.errors import FedfloorError, SettingError
 from fedfloor.rollout.serving import Serving, report
 
 USAGE = "usage: fedfloor-agent CONFIG.toml, the settings of a device that fedfloor park provision wrote"

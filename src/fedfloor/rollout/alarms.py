@@ -19,16 +19,16 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import RunError
+from fedfloor.base.ranges import COUNT, RefusedError, number, rows, table, whole
+from fedfloor.base.strict import json_text
 from fedfloor.deploy import authority
 from fedfloor.deploy.checks import MessageFilter, printable
 from fedfloor.deploy.kept import BEAT_S, LINES, MOST_BYTES, NOW, OLDER, stamp, words
 from fedfloor.deploy.mqtt import Connection, MqttConnection, topic, topic_parts
 from fedfloor.deploy.settings import ALARMS, AlarmSettings
-from fedfloor.errors import RunError
-from fedfloor.ranges import COUNT, RefusedError, number, rows, table, whole
 from fedfloor.rollout.delivery import Report, read_report
-from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
 Row = dict[str, Any]

@@ -15,6 +15,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from fedfloor.base.errors import RunError, shown
+from fedfloor.base.ranges import COUNT, RefusedError
 from fedfloor.deploy import authority
 from fedfloor.deploy.authority import Authority, Holder
 from fedfloor.deploy.checks import printable
@@ -22,8 +24,6 @@ from fedfloor.deploy.mqtt import MqttConnection, topic, topic_parts
 from fedfloor.deploy.park_file import RELEASES
 from fedfloor.deploy.settings import EdgeSettings, Tls
 from fedfloor.deploy.signing import REVOKED, Signer
-from fedfloor.errors import RunError, shown
-from fedfloor.ranges import COUNT, RefusedError
 from fedfloor.rollout.registry import Registry
 from fedfloor.rollout.statement import CHUNK_BYTES, judgement, sealed
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor import regular
-from fedfloor.strict import json_text
+from fedfloor.base import regular
+from fedfloor.base.strict import json_text
 
 Floats = NDArray[np.float64]
 Levels = tuple[tuple[float, ...], tuple[float, ...]]  # (mean, deviation) of each sensor

@@ -13,16 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedfloor.base.errors import SettingError, shown
+from fedfloor.base.ranges import COUNT, RefusedError, number, whole
 from fedfloor.deploy.checks import printable
 from fedfloor.deploy.mqtt import topic
-from fedfloor.errors import SettingError, shown
-from fedfloor.figures import Figure
-from fedfloor.figures import named as figure_named
-from fedfloor.ranges import COUNT, RefusedError, number, whole
 from fedfloor.rollout import registry as registries
 from fedfloor.rollout.delivery import Station, files, stations
 from fedfloor.rollout.registry import Registry
 from fedfloor.rollout.statement import TRIAL, Statement, sealed
+from fedfloor.tasks.figures import Figure
+from fedfloor.tasks.figures import named as figure_named
 
 FEW = 20  # weighted samples of all devices, below which a metric is not significant
 LARGEST = 1e30  # largest value of an unbounded metric

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedfloor.errors import RunError, SettingError
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.rollout.registry import MODELS, Registry
 from fedfloor.tracking.sinks import defaults, public, tracking_uri
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor import regular
-from fedfloor.errors import shown
-from fedfloor.ranges import RefusedError, table, whole
+from fedfloor.base import regular
+from fedfloor.base.errors import shown
+from fedfloor.base.ranges import RefusedError, table, whole
 from fedfloor.rollout import drift
 from fedfloor.rollout.drift import Levels
 from fedfloor.rollout.statement import MOST_BYTES, Statement

@@ -11,15 +11,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedfloor import regular
-from fedfloor.checking import toml
+from fedfloor.base import regular
+from fedfloor.base.checking import toml
+from fedfloor.base.errors import SettingError, unknown
 from fedfloor.deploy import authority, journal, released, settings
 from fedfloor.deploy.authority import Authority
 from fedfloor.deploy.journal import Entry
 from fedfloor.deploy.settings import EdgeSettings
-from fedfloor.errors import SettingError, unknown
-from fedfloor.figures import named as figure_named
 from fedfloor.rollout.statement import CHANNELS, MOST_BYTES, Statement
+from fedfloor.tasks.figures import named as figure_named
 
 if TYPE_CHECKING:
     from fedfloor.inference.trained import Trained

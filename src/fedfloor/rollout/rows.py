@@ -16,10 +16,10 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor import regular
-from fedfloor.ranges import RefusedError
+from fedfloor.base import regular
+from fedfloor.base.ranges import RefusedError
+from fedfloor.base.strict import json_text
 from fedfloor.rollout.model import Model
-from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
 LINE_BYTES = 1 << 20  # largest row of a table in bytes

@@ -37,17 +37,18 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from fedfloor import config, regular
-from fedfloor.checking import below
+from fedfloor import config
+from fedfloor.base import regular
+from fedfloor.base.checking import below
+from fedfloor.base.errors import FedfloorError, RunError, SettingError, disk_error, unknown
+from fedfloor.base.strict import json_text
 from fedfloor.deploy import kept, machines, processes, settings
 from fedfloor.deploy.checks import printable
 from fedfloor.deploy.settings import CloudSettings, Schedule, span_s
-from fedfloor.errors import FedfloorError, RunError, SettingError, disk_error, unknown
 from fedfloor.rollout import delivery, gate, registry
 from fedfloor.rollout.registry import Registry
 from fedfloor.runs import privacy
 from fedfloor.runs.folder import owned, write
-from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
 Line = Mapping[str, Any]

@@ -14,21 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from fedfloor.checking import toml
+from fedfloor.base.checking import toml
+from fedfloor.base.errors import SettingError, shown
+from fedfloor.base.ranges import RefusedError
+from fedfloor.base.strict import json_text
 from fedfloor.deploy import released
 from fedfloor.deploy.authority import certificate
 from fedfloor.deploy.mqtt import MqttConnection, topic, topic_parts
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.deploy.signing import Signer
-from fedfloor.errors import SettingError, shown
-from fedfloor.ranges import RefusedError
 from fedfloor.rollout import drift
 from fedfloor.rollout.drift import Watch
 from fedfloor.rollout.model import Model
 from fedfloor.rollout.rows import Batch, InputRows
 from fedfloor.rollout.slots import Download, Slots, move
 from fedfloor.rollout.statement import TRIAL, Statement, attested, is_trial
-from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
 WAITING = 256  # messages in the queue of the thread for releases; a full queue blocks the connection

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from cryptography import x509
 
-from fedfloor import regular
-from fedfloor.errors import shown
-from fedfloor.ranges import RefusedError
+from fedfloor.base import regular
+from fedfloor.base.errors import shown
+from fedfloor.base.ranges import RefusedError
+from fedfloor.base.strict import json_text
 from fedfloor.rollout.model import Model, load
 from fedfloor.rollout.statement import CHUNK_BYTES, PURPOSE, Statement, opened
-from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
 KEPT = 2

@@ -14,12 +14,12 @@ from typing import Any
 
 from cryptography import x509
 
+from fedfloor.base.ranges import COUNT, RefusedError, number, rows, table, whole
+from fedfloor.base.strict import json_text
 from fedfloor.deploy import authority
 from fedfloor.deploy.authority import Authority
 from fedfloor.deploy.settings import NAME
 from fedfloor.deploy.signing import Signer
-from fedfloor.ranges import COUNT, RefusedError, number, rows, table, whole
-from fedfloor.strict import json_text
 
 PURPOSE = "release"
 TRIAL = "trial"  # purpose of a statement with which a device judges a model without using it

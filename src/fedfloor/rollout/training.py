@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor import config
+from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import own
 from fedfloor.deploy.mqtt import Connection, MqttConnection, Receive, nothing, topic_parts
 from fedfloor.deploy.own import Labelled
 from fedfloor.deploy.settings import DeviceSettings
-from fedfloor.figures import Figure, Predictions, named, ranking
-from fedfloor.ranges import RefusedError
 from fedfloor.rollout.model import Model
 from fedfloor.rollout.serving import Serving
+from fedfloor.tasks.figures import Figure, Predictions, named, ranking
 
 BATCH = 64
 LEAST = 1e-12  # lower bound of a probability in the loss

@@ -16,13 +16,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import RunError, disk_error
+from fedfloor.base.strict import json_text
 from fedfloor.engine import limit
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import Score, evaluate, tested_on
 from fedfloor.engine.limit import Longest
 from fedfloor.engine.memory import DeviceMemory
-from fedfloor.errors import RunError, disk_error
 from fedfloor.experiment import EvaluateSettings, Experiment
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.methods.contract import State
@@ -32,7 +33,6 @@ from fedfloor.runs.folder import flush, write
 from fedfloor.runs.ledger import Line, to_row
 from fedfloor.runs.revealed import Asked
 from fedfloor.runs.round import Position
-from fedfloor.strict import json_text
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,34 +12,35 @@ from typing import cast
 import numpy as np
 import torch
 
-from fedfloor.chance import generator
-from fedfloor.checking import toml_text
+from fedfloor.base.chance import generator
+from fedfloor.base.checking import toml_text
+from fedfloor.base.errors import SettingError
+from fedfloor.base.machine import require_memory
 from fedfloor.config import resolved
 from fedfloor.engine import local_update
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.executor import AttackingExecutor
 from fedfloor.engine.place import Placement
 from fedfloor.engine.team import Team
-from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.figures import ALWAYS, fits, named, of_task
-from fedfloor.machine import require_memory
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.models.network import Network
 from fedfloor.park.normalise import Surveyed, normaliser
 from fedfloor.park.park import Park
-from fedfloor.parts import fitting, mix
+from fedfloor.parts import fitting
 from fedfloor.parts.attacks import Attackers
-from fedfloor.parts.codecs import chain
 from fedfloor.parts.fitting import Choice
-from fedfloor.parts.objective import Objective
-from fedfloor.parts.objectives import to_spec
+from fedfloor.parts.mixing import mix
+from fedfloor.parts.objectives.objective import Objective
+from fedfloor.parts.objectives.registry import to_spec
+from fedfloor.parts.travel.codecs import chain
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Parallel
 from fedfloor.plan.questions import CENSUS
 from fedfloor.runs import folder, privacy
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.orders import Limits
+from fedfloor.tasks.figures import ALWAYS, fits, named, of_task
 
 FLOAT_BYTES = 4  # bytes of a value of a sample in training
 

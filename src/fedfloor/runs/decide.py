@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
+from fedfloor.base.errors import SettingError
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.evaluate import evaluate, logits_on_test, tested_on
-from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.park.park import Park

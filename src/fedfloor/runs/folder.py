@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor._version import __version__
-from fedfloor.checking import toml, toml_text
+from fedfloor.base.checking import toml, toml_text
+from fedfloor.base.errors import SettingError, disk_error
+from fedfloor.base.machine import cores, processor
+from fedfloor.base.strict import json_text
+from fedfloor.base.version import __version__
 from fedfloor.config import read, resolved
-from fedfloor.errors import SettingError, disk_error
-from fedfloor.machine import cores, processor
 from fedfloor.network.profile import LINKS
-from fedfloor.strict import json_text
 
 
 @contextmanager

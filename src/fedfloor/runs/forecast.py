@@ -17,15 +17,16 @@ import torch
 from numpy.typing import NDArray
 
 from fedfloor import config
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import SettingError
+from fedfloor.base.names import REFERENCES_FOLDER, ROUNDLESS
+from fedfloor.base.strict import json_text
 from fedfloor.engine import travel
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.questions import question
 from fedfloor.engine.team import Alone
-from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import State
-from fedfloor.names import REFERENCES_FOLDER, ROUNDLESS
 from fedfloor.network.price import Price
 from fedfloor.network.profile import NetworkSettings
 from fedfloor.network.sites import RadioUplink, Sites, radio_uplink
@@ -41,7 +42,6 @@ from fedfloor.runs.ledger import Line
 from fedfloor.runs.parks import build_park, network_of
 from fedfloor.runs.resolving import resolved
 from fedfloor.runs.round import Position, Setup, Versions, step, training
-from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
 

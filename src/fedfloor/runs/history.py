@@ -8,10 +8,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import disk_error
+from fedfloor.base.strict import json_text
 from fedfloor.engine.evaluate import Score
-from fedfloor.errors import disk_error
-from fedfloor.strict import json_text
 
 FILE = "devices.jsonl"
 MOST = 500  # most devices of a park whose rounds are written down

@@ -17,13 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from fedfloor.base.errors import DivergedError, FedfloorError, RunError, SettingError
+from fedfloor.base.machine import VARIABLES, cores, kept_settings
+from fedfloor.base.outside import SPEC, blamed, only_here
 from fedfloor.engine import place
 from fedfloor.engine.team import MOST_RANKS, Alone, Shared, Team, shared_file
-from fedfloor.errors import DivergedError, FedfloorError, RunError, SettingError
 from fedfloor.experiment import EngineSettings, Experiment
-from fedfloor.machine import VARIABLES, cores, kept_settings
 from fedfloor.methods.chosen import texts
-from fedfloor.outside import SPEC, blamed, only_here
 from fedfloor.park.park import Park
 from fedfloor.runs import checks, loop
 from fedfloor.runs.folder import owned

@@ -11,11 +11,11 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import RunError, SettingError, disk_error, shown
+from fedfloor.base.strict import json_text
 from fedfloor.engine.evaluate import Score
-from fedfloor.errors import RunError, SettingError, disk_error, shown
 from fedfloor.plan.outcome import Receipt
-from fedfloor.strict import json_text
 
 
 @dataclass(frozen=True)

@@ -15,20 +15,20 @@ from typing import Any
 
 import torch
 
+from fedfloor.base.errors import DivergedError, RunError, SettingError
 from fedfloor.engine import separate
 from fedfloor.engine.engine import Engine, RemoteExecutor
 from fedfloor.engine.evaluate import Score, evaluate, tested_on
 from fedfloor.engine.executor import triggered
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Team
-from fedfloor.errors import DivergedError, RunError, SettingError
 from fedfloor.experiment import Experiment
-from fedfloor.figures import ACCURACY
 from fedfloor.methods.catalog import title
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.methods.contract import State, View
 from fedfloor.park.park import Park
-from fedfloor.parts import codecs, mix
+from fedfloor.parts.mixing import mix
+from fedfloor.parts.travel import codecs
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
 from fedfloor.plan.outcome import Outcome, Receipt
@@ -53,6 +53,7 @@ from fedfloor.runs.ledger import Follow
 from fedfloor.runs.orders import Orders
 from fedfloor.runs.prepare import record
 from fedfloor.runs.results import Coverage
+from fedfloor.tasks.figures import ACCURACY
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedfloor.errors import require
-from fedfloor.figures import Figure, named
+from fedfloor.base.errors import require
+from fedfloor.tasks.figures import Figure, named
 
 if TYPE_CHECKING:
     from fedfloor.runs.replay import Recording

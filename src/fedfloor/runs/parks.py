@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from fedfloor.base.names import excerpt
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.own import load as load_own
 from fedfloor.data.proposals import values_beyond
 from fedfloor.data.reading import DeviceSplit
 from fedfloor.data.sources import load
 from fedfloor.experiment import Experiment
-from fedfloor.names import excerpt
 from fedfloor.park.build import build
 from fedfloor.park.described import class_counts
 from fedfloor.park.normalise import prepared
 from fedfloor.park.park import Park
 from fedfloor.park.peers import differing
-from fedfloor.parts.objective import adapting
+from fedfloor.parts.objectives.objective import adapting
 
 if TYPE_CHECKING:
     from fedfloor.methods.configured import ConfiguredMethod

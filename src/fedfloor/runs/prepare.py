@@ -14,8 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedfloor import regular
-from fedfloor.chance import generator
+from fedfloor.base import regular
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import RunError, SettingError, shown
+from fedfloor.base.machine import one_thread
+from fedfloor.base.names import excerpt
 from fedfloor.config import resolved
 from fedfloor.data.dataset import Dataset
 from fedfloor.engine import place, ranks, travel
@@ -24,14 +27,11 @@ from fedfloor.engine.limit import Limit
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.place import Placement, keep_memory
 from fedfloor.engine.team import Team
-from fedfloor.errors import RunError, SettingError, shown
 from fedfloor.experiment import Experiment, ModelSettings
-from fedfloor.machine import one_thread
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.methods.contract import State, View
 from fedfloor.models import Network, plain, saved
 from fedfloor.models.network import builder, unseeded
-from fedfloor.names import excerpt
 from fedfloor.park import recorded, summaries
 from fedfloor.park.described import LabelSkew, describe, label_skew
 from fedfloor.park.park import Park

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.base.errors import SettingError
 from fedfloor.engine.questions import QUESTIONS, Question, Sizes
-from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Resources
 from fedfloor.models.parcel import Parcel
@@ -31,8 +31,9 @@ from fedfloor.network.sites import (
 )
 from fedfloor.park.park import Park
 from fedfloor.park.statistics import Step
-from fedfloor.parts import codecs, objectives
-from fedfloor.parts.objective import Objective
+from fedfloor.parts.objectives import registry as objectives
+from fedfloor.parts.objectives.objective import Objective
+from fedfloor.parts.travel import codecs
 from fedfloor.plan import walk
 from fedfloor.plan.flow import Arrival, VisitFlow
 from fedfloor.plan.nodes import Node, Probe, Scalar, Work

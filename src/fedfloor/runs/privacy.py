@@ -11,16 +11,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import SettingError
+from fedfloor.base.strict import json_text
 from fedfloor.config import read
-from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.configured import ConfiguredMethod
-from fedfloor.parts.path import RECEIPT, UPDATE, AddedNoise, Kind
+from fedfloor.parts.travel.path import RECEIPT, UPDATE, AddedNoise, Kind
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Select
 from fedfloor.runs.folder import write
-from fedfloor.strict import json_text
 
 NOT_COVERED = (
     "the numbers that devices send without noise, which this file lists under 'answers' and 'normalise'",
@@ -105,8 +105,8 @@ def sums_composed(runs: tuple[tuple[float, int], ...], delta: float) -> float:
 
     Devices add the noise themselves. Neighbours are parks in which a device sends zeros (with its noise) instead of its
     updates. Random participation does not reduce ε, as edges, cloud and the size of the noise reveal the participants.
-    Each sum is z⁻²/2-concentrated differentially private (:mod:`fedfloor.parts.discrete`); composition and conversion
-    to ε for δ use the Rényi divergences of Google's dp-accounting.
+    Each sum is z⁻²/2-concentrated differentially private (:mod:`fedfloor.parts.protection.discrete`); composition and
+    conversion to ε for δ use the Rényi divergences of Google's dp-accounting.
 
     Raises:
         SettingError: dp-accounting is not installed.

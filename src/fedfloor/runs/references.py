@@ -23,21 +23,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfloor.data.dataset import Dataset, Indices, Values
-from fedfloor.engine import separate
-from fedfloor.engine.calibrate import held_out, quantile
-from fedfloor.engine.engine import Engine, Samples
-from fedfloor.engine.evaluate import Score, score_one, tested_on
-from fedfloor.engine.memory import DeviceMemory
-from fedfloor.engine.team import Alone
-from fedfloor.errors import SettingError
-from fedfloor.experiment import Experiment, FaultSettings, MethodSettings
-from fedfloor.figures import RECONSTRUCTION_ERROR, Figure
-from fedfloor.machine import kept_settings
-from fedfloor.methods.chosen import EXCHANGED
-from fedfloor.methods.references import GradientBoosting
-from fedfloor.models.saved import OWN
-from fedfloor.names import (
+from fedfloor.base.errors import SettingError
+from fedfloor.base.machine import kept_settings
+from fedfloor.base.names import (
     AUTOENCODER,
     LOCAL_ONLY,
     MEAN_ABS_Z,
@@ -48,11 +36,22 @@ from fedfloor.names import (
     SCIKIT_LEARN,
     SEASONAL,
 )
+from fedfloor.data.dataset import Dataset, Indices, Values
+from fedfloor.engine import separate
+from fedfloor.engine.calibrate import held_out, quantile
+from fedfloor.engine.engine import Engine, Samples
+from fedfloor.engine.evaluate import Score, score_one, tested_on
+from fedfloor.engine.memory import DeviceMemory
+from fedfloor.engine.team import Alone
+from fedfloor.experiment import Experiment, FaultSettings, MethodSettings
+from fedfloor.methods.chosen import EXCHANGED
+from fedfloor.methods.references import GradientBoosting
+from fedfloor.models.saved import OWN
 from fedfloor.network.profile import NetworkSettings
 from fedfloor.park.park import Park
 from fedfloor.park.stream import Static
 from fedfloor.parts.decision import DecideSettings
-from fedfloor.parts.weighting import PerSample
+from fedfloor.parts.mixing.weighting import PerSample
 from fedfloor.parts.work import DEFAULTS, WorkSettings
 from fedfloor.plan import walk
 from fedfloor.runs import folder, forecast, launch, ledger, results
@@ -63,6 +62,7 @@ from fedfloor.runs.parks import build_park
 from fedfloor.runs.prepare import engine as engine_of
 from fedfloor.runs.prepare import first_state, prepare
 from fedfloor.runs.round import Position, step, training
+from fedfloor.tasks.figures import RECONSTRUCTION_ERROR, Figure
 from fedfloor.tasks.reconstruction import Reconstruction
 
 if TYPE_CHECKING:

@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedfloor import regular
-from fedfloor.checking import toml
+from fedfloor.base import regular
+from fedfloor.base.checking import toml
+from fedfloor.base.errors import RunError, SettingError, disk_error
+from fedfloor.base.strict import json_text
 from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.executor import LocalExecutor
 from fedfloor.engine.questions import question
-from fedfloor.errors import RunError, SettingError, disk_error
 from fedfloor.experiment import Experiment
 from fedfloor.methods import bounds
 from fedfloor.methods.configured import ConfiguredMethod
@@ -33,7 +34,6 @@ from fedfloor.plan.questions import covers
 from fedfloor.plan.schedule import Key
 from fedfloor.runs import privacy, revealed
 from fedfloor.runs.round import Record
-from fedfloor.strict import json_text
 
 FILE = "replay.jsonl"
 EVALUATION = "evaluation.json"  # which a run writes at its end

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from fedfloor.engine.team import Team, deal
 from fedfloor.park.park import Park
-from fedfloor.parts import selection
+from fedfloor.parts.selection import selection
 from fedfloor.plan import nodes, schedule, walk
 from fedfloor.plan.nodes import LEAST_LOSS, Node, Probe, Select, Train
 from fedfloor.plan.outcome import Receipt

@@ -19,7 +19,10 @@ from numpy.typing import NDArray
 from safetensors.torch import save
 from torch import Tensor
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import DivergedError, RunError
+from fedfloor.base.outside import blamed
+from fedfloor.base.strict import json_text
 from fedfloor.data.dataset import Dataset
 from fedfloor.engine.calibrate import calibrated
 from fedfloor.engine.engine import Engine
@@ -27,18 +30,15 @@ from fedfloor.engine.evaluate import Score, evaluate
 from fedfloor.engine.local_update import personal
 from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.questions import question
-from fedfloor.errors import DivergedError, RunError
 from fedfloor.experiment import Experiment, FaultSettings
-from fedfloor.figures import Figure
 from fedfloor.models.parcel import Packet
 from fedfloor.models.saved import DEVICES, DIGEST, FILES, FORMAT, cohort_file
-from fedfloor.outside import blamed
 from fedfloor.park.normalise import FILE, Normalise, steps
 from fedfloor.park.park import Park
 from fedfloor.park.privacy import composed
 from fedfloor.park.stream import Windows
 from fedfloor.park.survey import REVEALS
-from fedfloor.parts.objectives import to_spec
+from fedfloor.parts.objectives.registry import to_spec
 from fedfloor.plan import schedule
 from fedfloor.plan.nodes import Node, Train, keeping, model_name
 from fedfloor.plan.outcome import Outcome, Receipt
@@ -46,8 +46,8 @@ from fedfloor.plan.schedule import Answers, Dry, NodeResult, ParallelRequest, Pr
 from fedfloor.runs import folder, ledger, privacy
 from fedfloor.runs.decide import Decided
 from fedfloor.runs.folder import write_json
-from fedfloor.strict import json_text
 from fedfloor.tasks.classification import CLASSIFICATION
+from fedfloor.tasks.figures import Figure
 
 
 def write_evaluation(

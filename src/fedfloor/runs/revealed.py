@@ -10,7 +10,7 @@ from typing import Any
 from fedfloor.engine.calibrate import ROUNDS
 from fedfloor.experiment import Experiment
 from fedfloor.methods.configured import ConfiguredMethod
-from fedfloor.parts.path import UPDATE
+from fedfloor.parts.travel.path import UPDATE
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Probe, Select
 from fedfloor.plan.questions import CENSUS, OUTPUTS, SCORES, facts_of

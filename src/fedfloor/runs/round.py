@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfloor.chance import generator, secret
+from fedfloor.base.chance import generator, secret
+from fedfloor.base.errors import SettingError
 from fedfloor.engine import ranks
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.executor import executor_of
 from fedfloor.engine.team import Team
-from fedfloor.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Method, Resources, State, View
 from fedfloor.network.arrivals import Flights

@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from fedfloor import config, regular
-from fedfloor.chance import generator
-from fedfloor.errors import RunError, SettingError, require
+from fedfloor import config
+from fedfloor.base import regular
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import RunError, SettingError, require
 from fedfloor.experiment import Experiment
-from fedfloor.figures import Figure
 from fedfloor.methods.chosen import EXCHANGED, kind_of
 from fedfloor.methods.contract import Method
 from fedfloor.parts.named import written as shown
 from fedfloor.runs.compare import PlannedRun, each_once
+from fedfloor.tasks.figures import Figure
 
 PAIRS = {"]": "[", "}": "{"}
 EXAMPLE = "write it as KEY=VALUE,VALUE,…, such as work.lr=0.1,0.01"

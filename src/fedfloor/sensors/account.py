@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from fedfloor.base.errors import nearest, shown
 from fedfloor.data.files.layout import coarse
-from fedfloor.errors import nearest, shown
 from fedfloor.sensors.events import Missing, Refusal, label, number, warn_once
 
 log = logging.getLogger(__name__)

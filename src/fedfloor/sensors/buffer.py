@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.strict import json_text
 from fedfloor.data.files.buffer import FORMAT, TYPES, WAIT_S, opened
-from fedfloor.errors import RunError, SettingError
 from fedfloor.sensors.grid import Row
-from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from datetime import date, time
 from enum import Enum
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files.layout import LARGEST
 from fedfloor.data.files.times import EPOCHS, moment
-from fedfloor.errors import SettingError
 
 POLL_S = 0.2  # between two signals of a source without updates
 WAITING = 20_000  # updates between a source's thread and the buffer; others wait at the sender

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import SettingError, nearest, require, shown
+from fedfloor.base.strict import json_text
 from fedfloor.data.files import unreadable
 from fedfloor.data.files.columnar import PARQUET, parquet_count, parquet_names, parquet_rows
 from fedfloor.data.files.layout import MISSING
 from fedfloor.data.files.rows import delimiter_of
-from fedfloor.errors import SettingError, nearest, require, shown
 from fedfloor.sensors.events import POLL_S, Event, Missing, Refusal, Signal, Update, seconds
-from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
 

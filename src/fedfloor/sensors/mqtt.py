@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedfloor.errors import SettingError, first_line, require, require_private, shown
+from fedfloor.base.errors import SettingError, first_line, require, require_private, shown
 from fedfloor.sensors.events import Event, Inbox, Missing, Refusal, Signal, Update, seconds, secret
 
 if TYPE_CHECKING:
-    from fedfloor.mqtt_client import BoundedClient
+    from fedfloor.base.mqtt_client import BoundedClient
 
 log = logging.getLogger(__name__)
 
@@ -291,7 +291,7 @@ def _reader(broker: Broker, inbox: Inbox, take: Take) -> Callable[[str, bytes, b
 
 def _client(broker: Broker) -> BoundedClient:
     try:
-        from fedfloor.mqtt_client import BoundedClient
+        from fedfloor.base.mqtt_client import BoundedClient
     except ImportError as error:
         raise SettingError("MQTT sources need paho-mqtt: pip install 'fedfloor[sensors]'.") from error
     client = BoundedClient(broker.client, max(PACKET_KB, broker.max_kb) * 1024 + ENVELOPE, reconnects=True)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from fedfloor.errors import SettingError, nearest, require, require_private, shown
+from fedfloor.base.errors import SettingError, nearest, require, require_private, shown
 from fedfloor.sensors.events import Event, Inbox, Missing, Refusal, Signal, Update, seconds, secret, warn_once
 
 log = logging.getLogger(__name__)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from fedfloor.base.errors import shown
 from fedfloor.data.files.quality import is_good
 from fedfloor.data.kinds import is_number
-from fedfloor.errors import shown
 from fedfloor.sensors.events import Event, Missing, Signal, Update
 from fedfloor.sensors.settings import SenseSettings
 

@@ -12,10 +12,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
+from fedfloor.base.errors import RunError, SettingError, nearest, require, shown
+from fedfloor.base.strict import json_text
 from fedfloor.data.query import DatabaseAddress, address, answer, check_private, within
-from fedfloor.errors import RunError, SettingError, nearest, require, shown
 from fedfloor.sensors.events import MOST_WARNINGS, POLL_S, Event, Refusal, Signal, Update, seconds, warn_once
-from fedfloor.strict import json_text
 
 log = logging.getLogger(__name__)
 

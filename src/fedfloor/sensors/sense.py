@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from fedfloor.errors import RunError, SettingError, shown
+from fedfloor.base.errors import RunError, SettingError, shown
 from fedfloor.sensors import events
 from fedfloor.sensors.account import ValueAccount, absent, suggestions
 from fedfloor.sensors.buffer import Buffer, Label, held, writing

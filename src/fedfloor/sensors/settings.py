@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from fedfloor.checking import below, check_kind, checked, toml
+from fedfloor.base.checking import below, check_kind, checked, toml
+from fedfloor.base.errors import SettingError, require, require_once
 from fedfloor.data.files.layout import LARGEST
-from fedfloor.errors import SettingError, require, require_once
 from fedfloor.sensors.folder import FolderSource
 from fedfloor.sensors.mqtt import MqttSource
 from fedfloor.sensors.opcua import OpcUaSource

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedfloor.errors import SettingError, require, shown
+from fedfloor.base.errors import SettingError, require, shown
 from fedfloor.sensors.events import Event, Inbox, Missing, Refusal, Signal, Update
 from fedfloor.sensors.mqtt import TOPIC, Broker, connected
 
 if TYPE_CHECKING:
-    from fedfloor.mqtt_client import BoundedClient
+    from fedfloor.base.mqtt_client import BoundedClient
 
 log = logging.getLogger(__name__)
 

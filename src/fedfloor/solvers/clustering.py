@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor import chance
-from fedfloor.errors import SettingError, require
+from fedfloor.base import chance
+from fedfloor.base.errors import SettingError, require
 from fedfloor.solvers.solution import Floats, Integers
 
 STARTS = 10

@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.errors import RunError
+from fedfloor.base.errors import RunError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from fedfloor.figures import Counts, Predictions, ranking
 from fedfloor.tasks.answer import Classes
+from fedfloor.tasks.figures import Counts, Predictions, ranking
 from fedfloor.tasks.task import Reduction, Task
 
 if TYPE_CHECKING:

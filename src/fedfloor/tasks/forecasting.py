@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from fedfloor.errors import require, require_once
+from fedfloor.base.errors import require, require_once
 from fedfloor.tasks.answer import Numbers
 from fedfloor.tasks.regression import Predicting
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedfloor.checking import parsed
-from fedfloor.errors import SettingError, shown
+from fedfloor.base.checking import parsed
+from fedfloor.base.errors import SettingError, shown
 from fedfloor.tasks.classification import Classification
 from fedfloor.tasks.forecasting import Forecasting
 from fedfloor.tasks.reconstruction import Reconstruction

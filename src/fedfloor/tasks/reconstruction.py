@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from fedfloor.detection import Detection
-from fedfloor.errors import require
-from fedfloor.figures import Counts, Predictions, ranking
+from fedfloor.base.errors import require
 from fedfloor.tasks.answer import Alarms, Answer
+from fedfloor.tasks.detection import Detection
+from fedfloor.tasks.figures import Counts, Predictions, ranking
 from fedfloor.tasks.task import Reduction, Task
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from fedfloor.errors import SettingError, require
-from fedfloor.figures import Counts, Errors, Predictions
+from fedfloor.base.errors import SettingError, require
 from fedfloor.tasks.answer import Answer, Numbers
+from fedfloor.tasks.figures import Counts, Errors, Predictions
 from fedfloor.tasks.task import Reduction, Task
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from fedfloor.figures import Counts, Predictions
 from fedfloor.tasks.answer import Answer
+from fedfloor.tasks.figures import Counts, Predictions
 
 if TYPE_CHECKING:  # settings contain a task, and must be readable without PyTorch
     from numpy.typing import NDArray

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from fedfloor import regular
-from fedfloor.checking import toml
-from fedfloor.errors import SettingError, unknown
+from fedfloor.base import regular
+from fedfloor.base.checking import toml
+from fedfloor.base.errors import SettingError, unknown
+from fedfloor.base.strict import csv_text
 from fedfloor.runs.folder import flat, write_json
-from fedfloor.strict import csv_text
 
 PLAIN = ("accuracy", "loss", "train_loss", "participants", "lost", "wall_s")
 

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedfloor.errors import FedfloorError, RunError
+from fedfloor.base.errors import FedfloorError, RunError
 from fedfloor.runs.folder import owned
 from fedfloor.tracking.sinks import Point, Sink, about, check, figures, make, points, safe_round
 

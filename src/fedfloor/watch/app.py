@@ -26,7 +26,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fedfloor.strict import json_text
+from fedfloor.base.strict import json_text
 from fedfloor.watch.files import Row
 from fedfloor.watch.several import WatchedRuns
 from fedfloor.watch.state import Watched

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedfloor import regular
+from fedfloor.base import regular
 from fedfloor.deploy import kept
 from fedfloor.report.records import LineRecord
-from fedfloor.terminal import printable
+from fedfloor.runs.terminal import printable
 
 CHUNK = 4_000_000  # bytes read at once; a longer line is skipped
 ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")

@@ -20,8 +20,8 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from fedfloor import regular
-from fedfloor.errors import RunError, SettingError
+from fedfloor.base import regular
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.watch.app import HEADER_BYTES, Access, application
 from fedfloor.watch.several import WatchedRuns
 from fedfloor.watch.state import Watched

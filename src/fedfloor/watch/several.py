@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedfloor.base.names import REFERENCES
 from fedfloor.deploy.processes import LIST
-from fedfloor.names import REFERENCES
 from fedfloor.watch.files import Row
 from fedfloor.watch.state import Watched
 

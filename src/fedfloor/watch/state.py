@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fedfloor import regular
-from fedfloor.checking import parsed
+from fedfloor.base import regular
+from fedfloor.base.checking import parsed
+from fedfloor.base.errors import SettingError
+from fedfloor.base.names import NUMBERED
 from fedfloor.deploy.processes import LIST, Crew, ParkProcess, has_open, opener, resident_mb
-from fedfloor.errors import SettingError
-from fedfloor.names import NUMBERED
 from fedfloor.plan.text import digest
 from fedfloor.report.ledger import read_plan
 from fedfloor.report.plan_svg import STYLE, svg

@@ -14,9 +14,9 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.data.files.packed import Unpacking
-from fedfloor.errors import RunError, SettingError
 
 PIECE = 1 << 18  # bytes
 

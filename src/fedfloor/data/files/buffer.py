@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import SettingError
 from fedfloor.data.cache import CacheEntry, Writer
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.encode import labelled, normal_label
@@ -29,7 +30,6 @@ from fedfloor.data.files.layout import LARGEST, coarse
 from fedfloor.data.files.sheet import Sheet
 from fedfloor.data.files.table import check_labels, of_entry, write
 from fedfloor.data.reading import Reading
-from fedfloor.errors import SettingError
 from fedfloor.tasks.reconstruction import Reconstruction
 
 log = logging.getLogger(__name__)

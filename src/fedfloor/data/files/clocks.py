@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.base.errors import SettingError, nearest
 from fedfloor.data.files.times import Moments, TimeError
-from fedfloor.errors import SettingError, nearest
 
 log = logging.getLogger(__name__)
 

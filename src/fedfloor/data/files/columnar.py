@@ -16,14 +16,14 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files import unreadable
 from fedfloor.data.files.layout import LARGEST, MISSING, TableLayout
 from fedfloor.data.files.packed import BombError, check_ratio, unpacked_bytes
 from fedfloor.data.files.rows import check_columns, delimiter_of, place
 from fedfloor.data.files.times import EPOCHS as PER_SECOND
 from fedfloor.data.files.times import ISO, NUMBERS, Form
-from fedfloor.errors import SettingError
 
 PARQUET = (".parquet", ".pq")
 QUICK = 1 << 20  # bytes of a CSV file above which pyarrow is faster, including its import

@@ -19,7 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import SettingError
+from fedfloor.base.names import count, some
 from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.joined import parts_of
 from fedfloor.data.files.layout import NO_LABEL, UnlabelledError, looks_like_time
@@ -33,8 +35,6 @@ from fedfloor.data.files.tree import IGNORED, PARTS, TABLES, TEXTS, is_folder, n
 from fedfloor.data.guess import NAMED, is_nameless, roles_of
 from fedfloor.data.kinds import is_number, is_text, word_of
 from fedfloor.data.reading import SKEWED, skipped
-from fedfloor.errors import SettingError
-from fedfloor.names import count, some
 
 LOOKED_AT = 2000  # rows
 PEEKED = 1 << 16  # bytes

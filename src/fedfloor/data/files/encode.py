@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.base.errors import SettingError, nearest
+from fedfloor.base.names import count, some
 from fedfloor.data.files.layout import CATEGORY, NO_LABEL
 from fedfloor.data.files.sheet import Sheet
 from fedfloor.data.reading import Categories, OneHot, Reading
-from fedfloor.errors import SettingError, nearest
-from fedfloor.names import count, some
 from fedfloor.tasks.reconstruction import CLASSES
 from fedfloor.tasks.task import Task
 

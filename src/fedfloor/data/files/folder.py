@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import conversions, expanded, pictures
@@ -29,7 +30,6 @@ from fedfloor.data.files.sheet import Sheet, head, scan, settled
 from fedfloor.data.files.table import MEANT, check_labels, of_entry, write
 from fedfloor.data.files.tree import DataFile, Naming, are_labels, check_layout, dated, named, of_file, tables, walk
 from fedfloor.data.reading import DEVICE, Reading, dealt
-from fedfloor.errors import SettingError
 from fedfloor.tasks.reconstruction import Reconstruction
 
 log = logging.getLogger(__name__)

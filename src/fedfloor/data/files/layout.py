@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.base.errors import SettingError, nearest
 from fedfloor.data.files.joined import Joined, joined
 from fedfloor.data.files.rows import CALLED, Row, place
 from fedfloor.data.files.times import NUMBERS, READ, Form, TimeError
 from fedfloor.data.files.times import read as read_times
 from fedfloor.data.reading import SKEWED, Columns, Reading, dealt
-from fedfloor.errors import SettingError, nearest
 from fedfloor.tasks.kinds import TASKS
 
 MISSING = {"", "na", "n/a", "nan", "null", "none", "-", "?"}

@@ -20,7 +20,9 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import SettingError, nearest
+from fedfloor.base.names import count
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Inputs, Values
 from fedfloor.data.files import unreadable
@@ -30,8 +32,6 @@ from fedfloor.data.files.rows import check_columns
 from fedfloor.data.files.sheet import Sheet
 from fedfloor.data.files.table import of_entry, write
 from fedfloor.data.reading import Columns, Reading
-from fedfloor.errors import SettingError, nearest
-from fedfloor.names import count
 
 CHANNELS = (1, 3)
 LARGEST = float(np.finfo(np.float32).max)

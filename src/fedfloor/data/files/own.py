@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from fedfloor.base.errors import SettingError, nearest
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import buffer, conversions, expanded, folder, is_there, npz, table
 from fedfloor.data.files.columnar import PARQUET
 from fedfloor.data.files.layout import UnlabelledError
 from fedfloor.data.files.rows import PACKED, WORKBOOKS, unpacked
 from fedfloor.data.reading import Reading
-from fedfloor.errors import SettingError, nearest
 
 TABLES = (".csv", ".tsv", ".txt")
 WHOLE = (*PARQUET, *WORKBOOKS)  # tables in packed formats

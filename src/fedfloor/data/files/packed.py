@@ -10,9 +10,9 @@ import zipfile
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from fedfloor import regular
-from fedfloor.errors import SettingError
-from fedfloor.names import some
+from fedfloor.base import regular
+from fedfloor.base.errors import SettingError
+from fedfloor.base.names import some
 
 LARGE = 1 << 26  # bytes; what unpacks to more must not be packed above RATIO: that indicates a bomb
 RATIO = 100  # sensor rows as text are packed 3 to 30 times

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import SettingError, require
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Images, Inputs
 from fedfloor.data.files.encode import classes_of, codes, natural_order, qualified
 from fedfloor.data.files.table import of_entry
 from fedfloor.data.files.tree import DataFile
 from fedfloor.data.reading import Reading
-from fedfloor.errors import SettingError, require
 
 if TYPE_CHECKING:
     from PIL.Image import Image

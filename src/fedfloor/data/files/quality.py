@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files.rows import Row, place
-from fedfloor.errors import SettingError
 
 GOOD = 0xC0  # the bits of a good quality in OPC DA; of others: uncertain 0x40, bad 0
 

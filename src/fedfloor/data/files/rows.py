@@ -18,10 +18,10 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import SettingError, nearest
 from fedfloor.data.files import unreadable
 from fedfloor.data.files.packed import unpacked_bytes
-from fedfloor.errors import SettingError, nearest
 
 DELIMITERS = ",;\t|"
 CALLED = {"tab": "\t", "blanks": " "}  # delimiters with names in [data] delimiter

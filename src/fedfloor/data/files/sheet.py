@@ -15,6 +15,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.base.errors import SettingError
+from fedfloor.base.names import count
 from fedfloor.data.dataset import Indices, Times, Values
 from fedfloor.data.files import columnar
 from fedfloor.data.files.clocks import copied, universal
@@ -25,8 +27,6 @@ from fedfloor.data.files.quality import emptied
 from fedfloor.data.files.rows import Row, decoded, in_blocks, is_workbook, opened, opened_workbook, place
 from fedfloor.data.files.times import NUMBERS, NUMERALS, Form, TimeColumn, TimeError, day, decide, numeral, shared
 from fedfloor.data.reading import Reading, skipped
-from fedfloor.errors import SettingError
-from fedfloor.names import count
 
 log = logging.getLogger(__name__)
 

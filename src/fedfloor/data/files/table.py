@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.cache import CacheEntry, Writer, remember
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Owned, Values
 from fedfloor.data.files import expanded
@@ -35,7 +36,6 @@ from fedfloor.data.files.union import JoinedTables
 from fedfloor.data.reading import DIALECT, Reading
 from fedfloor.data.series import assemble, fill, say_missing
 from fedfloor.data.split import Rows, pieces
-from fedfloor.errors import SettingError
 from fedfloor.tasks.regression import LIVES
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.errors import SettingError
+from fedfloor.base.errors import SettingError
 
 Moments = NDArray[np.float64]
 

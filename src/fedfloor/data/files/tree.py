@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files import unreadable
 from fedfloor.data.files.columnar import PARQUET
 from fedfloor.data.files.encode import natural_order
 from fedfloor.data.files.rows import PACKED, WORKBOOKS
 from fedfloor.data.reading import DEVICE, Reading
-from fedfloor.errors import SettingError
 
 DEEPEST = 5  # folders: train or test, factory, device, label, and one more for the error
 IGNORED = {"thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx"}

@@ -11,6 +11,8 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.base.errors import SettingError
+from fedfloor.base.names import count
 from fedfloor.data.dataset import Indices, Times, Values
 from fedfloor.data.files.clocks import interleaves, reset, summer, zone_of
 from fedfloor.data.files.encode import sources
@@ -18,8 +20,6 @@ from fedfloor.data.files.joined import JOIN
 from fedfloor.data.files.sheet import Sheet
 from fedfloor.data.files.times import written
 from fedfloor.data.reading import Reading
-from fedfloor.errors import SettingError
-from fedfloor.names import count
 
 log = logging.getLogger(__name__)
 

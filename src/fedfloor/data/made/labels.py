@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor import regular
-from fedfloor.chance import generator
+from fedfloor.base import regular
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import require
+from fedfloor.base.machine import require_memory
 from fedfloor.data.dataset import LETTERS_AND_DIGITS, Dataset, Images, Indices, Labels, Owners
-from fedfloor.errors import require
-from fedfloor.machine import require_memory
 
 # matplotlib's fonts with all 62 characters in a legible upright shape
 FONTS = (

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.chance import generator
+from fedfloor.base.chance import generator
+from fedfloor.base.errors import SettingError, require
 from fedfloor.data.dataset import Dataset, Inputs, Owned
 from fedfloor.data.reading import Reading
 from fedfloor.data.series import assemble, fill
 from fedfloor.data.split import Rows
-from fedfloor.errors import SettingError, require
 from fedfloor.tasks.regression import Regression
 
 RECIPE = "machines 1"  # changes with the data

@@ -14,10 +14,10 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.chance import generator, key
+from fedfloor.base.chance import generator, key
+from fedfloor.base.errors import require
+from fedfloor.base.machine import require_memory
 from fedfloor.data.dataset import Dataset, Images, Indices, Labels, Made
-from fedfloor.errors import require
-from fedfloor.machine import require_memory
 
 RECIPE = "procedural 1"  # changes with the data
 MAX_CLASSES = 1000

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from fedfloor import regular
+from fedfloor.base import regular
+from fedfloor.base.errors import SettingError
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Images, Labels, SamplePool, pooled
 from fedfloor.data.files import content, damaged, find, unpacking
-from fedfloor.errors import SettingError
 
 SHAPE = (3, 32, 32)
 PIXELS = 3 * 32 * 32

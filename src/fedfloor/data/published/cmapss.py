@@ -17,6 +17,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.base.errors import SettingError, nearest, require
+from fedfloor.base.names import count
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Owned
 from fedfloor.data.files import content, damaged, find, matrix, needed
@@ -24,8 +26,6 @@ from fedfloor.data.files.encode import names_of
 from fedfloor.data.reading import Reading
 from fedfloor.data.series import assemble
 from fedfloor.data.split import Rows, runs
-from fedfloor.errors import SettingError, nearest, require
-from fedfloor.names import count
 from fedfloor.tasks.regression import Regression
 
 log = logging.getLogger(__name__)

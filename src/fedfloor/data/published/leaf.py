@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from fedfloor.base.errors import SettingError
 from fedfloor.data.cache import CacheEntry, Writer, remember
 from fedfloor.data.dataset import LETTERS_AND_DIGITS, Dataset, Images, Labels, SamplePool, pooled
 from fedfloor.data.files import damaged, head, pieces
-from fedfloor.errors import SettingError
 
 SPACE = re.compile(r"[ \t\n\r]*")
 TOKEN = 32  # characters; a truncated token other than a string fails within this distance of the text's end

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfloor.base.errors import SettingError, require
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Inputs, Owned
 from fedfloor.data.files import content, damaged
 from fedfloor.data.reading import Reading
 from fedfloor.data.series import assemble
 from fedfloor.data.split import Rows, runs
-from fedfloor.errors import SettingError, require
 from fedfloor.tasks.reconstruction import CLASSES, Reconstruction
 
 # recordings of a closing inlet valve, an outlet valve, other faults, and of normal operation without labels

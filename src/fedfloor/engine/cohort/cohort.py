@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import torch
 from torch import Tensor
 
+from fedfloor.base.errors import RunError
 from fedfloor.data.dataset import Indices
 from fedfloor.engine import union
 from fedfloor.engine.aggregation import Aggregation, kept
@@ -22,9 +23,8 @@ from fedfloor.engine.cohort.walk import CohortAnswer, Job, UnionJob, VisitJob, s
 from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.executor import LOCAL
 from fedfloor.engine.visit import VisitStats
-from fedfloor.errors import RunError
 from fedfloor.models.parcel import Packet
-from fedfloor.parts import objectives
+from fedfloor.parts.objectives import registry as objectives
 from fedfloor.plan import schedule
 from fedfloor.plan.nodes import Parallel
 from fedfloor.plan.schedule import NodeResult, ParallelRequest, Walking

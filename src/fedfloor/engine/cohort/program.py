@@ -19,11 +19,11 @@ from fedfloor.engine.cohort.forward import Forward, views
 from fedfloor.engine.visit import VisitStats, check_finite
 from fedfloor.models.network import Network
 from fedfloor.park.stream import batch_order
-from fedfloor.parts.correction import Corrected, Variates
-from fedfloor.parts.objective import Objective, Plain
-from fedfloor.parts.proximal import WIDTHS, Distilled, Mmd, Prox
-from fedfloor.parts.replay import Replay
-from fedfloor.parts.weighting import Focal, PerSample, Weighted
+from fedfloor.parts.mixing.weighting import Focal, PerSample, Weighted
+from fedfloor.parts.objectives.correction import Corrected, Variates
+from fedfloor.parts.objectives.objective import Objective, Plain
+from fedfloor.parts.objectives.proximal import WIDTHS, Distilled, Mmd, Prox
+from fedfloor.parts.objectives.replay import Replay
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
 

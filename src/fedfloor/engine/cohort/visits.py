@@ -33,9 +33,9 @@ from fedfloor.engine.cohort.walk import CohortAnswer, UnionJob, VisitJob, work_o
 from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.steps import BLOCK
 from fedfloor.engine.visit import trained_part
-from fedfloor.parts import objectives
-from fedfloor.parts.mix import weigh
-from fedfloor.parts.objective import Objective, Visit
+from fedfloor.parts.mixing.mix import weigh
+from fedfloor.parts.objectives import registry as objectives
+from fedfloor.parts.objectives.objective import Objective, Visit
 from fedfloor.plan.nodes import Work
 
 # fields of a work that stacked visits implement

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.errors import SettingError, require
+from fedfloor.base.errors import SettingError, require
 from fedfloor.solvers.solution import Floats, Integers, Solution, confirm
 
 Reception = Literal["mean", "exact"]

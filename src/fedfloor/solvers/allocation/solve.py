@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.errors import require, unknown
+from fedfloor.base.errors import require, unknown
 from fedfloor.solvers.allocation.problem import (
     SILENT,
     Allocation,

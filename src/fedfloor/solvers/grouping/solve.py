@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedfloor.errors import require, unknown
+from fedfloor.base.errors import require, unknown
 from fedfloor.solvers.solution import Floats, Integers, Solution, confirm, solved
 
 ROUNDING = 1e-12  # tolerance of shares, which are at most 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedfloor.errors import SettingError, require
+from fedfloor.base.errors import SettingError, require
 from fedfloor.solvers.solution import Floats, Integers, Solution, confirm
 
 ROUNDING = 1e-13  # relative to the sums of which a value is the difference

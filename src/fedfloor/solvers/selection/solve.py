@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.errors import SettingError, require, unknown
+from fedfloor.base.errors import SettingError, require, unknown
 from fedfloor.solvers.selection.problem import SelectionProblem, check, divergence, value, whole_bound
 from fedfloor.solvers.solution import Floats, Integers, Solution, solved
 

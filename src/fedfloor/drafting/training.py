@@ -1,0 +1,200 @@
+"""Network or trees, rounds and work of a draft, by the size and kind of its data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from fedfloor import config
+from fedfloor.base.errors import SettingError
+from fedfloor.base.names import count
+from fedfloor.data import proposals
+from fedfloor.data.dataset import Dataset
+from fedfloor.drafting.readable import MOST_WINDOWS, WINDOW
+from fedfloor.models.forest import ROUNDS_OF_BINS, described
+from fedfloor.park.described import raw_bytes
+from fedfloor.park.normalise import DeviceNormaliser, normaliser
+from fedfloor.park.park import Park
+from fedfloor.runs import forecast, trials
+from fedfloor.runs.parks import build_park
+
+ROUNDS, ROUNDS_OF_ROWS = 20, 50  # single rows train fast, but networks need many rounds for thresholds
+PATIENCE = 5  # evaluations in which held-out samples do not gain before a run ends
+PLENTY = 10_000  # training samples of which trees, too, are drafted with some held out to end by
+STEPS, MOST_ROUNDS = 1000, 100  # of a device on windows in all; devices with few windows take few steps in a round
+SCATTERED = ("random", "stratified")  # kinds of splits that test rows whose neighbours train
+TREES, LEVELS, EVERY = 100, 6, 24  # of boosting: trees and their levels, at most; rounds between two evaluations
+DECORRELATED, CORRELATED = 0.3, 20  # share of the statistics of windows that a tree uses, where they are so many
+MOST_HELD = 5e7  # the same times the features of a window, held in memory
+MOST_AT_ONCE = 5000  # features times outputs, for one tree, which beyond uses a share of the features
+MOST_ADDED = 3e7  # the same times windows: numbers added up in a round, about a second of one core
+BATCH, SMALL_BATCH, VISIT = 32, 8, 4  # samples of a mini-batch, usually and at least; steps of a pass, if batches allow
+CLIP = 1.0  # norm of gradients in forecasting, at most
+HEAVY = 0.25  # share of sensors with heavy tails from which the network applies asinh to its input
+SMALLEST_PICTURE = 18  # pixels per side, for the network with convolutions
+
+
+def set_training(document: dict[str, Any], park: Park, *, detects: bool, paced: bool) -> list[str]:
+    """Set network, method, rounds and work, unless given, and return notes; simple models come before networks."""
+    free = not paced and not {"model", "method", "work"} & {*document}
+    model, method = document.setdefault("model", {}), document.setdefault("method", {})
+    rounds, notes = None, list[str]()
+    if detects and not model.get("name") and not method.get("name"):
+        model["name"], method["name"], rounds = "monitor", "pca", 1
+    elif free and _grows(park.dataset, detects=detects):
+        method["name"] = "boosting"
+        rounds, notes = _forest(document, park)
+    model.setdefault("name", network_of(park.dataset, detects=detects))
+    _work(document, park)
+    method.setdefault("name", "fedavg")
+    if not paced:
+        document["rounds"] = rounds or rounds_of(document, park)
+    if free and rounds is None and not park.dataset.task.ahead and _stops(document, 2):
+        document["rounds"] = MOST_ROUNDS
+    return notes
+
+
+def _forest(document: dict[str, Any], park: Park) -> tuple[int, list[str]]:
+    """Set the share of features, the number of trees and their end, unless given; return rounds and notes.
+
+    The statistics of a window resemble each other: trees that use some of them differ, as those of a random forest.
+    """
+    given, features = document.get("methods", {}).get("boosting", {}), described(park.dataset.shape)
+    settings = {"columns": _share(park.dataset), "trees": TREES} | given
+    notes = []
+    if len(park.dataset.y) < PLENTY or not _stops(document, EVERY):
+        document.setdefault("evaluate", {}).setdefault("every", EVERY)
+        data = config.from_table(document).data
+        scale = normaliser(data.normalise)
+        own = scale if isinstance(scale, DeviceNormaliser) else None
+        scattered = getattr(data.split, "kind", "") in SCATTERED and len(park.dataset.shape) == 1
+        many = TREES if "trees" in given else trials.trees(park, own, settings["columns"], scattered=scattered)
+        if many < TREES:
+            settings["trees"] = many
+            notes.append(
+                f"{count(many, 'tree')}, because more of them predict training samples that are held out worse: --set "
+                f"methods.boosting.trees=N --set rounds=M for others"
+            )
+    usual = {"columns": 1.0, "trees": TREES}
+    changed = {key: value for key, value in settings.items() if key in given or value != usual[key]}
+    if changed:
+        document.setdefault("methods", {})["boosting"] = changed
+    shares = math.ceil(features / math.ceil(round(settings["columns"] * features, 9)))
+    return ROUNDS_OF_BINS * shares + settings["trees"] * settings.get("depth", LEVELS), notes
+
+
+def _stops(document: dict[str, Any], every: int) -> bool:
+    """Let a run end when held-out samples no longer gain, and keep its best model; return whether data allow it."""
+    evaluate = document.setdefault("evaluate", {})
+    if {"on", "every", "patience"} & {*evaluate}:
+        return False
+    stop = {"on": "both", "every": every, "patience": PATIENCE}
+    try:
+        build_park(config.from_table(document | {"evaluate": evaluate | stop}))
+    except SettingError:  # too few samples or devices to hold some out
+        return False
+    evaluate |= stop
+    return True
+
+
+def on_traffic(document: dict[str, Any], park: Park) -> list[str]:
+    """Return a sentence on what the draft sends over its network, beside the raw data; none without a network."""
+    if config.from_table(document).network.profile is None:
+        return []
+
+    def cost(changed: Mapping[str, Any]) -> str:
+        experiment = config.from_table({**document, **changed})
+        prices = [planned.price for planned in forecast.rounds(experiment, park, experiment.rounds)]
+        sent, seconds = sum(sum(price.bytes.values()) for price in prices), sum(price.seconds for price in prices)
+        return f"{sent / 1e6:.3g} MB in " + (f"{seconds / 3600:.3g} h" if seconds >= 3600 else f"{seconds:.3g} s")
+
+    note = f"on this network training sends {cost({})}; the devices' training data have {raw_bytes(park) / 1e6:.3g} MB"
+    if document["method"]["name"] == "boosting":
+        other = {"method": {"name": "fedavg"}, "rounds": rounds_of(document, park)}
+        note += f". With a network, method fedavg and {other['rounds']} rounds: {cost(other)}"
+    return [note]
+
+
+def rounds_of(document: Mapping[str, Any], park: Park) -> int:
+    """Return the number of rounds of a network: for windows about ``STEPS`` steps of a device, within bounds."""
+    if park.dataset.inputs.kind != "table" or park.dataset.task.ahead:
+        return ROUNDS
+    if len(park.dataset.shape) == 1:
+        return ROUNDS_OF_ROWS
+    work = document["work"]
+    steps = work.get("steps") or work.get("epochs", 1) * math.ceil(park.sizes.mean() / work["batch_size"])
+    return int(min(max(STEPS // steps, ROUNDS), MOST_ROUNDS))
+
+
+def _work(document: dict[str, Any], park: Park) -> None:
+    """Set the work of devices and the scaling of pictures, unless given.
+
+    Small devices use short mini-batches, of which a usual one makes several in a pass: one tiny device does not make
+    those of all others tiny.
+    """
+    work = document.setdefault("work", {})
+    if "batch_size" not in work:
+        work["batch_size"] = int(min(BATCH, max(SMALL_BATCH, park.sizes.mean() // VISIT), park.sizes.max()))
+        if "partition" in document["data"] or park.sizes.min() < work["batch_size"]:  # dealt: other sizes by seed
+            work.setdefault("short_batches", True)
+    if park.dataset.inputs.kind == "image":
+        document["data"].setdefault("normalise", "standard")
+    sensors = park.dataset.inputs.kind == "table"
+    if sensors and not {"lr", "momentum", "optimizer"} & {*work}:
+        rate = 0.01 if park.dataset.task.targets else 0.02
+        rows = park.dataset.shape[-1] if park.dataset.task.ahead else WINDOW
+        linear = round(0.05 * min(1.0, WINDOW / rows), 4)  # a linear layer's gradient grows with the number of inputs
+        work |= {"lr": linear if document["model"]["name"] == "linear" else rate, "momentum": 0.9}
+        if park.dataset.task.ahead:  # jumps of mostly constant sensors, such as rain, make a linear layer diverge
+            work.setdefault("clip_norm", CLIP)
+    work.setdefault("lr", 0.05)
+
+
+def network_of(data: Dataset, *, detects: bool = False) -> str:
+    """Return the name of the simplest network that suits the samples."""
+    if detects:
+        return "ae-dense" if len(data.shape) == 1 else "ae-conv"
+    if data.inputs.kind == "image":
+        return "cnn-tutorial" if min(data.shape[1:]) >= SMALLEST_PICTURE else "mlp-2nn"
+    if len(data.shape) == 1:
+        heavy = len(proposals.heavy_tailed(data)) >= HEAVY * data.shape[0]
+        return "mlp-sensor-asinh" if heavy else "mlp-sensor-soft"
+    return "linear" if data.task.ahead else "cnn-window"  # NLinear, the simple model that deeper networks must beat
+
+
+def _grows(data: Dataset, *, detects: bool) -> bool:
+    """Return whether boosted trees are drafted: for classes or numbers of rows or windows, within bounds of cost."""
+    return not detects and not data.task.ahead and data.inputs.kind == "table" and not _excess(data)
+
+
+def _excess(data: Dataset) -> str:
+    """Return the bound of cost that windows exceed; "" within the bounds, and for rows."""
+    if len(data.shape) == 1 or data.inputs.kind != "table" or data.task.ahead:
+        return ""
+    features = described(data.shape)
+    if len(data.y) > (most := int(min(MOST_WINDOWS, MOST_HELD / features))):
+        return f"{len(data.y):,} windows are more than {most:,}"
+    enough = _share(data) ** 2 * features >= 1
+    return "" if enough else f"{len(data.y):,} windows are too many for trees that use √{features} features or more"
+
+
+def on_excess(data: Dataset) -> list[str]:
+    """Return a sentence on windows whose cost decides for a network, otherwise an empty list."""
+    bound = _excess(data)
+    if not bound:
+        return []
+    return [
+        f"{bound}, beyond which the cost of trees decides for a network; trees: --set method.name=boosting --set "
+        f"rounds={ROUNDS_OF_BINS + TREES * LEVELS}, best with fewer windows: --set data.window.step=N"
+    ]
+
+
+def _share(data: Dataset) -> float:
+    """Return the share of the features that a tree uses, within bounds of what is sent and added up in a round."""
+    targets = 0 if data.target is None else data.target.shape[1]
+    features = described(data.shape)
+    windows = len(data.shape) > 1
+    sums = features * data.task.outputs(len(data.classes), targets, data.shape)
+    most = min(MOST_AT_ONCE, MOST_ADDED / len(data.y)) if windows else MOST_AT_ONCE
+    return min(DECORRELATED if windows and features >= CORRELATED else 1.0, math.ceil(100 * most / sums) / 100)

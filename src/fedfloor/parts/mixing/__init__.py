@@ -1,0 +1,1 @@
+"""Rules by which models become one, and their weights."""

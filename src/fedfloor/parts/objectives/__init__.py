@@ -1,0 +1,1 @@
+"""What a device minimises, and the terms and features that objectives need."""

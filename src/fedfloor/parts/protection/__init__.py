@@ -1,0 +1,1 @@
+"""Masks and noise of secure sums."""

@@ -1,0 +1,1 @@
+"""Which devices train, and in which groups."""

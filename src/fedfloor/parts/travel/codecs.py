@@ -1,0 +1,666 @@
+r"""Codecs: lossy encodings of a model, or of its change by a visit, that save bytes on the network.
+
+Codecs form a chain: each passes numbers on to the next codec and adds side information (places, scales); the numbers of
+the last codec are packed. The length of a payload depends only on the layout of the numbers, so it is known before
+training. Codecs with a biased error (``top-k``, ``random-k``, ``low-rank``, ``sign``) encode changes, with error
+feedback: a device keeps the residual e and encodes u + e,
+
+.. math:: e ← u + e − decode(encode(u + e)), \qquad Σ_t decoded_t + e = Σ_t u_t.
+
+A codec with another memory overrides :meth:`Codec.correct` and :meth:`Codec.keep`.
+
+Sender and receiver draw from the same key, so that random places need not be sent.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.base.errors import SettingError, require, shown
+from fedfloor.base.ranges import RefusedError
+from fedfloor.parts import fitting, named
+from fedfloor.parts.protection.masking import FIGURES, LEAST, exchanges
+from fedfloor.parts.travel import packing
+from fedfloor.parts.travel.packing import Bytes, Form, NumberLayout, Numbers
+from fedfloor.parts.travel.path import NONE, RECEIPT, SUM, UPDATE, PathPart
+
+Chance = Callable[[int], np.random.Generator]  # place of a codec in its chain → its generator
+SHARED = 0.6  # least share of the holders of a device's secrets, of whom those of its crew's others lack a few
+Kept = Mapping[str, Numbers]  # what a device keeps for a codec, by name
+ERROR = "error"  # the name of the error of a device's earlier changes
+
+
+@dataclass(frozen=True)
+class Codec(PathPart, ABC):
+    """A codec, which encodes numbers as fewer or shorter ones and decodes them approximately.
+
+    Attributes:
+        changes: whether it encodes only changes of a model, as it drops numbers that a model needs.
+        feedback: whether the device keeps tensors from one change to the next: its error, unless the codec overrides
+            :meth:`correct` and :meth:`keep`.
+        whole: whether it changes nothing, so that a chain omits it.
+        summed: whether only a sum of payloads can be decoded.
+    """
+
+    changes: ClassVar[bool] = False
+    feedback: ClassVar[bool] = False
+    whole: ClassVar[bool] = False
+    summed: ClassVar[bool] = False
+
+    @property
+    def excludes(self) -> Mapping[str, str]:
+        why = "the error that a device keeps from one visit does not belong to the next. Choose 'int8' or a codec "
+        why += "without feedback."
+        kept = {fitting.COHORTS: why, fitting.OBJECTIVE: why} if self.feedback else {}
+        return {fitting.SEPARATE: "no models travel. Leave it out.", **super().excludes, **kept}
+
+    @property
+    def error(self) -> float:
+        """The greatest length of the error, relative to the length of the encoded vector."""
+        return math.inf
+
+    @abstractmethod
+    def after(self, layout: NumberLayout) -> NumberLayout:
+        """Return the layout of the numbers that the next codec gets."""
+
+    def side(self, layout: NumberLayout) -> int:
+        """Return the number of bytes of side information."""
+        return 0
+
+    @abstractmethod
+    def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
+        """Encode numbers: return the side information, and the numbers for the next codec."""
+
+    @abstractmethod
+    def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
+        """Decode the result of :meth:`leave`: return the numbers, up to the codec's error.
+
+        Raises:
+            RefusedError: :meth:`leave` cannot have returned these bytes.
+        """
+
+    def correct(self, change: Numbers, kept: Kept) -> Numbers:
+        """Return what a chain with this codec encodes instead of a change [n]: u + e.
+
+        Args:
+            change: the change u of the model in this visit, which must not be altered.
+            kept: the result of :meth:`keep` for the device's previous change; empty at first.
+        """
+        return change + kept[ERROR] if ERROR in kept else change
+
+    def keep(self, change: Numbers, corrected: Numbers, decoded: Numbers, kept: Kept) -> dict[str, Numbers]:
+        """Return what the device keeps for its next change, by name, [n] each: the error e.
+
+        Args:
+            change, kept: the arguments of :meth:`correct`.
+            corrected: its result, which must not be altered.
+            decoded: what the receiver decodes.
+        """
+        return {ERROR: corrected - decoded}
+
+
+AT_ONCE = 1 << 16  # numbers to round at a time
+
+
+@dataclass(frozen=True)
+class Identity(Codec):
+    """No encoding."""
+
+    whole: ClassVar[bool] = True
+    digits: ClassVar[float] = math.inf  # bits of precision of bfloat16
+
+    @property
+    def error(self) -> float:
+        return float(2.0**-self.digits)
+
+    leave = PathPart.leave
+    arrive = PathPart.arrive
+
+    def after(self, layout: NumberLayout) -> NumberLayout:
+        return layout
+
+
+@dataclass(frozen=True)
+class Float16(Identity):
+    """Half precision, rounded to the nearest; larger numbers are clipped to ±65504."""
+
+    whole: ClassVar[bool] = False
+    form: ClassVar[Form] = "float16"
+    digits: ClassVar[float] = 11
+
+    def after(self, layout: NumberLayout) -> NumberLayout:
+        return replace(_raw(layout, self.form), form=self.form, bits=16)
+
+
+@dataclass(frozen=True)
+class Bfloat16(Float16):
+    """The upper half of single precision: the same range with 8 bits of precision, rounded to the nearest."""
+
+    form: ClassVar[Form] = "bfloat16"
+    digits: ClassVar[float] = 8
+
+
+@dataclass(frozen=True)
+class Zeros(Codec):
+    """Numbers that are all 0, of which none is sent."""
+
+    def after(self, layout: NumberLayout) -> NumberLayout:
+        return layout.flat(0)
+
+    def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
+        if x.any():
+            raise SettingError("travel_down: 'zeros' is the codec of numbers that are all 0, and some are not.")
+        return NONE, x[:0]
+
+    def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
+        return np.zeros(layout.numbers, np.float32)
+
+
+@dataclass(frozen=True)
+class Quantise(Codec):
+    r"""Unbiased stochastic rounding to levels between 0 and each bucket's largest number (QSGD; Alistarh et al. 2017).
+
+    x → s·ξ(x/s) with s = max|x| / (2^(bits − 1) − 1) over a bucket, where ξ rounds up or down so that E[ξ(y)] = y.
+
+    Args:
+        bits: the bits of a level: 8, 4, or 2 (levels −1, 0 and 1).
+        bucket: the number of consecutive numbers with a common scale of 4 bytes.
+    """
+
+    bits: int = 8
+    bucket: int = 512
+
+    def __post_init__(self) -> None:
+        require(self.bits in (8, 4, 2), "travel.quantise.bits", self.bits, "8, 4 or 2")
+        require(self.bucket >= 1, "travel.quantise.bucket", self.bucket, "a whole number of at least 1")
+
+    @property
+    def error(self) -> float:
+        """√bucket / levels: a number's error is at most one step, a fraction of the bucket's largest number."""
+        return math.sqrt(self.bucket) / self._levels
+
+    def after(self, layout: NumberLayout) -> NumberLayout:
+        return replace(_raw(layout, f"int{self.bits}"), form="level", bits=self.bits)
+
+    def side(self, layout: NumberLayout) -> int:
+        return 4 * -(-layout.numbers // self.bucket)
+
+    def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
+        most, levels = np.float32(self._levels), np.empty(x.size, np.int8)
+        scales = np.empty(-(-x.size // self.bucket), "<f4")
+        rows = max(1, AT_ONCE // self.bucket)
+        for row in range(0, len(scales), rows):  # blocks that fit into a processor's cache
+            part = x[row * self.bucket : (row + rows) * self.bucket]
+            bucketed = np.zeros((-(-part.size // self.bucket), self.bucket), np.float32)
+            bucketed.reshape(-1)[: part.size] = part
+            scale = np.maximum(bucketed.max(1), -bucketed.min(1)) / most
+            scales[row : row + len(scale)] = scale
+            bucketed *= np.divide(1, scale, out=np.zeros_like(scale), where=scale > 0)[:, None]
+            bucketed += rng.random(bucketed.shape, np.float32)
+            np.clip(np.floor(bucketed, out=bucketed), -most, most, out=bucketed)
+            levels[row * self.bucket :][: part.size] = bucketed.reshape(-1)[: part.size]
+        return scales.view(np.uint8), levels
+
+    def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
+        scales, full = _scales(side), numbers.size // self.bucket * self.bucket
+        x, shape = np.empty(numbers.size, np.float32), (-1, self.bucket)
+        whole = scales[: full // self.bucket, None]
+        np.multiply(numbers[:full].reshape(shape), whole, out=x[:full].reshape(shape), dtype=np.float32)
+        np.multiply(numbers[full:], scales[-1], out=x[full:], dtype=np.float32)
+        return x
+
+    @property
+    def _levels(self) -> int:
+        return int(2 ** (self.bits - 1)) - 1
+
+
+@dataclass(frozen=True)
+class Sign(Codec):
+    """One bit per number and each tensor's mean magnitude (signSGD; Bernstein et al. 2018), with error feedback."""
+
+    changes: ClassVar[bool] = True
+    feedback: ClassVar[bool] = True
+
+    def after(self, layout: NumberLayout) -> NumberLayout:
+        return replace(_raw(layout, "sign"), form="level", bits=1)
+
+    def side(self, layout: NumberLayout) -> int:
+        return 4 * len(layout.shapes)
+
+    def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
+        scales = np.array([np.abs(part).mean() for part in _split(x, layout)], "<f4")
+        return scales.view(np.uint8), np.where(x < 0, -1, 1).astype(np.int8)
+
+    def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
+        each = np.repeat(_scales(side), [rows * columns for rows, columns in layout.shapes])
+        x: Numbers = np.multiply(numbers, each, dtype=np.float32)
+        return x
+
+
+@dataclass(frozen=True)
+class TopK(Codec):
+    """The largest numbers of a change with their places (sparsified SGD with memory; Stich et al. 2018).
+
+    Args:
+        share: the share of numbers to send, above 0 and at most 1; their number is rounded up.
+    """
+
+    share: float = 0.01
+
+    changes: ClassVar[bool] = True
+    feedback: ClassVar[bool] = True
+    label: ClassVar[str] = "top-k"
+
+    def __post_init__(self) -> None:
+        require(0 < self.share <= 1, f"travel.{self.label}.share", self.share, "above 0 and at most 1")
+
+    @property
+    def whole(self) -> bool:  # type: ignore[override]
+        return self.share == 1
+
+    def after(self, layout: NumberLayout) -> NumberLayout:
+        return layout.flat(self._kept(layout))
+
+    def side(self, layout: NumberLayout) -> int:
+        return packing.places_bytes(self._kept(layout), layout.numbers)
+
+    def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
+        kept, sizes = self._kept(layout), np.abs(x)
+        least = np.partition(sizes, x.size - kept)[x.size - kept]
+        chosen = sizes > least  # of equal numbers the first
+        chosen[np.flatnonzero(sizes == least)[: kept - np.count_nonzero(chosen)]] = True
+        places = np.flatnonzero(chosen)
+        return packing.pack_places(places, x.size), x[places]
+
+    def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
+        x = np.zeros(layout.numbers, numbers.dtype)
+        x[packing.unpack_places(side, numbers.size, layout.numbers)] = numbers
+        return x
+
+    def _kept(self, layout: NumberLayout) -> int:
+        return min(layout.numbers, math.ceil(self.share * layout.numbers))
+
+
+@dataclass(frozen=True)
+class RandomK(TopK):
+    """The numbers of a change at random places, which both sides draw from the same key (Stich et al. 2018).
+
+    Args:
+        share: the share of numbers to send, above 0 and at most 1; their number is rounded up.
+    """
+
+    label: ClassVar[str] = "random-k"
+
+    def side(self, layout: NumberLayout) -> int:
+        return 0
+
+    def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
+        return NONE, x[self._places(layout, rng)]
+
+    def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
+        x = np.zeros(layout.numbers, numbers.dtype)
+        x[self._places(layout, rng)] = numbers
+        return x
+
+    def _places(self, layout: NumberLayout, rng: np.random.Generator) -> NDArray[np.int64]:
+        return np.sort(rng.choice(layout.numbers, self._kept(layout), replace=False, shuffle=False))
+
+
+@dataclass(frozen=True)
+class LowRank(Codec):
+    """Matrices as P·Qᵀ, by power iteration from a random start (PowerSGD; Vogels et al. 2019); vectors unchanged.
+
+    Rows are a layer's first dimension. A matrix is sent unchanged where the factors would not be smaller.
+
+    Args:
+        rank: the number of columns of P and Q, at least 1.
+        iterations: the number of iterations of the power method, at least 1.
+    """
+
+    rank: int = 4
+    iterations: int = 2
+
+    changes: ClassVar[bool] = True
+    feedback: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require(self.rank >= 1, "travel.low-rank.rank", self.rank, "a whole number of at least 1")
+        require(self.iterations >= 1, "travel.low-rank.iterations", self.iterations, "a whole number of at least 1")
+
+    def after(self, layout: NumberLayout) -> NumberLayout:
+        shapes: list[tuple[int, int]] = []
+        for rows, columns in _raw(layout, "low-rank").shapes:
+            smaller = self._smaller((rows, columns))
+            shapes += [(rows, self.rank), (columns, self.rank)] if smaller else [(rows, columns)]
+        return replace(layout, shapes=tuple(shapes))
+
+    def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
+        parts: list[Numbers] = []
+        for part, shape in zip(_split(x, layout), layout.shapes, strict=True):
+            if not self._smaller(shape):
+                parts.append(part)
+                continue
+            matrix, right = part.reshape(shape), rng.standard_normal((shape[1], self.rank)).astype(x.dtype)
+            for _ in range(self.iterations):
+                left, _ = np.linalg.qr(matrix @ right)
+                right = matrix.T @ left
+            parts += [left.reshape(-1), right.reshape(-1)]
+        return NONE, np.concatenate(parts)
+
+    def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
+        factors = iter(_split(numbers, self.after(layout)))
+        parts = []
+        for shape in layout.shapes:
+            if self._smaller(shape):
+                left, right = next(factors).reshape(-1, self.rank), next(factors).reshape(-1, self.rank)
+                parts.append((left @ right.T).reshape(-1))
+            else:
+                parts.append(next(factors))
+        return np.concatenate(parts)
+
+    def _smaller(self, shape: tuple[int, int]) -> bool:
+        rows, columns = shape
+        return self.rank < min(rows, columns) and self.rank * (rows + columns) < rows * columns
+
+
+@dataclass(frozen=True)
+class SecureSum(Codec):
+    """Weighted changes as masked whole numbers, of which only the sum over a group of devices is unmasked.
+
+    See :mod:`fedfloor.parts.protection.masking`. A group is a factory, or all of them. No other codec can be beside it.
+
+    Args:
+        bits: the bits of a number; the sum is modulo 2^bits, with as many fractional bits as the number of devices
+            allows.
+        bound: the greatest change of a number; larger changes are clipped to it. 0: as far as the visit's rate and
+            steps lead, at most 8.
+        threshold: the share of a group's devices, in (1/2, 1], that unmasking needs; at least three devices.
+        across: whether there is one sum over the devices of all factories, of which at least three must deliver; no
+            edge and no cloud then sees a single factory's sum.
+        together: whether each device is in a sum only with the two to four others of its crew, in every round and run,
+            so that no two sums differ by fewer than three devices. A device that is missing costs its crew the round.
+    """
+
+    bits: int = 32
+    bound: float = 0.0
+    threshold: float = 0.6
+    across: bool = False
+    together: bool = False
+
+    changes: ClassVar[bool] = True
+    summed: ClassVar[bool] = True
+
+    @property
+    def traits(self) -> Mapping[str, str]:
+        return {fitting.PROTECTED: ""}
+
+    @property
+    def excludes(self) -> Mapping[str, str]:
+        why = "a sum over a cohort's few devices reveals more than a sum over all. Choose a method with one model."
+        each = "with travel.secure-sum.together all devices are in each sum, without noise of theirs. Leave one out."
+        crews = dict.fromkeys((fitting.DRAWS, fitting.NOISED), each) if self.together else {}
+        return {**super().excludes, **fitting.PROTECTING, fitting.COHORTS: why, **crews}
+
+    @property
+    def reveals(self) -> Mapping[str, str]:
+        differing = "two differ by the updates of three devices or more, as crews are in each sum whole or not at all"
+        if not self.together:
+            differing = "two of different rounds with a device fewer differ by about its update (together = true: not)"
+        receipt = "the mean loss and training accuracy of all devices of a sum"
+        return {UPDATE: "", SUM: f"the sum of devices' updates; {differing}", RECEIPT: receipt}
+
+    def __post_init__(self) -> None:
+        require(self.bits in (16, 32), "travel.secure-sum.bits", self.bits, "16 or 32")
+        require(0 <= self.bound < math.inf, "travel.secure-sum.bound", self.bound, "a finite number of at least 0")
+        require(0.5 < self.threshold <= 1, "travel.secure-sum.threshold", self.threshold, "above 0.5 and at most 1")
+        if self.together:
+            require(
+                self.threshold >= SHARED,
+                "travel.secure-sum.threshold",
+                self.threshold,
+                f"{SHARED:g} to 1 with together",
+            )
+
+    def after(self, layout: NumberLayout) -> NumberLayout:
+        return replace(_raw(layout, "secure-sum"), bits=self.bits)
+
+    def side(self, layout: NumberLayout) -> int:
+        return 8 * FIGURES
+
+    @property
+    def crosses(self) -> bool:
+        return self.across
+
+    def stages(self, devices: int) -> Sequence[tuple[int, int]]:
+        return exchanges(devices)
+
+    def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
+        raise SettingError("travel: the payload of one device cannot be read with 'secure-sum'.")
+
+    def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
+        raise RefusedError("payload", "a masked payload cannot be read alone.")
+
+
+def _raw(layout: NumberLayout, name: str) -> NumberLayout:
+    """Return the layout of numbers that are not rounded yet.
+
+    Raises:
+        SettingError: an earlier codec of the chain has rounded them.
+    """
+    if layout.form != "raw":
+        raise SettingError(
+            f"travel: '{name}' comes after a codec that has rounded the numbers already. Leave one of the two out, or "
+            'put those that choose numbers first: ["top-k", "int8"].'
+        )
+    return layout
+
+
+def _scales(side: Bytes) -> NDArray[np.float32]:
+    scales: NDArray[np.float32] = side.view("<f4")
+    if not bool((np.isfinite(scales) & (scales >= 0)).all()):
+        raise RefusedError("payload", "a scale is not a finite number of at least 0.")
+    return scales
+
+
+def _split(x: Numbers, layout: NumberLayout) -> list[Numbers]:
+    return np.split(x, np.cumsum([rows * columns for rows, columns in layout.shapes])[:-1])
+
+
+# -- chains of codecs -------------------------------------------------------------------------------------------------
+
+CODECS: dict[str, Callable[..., Codec]] = {
+    "identity": Identity, "float16": Float16, "bfloat16": Bfloat16, "quantise": Quantise, "top-k": TopK,
+    "random-k": RandomK, "low-rank": LowRank, "sign": Sign, "secure-sum": SecureSum,
+}  # fmt: skip
+OWN: dict[str, Callable[..., Codec]] = {"zeros": Zeros}  # for works of methods, not for experiments
+UNSUMMED = {  # codec → the reason why its payloads cannot be added up
+    "top-k": "each device sends different numbers", "random-k": "each device draws its own places",
+    "sign": "each device has its own scale", "quantise": "each device has its own scales",
+    "low-rank": "the sum of factors is not the factors of the sum",
+    "float16": "its numbers are floating-point", "bfloat16": "its numbers are floating-point",
+}  # fmt: skip
+SHORT: Mapping[str, Mapping[str, Any]] = {f"int{bits}": {"kind": "quantise", "bits": bits} for bits in (8, 4, 2)}
+
+
+@lru_cache(maxsize=64)
+def chain(text: str) -> tuple[Codec, ...]:
+    """Return the codecs of a text in a plan, such as ``"top-k share=0.01, int8"``, without codecs that change nothing.
+
+    Raises:
+        SettingError: an unknown codec or setting, a setting out of its range, or an order in which codecs do not work.
+    """
+    made = [codec(_settings(part), {**CODECS, **OWN}) for part in text.split(",")] if text else []
+    if len(made) > 1 and any(step.summed for step in made):
+        other = next(step for step in made if not step.summed)
+        name = named.to_spec(other, CODECS)[0]
+        raise SettingError(
+            f"travel: 'secure-sum' beside '{name}': {UNSUMMED.get(name, 'it does not code vectors of numbers')}, and "
+            "only vectors of numbers that mean the same on every device can be added up while they are masked. Leave "
+            f"'{name}' out; secure-sum has bits = 16 for half the bytes."
+        )
+    if noisy := next((step for step in made if step.privacy is not None), None):
+        name = named.to_spec(noisy, CODECS)[0]
+        if not noisy.changes:
+            raise SettingError(
+                f"codec '{name}' adds noise, which hides a change but no model: set changes = True in it."
+            )
+        if keeping := next((step for step in made if step.feedback), None):
+            raise SettingError(
+                f"travel: '{name}' beside '{named.to_spec(keeping, CODECS)[0]}': what the device keeps of a change "
+                "would remove the noise in the next one. Leave one of the two out."
+            )
+    layout = NumberLayout(((64, 64),))
+    for step in made:
+        layout = step.after(layout)
+    return tuple(step for step in made if not step.whole)
+
+
+def secure(text: str) -> bool:
+    """Return whether the text of codecs in a plan is that of a secure sum."""
+    return any(step.summed for step in chain(text))
+
+
+def across(text: str) -> bool:
+    """Return whether the text of codecs in a plan is that of one secure sum across factories."""
+    return any(step.crosses for step in chain(text))
+
+
+def staged(text: str) -> Callable[[int], Sequence[tuple[int, int]]] | None:
+    """Return the :meth:`Codec.stages` of the codec of a text in a plan that has any; None without such a codec."""
+    return next((step.stages for step in chain(text) if step.stages(LEAST)), None)
+
+
+def _settings(text: str) -> Mapping[str, Any]:
+    name, *settings = text.split() or [""]
+    pairs = [setting.partition("=") for setting in settings]
+    try:
+        return {"kind": name} | {key: json.loads(value) for key, _, value in pairs}
+    except ValueError:
+        raise SettingError(f"travel: {shown(text)}: must be written as 'top-k share=0.01, int8'.") from None
+
+
+def codec(value: object, known: Mapping[str, Callable[..., Codec]] = CODECS) -> Codec:
+    """Return a codec from its name, or a table of its ``kind`` and settings.
+
+    Raises:
+        SettingError: the value is neither, or a setting is out of its range.
+
+    >>> codec("int4"), codec({"kind": "top-k", "share": 0.1})
+    (Quantise(bits=4, bucket=512), TopK(share=0.1))
+    """
+    settings = {"kind": value} if isinstance(value, str) else value
+    if not isinstance(settings, Mapping) or not isinstance(settings.get("kind"), str):
+        raise SettingError(
+            f'travel: {shown(value)}: must be the name of a codec, or a table such as {{ kind = "top-k" }}, or a list '
+            "of codecs."
+        )
+    short = SHORT.get(settings["kind"], {})
+    if "bits" in settings and short:
+        raise SettingError(f"travel: '{settings['kind']}' has its bits in its name: leave bits out, or use 'quantise'.")
+    settings = {**settings, **short}
+    name = settings.pop("kind")
+    names: Mapping[str, Any] = known if name in known or ":" in name else {**known, **SHORT}
+    made: Codec = named.make("codec", name, settings, names, Codec)
+    if made.summed and not isinstance(made, SecureSum):  # its updates would count as protected
+        raise SettingError(f"codec '{name}': summed is for secure-sum alone, whose masks it lacks. Leave it out.")
+    return made
+
+
+def text(value: object) -> str:
+    """Return the text of codecs in a plan, from a codec or a list of codecs as in an experiment file.
+
+    >>> text(["int8", {"kind": "top-k", "share": 0.01}])
+    'quantise bits=8 bucket=512, top-k share=0.01'
+    """
+    if isinstance(value, str) and (" " in value or "," in value):
+        chain(value)
+        value = [_settings(part) for part in value.split(",")]
+    several = list(value) if isinstance(value, (list, tuple)) else [value]
+    words = []
+    for made in map(codec, several):
+        if made.whole:
+            continue
+        name, settings = named.to_spec(made, CODECS)
+        words.append(" ".join([name, *(f"{key}={named.written(value)}" for key, value in settings.items())]))
+    chain(", ".join(words))
+    return ", ".join(words)
+
+
+@dataclass(frozen=True)
+class Coding:
+    """A chain of codecs for numbers of a given layout.
+
+    Args:
+        codecs: the codecs in order; at least one.
+        layout: the layout of the numbers.
+    """
+
+    codecs: tuple[Codec, ...]
+    layout: NumberLayout
+
+    @cached_property
+    def steps(self) -> tuple[tuple[Codec, NumberLayout], ...]:
+        """Each codec with the layout of its input, in order."""
+        layout, steps = self.layout, []
+        for step in self.codecs:
+            steps.append((step, layout))
+            layout = step.after(layout)
+        return tuple(steps)
+
+    @cached_property
+    def last(self) -> NumberLayout:
+        """The layout of the numbers that are packed."""
+        codec, layout = self.steps[-1]
+        return codec.after(layout)
+
+    @property
+    def numbers(self) -> int:
+        """The number of coded values."""
+        return self.layout.numbers
+
+    @cached_property
+    def bytes(self) -> int:
+        """The size of a payload in bytes."""
+        return sum(step.side(layout) for step, layout in self.steps) + self.last.bytes
+
+    @property
+    def summed(self) -> SecureSum | None:
+        """The secure-sum codec, whose payloads are decoded only as a sum; None without one."""
+        return next((step for step in self.codecs if isinstance(step, SecureSum)), None)
+
+    @property
+    def memory(self) -> Codec | None:
+        """The codec whose memory of earlier changes the device keeps: the first that has one; None without one."""
+        return next((step for step in self.codecs if step.feedback), None)
+
+    def leave(self, x: Numbers, chance: Chance) -> Bytes:
+        """Return the payload, uint8 [bytes], of numbers [n]."""
+        parts = []
+        for place, (step, layout) in enumerate(self.steps):
+            side, x = step.leave(x, layout, chance(place))
+            parts.append(side)
+        return np.concatenate([*parts, packing.pack_numbers(x, self.last)])
+
+    def arrive(self, payload: Bytes, chance: Chance) -> Numbers:
+        """Return the numbers [n] decoded from a payload.
+
+        Raises:
+            RefusedError: the bytes have the wrong length, or are no payload.
+        """
+        if payload.shape != (self.bytes,):
+            raise RefusedError("payload", f"{payload.size} bytes arrived; {self.bytes} are expected.")
+        ends = np.cumsum([step.side(layout) for step, layout in self.steps])
+        *sides, packed = np.split(payload, ends)
+        x = packing.unpack_numbers(packed, self.last)
+        for place, (step, layout) in reversed(list(enumerate(self.steps))):
+            x = step.arrive(sides[place], x, layout, chance(place))
+        return x

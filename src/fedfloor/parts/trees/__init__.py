@@ -1,0 +1,1 @@
+"""How trees grow by sums."""
