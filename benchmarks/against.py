@@ -57,7 +57,8 @@ def table(turns: Sequence[tuple[dict[str, dict[str, float]], dict[str, dict[str,
                 continue
             this, other = (statistics.median(side) for side in zip(*pairs, strict=True))
             ratios = [mine / theirs for mine, theirs in pairs]
-            middle, span = statistics.median(ratios), f"{min(ratios):.2f} to {max(ratios):.2f}"
+            middle = statistics.median(ratios)
+            span = f"{min(ratios):.2f} to {max(ratios):.2f}"
             lines.append(f"| {case} | {size} | {this:.2f} | {other:.2f} | {middle:.2f} | {span} |")
     return lines
 

@@ -20,7 +20,9 @@ from fedfloor.solvers.allocation.solve import Ties, exact, rafed, search
 
 Row = dict[str, object]
 STARTS = 10
-BAND_HZ, CARRIER_HZ, LIGHT = 250e3, 868e6, 299_792_458.0
+BAND_HZ = 250e3
+CARRIER_HZ = 868e6
+LIGHT = 299_792_458.0
 NOISE_W = 10 ** ((-114 - 30) / 10) * BAND_HZ / 1e6
 UPLOAD_NATS = 25_000.0
 

@@ -38,10 +38,14 @@ from fedfloor.tasks.figures import Predictions, ranking
 
 Floats = NDArray[np.float64]
 Table = dict[str, Any]
-FIT, HELD, WINDOW, SHARE = 400, 40, 30, 0.99
+FIT = 400
+HELD = 40
+WINDOW = 30
+SHARE = 0.99
 JUDGED = FIT + WINDOW - 1  # the first row that every detector has a score of
 NAB_WINDOW_S = 30.0
-ROUNDS, SEEDS = 20, {"ae-conv": (0, 1, 2, 3, 4), "ae-dense": (0, 1, 2, 3, 4), "ae-lstm": (0,)}
+ROUNDS = 20
+SEEDS = {"ae-conv": (0, 1, 2, 3, 4), "ae-dense": (0, 1, 2, 3, 4), "ae-lstm": (0,)}
 METHODS = {"local-only": "each run alone", "fedavg": "FedAvg", "centralized": "pooled"}
 PRICED = ("fedavg", "pca")
 TREES = 100
@@ -59,7 +63,10 @@ class Runs:
     """The recordings: rows on the scale of their first ones, labels, seconds, and seconds of the change points."""
 
     def __init__(self) -> None:
-        self.x, self.odd, self.seconds, self.changes = [], [], [], []
+        self.x = []
+        self.odd = []
+        self.seconds = []
+        self.changes = []
         for path in sorted((data_root() / "skab" / "valve1").glob("*.csv"), key=lambda one: int(one.stem)):
             rows = np.loadtxt(path, delimiter=";", skiprows=1, usecols=range(1, 11))
             dates = np.loadtxt(path, delimiter=";", skiprows=1, usecols=0, dtype="datetime64[s]")
@@ -82,7 +89,8 @@ def figures(runs: Runs, score: Floats, alarm: NDArray[np.bool_], buffer: int) ->
     told["missed %"] = 100 * (detection.missed(found) or 0.0)
     smooth = np.concatenate([median(score[part]) > 1 for part in found.recordings()])
     for name, flags in (("NAB", alarm), ("NAB, median of 30", smooth)):
-        points, many = 0.0, 0
+        points = 0.0
+        many = 0
         for run, part in enumerate(found.recordings()):
             when = runs.seconds[run][JUDGED:][detection.switched(flags[part])]
             points += detection.nab_points(when, runs.changes[run], NAB_WINDOW_S)
@@ -155,7 +163,8 @@ def trained(runs: Runs, network: str, method: str, seed: int, out: Path) -> Tabl
     """Return the figures and the price of a run of the product, which is carried out unless its file is there."""
     file = out / f"{network}-{method}-{seed}.json"
     if not file.exists():
-        kept, original = [], SampleAnswers.predictions
+        kept = []
+        original = SampleAnswers.predictions
 
         def keep(*given: Any, **named: Any) -> Predictions:
             """Keep scores and alarms of all test samples, which the run's folder has no place for."""

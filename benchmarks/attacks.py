@@ -29,7 +29,9 @@ from fedfloor.base.errors import DivergedError
 from fedfloor.runs.folder import write
 
 Table = dict[str, Any]
-SEEDS, DEVICES, ROUNDS = (0, 1, 2), 30, 10
+SEEDS = (0, 1, 2)
+DEVICES = 30
+ROUNDS = 10
 T_975 = 4.303  # of Student's distribution with two degrees of freedom
 PARTITIONS: dict[str, Table] = {"IID": {"kind": "iid"}, "two labels": {"kind": "shards", "per_device": 2}}
 ATTACKS: dict[str, Table] = {
@@ -83,7 +85,8 @@ def rules(attackers: int) -> dict[str, Table | str]:
 
 def cells() -> Iterator[Cell]:
     """Yield every cell once, the more telling ones first."""
-    every, all_rules = (NONE, *ATTACKS), tuple(rules(1))
+    every = (NONE, *ATTACKS)
+    all_rules = tuple(rules(1))
     order = (
         (20, (NONE, *CORE), CORE_RULES), (10, CORE, CORE_RULES), (25, (NONE, "sign flip ×5"), SITE_RULES),
         (20, (NONE, *CORE), all_rules), (25, (NONE, *SITE_ATTACKS), SITE_RULES), (20, every, all_rules),
@@ -172,7 +175,8 @@ def interval(values: Sequence[float | None], scale: float, digits: int) -> str:
 
 def page(results: Path) -> Iterator[str]:
     """Yield the page of the cells that are there."""
-    done, every = list(json.loads(results.read_text()).values()), tuple(rules(1))
+    done = list(json.loads(results.read_text()).values())
+    every = tuple(rules(1))
     about = (__doc__ or "").split("\n\n")
     yield f"# Attacks beside defences\n\n{' '.join(about[2].split())}\n"
     yield "Mean over three seeds ± half of the 95 % t-interval; –: not run."

@@ -30,9 +30,15 @@ from fedfloor.parts.selection.grouping import Log, chosen_groups, groups_of, per
 from fedfloor.runs.round import Position, step, training
 
 Row = dict[str, object]
-SHAPE, CLASSES, WINDOW = (1, 28, 28), 62, 50
-SAMPLES, SKEW = 124, 0.3  # of a device, and how skewed: about FEMNIST's writers
-DEVICES, SHARE = 368, 0.3  # the paper's
+SHAPE = (1, 28, 28)
+CLASSES = 62
+WINDOW = 50
+# of a device, and how skewed: about FEMNIST's writers
+SAMPLES = 124
+SKEW = 0.3
+# the paper's
+DEVICES = 368
+SHARE = 0.3
 RANKS = (2, 4, 8)
 EARLY = 5  # rounds of the first period, which has the fewest groups
 
@@ -116,7 +122,8 @@ def ceiling(size: int, rounds: int = 500) -> float:
     >>> ceiling(2) > 1.9, ceiling(1)
     (True, 1.0)
     """
-    work, wait = 0.0, 0.0
+    work = 0.0
+    wait = 0.0
     for number in range(1, rounds + 1):
         groups = groups_of(Log(2.0, 10), period_of(number, 5), DEVICES)
         each = DEVICES // groups

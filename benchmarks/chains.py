@@ -58,10 +58,12 @@ def seconds(work: Timed) -> float:
 def visit(goal: Objective, model: str, batch: int) -> Callable[[bool], Timed]:
     """Return what makes a visit with large layers that take their own steps, or without."""
     shape, classes = LISTED_ON[model]
-    net, rng = models.build(model, shape, classes, seed=0, adapt=goal.adapt), np.random.default_rng(0)
+    net = models.build(model, shape, classes, seed=0, adapt=goal.adapt)
+    rng = np.random.default_rng(0)
     before = Visit(net.flat.clone(), {"previous": net.flat.mul(1.1)}, net)
     many = STEPS * batch
-    x, y = rng.integers(0, 256, (many, *shape), dtype=np.uint8), rng.integers(0, classes, many)
+    x = rng.integers(0, 256, (many, *shape), dtype=np.uint8)
+    y = rng.integers(0, classes, many)
     data = Samples(x, y, torch.zeros(1), torch.ones(1), scale=1 / 255, channels_last=net.channels_last)
     work = Work(epochs=1, batch_size=batch, rate=0.001)
     return lambda large: lambda: void(train(net, data, work, goal, before, Key(0, 1, 0, 0, 0), shortcuts=large))
@@ -84,7 +86,8 @@ def without(path: Callable[[], None], module: object, name: str, value: object) 
 def round_of(model: str, plan: Node, shortcuts: bool) -> Timed:
     """Return a round of a plan on small devices."""
     shape, classes = LISTED_ON[model]
-    here, net = made.park(shape, classes, DEVICES, 32), models.build(model, shape, classes, seed=0)
+    here = made.park(shape, classes, DEVICES, 32)
+    net = models.build(model, shape, classes, seed=0)
     engine = Engine(here, net, Alone(), DeviceMemory(None), seed=0, shortcuts=shortcuts)
     packet = {"w": net.flat.clone()}
     return lambda: void(ranks.run(engine, plan, packet, round_number=1, tick=0))

@@ -22,7 +22,8 @@ from papers import documents
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/choose.md"
 PARKS = {"static": ("Data that stay", "0.65"), "stream": ("Data that stream past", "0.70")}
-FAST, SLOW = "5g-edge", "lte-cat-m2"
+FAST = "5g-edge"
+SLOW = "lte-cat-m2"
 FACTORY = "On factory data"
 FEDCS = "FedCS on the slow network"
 ABOUT = "Tables of [which method](../docs/choose.md), which has the settings; means of three seeds. By `make choose`."

@@ -47,8 +47,11 @@ from fedfloor.runs.parks import build_park
 from papers import documents
 
 CAP = 125
-ROUNDS, EPOCHS, MOMENTUM = 6, 2, 0.9
-TUNED_WITH, SEEDS = 100, (0, 1, 2, 3, 4)
+ROUNDS = 6
+EPOCHS = 2
+MOMENTUM = 0.9
+TUNED_WITH = 100
+SEEDS = (0, 1, 2, 3, 4)
 # of a published draft with two heads: Adam along a cosine from 1e-3, mini-batches of 256, 50 rounds
 DRAFT = {
     "work": {
@@ -257,8 +260,10 @@ def rmse(found: Table) -> float:
 
 def at_cuts(points: Table) -> float:
     """Return the RMSE of validation windows, those at the cap counting for their share in recordings that are cut."""
-    true, away = np.array(points["true"]), np.subtract(points["predicted"], points["true"])
-    top, share = true >= CAP, share_at_cap()
+    true = np.array(points["true"])
+    away = np.subtract(points["predicted"], points["true"])
+    top = true >= CAP
+    share = share_at_cap()
     return float(np.sqrt(share * np.square(away[top]).mean() + (1 - share) * np.square(away[~top]).mean()))
 
 
@@ -300,8 +305,10 @@ def read(cell: Cell, results: Path) -> Table | None:
 
 def carry_out(cell: Cell, out: Path, results: Path) -> bool:
     """Run a cell and write its file; return whether it was not interrupted."""
-    what, folder = experiment(cell, results), out / cell.name
-    began, used = time.monotonic(), time.process_time()
+    what = experiment(cell, results)
+    folder = out / cell.name
+    began = time.monotonic()
+    used = time.process_time()
     found: Table = {
         "contender": cell.contender, "setting": CONTENDERS[cell.contender].grid[cell.setting], "seed": cell.seed,
         "on": what.evaluate.on, "version": fedfloor.__version__,
@@ -323,7 +330,8 @@ def carry_out(cell: Cell, out: Path, results: Path) -> bool:
             found["cut"] = at_cuts(evaluation["errors"]["points"])
         if CONTENDERS[cell.contender].method == "local-only" and not cell.tune:
             found["everywhere"] = everywhere(what, folder)
-    wall, processor = time.monotonic() - began, time.process_time() - used
+    wall = time.monotonic() - began
+    processor = time.process_time() - used
     results.mkdir(parents=True, exist_ok=True)
     write(
         results / f"{cell.name}.json",
@@ -443,7 +451,8 @@ def _averaged(results: Path) -> str:
 
 def spread(values: list[float], digits: int = 2) -> str:
     """Return the mean with half of its 95 % t-interval."""
-    mean, many = float(np.mean(values)), len(values)
+    mean = float(np.mean(values))
+    many = len(values)
     if many < 2:
         return f"{mean:.{digits}f}"
     half = T_975[many] * float(np.std(values, ddof=1)) / many**0.5

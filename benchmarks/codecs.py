@@ -36,7 +36,10 @@ from fedfloor.runs.parks import build_park
 from papers import documents
 
 FILE = Path(__file__).parents[1] / "experiments/femnist-methods.toml"
-NETWORKS, SEEDS, ROUNDS, TARGET = ("lte-cat-m2", "5g-edge"), (0, 1, 2), 40, 0.8
+NETWORKS = ("lte-cat-m2", "5g-edge")
+SEEDS = (0, 1, 2)
+ROUNDS = 40
+TARGET = 0.8
 COSTS = ("MB", "min, LTE", "kJ, LTE", "s, 5G", "kJ, 5G")
 LAST = 5  # evaluations, whose mean is less noisy than the last one
 COLUMNS = (
@@ -202,7 +205,8 @@ def measured(folder: Path) -> dict[str, Any]:
     scored = [line for line in lines if line.accuracy is not None]
     first = next((line for line in scored if (line.accuracy or 0) >= TARGET), scored[-1])
     what = config.read(folder / "experiment.toml")
-    park, costs = build_park(what), list[float]()
+    park = build_park(what)
+    costs = list[float]()
     for network in NETWORKS:
         there = replace(what, network=NetworkSettings(profile=network))
         paid = [line.priced or {} for line in priced(there, park, lines, folder)[: first.round]]

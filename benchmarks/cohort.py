@@ -92,7 +92,9 @@ def _hfedms(name: str, model: str, only: str, devices: int, groups: int, rounds:
 def cases(*, quick: bool) -> tuple[Case, ...]:
     """Return the workloads; ``quick``: small ones, to see that they run."""
     few, some, many = (1, 2, 4) if quick else (10, 16, 100)
-    held, image, colours = 64 if quick else 500, (1, 28, 28), (3, 32, 32)
+    held = 64 if quick else 500
+    image = (1, 28, 28)
+    colours = (3, 32, 32)
     turns, factories, members = (2, 2, 10) if quick else (50, 10, 37)
     gs = FedGS(iterations=turns, devices=2 if quick else 10, work=WorkSettings(steps=1, batch_size=32, lr=0.01))
     sr = FedSR(laps=1 if quick else 5, work=WorkSettings(epochs=1, batch_size=32, momentum=0.5, lr=0.01))
@@ -138,12 +140,18 @@ def measure(
 
 
 def _row(case: Case, rounds: _Rounds, repeats: int, best: limits.Limits) -> Row:
-    loop, there = _Loop(case, rounds.park, rounds.there), rounds.there
+    loop = _Loop(case, rounds.park, rounds.there)
+    there = rounds.there
     repeats = -(-repeats // case.period) * case.period if not case.only else repeats  # whole periods
-    times, seconds, samples, steps = list[float](), list[float](), 0.0, 0.0
+    times = list[float]()
+    seconds = list[float]()
+    samples = 0.0
+    steps = 0.0
     if there.type == "cuda":
         torch.cuda.reset_peak_memory_stats(there)
-    number, turn, warm = 0, 0, case.period if not case.only else 1
+    number = 0
+    turn = 0
+    warm = case.period if not case.only else 1
     while turn < repeats + warm:
         number += 1
         began = limits.now(there)
@@ -156,13 +164,15 @@ def _row(case: Case, rounds: _Rounds, repeats: int, best: limits.Limits) -> Row:
         else:
             seconds.append(took)
             times.append(loop.work(taken))
-            samples, steps = samples + trained / repeats, steps + taken / repeats
+            samples = samples + trained / repeats
+            steps = steps + taken / repeats
         turn += 1
     part = rounds.engine.network.part("classifier") if case.only == "classifier" else None
     work = limits.of(rounds.engine.network, case.shape, part)
     least, what = best.least(work, samples, steps)
     typical = statistics.median if case.period == 1 or case.only else statistics.fmean  # rounds of a period differ
-    took, per_step = typical(seconds), statistics.median(times)
+    took = typical(seconds)
+    per_step = statistics.median(times)
     row: Row = {
         "case": case.name,
         "loop_samples_per_s": round(samples / (per_step * steps)),
@@ -183,7 +193,8 @@ class _Rounds:
     """Rounds of a case as a run does them, with a cohort."""
 
     def __init__(self, case: Case, here: place.Placement, precision: Any, there: torch.device, folder: Path) -> None:
-        self.method, self.there = case.method, there
+        self.method = case.method
+        self.there = there
         park = made.park(case.shape, case.classes, case.devices, case.samples, case.factories, case.skew)
         self.park: Park = replace(park, stream=Fifo(case.window)) if case.window else park
         network = models.build(case.model, case.shape, case.classes, seed=0).to(there)
@@ -195,9 +206,11 @@ class _Rounds:
     def work(self, number: int) -> tuple[int, int, str]:
         """Do a round; return how many samples were trained on, in how many of the loop's steps, and which part."""
         self.point, record = step(self.setup, replace(self.point, round=number - 1))
-        plan, outcome = record.plan, record.outcome
+        plan = record.plan
+        outcome = record.outcome
         ledger.line(number, None, outcome.receipts, text.digest(outcome.resolved), 0.0, {})
-        held, size = self.park.holdings, int(max(walk.batch_sizes(plan)))
+        held = self.park.holdings
+        size = int(max(walk.batch_sizes(plan)))
         samples = sum(_samples(one.steps, int(held[one.device]), size) for one in outcome.receipts)
         steps = sum(one.steps for one in outcome.receipts)
         if isinstance(self.method, FedGS):
@@ -223,14 +236,19 @@ class _Loop:
         self.start = {name: value.clone() for name, value in self.model.state_dict().items()}
         x, y = park.samples(0)
         rows = np.resize(np.arange(len(y)), max(case.batch * 8, len(y)))
-        self.x, self.y = torch.from_numpy(x[rows]).to(there).float() / 255, torch.from_numpy(y[rows]).to(there)
-        self.batch, self.there, self.only = case.batch, there, case.only
+        self.x = torch.from_numpy(x[rows]).to(there).float() / 255
+        self.y = torch.from_numpy(y[rows]).to(there)
+        self.batch = case.batch
+        self.there = there
+        self.only = case.only
         network = models.build(case.model, case.shape, case.classes, seed=0)
         self.head = network.classifier or ""
 
     def work(self, steps: int) -> float:
         """Take steps, at most :data:`LOOPED`; return the seconds of one."""
-        model, loss_of, many = self.model, nn.CrossEntropyLoss(), min(steps, LOOPED)
+        model = self.model
+        loss_of = nn.CrossEntropyLoss()
+        many = min(steps, LOOPED)
         began = limits.now(self.there)
         per_pass = max(1, len(self.y) // self.batch)
         trained = model.get_submodule(self.head) if self.only == "classifier" else model

@@ -47,7 +47,10 @@ from fedfloor.runs.parks import build_park
 from fedfloor.solvers.clustering import purity
 
 SEEDS = (0, 1, 2)
-TURNED, OF_EACH, TRAIN, TEST = 4, 5, 100, 100
+TURNED = 4
+OF_EACH = 5
+TRAIN = 100
+TEST = 100
 FAULTS = {"step": (1, 2, 4, 5, 6, 7), "random": (8, 10, 11, 12), "drift or sticking": (13, 14)}
 Table = dict[str, Any]
 
@@ -83,7 +86,8 @@ class KnownGroups(Method):
 
 def pictures(name: str, seed: int, file: Path, *, turned: bool) -> tuple[Table, list[str]]:
     """Write the pictures of 20 devices in four groups, and return the table of their experiment."""
-    folder, rng = Path(os.environ["FEDFLOOR_DATA"]) / name, np.random.default_rng(seed)
+    folder = Path(os.environ["FEDFLOOR_DATA"]) / name
+    rng = np.random.default_rng(seed)
     arrays: dict[str, np.ndarray] = {}
     for part, many, to in (("train", TRAIN, ""), ("t10k", TEST, "_test")):
         x = idx(folder / f"{part}-images-idx3-ubyte.gz", 16).reshape(-1, 28, 28)
@@ -123,9 +127,12 @@ def subsets(seed: int, file: Path) -> tuple[Table, list[str]]:  # noqa: ARG001
 
 def faults(seed: int, file: Path) -> tuple[Table, list[str]]:
     """Write rows of the Tennessee Eastman process: each device has normal rows, and those of one kind of fault."""
-    folder, rng, groups = Path(os.environ["FEDFLOOR_DATA"]) / "tep", np.random.default_rng(seed), list(FAULTS)
+    folder = Path(os.environ["FEDFLOOR_DATA"]) / "tep"
+    rng = np.random.default_rng(seed)
+    groups = list(FAULTS)
     arrays: dict[str, list[np.ndarray]] = {name: [] for name in ("x", "y", "device", "x_test", "y_test", "device_test")}
-    devices, onset = 4 * len(groups), 160
+    devices = 4 * len(groups)
+    onset = 160
     for to, tail in (("", ""), ("_test", "_te")):
         normal = _rows(folder, f"d00{tail}")
         parts = [(normal, 0, devices_of) for devices_of in [range(devices)]]
@@ -200,7 +207,8 @@ def cell(name: str, title: str, seed: int, out: Path) -> Table:
         {"name": "cohorts", "seed": seed, "evaluate": {"every": about["rounds"]}, "method": {"name": method}}
         | {"methods": {method: settings | work}} | about
     )  # fmt: skip
-    folder, began = out / f"{name} {title} {seed}".replace("/", "-"), time.monotonic()
+    folder = out / f"{name} {title} {seed}".replace("/", "-")
+    began = time.monotonic()
     run = fedfloor.run(what, folder, ranks=1, resume=(folder / "experiment.toml").exists())
     figure, value = run.headline
     found: Table = {"set": name, "method": title, "seed": seed, "figure": figure, "value": value}
@@ -255,7 +263,8 @@ def spread(values: list[float]) -> str:
     """Return the mean with half of its 95 % t-interval."""
     if not values:
         return ""
-    half, digits = half_width(values), 3 if max(map(abs, values)) <= 1 else 2
+    half = half_width(values)
+    digits = 3 if max(map(abs, values)) <= 1 else 2
     return f"{np.mean(values):.{digits}f}" + ("" if half is None else f" ± {half:.{digits}f}")
 
 

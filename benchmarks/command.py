@@ -116,13 +116,15 @@ def _sharing(module: Any, given: Given) -> Rows:
 
 
 def _loading(module: Any, given: Given) -> Rows:
-    rows, fewest = module.ROWS if given.own["rows"] is None else given.own["rows"], module.DEVICES * 10
+    rows = module.ROWS if given.own["rows"] is None else given.own["rows"]
+    fewest = module.DEVICES * 10
     require(rows >= fewest, "--rows", rows, f"a whole number of at least {fewest}")
     return module.measure([name for name in module.NAMES if given.only in name], _say, rows)
 
 
 def _cohort(module: Any, given: Given) -> Rows:
-    device, precision = given.own["device"] or "auto", given.own["precision"] or "float32"
+    device = given.own["device"] or "auto"
+    precision = given.own["precision"] or "float32"
     for name, value, allowed in (
         ("device", device, ("auto", "cpu", "cuda")),
         ("precision", precision, ("float32", "tf32", "bf16")),

@@ -45,7 +45,8 @@ Numbers = NDArray[np.float64]
 KEPT = "figures.json"  # in the folder of a set and a seed
 MARGIN = 0.02  # by which a draft may be behind the best by hand
 ROWS = 200  # first rows of a device that does not train
-STRANGERS, LATER = 40, 4  # machines of a made plant that do not train; later rows of machines that do, in recordings
+STRANGERS = 40  # machines of a made plant that do not train
+LATER = 4  # later rows of machines that do, in recordings
 MOST = 20_000  # samples that are fitted by hand, evenly spread
 
 
@@ -91,12 +92,16 @@ class Plant:
         effect = rng.normal(0, self.strength, (max(self.classes, 2), 6))
         lines: dict[str, list[str]] = {"plant": [], "test": []}
         for k in range(self.machines + STRANGERS * self.turns):
-            level, scale = rng.normal(0, self.levels, 6), np.exp(rng.normal(0, self.scales, 6))
-            state, load, until = 0, 0.0, self.rows // 4
+            level = rng.normal(0, self.levels, 6)
+            scale = np.exp(rng.normal(0, self.scales, 6))
+            state = 0
+            load = 0.0
+            until = self.rows // 4
             noise = rng.normal(size=6)
             for t in range(self.rows * (1 if self.turns else 1 + LATER)):
                 if t >= until:
-                    state, until = int(rng.integers(max(self.classes, 2))), t + self.lasts
+                    state = int(rng.integers(max(self.classes, 2)))
+                    until = t + self.lasts
                 load = 0.95 * load + 0.05 * rng.uniform(-1, 2)
                 noise = 0.7 * noise + 0.7 * rng.normal(size=6)
                 moved = effect[state] - effect[0] if self.classes else 4 * load * effect[1]
@@ -258,7 +263,8 @@ def fitted(park: Park, seed: int) -> dict[str, float]:
 
     x, y = park.pooled()
     some = np.arange(0, len(x), -(-len(x) // MOST))
-    train, test = columns(x[some]), columns(park.test()[0])
+    train = columns(x[some])
+    test = columns(park.test()[0])
     if park.dataset.target is not None:
         numbers = (
             RandomForestRegressor(random_state=seed, min_samples_leaf=2),

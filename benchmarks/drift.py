@@ -46,7 +46,8 @@ python -m benchmarks.drift
 
 def alarms(x: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Return of each row whether the watch is in alarm once the row was seen."""
-    watch, flags = drift.Watch(1), np.zeros(len(x), np.bool_)
+    watch = drift.Watch(1)
+    flags = np.zeros(len(x), np.bool_)
     for first in range(0, len(x) - drift.BLOCK + 1, drift.BLOCK):
         watch = watch.after(x[first : first + drift.BLOCK], np.full(drift.BLOCK, np.nan))
         flags[first + drift.BLOCK - 1 :] = bool(watch.inputs.alarms or watch.missing)
@@ -55,14 +56,18 @@ def alarms(x: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 def found(runs: Runs) -> dict[str, Any]:
     """Return the figures of the watch on all runs."""
-    points, many, odd, flags = 0.0, 0, [], []
+    points = 0.0
+    many = 0
+    odd = []
+    flags = []
     for x, labels, seconds, changes in zip(runs.x, runs.odd, runs.seconds, runs.changes, strict=True):
         alarm = alarms(x)[JUDGED:]
         points += detection.nab_points(seconds[JUDGED:][detection.switched(alarm)], changes, NAB_WINDOW_S)
         many += len(changes)
         odd.append(labels[JUDGED:])
         flags.append(alarm)
-    truth, told = np.concatenate(odd), np.concatenate(flags)
+    truth = np.concatenate(odd)
+    told = np.concatenate(flags)
     return {
         "NAB": detection.nab_score(points, many), "F1": 2 * int((truth & told).sum()) / int(truth.sum() + told.sum()),
         "false alarms %": 100 * float(told[~truth].mean()), "missed %": 100 * float((~told[truth]).mean()),
@@ -71,7 +76,8 @@ def found(runs: Runs) -> dict[str, Any]:
 
 def blind(runs: Runs, rows: range = range(JUDGED, 1000, 10)) -> tuple[float, int]:
     """Return NAB's best score of detectors that read nothing and go on at one row of all runs, and that row."""
-    many, scores = sum(map(len, runs.changes)), list[tuple[float, int]]()
+    many = sum(map(len, runs.changes))
+    scores = list[tuple[float, int]]()
     for row in rows:
         points = 0.0
         for seconds, changes in zip(runs.seconds, runs.changes, strict=True):
@@ -91,11 +97,14 @@ def quiet() -> dict[str, float]:
 
 def blocks_per_false_alarm(sensors: int = 10_000, blocks: int = 500, seed: int = 0) -> float:
     """Return how many independent, normally distributed blocks of a sensor pass for each alarm that begins."""
-    state, before, begun = drift.Cusum(), set[int](), 0
+    state = drift.Cusum()
+    before = set[int]()
+    begun = 0
     for block in np.random.default_rng(seed).normal(size=(drift.LEARN + blocks, sensors)):
         state = state.after(block)
         now = set(state.alarms)
-        begun, before = begun + len(now - before), now
+        begun = begun + len(now - before)
+        before = now
     return sensors * blocks / begun
 
 
@@ -111,7 +120,8 @@ def main() -> None:
         [name, *(f"{np.mean([one[key] for one in several]):.{2 if key == 'F1' else 1}f}" for key in columns)]
         for name, several in rows.items()
     ]
-    calm, (best, row) = quiet(), blind(Runs())
+    calm = quiet()
+    (best, row) = blind(Runs())
     often = "once" if calm["alarms"] == 1 else f"{calm['alarms']} times"
     words = (
         "These figures do not show that change points are found: they lie at nearly the same rows of most runs, and a "

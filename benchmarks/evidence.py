@@ -182,7 +182,9 @@ def carry_out(step: Step, out: Path, results: Path, commit: str) -> bool:
     """Run a step's rounds that are left, and write its cell's file; return whether it was not interrupted."""
     table, cell = cell_of(step)
     folder = out / step.name
-    before, began, used = rounds_done(folder), time.monotonic(), time.process_time()
+    before = rounds_done(folder)
+    began = time.monotonic()
+    used = time.process_time()
     if before < step.last:
         note_commit(folder, commit)
         print(f"{time.strftime('%H:%M:%S')} {step.name}: rounds {before + 1} to {step.last}", flush=True)

@@ -66,7 +66,8 @@ def cells_of(folder: Path) -> list[Cell]:
 
 def log_page(cells: Sequence[Cell]) -> str:
     """Return the page of the reference code's log beside the run here."""
-    table, (found,) = TABLES["fedgs-log"], cells
+    table = TABLES["fedgs-log"]
+    (found,) = cells
     here = {one["round"]: one for one in found["evaluations"]}
     rows = []
     for figure in table.cells[0].figures:
@@ -93,7 +94,8 @@ def half_digits(by_class: Sequence[float | None], held: Sequence[int]) -> float:
     0.6875
     """
     known = np.array([share is not None for share in by_class])
-    shares, weights = np.array([share or 0.0 for share in by_class]), np.array(held) * known
+    shares = np.array([share or 0.0 for share in by_class])
+    weights = np.array(held) * known
     parts = (slice(None, DIGITS), slice(DIGITS, None))
     return float(np.mean([(shares[part] * weights[part]).sum() / weights[part].sum() for part in parts]))
 
@@ -185,10 +187,12 @@ def figures(mine: Mapping[int, Cell], random: Mapping[int, Cell]) -> list[str]:
 
 def coverage(mine: Mapping[int, Cell]) -> list[str]:
     """Return what was trained on of the rarest classes: their share in units of all data's, devices in a round."""
-    shares, devices = [], []
+    shares = []
+    devices = []
     for one in mine.values():
         found = one["coverage"]
-        held, samples = np.array(found["held"]), np.array(found["samples"])
+        held = np.array(found["held"])
+        samples = np.array(found["samples"])
         rare = np.argsort(held, kind="stable")[:RARE]
         shares.append(samples[rare].sum() / samples.sum() / (held[rare].sum() / held.sum()))
         devices.append(np.array(found["devices_per_round"])[rare].mean())

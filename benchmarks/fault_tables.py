@@ -10,7 +10,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 from numpy.typing import NDArray
 
-MACHINES, ROWS = 6, 120
+MACHINES = 6
+ROWS = 120
 SENSORS = ("temp", "vib", "flow", "load")
 START = datetime(2026, 3, 2, 6, tzinfo=UTC)
 Columns = dict[str, list[str]]
@@ -24,7 +25,8 @@ def stamp(row: int, seconds: float = 60) -> str:
 
 def values(machine: int, rows: int = ROWS, *, seed: int = 0, level: float = 0.3) -> dict[str, Floats]:
     """Return a machine's sensors [rows]: levels that differ a little between machines, noise, and wear in ``vib``."""
-    draw, own = np.random.default_rng([seed, machine]), np.random.default_rng([7, machine])
+    draw = np.random.default_rng([seed, machine])
+    own = np.random.default_rng([7, machine])
     worn = (np.arange(rows) * 7 + machine) % 3 == 0
     load = 50 + 10 * draw.normal(size=rows)
     temp = 40 + 0.3 * load + 2 * draw.normal(size=rows)
@@ -204,7 +206,8 @@ def channels(folder: Path) -> str:
 
 def rates(folder: Path) -> str:
     """Write three machines with a row per second, and three with one in ten seconds."""
-    fast, slow = plant(range(3)), plant(range(3, 6))
+    fast = plant(range(3))
+    slow = plant(range(3, 6))
     fast["timestamp"] = [stamp(row % ROWS, 1) for row in range(3 * ROWS)]
     slow["timestamp"] = [stamp(row % ROWS, 10) for row in range(3 * ROWS)]
     return write(folder, [*lines(fast), *lines(slow)[1:]])

@@ -96,8 +96,10 @@ def _around(text: str, place: int) -> str:
 def page(found: dict[str, Any]) -> str:
     """Return the page."""
     rows = found["rows"]
-    faults, free = [row for row in rows if row["kind"] != NONE], [row for row in rows if row["kind"] == NONE]
-    named, alarms = sum(bool(row["named by"]) for row in faults), sum(bool(row["named by"]) for row in free)
+    faults = [row for row in rows if row["kind"] != NONE]
+    free = [row for row in rows if row["kind"] == NONE]
+    named = sum(bool(row["named by"]) for row in faults)
+    alarms = sum(bool(row["named by"]) for row in free)
     unnamed = [row["case"] for row in faults if not row["named by"]]
     about = " ".join((__doc__ or "").split("\n\n")[2].replace("``", "`").split())
     about = re.sub(r":mod:`([\w.]+)`", r"`\1`", about)

@@ -36,8 +36,14 @@ from fedfloor.runs.orders import Limits
 NETWORKS = ("linear", "cnn-sensor-gn")
 METHODS = {"fedavg": "FedAvg", "centralized": "centralised", "local-only": "local only"}
 ROWS = {f"{method}-{network}": (method, network) for network in NETWORKS for method in METHODS}
-RATES, TUNED_WITH, TUNED_ROUNDS, ROUNDS, SEEDS = (0.01, 0.03, 0.1, 0.3), 100, 8, 15, (0, 1, 2, 3, 4)
-HORIZON, WINDOW, STEP = 10, 30, 2
+RATES = (0.01, 0.03, 0.1, 0.3)
+TUNED_WITH = 100
+TUNED_ROUNDS = 8
+ROUNDS = 15
+SEEDS = (0, 1, 2, 3, 4)
+HORIZON = 10
+WINDOW = 30
+STEP = 2
 FIGURES = ("MASE", "RMSE", "R2")
 Table = dict[str, Any]
 
@@ -150,7 +156,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the page and its JSON")
     given = parser.parse_args()
-    best, tuned = {}, {}
+    best = {}
+    tuned = {}
     for name in ROWS:
         best[name], tuned[name] = chosen(name, given.out)
         print(f"{name}: rate {best[name]:g} of {tuned[name]}", flush=True)

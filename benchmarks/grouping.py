@@ -99,7 +99,8 @@ def row(case: Case, solver: str, problems: list[GroupingProblem], reference: lis
         repeats: as :func:`measure`'s.
     """
     solve(solver, GroupingProblem(np.eye(4), 2))
-    times, found = [], []
+    times = []
+    found = []
     for seed, one in enumerate(problems):
         seconds, solution = _timed(one, solver, seed)
         if seconds < QUICK_S:

@@ -227,7 +227,8 @@ def longest_body(root: Path) -> str:
 
 def rooms(files: list[Path], root: Path) -> Iterator[tuple[str, int, int]]:
     """Yield each room with its files and lines."""
-    many, lines = Counter[str](), Counter[str]()
+    many = Counter[str]()
+    lines = Counter[str]()
     for path in files:
         parts = path.relative_to(root).parts
         room = parts[0] if len(parts) > 1 else "(top)"

@@ -32,7 +32,8 @@ class Limits:
 
     def least(self, work: Work, samples: float, steps: float) -> tuple[float, str]:
         """Return the least seconds that work takes here, and what sets them: ``arithmetic`` or ``memory``."""
-        arithmetic, memory = work.flops * samples / self.flops, work.step_bytes * steps / self.bytes
+        arithmetic = work.flops * samples / self.flops
+        memory = work.step_bytes * steps / self.bytes
         return max((arithmetic, "arithmetic"), (memory, "memory"))
 
 
@@ -58,7 +59,8 @@ def now(device: torch.device) -> float:
 
 def reached(device: torch.device) -> Limits:
     """Measure what a device reaches, with the precision that is set; medians of five."""
-    side, numbers = SIDE[device.type], COPIED[device.type] // 4
+    side = SIDE[device.type]
+    numbers = COPIED[device.type] // 4
     a, b = (torch.rand(side, side, device=device) for _ in range(2))
     x, y = (torch.zeros(numbers, device=device) for _ in range(2))
     flops = 2 * side**3 / _median(device, lambda: a @ b)

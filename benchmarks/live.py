@@ -53,7 +53,8 @@ Row = dict[str, object]
 FIGURES = (
     "payload_mb", "least_ms", "overhead_ms", "most_ms", "cpu_ms", "first_visit_s", "round_s", "most_s", "training_s",
 )  # fmt: skip
-PARK, HERE = "bench", "127.0.0.1"
+PARK = "bench"
+HERE = "127.0.0.1"
 FEDGS = """
 rounds = {rounds}
 seed = 0
@@ -112,7 +113,8 @@ def measure(cases: Sequence[Case], repeats: int, say: Callable[[str], None]) -> 
             continue
         with tempfile.TemporaryDirectory(prefix="ff-") as folder, _floor(Path(folder), case, repeats) as floor:
             row = _rounds(floor) if case.devices > 1 else _visits(floor, repeats)
-            idle, busy = floor.idle_mib, max(_resident(one.pid) for one in floor.agents)
+            idle = floor.idle_mib
+            busy = max(_resident(one.pid) for one in floor.agents)
         rows.append(
             {
                 "case": case.name,
@@ -136,16 +138,20 @@ def _exchanges(folder: Path, case: Case, repeats: int) -> Row:
     place = folder / "park"
     provision.provision(park, place, user=getpass.getuser())
     (place / "cloud/state").mkdir()
-    broker, over, spent = started_broker(place / "cloud"), list[float](), list[float]()
+    broker = started_broker(place / "cloud")
+    over = list[float]()
+    spent = list[float]()
     files = [place / "factories" / one.name / f"edge-{one.name}.toml" for one in factories]
     edges = [multiprocessing.get_context("spawn").Process(target=_send_back, args=(one,), daemon=True) for one in files]
     for process in edges:
         process.start()
-    model, session = {"w": np.random.default_rng(0).standard_normal(NUMBERS[case.model], np.float32)}, time.time_ns()
+    model = {"w": np.random.default_rng(0).standard_normal(NUMBERS[case.model], np.float32)}
+    session = time.time_ns()
     most = dict.fromkeys(range(case.factories), MOST_BYTES)
     try:
         with Downlink(read(CloudSettings, place / "cloud/cloud.toml")) as way:
-            first, signer = Message("walk", CLOUD, session=session, arrays=model), way.channel.filter.signer
+            first = Message("walk", CLOUD, session=session, arrays=model)
+            signer = way.channel.filter.signer
             for number in range(repeats + 1):
                 began = time.perf_counter()
                 asked = {m: encode(replace(first, number=2 * number + m + 1, receiver=f"e{m}"), signer) for m in most}
@@ -170,7 +176,8 @@ def _exchanges(folder: Path, case: Case, repeats: int) -> Row:
 
 def _send_back(file: Path) -> None:
     """Run an edge that sends back what it receives, until it is terminated."""
-    numbers, session = count(1), time.time_ns()
+    numbers = count(1)
+    session = time.time_ns()
 
     def answer(request: bytes) -> bytes:
         got = decode(request)
@@ -178,17 +185,22 @@ def _send_back(file: Path) -> None:
         return encode(replace(back, receiver=CLOUD), signer)
 
     settings = read(EdgeSettings, file)
-    name, signer = settings.name, signer_of(settings.tls, settings.name)
+    name = settings.name
+    signer = signer_of(settings.tls, settings.name)
     with Uplink(settings, answer, session):
         threading.Event().wait()
 
 
 def _visits(floor: _Floor, repeats: int) -> Row:
     """Time visits of one step; the first, in which the agent imports PyTorch, is told apart."""
-    engine, factory = floor.edge.engine, floor.edge.factory
-    packet, over, first_s = {"w": engine.network.flat.clone()}, [], 0.0
+    engine = floor.edge.engine
+    factory = floor.edge.factory
+    packet = {"w": engine.network.flat.clone()}
+    over = []
+    first_s = 0.0
     for visit in range(repeats + 2):
-        before, began = factory.trained_s, time.perf_counter()
+        before = factory.trained_s
+        began = time.perf_counter()
         key = Key(engine.seed, 1, 0, 0, visit)
         if factory.visit(engine, Work(steps=1, batch_size=32), packet, key, FrozenExtractor(frozen=False)) is None:
             raise RunError("the device did not train: its log is gone with the folder; try again.")
@@ -235,7 +247,8 @@ class _Floor:
 
 @contextmanager
 def _floor(folder: Path, case: Case, repeats: int) -> Iterator[_Floor]:
-    what, (port,) = folder / "experiment.toml", processes.free(1)
+    what = folder / "experiment.toml"
+    (port,) = processes.free(1)
     what.write_text(
         FEDGS.format(
             rounds=1 + max(1, repeats // 3), devices=case.devices, random=min(2, case.devices - 1), model=case.model
@@ -243,11 +256,13 @@ def _floor(folder: Path, case: Case, repeats: int) -> Iterator[_Floor]:
     )
     names = tuple(Named(f"d{k}", k) for k in range(case.devices))
     place = _provisioned(folder, what, port, names) if case.tls else open_to_anybody(folder, port)
-    where, started = Endpoint("127.0.0.1", port), [started_broker(place)]
+    where = Endpoint("127.0.0.1", port)
+    started = [started_broker(place)]
     try:
         for one in names:
             file = folder / f"{one.name}.toml"
-            own, tls = folder / one.name, _tls(folder, one.name, "device") if case.tls else None
+            own = folder / one.name
+            tls = _tls(folder, one.name, "device") if case.tls else None
             device = DeviceSettings(PARK, one.name, 0, one.device, where, what, own, own, tls, edge="e0")
             file.write_text(to_toml(device))
             started.append(subprocess.Popen([sys.executable, "-m", "fedfloor", "park", "device", str(file)]))

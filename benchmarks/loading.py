@@ -30,7 +30,8 @@ Row = dict[str, object]
 TABLE = "table"
 NAMES = ("femnist", "mnist", "cifar-10", "tep", TABLE)
 ROWS = 5_000_000  # of the table
-DEVICES, SENSORS = 50, 9
+DEVICES = 50
+SENSORS = 9
 MIB = 1 << 20
 CHUNK = 256  # samples looked at together
 PIECE = 1 << 18  # rows written together
@@ -127,7 +128,8 @@ def _bytes(data: Dataset) -> int:
 
 
 def _main() -> None:
-    before, began = _resident("VmRSS"), time.perf_counter()
+    before = _resident("VmRSS")
+    began = time.perf_counter()
     name = sys.argv[1]
     data = own.load(Path(name), Reading(), 0) if name.endswith(".csv") else sources.load(name)
     load_s = time.perf_counter() - began

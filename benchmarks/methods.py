@@ -137,7 +137,8 @@ def _rows(
             said(f"round {number} of {repeats}" if number > 0 else "warming up")
         before = beside.round()
         for name, job in jobs.items():
-            taken, after = job.round(), beside.round()
+            taken = job.round()
+            after = beside.round()
             if number > 0:
                 own[name].append(taken)
                 pairs[name].append((before, after))
@@ -152,7 +153,8 @@ class _Job:
         work = WorkSettings(epochs=case.epochs, batch_size=case.batch_size, lr=0.01)
         fields = {one.name for one in dataclasses.fields(METHODS[name])}  # type: ignore[arg-type]
         settings = SETTINGS.get(name, {}) | ({"work": work} if "work" in fields else {})
-        self.case, self.method = case, ConfiguredMethod(name, METHODS[name](**settings), Parts())
+        self.case = case
+        self.method = ConfiguredMethod(name, METHODS[name](**settings), Parts())
         network = models.build(
             case.model, case.shape, case.classes, seed=0, classifier=None, adapt=self.method.objective.adapt
         )

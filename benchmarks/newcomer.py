@@ -78,7 +78,8 @@ class Log:
 
 def plant(devices: int = 6, rows: int = 150, seed: int = 0) -> list[Row]:
     """Return rows of machines that are ok or worn, an hour apart; the sensors show it."""
-    rng, found = random.Random(seed), []
+    rng = random.Random(seed)
+    found = []
     for k in range(devices):
         for row in range(rows):
             worn = (row // 15 + k) % 3 == 0
@@ -197,10 +198,14 @@ def own_tests(folder: Path) -> tuple[Path, Path]:
 
 def failures(folder: Path) -> tuple[Path, Path]:
     """Milling operations with a row number, a type of product, a copy of a sensor and causes of the label."""
-    rng, path = random.Random(3), folder / "milling.csv"
+    rng = random.Random(3)
+    path = folder / "milling.csv"
     lines = ["number,machine,type,air,kelvin,speed,torque,wear,heat failure,machine failure"]
     for n in range(3000):
-        air, torque, wear, kind = rng.gauss(27, 2), rng.gauss(40, 10), n % 200, rng.choice("LLMMH")
+        air = rng.gauss(27, 2)
+        torque = rng.gauss(40, 10)
+        wear = n % 200
+        kind = rng.choice("LLMMH")
         heat = air > 30
         fails = heat or (wear > 150 and torque > 45 and kind == "L")
         cells = [n + 1, f"mill {n % 8}", kind, f"{air:.1f}", f"{air + 273.15:.2f}", f"{rng.gauss(1500, 100):.0f}"]
@@ -211,7 +216,8 @@ def failures(folder: Path) -> tuple[Path, Path]:
 
 def wear_out(folder: Path) -> tuple[Path, Path]:
     """Machines that run to failure, with the remaining life as a column."""
-    rng, path = random.Random(4), folder / "tools.csv"
+    rng = random.Random(4)
+    path = folder / "tools.csv"
     lines = ["unit,cycle,load,noise,rul"]
     for k in range(15):
         life = rng.randint(90, 200)
@@ -224,7 +230,8 @@ def wear_out(folder: Path) -> tuple[Path, Path]:
 
 def arrays(folder: Path) -> tuple[Path, Path]:
     """Arrays of rows."""
-    rng, path = np.random.default_rng(0), folder / "own.npz"
+    rng = np.random.default_rng(0)
+    path = folder / "own.npz"
     y = rng.integers(3, size=900)
     np.savez(path, x=rng.normal(size=(900, 6)) + 2 * y[:, None], y=y, device=np.arange(900) % 6)
     np.savez(folder / "more.npz", x=rng.normal(size=(9, 6)))

@@ -94,7 +94,8 @@ def pages(results: Path = RESULTS) -> dict[str, str]:
 def publish(folder: Path, name: str = "", results: Path = RESULTS) -> None:
     """Write a page, its JSON and its pictures from what a command wrote into a folder; the name is the table's."""
     found = read(folder / "table.json")
-    text, table = (folder / "table.md").read_text(encoding="utf-8"), found["table"]
+    text = (folder / "table.md").read_text(encoding="utf-8")
+    table = found["table"]
     own = name or table
     for picture in folder.glob(f"{table}*.svg"):
         other = picture.name.replace(table, own)

@@ -40,7 +40,11 @@ from fedfloor.experiment import EvaluateSettings
 from fedfloor.methods.catalog import METHODS, REFERENCES
 from fedfloor.runs.folder import write
 
-SEEDS, DEVICES, TRAIN, TEST = tuple(range(8)), 20, 100, 50  # of sites; pictures have the first three
+# of sites; pictures have the first three
+SEEDS = tuple(range(8))
+DEVICES = 20
+TRAIN = 100
+TEST = 50
 Table = dict[str, Any]
 PICTURES: dict[str, tuple[str, Table]] = {
     "local only": ("local-only", {}),
@@ -78,7 +82,8 @@ def normed(shape: tuple[int, ...], outputs: int) -> nn.Module:
 
 def shards(name: str, seed: int, file: Path) -> Table:
     """Write pictures of two classes for each device; return the table of their experiment."""
-    folder, rng = Path(os.environ["FEDFLOOR_DATA"]) / name, np.random.default_rng(seed)
+    folder = Path(os.environ["FEDFLOOR_DATA"]) / name
+    rng = np.random.default_rng(seed)
     classes = rng.permutation(np.arange(2 * DEVICES) % 10).reshape(DEVICES, 2)
     arrays: dict[str, np.ndarray] = {}
     for part, many, to in (("train", TRAIN, ""), ("t10k", TEST, "_test")):
@@ -94,7 +99,8 @@ def shards(name: str, seed: int, file: Path) -> Table:
 
 def writers(seed: int, file: Path) -> Table:
     """Write the characters of 40 of FEMNIST's writers with 120 or more, a fifth of each writer's for testing."""
-    rng, data = np.random.default_rng(seed), sources.load("femnist")
+    rng = np.random.default_rng(seed)
+    data = sources.load("femnist")
     owner = np.asarray(data.owner)
     chosen = rng.permutation(np.flatnonzero(np.bincount(owner) >= 120))[:40]
     rows: dict[str, list[np.ndarray]] = {"": [], "_test": []}
@@ -169,7 +175,8 @@ def cell(name: str, title: str, seed: int, out: Path) -> Table:
     network = {} if method == "local-only" else {"network": {"profile": "lte-cat-m2"}}  # nothing travels
     about = {"name": "personal", "seed": seed, "evaluate": evaluate, "method": {"name": method}} | network | table
     what = config.from_table(about | {"methods": {method: settings | {"work": table["work"]}}})
-    folder, began = out / f"{name} {title} {seed}", time.monotonic()
+    folder = out / f"{name} {title} {seed}"
+    began = time.monotonic()
     run = fedfloor.run(what, folder, ranks=1, resume=(folder / "experiment.toml").exists())
     figure, value = run.headline
     found: Table = {"set": name, "method": title, "seed": seed, "figure": figure, "value": value}
@@ -224,7 +231,8 @@ def page(cells: list[Table]) -> str:
 
 def gap(here: list[Table], title: str) -> str:
     """Return the share of the gap between FedAvg and FedAvg that knows the site that a method closes, of means."""
-    shared, knowing = _mean(here, "FedAvg"), _mean(here, "FedAvg that knows the site")
+    shared = _mean(here, "FedAvg")
+    knowing = _mean(here, "FedAvg that knows the site")
     return f"{(shared - _mean(here, title)) / (shared - knowing):.2f}"
 
 

@@ -32,7 +32,8 @@ from fedfloor.runs.orders import Orders
 from fedfloor.runs.prepare import prepare
 
 Row = dict[str, object]
-SAMPLES, RING = 20, 5  # of a device; devices in a ring
+SAMPLES = 20  # of a device
+RING = 5  # devices in a ring
 PER_MIB = 1 << 20 if sys.platform == "darwin" else 1 << 10  # of what the system says of peaks
 
 
@@ -72,7 +73,8 @@ class Case:
 
 def cases(devices: int = 1_000_000, active: int = 100, rounds: int = 20, many: int = 10_000) -> list[Case]:
     """Return the cases: a run each of FedAvg and FedSR, and a single round of FedAvg with many devices."""
-    of, many = f"of {devices:,} devices", min(many, devices)
+    of = f"of {devices:,} devices"
+    many = min(many, devices)
     return [
         Case(f"FedAvg, {active:,} {of}", "fedavg", devices, active, rounds),
         Case(f"FedSR, {active:,} {of}", "fedsr", devices, active, rounds),
@@ -111,7 +113,8 @@ def ran(case: Case, began: float) -> Row:
         case: what to run.
         began: ``time.time()`` of when the process was started.
     """
-    ends, first = list[Seen](), list[Seen]()  # of rounds; and where the first one began
+    ends = list[Seen]()  # of rounds
+    first = list[Seen]()  # and where the first one began
 
     def told(line: Line) -> None:
         ends.append(Seen(time.perf_counter(), time.process_time(), clock.wall, clock.busy))
@@ -120,7 +123,8 @@ def ran(case: Case, began: float) -> Row:
 
     with tempfile.TemporaryDirectory() as folder, _timed() as clock:
         behind = time.time() - time.perf_counter()
-        experiment, orders = case.experiment, Orders(Path(folder))
+        experiment = case.experiment
+        orders = Orders(Path(folder))
         park = launch.build_park(experiment)
         prepare(experiment, orders, park)
         loop.execute(experiment, orders, Alone(), park, told, lambda: False)
@@ -147,10 +151,12 @@ class _Clock:
 @contextmanager
 def _timed() -> Iterator[_Clock]:
     """Count the seconds that visits train."""
-    clock, train = _Clock(), visit.train
+    clock = _Clock()
+    train = visit.train
 
     def counted(*given: Any, **named: Any) -> Any:
-        started, busy = time.perf_counter(), time.process_time()
+        started = time.perf_counter()
+        busy = time.process_time()
         try:
             return train(*given, **named)
         finally:

@@ -84,7 +84,8 @@ def measure(cases: Iterable[Case], repeats: int, said: Callable[[str], None]) ->
     for case in cases:
         said(case.name)
         factory_of = np.arange(case.devices) % FACTORIES
-        plan, there = case.plan(factory_of), park(factory_of, multicast=case.multicast)
+        plan = case.plan(factory_of)
+        there = park(factory_of, multicast=case.multicast)
         work = partial(price, plan, there, Payload({"all": PACKET}))
         taken = [_timed(work) for _ in range(WARM_UP + repeats)][WARM_UP:]
         visits = len(work().visits)

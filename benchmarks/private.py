@@ -22,9 +22,16 @@ import fedfloor
 from fedfloor import config
 from fedfloor.runs import privacy
 
-DEVICES, ROUNDS, SHARE, DELTA = 1_000, 60, 0.1, 1e-4
-EPSILONS, SEEDS, MODELS = (math.inf, 10.0, 3.0, 1.0), (0, 1, 2), ("logistic", "mlp-2nn")
-CLIP, RATE, BATCH = 1.0, 0.1, 10
+DEVICES = 1_000
+ROUNDS = 60
+SHARE = 0.1
+DELTA = 1e-4
+EPSILONS = (math.inf, 10.0, 3.0, 1.0)
+SEEDS = (0, 1, 2)
+MODELS = ("logistic", "mlp-2nn")
+CLIP = 1.0
+RATE = 0.1
+BATCH = 10
 PARTITIONS: dict[str, dict[str, Any]] = {"iid": {"kind": "iid"}, "two labels": {"kind": "shards", "per_device": 2}}
 
 
@@ -93,7 +100,8 @@ def page(rows: list[dict[str, Any]]) -> str:
         "|---|---|" + "---|" * len(heads),
     ]
     for epsilon in EPSILONS:
-        name, cells = shown(epsilon), list[str]()
+        name = shown(epsilon)
+        cells = list[str]()
         noise = next((row["noise"] for row in rows if row["epsilon"] == name), math.nan)
         for model in MODELS:
             for partition in PARTITIONS:
@@ -115,7 +123,8 @@ def main() -> None:
     known = {(row["model"], row["partition"], row["epsilon"], row["seed"]) for row in rows}
     for model in MODELS:
         for epsilon in EPSILONS:
-            noise, name = multiplier(epsilon), shown(epsilon)
+            noise = multiplier(epsilon)
+            name = shown(epsilon)
             for partition in PARTITIONS:
                 for seed in SEEDS:
                     if (model, partition, name, seed) in known:

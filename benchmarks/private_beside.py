@@ -59,7 +59,8 @@ def of_pfl(partition: str, noise: float, seed: int) -> float:
         def __init__(self) -> None:
             super().__init__()
             made = models.build(MODEL, (1, 28, 28), 10, seed)
-            self.body, self.criterion = made.module, torch.nn.CrossEntropyLoss()
+            self.body = made.module
+            self.criterion = torch.nn.CrossEntropyLoss()
             for name, parameter in self.body.named_parameters():
                 parameter.data = dict(made.module.named_parameters())[name].detach().clone()
 
@@ -77,7 +78,8 @@ def of_pfl(partition: str, noise: float, seed: int) -> float:
 
     np.random.seed(seed)  # pfl draws from the global generator
     torch.manual_seed(seed)
-    users, network = FederatedDataset(device, get_user_sampler("random", list(range(private.DEVICES)))), Trained()
+    users = FederatedDataset(device, get_user_sampler("random", list(range(private.DEVICES))))
+    network = Trained()
     steps: list[Any] = [WeightByUser()]
     if noise:
         steps.append(CentrallyAppliedPrivacyMechanism(GaussianMechanism(private.CLIP, noise)))
@@ -113,7 +115,8 @@ def page(rows: list[dict[str, Any]]) -> str:
     ]
     for partition in [name for name in private.PARTITIONS if any(row["partition"] == name for row in rows)]:
         for epsilon in map(private.shown, SHOWN):
-            cells, noise = [], math.nan
+            cells = []
+            noise = math.nan
             for side in ("fedfloor", "pfl"):
                 key = (side, partition, epsilon)
                 mine = [row for row in rows if (row["side"], row["partition"], row["epsilon"]) == key]

@@ -26,7 +26,12 @@ from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
 from fedfloor.runs import privacy
 
-SAMPLES, BATCH, STEPS, ROUNDS, CLIP, NOISE = 6_000, 64, 40, 9, 1.0, 1.1
+SAMPLES = 6_000
+BATCH = 64
+STEPS = 40
+ROUNDS = 9
+CLIP = 1.0
+NOISE = 1.1
 NETWORKS = {"mlp-2nn": (1, 28, 28), "cnn-small": (1, 28, 28)}
 
 
@@ -35,7 +40,8 @@ class Device:
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         torch.manual_seed(0)
-        self.x, self.y = torch.randn(SAMPLES, *shape), torch.randint(10, (SAMPLES,))
+        self.x = torch.randn(SAMPLES, *shape)
+        self.y = torch.randint(10, (SAMPLES,))
 
     def __len__(self) -> int:
         return SAMPLES

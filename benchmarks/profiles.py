@@ -65,7 +65,8 @@ def rounds(case: Case, seconds: float) -> None:
     """Do one round after another."""
     torch.set_num_threads(1)
     keep_memory()
-    ranks, number = Ranks(case, Alone()), 0
+    ranks = Ranks(case, Alone())
+    number = 0
     start = time.monotonic()
     while time.monotonic() - start < seconds:
         ranks.work(number := number + 1)

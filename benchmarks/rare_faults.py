@@ -23,7 +23,10 @@ from fedfloor import config
 from papers import documents
 
 PAGE = Path(__file__).parents[1] / "results/rare-faults.md"
-DEVICES, ROWS, SHARE, SEEDS = 5, 2_000, 0.03, (0, 1, 2)
+DEVICES = 5
+ROWS = 2_000
+SHARE = 0.03
+SEEDS = (0, 1, 2)
 SHIFTS = (1.6, 1.4, 0.0, 0.0, 1.2, 0.0)  # of a fault, in deviations of the noise
 LEVELS = 0.3  # deviation of the presses' own levels
 RULES: dict[str, Any] = {

@@ -23,7 +23,9 @@ from fedfloor import config
 from fedfloor.data.made.machines import SETTINGS
 from papers import documents
 
-SEEDS, SHIFTS, T_975 = (0, 1, 2), (6.0, 20.0, 60.0), 4.303
+SEEDS = (0, 1, 2)
+SHIFTS = (6.0, 20.0, 60.0)
+T_975 = 4.303
 NORMALISE = {
     "one scale": "standard",
     "a scale per regime": {"kind": "regime", "columns": list(SETTINGS), "regimes": 6},

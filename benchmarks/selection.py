@@ -24,7 +24,9 @@ from papers.groupings import by_owner, drawn_counts
 
 Row = dict[str, object]
 Deal = Callable[[int, np.random.Generator], NDArray[np.int64]]  # how many devices → counts [F, devices]
-BATCH, GIVEN, CLASSES = 32, 2, 62
+BATCH = 32
+GIVEN = 2
+CLASSES = 62
 SKEW = 0.3  # of the devices that are made up: Dirichlet(0.3·62·P)
 COMPILED = ("swap", "exact", "brute")  # at the first call
 QUICK_S = 0.1  # a solver that takes longer is timed once on each instance
@@ -128,7 +130,8 @@ def problem(case: Case, share: Floats, deal: Deal, seed: int) -> SelectionProble
 
 def row(case: Case, solver: str, problems: list[SelectionProblem], best: list[float] | None, repeats: int) -> Row:
     """Return one solver's row; its first selection, which may compile, is not timed where it is a quick one."""
-    times, found = [], []
+    times = []
+    found = []
     for seed, one in enumerate(problems):
         seconds, solution = _timed(one, solver, seed)
         if seconds < QUICK_S or (seed == 0 and solver in COMPILED):

@@ -24,7 +24,10 @@ from papers import documents
 PAGE = Path(__file__).parents[1] / "results/sensor-checks.md"
 DATA = Path(os.environ.get("FEDFLOOR_DATA", "data"))
 Machines = dict[str, NDArray[np.float32]]
-DRAWS, PLANTS, ROWS, SENSORS = 4, 8, 120, 12
+DRAWS = 4
+PLANTS = 8
+ROWS = 120
+SENSORS = 12
 FAULTS: dict[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
     "°F": lambda v: 1.8 * v + 32, "K": lambda v: v + 273.15, "×10": lambda v: 10 * v, "/10": lambda v: v / 10,
     "×1000": lambda v: 1000 * v, "sign": lambda v: -v, "constant": lambda v: np.full_like(v, v[0]),
@@ -98,7 +101,8 @@ def summaries(machines: Machines) -> Summaries:
 def broken(machines: Machines, fault: str, seed: int) -> tuple[Machines, str, set[str]]:
     """Return machines with a fault, the device that has it, and its sensors."""
     rng = np.random.default_rng(seed)
-    changed, who = dict(machines), [*machines][rng.integers(len(machines))]
+    changed = dict(machines)
+    who = [*machines][rng.integers(len(machines))]
     varying = [i for i in range(machines[who].shape[1]) if all(np.ptp(x[:, i]) > 0 for x in machines.values())]
     one, other = rng.choice(varying, 2, replace=False).tolist()
     x = changed[who] = machines[who].copy()

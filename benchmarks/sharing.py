@@ -53,7 +53,9 @@ def measure(names: Iterable[str], ranks: int, said: Callable[[str], None]) -> li
 
 
 def _asked(process: subprocess.Popen[str]) -> dict[str, int]:
-    asked, told = cast(IO[str], process.stdin), cast(IO[str], process.stdout)  # both are pipes
+    # both are pipes
+    asked = cast(IO[str], process.stdin)
+    told = cast(IO[str], process.stdout)
     asked.write("now\n")
     asked.flush()
     return dict(json.loads(told.readline()))
@@ -77,7 +79,8 @@ def mapped(smaps: str) -> dict[str, int]:
     {'mapped': 8, 'own': 2, 'share': 4}
     """
     keys = {"Rss:": "mapped", "Private_Clean:": "own", "Private_Dirty:": "own", "Pss:": "share"}
-    found, inside = {"mapped": 0, "own": 0, "share": 0}, False
+    found = {"mapped": 0, "own": 0, "share": 0}
+    inside = False
     for line in smaps.splitlines():
         first, *rest = line.split()
         if "-" in first:

@@ -190,7 +190,9 @@ def _over_rows(layer: nn.Module) -> nn.Module:
     if isinstance(layer, Dilated):
         layer.body, layer.straight = nn.Sequential(*map(_over_rows, layer.body)), _over_rows(layer.straight)
     elif isinstance(layer, nn.Conv2d):
-        (_, kernel), (_, stride), (_, dilation) = layer.kernel_size, layer.stride, layer.dilation
+        (_, kernel) = layer.kernel_size
+        (_, stride) = layer.stride
+        (_, dilation) = layer.dilation
         size = layer.in_channels, layer.out_channels, kernel
         return nn.Conv1d(*size, stride=stride, padding=int(layer.padding[1]), dilation=dilation)
     elif isinstance(layer, nn.ZeroPad2d):
@@ -219,7 +221,9 @@ class _Bare:
 
     def work(self, number: int) -> None:
         """Visit every device in turn."""
-        case, model, loss_of = self.case, self.model, self.loss
+        case = self.case
+        model = self.model
+        loss_of = self.loss
         for k, (x, y) in enumerate(self.data):
             model.load_state_dict(self.start)
             optimiser = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -32,10 +32,12 @@ from fedfloor.runs.parks import build_park
 from papers import documents
 
 HELD_OUT = 6  # of 16 recordings
-OWN, ALIKE = "each recording by its first 200 rows", "one scale for all"
+OWN = "each recording by its first 200 rows"
+ALIKE = "one scale for all"
 NORMALISE = {OWN: '{ kind = "device", rows = 200 }', ALIKE: '"standard"'}  # all 200 are before the fault
 METHODS = {"FedAvg": "fedavg", "FedSR, rings of 5": "fedsr", "pooled": "centralized"}
-LOCAL, FOREST = "local only, mean of 10 networks", "random forest on window statistics, pooled"
+LOCAL = "local only, mean of 10 networks"
+FOREST = "random forest on window statistics, pooled"
 EXPERIMENT = """
 name = "skab"
 rounds = {rounds}
@@ -81,7 +83,8 @@ class Tested:
 
 def recordings() -> dict[str, list[str]]:
     """Return the lines of a table for each recording, its name and its state in front and behind."""
-    source, found = Path(os.environ["FEDFLOOR_DATA"]) / "skab" / "valve1", {}
+    source = Path(os.environ["FEDFLOOR_DATA"]) / "skab" / "valve1"
+    found = {}
     for path in sorted(source.glob("*.csv"), key=lambda one: int(one.stem)):
         header, *rows = (line.split(";") for line in path.read_text().splitlines())
         sensors = [name for name in header if name not in ("datetime", "anomaly", "changepoint")]
@@ -106,7 +109,8 @@ def trained(text: str, out: Path) -> tuple[Tested, Scores]:
     """Run an experiment, and return what was tested and how likely the model takes a fault to be."""
     what = config.from_table(tomllib.loads(text))
     fedfloor.run(what, out, ranks=1)
-    park, model = build_park(what), load_model(out)
+    park = build_park(what)
+    model = load_model(out)
     chances = model.outputs(park.test()[0])[0].numpy()[:, model.classes.index("faulty")]
     return tested(park), chances.astype(np.float64)
 
@@ -138,7 +142,8 @@ def seed_scores(
 ) -> tuple[Tested, dict[str, list[Scores]]]:
     """Return what one seed tests, and the scores of every row of the table; several for those that are means."""
     drawn = np.random.default_rng([seed, 1]).permutation(list(every))
-    held, train = sorted(drawn[:HELD_OUT]), sorted(drawn[HELD_OUT:])
+    held = sorted(drawn[:HELD_OUT])
+    train = sorted(drawn[HELD_OUT:])
     test = table(folder / "test.csv", every, held)
     whole = table(folder / "train.csv", every, train)
     found: dict[str, list[Scores]] = {}
@@ -245,8 +250,10 @@ def main() -> None:
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    seeds, every = [int(one) for one in given.seeds.split(",")], recordings()
-    tests, scores = [], []
+    seeds = [int(one) for one in given.seeds.split(",")]
+    every = recordings()
+    tests = []
+    scores = []
     for seed in seeds:
         with tempfile.TemporaryDirectory() as folder:
             test, found = seed_scores(seed, given.rounds, every, Path(folder))

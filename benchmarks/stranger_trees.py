@@ -49,7 +49,8 @@ def draft(case: Case, folder: Path) -> str:
 
 def seed_of(case: Case, folder: Path, seed: int) -> dict[str, Any]:
     """Train the draft with a seed, and scikit-learn's boosting on the same rows; return both figures."""
-    result, out = Result(), folder / f"out{seed}"
+    result = Result()
+    out = folder / f"out{seed}"
     began = time.perf_counter()
     words = ("run", "e.toml", "--ranks", "1", "--out", out.name, "--set", f"seed={seed}", "--json")
     words += ("--set", "park.devices=1") if config.read(folder / "e.toml").data.partition.kind == "dirichlet" else ()
@@ -81,9 +82,11 @@ def by_hand(data: Dataset, seed: int) -> NDArray[Any]:
     """Return the answers of scikit-learn's histogram boosting for the test samples."""
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-    x, z = data.take(np.arange(len(data.y)), 0), data.take_test(np.arange(len(data.y_test)))
+    x = data.take(np.arange(len(data.y)), 0)
+    z = data.take_test(np.arange(len(data.y_test)))
     if x.ndim > 2:
-        x, z = statistics(x), statistics(z)
+        x = statistics(x)
+        z = statistics(z)
     if data.target is None:
         answers: NDArray[Any] = HistGradientBoostingClassifier(random_state=seed).fit(x, data.y).predict(z)
         return answers
@@ -124,7 +127,8 @@ def compared(
 
 def row(case: Case, seeds: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return a case's cells of the table: means over seeds, and the interval of the mean difference."""
-    about, why = f"{case.name}: {case.about}", next((made["reason"] for made in seeds.values() if "reason" in made), "")
+    about = f"{case.name}: {case.about}"
+    why = next((made["reason"] for made in seeds.values() if "reason" in made), "")
     if why:
         return [about, case.figure, "", "", "", why.replace("|", "/")[:160], ""]
     made = list(seeds.values())

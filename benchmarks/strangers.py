@@ -335,7 +335,8 @@ def by_hand(data: Dataset, figure: str, seed: int) -> dict[str, float]:
     """Return the figure of models of scikit-learn on a data set's rows, with the defaults of each."""
     from sklearn import ensemble, impute, linear_model, metrics, pipeline, preprocessing
 
-    x, z = data.take(np.arange(len(data.y)), 0), data.take_test(np.arange(len(data.y_test)))
+    x = data.take(np.arange(len(data.y)), 0)
+    z = data.take_test(np.arange(len(data.y_test)))
     few = np.arange(min(len(x), MOST_FITTED)) * len(x) // min(len(x), MOST_FITTED)
 
     def scaled(model: Any) -> Any:
@@ -344,13 +345,15 @@ def by_hand(data: Dataset, figure: str, seed: int) -> dict[str, float]:
     if figure == "MASE":
         return {"ridge": _forecasts(data, x[few], few, z, scaled(linear_model.Ridge()))}
     if x.ndim > 2:
-        x, z = statistics(x), statistics(z)
+        x = statistics(x)
+        z = statistics(z)
     if figure == "AUROC":
         normal = np.flatnonzero(data.y == 0)
         return _detectors(x[normal], z, data.y_test == 1, seed)
     forest = {"n_estimators": 200, "random_state": seed}
     if figure == "RMSE":
-        y, truth = data.targets(np.arange(len(x))).ravel(), data.targets_test(np.arange(len(z))).ravel()
+        y = data.targets(np.arange(len(x))).ravel()
+        truth = data.targets_test(np.arange(len(z))).ravel()
         models: dict[str, Any] = {
             "boosting": ensemble.HistGradientBoostingRegressor(random_state=seed),
             "forest": pipeline.make_pipeline(impute.SimpleImputer(), ensemble.RandomForestRegressor(**forest)),
@@ -358,7 +361,8 @@ def by_hand(data: Dataset, figure: str, seed: int) -> dict[str, float]:
         }
         score: Callable[..., float] = metrics.root_mean_squared_error
     else:
-        y, truth = data.y, data.y_test
+        y = data.y
+        truth = data.y_test
         models = {
             "boosting": ensemble.HistGradientBoostingClassifier(random_state=seed),
             "forest": pipeline.make_pipeline(impute.SimpleImputer(), ensemble.RandomForestClassifier(**forest)),
@@ -377,7 +381,8 @@ def by_hand(data: Dataset, figure: str, seed: int) -> dict[str, float]:
 
 def _forecasts(data: Dataset, x: NDArray[Any], rows: NDArray[Any], z: NDArray[Any], model: Any) -> float:
     """Return the MASE of a linear model of each sensor's window, relative to its newest row."""
-    targets, truth = data.targets(rows), data.targets_test(np.arange(len(z)))
+    targets = data.targets(rows)
+    truth = data.targets_test(np.arange(len(z)))
     errors = []
     for place, channel in enumerate(data.task.channels):  # type: ignore[attr-defined]
         mine = slice(place * data.task.ahead, (place + 1) * data.task.ahead)

@@ -122,7 +122,8 @@ def measure(cases: Sequence[Case], repeats: int, say: Callable[[str], None]) -> 
                 for name, more in SIDES.items()
             }
             _in_turns(sides, repeats + 1, lambda number, what=case.name: say(f"{what}: round {number}"))
-            plain, secure = sides["plain"], sides["secure"]
+            plain = sides["plain"]
+            secure = sides["secure"]
             ratios = [masked / clear for masked, clear in zip(secure.seconds, plain.seconds, strict=True)]
             spent = {name: (park.spent_s[1] - park.spent_s[0]) / repeats for name, park in sides.items()}
             figures = {
@@ -170,7 +171,8 @@ def _park(folder: Path, name: str, text: str) -> Iterator[Park]:
     above.mkdir(parents=True)
     what, where, over = folder / "experiment.toml", *(Endpoint("127.0.0.1", port) for port in processes.free(2))
     what.write_text(text)
-    places, started = build_park(config.read(what, [])).factory_of.tolist(), list[subprocess.Popen[bytes]]()
+    places = build_park(config.read(what, [])).factory_of.tolist()
+    started = list[subprocess.Popen[bytes]]()
     factories = sorted(set(places))
     try:
         for place, port in ((folder, where.port), (above, over.port)):
@@ -214,8 +216,10 @@ def signing_ms() -> tuple[float, float]:
         texts = authority.issue(ca, authority.Holder("d0", device=True), 1, authority.now())
         for path, text in zip((files.ca, files.cert, files.key), (ca.pem()[0], *texts), strict=True):
             path.write_bytes(text)
-        signer, keys = Signer(files, "d0"), masking.advertise(0, bytes(masking.KEY_BYTES))
-        made_s, checked_s = list[float](), list[float]()
+        signer = Signer(files, "d0")
+        keys = masking.advertise(0, bytes(masking.KEY_BYTES))
+        made_s = list[float]()
+        checked_s = list[float]()
         for _ in range(SIGNATURES):
             before = time.thread_time()
             advertised = Advertisement.made(keys, 0, signer)
@@ -229,7 +233,8 @@ def signing_ms() -> tuple[float, float]:
 def main() -> None:
     """Measure and write the page."""
     found = measure(CASES, REPEATS, lambda text: print(text, file=sys.stderr))
-    load, (made_ms, checked_ms) = os.getloadavg()[2], signing_ms()
+    load = os.getloadavg()[2]
+    (made_ms, checked_ms) = signing_ms()
     around = (
         f"With certificates a device also signs its keys, in {made_ms:.2f} ms of processor time, and checks the "
         f"signature of each neighbour, in {checked_ms:.2f} ms. On average {load:.0f} processes ran or "

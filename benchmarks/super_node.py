@@ -39,8 +39,13 @@ from fedfloor.runs.round import Position, Setup, planned, step, training
 Row = dict[str, object]
 KINDS = ("bare", "one", "choosing", "bares", "team", "unfused")
 Shape = tuple[int, int, int]
-BATCH, CHOSEN, CLASSES = 32, 10, 62  # a mini-batch of each of a super node's devices, as in FedGS
-SAMPLES, SKEW = 124, 0.3  # of a device, and how skewed: about FEMNIST's writers
+# a mini-batch of each of a super node's devices, as in FedGS
+BATCH = 32
+CHOSEN = 10
+CLASSES = 62
+# of a device, and how skewed: about FEMNIST's writers
+SAMPLES = 124
+SKEW = 0.3
 
 
 @dataclass(frozen=True)
@@ -192,7 +197,8 @@ class _Bare:
 
     def work(self, number: int) -> None:  # noqa: ARG002
         """Train in every factory in turn, and take the mean."""
-        model, loss_of = self.model, nn.CrossEntropyLoss()
+        model = self.model
+        loss_of = nn.CrossEntropyLoss()
         mean = {name: torch.zeros_like(value) for name, value in self.start.items()}
         for (x, y), steps in zip(self.data, self.rows, strict=True):
             model.load_state_dict(self.start)

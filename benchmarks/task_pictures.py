@@ -27,7 +27,9 @@ mpl.rcParams.update({"svg.hashsalt": "fedfloor", "font.size": 9, "axes.spines.to
 from matplotlib import pyplot as plt
 
 RUN = "fedavg-seed0"
-BLUE, ORANGE, GREY = "#1f6fb4", "#d9731a", "#777777"
+BLUE = "#1f6fb4"
+ORANGE = "#d9731a"
+GREY = "#777777"
 Values = NDArray[Any]
 
 
@@ -47,7 +49,8 @@ def life(folder: Path, axes: Any) -> None:
     """Draw true and predicted remaining life."""
     park, found = read(folder)
     rows = recording(park)
-    true, predicted = park.dataset.target_test[rows, 0], np.asarray(found.value)[rows].reshape(len(rows), -1)[:, 0]
+    true = park.dataset.target_test[rows, 0]
+    predicted = np.asarray(found.value)[rows].reshape(len(rows), -1)[:, 0]
     at = np.arange(len(rows)) * stride(park.test()[0][rows][:, 0])
     axes.plot(at, np.minimum(true, park.dataset.task.cap), color=GREY, label="true, up to the cap")
     axes.plot(at, predicted, color=BLUE, label="predicted")
@@ -57,8 +60,10 @@ def life(folder: Path, axes: Any) -> None:
 def forecast(folder: Path, axes: Any) -> None:
     """Draw a sensor, and its forecasts from every tenth window."""
     park, found = read(folder)
-    rows, task = recording(park), park.dataset.task
-    sensor, h = task.sensors[0], np.arange(1, task.horizon + 1)
+    rows = recording(park)
+    task = park.dataset.task
+    sensor = task.sensors[0]
+    h = np.arange(1, task.horizon + 1)
     value = np.asarray(found.value)[rows].reshape(len(rows), len(task.sensors), -1)[:, 0]
     x = park.test()[0][rows][:, park.dataset.inputs.columns.index(sensor)]
     step = stride(x)
@@ -78,7 +83,8 @@ def faults(folder: Path, axes: Any) -> None:
     """Draw the probability of a fault, and where there is one."""
     park, found = read(folder)
     rows = recording(park)
-    y, normal = park.dataset.y_test[rows], park.dataset.classes.index("normal")
+    y = park.dataset.y_test[rows]
+    normal = park.dataset.classes.index("normal")
     chance = 1 - np.asarray(found.probabilities)[rows, normal]
     at = np.arange(len(rows)) * stride(park.test()[0][rows][:, 0])
     axes.fill_between(at, 0, y != normal, step="mid", color=ORANGE, alpha=0.3, label="a fault")
@@ -90,7 +96,8 @@ def anomaly(folder: Path, axes: Any) -> None:
     """Draw scores as multiples of the threshold, and where there is an anomaly."""
     park, found = read(folder)
     rows = recording(park)
-    at, score = np.arange(len(rows)) * stride(park.test()[0][rows][:, 0]), np.asarray(found.score)[rows]
+    at = np.arange(len(rows)) * stride(park.test()[0][rows][:, 0])
+    score = np.asarray(found.score)[rows]
     axes.fill_between(at, 0, score.max() * (park.dataset.y_test[rows] > 0), step="mid", color=ORANGE, alpha=0.3,
                       label="an anomaly")  # fmt: skip
     axes.plot(at, score, color=BLUE, label="score")

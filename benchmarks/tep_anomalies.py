@@ -38,16 +38,24 @@ from fedfloor.runs.parks import build_park
 
 ROWS = (1, 3)  # of a sample
 STATISTICS = ("T2", "Q", "T2+Q")
-NETWORK, TRAINED = "mlp-sensor", {"fedavg": "federated", "centralized": "pooled"}
-RATES, TUNED_WITH, SEEDS, ROUNDS = (0.01, 0.03, 0.1, 0.3, 1.0), 100, (0, 1, 2, 3, 4), 40
-DEVICES, HELD_OUT, SHARE = 5, 0.2, 0.99
+NETWORK = "mlp-sensor"
+TRAINED = {"fedavg": "federated", "centralized": "pooled"}
+RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
+TUNED_WITH = 100
+SEEDS = (0, 1, 2, 3, 4)
+ROUNDS = 40
+DEVICES = 5
+HELD_OUT = 0.2
+SHARE = 0.99
 PUBLISHED = (  # missed detection rates of T² and of Q, by fault
     (0.008, 0.020, 0.998, 0.956, 0.775, 0.011, 0.085, 0.034, 0.994, 0.666, 0.794, 0.029, 0.060, 0.158, 0.988, 0.834,
      0.259, 0.113, 0.996, 0.701, 0.736),
     (0.003, 0.014, 0.991, 0.038, 0.746, 0, 0, 0.024, 0.981, 0.659, 0.356, 0.025, 0.045, 0, 0.973, 0.755, 0.108, 0.101,
      0.873, 0.550, 0.570),
 )  # fmt: skip
-NEWLINE, HARD = "\n", (3, 9, 15)  # which change neither means nor variances noticeably
+# which change neither means nor variances noticeably
+NEWLINE = "\n"
+HARD = (3, 9, 15)
 Table = dict[str, Any]
 
 
@@ -75,10 +83,12 @@ def experiment(
 
 def judged(what: Experiment, folder: Path) -> Table:
     """Return the detection rate of each fault, and false alarms, at the model's threshold and at 1 % of test rows."""
-    data, model = build_park(what).dataset, load_model(folder)
+    data = build_park(what).dataset
+    model = load_model(folder)
     x = data.take_test(np.arange(len(data.y_test)))
     score: NDArray[np.float64] = model.answer(x).score.astype(np.float64)  # type: ignore[attr-defined]
-    fault, odd = data.recording_test - 22, data.y_test > 0
+    fault = data.recording_test - 22
+    odd = data.y_test > 0
     level = float(np.quantile(score[fault == 0], SHARE))
 
     def rates(limit: float) -> list[float]:
@@ -157,7 +167,8 @@ def cell(values: NDArray[np.float64]) -> str:
 
 def page(found: Table) -> str:
     """Return the page that the results are."""
-    names, every = list(found["models"]), tuple(range(1, 22))
+    names = list(found["models"])
+    every = tuple(range(1, 22))
     easy = tuple(k for k in every if k not in HARD)
 
     def head(name: str) -> str:
@@ -188,7 +199,8 @@ def page(found: Table) -> str:
         + " |"
         for name, one in found["rates"].items()
     ]
-    apart, off = max(found["apart"].values()), 100 * found["recomputed"]
+    apart = max(found["apart"].values())
+    off = 100 * found["recomputed"]
     return f"""\
 # Tennessee Eastman: faults without labels
 
@@ -242,12 +254,15 @@ def recomputed() -> float:
     from fedfloor.data.published.tep import ONSET
 
     data = build_park(experiment(1, "pca", statistic="Q")).dataset
-    x, y = data.take(np.arange(len(data.y)), 0).astype(np.float64), data.take_test(np.arange(len(data.y_test)))
-    center, deviation = x.mean(0), x.std(0, ddof=1)
+    x = data.take(np.arange(len(data.y)), 0).astype(np.float64)
+    y = data.take_test(np.arange(len(data.y_test)))
+    center = x.mean(0)
+    deviation = x.std(0, ddof=1)
     values, vectors = np.linalg.eigh(np.cov((x - center) / deviation, rowvar=False))
     t = ((y - center) / deviation) @ vectors[:, ::-1]
     both = (t[:, :11] ** 2 / values[::-1][:11]).sum(1), (t[:, 11:] ** 2).sum(1)
-    fault, late = data.recording_test - 22, np.tile(np.arange(960) >= ONSET, 22)
+    fault = data.recording_test - 22
+    late = np.tile(np.arange(960) >= ONSET, 22)
     return max(
         abs(float((one[(fault == k) & late] <= np.quantile(one[fault == 0], SHARE)).mean()) - missed[k - 1])
         for one, missed in zip(both, PUBLISHED, strict=True)

@@ -103,7 +103,8 @@ def main() -> None:
         if any(math.isnan(tree.round(case, 1)) for tree in (old, new)):
             continue
         ratios: list[float] = []
-        began, number = time.monotonic(), 1
+        began = time.monotonic()
+        number = 1
         while len(ratios) < given.repeats or time.monotonic() - began < given.seconds:
             number += 1
             order = (old, new) if number % 2 else (new, old)

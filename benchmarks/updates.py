@@ -28,7 +28,10 @@ from fedfloor.runs import ledger
 from fedfloor.runs.forecast import reprice
 
 RESULTS = Path(__file__).parents[1] / "results/updates.json"
-FACTORS, SEEDS, DEVICES, UPDATES = (1.0, 3.0, 10.0), (0, 1, 2), 8, 400
+FACTORS = (1.0, 3.0, 10.0)
+SEEDS = (0, 1, 2)
+DEVICES = 8
+UPDATES = 400
 EVERY = 40  # updates between evaluations
 METHODS: dict[str, dict[str, Any]] = {"fedavg": {}, "fedbuff": {"buffer": 4, "concurrency": DEVICES}}
 

@@ -29,8 +29,13 @@ from fedfloor.runs import ledger
 from fedfloor.runs.folder import write
 
 RESULTS = Path(__file__).parents[1] / "results/waiting.json"
-NETWORKS, FACTORS, SEEDS = ("5g-edge", "lte-cat-m2"), (1.0, 3.0, 10.0), (0, 1, 2)
-RESULTS_EACH, EVERY, TARGET = 600, 50, 0.7  # results that count in a run, results between evaluations, accuracy
+NETWORKS = ("5g-edge", "lte-cat-m2")
+FACTORS = (1.0, 3.0, 10.0)
+SEEDS = (0, 1, 2)
+# results that count in a run, results between evaluations, accuracy
+RESULTS_EACH = 600
+EVERY = 50
+TARGET = 0.7
 FIRST = {"first": 10}
 # name → method, its settings, results in a round, [round] close
 METHODS: dict[str, tuple[str, dict[str, Any], int, dict[str, Any] | None]] = {
@@ -112,7 +117,8 @@ def beside(rows: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> 
     theirs = {row["seed"]: reached(row) for row in others}
     ratios = []
     for row in rows:
-        own, other = reached(row), theirs.get(row["seed"])
+        own = reached(row)
+        other = theirs.get(row["seed"])
         if own is not None and other is not None:
             ratios.append(own[0] / other[0])
     return f"{math.exp(sum(map(math.log, ratios)) / len(ratios)):.2g}" if ratios else "–"

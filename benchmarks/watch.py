@@ -41,10 +41,13 @@ def measure(ranks: int, repeats: int, say: Callable[[str], None]) -> list[Row]:
     """Train the demo's experiment with fewer samples, 10 × ``repeats`` rounds; return one row."""
     last = WARM + 2 * PAIRS * repeats + 1
     changes = [f"rounds={last}", "network.profile='lte-cat-m2'", "data.samples_per_device=50", "evaluate.every=1000"]
-    what, seconds = config.read(bundled()["demo"], changes), dict[int, float]()
+    what = config.read(bundled()["demo"], changes)
+    seconds = dict[int, float]()
     with tempfile.TemporaryDirectory() as place, serving(folder := Path(place) / "run") as (url, page):
         reader = subprocess.Popen([sys.executable, "-c", READER, url])
-        spent, let_go = [0.0, 0.0], [0.0, 0.0]  # of the page: seconds of computing, and for which it was let go
+        # of the page: seconds of computing, and for which it was let go
+        spent = [0.0, 0.0]
+        let_go = [0.0, 0.0]
 
         def turn(line: Line) -> None:
             seconds[line.round] = line.wall_s

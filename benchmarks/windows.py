@@ -75,7 +75,8 @@ def publish(runs: dict[str, Any]) -> None:
             got = [value for key, value in runs.items() if key.rpartition(" ")[0] == f"{name} {network}"]
             if got:
                 values, seconds = zip(*got, strict=True)
-                mean, half = statistics.mean(values), half_width(values)
+                mean = statistics.mean(values)
+                half = half_width(values)
                 spread = "–" if half is None else f"{half:.3f}"
                 shown = str(LEVELS if network == "boosting" else rounds)
                 rows.append([name, shown, network, headline, f"{mean:.3f}", spread, str(len(got)),

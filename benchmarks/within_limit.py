@@ -20,8 +20,12 @@ from fedfloor import config
 from papers import documents
 
 Table = dict[str, Any]
-SEEDS, ROUNDS, SHOWN, ATTACKER = (0, 1, 2), 20, (5, 10, 20), 0
-METHODS, LIMITS = ("fedavg", "hierfavg"), (10.0, 4.0)
+SEEDS = (0, 1, 2)
+ROUNDS = 20
+SHOWN = (5, 10, 20)
+ATTACKER = 0
+METHODS = ("fedavg", "hierfavg")
+LIMITS = (10.0, 4.0)
 ATTACKS: dict[str, Table] = {
     "none": {},
     **{f"sign flip ×{by}": {"kind": "sign-flip", "strength": float(by)} for by in (1, 3, 8)},
@@ -43,7 +47,9 @@ def experiment(method: str, attack: str, limit: float, seed: int) -> Table:
 
 def measured(method: str, attack: str, limit: float) -> list[str]:
     """Run a cell with every seed; return its row."""
-    accuracies, successes, refused = [], [], [0.0, 0.0]
+    accuracies = []
+    successes = []
+    refused = [0.0, 0.0]
     for seed in SEEDS:
         with tempfile.TemporaryDirectory() as folder:
             what = config.from_table(experiment(method, attack, limit, seed))

@@ -171,7 +171,8 @@ def photographed(browser: Any, run: Run, report: Path) -> dict[str, str]:
     picture.save(out, optimize=True)
     if out.stat().st_size > MOST_BYTES:
         raise SystemExit(f"{out.name} has {out.stat().st_size:,} bytes, more than {MOST_BYTES:,}.")
-    verdict, told = page.locator("#verdict"), page.locator("#s-words p").first
+    verdict = page.locator("#verdict")
+    told = page.locator("#s-words p").first
     answer = {"answer": (told if "none" in str(verdict.get_attribute("class")) else verdict).inner_text()}
     page.close()
     return answer

@@ -152,11 +152,10 @@ def undocumented(package: griffe.Module) -> Iterator[str]:
 def python(package: griffe.Module) -> dict[str, str]:
     """Return a page per group of public names, and one that lists them."""
     things = public(package)
-    names, index = (
-        list(things),
-        ["# Python\n", "`from fedfloor import …`: these names are public, all else is private.\n"],
-    )
-    pages, seen = {}, []
+    names = list(things)
+    index = ["# Python\n", "`from fedfloor import …`: these names are public, all else is private.\n"]
+    pages = {}
+    seen = []
     for page, (title, first, last) in PAGES.items():
         group = names[names.index(first) : names.index(last) + 1]
         seen += group

@@ -8,8 +8,13 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-WIDTH, LEFT, GAP = 760, 118, 10  # px: of the picture, of the names of layers, between two rooms
-ROW, BOX = 76, 46  # px: from layer to layer, the height of a room
+# px: of the picture, of the names of layers, between two rooms
+WIDTH = 760
+LEFT = 118
+GAP = 10
+# px: from layer to layer, the height of a room
+ROW = 76
+BOX = 46
 STYLE = """
 svg{--ink:#1d2733;--soft:#5b6673;--card:#eaf1fb;--line:#9aabc0;color:var(--ink);font:13px system-ui,sans-serif}
 @media (prefers-color-scheme:dark){svg{--ink:#e6edf3;--soft:#a3b0bd;--card:#1f2a37;--line:#55657a}}

@@ -22,7 +22,8 @@ from fedfloor.solvers.allocation.problem import AllocationProblem, lower_bound
 from papers.cells import holds
 from papers.schemes import Drawn
 
-PARKS, DRAWS = 5, 5
+PARKS = 5
+DRAWS = 5
 BOUND = "lower bound"
 HUGE = 1e100  # beyond, squares do not fit into numbers, and an interval says nothing
 Row = dict[str, Any]
@@ -232,7 +233,8 @@ def _drawn(scheme: Scheme, problem: AllocationProblem, park: int, purpose: str, 
 
 def _row(point: Point, problems: Sequence[AllocationProblem], one: Found, all_of_them: Sequence[Found]) -> Row:
     base = {found.role: found for found in all_of_them if found.role}
-    seconds, takes = _over_parks(one.seconds.mean(axis=1)), _over_parks(one.active.mean(axis=1))
+    seconds = _over_parks(one.seconds.mean(axis=1))
+    takes = _over_parks(one.active.mean(axis=1))
     lower = {role: lower_by(base[role], one) if role in base and one.label not in (base[role].label, BOUND)
              else (None, None) for role in ("rafed", "ours")}  # fmt: skip
     return {

@@ -68,7 +68,8 @@ def costs(scale: float) -> list[dict[str, Any]]:
     """
     rows = []
     for table in (*TABLES.values(), *(one.table for one in FORGETTINGS.values())):
-        rounds, reasons = table.scaled(scale), lacking(table.cells)
+        rounds = table.scaled(scale)
+        reasons = lacking(table.cells)
         runs = {cell.run for cell in table.cells}
         missing = {cell.run for cell in table.cells if cell.key in reasons}
         rows.append(
@@ -76,7 +77,8 @@ def costs(scale: float) -> list[dict[str, Any]]:
             | {"rounds_each": rounds, "rounds": (len(runs) - len(missing)) * rounds, "not_possible_here": len(missing)}
         )
     for study in STUDIES.values():
-        parks, draws = max(1, round(scale * PARKS)), max(1, round(scale * DRAWS))
+        parks = max(1, round(scale * PARKS))
+        draws = max(1, round(scale * DRAWS))
         rows.append(_untrained(study, len(study.points) * parks * draws))
     for one in COMPARISONS.values():
         each = max(1, round(scale * SELECTIONS))

@@ -30,7 +30,8 @@ from papers.verdicts import (
 )
 
 ROOT = Path(__file__).parents[1]
-SOURCE, PAGE = ROOT / "results" / "claims.toml", ROOT / "docs" / "claims.md"
+SOURCE = ROOT / "results" / "claims.toml"
+PAGE = ROOT / "docs" / "claims.md"
 TABLED = ROOT / "docs" / "reproduce.md"  # has the counts as a table
 TOLD = ROOT / "README.md"  # has them as a sentence
 SETTINGS = ("the paper's", "reduced", "other data")
@@ -114,7 +115,10 @@ def cell(file: str, row: str, column: str | int, under: str = "") -> str:
     Raises:
         SettingError: no cell or more than one is meant.
     """
-    wanted, head, section, found = [part.strip() for part in row.split("|")], [""], "", []
+    wanted = [part.strip() for part in row.split("|")]
+    head = [""]
+    section = ""
+    found = []
     for line in (ROOT / file).read_text(encoding="utf-8").splitlines():
         if line.startswith("#"):
             section = line.lstrip("# ")

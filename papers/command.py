@@ -40,7 +40,8 @@ def reproduce(
         show(catalog.costs(scale), as_json=as_json)
         return
     folder = out or Path("runs") / f"reproduce-{table}"
-    found, given = catalog.find(table), shared.numbers("seeds", seeds)
+    found = catalog.find(table)
+    given = shared.numbers("seeds", seeds)
     if so_far:
         tell(found, only, scale, given, folder, as_json=as_json)
         return
@@ -85,7 +86,8 @@ def select(comparison: Comparison, only: str, scale: float, seeds: list[int], ou
     what = asked(comparison, only, scale, seeds)
     print(f"note: {what.work} selections, slow samplers' some seconds each", file=sys.stderr)
     with counted(comparison.name, what.work) as step:
-        found, course = selection.rows(what, step), selection.courses(what)
+        found = selection.rows(what, step)
+        course = selection.courses(what)
     selection.save(what, found, course, out, _typed(comparison.name, only, scale, seeds))
     if as_json:
         show(found, as_json=True, **selection.about(what, course))

@@ -96,7 +96,8 @@ class _Moves(Dry):
     """Counts the links that copies take; the packet of this walk is where it stands."""
 
     def __init__(self, factory_of: Sequence[int]) -> None:
-        self.factory_of, self.links = factory_of, 0
+        self.factory_of = factory_of
+        self.links = 0
 
     def go(self, packet: Packet, to: Site) -> Packet:
         self.links += _links(packet["at"], to, self.factory_of)

@@ -48,7 +48,8 @@ def attacked(said: Floats, top: Integers, means: Floats) -> tuple[float, float, 
     right = float((guessed(near, top[:half]) == top[half:]).mean())
     if said.shape == means.shape and (said == means).all():
         return right, 0.0, 0.0  # it is told
-    v, centre = means[half:], means[:half].mean(0)
+    v = means[half:]
+    centre = means[:half].mean(0)
     guesses = rebuilt(said[:half], means[:half], said[half:]), near @ means[:half] / near.sum(1, keepdims=True)
     ridge, alike = (float(((guess - v) ** 2).sum() / ((v - centre) ** 2).sum()) for guess in guesses)
     return right, ridge, alike
@@ -228,7 +229,8 @@ def rows(what: Asked, step: Callable[[int], None] = lambda _: None) -> list[Row]
     """
     data = loaded(what.of)
     features = extracted(data, Hog())
-    found, done = [], 0
+    found = []
+    done = 0
     for point in what.points:
         scores: dict[Telling, list[Scores]] = {telling: [] for telling in what.of.tellings}
         for seed in what.parks:

@@ -13,7 +13,8 @@ from papers.cells import Accuracy, Cell, Figure, Loss, Table, merged
 from papers.fedgs_training import CHOSEN, FACTORIES, ITERATIONS, NETWORKS, PAPER
 
 LOG = {20: 0.349, 40: 0.617, 60: 0.726, 80: 0.772, 100: 0.795, 140: 0.821}  # round → accuracy on the test data
-LOGGED_BATCH, BATCH = 5, 32
+LOGGED_BATCH = 5
+BATCH = 32
 DEVICES = 300
 NATURAL = {"kind": "natural", "at_least": 90}
 SKEWED: dict[str, tuple[str, dict[str, Any]]] = {

@@ -12,7 +12,10 @@ from typing import Any
 from papers.cells import Accuracy, Cell, Divergence, Epsilon, Figure, Loss, Rounds, Table, merged
 
 PAPER = "FedGS, arXiv 2202.01512"
-FACTORIES, CHOSEN, ITERATIONS, BATCH = 10, 10, 50, 32
+FACTORIES = 10
+CHOSEN = 10
+ITERATIONS = 50
+BATCH = 32
 # words, model, rate, target accuracy, normalisation
 NETWORKS = {
     "cnn": ("the paper's CNN", "cnn-fedgs", 0.01, 0.82, "unit"), "2nn": ("2NN", "mlp-2nn", 0.1, 0.80, "standard"),
@@ -119,7 +122,8 @@ DEALT = (
 def tables() -> tuple[Table, ...]:
     """Return Table II with FedGS's ingredients apart, the grids of T, n, M and L, and what noise costs."""
     priced = "the census is priced where there is a network; solver exact, which the paper's GBP-CS comes near to"
-    more, grid = (*NOTES, priced, WRITERS), (*NOTES[:3], WRITERS)
+    more = (*NOTES, priced, WRITERS)
+    grid = (*NOTES[:3], WRITERS)
     noise = (
         "discrete Laplace noise on every count of every census; reports in one run: one of all classes, and one in "
         "each tick",

@@ -175,7 +175,9 @@ def _settings(task: str, partition: str, method: str) -> dict[str, Any]:
 
 
 def _cell(task: str, partition: str, method: str, *figures: Figure) -> Cell:
-    setting, alike = PARTITIONS[partition][0], method == "centralized"  # which does not see the partition
+    # which does not see the partition
+    setting = PARTITIONS[partition][0]
+    alike = method == "centralized"
     settings = _settings(task, "iid" if alike else partition, method)
     run = f"{task}-{method}" if alike else f"{task}-{partition}-{method}"
     key = f"{task}/{partition}/{method}"
@@ -185,14 +187,16 @@ def _cell(task: str, partition: str, method: str, *figures: Figure) -> Cell:
 def _preliminary() -> tuple[Cell, ...]:
     cells = []
     for key in (*PRELIMINARY, "mnist-2nn"):
-        task, skew = key.removesuffix("-2nn"), "xi20" if key == "cifar-100" else "xi2"
+        task = key.removesuffix("-2nn")
+        skew = "xi20" if key == "cifar-100" else "xi2"
         for method, row in PRELIMINARY[task].items():
             for partition, per_cent in zip(("iid", skew), row, strict=True):
                 settings = _settings(task, partition, method)
                 settings |= {"park": {"devices": 10}, "methods": {method: METHODS[method] | {"work": {"epochs": 1}}}}
                 settings |= {} if key == "mnist-2nn" else {"model": {"name": "cnn-tutorial"}}
                 paper = None if key == "mnist-2nn" else _share(per_cent)
-                name, setting = f"{key}/{partition}/{method}", PARTITIONS[partition][0]
+                name = f"{key}/{partition}/{method}"
+                setting = PARTITIONS[partition][0]
                 run = name.replace("/", "-")
                 cells.append(
                     Cell(name, TASKS[task], setting, LABELS[method], method, run, settings, (Accuracy(paper),))
@@ -244,7 +248,8 @@ def _scalabilities() -> tuple[Cell, ...]:
             own = METHODS[method] | {"fraction": fraction} | ({"ring_size": 4} if method == "fedsr" else {})
             settings |= {"park": {"devices": 100, "factories": factories}, "methods": {method: own}}
             figures = (Accuracy(_share(half), share=0.5), Accuracy(_share(end)))
-            key, label = f"cifar-10/fraction{fraction}/{method}", f"fraction {fraction}"
+            key = f"cifar-10/fraction{fraction}/{method}"
+            label = f"fraction {fraction}"
             name = key.replace("/", "-")
             cells.append(Cell(key, TASKS["cifar-10"], label, LABELS[method], method, name, settings, figures))
     return tuple(cells)

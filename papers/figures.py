@@ -92,7 +92,8 @@ def rows(what: Reproduction, ends: Mapping[Path, str]) -> list[dict[str, Any]]:
     """
     found = []
     for cell in what.cells:
-        runs, done = read(what, cell), None
+        runs = read(what, cell)
+        done = None
         if runs:
             done = min(run.rounds[-1].round for run in runs)
         for figure in cell.figures:

@@ -34,5 +34,6 @@ NOTES = (
 
 def disclosures() -> tuple[Disclosure, ...]:
     """Return what hashes give away, beside the census and the mean features."""
-    title, points = "what devices give away by what they tell", (Point(1), Point(3), Point(4))
+    title = "what devices give away by what they tell"
+    points = (Point(1), Point(3), Point(4))
     return (Disclosure("fldg-privacy", title, f"{PAPER}, Section IV", 100, points, TELLINGS, NOTES),)

@@ -9,7 +9,9 @@ from typing import Any
 from papers.cells import Accuracy, Cell, Figure, Rounds, Table, merged
 
 PAPER = "FLDG, Liu et al."
-GROUPS, HASHES, CASES = 10, 5, (1, 2, 3, 4)
+GROUPS = 10
+HASHES = 5
+CASES = (1, 2, 3, 4)
 # key → words, data set, network, samples a device, target accuracy
 TASKS = {
     "mnist": ("MNIST", "mnist", "cnn-fldg-mnist", 540, 0.9),
@@ -70,9 +72,12 @@ FEW = ("Fig. 3 has four of the dimensions from 1 to 1280, and no printed figures
 
 def tables() -> tuple[Table, ...]:
     """Return Fig. 6, in two tables as CIFAR-10 takes more rounds, Figs. 4 and 5, and Fig. 3."""
-    cases, groups, hashes = "accuracy in the four cases", "accuracy by the number of groups", "accuracy by hashes"
+    cases = "accuracy in the four cases"
+    groups = "accuracy by the number of groups"
+    hashes = "accuracy by hashes"
     six = f"{PAPER}, Fig. 6"
-    small, large = _cases("mnist", "fashion"), (_iid(), *_cases("cifar-10"))
+    small = _cases("mnist", "fashion")
+    large = (_iid(), *_cases("cifar-10"))
     return (
         Table("fldg-cases", f"{cases}, MNIST and Fashion-MNIST", six, 100, BASE, small, (*NOTES, UNIT, GAINS)),
         Table("fldg-cases-cifar", f"{cases}, CIFAR-10", six, 300, CENTRED, large, (*NOTES, *CIFAR)),
@@ -125,7 +130,8 @@ def _groups() -> tuple[Cell, ...]:
                 for groups in NUMBERS:
                     accuracy, rounds = printed.get(groups, (None, None))
                     figures = Accuracy(accuracy), STEADY, Rounds(rounds, TASKS[task][4])
-                    name, words = f"groups{groups}", f"{groups} groups"
+                    name = f"groups{groups}"
+                    words = f"{groups} groups"
                     found.append(_cell(task, case, method, figures, {"groups": groups}, name, words))
     return tuple(found)
 

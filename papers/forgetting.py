@@ -95,7 +95,8 @@ class Forgetting:
         Raises:
             SettingError: there are none.
         """
-        half, last = -(-rounds // 2), rounds - self.lags
+        half = -(-rounds // 2)
+        last = rounds - self.lags
         first = -(-half // self.period) * self.period
         found = range(first + 1, last // self.period * self.period + 1)
         if not found:
@@ -270,14 +271,16 @@ def courses(
         SettingError: what is in the folder was not asked to be taken, or is of other settings; or the data are missing.
         RunError: training failed, or the disk is full.
     """
-    todo, found = left(what), {}
+    todo = left(what)
+    found = {}
     places = [(cell, seed) for seed in what.seeds for cell in what.cells]
     if there := [_path(what, *place) for place in places if place not in todo]:
         if not resume:
             raise SettingError(f"{there[0]} is there already. Go on with --resume, or give another folder with --out.")
         found = {(c.key, s): _read(of, what, c, s) for c, s in places if (c, s) not in todo}
     for number, (cell, seed) in enumerate(todo):
-        experiment, followed = what.table.experiment(cell, what.rounds, seed), of.followed(what.rounds)
+        experiment = what.table.experiment(cell, what.rounds, seed)
+        followed = of.followed(what.rounds)
         found[cell.key, seed] = one = course(
             experiment, followed, of.lags, partial(_further, step, number * what.rounds)
         )
@@ -329,8 +332,10 @@ def course(experiment: Experiment, followed: range, lags: int, step: Callable[[i
     """
     torch.set_num_threads(1)
     keep_memory()
-    park, model = build_park(experiment), experiment.model
-    shape, classes = park.dataset.shape, len(park.dataset.classes)
+    park = build_park(experiment)
+    model = experiment.model
+    shape = park.dataset.shape
+    classes = len(park.dataset.classes)
     network = models.build(model.name, shape, classes, experiment.seed, model.classifier, init=model.init)
     table = np.zeros((len(KINDS), len(followed), lags + 1))
     with TemporaryDirectory() as folder:
@@ -356,7 +361,8 @@ def rounds(engine: Engine, experiment: Experiment) -> Iterator[Done]:
     setup = training(method, engine, experiment.rounds)
     point = Position(state=method.init(setup.view(0), {}, generator(experiment.seed, "init")))
     for _ in range(experiment.rounds):
-        before, seen = point, Counter(engine.memory.visits)
+        before = point
+        seen = Counter(engine.memory.visits)
         point, record = step(setup, before)
         engine.memory.sweep(set())  # else what devices kept in every round before stays
         devices = tuple(sorted({one.device for one in record.outcome.receipts if not one.lost}))
@@ -371,7 +377,8 @@ def batches(engine: Engine, experiment: Experiment, done: Done) -> list[Samples]
         experiment: the fresh windows are those of ticks after its last round.
         done: the round.
     """
-    park, later = engine.park, experiment.rounds + done.tick
+    park = engine.park
+    later = experiment.rounds + done.tick
     several = [park.together(done.devices, tick, done.visits)[:2] for tick in (done.tick, later)]
     several.append(unseen(park, done.devices, later))
     found = []
@@ -393,7 +400,8 @@ def unseen(park: Park, devices: Sequence[int], tick: int) -> tuple[Values, Label
         raise SettingError("test samples do not belong to devices: take a data set with owners, partition 'natural'.")
     x, y = park.test(rows)[0], park.dataset.y_test[rows]
     if isinstance(park.stream, Altering):
-        x, of = x.copy(), park.test_devices[rows]
+        x = x.copy()
+        of = park.test_devices[rows]
         for device in np.unique(of).tolist():
             place = park.stream.position(tick, visits=0)  # no altering stream counts visits
             x[of == device] = park.stream.altered(x[of == device], park.seed, device, place)
@@ -402,7 +410,8 @@ def unseen(park: Park, devices: Sequence[int], tick: int) -> tuple[Values, Label
 
 def accuracy(engine: Engine, model: Tensor, samples: Samples) -> float:
     """Return the share of samples that a flat model [P] classifies rightly; the resident network becomes this model."""
-    network, right = engine.network, 0
+    network = engine.network
+    right = 0
     network.flat.copy_(model)
     network.module.eval()
     with torch.inference_mode():

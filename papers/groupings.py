@@ -140,8 +140,11 @@ def rows(what: Asked, step: Callable[[int], None] = lambda _: None) -> list[Row]
     Raises:
         SettingError: the data are not there.
     """
-    data, K = sources.load("femnist"), what.of.devices
-    classes, found, done = len(data.classes), [], 0
+    data = sources.load("femnist")
+    K = what.of.devices
+    classes = len(data.classes)
+    found = []
+    done = 0
     for point in what.points:
         problems = []
         for seed in what.populations:
@@ -168,7 +171,8 @@ def _median(problem: GroupingProblem, way: Way, seed: int) -> float:
 
 
 def _row(point: Point, way: Way, medians: dict[str, list[float]], size: int) -> Row:
-    here, row = medians[way.solver], {"groups": point.groups, "held": point.held, "grouping": way.label}
+    here = medians[way.solver]
+    row = {"groups": point.groups, "held": point.held, "grouping": way.label}
     row |= {"size": size if way.solver else 1, "populations": len(here), "cpd": statistics.fmean(here), "cpds": here}
     for name, other, paper in zip(("devices", "benchmark"), ("", "random"), way.paper, strict=True):
         ratios = [mine / theirs for mine, theirs in zip(here, medians[other], strict=True)]

@@ -14,7 +14,13 @@ from papers.cells import Accuracy, Cell, Figure, Loss, Rounds, Spent, Table, mer
 from papers.forgetting import Forgetting
 
 PAPER = "HFedMS, arXiv 2211.03300"
-ROUNDS, PERIOD, SHARE, BATCH, WINDOW, RATE, TARGET = 500, 5, 0.3, 5, 50, 0.01, 0.7
+ROUNDS = 500
+PERIOD = 5
+SHARE = 0.3
+BATCH = 5
+WINDOW = 50
+RATE = 0.01
+TARGET = 0.7
 NETWORKS = {"cnn": ("the paper's CNN", "cnn-hfedms"), "small": ("a small CNN", "cnn-small")}
 STREAMS = {"stream": {"kind": "augmented", "window": WINDOW}, "static": {"kind": "static"}}
 BASE: dict[str, Any] = {
@@ -112,7 +118,8 @@ FORGOTTEN = (
 
 def tables() -> tuple[Table, ...]:
     """Return Tables III and IV, and the grids of f, α, β and T."""
-    iv, grids = "rounds, bytes and hours to 70 %", "accuracy and loss by f, α, β and T"
+    iv = "rounds, bytes and hours to 70 %"
+    grids = "accuracy and loss by f, α, β and T"
     more = "Benchmark and ICG (Fig. 7): groups that stay, β = 10 of them, which the paper does not say", CODE_NOTE
     priced = (
         "TB of 2^40 bytes over the devices' links, hours by the profile lte-cat-m2: all transfers take turns, "
@@ -233,10 +240,12 @@ def _table4() -> tuple[Cell, ...]:
                 label, method, own = baseline("fedavg")
                 found.append(_cell(network, "stream", "fedavg", label, method, merged(own, CELLULAR), figures))
                 continue
-            own, words = merged(hfedms(_by_interval(every)), CELLULAR), f"stream, T = {every}"
+            own = merged(hfedms(_by_interval(every)), CELLULAR)
+            words = f"stream, T = {every}"
             found.append(_cell(network, "stream", f"T{every}", _interval(every), "hfedms", own, figures, words))
         label, settings, _ = CODE["epochs"]
-        own, figures = merged(hfedms(settings), CELLULAR), _to_target(network, TABLE4[PERIOD])
+        own = merged(hfedms(settings), CELLULAR)
+        figures = _to_target(network, TABLE4[PERIOD])
         words = f"stream, T = {PERIOD}"
         found.append(_cell(network, "stream", f"T{PERIOD}-epochs", label, "hfedms", own, figures, words))
         for every, epochs in itertools.product(INTERVALS, (1, 3)):
@@ -264,12 +273,15 @@ def _growth() -> tuple[Cell, ...]:
                 for beta in BETAS:
                     paper = (85.4, 0.453) if (kind, alpha, beta) == BEST else None
                     own = hfedms({"variant": "S", "growth": growth(kind, alpha, beta)})
-                    key, words = f"{kind}/alpha{alpha:g}/beta{beta}", f"{kind}, α = {alpha:g}, β = {beta}"
+                    key = f"{kind}/alpha{alpha:g}/beta{beta}"
+                    words = f"{kind}, α = {alpha:g}, β = {beta}"
                     scores = _scores(network, paper)
                     found.append(_cell(network, "static", key, "HFedMS-S", "hfedms", own, scores, words))
         for every in INTERVALS:
             paper = (84.2, 0.494) if every == PERIOD else None
-            own, scores, words = hfedms(_by_interval(every)), _scores(network, paper), f"stream, T = {every}"
+            own = hfedms(_by_interval(every))
+            scores = _scores(network, paper)
+            words = f"stream, T = {every}"
             found.append(_cell(network, "stream", f"T{every}", _interval(every), "hfedms", own, scores, words))
     return tuple(found)
 

@@ -10,8 +10,10 @@ from fedfloor.report.charts import COLOURS, GREY
 
 DASHES = ("-", "--", "-.", ":", (0, (7, 2)), (0, (7, 2, 1, 2)), (0, (1, 1)), (0, (4, 1, 1, 1, 1, 1)))
 SYMBOLS = ("o", "s", "D", "^", "X", "P", "*", "v")
-INK, LINE = "#1d2733", "#c3ccd6"
-SIZE_IN, WIDE_IN = (7.2, 4.2), (11.0, 4.2)
+INK = "#1d2733"
+LINE = "#c3ccd6"
+SIZE_IN = (7.2, 4.2)
+WIDE_IN = (11.0, 4.2)
 ABOVE = (-1.0, 5.0)  # points that are always in view: tenths of them are to look small
 PRINTED = {"mpinv": "pseudo-inverse", "zero": "zero, with its warm-up", "random": "random"}
 # The same file for the same numbers: no date, and names that are not chance. Text stays text.

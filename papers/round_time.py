@@ -21,8 +21,11 @@ from papers import documents
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "results/fedgs-round.md"
-RATIOS, EDGE_BPS = (1, 2, 5, 10, 30, 100), 100e6
-FACTORIES, CHOSEN, ITERATIONS = 10, 10, 50
+RATIOS = (1, 2, 5, 10, 30, 100)
+EDGE_BPS = 100e6
+FACTORIES = 10
+CHOSEN = 10
+ITERATIONS = 50
 FEDAVG = "methods.fedavg={fraction=0.3333333, work={steps=50}}"  # 100 of the 300 writers
 
 
@@ -48,7 +51,8 @@ def bound(ratio: float, downlink: str) -> float:
 def rows(downlink: str) -> list[list[str]]:
     """Return the seconds of a round of each method by how many times as fast links at the edge are."""
     base = config.read(ROOT / "experiments/fedgs.toml", ["network.profile=5g-edge", FEDAVG])
-    park, found = build_park(base), []
+    park = build_park(base)
+    found = []
     for ratio in RATIOS:
         seconds = []
         for method in ("fedgs", "fedavg"):

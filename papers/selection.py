@@ -175,7 +175,9 @@ def asked(comparison: Comparison, only: str, scale: float, seeds: Sequence[int])
     return Asked(comparison, points, tuple(seeds), max(1, round(scale * SELECTIONS)), scale)
 
 
-GIVEN, CHOSEN = 2, 8  # devices of a factory that are drawn beforehand, and those that a sampler chooses
+# devices of a factory that are drawn beforehand, and those that a sampler chooses
+GIVEN = 2
+CHOSEN = 8
 COMPILED = ("swap", "exact", "brute")  # at the first call
 Row = dict[str, Any]
 
@@ -197,8 +199,10 @@ def problems(point: Point, seed: int, many: int) -> Iterator[SelectionProblem]:
         members = park.members(factory)
         counts = park.census(members, tick, [0] * len(members)).T.astype(np.float64)
         order = generator(seed, "drawn beforehand", tick, factory).permutation(len(members))
-        given, rest = np.sort(order[:GIVEN]), np.sort(order[GIVEN:])
-        chosen, batch = min(CHOSEN, len(rest)), float(counts[:, 0].sum())
+        given = np.sort(order[:GIVEN])
+        rest = np.sort(order[GIVEN:])
+        chosen = min(CHOSEN, len(rest))
+        batch = float(counts[:, 0].sum())
         yield batches(counts[:, rest], park.distribution, chosen, batch, counts[:, given].sum(1))
 
 
@@ -212,7 +216,8 @@ def rows(what: Asked, step: Callable[[int], None] = lambda _: None) -> list[Row]
     Raises:
         SettingError: the data are not there.
     """
-    found, done = [], 0
+    found = []
+    done = 0
     for point in what.points:
         parks = [list(problems(point, seed, what.selections)) for seed in what.seeds]
         best = [[solve("exact", one).value for one in park] for park in parks]
@@ -281,7 +286,8 @@ def descent(problem: SelectionProblem, init: PaperStart, seed: int) -> tuple[flo
 
 
 def _row(point: Point, sampler: Sampler, what: Asked, made: list[Made], note: str | None = None) -> Row:
-    paper, begun = sampler.paper, sampler.begun
+    paper = sampler.paper
+    begun = sampler.begun
     optimum = next((one.paper for one in what.comparison.samplers if one.solver == "brute"), None)
     off = [one.divergence for one in made]
     stated = {name: getattr(paper, name, None) for name in STATED}
@@ -316,7 +322,8 @@ EARLIER: Mapping[str, Sequence[Solve]] = {
     "bayesian": [partial(bayesian, iterations=n) for n in (0, 5, 10, 15, 20, 25)],
     "swap": [partial(swap, kicks=n) for n in (0, 5, 15, 30, 60)],
 }
-QUICK_S, REPEATS = 0.1, 9
+QUICK_S = 0.1
+REPEATS = 9
 
 
 @dataclass(frozen=True)
@@ -363,7 +370,8 @@ def courses(what: Asked) -> Courses:
     starts: dict[str, tuple[float, ...]] = {}
     taken: dict[str, Pairs] = {}
     for sampler in what.comparison.samplers:
-        own, chance = partial(solve, sampler.solver), drawn(sampler, seed, 0)
+        own = partial(solve, sampler.solver)
+        chance = drawn(sampler, seed, 0)
         if sampler.init is not None:
             starts[sampler.init] = descended(problem, sampler.init, chance)
         if not sampler.lacking():
@@ -394,7 +402,9 @@ def _timed(run: Solve, problem: SelectionProblem, seed: int) -> tuple[float, flo
 
 Shown = dict[str, str | None]
 Written = Callable[[float], str]
-FOUR, THREE, ONE = "{:.4f}".format, "{:.3f}".format, "{:.1f}".format
+FOUR = "{:.4f}".format
+THREE = "{:.3f}".format
+ONE = "{:.1f}".format
 STARTS = "Starts of GBP-CS; in brackets, of ends and places, first by the plot's data, then by the text:"
 
 

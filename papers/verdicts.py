@@ -21,9 +21,15 @@ from scipy import stats
 
 from fedfloor.base.errors import SettingError
 
-MET, CONFIRMED, CONTRADICTED, UNDECIDED, UNTESTED = "met", "confirmed", "contradicted", "undecided", "not tested"
+MET = "met"
+CONFIRMED = "confirmed"
+CONTRADICTED = "contradicted"
+UNDECIDED = "undecided"
+UNTESTED = "not tested"
 OUTCOMES = (MET, CONFIRMED, CONTRADICTED, UNDECIDED, UNTESTED)
-POINT, SHARE = 0.01, 0.1  # margins of "level with", of accuracies and of other figures, unless a claim has its own
+# margins of "level with", of accuracies and of other figures, unless a claim has its own
+POINT = 0.01
+SHARE = 0.1
 SEVERAL = 3  # runs of which a spread is known
 SINGLE = 3.0  # standard deviations by which a single run counts as apart
 MINUS = " minus "
@@ -208,7 +214,8 @@ def printed(claim: Claim, figure: Figure) -> str:
     It is met within the prediction interval, if that is narrower than the effect: the distance to the figure that the
     claim compares it with. A figure that is computed meets it to the digits that the paper prints.
     """
-    ours, text = estimate(claim, figure), str(figure.paper)
+    ours = estimate(claim, figure)
+    text = str(figure.paper)
     paper = parsed(text)[0]
     if figure.effect:
         return _effect(ours, text)

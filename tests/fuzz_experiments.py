@@ -217,7 +217,9 @@ def plan(path: Path) -> None:
     park = build_park(experiment)
     park.held(0, 0, 0)
     park.census(range(min(3, park.devices)), 0, (0,) * min(3, park.devices))
-    data, model, adapt = park.dataset, experiment.model, experiment.configured.objective.adapt
+    data = park.dataset
+    model = experiment.model
+    adapt = experiment.configured.objective.adapt
     models.build(model.name, data.shape, len(data.classes), experiment.seed, model.classifier, adapt)
     plan_of(experiment, park, 1)
     if build(experiment.network) is not None:

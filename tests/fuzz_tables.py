@@ -47,7 +47,8 @@ USUAL = re.compile(
 )
 GOOD = ("as meant", "refused", "told")
 NUMBER = re.compile(r"\s*-?\d+\.\d+(e[+-]\d+)?\s*")
-DEVICES, ROWS = 4, 24
+DEVICES = 4
+ROWS = 24
 START = datetime(2026, 1, 20, 6, tzinfo=UTC)
 SENSORS = ("temperature", "pressure", "vibration")
 COLUMNS = ("device", "factory", "time", *SENSORS, "label")
@@ -120,12 +121,14 @@ class Table:
 
 def plant(rng: random.Random) -> Table:
     """Return a plain table of a plant."""
-    records, rows = [], []
+    records = []
+    rows = []
     for k in range(DEVICES):
         for row in range(ROWS):
             worn = (row // 2 + k) % 3 == 0
             values = tuple(round(rng.gauss(level + 6 * worn, spread), 3) for level, spread in ((50, 2), (3, 1), (0, 9)))
-            when, names = START + timedelta(hours=row), (f"press {k}", ("north", "south")[k % 2])
+            when = START + timedelta(hours=row)
+            names = (f"press {k}", ("north", "south")[k % 2])
             records.append((*names, when, ("ok", "worn")[worn], values))
             rows.append([*names, "", *(f"{value:.3f}" for value in values), ("ok", "worn")[worn]])
     return Table(list(COLUMNS), list(COLUMNS), rows, Truth(list(SENSORS), records))
@@ -500,7 +503,8 @@ def subset(table: Table, rng: random.Random) -> str:
 def columns_moved(table: Table, rng: random.Random) -> str:
     order = rng.sample(range(len(table.keys)), len(table.keys))
     kept = [i for i in order if table.keys[i] in SENSORS]
-    table.header, table.keys = [table.header[i] for i in order], [table.keys[i] for i in order]
+    table.header = [table.header[i] for i in order]
+    table.keys = [table.keys[i] for i in order]
     table.rows = [[row[i] if i < len(row) else "" for i in order] for row in table.rows]
     if table.truth and len(kept) == len(table.truth.sensors) == 3:
         old = sorted(kept)
@@ -587,7 +591,8 @@ def ambiguous_dates(table: Table, rng: random.Random) -> str:
 
 @defect()
 def mixed_times(table: Table, rng: random.Random) -> str:
-    column, name = table.at("time"), rng.choice(list(CLOCKS))
+    column = table.at("time")
+    name = rng.choice(list(CLOCKS))
     if not table.truth or len(table.rows) < 50 or table.truth.records[0][2] is None:
         return "nothing"
     for row, record in list(zip(table.rows, table.truth.records, strict=False))[40:]:
@@ -714,7 +719,8 @@ def _workbook(table: Table) -> bytes:
     from openpyxl import Workbook
     from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
 
-    book, columns = Workbook(), [_typed(table, i) for i in range(len(table.header))]
+    book = Workbook()
+    columns = [_typed(table, i) for i in range(len(table.header))]
     book.active.append([ILLEGAL_CHARACTERS_RE.sub("", name) for name in table.header])
     for cells in zip(*columns, strict=True):
         book.active.append([
@@ -752,8 +758,12 @@ class Said:
 
 def call(*words: str) -> Said:
     """Call ``fedfloor`` in this process."""
-    out, err, code, failed = io.StringIO(), io.StringIO(), 0, ""
-    before, logger = sys.argv, logging.getLogger("fedfloor")
+    out = io.StringIO()
+    err = io.StringIO()
+    code = 0
+    failed = ""
+    before = sys.argv
+    logger = logging.getLogger("fedfloor")
     handlers = logger.handlers
     sys.argv = ["fedfloor", *words]
     try:
@@ -762,9 +772,11 @@ def call(*words: str) -> Said:
     except SystemExit as end:
         code = int(end.code or 0)
     except BaseException:
-        code, failed = 1, traceback.format_exc()
+        code = 1
+        failed = traceback.format_exc()
     finally:
-        sys.argv, logger.handlers = before, handlers
+        sys.argv = before
+        logger.handlers = handlers
     return Said(code, err.getvalue() + out.getvalue() * (code == 0), failed)
 
 
@@ -781,7 +793,8 @@ def mutant(number: int) -> tuple[Table, list[str]]:
         try:
             about = rng.choice(fits)(table, rng)
         except (ValueError, IndexError):  # a defect of a column that an earlier one took away
-            table, about = before, "nothing"
+            table = before
+            about = "nothing"
         if about != "nothing":
             told.append(about)
     return table, told
@@ -848,7 +861,8 @@ def check(number: int, usual: Sequence[str] = (), train: bool = False) -> Outcom
             if train and said.code == 0 and verdict in GOOD:
                 ran = call("run", "e.toml", "--ranks", "1", "--out", "out", "--set", "rounds=1")
                 if ran.failed or ran.code not in (0, 2):
-                    verdict, message = "training failed", ran.failed or ran.err
+                    verdict = "training failed"
+                    message = ran.failed or ran.err
     finally:
         columnar.QUICK = quick
     return Outcome(number, told[0], told[1:], verdict, message.replace(place, "").strip())

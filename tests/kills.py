@@ -47,7 +47,8 @@ def disturb(out: Path, rng: random.Random) -> int:
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
-        calm, killed = Path(folder) / "calm", Path(folder) / "killed"
+        calm = Path(folder) / "calm"
+        killed = Path(folder) / "killed"
         if begin(calm).wait():
             print("the run does not work undisturbed: is MNIST there? (fedfloor list datasets)")
             return 1

@@ -113,9 +113,12 @@ class Plant:
     def __init__(self, folder: Path, what: Path, forks: Nursery, quorum: float) -> None:
         given = config.read(what, [f"deploy.quorum={quorum:g}"])
         self.trial = live.prepare(given, folder / "park", FACTORIES, given.park.devices)
-        self.folder, self.forks, self.losses = folder, forks, folder / "losses.jsonl"
+        self.folder = folder
+        self.forks = forks
+        self.losses = folder / "losses.jsonl"
         self.processes: dict[str, Any] = {}
-        park, place = self.trial.park, self.trial.place
+        park = self.trial.park
+        place = self.trial.place
         self.start_of: dict[str, Callable[[], Any]] = {}
         for where, hub in provision.hubs(park):
             self.start_of[hub.broker] = lambda where=where: self.broker(place / where)  # type: ignore[misc]
@@ -302,12 +305,14 @@ def compare(plant: Plant, came: Came) -> None:
     """Compare a run with the simulation that loses the same visits."""
     told = {row[0]: row for row in map(json.loads, plant.losses.read_text().splitlines())}  # the last time of each
     lost = {(number, device, visit) for number, _, visits in told.values() for device, visit in visits}
-    got, out = ledger.read(plant.trial.run / "ledger.jsonl"), plant.folder / "simulated"
+    got = ledger.read(plant.trial.run / "ledger.jsonl")
+    out = plant.folder / "simulated"
     with mock.patch.object(ranks, "is_lost", lambda key, _: (key.round, key.device, key.visit) in lost):
         what = config.read(plant.trial.folder / "experiment.toml", [])
         launch.start(what, Orders(out, limits=Limits(stop_after=len(got))), 1, launch.ignore)
     wanted = ledger.read(out / "ledger.jsonl")
-    came.rounds, came.lost = len(got), sum(line.lost for line in got)
+    came.rounds = len(got)
+    came.lost = sum(line.lost for line in got)
     came.visits = sum(told[line.round][1] for line in got)
     came.ledger = [_without_reasons(line) for line in got] == [_without_reasons(line) for line in wanted]
     own = KINDS[came.kind].own
@@ -346,7 +351,8 @@ def blocks(all_came: Sequence[Came], command: str) -> Iterator[str | dict[str, A
         f"once. `deadlines.join_s` is {JOIN_S:g} s. Then the run is ended by Ctrl-C and compared with a simulation in "
         "which the same visits are lost: the model to the bit, every line of the ledger but for what is measured."
     )
-    good, ends = sum(came.good for came in all_came), sum(len(came.ends) for came in all_came)
+    good = sum(came.good for came in all_came)
+    ends = sum(len(came.ends) for came in all_came)
     yield (
         f"{len(faults)} faults in {sum(came.rounds for came in all_came)} rounds of {len(all_came)} parks; {good} of "
         f"{len(all_came)} parks equal their simulations. Ends of the cloud by itself, with exit code 1 and a sentence, "

@@ -39,13 +39,16 @@ class Floor:
 
     def __init__(self, seed: int, root: str | None = None, dataset: str = "mnist", network: str = "mlp-2nn") -> None:
         torch.set_num_threads(1)
-        self.seed, self.epochs, self.turns = seed, 5, 5
+        self.seed = seed
+        self.epochs = 5
+        self.turns = 5
         self.park = park_of(dataset, seed, root)
         pairs = [self.park.samples(k) for k in range(20)]
         self.x = [torch.from_numpy(x).float() / 255 for x, _ in pairs]
         self.y = [torch.from_numpy(y) for _, y in pairs]
         x, y = self.park.test()
-        self.x_test, self.y_test = torch.from_numpy(x).float() / 255, torch.from_numpy(y)
+        self.x_test = torch.from_numpy(x).float() / 255
+        self.y_test = torch.from_numpy(y)
         self.begin(NETWORKS[network](), build(network, (1, 28, 28), 10, seed))
 
     def begin(self, model: nn.Module, same: Network) -> None:
@@ -119,7 +122,8 @@ class Floor:
         rings, _ = self.draw(number)
         models = []
         for ring in rings:
-            model, members = w, sorted(ring)
+            model = w
+            members = sorted(ring)
             for turn in range(self.turns):
                 model = self.mean([self.local(model, k, number, turn, 1) for k in members], [[k] for k in members])
             models.append(model)

@@ -73,7 +73,8 @@ class Moon(Floor):
 
     def __init__(self, seed: int, root: str | None, dataset: str, mu: float, tau: float) -> None:
         super().__init__(seed, root, dataset)
-        self.mu, self.tau = mu, tau
+        self.mu = mu
+        self.tau = tau
         self.begin(WithHead(), build("mlp-2nn", (1, 28, 28), 10, seed, adapt=Contrastive().adapt))
         self.previous: dict[int, Weights] = {}
 

@@ -9,7 +9,10 @@ from workload import BATCH_SIZE, RATE, Clock, devices, job, network
 def main() -> None:
     """Train and average."""
     torch.set_num_threads(1)
-    asked, clock, model, criterion = job(), Clock(), network(), torch.nn.CrossEntropyLoss()
+    asked = job()
+    clock = Clock()
+    model = network()
+    criterion = torch.nn.CrossEntropyLoss()
     held = devices()
     start = {name: value.clone() for name, value in model.state_dict().items()}
     for _ in range(asked.rounds):

@@ -14,7 +14,8 @@ from fedfloor.config import read
 
 def main() -> None:
     """Run rounds of FedAvg, without evaluation."""
-    asked, clock = job(), Clock()
+    asked = job()
+    clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         x, y = data()

@@ -48,7 +48,8 @@ def evaluate(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     """Train what arrives on the node's samples."""
     x, y = samples(message, context)
-    model, criterion = network(), torch.nn.CrossEntropyLoss()
+    model = network()
+    criterion = torch.nn.CrossEntropyLoss()
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     optimiser = torch.optim.SGD(model.parameters(), lr=RATE)
     for _ in range(int(message.content["config"]["epochs"])):
@@ -74,7 +75,8 @@ class Timed(FedAvg):
 
 def main() -> None:
     """Run rounds of FedAvg, without evaluation unless everything is as in the examples."""
-    asked, server = job(), ServerApp()
+    asked = job()
+    server = ServerApp()
 
     @server.main()
     def serve(grid: Grid, context: Context) -> None:  # noqa: ARG001
@@ -85,7 +87,8 @@ def main() -> None:
         strategy.start(grid, arrays, num_rounds=asked.rounds, train_config=told, evaluate_config=told)
 
     backend = {"client_resources": {"num_cpus": 1.0}, "init_args": {"num_cpus": asked.ranks}}
-    said, sys.stdout = sys.stdout, sys.stderr
+    said = sys.stdout
+    sys.stdout = sys.stderr
     run_simulation(server, client, num_supernodes=DEVICES, backend_config=backend)
     sys.stdout = said
     Timed.clock.tell()

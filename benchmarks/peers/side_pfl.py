@@ -21,7 +21,8 @@ class Trained(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.body, self.criterion = network(), torch.nn.CrossEntropyLoss()
+        self.body = network()
+        self.criterion = torch.nn.CrossEntropyLoss()
 
     def loss(self, x: torch.Tensor, y: torch.Tensor, **_: object) -> torch.Tensor:
         """Return the mean cross-entropy."""
@@ -49,7 +50,9 @@ class Timed(TrainingProcessCallback):
 def main() -> None:
     """Run federated averaging."""
     torch.set_num_threads(1)
-    asked, clock, held = job(), Clock(), devices()
+    asked = job()
+    clock = Clock()
+    held = devices()
     sampler = get_user_sampler("minimize_reuse", list(range(DEVICES)))
     users = FederatedDataset(lambda k: Dataset(raw_data=list(held[k])), sampler)
     net = Trained()

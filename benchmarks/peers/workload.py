@@ -15,8 +15,12 @@ import numpy as np
 import torch
 from torch import nn
 
-DEVICES, CLASSES, BATCH_SIZE, RATE = 10, 10, 32, 0.01
-SAMPLES, PIXELS = 600, 784
+DEVICES = 10
+CLASSES = 10
+BATCH_SIZE = 32
+RATE = 0.01
+SAMPLES = 600
+PIXELS = 784
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,8 @@ def network() -> nn.Sequential:
 def devices() -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return each device's samples as float tensors in memory, as users of PyTorch have them, and labels."""
     x, y = data()
-    pictures, labels = torch.from_numpy(x).float().div_(255), torch.from_numpy(y)
+    pictures = torch.from_numpy(x).float().div_(255)
+    labels = torch.from_numpy(y)
     return list(zip(pictures.split(SAMPLES), labels.split(SAMPLES), strict=True))
 
 

@@ -107,7 +107,8 @@ def put(document: Table, path: Sequence[str], new: Any, typed: str) -> None:
     """
     table = document
     for name in path[:-1]:
-        above, table = table, table.setdefault(name, {})
+        above = table
+        table = table.setdefault(name, {})
         if name == "task" and isinstance(table, str):  # a task given by its name is its kind
             above[name] = table = {"kind": table}
         if not isinstance(table, dict):
@@ -190,7 +191,8 @@ def brief(experiment: Experiment) -> str:
     usual = Experiment()
     body: Table = {"name": experiment.name}
     for field in dataclasses.fields(Experiment):
-        mine, other = getattr(experiment, field.name), getattr(usual, field.name)
+        mine = getattr(experiment, field.name)
+        other = getattr(usual, field.name)
         if field.name == "provenance" or mine == other:
             continue
         if dataclasses.is_dataclass(mine):
@@ -242,7 +244,8 @@ def with_paths(experiment: Experiment, change: Callable[[Path], Path]) -> Experi
             table, **{key: str(change(expanded(setting))) for key, setting in given.items() if setting}
         )
 
-    data, model = changed(experiment.data, "path", "root", "test"), changed(experiment.model, "init_from")
+    data = changed(experiment.data, "path", "root", "test")
+    model = changed(experiment.model, "init_from")
     network = experiment.network
     if network.profile is not None and network.profile.endswith(".toml"):  # otherwise it is a name
         network = changed(network, "profile")

@@ -115,7 +115,8 @@ run
 
 @pytest.mark.slow
 def test_a_class_of_a_cell_trains_with_a_bar_and_again(tmp_path: Path) -> None:
-    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in (*CELLS, *CELLS[1:])])
     bars: list[str] = []
@@ -139,7 +140,8 @@ def test_a_class_of_a_cell_trains_with_a_bar_and_again(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
     book = nbformat.read(TUTORIAL, as_version=4)
     assert any("seeds=[0, 1, 2]" in cell.source for cell in book.cells)

@@ -24,7 +24,8 @@ def test_an_interval_needs_all_seeds() -> None:
 
 
 def test_cells_that_are_there_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = attacks.Cell("IID", 20, "none", "mean", 0), attacks.Cell("IID", 20, "none", "mean", 1)
+    first = attacks.Cell("IID", 20, "none", "mean", 0)
+    second = attacks.Cell("IID", 20, "none", "mean", 1)
     runs: list[attacks.Cell] = []
 
     def measure(cell: attacks.Cell) -> attacks.Table:

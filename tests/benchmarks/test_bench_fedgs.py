@@ -44,7 +44,8 @@ def test_the_first_turn_warms_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_choosing_alone_chooses_what_a_round_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds, found = super_node._Rounds(SMALL, Alone()), []
+    rounds = super_node._Rounds(SMALL, Alone())
+    found = []
     choose = super_node.selection.selected
 
     def noted(*given: object) -> list[int]:

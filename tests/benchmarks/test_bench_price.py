@@ -25,7 +25,8 @@ def test_a_round_of_fedgs_has_5000_visits() -> None:
 
 def test_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     # a clock by which pricing takes 2, 1, 9, 4 and 6 ms: the first two warm up, the median of the others is 6
-    taken, said = iter([2e-3, 1e-3, 9e-3, 4e-3, 6e-3, 0.0, 0.0, 3e-3, 1.2e-3, 1e-3]), []
+    taken = iter([2e-3, 1e-3, 9e-3, 4e-3, 6e-3, 0.0, 0.0, 3e-3, 1.2e-3, 1e-3])
+    said = []
     monkeypatch.setattr(price, "_timed", lambda work: (work(), next(taken))[1])
     rows = price.measure([price.Case("small", price.fedavg, 12)], 3, said.append)
     figures = {"ms": 6.0, "quickest_ms": 4.0, "us_per_visit": 500.0, "walk_us_per_visit": 100.0}

@@ -27,7 +27,8 @@ def test_batches_are_of_32_and_the_target_completes_them() -> None:
 
 
 def test_small_rows() -> None:
-    case, share = Case(9, 4, ("swap",)), np.full(5, 0.2)
+    case = Case(9, 4, ("swap",))
+    share = np.full(5, 0.2)
     problems = [problem(case, share, lambda devices, rng: made_up(devices, share, rng), seed) for seed in range(3)]
     best = row(case, "brute", problems, None, repeats=1)
     assert (best["proven"], best["gap_mean"]) == (3, None)

@@ -39,7 +39,8 @@ def test_points_that_are_done_stay_as_they_are(tmp_path: Path, monkeypatch: pyte
 
 
 def test_what_a_command_wrote_becomes_a_page_with_its_values(tmp_path: Path) -> None:
-    folder, results = tmp_path / "run", tmp_path / "results"
+    folder = tmp_path / "run"
+    results = tmp_path / "results"
     folder.mkdir()
     results.mkdir()
     (folder / "table.json").write_text(json.dumps({"table": "hfedms-cpd", "rows": [{"cpds": [1.0, 2.0]}]}))

@@ -13,7 +13,8 @@ def test_macro_f1_is_scikit_learns() -> None:
     metrics = pytest.importorskip("sklearn.metrics")
     rng = np.random.default_rng(0)
     for _ in range(20):
-        truth, guess = rng.integers(0, 4, 12), rng.integers(0, 5, 12)
+        truth = rng.integers(0, 4, 12)
+        guess = rng.integers(0, 5, 12)
         wanted = metrics.f1_score(truth, guess, average="macro", zero_division=0)
         assert macro_f1(5)(truth, guess) == pytest.approx(wanted)
 
@@ -21,7 +22,8 @@ def test_macro_f1_is_scikit_learns() -> None:
 def test_the_bootstrap_has_the_standard_error_of_a_mean() -> None:
     rng = np.random.default_rng(1)
     truth = np.zeros(400)
-    mine, other = rng.normal(size=400), rng.normal(size=400)
+    mine = rng.normal(size=400)
+    other = rng.normal(size=400)
     gap, error = compared(lambda _, answers: float(answers.mean()), truth, mine, other, relative=False, seed=0)
     assert gap == pytest.approx((mine - other).mean())
     assert error == pytest.approx((mine - other).std() / 20, rel=0.1)

@@ -202,7 +202,8 @@ ELSEWHERE = {  # cases whose processes other tests make → their functions
 
 def taken(cases_root: Path, case: str, command: Command) -> Path:
     """Return a copy of a case's folder or file, in the folder of a command."""
-    source, to = cases_root / case, command.folder / Path(case).name
+    source = cases_root / case
+    to = command.folder / Path(case).name
     if source.is_dir():
         return Path(shutil.copytree(source, to, copy_function=shutil.copyfile, dirs_exist_ok=True))
     return Path(shutil.copyfile(source, to))

@@ -56,7 +56,8 @@ def test_stopped_and_resumed_it_is_the_same_run(command: Command) -> None:
     assert "stopped after" in stopped.err
     assert "round 1/1" in stopped.err
     assert "finished after" in command.run("--resume").err
-    whole, parts = command.folder / "whole", command.folder / "out"
+    whole = command.folder / "whole"
+    parts = command.folder / "out"
     assert lines(whole) == lines(parts)
     assert (whole / "model.safetensors").read_bytes() == (parts / "model.safetensors").read_bytes()
 
@@ -123,7 +124,8 @@ def test_report_json_is_the_runs_table(command: Command) -> None:
     said = command("report", "out", "--target", "0.5", "--out", "page.html", "--json")
     assert said.new == {"page.html"}
     assert said.document["report"] == "page.html"
-    (row,), (before,) = said.document["rows"], ran["rows"]
+    (row,) = said.document["rows"]
+    (before,) = ran["rows"]
     assert row == before | {"target": 0.5, "reached": 0, "rounds_to_target": None}
 
 

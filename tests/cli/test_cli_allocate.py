@@ -119,7 +119,8 @@ def test_the_picture_has_every_device(floor: Command) -> None:
         assert circle.get("fill") == colour(row["channel"])
         assert float(circle.get("r", "nan")) == pytest.approx(radius(row["power_dbm"], (0, 20)), abs=0.06)
         # x grows to the right and y upwards, on one scale
-        x, y = float(circle.get("cx", "nan")) - 200, float(circle.get("cy", "nan"))
+        x = float(circle.get("cx", "nan")) - 200
+        y = float(circle.get("cy", "nan"))
         if abs(row["x_m"]) > 1:
             assert x * row["x_m"] > 0
         assert math.isfinite(y)

@@ -91,7 +91,9 @@ def test_a_round_of_fedavg_on_hfedms_network(command: Command) -> None:
     The model has (784 + 1)·62 numbers of 4 bytes. A device trains twice on 40 pictures of 784 bytes, 20 cycles a bit.
     """
     bits = 785 * 62 * 4 * 8
-    down, up, train = bits / 7e6, bits / 4e6, 2 * 20 * (40 * 784 * 8) / 1.5e9
+    down = bits / 7e6
+    up = bits / 4e6
+    train = 2 * 20 * (40 * 784 * 8) / 1.5e9
     seconds = 4 * down + 4 * up  # training is over before the link is free again
     assert train < 3 * down
     busy_j = up * 3.33 + down * 3.11 + train * 3.79e-27 / 2 * 1.5e9**3

@@ -68,7 +68,8 @@ def test_a_mistyped_command_is_suggested_once(command: Command) -> None:
 
 @pytest.mark.parametrize("path", [path for path in LEAVES if path[-1] not in SOURCES], ids=" ".join)
 def test_the_examples_of_a_command_parse(path: tuple[str, ...]) -> None:
-    command, lines = LEAVES[path], EXAMPLES[" ".join(path)]
+    command = LEAVES[path]
+    lines = EXAMPLES[" ".join(path)]
     assert len(lines) == 2
     assert all(len(f"    fedfloor {line}") <= 80 for line in lines)
     for line in lines:

@@ -57,7 +57,8 @@ def test_a_class_of_a_notebook_is_checked_without_what_needs_other_processes(
     class Calm(FedAvg):
         """FedAvg, defined in a cell."""
 
-    Calm.__module__, Calm.__qualname__ = "__main__", "Calm"
+    Calm.__module__ = "__main__"
+    Calm.__qualname__ = "Calm"
     monkeypatch.setattr("fedfloor.runs.launch.single_threaded", lambda: False)  # a notebook's kernel has threads
     names = [check.name for check in check_method(Calm)]
     assert names == [name for name in CHECKS if name != "one rank or two is the same"]

@@ -78,7 +78,8 @@ def test_no_other_threshold_is_better(rule: str, seed: int) -> None:
 
 def test_thresholds_by_hand() -> None:
     # ranked 0.9 +, 0.6 −, 0.4 +, 0.1 −: F1 after 1, 2, 3, 4 alarms is 2/3, 1/2, 4/5, 2/3
-    scores, wanted = np.array([0.4, 0.9, 0.1, 0.6]), np.array([True, True, False, False])
+    scores = np.array([0.4, 0.9, 0.1, 0.6])
+    wanted = np.array([True, True, False, False])
     assert threshold(scores, wanted, "f1") == (0.25, True)
     assert threshold(scores, wanted, By(precision=1.0)) == (0.75, True)
     assert threshold(scores, wanted, By(cost=Cost(1.0, 10.0))) == (0.75, True)  # 1 missed; 10 a false alarm
@@ -119,11 +120,13 @@ def run(command: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
 
 def test_the_test_data_choose_nothing(run: Command) -> None:
     evaluation = json.loads((run.folder / "out/evaluation.json").read_text())
-    chosen, trained = evaluation["decide"], load_model(run.folder / "out")
+    chosen = evaluation["decide"]
+    trained = load_model(run.folder / "out")
     held = build_park(config.read(run.folder / "out/experiment.toml")).validating
     assert held is not None
     x, y = held.test()
-    p, positive = trained.predict(x), trained.classes.index("A")
+    p = trained.predict(x)
+    positive = trained.classes.index("A")
     assert trained.threshold == ("A", chosen["threshold"])
     assert chosen["validation"]["samples"] == len(y) > 50
     again, _ = threshold(p[:, positive].astype(np.float64), y == positive, "f1")
@@ -132,7 +135,8 @@ def test_the_test_data_choose_nothing(run: Command) -> None:
 
 
 def test_predictions_and_figures_go_by_the_threshold(run: Command) -> None:
-    here, trained = build_park(config.read(run.folder / "out/experiment.toml")), load_model(run.folder / "out")
+    here = build_park(config.read(run.folder / "out/experiment.toml"))
+    trained = load_model(run.folder / "out")
     x, y = here.test()
     np.savez(run.folder / "test.npz", x=x, y=y)
     said = run("predict", "out", "test.npz", "--json").document
@@ -262,7 +266,8 @@ def test_settings_that_cannot_be(table: dict[str, Any], message: str) -> None:
 
 
 def test_what_validation_data_cannot_choose_is_refused_before_the_first_round() -> None:
-    classes, y = ("ok", "fault"), np.array([0, 1, 0, 1])
+    classes = ("ok", "fault")
+    y = np.array([0, 1, 0, 1])
     assert decision.check(DecideSettings(), classes, None) == ""
     assert "mostly chance" in decision.check(DecideSettings("fault"), classes, y)
     for settings, samples, message in (

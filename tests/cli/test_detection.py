@@ -34,7 +34,8 @@ def test_a_course_without_anomalies_has_only_false_alarms() -> None:
 def test_vus_pr_of_a_perfect_detector_by_hand() -> None:
     # ℓ = 0 and 1 have no buffer rows: area 1. ℓ = 2: rows 1 and 4 are abnormal by √(1 − 1/2), Σ y = 2 + √2, and
     # P = ½(2 + 2 + √2). First threshold: hits 2, precision 1, recall 2/P. Second: all six rows, recall 1.
-    total, whole = 2 + math.sqrt(2), (4 + math.sqrt(2)) / 2
+    total = 2 + math.sqrt(2)
+    whole = (4 + math.sqrt(2)) / 2
     area = 2 / whole + (1 - 2 / whole) * total / 6
     found = course([0, 0, 1, 1, 0, 0], [0, 0, 1, 1, 0, 0], buffer=2)
     assert vus_pr(found) == pytest.approx((1 + 1 + area) / 3)
@@ -54,7 +55,8 @@ def test_vus_pr_counts_anomalies_that_are_found() -> None:
     low, high = 0.5 * 0.5, 1.0
     without = low * 1 + (high - low) * 2 / 5
     label = np.array([1, math.sqrt(0.5), 0, math.sqrt(0.5), 1])
-    hits, many = np.cumsum(label), (2 + label.sum()) / 2
+    hits = np.cumsum(label)
+    many = (2 + label.sum()) / 2
     there = np.array([0.5, 0.5, 0.5, 1, 1])  # row 3 is in the buffer of the second
     recall = np.minimum(1, hits / many) * there
     area = float((np.diff(recall, prepend=0) * hits / np.arange(1, 6)).sum())

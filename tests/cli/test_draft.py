@@ -162,7 +162,8 @@ def test_paths_with_spaces_and_links_from_anywhere(
     command: Command, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The experiment file speaks of the data as seen from where it lies, and runs from any working folder."""
-    halls, plans = command.folder / "hall 1" / "raw", command.folder / "my plans"
+    halls = command.folder / "hall 1" / "raw"
+    plans = command.folder / "my plans"
     halls.mkdir(parents=True)
     plans.mkdir()
     (halls / 'my "plant".csv.gz').write_bytes(gzip.compress(table.read_bytes()))

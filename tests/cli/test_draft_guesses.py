@@ -40,7 +40,8 @@ def machines(path: Path, rows: int = 600) -> Path:
     rng = random.Random(1)
     lines = ["number,machine,air,kelvin,empty,spare,worn,cause,torque,status"]
     for n in range(rows):
-        air, fails = rng.gauss(20, 2), rng.random() < 0.2
+        air = rng.gauss(20, 2)
+        fails = rng.random() < 0.2
         cause = "heat" if fails and n % 2 else "none"
         cells = [n, f"m{n % 6}", f"{air:.2f}", f"{air + 273.15:.2f}", "", 7, int(fails), int(cause == "heat")]
         lines.append(",".join(map(str, [*cells, f"{rng.gauss(40, 9):.1f}", "failure" if fails else "ok"])))
@@ -125,9 +126,11 @@ def test_columns_that_are_no_sensors_are_named(command: Command) -> None:
 
 def test_what_gives_the_label_away_is_left_out(command: Command) -> None:
     """As in AI4I 2020: one flag per kind of failure beside the failure, and the failure beside its kinds."""
-    draw, lines = random.Random(1), ["row,heat,failure,worn,hot,lamp"]
+    draw = random.Random(1)
+    lines = ["row,heat,failure,worn,hot,lamp"]
     for n in range(2000):
-        worn, hot = draw.random() < 0.03, draw.random() < 0.03
+        worn = draw.random() < 0.03
+        hot = draw.random() < 0.03
         failure = (worn or hot) != (draw.random() < 0.001)
         lines.append(f"{n + 1},{draw.gauss(50 + 9 * hot, 3):.2f},{failure:d},{worn:d},{hot:d},{draw.random() < 0.1:d}")
     (command.folder / "f.csv").write_text("\n".join(lines) + "\n")
@@ -145,7 +148,10 @@ def test_what_gives_the_label_away_is_left_out(command: Command) -> None:
 def test_rows_that_resemble_their_neighbours_are_split_in_their_order(
     command: Command, kept: float, split: str
 ) -> None:
-    draw, lines, heat, flow = random.Random(3), ["heat,flow,label"], 0.0, 0.0
+    draw = random.Random(3)
+    lines = ["heat,flow,label"]
+    heat = 0.0
+    flow = 0.0
     for n in range(800):
         heat, flow = (kept * one + draw.gauss(0, 1) for one in (heat, flow))
         lines.append(f"{heat:.3f},{flow:.3f},{'ok' if n // 20 % 2 else 'worn'}")
@@ -243,9 +249,11 @@ def test_recordings_are_split_whole(command: Command) -> None:
 @pytest.mark.parametrize("kind", ["run", "device"])
 def test_recordings_and_devices_of_one_class_are_drawn_by_class(command: Command, kind: str) -> None:
     """Of 20, two failed: one of them is for testing with every seed, and the draft says that it is a single one."""
-    rng, lines = np.random.default_rng(0), ["device,run,x,y,label"]
+    rng = np.random.default_rng(0)
+    lines = ["device,run,x,y,label"]
     for number in range(20):
-        device, label = (f"m{number}" if kind == "device" else f"m{number % 2}"), "failed" if number < 2 else "ok"
+        device = f"m{number}" if kind == "device" else f"m{number % 2}"
+        label = "failed" if number < 2 else "ok"
         lines += [
             f"{device},{number},{x:.3f},{y:.3f},{label}"
             for x, y in rng.normal(2.0 * (number < 2), 1.0, (30, 2)).tolist()
@@ -267,7 +275,8 @@ def test_recordings_and_devices_of_one_class_are_drawn_by_class(command: Command
 
 def test_a_class_of_few_recordings_is_never_left_out_of_testing(command: Command) -> None:
     """The last two of a machine's ten recordings fail: by time training has one class, so recordings are drawn."""
-    rng, lines = np.random.default_rng(0), ["time,machine,run,x,label"]
+    rng = np.random.default_rng(0)
+    lines = ["time,machine,run,x,label"]
     for row in range(400):
         failed = row >= 320
         lines.append(f"{row},a,{row // 40},{rng.normal(failed):.3f},{'failed' if failed else 'ok'}")
@@ -487,7 +496,8 @@ def regimes(path: Path, shift: float, at_once: bool = False) -> Path:
     for machine in range(8):
         for hour in range(90):
             regime = machine % 3 if at_once else int(rng.integers(3))
-            speed, load = (10, 20, 35)[regime] + rng.uniform(0, 0.02), (0.5, 0.7, 0.7)[regime]
+            speed = (10, 20, 35)[regime] + rng.uniform(0, 0.02)
+            load = (0.5, 0.7, 0.7)[regime]
             sensors = rng.normal([regime * shift, -regime * shift, hour / 30])
             lines.append(f"{machine},{hour},{speed:.3f},{load},{','.join(f'{x:.3f}' for x in sensors)},{90 - hour}")
     path.write_text("\n".join(lines) + "\n")

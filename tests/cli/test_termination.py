@@ -15,7 +15,8 @@ from fedfloor.cli.shared import termination
 def test_a_signal_to_another_thread_wakes_the_main_thread(number: signal.Signals) -> None:
     before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
     try:
-        ended, began = termination(), time.monotonic()
+        ended = termination()
+        began = time.monotonic()
 
         def strike() -> None:
             time.sleep(0.2)

@@ -84,7 +84,8 @@ def test_a_packed_file_of_a_published_data_set(tmp_path: Path) -> None:
 
 
 def test_a_parquet_bomb_is_refused_by_its_footer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
     many = 200_000
     table = pa.table(
         {"device": ["m"] * many, "u": np.arange(many) % 2.0, "v": np.zeros(many), "label": ["a", "b"] * (many // 2)}
@@ -108,7 +109,8 @@ def test_a_parquet_bomb_is_refused_by_its_footer(tmp_path: Path, monkeypatch: py
 
 
 def test_a_parquet_bomb_of_one_long_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
     monkeypatch.setattr(columnar, "MOST_TEXT", 1 << 20)
     text = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 1000, pa.int32()), pa.array(["a" * 1000, "b" * 1000]))
     table = pa.table({"device": ["m"] * 2000, "u": np.arange(2000.0), "label": text})
@@ -133,7 +135,8 @@ def test_an_npz_bomb(tmp_path: Path) -> None:
 def written(kind: str, folder: Path, columns: int) -> Path:
     """A table of 24 rows of two devices with so many columns."""
     x = np.arange(24 * (columns - 2), dtype=np.float32).reshape(24, -1)
-    device, label = ["m", "n"] * 12, ["a", "a", "b", "b"] * 6
+    device = ["m", "n"] * 12
+    label = ["a", "a", "b", "b"] * 6
     path = folder / f"t.{kind}"
     if kind == "npz":
         np.savez(path, x=x, y=np.array(label), device=np.array(device))
@@ -142,7 +145,8 @@ def written(kind: str, folder: Path, columns: int) -> Path:
         lines = [f"{device[i]},{','.join(map(str, row))},{label[i]}" for i, row in enumerate(x.tolist())]
         path.write_text("\n".join([f"device,{names},label", *lines]))
     else:
-        pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        pa = pytest.importorskip("pyarrow")
+        parquet = pytest.importorskip("pyarrow.parquet")
         named = {f"c{i}": x[:, i] for i in range(columns - 2)}
         parquet.write_table(pa.table({"device": device, **named, "label": label}), path)
     return path

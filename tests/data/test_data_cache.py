@@ -37,7 +37,8 @@ class Parser:
     """Makes arrays of a file's bytes, and counts how often it was asked to."""
 
     def __init__(self, source: Path) -> None:
-        self.source, self.calls = source, 0
+        self.source = source
+        self.calls = 0
 
     def __call__(self, writer: Writer) -> Mapping[str, Any]:
         self.calls += 1
@@ -70,7 +71,8 @@ def test_arrays_come_back_as_they_were_appended(root: Path, source: Path) -> Non
 
 
 def test_the_key_is_recipe_content_names_and_order(root: Path, source: Path, tmp_path: Path) -> None:
-    parser, other = Parser(source), tmp_path / "other.bin"
+    parser = Parser(source)
+    other = tmp_path / "other.bin"
     other.write_bytes(b"else")
     for recipe, files in (("r", [source]), ("s", [source]), ("r", [source, other]), ("r", [other, source])):
         remember(recipe, files, parser)

@@ -31,9 +31,11 @@ BOTH: dict[str, Any] = {"material": "one-hot", "grade": ["low", "mid", "high"]}
 
 def parts(path: Path, rows: int = 240, materials: tuple[str, ...] = ("alu", "steel", "brass")) -> Path:
     """Write rows whose class is told by texts alone: steel of a high grade cracks."""
-    rng, lines = random.Random(2), ["device,material,heat,grade,label"]
+    rng = random.Random(2)
+    lines = ["device,material,heat,grade,label"]
     for n in range(rows):
-        material, grade = rng.choice(materials[: 2 + n % 2]), rng.choice(("low", "mid", "high"))
+        material = rng.choice(materials[: 2 + n % 2])
+        grade = rng.choice(("low", "mid", "high"))
         cracks = material == "steel" and grade == "high"
         lines.append(f"m{n % 4},{material},{rng.gauss(0, 1):.2f},{grade},{'crack' if cracks else 'ok'}")
     path.write_text("\n".join(lines) + "\n")
@@ -124,11 +126,13 @@ def test_settings_are_read_and_recorded() -> None:
 @pytest.mark.parametrize("grade", ["low", ""])
 def test_texts_mean_the_same_on_every_device(tmp_path: Path, grade: str) -> None:
     """Machines with one material each exchange them for the test rows: in training, both materials are well known."""
-    rng, lines = random.Random(0), ["device,time,material,grade,heat,label"]
+    rng = random.Random(0)
+    lines = ["device,time,material,grade,heat,label"]
     for n in range(200):
         first = (n % 2 == 0) == (n < 160)
         word = grade if n == 0 else ("low", "mid", "high")[n // 2 % 3]
-        material, label = "PET" if first else "ABS", "ok" if n % 3 else "crack"
+        material = "PET" if first else "ABS"
+        label = "ok" if n % 3 else "crack"
         lines.append(f"m{n % 2},{n},{material},{word},{rng.gauss(0, 1):.2f},{label}")
     (tmp_path / "p.csv").write_text("\n".join(lines) + "\n")
     data = {"path": str(tmp_path / "p.csv"), "columns": {"categories": BOTH}, "split": {"kind": "time"}}
@@ -170,7 +174,8 @@ def test_devices_are_told_the_values(tmp_path: Path) -> None:
     place = tmp_path / "mine"
     place.mkdir()
     (place / "log.csv").write_text("material,heat,grade,label\nalu,1,mid,ok\ngold,2,low,ok\n")
-    source, here = DataSource("folder", place), tmp_path / "e.toml"
+    source = DataSource("folder", place)
+    here = tmp_path / "e.toml"
     settings = DeviceSettings("p", "m1", 0, 1, Endpoint("b", 1), here, here, here, data=source, edge="e")
     park = own_of.park(settings, experiment, told)
     names = park.dataset.inputs.columns

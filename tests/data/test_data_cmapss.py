@@ -66,7 +66,8 @@ def test_training_windows_are_all_and_test_windows_the_last_ones(folder: Path) -
     assert data.shape == (24, 4)
     assert len(data.y) == 6 + 1 + 4 + 3 + 5
     assert len(data.y_test) == 3 + 2
-    x, test = data.take(np.arange(len(data.y)), 0), data.take_test(np.arange(len(data.y_test)))
+    x = data.take(np.arange(len(data.y)), 0)
+    test = data.take_test(np.arange(len(data.y_test)))
     at = {name: COLUMNS.index(name) for name in ("T2", "T24", "T30", "T50")}
     subset, part, engine, cycle = (x[:, at[name]] for name in at)
     assert (part == 0).all()
@@ -159,7 +160,8 @@ def test_devices_of_one_engine_are_held_out_whole(folder: Path) -> None:
 
 def test_held_out_engines_are_whole(folder: Path) -> None:
     park = build_park(experiment(folder, evaluate={"on": "validation", "validation": 0.5}))
-    data, column = park.dataset, park.dataset.inputs.columns.index("T30")
+    data = park.dataset
+    column = park.dataset.inputs.columns.index("T30")
     assert (park.devices, park.factories, park.factory_names) == (3, 2, ("FD001", "FD003"))
     held = data.take_test(np.arange(len(data.y_test)))[:, :, -1]
     subset = data.inputs.columns.index("T2")

@@ -36,7 +36,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def outcome(path: Path, reading: Reading, *, quick: bool) -> object:
     """Return what is read by columns, or row by row; or the error."""
-    before, columnar.QUICK = columnar.QUICK, 0 if quick else 1 << 60
+    before = columnar.QUICK
+    columnar.QUICK = 0 if quick else 1 << 60
     try:
         found = sheet.read(path, reading, ROLES)
     except SettingError as error:
@@ -280,7 +281,8 @@ def test_sheets_and_mistakes_of_workbooks(tmp_path: Path) -> None:
 
 def test_a_flipped_byte_in_a_workbook_is_no_traceback(tmp_path: Path) -> None:
     path = workbook(tmp_path / "t.xlsx")
-    whole, read = path.read_bytes(), 0
+    whole = path.read_bytes()
+    read = 0
     places = range(0, len(whole), 97)
     for place in places:
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])

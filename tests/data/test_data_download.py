@@ -67,7 +67,8 @@ def test_the_next_address_is_asked(
 
 def test_a_packed_file_stays_packed_although_the_server_calls_that_an_encoding(server: Server, tmp_path: Path) -> None:
     packed = gzip.compress(ONE)
-    server.files, server.headers = {"/a.gz": packed}, {"/a.gz": {"Content-Encoding": "x-gzip"}}
+    server.files = {"/a.gz": packed}
+    server.headers = {"/a.gz": {"Content-Encoding": "x-gzip"}}
     get("tiny", tmp_path, catalog=published(server.url, **{"a.gz": packed}))
     assert (tmp_path / "tiny" / "a.gz").read_bytes() == packed
 

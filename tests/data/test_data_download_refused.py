@@ -43,7 +43,8 @@ def test_a_wrong_checksum_names_both_and_keeps_nothing(server: Server, tmp_path:
 def test_answers_that_are_not_the_file(
     server: Server, tmp_path: Path, body: bytes | None, headers: dict[str, str], message: str
 ) -> None:
-    server.files, server.headers = ({} if body is None else {"/a": body}), {"/a": headers}
+    server.files = {} if body is None else {"/a": body}
+    server.headers = {"/a": headers}
     with pytest.raises(RunError, match=message):
         get("tiny", tmp_path, catalog=published(server.url, a=ONE))
     assert not names(tmp_path)
@@ -51,7 +52,8 @@ def test_answers_that_are_not_the_file(
 
 def test_a_redirect_is_followed_to_the_web_only(server: Server, tmp_path: Path) -> None:
     (tmp_path / "passwords").write_bytes(ONE)
-    server.files, server.moved = {"/there": ONE}, {"/a": f"file://{tmp_path}/passwords", "/b": "/there"}
+    server.files = {"/there": ONE}
+    server.moved = {"/a": f"file://{tmp_path}/passwords", "/b": "/there"}
     with pytest.raises(RunError, match=r"No connection adapters were found for 'file:"):
         get("tiny", tmp_path, catalog=published(server.url, a=ONE))
     assert names(tmp_path) == {"passwords"}

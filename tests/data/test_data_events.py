@@ -19,7 +19,8 @@ HOURS = 60
 def written(
     folder: Path, failures: str = "A,2026-01-02T00:00:00,belt\nB,2026-01-01T10:00:00,seal\n"
 ) -> tuple[Path, Path]:
-    data, events = folder / "telemetry.csv", folder / "failures.csv"
+    data = folder / "telemetry.csv"
+    events = folder / "failures.csv"
     rows = [
         f"{np.datetime64('2026-01-01T00') + np.timedelta64(hour, 'h')},{machine},{hour % 7}.5"
         for machine in "AB"
@@ -97,7 +98,8 @@ FORMS = {
 
 
 def in_form(folder: Path, form: str, other: str) -> tuple[Path, Path]:
-    data, events = folder / "telemetry.csv", folder / "failures.csv"
+    data = folder / "telemetry.csv"
+    events = folder / "failures.csv"
     rows = [f"{FORMS[form](hour)},A,{hour % 7}.5" for hour in range(HOURS)]
     data.write_text("timestamp,machine,heat\n" + "\n".join(rows) + "\n")
     events.write_text(f"machine,timestamp,failure\nA,{FORMS[other](24)},belt\n")
@@ -131,7 +133,8 @@ def test_local_times_beside_universal_ones_are_refused(tmp_path: Path) -> None:
 
 
 def test_ambiguous_dates_have_an_option(tmp_path: Path) -> None:
-    data, events = tmp_path / "t.csv", tmp_path / "e.csv"
+    data = tmp_path / "t.csv"
+    events = tmp_path / "e.csv"
     data.write_text("datetime,machine,heat\n03/02/2026 06:00,A,1.5\n03/02/2026 07:00,A,2.5\n")
     events.write_text("machine,datetime,failure\nA,03/02/2026 08:00,belt\n")
     with pytest.raises(SettingError, match="--time-format day-first"):

@@ -240,7 +240,8 @@ def test_the_wrong_place_is_named(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_nothing_outside_is_read(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root, outside = park_of(tmp_path / "data"), park_of(tmp_path / "private")
+    root = park_of(tmp_path / "data")
+    outside = park_of(tmp_path / "private")
     link = root / "press 2" / "ok" / "9.png" if kind == "file" else root / "press 3"
     link.symlink_to(outside / "press 2" / "ok" / "0.png" if kind == "file" else outside / "press 2")
     with pytest.raises(SettingError, match=f"^{link.relative_to(root)}: a link to .*private.*outside the data folder"):

@@ -44,7 +44,8 @@ def test_same_seed_same_bytes_whatever_the_order() -> None:
 
 
 def test_seed_device_and_sample_each_change_the_picture() -> None:
-    zero, one = labels(2, 200, seed=0, classes=2), labels(2, 200, seed=1, classes=2)
+    zero = labels(2, 200, seed=0, classes=2)
+    one = labels(2, 200, seed=1, classes=2)
     assert zero.digest != one.digest
     same = np.flatnonzero(zero.y == zero.y[0])[:2]  # two samples of one class
     a, b = zero.take(same, 0)
@@ -72,7 +73,8 @@ def test_pictures_use_the_grey_scale_and_keep_their_margin() -> None:
     for device in range(30):
         x = data.take(np.arange(10), device).astype(float)
         look = style(0, device)
-        centre, rim = x[:, 0, 6:22, 6:22], np.concatenate([x[:, 0, 0], x[:, 0, -1]])
+        centre = x[:, 0, 6:22, 6:22]
+        rim = np.concatenate([x[:, 0, 0], x[:, 0, -1]])
         spread = np.percentile(centre, 97) - np.percentile(centre, 3)
         assert spread > 40, look  # a character is there
         # light (±0.2/√2), brightness (0.06 · 2.5), noise and the odd stroke move the rim's median this far at most

@@ -17,7 +17,8 @@ CALM = Machines(fault=0.0, wear=0.0, calibration=0.0)
 
 
 def test_a_machine_is_the_same_whatever_the_others() -> None:
-    few, many = recordings(2, 2, seed=3), recordings(6, 2, seed=3)
+    few = recordings(2, 2, seed=3)
+    many = recordings(6, 2, seed=3)
     assert np.array_equal(few.x, many.x[: len(few.x)])
     assert not np.array_equal(few.x[:50], recordings(2, 2, seed=4).x[:50])
 
@@ -54,7 +55,8 @@ def test_faults_show_in_their_sensors_by_their_strength() -> None:
 
 def test_settings_tell_the_regimes_apart_and_leave_the_sensors_as_they_were() -> None:
     calm = replace(CALM, regimes=3)
-    made, wide = recordings(6, 2, seed=0, like=calm), recordings(6, 2, seed=0, like=replace(calm, shift=60.0))
+    made = recordings(6, 2, seed=0, like=calm)
+    wide = recordings(6, 2, seed=0, like=replace(calm, shift=60.0))
     settings = made.x[:, len(SENSORS) :]
     assert settings.shape[1] == len(SETTINGS)
     within = [settings[made.regime == one].std(axis=0) for one in range(3)]

@@ -133,7 +133,8 @@ def test_a_table_per_month_of_several_devices(tmp_path: Path) -> None:
     whole = tmp_path / "whole.csv"
     first, second = (path.read_text() for path in sorted((tmp_path / "data").iterdir()))
     whole.write_text(first + second.split("\n", 1)[1])
-    one, many = load(whole, Reading(columns=MACHINE), 0), load(tmp_path / "data", Reading(columns=MACHINE), 0)
+    one = load(whole, Reading(columns=MACHINE), 0)
+    many = load(tmp_path / "data", Reading(columns=MACHINE), 0)
     rows = np.arange(len(one.y))
     assert np.array_equal(one.take(rows, 0), many.take(rows, 0))
     assert np.array_equal(one.owner, many.owner)

@@ -196,7 +196,8 @@ def test_arrays_train(kind: str, command: Command) -> None:
 
 
 def test_windows_with_more_sensors_than_times_are_pointed_at(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    x, y = np.random.default_rng(0).normal(size=(20, 30, 4)).astype(np.float32), np.arange(20) % 2
+    x = np.random.default_rng(0).normal(size=(20, 30, 4)).astype(np.float32)
+    y = np.arange(20) % 2
     for shown, values in ((True, x), (False, x.transpose(0, 2, 1))):
         caplog.clear()
         np.savez(tmp_path / "w.npz", x=values, y=y)

@@ -66,7 +66,8 @@ def test_windows_keep_to_one_recording_and_have_their_last_rows_label(
     assert data is not None
     assert rows.owner is not None
     assert data.owner is not None
-    train, test = rows_of(data, "train"), rows_of(data, "test")
+    train = rows_of(data, "train")
+    test = rows_of(data, "test")
     for found, labels in ((train, data.y), (test, data.y_test)):
         assert (np.diff(found, axis=1) == 1).all()
         assert found.shape[1] == window[0]
@@ -82,7 +83,8 @@ def test_windows_keep_to_one_recording_and_have_their_last_rows_label(
 @given(SIZES, WINDOWS, st.sampled_from([0.1, 0.29, 0.5, 0.8]))
 def test_testing_comes_after_training(sizes: Sizes, window: tuple[int, int], share: float) -> None:
     """Split by time: the windows are those that can be cut from the first rows, and from the last, of each device."""
-    rows, (length, step) = recordings(sizes), window
+    rows = recordings(sizes)
+    (length, step) = window
     wanted: dict[str, list[int]] = {"train": [], "test": []}
     first = 0
     for mine in sizes:
@@ -107,7 +109,8 @@ def test_testing_comes_after_training(sizes: Sizes, window: tuple[int, int], sha
 @settings(deadline=None, max_examples=60)
 @given(SIZES, st.integers(1, 4), st.integers(0, 3))
 def test_a_random_split_takes_its_share_of_every_device(sizes: Sizes, length: int, seed: int) -> None:
-    rows, split = recordings(sizes), RandomSplit(test=0.3)
+    rows = recordings(sizes)
+    split = RandomSplit(test=0.3)
     data = cut(rows, split, (length, length), seed)
     assume(data is not None)
     assert data is not None

@@ -135,12 +135,14 @@ def test_tables_of_other_endings_in_a_folder_that_has_only_these(tmp_path: Path)
 
 def test_matrices_of_a_file_per_sensor(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    fast, slow = rng.normal(size=(40, 60)), rng.normal(size=(40, 6))
+    fast = rng.normal(size=(40, 60))
+    slow = rng.normal(size=(40, 6))
     np.savetxt(tmp_path / "pressure.txt", fast)
     np.savetxt(tmp_path / "heat.txt", slow, delimiter="\t")
     np.savetxt(tmp_path / "y.txt", np.stack([np.arange(40) % 2, np.arange(40) / 7], 1))
     np.savetxt(tmp_path / "subject.txt", np.arange(40) // 10, fmt="%d")
-    out, device = tmp_path / "rig.npz", str(tmp_path / "subject.txt")
+    out = tmp_path / "rig.npz"
+    device = str(tmp_path / "subject.txt")
     facts = matrices.convert([tmp_path], out, label=f"{tmp_path / 'y.txt'}:1", device=device)
     assert facts["sensors"] == {"heat": 6, "pressure": 60}
     made = draft(out, tmp_path / "e.toml", [])
@@ -178,7 +180,8 @@ def test_what_is_no_matrix_is_refused(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("names", "message"), [(["a"], "1 names for 2"), (["a", "a"], "2 names for 2")])
 def test_names_of_sensors_in_arrays(names: list[str], message: str, tmp_path: Path) -> None:
-    device, y = np.arange(9) % 3, np.arange(9) % 2
+    device = np.arange(9) % 3
+    y = np.arange(9) % 2
     np.savez(tmp_path / "a.npz", x=np.ones((9, 2)), y=y, device=device, sensors=np.array(names))
     with pytest.raises(SettingError, match=message):
         build_park(config.from_table({"name": "a", "data": {"path": str(tmp_path / "a.npz")}}))

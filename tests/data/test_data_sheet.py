@@ -83,7 +83,8 @@ def test_dialects_give_the_same_numbers(tmp_path: Path, name: str) -> None:
 
 
 def test_decimal_comma(tmp_path: Path) -> None:
-    plain, comma = written(tmp_path, text(plant())), written(tmp_path, german(plant()), "g.csv")
+    plain = written(tmp_path, text(plant()))
+    comma = written(tmp_path, german(plant()), "g.csv")
     assert numbers(comma, Reading(decimal=",")) == numbers(plain)
     rows = plant()
     rows[5][2] = "0.5"  # a time
@@ -157,7 +158,8 @@ def ended(read: Callable[[], np.ndarray]) -> np.ndarray | str:
 def test_the_quick_way_reads_what_the_careful_way_reads(cells: list[list[str]], decimal: str) -> None:
     layout = TableLayout(Path("t.csv"), Reading(decimal=decimal), ("a", "b"), (0, 1), {}, None, False)
     block = list(enumerate(cells, 2))
-    wanted, got = ended(lambda: careful(cells, layout)), ended(lambda: layout.numbers(block))
+    wanted = ended(lambda: careful(cells, layout))
+    got = ended(lambda: layout.numbers(block))
     assert isinstance(got, str) or np.array_equal(got, wanted, equal_nan=True)
     assert not isinstance(got, str) or got == wanted
 
@@ -168,7 +170,8 @@ def test_blocks_make_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(lines, "BLOCK", 7)
     assert numbers(path) == whole
     rows = plant()
-    rows[20][HEADER.index("flow")], rows[40][2] = "x", "y"
+    rows[20][HEADER.index("flow")] = "x"
+    rows[40][2] = "y"
     with pytest.raises(SettingError, match="row 21, column 'flow'"):
         sheet.read(written(tmp_path, text(rows)), Reading(), ROLES)
 

@@ -37,7 +37,8 @@ def press(
 
 def values(data: Dataset) -> tuple[np.ndarray, np.ndarray]:
     """Return the first sensor's values of all training and all test samples, rows of windows one after the other."""
-    x, z = data.take(np.arange(len(data.y)), 0), data.take_test(np.arange(len(data.y_test)))
+    x = data.take(np.arange(len(data.y)), 0)
+    z = data.take_test(np.arange(len(data.y_test)))
     return x.reshape(len(x), -1).astype(int), z.reshape(len(z), -1).astype(int)
 
 
@@ -186,7 +187,8 @@ def test_a_table_of_its_own_for_testing(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_its_own_for_testing(tmp_path: Path) -> None:
-    train, test = park_of(tmp_path / "one", ("p1", "p2")), park_of(tmp_path / "two", ("p2", "p9"))
+    train = park_of(tmp_path / "one", ("p1", "p2"))
+    test = park_of(tmp_path / "two", ("p2", "p9"))
     data = own.load(train, Reading(test=str(test)), 0)
     assert data.owned.names == ("p1", "p2", "p9")
     assert np.unique(data.owner_test).tolist() == [1, 2]

@@ -200,7 +200,8 @@ def test_rows_are_put_in_order_where_asked(tmp_path: Path) -> None:
     mixed = [rows[0], *(rows[1 + i] for i in np.random.default_rng(1).permutation(len(rows) - 1))]
     with pytest.raises(SettingError, match="sort = true"):
         load(tmp_path, mixed)
-    one, other = load(tmp_path, rows), load(tmp_path, mixed, Reading(sort=True))
+    one = load(tmp_path, rows)
+    other = load(tmp_path, mixed, Reading(sort=True))
     every = np.arange(len(one.y))
     assert np.array_equal(one.take(every, 0), other.take(every, 0))
     assert np.array_equal(one.y, other.y)

@@ -55,9 +55,11 @@ def test_rows_classes_and_parts(folder: Path) -> None:
     assert data.shape == (52,)
     assert data.inputs.columns[41] == "XMV(1)"
     assert len(data.inputs.columns) == 52
-    x, test = data.take(np.arange(len(data.y)), 0), data.take_test(np.arange(len(data.y_test)))
+    x = data.take(np.arange(len(data.y)), 0)
+    test = data.take_test(np.arange(len(data.y_test)))
     assert np.array_equal(data.y, x[:, 0]), "a training recording's class is its file's fault"
-    fault, row = test[:, 0] - 22, test[:, 1]
+    fault = test[:, 0] - 22
+    row = test[:, 1]
     assert np.array_equal(data.y_test, np.where(row < 160, 0, fault))
     assert np.array_equal(x[:, 1], np.concatenate([np.arange(500), *[np.arange(480)] * 21]))
     assert np.array_equal(x[:, 7], x[:, 0] + x[:, 1])

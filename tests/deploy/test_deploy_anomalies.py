@@ -95,7 +95,8 @@ def test_devices_are_asked_for_counts_and_answers_out_of_range_are_refused(tmp_p
     node = Probe((0,), "scores", settings={"low": -40.0, "width": 80.0})
     whole = [0, held, *[0] * 64]
     assert subtasks.read_answer(node, 0, whole, {}, engine) == whole
-    nan, inf = float("nan"), float("inf")
+    nan = float("nan")
+    inf = float("inf")
     lists = [[value, *[0] * 65] for value in (-1, 0.5, nan, inf, 10**400, True, "1", None, [1], {"0": 1})]
     for wrong in (*lists, [held], [0, held + 1, *[0] * 64], [held] * 66, [0] * 67, [[0] * 66], None, "66", {}, 66, nan):
         with pytest.raises(ranges.RefusedError):
@@ -115,7 +116,8 @@ def test_moments_of_another_number_of_samples_or_of_negative_squares_are_refused
     what = written(tmp_path, "pca", "monitor", 1)
     with live(tmp_path, what) as park:
         engine = next(iter(park.edges.values())).engine
-    node, size = Probe((0,), "moments"), int(np.prod(engine.park.dataset.shape))
+    node = Probe((0,), "moments")
+    size = int(np.prod(engine.park.dataset.shape))
     true = question(node).answer(engine, 0, {}, 0).numpy()
     assert np.array_equal(subtasks.read_answer(node, 0, None, {"answer": true}, engine).numpy(), true)
     covariance = 10 * float(np.sqrt(true[1 + size] * true[1 + 2 * size])) + 1  # of the first two numbers

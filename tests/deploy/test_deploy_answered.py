@@ -43,9 +43,12 @@ class Asked:
 
     def __init__(self, folder: Path, more: str, normalise: str = "standard", function: str = "") -> None:
         rng = np.random.default_rng(0)
-        self.x, self.y = rng.normal(5, 3, (400, 3)).astype(np.float32), rng.integers(0, 2, 400)
-        self.path, classes = folder / "0.npz", np.array(["good", "bad"])
-        owner, tests = np.arange(400) % 3, {"x_test": self.x[:9], "y_test": self.y[:9], "device_test": np.arange(9) % 3}
+        self.x = rng.normal(5, 3, (400, 3)).astype(np.float32)
+        self.y = rng.integers(0, 2, 400)
+        self.path = folder / "0.npz"
+        classes = np.array(["good", "bad"])
+        owner = np.arange(400) % 3
+        tests = {"x_test": self.x[:9], "y_test": self.y[:9], "device_test": np.arange(9) % 3}
         np.savez(folder / "all.npz", x=self.x, y=self.y, device=owner, classes=classes, **tests)
         own = f"data.path = '{folder}/all.npz'\ndata.normalise = '{normalise}'\n"
         what = experiment(folder, "fedavg", devices=3, factories=1, more=own + more)
@@ -97,7 +100,8 @@ def test_an_edge_that_invents_runs_as_rows_arrive_learns_no_row(more: str, resta
 
 
 def test_the_others_in_a_sum_are_told_that_a_devices_samples_have_changed(tmp_path: Path) -> None:
-    asked, told = Asked(tmp_path, SECURE), list[str]()
+    asked = Asked(tmp_path, SECURE)
+    told = list[str]()
     for new in (0, GROWN - 1, GROWN):  # until 20 are new those of the last set are used
         asked.hold(range(FIRST + new))
         asked.sums(f"run {new}")
@@ -220,7 +224,8 @@ Sets = st.lists(st.lists(st.integers(0, 60), max_size=70), max_size=12)
 @given(Sets)
 @settings(max_examples=200, deadline=None)
 def test_no_two_sets_with_answers_differ_by_fewer_samples_than_documented(sets: list[list[int]]) -> None:
-    answers, answered = Answers(RevealRecord()), list[list[int]]()
+    answers = Answers(RevealRecord())
+    answered = list[list[int]]()
     for some in sets:
         try:
             used = answers.settle(np.array(some, np.int64), np.arange(len(some)))
@@ -252,7 +257,8 @@ def test_a_new_set_forgets_what_cannot_be_asked_again() -> None:
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
 def test_sets_differ_by_as_many_samples_that_are_not_held_out(tmp_path: Path, share: float) -> None:
     """With 90 % held out of training, 20 new samples added two to the sums."""
-    asked, answered = Asked(tmp_path, f"{SECURE}evaluate.recent = {share}\n"), list[set[int]]()
+    asked = Asked(tmp_path, f"{SECURE}evaluate.recent = {share}\n")
+    answered = list[set[int]]()
     for n in range(FIRST, 400, 5):
         asked.hold(range(n))
         if asked.ask(f"invented {n}")[0] == "answer":

@@ -280,7 +280,8 @@ def test_an_edge_refuses_visits_out_of_range(tmp_path: Path, changes: dict[str, 
 )
 def test_the_cloud_refuses_results_of_visits_that_are_not_on_their_way(about: dict[str, object]) -> None:
     visits = object.__new__(ArrivingVisits)
-    visits._held, visits._changed = {}, threading.Condition()
+    visits._held = {}
+    visits._changed = threading.Condition()
     with pytest.raises(RefusedError):
         visits._take(0, Message("flown", "e0", about={"lost": [], "models": [], **about}), {})
 
@@ -293,7 +294,8 @@ def test_a_result_that_an_edge_makes_up_loses_its_visit_alone(
     taken = ArrivingVisits._take
 
     def falsified(self: ArrivingVisits, factory: int, answer: Message, flights: Any) -> None:
-        about, arrays = dict(answer.about), dict(answer.arrays)
+        about = dict(answer.about)
+        arrays = dict(answer.arrays)
         flight = flights.get(about.get("arrived"))
         if flight is not None and flight.visit.device == 0:
             if change == "long":
@@ -328,7 +330,8 @@ def test_an_edge_that_answers_but_ends_no_visit_stops_no_run(tmp_path: Path, met
         time.sleep(0.05)
         return "flown", {"lost": [], "models": [visit[4] for visit in message.about["visits"]]}, {}
 
-    what, lines = experiment(tmp_path, method, rounds=3, devices=4, more=more), []
+    what = experiment(tmp_path, method, rounds=3, devices=4, more=more)
+    lines = []
     with live(tmp_path, what) as park:
         park.deadlines = Deadlines(join_s=20, round_s=3)
         park.edges[1].visits.reply = silent  # type: ignore[method-assign]

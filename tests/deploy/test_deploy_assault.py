@@ -91,14 +91,19 @@ from networks import build
 from papers import documents
 from parks import MOSQUITTO, TOP, Client, free_port, plant, until
 
-REFUSED, HARMLESS, KNOWN = "refused", "harmless", "known"  # known: not prevented, as docs/deploy-security.md states
+# known: not prevented, as docs/deploy-security.md states
+REFUSED = "refused"
+HARMLESS = "harmless"
+KNOWN = "known"
 TEXT = "\x1b[2J</script><script>alert(1)</script>\n\u202eERROR" * 30
 HOSTILE: list[Any] = [
     None, True, -1, 0, 1 << 63, 10**400, 1e308, -1e308, math.nan, math.inf, "", "os:system", "../" * 21 + "etc/passwd",
     TEXT, [], {}, DEEP, ["x"] * 5000, {"name": 0, "digest": "0" * 16},
 ]  # fmt: skip
 DENIED = 135  # MQTT's answer to who has no right
-SLOWEST_S, GROWN_MB = 30.0, 400.0  # of one attempt
+# of one attempt
+SLOWEST_S = 30.0
+GROWN_MB = 400.0
 PLANTED = ("antigravity", "this", "idlelib", "turtledemo")  # modules that nothing of ours imports
 
 
@@ -121,7 +126,8 @@ class Tally:
         """Make an attempt: whatever it starts, opens, imports, raises or takes beyond its share got through."""
         self.by_hand += by_hand
         with watched() as seen:
-            began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            began = time.process_time()
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             try:
                 came = do()
             except Exception as error:
@@ -491,7 +497,8 @@ def what_surveys_reveal(tally: Tally, folder: Path) -> None:
         place = Path(tempfile.mkdtemp(dir=folder))
         what = survey_of(place, kind)
         with park_of(place, what, data=lambda k, at=place: DataSource("folder", at / f"{k}.csv")) as park:
-            agent, read = park.agents[0], config.read(what, [])
+            agent = park.agents[0]
+            read = config.read(what, [])
             near = agent.settings.edge
             (far,) = {"e0", "e1"} - {near}
             true = facts.of(read, load_data(read))
@@ -541,16 +548,17 @@ def what_surveys_reveal(tally: Tally, folder: Path) -> None:
             tally.attempt(f"{kind}: its samples are as before", same)
 
 
-PLACES, ZERO, ONE = np.array([0]), np.zeros(1), np.ones(1)  # by the first sensor
+# by the first sensor
+PLACES = np.array([0])
+ZERO = np.zeros(1)
+ONE = np.ones(1)
 
 
 def _questions(kind: str) -> tuple[list[RowQuestion], list[RowQuestion]]:
     """Questions that a survey has, and those that it has not."""
     three, other = (RowClusters(at, ZERO, ONE, np.array([[0.0], [1.0], [2.0]])) for at in (PLACES, PLACES + 1))
-    whole, below = (
-        [RowQuestion("sums"), RowQuestion("spread", np.zeros((1, 3)))],
-        RowQuestion("below", np.zeros((3, 45))),
-    )
+    whole = [RowQuestion("sums"), RowQuestion("spread", np.zeros((1, 3)))]
+    below = RowQuestion("below", np.zeros((3, 45)))
     apart = [
         RowQuestion("sums", None, three),
         RowQuestion("spread", np.zeros((3, 3)), three),
@@ -716,7 +724,8 @@ def sums_of_crews(tally: Tally, folder: Path) -> None:
 
     def survivors(k: int, sums: Crewed) -> None:
         sums.gone = [set(), set(), {k}, set()]
-        usual, group = sums.server.hang, sums.made.sums[0]
+        usual = sums.server.hang
+        group = sums.made.sums[0]
 
         def hang(*given: Any) -> None:
             usual(*given)
@@ -783,7 +792,8 @@ def servers_of_sums(tally: Tally, folder: Path) -> None:
         return REFUSED if sum_.made.sums[0].lost else f"a sum of devices with another {what}"
 
     def keys(name: str) -> str:
-        place, identity = folder / str(next(numbers)), "11" * 32
+        place = folder / str(next(numbers))
+        identity = "11" * 32
         device_sum = DeviceSum(0, 24, SecureSum(bound=8.0), BySamples(), signer=signer(place, "d0"))
         device_sum.reply("sum-keys", {"identity": identity})
         others = {k: advertised(place, k, f"d{k}", identity) for k in (1, 2, 3)}
@@ -829,7 +839,8 @@ def orders_past_protection(tally: Tally, folder: Path) -> None:
             tally.attempt(f"{kind}: {1 + number} times the rate", partial(ordered, of, honest, "rate", other.rate))
 
     def trapped(of: Worker, pixel: int) -> str:
-        network, message = of.engine.network, order(of, own_work(of))
+        network = of.engine.network
+        message = order(of, own_work(of))
         model = np.zeros_like(message.arrays["w"])
         (first, last), *_ = network.layout.values()
         model[first + pixel : last : 784] = 3e38  # the scores of all classes are 3e38·x + 1e38
@@ -848,7 +859,8 @@ def orders_past_protection(tally: Tally, folder: Path) -> None:
         first, second = (NoisyProtocol(place / name, place, number, run) for name in ("first", "second"))
         first.server.end = lambda: None  # type: ignore[method-assign]
         first.run()
-        second.place, second.tolerant = replace(second.place, tick=tick, visit=tick), True
+        second.place = replace(second.place, tick=tick, visit=tick)
+        second.tolerant = True
         second.run()
         return f"devices {second.left} sent updates for two sums" if second.left else REFUSED
 
@@ -1187,7 +1199,8 @@ def _visit(edge: Any, k: int, message: Message) -> str:
     before = edge.channel.filter.refused.total()
     try:
         engine = edge.engine
-        work, key = Work(steps=1, batch_size=8), Key(0, 1, 0, k, 0)
+        work = Work(steps=1, batch_size=8)
+        key = Key(0, 1, 0, k, 0)
         got = edge.factory.visit(engine, work, {"w": engine.network.flat.clone()}, key, FrozenExtractor(frozen=False))
     finally:
         edge.channel.request = usual
@@ -1413,10 +1426,14 @@ CROSSING = "methods.fedsr = { laps = 1, ring_size = 4 }"
 
 def _stalls(choices: Sequence[str], seed: int = 0, deadline_s: float = 600.0) -> str:
     """Let an edge wait for a device in 1,000 requests; others train for a second in between."""
-    now, short, whole, rng = [0.0], 0.0, 0.0, random.Random(seed)
+    now = [0.0]
+    short = 0.0
+    whole = 0.0
+    rng = random.Random(seed)
     waits = Waits(lambda: now[0])
     for _ in range(1000):
-        how, wait_s = rng.choice(choices), waits.wait_s("a", deadline_s)
+        how = rng.choice(choices)
+        wait_s = waits.wait_s("a", deadline_s)
         waited_s = 0.0 if how == "restart at once" else wait_s
         now[0] += waited_s
         waits.expired("a", waited_s)
@@ -1468,7 +1485,8 @@ def _begins_sessions(edge: Any, k: int) -> str:
 
 
 def _poses(agent: device.Agent, ca: authority.Authority, folder: Path, name: str, kind: str) -> str:
-    before, waiting = agent.filter.refused[STRANGER, "edge"], agent._requests.qsize()
+    before = agent.filter.refused[STRANGER, "edge"]
+    waiting = agent._requests.qsize()
     _send(agent, ca, folder, name, kind, 1)
     expect(agent.filter.refused[STRANGER, "edge"] == before + 1, "its message is taken")
     expect(agent._requests.qsize() == waiting, "its message is queued")
@@ -1486,12 +1504,14 @@ def _send(
 
 
 def _fills_log(agent: device.Agent, ca: authority.Authority, folder: Path, kind: str) -> str:
-    lines, edge = Lines(), agent.settings.edge
+    lines = Lines()
+    edge = agent.settings.edge
     before = logging.root.manager.disable
     logging.disable(logging.NOTSET)
     logging.getLogger("fedfloor").addHandler(lines)
     try:
-        wait_s, signer = -1 if kind == "expired" else 60, Signer(member(folder / "stolen", ca, edge), edge)
+        wait_s = -1 if kind == "expired" else 60
+        signer = Signer(member(folder / "stolen", ca, edge), edge)
         for _ in range(200):
             about = {"to": agent._session, "text": TEXT, "wait_s": wait_s}
             sent = Message("census" if kind == "expired" else kind, edge, "run", 1, time.time_ns(), 1, about=about,
@@ -1514,7 +1534,8 @@ class Lines(logging.Handler):
 
 
 def _fetches(park: Live, agent: device.Agent, ca: authority.Authority, folder: Path) -> str:
-    edge, before = agent.settings.edge, len(park.broker.said)
+    edge = agent.settings.edge
+    before = len(park.broker.said)
     frame = _send(agent, ca, folder, edge, "census", 1)
     for _ in range(100):
         agent.receive(mqtt.topic("trial", "in", edge, "d0"), frame)
@@ -1680,7 +1701,8 @@ def _nosy(at: Plant, pattern: str) -> str:
 
 def _forges(at: Plant, name: str, topic: str, retain: bool, broker: str = "", stem: str = "") -> str:
     """A member writes where it has no right; those who could read it hear nothing of it."""
-    forger, home = at.client(name, broker, stem), broker or "north"
+    forger = at.client(name, broker, stem)
+    home = broker or "north"
     other = f"{home[0]}1"
     with at.talk(home, other) as (edge, device):
         edge.subscribe(f"{TOP}/#")
@@ -1709,7 +1731,8 @@ def _forges(at: Plant, name: str, topic: str, retain: bool, broker: str = "", st
 
 def _forges_at_the_cloud(at: Plant, stem: str, topic: str, retain: bool) -> str:
     """A factory writes at the cloud's broker what is another's, or the cloud's; neither receives anything of it."""
-    forger, cloud = at.client("north", "cloud", stem), at.client("cloud")
+    forger = at.client("north", "cloud", stem)
+    cloud = at.client("cloud")
     with at.talk("south") as (south,):
         cloud.subscribe(f"{TOP}/#")
         south.subscribe("#")
@@ -1725,7 +1748,9 @@ def _forges_at_the_cloud(at: Plant, stem: str, topic: str, retain: bool) -> str:
 
 def _nosy_at_the_cloud(at: Plant, name: str, stem: str, pattern: str) -> str:
     """A member subscribes to more than its own at the cloud's broker; then the cloud and another edge talk."""
-    nosy, cloud, south = at.client(name, "cloud", stem), at.client("cloud"), at.client("south", "cloud")
+    nosy = at.client(name, "cloud", stem)
+    cloud = at.client("cloud")
+    south = at.client("south", "cloud")
     with suppress(queue.Empty):
         nosy.subscribe(pattern)
     south.subscribe(f"{TOP}/in/cloud/south")
@@ -1809,7 +1834,8 @@ def _sessions(at: Plant, kind: str) -> str:
 
 
 def _strangers(at: Plant, kind: str) -> str:
-    where, port = at.folder / "out/devices/n0", at.ports["north"]
+    where = at.folder / "out/devices/n0"
+    port = at.ports["north"]
     if kind == "plain":
         with socket.create_connection(("127.0.0.1", port), timeout=5) as bare:
             bare.sendall(b"\x10\x10\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x03n0x")
@@ -1818,7 +1844,8 @@ def _strangers(at: Plant, kind: str) -> str:
         return REFUSED
     if kind == "TLS 1.2":
         context = ssl.create_default_context(cafile=str(where / "ca.crt"))
-        context.check_hostname, context.maximum_version = False, ssl.TLSVersion.TLSv1_2
+        context.check_hostname = False
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(where / "device.crt", where / "device.key")
         with socket.create_connection(("127.0.0.1", port), timeout=5) as bare:
             try:
@@ -2022,7 +2049,9 @@ def _copied(whole: Path, out: Path) -> None:
 
 def _typed(*words: str) -> tuple[int, str]:
     """Call a command; return its code and what it printed."""
-    printed, code, before = io.StringIO(), 0, sys.argv
+    printed = io.StringIO()
+    code = 0
+    before = sys.argv
     sys.argv = ["fedfloor", *words]
     try:
         with redirect_stdout(printed), redirect_stderr(printed):
@@ -2116,7 +2145,8 @@ def _written(document: Any, folder: Path) -> str:
         expect(bool(str(error)), "no word of why")
         return REFUSED
     first = park.factory[0]
-    conf, acl = broker.conf(park, first), broker.acl(park, first)
+    conf = broker.conf(park, first)
+    acl = broker.acl(park, first)
     expect(
         conf.count("\n") == broker.conf(_park(folder), first).count("\n"), "a line is added to the broker's settings"
     )
@@ -2259,7 +2289,8 @@ def test_nothing_gets_through(name: str, tmp_path: Path) -> None:
 def main(names: Sequence[str]) -> int:
     """Carry out attacks, by name or all, and print the table; all of them write the page as well."""
     logging.disable(logging.WARNING)
-    rows, through = list[Tally](), 0
+    rows = list[Tally]()
+    through = 0
     for name in names or CLASSES:
         with tempfile.TemporaryDirectory() as folder:
             rows.append(attacked(name, Path(folder)))

@@ -90,10 +90,12 @@ def certified(place: Path, by: authority.Authority, days: int, at: dt.datetime, 
 def test_who_has_no_good_certificate_stays_out_and_is_told_why(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    what, now = experiment(tmp_path, "fedavg", rounds=3), authority.now()
+    what = experiment(tmp_path, "fedavg", rounds=3)
+    now = authority.now()
     simulated(what, tmp_path / "simulated")
     with secured(tmp_path, what) as park:
-        root, other = park.out / "authority" / "ca.crt", authority.found("another", now)
+        root = park.out / "authority" / "ca.crt"
+        other = authority.found("another", now)
         past = certified(tmp_path / "past", authority.load(root.parent), 1, now - dt.timedelta(days=3), root)
         foreign = certified(tmp_path / "foreign", other, 9, now, root)
         blind = certified(tmp_path / "blind", authority.load(root.parent), 9, now, root)
@@ -142,7 +144,8 @@ def test_a_thief_who_sends_rubbish_in_a_devices_name_harms_that_device_only(
     what = experiment(tmp_path, "fedavg", rounds=3)
     with losing(lambda key: key.device == WHO and key.round >= 2):
         _, wanted = simulated(what, tmp_path / "simulated")
-    name, over = f"d{WHO}", threading.Event()
+    name = f"d{WHO}"
+    over = threading.Event()
     with secured(tmp_path, what, SHORT) as park:
         edge = f"e{park.home(WHO)}"
 

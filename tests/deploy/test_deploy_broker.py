@@ -29,7 +29,9 @@ from fedfloor.deploy.settings import EdgeSettings, Endpoint, Tls
 from parks import MOSQUITTO, TOP, Broker, Client, broker, free_port, listening, needs_mosquitto, plant, until
 
 pytestmark = [pytest.mark.slow, needs_mosquitto]
-NOT_AUTHORISED, QUIET_S, MANY = 135, 0.5, 300
+NOT_AUTHORISED = 135
+QUIET_S = 0.5
+MANY = 300
 Join = Callable[..., Client]
 
 
@@ -85,7 +87,8 @@ def test_a_broker_listens_on_its_port_only(brokers: dict[str, Broker]) -> None:
 
 
 def test_a_device_and_its_edge_talk(join: Join) -> None:
-    edge, device = join("north"), join("n0")
+    edge = join("north")
+    device = join("n0")
     device.subscribe(f"{TOP}/in/+/n0")
     edge.subscribe(f"{TOP}/out/+/north")
     assert edge.says(f"{TOP}/in/north/n0", b"visit")
@@ -125,7 +128,8 @@ def test_a_device_does_not_trust_another_authoritys_broker(
     "topic", ["out/n1/north", "in/north/n1", "in/n0/n1", "status/n1", "announce", "out/n0/north/more", "other"]
 )
 def test_a_device_writes_only_under_its_own_name(join: Join, topic: str) -> None:
-    edge, device = join("north"), join("n0")
+    edge = join("north")
+    device = join("n0")
     edge.subscribe(f"{TOP}/#")
     assert device.publish(f"{TOP}/{topic}", b"forged") == NOT_AUTHORISED
     assert device.says(f"{TOP}/out/n0/north", b"own")
@@ -134,7 +138,9 @@ def test_a_device_writes_only_under_its_own_name(join: Join, topic: str) -> None
 
 @pytest.mark.parametrize("topic", ["in/+/n1", "in/#", "out/+/north", "status/n1", "#"])
 def test_a_device_reads_no_inbox_but_its_own(join: Join, topic: str) -> None:
-    edge, nosy, other = join("north"), join("n0"), join("n1")
+    edge = join("north")
+    nosy = join("n0")
+    other = join("n1")
     nosy.subscribe(f"{TOP}/{topic}")
     assert edge.says(f"{TOP}/in/north/n1", b"secret")
     assert other.says(f"{TOP}/status/n1", b"here", retain=True)
@@ -156,7 +162,8 @@ def test_two_devices_with_one_name_are_told_so(
     place: Path, park: ParkFile, brokers: dict[str, Broker], caplog: pytest.LogCaptureFixture
 ) -> None:
     """They push each other off, ever more slowly."""
-    where, files = Endpoint("127.0.0.1", park.factory[0].port), _tls(place / "out" / "devices" / "n0", "device")
+    where = Endpoint("127.0.0.1", park.factory[0].port)
+    files = _tls(place / "out" / "devices" / "n0", "device")
     both = [MqttConnection("n0", where, files) for _ in range(2)]
     for one in both:
         one.start([], lambda *_: None, lambda: None)
@@ -171,7 +178,8 @@ def test_two_devices_with_one_name_are_told_so(
 
 @pytest.mark.parametrize(("edge", "device"), [("north", "s0"), ("south", "n0")])
 def test_an_edge_reaches_the_other_factorys_device(join: Join, edge: str, device: str) -> None:
-    caller, answers = join(edge), join(device)
+    caller = join(edge)
+    answers = join(device)
     answers.subscribe(f"{TOP}/in/+/{device}")
     caller.subscribe(f"{TOP}/out/+/{edge}")
     caller.subscribe(f"{TOP}/status/{device}")
@@ -185,7 +193,8 @@ def test_an_edge_reaches_the_other_factorys_device(join: Join, edge: str, device
 
 def test_a_factorys_own_talk_does_not_cross(join: Join, place: Path, brokers: dict[str, Broker]) -> None:
     """The bridge's certificate, in the hands of somebody at the other factory."""
-    south, s0 = join("south"), join("s0")
+    south = join("south")
+    s0 = join("s0")
     spy = Client(brokers["cloud"].port, place / "out" / "factories" / "north", "bridge")
     spy.subscribe("#")
     assert south.says(f"{TOP}/in/south/s0", b"secret")
@@ -204,7 +213,9 @@ def test_a_brokers_certificate_is_no_clients(place: Path, brokers: dict[str, Bro
 
 
 def test_the_cloud_and_its_edges_talk_and_nobody_else_does(join: Join, brokers: dict[str, Broker]) -> None:
-    cloud, north, south = join("cloud"), join("north", at="cloud"), join("south", at="cloud")
+    cloud = join("cloud")
+    north = join("north", at="cloud")
+    south = join("south", at="cloud")
     stranger = join("n0", at="cloud")  # a device's certificate is good, and has no rights here
     for one, topic in ((north, "in/cloud/north"), (south, "in/cloud/north"), (south, "out/#"), (stranger, "#")):
         one.subscribe(f"{TOP}/{topic}")
@@ -226,7 +237,8 @@ def test_the_cloud_and_its_edges_talk_and_nobody_else_does(join: Join, brokers: 
 
 
 def test_the_clouds_certificate_is_no_key_to_the_floor(join: Join) -> None:
-    cloud, n0 = join("cloud", at="north"), join("n0")
+    cloud = join("cloud", at="north")
+    n0 = join("n0")
     n0.subscribe(f"{TOP}/in/+/n0")
     for topic in ("in/north/n0", "in/cloud/n0", "out/n0/north", "status/n0"):
         assert cloud.publish(f"{TOP}/{topic}", b"forged") == NOT_AUTHORISED
@@ -234,12 +246,15 @@ def test_the_clouds_certificate_is_no_key_to_the_floor(join: Join) -> None:
 
 
 def test_an_edge_that_is_revoked_is_refused_by_the_clouds_broker_after_the_reload(tmp_path: Path) -> None:
-    park, out, kept = running(tmp_path), tmp_path / "out", tmp_path / "kept"
+    park = running(tmp_path)
+    out = tmp_path / "out"
+    kept = tmp_path / "kept"
     kept.mkdir()
     for name in ("ca.crt", "edge.crt", "edge.key"):
         (kept / name).write_bytes((out / "factories" / "north" / name).read_bytes())
     with broker(out / "cloud", park.cloud.port) as there:
-        inside, other = Client(there.port, kept, "edge"), Client(there.port, out / "factories" / "south", "edge")
+        inside = Client(there.port, kept, "edge")
+        other = Client(there.port, out / "factories" / "south", "edge")
         assert inside.says(f"{TOP}/out/north/cloud", b"good")
         done = provision.provision(park, out, revoke=["north"], user=getpass.getuser())
         assert any("acl and revoked.crl of cloud" in note for note in done.notes)
@@ -268,12 +283,14 @@ def test_a_message_that_is_too_large_is_not_taken(tmp_path: Path) -> None:
 
 
 def test_a_large_message_passes_a_broker_that_takes_small_packets(place: Path, park: ParkFile, join: Join) -> None:
-    sent, came = os.urandom(5_000_000), queue.SimpleQueue[bytes]()
+    sent = os.urandom(5_000_000)
+    came = queue.SimpleQueue[bytes]()
     links = [
         MqttConnection(name, Endpoint("127.0.0.1", park.factory[0].port), _tls(place / "out" / where / name, stem))
         for name, where, stem in (("north", "factories", "edge"), ("n0", "devices", "device"))
     ]
-    up, assembler = threading.Semaphore(0), mqtt.Assembler()
+    up = threading.Semaphore(0)
+    assembler = mqtt.Assembler()
 
     def heard(topic: str, packet: bytes) -> None:
         assert len(packet) < mqtt.PACKET_BYTES
@@ -325,14 +342,17 @@ sys.stdin.read()
 @pytest.mark.parametrize("limited", [False, True])
 def test_bare_connections_shut_no_member_out(tmp_path: Path, limited: bool) -> None:
     """With the files that units, compose files and live parks grant a broker."""
-    park, default = running(tmp_path), resource.getrlimit(resource.RLIMIT_NOFILE)
+    park = running(tmp_path)
+    default = resource.getrlimit(resource.RLIMIT_NOFILE)
     if default[1] != resource.RLIM_INFINITY and default[1] < 2 * CONNECTIONS:
         pytest.skip(f"this machine grants a process {default[1]} files")
     resource.setrlimit(resource.RLIMIT_NOFILE, (1_024, default[1]))
-    out, crew = tmp_path / "out", Crew(tmp_path)
+    out = tmp_path / "out"
+    crew = Crew(tmp_path)
     try:
         service = machines.factory_services(park.factory[1])[0]
-        where, port = out / "factories" / "south", park.factory[1].port
+        where = out / "factories" / "south"
+        port = park.factory[1].port
         (where / "state").mkdir()
         words = [str(MOSQUITTO), *service.words[1:]]
         one = crew.start("broker", "broker", words, where, {}, 0 if limited else service.files)
@@ -355,7 +375,8 @@ def test_bare_connections_shut_no_member_out(tmp_path: Path, limited: bool) -> N
 
 def test_a_revoked_device_is_refused_after_the_reload(tmp_path: Path) -> None:
     park = running(tmp_path)
-    out, north = tmp_path / "out", park.factory[0]
+    out = tmp_path / "out"
+    north = park.factory[0]
     kept = tmp_path / "kept"
     kept.mkdir()
     for name in ("ca.crt", "device.crt", "device.key"):
@@ -383,8 +404,11 @@ def test_a_revoked_device_is_refused_after_the_reload(tmp_path: Path) -> None:
 def test_a_device_that_floods_loses_its_rights_at_the_running_broker(tmp_path: Path) -> None:
     """A real edge beside a real broker: what is said under n0's name is refused from then on; n1 is served."""
     park = running(tmp_path)
-    out, north = tmp_path / "out", park.factory[0]
-    cloud, home, far = out / "cloud", out / "factories" / "north", out / "factories" / "south"
+    out = tmp_path / "out"
+    north = park.factory[0]
+    cloud = out / "cloud"
+    home = out / "factories" / "north"
+    far = out / "factories" / "south"
     what = config.from_table({"data": {"samples_per_device": 4}, "park": {"devices": 4, "factories": 2}})
     with broker(cloud, park.cloud.port), broker(far, park.factory[1].port), broker(home, north.port) as here:
         edges = []
@@ -414,7 +438,8 @@ def test_a_device_that_floods_loses_its_rights_at_the_running_broker(tmp_path: P
 
 def test_a_renewed_device_is_let_in_again(tmp_path: Path) -> None:
     park = running(tmp_path)
-    out, north = tmp_path / "out", park.factory[0]
+    out = tmp_path / "out"
+    north = park.factory[0]
     provision.provision(park, out, revoke=["n0"], user=getpass.getuser())
     provision.provision(park, out, renew=["n0"], user=getpass.getuser())
     with broker(out / "factories" / "north", north.port) as there:
@@ -425,7 +450,8 @@ def test_a_renewed_device_is_let_in_again(tmp_path: Path) -> None:
 
 def test_an_expired_certificate_is_refused(tmp_path: Path) -> None:
     park = running(tmp_path)
-    out, north = tmp_path / "out", park.factory[0]
+    out = tmp_path / "out"
+    north = park.factory[0]
     ca = authority.load(out / "authority")
     past = authority.now() - authority.dt.timedelta(days=3)
     cert, key = authority.issue(ca, authority.Holder("n0"), 1, past)
@@ -439,7 +465,8 @@ def test_an_expired_certificate_is_refused(tmp_path: Path) -> None:
 
 def test_two_threads_do_not_garble_a_connection(place: Path, park: ParkFile, brokers: dict[str, Broker]) -> None:
     """What a process says comes from another thread than the one that listens; TLS bears only one at a time."""
-    where, own = place / "out" / "devices", park.factory[0]
+    where = place / "out" / "devices"
+    own = park.factory[0]
     edge = MqttConnection("north", Endpoint(own.address, own.port), _tls(place / "out" / "factories" / "north", "edge"))
     device = MqttConnection("n0", Endpoint(own.address, own.port), _tls(where / "n0", "device"))
     heard: list[int] = []

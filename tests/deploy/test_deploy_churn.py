@@ -22,7 +22,9 @@ from live_park import experiment, figures, simulated
 from live_processes import Processes, needs_broker, processes
 from parks import until
 
-DEVICES, ROUNDS, AWAY = 10, 20, 3
+DEVICES = 10
+ROUNDS = 20
+AWAY = 3
 
 
 def there(park: Processes) -> set[int]:
@@ -37,7 +39,8 @@ def there(park: Processes) -> set[int]:
 def test_devices_that_leave_and_join_in_every_round_cost_their_visits_and_no_bit(tmp_path: Path) -> None:
     what = experiment(tmp_path, "fedavg", rounds=ROUNDS, devices=DEVICES)
     what.write_text(what.read_text().replace("factories = 2", "factories = 1"))
-    rng, everyone = random.Random(0), range(DEVICES)
+    rng = random.Random(0)
+    everyone = range(DEVICES)
     away: dict[int, list[int]] = {n: rng.sample(everyone, AWAY) for n in range(2, ROUNDS + 1)}
     with losing(lambda key: key.device in away.get(key.round, ())):
         _, wanted = simulated(what, tmp_path / "simulated")

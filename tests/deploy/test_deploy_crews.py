@@ -49,7 +49,8 @@ class Crewed(Attacked):
     def later(self, folder: Path, round_: int = 2) -> Crewed:
         """Return a sum of the same devices in another round, over nearly the same model."""
         other = Crewed(folder, self.made.codec)
-        other.devices, other.tolerant = self.devices, True
+        other.devices = self.devices
+        other.tolerant = True
         other.changes = {k: change * (1 + 1e-6) for k, change in self.changes.items()}
         other.place = replace(self.place, round=round_)
         return other
@@ -66,7 +67,8 @@ def lacking(out: set[int]) -> list[set[int]]:
 
 
 def test_without_losses_the_sum_has_the_bits_of_one_without_crews(tmp_path: Path) -> None:
-    one, other = Crewed(tmp_path / "a"), Crewed(tmp_path / "b", SecureSum())
+    one = Crewed(tmp_path / "a")
+    other = Crewed(tmp_path / "b", SecureSum())
     assert one.summed() == other.summed() == set(DEVICES)
     assert (one.made.sums[0].total == other.made.sums[0].total).all()
 
@@ -96,10 +98,12 @@ def test_sums_of_two_rounds_with_a_device_fewer_in_the_second_differ_by_three(tm
 def without_zero(sums: Crewed, crews: Iterable[Iterable[int]] = ()) -> None:
     """Let a server leave device 0 out, and say that the others are in such crews; none: in none at all."""
     made = [tuple(crew) for crew in crews]
-    sums.gone, sums.tolerant = lacking({0}), True
+    sums.gone = lacking({0})
+    sums.tolerant = True
     sums.server.recognised = lambda _: made  # type: ignore[method-assign]
     if not made:
-        sums.server.crews, sums.made.sums[0].crews = [], []
+        sums.server.crews = []
+        sums.made.sums[0].crews = []
         sums.server.sizes = ()
 
 
@@ -127,7 +131,8 @@ def test_a_server_that_names_survivors_without_one_device_of_a_crew_gets_no_shar
     first.summed()
     second = first.later(tmp_path / "second")
     second.gone = [set(), set(), {0}, set()]
-    usual, group = second.server.hang, second.made.sums[0]
+    usual = second.server.hang
+    group = second.made.sums[0]
 
     def hang(*given: Any) -> None:
         usual(*given)
@@ -194,7 +199,8 @@ def test_a_device_in_the_place_of_another_one_is_in_no_sum_until_its_mates_leave
     first = Crewed(tmp_path / "first")
     first.summed()
     new = first.devices[0]
-    new.held, new.revealed = "f" * 16 + "0" * 32, RevealedSums()
+    new.held = "f" * 16 + "0" * 32
+    new.revealed = RevealedSums()
     second = first.later(tmp_path / "second")
     assert second.members() == set(DEVICES) - {0, 1, 2}
     for k in (1, 2):

@@ -110,7 +110,8 @@ def test_a_device_that_comes_back_trains_in_rings_of_other_factories_again(tmp_p
 def test_sensors_in_files_of_devices_are_normalised_as_in_the_simulation(tmp_path: Path, kind: str) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(5, 3, (DEVICES * 20, 3)).round(3)
-    y, device = rng.integers(0, 2, len(x)), np.repeat(np.arange(DEVICES), 20)
+    y = rng.integers(0, 2, len(x))
+    device = np.repeat(np.arange(DEVICES), 20)
     head = np.arange(len(x)) % 20 < 15  # the rest is for testing: a split by time takes the last quarter
     names = ["heat", "flow", "force"]
     if kind == "npz":
@@ -314,13 +315,15 @@ def test_an_edge_that_is_started_again_is_told_who_holds_what(tmp_path: Path, pi
     what = experiment(tmp_path, "fedavg", rounds=3, devices=DEVICES, more=f"data.path = '{pictures}'")
     _, wanted = simulated(what, tmp_path / "simulated")
     with live(tmp_path, what, data=folder_of(pictures)) as park:
-        edge, usual = park.edges[0], park.edges[0].answer
+        edge = park.edges[0]
+        usual = park.edges[0].answer
         asked = [0]
 
         def answer(frame: bytes) -> bytes:
             asked[0] += b'"kind":"walk"' in frame
             if asked[0] == 2:
-                edge.ready, asked[0] = False, 3
+                edge.ready = False
+                asked[0] = 3
             return usual(frame)
 
         edge.answer = answer  # type: ignore[method-assign]

@@ -56,7 +56,8 @@ def test_devices_with_own_samples_leave_the_choice_to_a_part_of_the_clouds_test_
         park.run()
     data = load_data(config.read(what, []))
     remain, chosen = split(data)
-    evaluation, trained = told(tmp_path / "live"), load_model(tmp_path / "live")
+    evaluation = told(tmp_path / "live")
+    trained = load_model(tmp_path / "live")
     decision = trained.decision
     assert decision is not None
     assert evaluation["decide"]["validation"]["samples"] == len(chosen.y_test)

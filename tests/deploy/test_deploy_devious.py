@@ -35,7 +35,8 @@ pytestmark = pytest.mark.slow
 @contextmanager
 def losses(patch: pytest.MonkeyPatch) -> Iterator[Lost]:
     """Note the lost visits of a run."""
-    usual, lost = ranks.run, Lost()
+    usual = ranks.run
+    lost = Lost()
 
     def run(*given: Any, **about: Any) -> Any:
         outcome = usual(*given, **about)
@@ -59,7 +60,9 @@ class Devious:
     """What a device does with a request: one of its methods, chosen by a seed."""
 
     def __init__(self, park: Live, seed: int, usual: Served) -> None:
-        self.park, self.rng, self.usual = park, random.Random(seed), usual
+        self.park = park
+        self.rng = random.Random(seed)
+        self.usual = usual
         self.ways = (
             usual, usual, usual, self.hang, self.restart, self.die, self.leave, self.fail, self.lack, self.shout,
             self.repeat, self.late, self.stale, self.swamp,
@@ -127,12 +130,15 @@ class DeviousEdge:
     """What an edge does with a request: one of its methods, chosen by a seed."""
 
     def __init__(self, edge: Edge, seed: int) -> None:
-        self.edge, self.rng, self.usual = edge, random.Random(seed), edge.answer
+        self.edge = edge
+        self.rng = random.Random(seed)
+        self.usual = edge.answer
         self.ways = (
             self.usual, self.usual, self.hang, self.late, self.cut, self.old, self.lack, self.fail, self.refuse,
             self.claim, self.deny, self.blame,
         )  # fmt: skip
-        self.before, self.done = b"", set[str]()
+        self.before = b""
+        self.done = set[str]()
 
     def answer(self, frame: bytes) -> bytes:
         way = self.rng.choice(self.ways)
@@ -203,7 +209,8 @@ def test_a_device_that_does_anything_costs_its_own_visits_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, seed: int
 ) -> None:
     monkeypatch.setattr(waits, "LEAST_S", 0.2)
-    what, usual = experiment(tmp_path, method, rounds=15, devices=4, more=MORE.get(method, "")), Agent.serve
+    what = experiment(tmp_path, method, rounds=15, devices=4, more=MORE.get(method, ""))
+    usual = Agent.serve
     deadlines = Deadlines(VISIT_S, VISIT_S, 20.0, 60.0)
     with live(tmp_path, what, deadlines) as park, losses(monkeypatch) as lost, pytest.MonkeyPatch.context() as patch:
         bad = Devious(park, seed, usual)

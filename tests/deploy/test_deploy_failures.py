@@ -94,7 +94,8 @@ def test_devices_that_fail_for_several_reasons_end_the_run_with_neither_of_them(
 def test_a_minority_that_fails_whenever_it_is_drawn_ends_no_run(tmp_path: Path, devices: int, needed: int) -> None:
     """One device is drawn in each round, and fails; only more than half of the devices (or 20) end the run."""
     what = experiment(tmp_path, "fedavg", devices=max(2, devices))
-    edges, way = (CloudEdge("e0", 0, (Named("d0", 0),)),), Inside({})
+    edges = (CloudEdge("e0", 0, (Named("d0", 0),)),)
+    way = Inside({})
     settings = CloudSettings("trial", what, tmp_path / "run", edges, NOWHERE)
     one = cloud.CloudExecutor(settings, way, [0] * devices, names.table(config.read(what, [])))
     one.attendance.present = {0: set(range(devices))}
@@ -340,7 +341,8 @@ def test_resources_are_told_as_two_numbers() -> None:
     assert subtasks.read_answer(node, 0, {"pass_s": 1, "distance_m": 2.5}, {}, engine) == {
         "pass_s": 1.0, "distance_m": 2.5,
     }  # fmt: skip
-    far, slow = {"pass_s": 1.0, "distance_m": 1e10}, {"pass_s": 1e9}
+    far = {"pass_s": 1.0, "distance_m": 1e10}
+    slow = {"pass_s": 1e9}
     for wrong in ({}, {"distance_m": 1.0}, {"pass_s": 1.0, "more": 1.0}, {"pass_s": float("inf")}, [1.0], far, slow):
         with pytest.raises(RefusedError):
             subtasks.read_answer(node, 0, wrong, {}, engine)
@@ -348,14 +350,16 @@ def test_resources_are_told_as_two_numbers() -> None:
 
 def test_q_fair_leaves_out_who_did_not_say_its_loss() -> None:
     """One model left: with one device the step is to its model, w − F^q·u/(q·F^(q−1)·‖u‖² + F^q/η), q = 0: to w_k."""
-    start, models = torch.tensor([1.0]), [torch.tensor([3.0]), torch.tensor([9.0])]
+    start = torch.tensor([1.0])
+    models = [torch.tensor([3.0]), torch.tensor([9.0])]
     told = [Branch(1, 0.5, 2.0), Branch(1, 0.5, None)]
     assert QFair(0.0).mixed(Meeting(start, models, told, 0.5, 2, 1)).tolist() == [3.0]
     assert QFair(0.0).mixed(Meeting(start, models[1:], told[1:], 0.5, 2, 1)).tolist() == [1.0]
 
 
 def test_the_length_of_features_is_that_of_more_than_half_of_an_edges_devices_or_of_most_of_all() -> None:
-    three, four = torch.zeros(3), torch.zeros(4)
+    three = torch.zeros(3)
+    four = torch.zeros(4)
     assert set(subtasks.length_refusals({5: three, 1: four})) == {1, 5}  # the lowest number must not decide for all
     assert set(subtasks.length_refusals({5: three, 1: four, 2: four})) == {5}
     assert not subtasks.length_refusals({5: three, 1: four}, some=True)
@@ -369,7 +373,8 @@ def test_the_second_answer_to_a_request_that_was_said_twice_is_no_attack(tmp_pat
     topic = mqtt.topic("trial", "status", f"d{WHO}")
     with live(tmp_path, what) as park:
         work = park.agents[WHO].worker()
-        usual, asked = work.reply, []
+        usual = work.reply
+        asked = []
 
         def slow(message: Message) -> object:
             asked.append(message.identity)

@@ -27,7 +27,9 @@ from fedfloor.runs.parks import build_park
 from live_park import Broker, InMemory, Live, edge_settings, experiment, figures, live, simulated
 from parks import until
 
-WHO, WHEN = 3, 2  # the device that fails, and the round
+# the device that fails, and the round
+WHO = 3
+WHEN = 2
 Fails = Callable[[Live, Any], Any]
 
 

@@ -35,7 +35,9 @@ class FakeGrid:
     """Flower's grid with nodes that answer, or for which the SuperLink answers with an error."""
 
     def __init__(self, nodes: Sequence[int], dead: Sequence[int] = ()) -> None:
-        self.nodes, self.dead, self.pushed = list(nodes), set(dead), dict[str, Any]()
+        self.nodes = list(nodes)
+        self.dead = set(dead)
+        self.pushed = dict[str, Any]()
 
     def get_node_ids(self) -> list[int]:
         return self.nodes
@@ -195,7 +197,8 @@ def test_a_park_behind_flower_is_its_simulation_to_the_bit(tmp_path: Path) -> No
     """Flower as released, without a change: its SuperLink, a SuperNode for each factory, and ``flwr run``."""
     what = experiment(tmp_path, "hierfavg", rounds=2, devices=4)
     _, wanted = simulated(what, tmp_path / "simulated")
-    port, home = free_port(), tmp_path / "flwr"
+    port = free_port()
+    home = tmp_path / "flwr"
     home.mkdir()
     (home / "config.toml").write_text(
         f'[superlink]\ndefault = "park"\n\n[superlink.park]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'

@@ -85,7 +85,8 @@ def small_park(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     ],
 )
 def test_no_work_of_a_message_keeps_a_device_busy_for_good(small_park: Live, work: Any, wanted: str | None) -> None:
-    agent, began = small_park.agents[0], time.monotonic()
+    agent = small_park.agents[0]
+    began = time.monotonic()
     w = agent.worker().engine.network.flat.numpy().copy()
     settings = {"batch_size": 8, "rate": 1e-4, **work}
     got, why = request(agent, agent.settings.edge, "visit", {"work": settings}, arrays={"w": w})
@@ -122,7 +123,8 @@ def test_no_edge_deletes_what_a_device_just_kept_nor_fills_its_disk(tmp_path: Pa
     with park_of(tmp_path, experiment(tmp_path, "hfedms", rounds=2)) as park:
         agent = park.agents[0]
         near, far = sorted(("e0", "e1"), key=lambda name: name != agent.settings.edge)
-        engine, folder = agent.worker().engine, agent.settings.memory
+        engine = agent.worker().engine
+        folder = agent.settings.memory
         sent = {"w": engine.network.flat.numpy()[engine.network.part("classifier")].copy()}
         first = set[Path]()
         for number, edge in enumerate([near, far, near, far, *[near] * 6]):
@@ -236,7 +238,8 @@ def test_nothing_that_is_heard_ends_a_connections_thread() -> None:
 
 
 def test_many_topics_take_several_packets_and_join_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    joined, sizes = list[str](), list[int]()
+    joined = list[str]()
+    sizes = list[int]()
     link = MqttConnection("n0", NOWHERE, wait=lambda _: None)
     link._stopped.set()
     client: Any = link._client
@@ -256,7 +259,8 @@ def test_many_topics_take_several_packets_and_join_once(monkeypatch: pytest.Monk
 
 def test_a_flood_of_refusals_is_counted_whole_and_logged_in_few_short_lines(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    door, forged = MessageFilter(), "x\nERROR everything is lost" + "y" * 10_000
+    door = MessageFilter()
+    forged = "x\nERROR everything is lost" + "y" * 10_000
     for _ in range(1000):
         assert door.take(encode(Message("update", forged, session=1, number=1)), "n0") is None
     assert door.counts() == {"n0": {"sender": 1000}}
@@ -268,7 +272,8 @@ def test_a_flood_of_refusals_is_counted_whole_and_logged_in_few_short_lines(capl
 def test_a_device_that_is_gone_again_and_again_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     link = SimpleNamespace(confirm=lambda do: do())
     line: Any = DeviceChannel("p", "e", link, {0: Named("d0", 0)}, flow=Flow(count().__next__))  # type: ignore[arg-type]
-    session, topic = time.time_ns(), mqtt.topic("p", "status", "d0")
+    session = time.time_ns()
+    topic = mqtt.topic("p", "status", "d0")
     about = {"device": 0, "version": __version__}
     line.receive(topic, encode(Message("hello", "d0", session=session, number=1, about=about)))
     assert list(line.connected) == [0]
@@ -466,7 +471,8 @@ def test_an_answer_is_sent_again_a_few_times_only(tmp_path: Path) -> None:
     """The header of a signed request suffices for a repetition, so that one kilobyte fetched an answer of any size."""
     with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=1, devices=2)) as park:
         agent = park.agents[0]
-        edge, before = agent.settings.edge, len(park.broker.said)
+        edge = agent.settings.edge
+        before = len(park.broker.said)
         asked = encode(Message("census", edge, "run", 1, 1, 1, about={"to": agent._session}, receiver="d0"))
         for _ in range(50):
             agent.serve(edge, asked)
@@ -589,14 +595,16 @@ def test_an_answer_is_admitted_as_often_as_it_was_asked_for() -> None:
 def test_a_hello_again_and_again_does_not_bring_the_model_each_time(tmp_path: Path) -> None:
     with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=1)) as park:
         (home,) = (edge for edge in park.edges.values() if 0 in {one.device for one in edge.settings.devices})
-        usual, begun = park.agents[0].reply, threading.Event()
+        usual = park.agents[0].reply
+        begun = threading.Event()
 
         def done(edge: str, asked: Message) -> Any:
             if asked.kind == "visit" and not begun.is_set():
                 begun.set()
                 for _ in range(100):
                     park.agents[0].announce()
-                waiting, queued = home.channel._open, park.agents[0]._requests
+                waiting = home.channel._open
+                queued = park.agents[0]._requests
                 assert until(lambda: next(iter(waiting.values())).repeats > 90 or queued.qsize())
             return usual(edge, asked)
 
@@ -610,7 +618,8 @@ def test_a_hello_again_and_again_does_not_bring_the_model_each_time(tmp_path: Pa
 def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path) -> None:
     long = {"text": "x" * SHORT_HEADER}
     with park_of(tmp_path, experiment(tmp_path, "fedavg", rounds=1)) as park:
-        agent, edge = park.agents[0], next(iter(park.edges.values()))
+        agent = park.agents[0]
+        edge = next(iter(park.edges.values()))
         now = time.time_ns()
         asked = encode(Message("visit", edge.settings.name, session=now, number=1, about=long))
         said = encode(Message("update", "d0", session=now, number=1 << 30, about=long))
@@ -861,7 +870,8 @@ def test_no_forged_list_of_what_devices_hold_ends_in_anything_but_a_message_with
     true = [Message("gathered", "e0", about=about), Message("gathered", "e1", about=other)]
     gathered = joining.wait_for_holdings(lambda: dict(enumerate(true)), EDGES, known, 0.0)
     assert gathered[0] == [0, 0, 1]
-    tried, texts = 0, list[str]()
+    tried = 0
+    texts = list[str]()
     for said, message in forgeries(true[0]):
         tried += 1
         try:
@@ -895,7 +905,8 @@ def test_failures_of_invented_devices_do_not_add_up_and_do_not_count_where_devic
 ) -> None:
     monkeypatch.setattr(joining, "LOOK_S", 0.0)
     what = experiment(tmp_path, "fedavg", rounds=1)
-    edges, made = (CloudEdge("e0", 0, devices=(Named("d0", 0),) * listed),), Inventing()
+    edges = (CloudEdge("e0", 0, devices=(Named("d0", 0),) * listed),)
+    made = Inventing()
     settings = CloudSettings(
         "trial", what, tmp_path / "run", edges, NOWHERE, deadlines=Deadlines(join_s=0.5), samples="devices"
     )
@@ -941,9 +952,11 @@ def test_no_forged_answer_of_an_edge_ends_a_run_or_moves_the_model_far(
 
             edge.answer = answer  # type: ignore[method-assign]
         park.run()
-    tried, harmed = 0, list[str]()
+    tried = 0
+    harmed = list[str]()
     for number, (engine, plan, packet, more) in enumerate(walks, 1):
-        cloud, edges = engine.factories, Replayed(true.get(number, {}))
+        cloud = engine.factories
+        edges = Replayed(true.get(number, {}))
         cloud._edges = edges
         before = Counter(engine.memory.visits)
 
@@ -961,7 +974,8 @@ def test_no_forged_answer_of_an_edge_ends_a_run_or_moves_the_model_far(
         for (factory, kind), message in edges.true.items():
             tries = list(forgeries(message)) if factory == 0 else []
             for said, one in tries if method == "fedavg" else tries[::5]:
-                edges.forged, tried = {kind: one}, tried + 1
+                edges.forged = {kind: one}
+                tried = tried + 1
                 caplog.clear()
                 try:
                     outcome = once()

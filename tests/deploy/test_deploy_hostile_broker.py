@@ -28,7 +28,9 @@ from fedfloor.sensors.mqtt import Broker, connected
 from live_park import experiment, live
 from parks import until
 
-HERE, MEMORY = "127.0.0.1", 8 << 20  # bytes beyond which a client has kept what it should not
+# bytes beyond which a client has kept what it should not
+HERE = "127.0.0.1"
+MEMORY = 8 << 20
 HUGE = bytes([0x30, 0xFF, 0xFF, 0xFF, 0x7F])  # head of a PUBLISH packet of 268,435,455 bytes, MQTT's longest
 Hostile = Iterator[bytes]
 
@@ -36,7 +38,8 @@ Hostile = Iterator[bytes]
 def publish(topic: bytes, payload: bytes, qos: int = 0, number: int = 1) -> bytes:
     """Return a PUBLISH packet of MQTT 5, section 3.3 of the specification."""
     body = struct.pack(">H", len(topic)) + topic + (struct.pack(">H", number) if qos else b"") + b"\0" + payload
-    length, head = len(body), bytearray([0x30 | qos << 1])
+    length = len(body)
+    head = bytearray([0x30 | qos << 1])
     while True:
         head.append(length % 128 | (0x80 if length > 127 else 0))
         length //= 128
@@ -53,7 +56,9 @@ class FakeBroker:
     """
 
     def __init__(self, hostile: Callable[[], Hostile]) -> None:
-        self._hostile, self.taken, self.connects = hostile, list[int](), list[bytes]()
+        self._hostile = hostile
+        self.taken = list[int]()
+        self.connects = list[bytes]()
         self._server = socket.create_server((HERE, 0))
         self._server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # what it does not read is soon not taken
         self.port = self._server.getsockname()[1]
@@ -84,7 +89,8 @@ class FakeBroker:
 @contextmanager
 def listening(hostile: Callable[[], Hostile]) -> Iterator[tuple[FakeBroker, MqttConnection, list[str]]]:
     """A process of a park, connected to a broker that is in wrong hands."""
-    broker, heard = FakeBroker(hostile), list[str]()
+    broker = FakeBroker(hostile)
+    heard = list[str]()
     link = MqttConnection("press-1", Endpoint(HERE, broker.port), wait=lambda _: stopped.wait(0.05))
     stopped = threading.Event()
     link.start(["a"], lambda topic, _: heard.append(topic), lambda: None)
@@ -200,7 +206,8 @@ def test_messages_with_topics_of_no_park_are_passed_over(caplog: pytest.LogCaptu
 
 
 def test_pieces_on_endless_topics_take_no_more_than_their_room() -> None:
-    assembler, room = Assembler(8 * PACKET_BYTES), 1 << 20
+    assembler = Assembler(8 * PACKET_BYTES)
+    room = 1 << 20
     tracemalloc.start()
     try:
         for i in range(200):
@@ -217,7 +224,9 @@ def test_pieces_on_endless_topics_take_no_more_than_their_room() -> None:
 
 def test_a_sensors_broker_is_held_to_the_same_limits(caplog: pytest.LogCaptureFixture) -> None:
     tracemalloc.start()
-    broker, inbox, turns = FakeBroker(lambda: BROKEN[("268435455 bytes", "QoS 2")[next(turns) % 2]]()), None, count()
+    broker = FakeBroker(lambda: BROKEN[("268435455 bytes", "QoS 2")[next(turns) % 2]]())
+    inbox = None
+    turns = count()
     inbox = Inbox(threading.Event())
     try:
         with connected(Broker(HERE, broker.port), ["a"], inbox, lambda *_: []) as client:

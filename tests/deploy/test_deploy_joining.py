@@ -113,7 +113,8 @@ def test_with_a_quorum_neither_claims_nor_an_edge_keep_a_run_from_beginning(
     what = experiment(tmp_path, "fedavg", rounds=1, devices=6, more=SHORT + "deploy.quorum = 2\n")
     with live(tmp_path, what, data=source) as park:
         park.deadlines = Deadlines(join_s=3.0, round_s=120)
-        bad, usual = park.edges[1], park.agents[5].holding
+        bad = park.edges[1]
+        usual = park.agents[5].holding
         claims = {"samples": 10**6, "counts": [10**6, *[0] * 61]}
         if who == "a device's claims":
             park.agents[5].holding = lambda *a, **kw: {**usual(*a, **kw), **claims}  # type: ignore[method-assign]

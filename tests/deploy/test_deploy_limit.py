@@ -230,7 +230,8 @@ def test_a_cohort_and_a_limit_exclude_each_other(tmp_path: Path) -> None:
 
 def test_the_first_round_holds_few_models_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three branches of a factory are judged together, the fourth against them, in simulation and on real machines."""
-    held, usual = list[int](), ranks.Trainer._judged_together
+    held = list[int]()
+    usual = ranks.Trainer._judged_together
 
     def judged_together(job: Any, done: Any, *more: Any) -> Any:
         held.append(len(done))
@@ -257,7 +258,8 @@ def test_a_robust_rule_at_edges_holds_where_a_mean_gives_way(tmp_path: Path, met
         more = CASES[method].replace("devices = 3", "devices = 4") + rule
         folder = tmp_path / (rule[-8:-2] or "mean")
         folder.mkdir()
-        what, ends = experiment(folder, method, rounds=1, more=more), []
+        what = experiment(folder, method, rounds=1, more=more)
+        ends = []
         for by in (1.0, -8.0):
             with poisoned(by, lambda device, number: device == BAD):
                 simulated(what, folder / str(by))

@@ -122,7 +122,9 @@ def test_a_cloud_that_is_killed_goes_on_as_if_it_had_not_been(
     assert [figures(line) for line in ledger.read(tmp_path / "live/ledger.jsonl")] == [figures(line) for line in wanted]
 
 
-FLOOD, TINY = 4_000, 2_000  # messages, arrays in each
+# messages, arrays in each
+FLOOD = 4_000
+TINY = 2_000
 
 
 def test_a_device_that_floods_is_named_and_cut_off_and_the_others_train_on(tmp_path: Path) -> None:

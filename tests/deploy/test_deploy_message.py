@@ -228,7 +228,8 @@ def test_a_message_of_any_length_arrives_from_pieces_that_a_broker_takes(size: i
 
 def test_pieces_that_come_twice_change_nothing_and_a_message_that_lacks_one_is_dropped() -> None:
     """As after a lost connection: what was not acknowledged comes again, and then the whole message."""
-    first, second = list(mqtt.pieces(LONG)), list(mqtt.pieces(LONG))
+    first = list(mqtt.pieces(LONG))
+    second = list(mqtt.pieces(LONG))
     assert assembled([*first[:3], *first[1:]]) == [LONG]
     assert assembled([first[0], first[2], first[3]]) == []
     assert assembled([*first[:2], *second, *first[2:]]) == [LONG]
@@ -238,7 +239,8 @@ def test_pieces_that_come_twice_change_nothing_and_a_message_that_lacks_one_is_d
 
 
 def test_topics_are_joined_apart() -> None:
-    assembler, sent = mqtt.Assembler(), {topic: topic.encode() + LONG for topic in ("a", "b")}
+    assembler = mqtt.Assembler()
+    sent = {topic: topic.encode() + LONG for topic in ("a", "b")}
     got = [
         (topic, assembler.add(topic, packet, 1 << 30))
         for pair in zip(*(mqtt.pieces(one) for one in sent.values()), strict=True)

@@ -96,7 +96,8 @@ def park(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
 def forged(park: Live, place: str, name: Any, settings: dict[str, Any]) -> tuple[str, dict[str, Any], Any]:
     """Let an edge, or the cloud, name something in a place; return the answer."""
     head = {"device": 0, "held": None, "trained": 0, "tick": 0, "visit": 0}
-    agent, edge = park.agents[0], park.edges[0]
+    agent = park.agents[0]
+    edge = park.edges[0]
     model = {"w": edge.engine.network.flat.numpy()}
     work = {"objective": name, "epochs": 1, "settings": settings}
     if place == "visit":
@@ -118,7 +119,8 @@ def forged(park: Live, place: str, name: Any, settings: dict[str, Any]) -> tuple
 def test_no_message_names_what_is_imported_or_opened(
     park: Live, place: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    mark, imported = tmp_path / "mark", []
+    mark = tmp_path / "mark"
+    imported = []
     before = sorted(tmp_path.rglob("*"))
     with monkeypatch.context() as patched:
         patched.setattr(importlib, "import_module", lambda name, *_: imported.append(name))

@@ -153,7 +153,8 @@ def test_an_edge_waits_for_its_own_devices_whatever_others_are_connected(
 ) -> None:
     what = experiment(tmp_path, "fedsr", rounds=1, devices=4)
     with live(tmp_path, what) as park:
-        channel, own = park.edges[0].channel, park.edges[0].own
+        channel = park.edges[0].channel
+        own = park.edges[0].own
         everywhere(park, 4)
         park.links[own[0]].die()
         assert until(lambda: len(channel.connected) == 3)
@@ -202,7 +203,8 @@ def test_a_round_without_devices_waits_for_their_return_and_costs_no_bit(tmp_pat
 
 
 def test_a_round_that_waits_is_written_down_while_it_does(tmp_path: Path) -> None:
-    what, file = experiment(tmp_path, "fedavg", rounds=2, devices=2), tmp_path / "live/waiting.json"
+    what = experiment(tmp_path, "fedavg", rounds=2, devices=2)
+    file = tmp_path / "live/waiting.json"
     with live(tmp_path, what) as park:
         seen: list[str] = []
 
@@ -247,7 +249,8 @@ def test_devices_that_all_leave_during_their_visits_get_the_round_again(tmp_path
 @contextmanager
 def flapping(park: Live, *devices: int) -> Iterator[list[int]]:
     """Let devices begin a new session instead of answering a request; yield the rounds of these requests."""
-    usual, rounds = Agent.serve, list[int]()
+    usual = Agent.serve
+    rounds = list[int]()
 
     def serve(agent: Agent, edge: str, payload: bytes) -> None:
         device = agent.settings.device
@@ -320,7 +323,8 @@ def test_after_an_outage_whoever_does_not_return_in_time_is_lost_if_the_quorum_i
 def test_a_factory_alone_is_waited_for_only_if_the_quorum_asks_for_it(tmp_path: Path, quorum: float) -> None:
     what = experiment(tmp_path, "hierfavg", rounds=3, devices=4, more=f"deploy.quorum = {quorum}")
     with live(tmp_path, what) as park:
-        edge, known = park.edges[1], park.settings()
+        edge = park.edges[1]
+        known = park.settings()
         theirs = {one.device for one in edge.settings.devices}
         with losing(lambda key: quorum == 1 and key.device in theirs and key.round == 2):
             _, wanted = simulated(what, tmp_path / "simulated")

@@ -19,7 +19,8 @@ DOWN_S = 3.0
 
 def ended(plant: Plant) -> Came:
     """Let a round without lost visits follow, end the run, and compare it with the simulation."""
-    came, after = Came(0, "fedavg", []), len(plant.lines())
+    came = Came(0, "fedavg", [])
+    after = len(plant.lines())
     assert until(lambda: len(plant.lines()) > after + 1 and plant.lines()[-1]["lost"] == 0, 60), plant.cloud_log
     plant.processes["cloud"].send_signal(signal.SIGINT)
     assert plant.processes["cloud"].wait(60) == 130, plant.cloud_log

@@ -84,7 +84,8 @@ def test_folders_and_functions_behind_tls_are_the_simulations_bits(tmp_path: Pat
     what = experiment(tmp_path, "hierfavg", rounds=2, devices=DEVICES, more=more)
     what.write_text(what.read_text().replace("factories = 2", "factories = 1"))
     _, wanted = simulated(what, tmp_path / "simulated")
-    whole, out = build_park(config.read(what, [])), tmp_path / "out"
+    whole = build_park(config.read(what, []))
+    out = tmp_path / "out"
     sources = [
         DataSource("folder", pictures / "train" / f"d{k}") if k % 2 else
         DataSource("function", name="sensor:see") for k in range(DEVICES)

@@ -169,7 +169,8 @@ def test_the_own_plan_has_the_work_of_every_methods_rounds(name: str, setting: s
     plans = list[Node]()
     with suppress(SettingError):  # the combination is refused
         read = config.from_table(table(name, setting) | {"rounds": 3})
-        method, park = read.configured, build_park(read)
+        method = read.configured
+        park = build_park(read)
         plans = [forecast.plan_of(read, park, number) for number in (1, 3)]
     if not plans:
         return
@@ -325,7 +326,8 @@ def test_reasons_of_failures_that_may_depend_on_samples_stay_in_the_devices_log(
     secret = "the sample of row 17 has 4.25"
     for error in (SettingError(secret), RuntimeError(secret), KeyError(secret)):
         with live(tmp_path, experiment(tmp_path, "fedavg", rounds=1, devices=4, more=more)) as park:
-            agent, edge = park.agents[0], park.agents[0].settings.edge
+            agent = park.agents[0]
+            edge = park.agents[0].settings.edge
 
             def fails(*_: object, why: Exception = error, **__: object) -> None:
                 raise why

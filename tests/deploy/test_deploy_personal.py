@@ -33,7 +33,9 @@ from live_park import device_settings, experiment, figures, live, simulated
 METHODS = {
     "fedper": "", "fedrep": "methods.fedrep.head_epochs = 1", "fedbn": "", "ditto": "", "apfl": "",
 }  # fmt: skip
-CHUNK, CHUNKS = 16, 20  # numbers that are looked for in messages, and how often
+# numbers that are looked for in messages, and how often
+CHUNK = 16
+CHUNKS = 20
 
 
 def engine_of(read: Experiment) -> Engine:
@@ -70,7 +72,8 @@ def test_the_simulations_figures_and_shared_bits_and_nothing_of_the_devices_own_
     with live(tmp_path, what, data=(lambda _: DataSource()) if stay else None) as park:
         lines = park.run()
     assert [figures(one) for one in lines] == [figures(one) for one in wanted]
-    network, kept = engine_of(read).network, read.configured.needs.own
+    network = engine_of(read).network
+    kept = read.configured.needs.own
     here, there = (load_file(tmp_path / name / "model.safetensors") for name in ("live", "simulated"))
     mine = [] if kept == "all" else network.parcel(kept).parts
     for name, (first, last) in network.layout.items():
@@ -182,7 +185,8 @@ def test_a_device_refuses_other_shapes_and_questions_that_it_did_not_agree_to(tm
 @pytest.mark.parametrize("spoil", ["length", "bin", "half", "loss"])
 def test_the_cloud_refuses_outputs_that_no_evaluation_gives(tmp_path: Path, spoil: str) -> None:
     one = worker(tmp_path)
-    engine, asked = one.engine, Outputs({"scored": -1})
+    engine = one.engine
+    asked = Outputs({"scored": -1})
     vector = asked.answer(engine, 1, {"w": engine.network.flat}, 0)
     asked.fits(vector, 1, engine)
     if spoil == "length":

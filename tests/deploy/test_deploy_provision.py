@@ -120,7 +120,8 @@ def test_revoked_serials_are_listed_and_nobody_elses(tmp_path: Path) -> None:
 
 def test_who_is_revoked_is_so_with_every_certificate_he_had(tmp_path: Path) -> None:
     """A key is stolen, its owner gets a new one, is revoked and let in again: the thief must not come in with him."""
-    park, listed = plant(tmp_path), []
+    park = plant(tmp_path)
+    listed = []
     for words in ({}, {"renew": ["n0"]}, {"revoke": ["n0"]}, {"renew": ["n0"]}):
         provisioned(park, tmp_path, **words)
         cert = tmp_path / "out/devices/n0/device.crt"
@@ -171,7 +172,8 @@ def test_a_device_that_left_the_park_file_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spoilt", ["elsewhere", "name", "unknown", "experiment"])
 def test_nothing_is_half_written(tmp_path: Path, spoilt: str) -> None:
-    park, more = plant(tmp_path), {}
+    park = plant(tmp_path)
+    more = {}
     if spoilt == "elsewhere":
         (tmp_path / "out").mkdir()
         (tmp_path / "out" / "thesis.txt").write_text("mine")
@@ -192,7 +194,8 @@ def test_nothing_is_half_written(tmp_path: Path, spoilt: str) -> None:
 def test_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     park = plant(tmp_path)
     provisioned(park, tmp_path)
-    before, count = content(tmp_path), []
+    before = content(tmp_path)
+    count = []
 
     def full(descriptor: int) -> None:
         count.append(descriptor)
@@ -338,7 +341,8 @@ def test_where_rounds_stay_within_factories_no_other_factorys_edge_has_a_way_to_
     park.experiment.write_text('name = "given"\npark = { devices = 4, factories = 2 }\nmethod.name = "hierfavg"\n')
     provisioned(park, tmp_path)
     for one in park.factory:
-        place, other = tmp_path / "out" / "factories" / one.name, {"north", "south"} - {one.name}
+        place = tmp_path / "out" / "factories" / one.name
+        other = {"north", "south"} - {one.name}
         (far,) = other
         assert "connection " not in (place / "mosquitto.conf").read_text()
         assert not any(far in line for line in (place / "acl").read_text().splitlines())

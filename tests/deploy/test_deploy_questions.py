@@ -112,7 +112,8 @@ def test_devices_answer_only_the_questions_of_their_own_experiment(tmp_path: Pat
         whole = {"w": network.flat.numpy().copy()}
         shared = {"w": network.parcel("all but head").cut(network.flat).numpy().copy()} if of.method == "fedper" else {}
         for question in FACTS:
-            own, vary = own_settings(method, question), FACTS[question].varies
+            own = own_settings(method, question)
+            vary = FACTS[question].varies
             models = [{}, whole, shared] if shared else [{}, whole]
             honest = [asked(agent, question, own, model)[0] for model in models]
             assert ("answer" in honest) == (question in of.asks), (question, honest)
@@ -135,7 +136,8 @@ def reconstructed(gradient: np.ndarray[Any, Any], engine: Engine, device: int) -
     with a single sample its row, minus the mean of all rows, is −x_i/n.
     """
     samples = engine.samples(device, 0)
-    x, y = samples.values(slice(None)).flatten(1).double().numpy(), samples.y.numpy()
+    x = samples.values(slice(None)).flatten(1).double().numpy()
+    y = samples.y.numpy()
     classes = len(engine.park.dataset.classes)
     rows = gradient[: classes * x.shape[1]].reshape(classes, -1).astype(np.float64)
     shared = rows.sum(0) / classes  # 0, as the p − e of a sample sum to 0
@@ -177,7 +179,8 @@ def test_an_edge_has_few_models_for_outputs_where_updates_are_protected(more: st
     """It could read a device's samples by models of its choice, as many as it liked."""
     what = experiment(tmp_path, "fedper", rounds=2, devices=6, factories=2, model="mlp-2nn", more=more)
     with live(tmp_path, what) as park:
-        agent, kinds = park.agents[0], list[str]()
+        agent = park.agents[0]
+        kinds = list[str]()
         network = agent.worker().engine.network
         start = network.parcel("all but head").cut(network.flat).numpy().copy()
         for n in range(40):
@@ -191,8 +194,10 @@ def test_an_edge_has_few_counts_of_scores_where_updates_are_protected(tmp_path: 
     what = written(tmp_path, "fedavg", "mlp-sensor")
     what.write_text(what.read_text().replace("factories = 2", "factories = 1") + 'method.travel = "secure-sum"\n')
     with live(tmp_path, what) as park:
-        agent, kinds = park.agents[0], list[str]()
-        start, most = agent.worker().engine.network.flat.numpy().copy(), 3 * 4 * (2 + 2)
+        agent = park.agents[0]
+        kinds = list[str]()
+        start = agent.worker().engine.network.flat.numpy().copy()
+        most = 3 * 4 * (2 + 2)
         bins = own_settings(config.read(what, []).configured, "scores")
         for n in range(most + 5):
             kinds.append(asked(agent, "scores", bins, {"w": start + n * np.float32(1e-3)})[0])

@@ -27,7 +27,9 @@ def test_a_device_whose_state_is_lost_does_not_start_as_a_new_one(protection: st
     if not more:
         what.write_text(what.read_text().replace("factories = 1", "factories = 1, census_epsilon = 0.5"))
     with live(tmp_path, what) as park:
-        settings, read, link = park.agents[0].settings, park.agents[0].experiment, park.links[0]
+        settings = park.agents[0].settings
+        read = park.agents[0].experiment
+        link = park.links[0]
         Agent(settings, read, None, lambda _: link)  # a restart
         shutil.rmtree(settings.state)
         with pytest.raises(SettingError, match=r"revealed\.sqlite: is missing.*another folder with another seed"):

@@ -15,7 +15,8 @@ from fedfloor.runs import ledger
 from live_park import Live, experiment, live, simulated
 from live_processes import Processes, needs_broker, processes
 
-FIRST, ROUNDS = 30, 3
+FIRST = 30
+ROUNDS = 3
 SECURE = 'method.travel = "secure-sum"\n'
 ACROSS = 'method.travel = { kind = "secure-sum", across = true }\n'
 KINDS = {SECURE: (4, 1), ACROSS: (4, 4)}  # devices and factories
@@ -27,7 +28,8 @@ def source(root: Path) -> Callable[[int], DataSource]:
 
 def fill(root: Path, held: Mapping[int, int], first: int = 0) -> None:
     """Let devices hold so many samples from now on, from a first one on; those of all are in one file, too."""
-    rng, classes = np.random.default_rng(0), np.array(["good", "bad"])
+    rng = np.random.default_rng(0)
+    classes = np.array(["good", "bad"])
     x = rng.normal(5, 3, (len(held), 400, 3)).astype(np.float32)
     y = (x.sum(axis=2) > 15).astype(np.int64)
     for k, n in held.items():
@@ -58,7 +60,8 @@ def same(folder: Path, name: str, other: str) -> bool:
 @pytest.mark.parametrize("more", [SECURE, ACROSS])
 @pytest.mark.parametrize("new", [1, 2, 3, 4])
 def test_new_samples_of_one_or_two_devices_wait_for_those_of_others(new: int, more: str, tmp_path: Path) -> None:
-    what, devices = park_of(tmp_path, more), KINDS[more][0]
+    what = park_of(tmp_path, more)
+    devices = KINDS[more][0]
     with live(tmp_path, what, data=source(tmp_path)) as park:
         before = park.run("first")
         used = {k: FIRST + GROWN * (k < new) for k in range(devices)}

@@ -106,7 +106,10 @@ def test_a_link_tries_for_an_hour_and_then_connects(tmp_path: Path) -> None:
 
     if BROKER is None:
         pytest.skip("needs Mosquitto")
-    port, waited, there, started = free_port(), [0.0], threading.Event(), []
+    port = free_port()
+    waited = [0.0]
+    there = threading.Event()
+    started = []
 
     def wait(seconds: float) -> None:
         waited[0] += seconds

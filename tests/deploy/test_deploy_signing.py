@@ -53,7 +53,8 @@ SENT = Message("walked", "e0", "live", 1, 5, 7, answers="3-4", about={"here": [1
 
 
 def test_a_message_is_taken_by_the_one_it_is_for(folder: Path) -> None:
-    cloud, frame = signer(folder, CLOUD), encode(SENT, signer(folder, "e0"))
+    cloud = signer(folder, CLOUD)
+    frame = encode(SENT, signer(folder, "e0"))
     taken = MessageFilter(signer=cloud).take(frame, "e0")
     assert taken is not None
     assert (taken.about, taken.receiver) == ({"here": [1]}, CLOUD)
@@ -62,7 +63,8 @@ def test_a_message_is_taken_by_the_one_it_is_for(folder: Path) -> None:
 
 def hostile_frames(folder: Path) -> Iterator[tuple[str, str, bytes]]:
     """Yield what a broker could make of a message of e0 to the cloud: a name, the reason of refusal, the bytes."""
-    own, frame = signer(folder, "e0"), encode(SENT, signer(folder, "e0"))
+    own = signer(folder, "e0")
+    frame = encode(SENT, signer(folder, "e0"))
     parts = split(frame)
     yield "no seal", "signature", encode(SENT)
     yield "a seal of no bytes that are a certificate", "signature", joined(parts.text, b"\0\1x" + b"y" * 70)
@@ -110,7 +112,8 @@ def test_what_a_broker_makes_of_a_message_is_refused(folder: Path) -> None:
 
 
 def test_replayed_and_reordered_messages_are_refused(folder: Path) -> None:
-    gate, own = MessageFilter(signer=signer(folder, CLOUD)), signer(folder, "e0")
+    gate = MessageFilter(signer=signer(folder, CLOUD))
+    own = signer(folder, "e0")
     frames = [encode(replace(SENT, number=number), own) for number in (1, 2, 3)]
     assert [gate.take(frames[i], "e0") is not None for i in (0, 2, 1, 0, 2)] == [True, True, False, False, False]
     assert gate.counts() == {"e0": {"replayed": 3}}
@@ -118,12 +121,11 @@ def test_replayed_and_reordered_messages_are_refused(folder: Path) -> None:
 
 def test_a_revoked_or_expired_certificate_signs_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = member(folder / "hub", CA, CLOUD)
-    gate, own = MessageFilter(signer=Signer(files, CLOUD)), signer(folder, "e0")
+    gate = MessageFilter(signer=Signer(files, CLOUD))
+    own = signer(folder, "e0")
     assert gate.take(encode(SENT, own), "e0") is not None
-    crl, serial = (
-        files.ca.with_name("revoked.crl"),
-        authority.certificate(folder / str(id(CA)) / "e0.crt").serial_number,
-    )
+    crl = files.ca.with_name("revoked.crl")
+    serial = authority.certificate(folder / str(id(CA)) / "e0.crt").serial_number
     crl.write_bytes(authority.revocations(CA, [(serial, authority.now())], authority.now()))
     for number, text in ((8, None), (9, b"nothing"), (10, authority.revocations(OTHERS, [], authority.now()))):
         if text is not None:
@@ -226,9 +228,11 @@ def test_only_signatures_keep_a_broker_from_ending_a_run(tmp_path: Path) -> None
 
 
 def test_a_hello_of_the_brokers_own_making_introduces_nobody(tmp_path: Path) -> None:
-    what, broker = experiment(tmp_path, "fedavg", rounds=1), signer(tmp_path, "broker-e0")
+    what = experiment(tmp_path, "fedavg", rounds=1)
+    broker = signer(tmp_path, "broker-e0")
     with live(tmp_path, what, ca=CA) as park:
-        edge, number = park.edges[0], park.edges[0].own[0]
+        edge = park.edges[0]
+        number = park.edges[0].own[0]
         name = f"d{number}"
         assert until(lambda: edge.channel.session(number) is not None)
         known = edge.channel.session(number)
@@ -254,11 +258,14 @@ def test_flowers_messages_are_signed_by_cloud_and_edge_as_well(tmp_path: Path) -
 
 def test_a_stolen_device_key_speaks_for_that_device_alone(tmp_path: Path) -> None:
     """The thief signs with d0's key; all but answers of d0 is refused, under the sender that is claimed."""
-    what, session = experiment(tmp_path, "fedavg", rounds=1), 5
+    what = experiment(tmp_path, "fedavg", rounds=1)
+    session = 5
     _, wanted = simulated(what, tmp_path / "simulated")
     with live(tmp_path, what, ca=CA) as park:
         home = next(edge for edge in park.edges.values() if 0 in edge.own)
-        stolen, station, other = signer(tmp_path, "d0"), home.settings.name, park.agents[1]
+        stolen = signer(tmp_path, "d0")
+        station = home.settings.name
+        other = park.agents[1]
         assert until(lambda: all(edge.channel.session(k) is not None for edge in park.edges.values() for k in (0, 1)))
         outbox = mqtt.topic("trial", "out", "d0", station)
         update = Message("update", "d0", "live", 1, session, 1, answers=f"{station}-1", receiver=station,
@@ -288,7 +295,8 @@ def test_a_stolen_device_key_speaks_for_that_device_alone(tmp_path: Path) -> Non
 def test_an_update_under_a_stolen_key_is_bounded_as_any_of_that_device(tmp_path: Path) -> None:
     what = experiment(tmp_path, "fedavg", rounds=1)
     with live(tmp_path, what, ca=CA) as park:
-        home, usual = next(edge for edge in park.edges.values() if 0 in edge.own), park.agents[0].reply
+        home = next(edge for edge in park.edges.values() if 0 in edge.own)
+        usual = park.agents[0].reply
 
         def poisoned(edge: str, message: Message) -> Any:
             kind, about, arrays = usual(edge, message)

@@ -58,7 +58,8 @@ def test_bits_are_the_simulations(tmp_path: Path, method: str) -> None:
     sent = [decode(payload) for _, payload in park.broker.said if payload[:4] == b"FEDF"]
     updates = [one.arrays["w"] for one in sent if one.kind == "update"]
     priced = (wanted[0].priced or {})["bytes"]
-    visits, stages = 8 * len(lines) * (2 if method == "hierfavg" else 1), 64 + 3 * 80 + 4 * 32
+    visits = 8 * len(lines) * (2 if method == "hierfavg" else 1)
+    stages = 64 + 3 * 80 + 4 * 32
     assert len(updates) == visits
     assert sum(one.nbytes for one in updates) + visits * stages == priced["device_edge_up"] * len(lines)
 
@@ -78,8 +79,10 @@ def test_a_device_reveals_no_more_than_one_sum_of_enough_devices() -> None:
     shares = {k: ask(k, "sum-shares", keys={str(v): keys[v] for v in keys if v != k}) for k in devices}
     with pytest.raises(RefusedError, match="has sent its shares already"):
         ask(0, "sum-shares", keys={str(v): keys[v] for v in (1, 2, 3)})
-    network, work = models.build("logistic", (1, 28, 28), 62, 0), Work(epochs=1, travel="secure-sum")
-    change, receipt = torch.ones(network.flat.numel()), Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
+    network = models.build("logistic", (1, 28, 28), 62, 0)
+    work = Work(epochs=1, travel="secure-sum")
+    change = torch.ones(network.flat.numel())
+    receipt = Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
 
     def sent(k: int, **other: object) -> Tensor:
         about = {"identity": first, "mix": "equal", "settings": {}, "fraction": 10, "ring": [0, 1, 2, 3]}
@@ -132,8 +135,10 @@ def test_a_device_takes_no_rule_that_lifts_its_update_above_its_noise() -> None:
     for k, one in devices.items():
         sealed = {str(v): shares[v][str(k)] for v in devices if v != k}
         one.reply("sum-check", {"identity": "44" * 32, "shares": sealed})
-    network, work = models.build("logistic", (1, 28, 28), 62, 0), Work(epochs=1, travel="secure-sum")
-    change, receipt = torch.zeros(network.flat.numel()), Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
+    network = models.build("logistic", (1, 28, 28), 62, 0)
+    work = Work(epochs=1, travel="secure-sum")
+    change = torch.zeros(network.flat.numel())
+    receipt = Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
     about = {"identity": "44" * 32, "fraction": 20, "ring": [0, 1, 2], "settings": {}}
     for k, rule in ((0, "by_samples"), (1, "equal")):
         given = {**about, "mix": rule, "around": [v for v in devices if v != k]}
@@ -155,7 +160,9 @@ def test_a_device_with_a_key_of_low_order_is_left_out_of_the_sum() -> None:
 
 @pytest.mark.parametrize("lie", ["nothing", "model", "rate", "fraction", "weight", "ring"])
 def test_a_sum_of_devices_that_are_given_different_things_cannot_be_unmasked(lie: str) -> None:
-    network, identity, ring = models.build("logistic", (1, 28, 28), 62, 0), "33" * 32, Residues(48670, 32)
+    network = models.build("logistic", (1, 28, 28), 62, 0)
+    identity = "33" * 32
+    ring = Residues(48670, 32)
     devices = {k: DeviceSum(k, 24, SecureSum(bound=8.0), BySamples()) for k in range(4)}
 
     def ask(k: int, kind: str, **about: object) -> Any:
@@ -171,7 +178,8 @@ def test_a_sum_of_devices_that_are_given_different_things_cannot_be_unmasked(lie
         "rate": (replace(honest[0], rate=1e-30), *honest[1:]), "fraction": (*honest[:2], 9, "by_samples"),
         "weight": (*honest[:3], "equal"), "ring": honest,
     }[lie]  # fmt: skip
-    total, receipt = ring.zeros(), Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
+    total = ring.zeros()
+    receipt = Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
     for k in devices:  # device 0 is the target, the others get what makes their changes vanish
         given = honest if k == 0 else (work, model, fraction, rule)
         ring_of = [3, 2, 1, 0] if lie == "ring" and k else [0, 1, 2, 3]
@@ -234,7 +242,8 @@ def test_a_factory_with_too_few_devices_left_loses_its_round_and_the_other_goes_
 @contextmanager
 def noted() -> Iterator[dict[tuple[int, int], tuple[Tensor, Tensor]]]:
     """Note (model, change) of each round and device that a simulation trains."""
-    usual, found = VisitPath.leave, dict[tuple[int, int], tuple[Tensor, Tensor]]()
+    usual = VisitPath.leave
+    found = dict[tuple[int, int], tuple[Tensor, Tensor]]()
 
     def leave(path: VisitPath, model: Tensor, arrived: Tensor, kept: Any, key: Any, **more: Any) -> Any:
         found[key.round, key.device] = model.clone(), model - arrived
@@ -280,7 +289,8 @@ def test_these_pieces_are_on_the_wire_where_sums_are_not_secure(tmp_path: Path) 
     assert len(known) == 8
 
 
-WHO, ROUNDS = 1, 9
+WHO = 1
+ROUNDS = 9
 KILLS = {2: "sum-keys", 4: "sum-shares", 6: "visit", 8: "sum-unmask"}
 
 
@@ -289,7 +299,8 @@ KILLS = {2: "sum-keys", 4: "sum-shares", 6: "visit", 8: "sum-unmask"}
 @needs_broker
 def test_real_processes_killed_in_every_stage_and_no_update_on_the_wire_or_in_the_edges(tmp_path: Path) -> None:
     what = experiment(tmp_path, "fedavg", rounds=ROUNDS, model="mlp-2nn", more=SECURE)
-    wire, lost = list[bytes](), defaultdict[int, int](int)
+    wire = list[bytes]()
+    lost = defaultdict[int, int](int)
     with noted() as known:
         simulated(what, tmp_path / "first")
     fraction = 31 - 3 - int(np.ceil(np.log2(8 * 24 + 1)))

@@ -63,10 +63,13 @@ class Protocol:
         node = Parallel(tuple(Train(device(k), VISIT) for k in range(len(factories))), mix="by_samples")
         self.start = {"w": self.engine.network.flat.clone()}
         self.made = SecureAggregation(self.engine, node, self.start, codec)
-        self.gone, self.changes, self.factories = gone, changes, factories
+        self.gone = gone
+        self.changes = changes
+        self.factories = factories
         self.devices = {k: DeviceSum(k, n, codec, BySamples(), factory=factories[k]) for k, n in enumerate(sizes)}
         self.server = ServerSum(self.made, self.made.sums[0], self._ask, self._refuse)
-        self.visit, self.place = VISIT, Key(0, 1, 0, 0, 0)
+        self.visit = VISIT
+        self.place = Key(0, 1, 0, 0, 0)
         self.partial: dict[int, Bytes] = {}  # of each factory: what its edge holds and sends
 
     def _ask(self, kind: str, told: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
@@ -77,14 +80,16 @@ class Protocol:
         raise AssertionError(f"{device} {kind} {error}")
 
     def run(self) -> None:
-        ring, network = self.made.fixed.ring, self.engine.network
+        ring = self.made.fixed.ring
+        network = self.engine.network
         self.server.begin()
         self.server.hang(self.visit, self.start["w"], self.place)
         receipt = Receipt(0, 0, 0, 3, 24, 1.0, 0.5, 0.2, 0, lost=False)
         for k in sorted(self.changes.keys() - set().union(*self.gone[:3])):
             about = self.server.about(k)
             if about is not None:
-                change, place = self.changes[k], replace(self.place, device=k)
+                change = self.changes[k]
+                place = replace(self.place, device=k)
                 device_sum = self.devices[k]
                 vector, _ = device_sum.masked(network, self.visit, self.start["w"], change, receipt, about, place)
                 self.made.add(k, {"w": vector}, 1, [receipt])
@@ -94,7 +99,8 @@ class Protocol:
 
 @st.composite
 def dropouts(draw: st.DrawFn) -> list[set[int]]:
-    left, gone = set(range(len(FACTORIES))), list[set[int]]()
+    left = set(range(len(FACTORIES)))
+    gone = list[set[int]]()
     for _ in range(4):
         gone.append(draw(st.sets(st.sampled_from(sorted(left)), max_size=2)) if left else set())
         left -= gone[-1]
@@ -136,7 +142,8 @@ def test_the_sum_is_the_plain_one_for_all_dropouts_that_leave_enough_devices_and
 def test_an_edge_that_spoils_or_repeats_its_part_loses_the_sum(lie: str, tmp_path: Path) -> None:
     one = Protocol(tmp_path, [set()] * 4, {})
     one.changes = {k: torch.ones_like(one.start["w"]) for k in range(len(FACTORIES))}
-    usual, ring = one.server.end, one.made.fixed.ring
+    usual = one.server.end
+    ring = one.made.fixed.ring
 
     def end() -> None:
         more = one.partial[1] if lie == "twice" else np.full(ring.bytes, 7, np.uint8)

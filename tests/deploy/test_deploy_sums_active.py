@@ -46,14 +46,17 @@ from fedfloor.runs import ledger
 from live_park import Live, experiment, figures, live, member, simulated
 
 CA = authority.found("trial", authority.now())
-PER_DEVICE, HOME = 40, "127.0.0.1"
+PER_DEVICE = 40
+HOME = "127.0.0.1"
 
 
 def own_samples(folder: Path, devices: int) -> tuple[str, Callable[[int], DataSource]]:
     """Write sensors' values of each device, and of all together; return the setting of the latter, and the sources."""
     rng = np.random.default_rng(0)
-    x, y = rng.normal(5, 3, (devices * PER_DEVICE, 3)), rng.integers(0, 2, devices * PER_DEVICE)
-    owner, classes = np.repeat(np.arange(devices), PER_DEVICE), np.array(["good", "bad"])
+    x = rng.normal(5, 3, (devices * PER_DEVICE, 3))
+    y = rng.integers(0, 2, devices * PER_DEVICE)
+    owner = np.repeat(np.arange(devices), PER_DEVICE)
+    classes = np.array(["good", "bad"])
     train = np.arange(len(x)) % PER_DEVICE < 30
     np.savez(folder / "all.npz", x=x[train], y=y[train], device=owner[train], x_test=x[~train], y_test=y[~train],
              device_test=owner[~train], classes=classes)  # fmt: skip
@@ -66,7 +69,9 @@ def own_samples(folder: Path, devices: int) -> tuple[str, Callable[[int], DataSo
 
 
 def test_each_input_on_which_an_update_depends_changes_the_masks() -> None:
-    work, model, place = Work(steps=1, trains="head"), torch.arange(4.0), Key(0, 1, 2, 3, 4)
+    work = Work(steps=1, trains="head")
+    model = torch.arange(4.0)
+    place = Key(0, 1, 2, 3, 4)
     inputs: dict[str, Any] = {
         "work": work, "arrived": model, "place": place, "facts": "f", "rule": ("equal", {}), "fraction": 3,
         "ring": (4, 3),
@@ -103,7 +108,8 @@ def test_an_edge_that_normalises_the_others_samples_to_zero_gets_no_sum(tmp_path
     what = experiment(tmp_path, "fedavg", rounds=1, devices=9, factories=3, more=setting + more)
     with live(tmp_path, what, data=data) as park:
         joining = park.edges[0].joining
-        target, usual = min(park.edges[0].own), joining.holding
+        target = min(park.edges[0].own)
+        usual = joining.holding
 
         def holding(k: int, facts: Any, *others: Any) -> Any:
             if k != target and facts.standard is not None:
@@ -157,12 +163,14 @@ def test_requests_for_the_devices_of_an_edge_arrive_as_sent(near: dict[int, set[
 def again(first: Attacked, folder: Path, visit: Work = VISIT, mix: str = "by_samples", round_: int = 1) -> Attacked:
     """Return a second sum in which the same devices have the same updates."""
     second = Attacked(folder)
-    second.devices, second.tolerant = first.devices, True
+    second.devices = first.devices
+    second.tolerant = True
     node = Parallel(tuple(Train(device(k), visit) for k in DEVICES), mix=mix)
     made = SecureAggregation(second.engine, node, second.start, first.made.codec)
     second.made = second.server.aggregation = made
     second.server.group = made.sums[0]
-    second.visit, second.place = visit, Key(0, round_, 0, 0, 0)
+    second.visit = visit
+    second.place = Key(0, round_, 0, 0, 0)
     return second
 
 
@@ -202,7 +210,8 @@ def test_devices_with_updates_of_zeros_reveal_no_others_update_but_take_part_in_
         second = again(first, tmp_path / str(number), work)
         second.place = place
         second.start["w"] += model
-        second.changes, second.gone = first.changes, [{0}, set(), set(), set()]
+        second.changes = first.changes
+        second.gone = [{0}, set(), set(), set()]
         second.run()
         assert bool(second.made.sums[0].lost) is lost
 
@@ -217,7 +226,9 @@ def test_a_sum_of_many_devices_is_not_repeated_without_one_whose_neighbours_are_
     first.changes = {k: torch.full_like(first.start["w"], float(k + 1)) for k in range(many)}
     first.run()
     assert not first.made.sums[0].lost
-    second.devices, second.changes, second.gone = first.devices, first.changes, [{0}, set(), set(), set()]
+    second.devices = first.devices
+    second.changes = first.changes
+    second.gone = [{0}, set(), set(), set()]
     ring = second.server.ring
     refused = set[int]()
 
@@ -286,7 +297,8 @@ def test_where_devices_add_noise_a_visit_is_in_one_sum_of_a_run_and_rounds_end(t
 
 def within(edge: Any, message: Message, run: str, number: int) -> Message:
     """Return a request as of another run or round, as the edge itself could state it to devices."""
-    edge.factory.run, edge.factory.round = run, number
+    edge.factory.run = run
+    edge.factory.round = number
     return replace(message, run=run, round=number)
 
 
@@ -300,7 +312,8 @@ class NoisyProtocol(Attacked):
         super().__init__(folder)
         node = Parallel(tuple(Train(device(k), VISIT) for k in DEVICES), mix="private", settings=NOISY_SETTINGS)
         self.made = SecureAggregation(self.engine, node, self.start, SecureSum(across=True, bound=8.0))
-        self.server.aggregation, self.server.group = self.made, self.made.sums[0]
+        self.server.aggregation = self.made
+        self.server.group = self.made.sums[0]
         kept = {k: RevealedSums(RevealRecord(records / f"{k}.sqlite")) for k in DEVICES}
         self.devices = {
             k: DeviceSum(
@@ -308,7 +321,9 @@ class NoisyProtocol(Attacked):
             )
             for k in DEVICES
         }  # fmt: skip
-        self.place, self.named, self.left = Key(0, number, 0, 0, 0), run, set[int]()
+        self.place = Key(0, number, 0, 0, 0)
+        self.named = run
+        self.left = set[int]()
         for k, of in self.devices.items():
             of.masked = partial(self._masked, of.masked, k)  # type: ignore[method-assign]
 
@@ -488,7 +503,8 @@ def test_an_edge_that_replaces_the_devices_keys_by_its_own_reads_no_update(tmp_p
     _, wanted = simulated(what, tmp_path / "simulated")
     with live(tmp_path, what, ca=CA) as park:
         edge = park.edges[0]
-        usual, target = edge.factory.stage, min(edge.own)
+        usual = edge.factory.stage
+        target = min(edge.own)
 
         def stage(engine: Any, kind: str, abouts: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
             if kind == "sum-shares" and edge.factory.round == 2 and target in abouts:
@@ -535,7 +551,9 @@ def test_a_sum_across_factories_is_not_revealed_for_survivors_of_two(tmp_path: P
 
 def test_a_device_that_deals_one_false_share_frames_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The holder opens the share and reveals it as it is: one of the two is false, and both are named."""
-    attacked, holder, usual = Attacked(tmp_path), 5, masking.split
+    attacked = Attacked(tmp_path)
+    holder = 5
+    usual = masking.split
 
     def split(secret: bytes, holders: Any, threshold: int) -> dict[int, bytes]:
         return {**usual(secret, holders, threshold), holder: b"\x07" * 32}

@@ -45,7 +45,8 @@ class Attacked(Protocol):
         super().__init__(folder, [set()] * 4, {}, **about)
         self.changes = {k: torch.full_like(self.start["w"], float(k + 1)) for k in DEVICES}
         self.refused: dict[int, str] = {}
-        self._stage, self._change = stage, change
+        self._stage = stage
+        self._change = change
         self.tolerant = False  # whether a device that refuses a stage just does not answer
 
     def _ask(self, kind: str, told: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
@@ -138,7 +139,8 @@ def test_disputes_are_counted_by_pairs_and_devices_with_as_many_are_left_out_tog
 
 
 def test_a_false_device_leaves_no_honest_one_out_whatever_it_disputes(tmp_path: Path) -> None:
-    attacked, rng = Attacked(tmp_path), np.random.default_rng(0)
+    attacked = Attacked(tmp_path)
+    rng = np.random.default_rng(0)
     for _ in range(50):
         deals, rejects = (set(rng.choice(9, rng.integers(10), replace=False).tolist()) - {FALSE} for _ in range(2))
         attacked.refused.clear()
@@ -257,7 +259,8 @@ def test_a_device_that_deals_and_reveals_false_shares_frames_nobody_and_costs_no
 @pytest.mark.parametrize("attack", ["deal", "reveal", "both"])
 def test_two_that_collude_have_no_honest_device_named_alone_and_cost_nothing(attack: str, tmp_path: Path) -> None:
     """They dealt it false shares, or revealed false ones of its secrets: after three sums it was out of the run."""
-    victim, conduct = 2, Conduct()
+    victim = 2
+    conduct = Conduct()
     for n in range(2 * MOST_FALSE):
         attacked = Attacked(tmp_path / str(n))
         attacked.server.conduct = conduct
@@ -271,7 +274,8 @@ def test_two_that_collude_have_no_honest_device_named_alone_and_cost_nothing(att
 
 def collude(attacked: Attacked, false: tuple[int, ...], victim: int, attack: str) -> None:
     """Let devices deal well-sealed false shares to an honest one, or reveal false shares of its secrets, or both."""
-    usual, real = attacked.server.request, masking.split
+    usual = attacked.server.request
+    real = masking.split
 
     def split(secret: bytes, holders: Any, threshold: int) -> dict[int, bytes]:
         return real(secret, holders, threshold) | {victim: bytes([5]) * 31 + b"\0"}
@@ -312,7 +316,8 @@ def test_a_device_that_deals_several_false_shares_and_reveals_another_loses_its_
 
 
 def test_two_devices_with_one_key_are_both_named_as_nobody_knows_whose_it_is(tmp_path: Path) -> None:
-    attacked, taken = Attacked(tmp_path), dict[int, Any]()
+    attacked = Attacked(tmp_path)
+    taken = dict[int, Any]()
 
     def ask(kind: str, told: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
         answers = Attacked._ask(attacked, kind, told)
@@ -405,7 +410,8 @@ def renew(sums: Protocol, devices: Iterable[int], number: int = 2) -> None:
 def again(folder: Path, first: Attacked, *, number: int) -> Attacked:
     """Return another sum of the same devices, over a model that differs in a number without effect."""
     second = Attacked(folder)
-    second.devices, second.tolerant = first.devices, True
+    second.devices = first.devices
+    second.tolerant = True
     second.changes = {k: change + 1e-6 for k, change in first.changes.items()}
     second.start = {"w": first.start["w"].clone()}
     second.start["w"][0] += 1e-6
@@ -435,7 +441,8 @@ def test_two_sums_over_nearly_the_same_model_do_not_show_what_one_or_two_devices
         if not honest:
             second.devices[k].revealed = RevealedSums()
     second.run()
-    group, learnt = second.made.sums[0], decoded(second) - decoded(first)
+    group = second.made.sums[0]
+    learnt = decoded(second) - decoded(first)
     if new >= LEAST:
         assert not group.lost
         assert group.members == set(DEVICES)
@@ -452,7 +459,9 @@ def test_a_device_in_the_place_of_another_one_stops_no_sums(tmp_path: Path) -> N
     renew(first, DEVICES, 1)
     first.summed()
     second = again(tmp_path / "second", first, number=2)
-    second.devices[0].held, second.devices[0].revealed = "f" * 48, RevealedSums()  # its record is a new one
+    # its record is a new one
+    second.devices[0].held = "f" * 48
+    second.devices[0].revealed = RevealedSums()
     assert second.summed() == set(DEVICES)
     third = again(tmp_path / "third", first, number=3)
     third.devices[0].held = "f" * 16 + "0" * 32
@@ -532,7 +541,8 @@ def test_a_round_has_one_sum_whatever_its_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("gone", ["before keys", "before its vector"])
 def test_two_sums_over_one_visit_with_a_device_fewer_cannot_both_be_unmasked(gone: str, tmp_path: Path) -> None:
-    first, second = Attacked(tmp_path / "first"), Attacked(tmp_path / "second")
+    first = Attacked(tmp_path / "first")
+    second = Attacked(tmp_path / "second")
     second.devices = first.devices  # the same devices train the same model a second time
     assert first.summed() == set(DEVICES)
     second.gone = [{0}, set(), set(), set()] if gone == "before keys" else [set(), set(), {0}, set()]
@@ -567,14 +577,17 @@ def test_who_refuses_a_second_sum_does_not_state_whose_update_was_zero(
 
     An edge could choose a model whose loss is undefined exactly if a sample has some property, and read that again.
     """
-    first, second = Attacked(tmp_path / "first"), Attacked(tmp_path / "second")
-    second.devices, second.tolerant = first.devices, True
+    first = Attacked(tmp_path / "first")
+    second = Attacked(tmp_path / "second")
+    second.devices = first.devices
+    second.tolerant = True
     second.place = replace(second.place, **differing)  # as an edge may state
     second.changes = {k: change + 0.5 for k, change in first.changes.items()}  # of other mini-batches
     first.changes[FALSE] = second.changes[FALSE] = torch.zeros_like(first.start["w"])
     assert first.summed() == set(DEVICES)
     second.gone = [set(), set(), {0}, set()]
-    usual, revealing = second.server.request, set[int]()
+    usual = second.server.request
+    revealing = set[int]()
 
     def ask(kind: str, told: Mapping[int, Mapping[str, Any]]) -> Mapping[int, Any]:
         answers = usual(kind, told)

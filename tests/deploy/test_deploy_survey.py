@@ -38,7 +38,8 @@ def plant(folder: Path) -> None:
     """Write a table of all devices, and one of each device's training rows."""
     rng = np.random.default_rng(0)
     x = np.c_[rng.integers(0, 3, DEVICES * ROWS), rng.standard_t(3, (DEVICES * ROWS, 2))].round(3)
-    y, device = rng.integers(0, 2, len(x)), np.repeat(np.arange(DEVICES), ROWS)
+    y = rng.integers(0, 2, len(x))
+    device = np.repeat(np.arange(DEVICES), ROWS)
     head = "speed,heat,flow,label"
     lines = [f"{','.join(map(str, row))},{('good', 'bad')[c]}" for row, c in zip(x.tolist(), y, strict=True)]
     every = [f"d{k},{i},{line}" for i, (k, line) in enumerate(zip(device, lines, strict=True))]

@@ -53,7 +53,8 @@ def plant(folder: Path, label: str = "life") -> Path:
     ]
     for number in sorted({*made["run"].tolist()}):
         rows = made["run"] == number
-        part, device = "test" if number % 4 == 3 else "train", number // 4
+        part = "test" if number % 4 == 3 else "train"
+        device = number // 4
         place = folder / "plant" / part / f"d{device}"
         place.mkdir(parents=True, exist_ok=True)
         body = zip(*(made[name][rows].tolist() for name in names), strict=True)

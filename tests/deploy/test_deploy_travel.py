@@ -55,7 +55,8 @@ def test_bits_are_the_simulations_and_payloads_are_as_long_as_priced(tmp_path: P
 @pytest.mark.live
 @pytest.mark.parametrize("ways", ["both", "up", "down"])
 def test_what_edges_and_cloud_exchange_is_as_long_as_priced(tmp_path: Path, ways: str) -> None:
-    up, down = 'method.edge_travel = "int8"\n', 'method.edge_travel_down = "int8"\n'
+    up = 'method.edge_travel = "int8"\n'
+    down = 'method.edge_travel_down = "int8"\n'
     codecs = {"both": up + down, "up": up, "down": down}[ways] + 'method.travel = "int8"\n'
     what = experiment(tmp_path, "hierfavg", rounds=2, devices=4, model="mlp-2nn", more=NETWORK + codecs)
     _, wanted = simulated(what, tmp_path / "simulated")
@@ -102,7 +103,8 @@ def test_an_edge_whose_payload_is_none_is_refused_and_the_other_goes_on(tmp_path
             message = decode(usual(frame))
             if message.kind != "walked":
                 return encode(message)
-            (name, payload), words = next(iter(message.arrays.items())), list(message.about["shown"])
+            (name, payload) = next(iter(message.arrays.items()))
+            words = list(message.about["shown"])
             payload = payload.copy()
             if lie == "length":
                 payload = payload[:-1]

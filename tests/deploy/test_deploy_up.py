@@ -155,8 +155,10 @@ def test_a_park_whose_devices_hold_too_little_is_refused_before_anything_starts(
 
 def owned(folder: Path, devices: int) -> Experiment:
     """An experiment on data of one's own: so many devices in the factories 'north' and 'south'."""
-    each, names = 10, [f"press-{k}" for k in range(devices)]
-    device, factory = np.repeat(names, each), np.repeat(["north" if k % 2 else "south" for k in range(devices)], each)
+    each = 10
+    names = [f"press-{k}" for k in range(devices)]
+    device = np.repeat(names, each)
+    factory = np.repeat(["north" if k % 2 else "south" for k in range(devices)], each)
     x = np.random.default_rng(0).random((devices * each, 2))
     np.savez(folder / "own.npz", x=x, y=np.arange(len(x)) % 2, device=device, factory=factory)
     (folder / "own.toml").write_text('[data]\npath = "own.npz"\n[model]\nname = "logistic"\n[work]\nbatch_size = 4\n')

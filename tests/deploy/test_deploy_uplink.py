@@ -55,7 +55,8 @@ def test_a_park_trains_over_the_clouds_broker_to_the_simulations_bits(tmp_path: 
 
 
 def test_an_edge_that_is_gone_sits_the_round_out_and_comes_back(tmp_path: Path) -> None:
-    what, broker = experiment(tmp_path, "fedavg", rounds=4), Broker()
+    what = experiment(tmp_path, "fedavg", rounds=4)
+    broker = Broker()
     with live(tmp_path, what) as park, uplinks(park, broker) as links:
         settings = replace(park.settings(), deadlines=Deadlines(round_s=120, join_s=5))
         with Downlink(settings, InMemory(broker)) as way:
@@ -106,7 +107,8 @@ def test_flower_starts_its_own_loop(tmp_path: Path) -> None:
 @contextmanager
 def answering(answer: Callable[[bytes], bytes]) -> Iterator[tuple[Broker, Uplink, list[bytes]]]:
     """An edge's uplink, and what it says to the cloud."""
-    broker, heard = Broker(), list[bytes]()
+    broker = Broker()
+    heard = list[bytes]()
     listener = InMemory(broker)
     topic = mqtt.topic("trial", "out", "e0", CLOUD)
     listener.start([topic], lambda _topic, payload: heard.append(payload), lambda: None)
@@ -120,7 +122,9 @@ def request(number: int, session: int = 5) -> bytes:
 
 
 def test_a_repeated_request_is_done_once_and_gets_the_same_answer() -> None:
-    begun, free, done = threading.Event(), threading.Event(), list[bytes]()
+    begun = threading.Event()
+    free = threading.Event()
+    done = list[bytes]()
 
     def answer(frame: bytes) -> bytes:
         begun.set()

@@ -134,7 +134,8 @@ def test_a_device_that_hangs_for_ever_is_waited_for_shortly_for_ever() -> None:
 
 def test_a_device_that_restarts_instead_of_answering_stalls_half_of_the_time_at_most() -> None:
     """It hangs for the whole wait, and is restarted just before its end; the edge sends one request after the other."""
-    now, stalled = [0.0], 0.0
+    now = [0.0]
+    stalled = 0.0
     some = Waits(lambda: now[0])
     while now[0] < 100_000:
         wait_s = some.wait_s("a", 600)
@@ -148,7 +149,8 @@ def test_a_device_that_restarts_instead_of_answering_stalls_half_of_the_time_at_
 
 def test_a_device_that_answers_just_in_time_takes_three_quarters_of_a_round_at_most(tmp_path: Path) -> None:
     """Visits of at most 600 s in rounds of 3600 s: 600 · 4 + 300 s, then 2 s; the next round begins anew."""
-    now, deadlines_s = [0.0], list[float]()
+    now = [0.0]
+    deadlines_s = list[float]()
     with live(tmp_path, experiment(tmp_path, "fedavg", devices=2)) as park:
         (edge,) = (edge for edge in park.edges.values() if 0 in edge.own)
         factory = replace(edge.factory, deadlines=Deadlines(), clock=lambda: now[0])
@@ -170,7 +172,8 @@ def test_a_device_that_answers_just_in_time_takes_three_quarters_of_a_round_at_m
 def test_a_request_that_expired_in_the_queue_is_refused_and_not_carried_out(tmp_path: Path) -> None:
     with live(tmp_path, experiment(tmp_path, "fedavg", devices=2)) as park:
         agent = park.agents[0]
-        edge, session = agent.settings.edge, agent._session
+        edge = agent.settings.edge
+        session = agent._session
         answers = []
         for number, queued_s in ((1, 9.0), (2, 1.0)):
             agent._queued_s = queued_s

@@ -126,7 +126,8 @@ def test_every_column_of_a_comparison_is_documented(tmp_path: Path) -> None:
     page = (HERE / "docs" / "report.md").read_text(encoding="utf-8")
     for method in ("fedavg", "fedsr"):
         make_run(tmp_path / method, [0.5], method=method)
-    runs, budget = collect([tmp_path]), Budget("rounds", 1)
+    runs = collect([tmp_path])
+    budget = Budget("rounds", 1)
     rows = [*summary(runs), *paired(runs), *at(runs, budget), *paired_at(runs, budget)]
     assert not [name for row in rows for name in row if f"`{name}`" not in page]
 

@@ -180,7 +180,8 @@ def test_compose_starts_what_systemd_starts(tmp_path: Path) -> None:
         assert read_back["name"] == "plant"
         assert set(read_back["services"]) == {one.name.removeprefix("fedfloor-") for one in services}
         for one in services:
-            told, unit = read_back["services"][one.name.removeprefix("fedfloor-")], machines.unit(one, park)
+            told = read_back["services"][one.name.removeprefix("fedfloor-")]
+            unit = machines.unit(one, park)
             (start,) = re.findall("^ExecStart=(.*)$", unit, re.MULTILINE)
             shell, flag, line = told["command"]
             assert (shell, flag) == ("sh", "-c")

@@ -61,7 +61,9 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("_files")
 def test_the_derived_method_visits_those_with_the_largest_last_loss() -> None:
     job = Job(method("mine:Mine", fraction=0.5), park(SIZES), rounds=4)
-    state, known, visited = job.begin(), {}, []
+    state = job.begin()
+    known = {}
+    visited = []
     for number in range(1, 5):
         wanted = sorted(range(6), key=lambda k: -known.get(k, float("inf")))[:3]
         state = job.round(state, number)
@@ -228,7 +230,8 @@ def test_attackers_without_an_attack_are_refused(kind: object) -> None:
 
 @pytest.mark.slow
 def test_it_works_with_an_installed_package(tmp_path: Path) -> None:
-    packages, here = tmp_path / "packages", tmp_path / "here"
+    packages = tmp_path / "packages"
+    here = tmp_path / "here"
     here.mkdir()
     here_built = [] if importlib.util.find_spec("hatchling") is None else ["--no-build-isolation"]
     install = ["pip", "install", "--quiet", "--no-deps", *here_built, "--target", str(packages), str(HERE)]

@@ -104,7 +104,8 @@ def test_pages_and_sections_that_messages_name_are_there() -> None:
         if source.suffix not in (".py", ".toml"):
             continue
         for one in named.findall(source.read_text(encoding="utf-8")):
-            page, section = HERE / "docs" / (one[0] or one[3]), one[1] or one[2]
+            page = HERE / "docs" / (one[0] or one[3])
+            section = one[1] or one[2]
             assert page.is_file(), f"{source}: {page.name}"
             headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
             assert not section or section in headings, f"{source}: {page.name}, {section}"

@@ -47,7 +47,8 @@ RESULTS = results()
 
 def figures(page: str) -> list[str]:
     """The rows of a page's tables that have figures with decimals."""
-    lines, found = (ROOT / page).read_text(encoding="utf-8").splitlines(), []
+    lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
+    found = []
     skipped = False
     for line in lines:
         line = CODE.sub("", line)  # commands are no figures
@@ -71,7 +72,8 @@ def in_a_row(line: str) -> bool:
 
 def in_a_page(line: str) -> bool:
     """Whether a single results' page has them: there a method is a row, here a column. Shares may be in per cent."""
-    wanted, pages = FIGURE.findall(line), {name for name, _ in RESULTS}
+    wanted = FIGURE.findall(line)
+    pages = {name for name, _ in RESULTS}
     inside = ([number for name, numbers in RESULTS if name == page for number in numbers] for page in pages)
     return any(all(among(one, numbers, (1.0, 100.0)) for one in wanted) for numbers in inside)
 
@@ -116,7 +118,8 @@ def test_every_page_of_results_is_made_of_the_json_beside_it() -> None:
 
 
 def test_a_command_writes_its_page_and_json_and_keeps_remarks(tmp_path: Path) -> None:
-    page, table = tmp_path / "one.md", {"columns": ["a"], "rows": [["0.5"]]}
+    page = tmp_path / "one.md"
+    table = {"columns": ["a"], "rows": [["0.5"]]}
     source = page.with_suffix(".json")
     source.write_text(json.dumps({"blocks": ["old"], "converted": True, "remarks": ["By hand."]}))
     documents.publish(page, ["# One", table], runs=[0.5])
@@ -161,7 +164,8 @@ def test_a_changed_digit_of_a_result_changes_its_claim(tmp_path: Path, monkeypat
     for entry, claim in zip(entries, before, strict=True):
         number = re.match(r"[^ ]*", claim.figures[-1].ours)
         assert number is not None
-        old, copy = number[0], tmp_path / claim.file
+        old = number[0]
+        copy = tmp_path / claim.file
         new = "1" if old == "–" else f"{old[:-1]}{(int(old[-1]) + 1) % 10}"
         text = (ROOT / claim.file).read_text(encoding="utf-8")
         copy.parent.mkdir(exist_ok=True)

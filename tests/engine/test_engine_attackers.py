@@ -20,7 +20,8 @@ from fedfloor.parts.attacks import ATTACKS, Attackers
 from floor import bits, park
 from rounds import Job, method
 
-SIZES, FACTORIES = (6, 10, 4, 9, 5, 8), (0, 1, 0, 1, 2, 2)
+SIZES = (6, 10, 4, 9, 5, 8)
+FACTORIES = (0, 1, 0, 1, 2, 2)
 SETTINGS: dict[str, dict[str, Any]] = {"free-rider": {"stale": True}, "backdoor": {"target": 1, "strength": 2.0}}
 
 
@@ -91,7 +92,8 @@ def test_only_attackers_send_something_else(tmp_path: Path) -> None:
 
 
 def test_super_nodes_do_not_skip_attackers(tmp_path: Path) -> None:
-    fused, attacked = Job(method("fedgs"), park(SIZES), rounds=1, folder=tmp_path), job("fedgs", "scaling", tmp_path)
+    fused = Job(method("fedgs"), park(SIZES), rounds=1, folder=tmp_path)
+    attacked = job("fedgs", "scaling", tmp_path)
     assert bits(fused.run().packet["w"]) != bits(attacked.run().packet["w"])
 
 
@@ -106,7 +108,8 @@ def test_codecs_code_what_an_attacker_sends(tmp_path: Path) -> None:
 
 def test_a_backdoor_is_judged_on_marked_samples_of_other_classes(tmp_path: Path) -> None:
     here = job("fedavg", "backdoor", tmp_path)
-    marked, data = triggered(here.engine), here.engine.park.dataset
+    marked = triggered(here.engine)
+    data = here.engine.park.dataset
     assert marked is not None
     x, y = marked.test()
     others = data.y_test != 1

@@ -63,7 +63,8 @@ def alike(net: Network, x: Tensor, classes: int) -> None:
     for size in {1, min(2, len(x)), len(x)}:
         y = torch.arange(size) % classes
         for weights in (None, torch.linspace(0.0, 1.0, size)):
-            wanted, got = by_pytorch(net, x[:size], y, weights), written_out(net, x[:size], y, weights)
+            wanted = by_pytorch(net, x[:size], y, weights)
+            got = written_out(net, x[:size], y, weights)
             assert all(torch.equal(a, b) for a, b in zip(wanted, got, strict=True))
     assert torch.equal(x, before)
 
@@ -134,7 +135,8 @@ def built(model: str, goal: str) -> Network:
 
 def trained(net: Network, work: Work, goal: str, shape: tuple[int, ...]) -> tuple[Tensor, VisitStats]:
     rng = np.random.default_rng(0)
-    x, y = rng.integers(0, 256, (23, *shape), dtype=np.uint8), rng.integers(0, 4, 23)
+    x = rng.integers(0, 256, (23, *shape), dtype=np.uint8)
+    y = rng.integers(0, 4, 23)
     data = Samples(x, y, torch.zeros(1), torch.ones(1), scale=1 / 255, channels_last=net.channels_last)
     visit = Visit(net.flat.clone(), {"previous": net.flat.mul(1.1)}, net)
     got = train(net, data, work, objective(goal, SETTINGS.get(goal, {})), visit, KEY)
@@ -204,7 +206,8 @@ def test_a_term_of_what_goes_into_the_classifier(
         said = train(net, data, Work(epochs=1, batch_size=1, rate=0.1), goal, Visit(None, {}, net), KEY)
         return net.flat, said
 
-    got, usual = visit(goal), visit(Plain())[0]
+    got = visit(goal)
+    usual = visit(Plain())[0]
     assert len(ways) == times + 5
     assert torch.equal(got[0], usual) == plain
     monkeypatch.setattr(chain, "chain_of", lambda _: None)
@@ -255,7 +258,8 @@ def changed(how: Callable[[nn.Sequential], object]) -> Callable[[], nn.Module]:
 
 def tied(module: nn.Sequential) -> None:
     module[3].weight = module[1].weight = nn.Parameter(torch.eye(4)[:, :4])
-    module[1].bias, module[3].bias = nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(4))
+    module[1].bias = nn.Parameter(torch.zeros(4))
+    module[3].bias = nn.Parameter(torch.zeros(4))
 
 
 CHANGES: dict[str, Callable[[nn.Sequential], object]] = {

@@ -37,7 +37,8 @@ from rounds import Job, method
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_is_the_same(name: str, loss: float, tmp_path: Path) -> None:
     # In float64: FedMMD's narrowest kernel, of variance 1e-6, makes the rounding of float32 far larger.
-    of, kind = method(name, work={"epochs": 2}), torch.float64
+    of = method(name, work={"epochs": 2})
+    kind = torch.float64
     jobs = [Job(of, floor_(), folder=tmp_path / str(side), loss=loss, kind=kind) for side in (0, 1)]
     jobs[1].engine.cohort = Cohort()
     first, second = (job.run() for job in jobs)
@@ -159,7 +160,9 @@ def test_ranks_share_the_branches_of_a_cohort() -> None:
 
 @pytest.mark.parametrize(("epochs", "steps"), [(2, None), (None, 5)])
 def test_mini_batches_are_those_of_the_keyed_generator(epochs: int | None, steps: int | None) -> None:
-    work, key, held = Work(epochs=epochs, steps=steps, batch_size=4), Key(3, 1, 2, 5, 0), np.arange(100, 110)
+    work = Work(epochs=epochs, steps=steps, batch_size=4)
+    key = Key(3, 1, 2, 5, 0)
+    held = np.arange(100, 110)
     rng = generator(3, "batches", 1, 2, 5, 0)
     wanted = [
         held[whole[first : first + 4]].tolist()

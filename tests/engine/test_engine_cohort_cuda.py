@@ -96,7 +96,9 @@ def test_the_loop_itself_trains_on_cuda() -> None:
 
 
 def test_dropout_masks_are_keyed_on_cuda_too() -> None:
-    here, cuda, found = floor_(), torch.device("cuda"), list[torch.Tensor]()
+    here = floor_()
+    cuda = torch.device("cuda")
+    found = list[torch.Tensor]()
     for _ in range(2):
         network = Network(dropout(here.dataset.shape, len(here.dataset.classes)).to(cuda))
         network.flat.zero_()

@@ -19,7 +19,9 @@ from rounds import Job, method
 def test_gradients_over_all_samples_take_the_room_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """FEDL's are of all of a device's samples, up to ten, at once; its steps are of four. Six models fit with four."""
     jobs = [Job(method("fedl"), floor_(), folder=tmp_path / str(side)) for side in (0, 1)]
-    cohort, of, together = Cohort(), jobs[1].engine, list[int]()
+    cohort = Cohort()
+    of = jobs[1].engine
+    together = list[int]()
     of.cohort = cohort
     cohort.room_bytes = 6 * int(data.COPIES * of.network.flat.numel() + data.UNFOLDED * 4 * data.activations(of)) * 4
     asked = Program.gradient
@@ -41,7 +43,8 @@ def test_visits_that_memory_ran_out_for_count_once(tmp_path: Path, monkeypatch: 
     here = replace(floor_(), stream=Recycle(3))  # what a device holds moves on with its visits
     jobs = [Job(method("fedl"), here, folder=tmp_path / str(side)) for side in (0, 1)]
     jobs[1].engine.cohort = Cohort()
-    worked_out, calls = visits._Full._gradients.func, list[int]()
+    worked_out = visits._Full._gradients.func
+    calls = list[int]()
 
     def full(self: visits._Full) -> torch.Tensor:
         calls.append(1)

@@ -65,7 +65,9 @@ def test_updates_that_cancel_as_late_in_training_are_against_nobody() -> None:
 
 
 def test_a_device_is_named_after_several_rounds_and_no_longer_when_it_turns() -> None:
-    rng, directions, named = np.random.default_rng(0), Directions(), []
+    rng = np.random.default_rng(0)
+    directions = Directions()
+    named = []
     for number in range(2 * ROUNDS + AGAINST):
         for k, update in updates(rng, 6, 1.0).items():
             sign = -1 if k == 2 and number < ROUNDS else 1

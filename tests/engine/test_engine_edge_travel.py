@@ -47,7 +47,8 @@ def test_every_method_codes_what_edges_send_or_refuses_it(name: str, tmp_path: P
 
 def test_codecs_that_lose_nothing_change_no_bit_and_no_plan(tmp_path: Path) -> None:
     nothing = {"edge_travel": ["identity", {"kind": "top-k", "share": 1.0}], "edge_travel_down": "identity"}
-    there, here = job(tmp_path / "a", {}, rounds=2), job(tmp_path / "b", nothing, rounds=2)
+    there = job(tmp_path / "a", {}, rounds=2)
+    here = job(tmp_path / "b", nothing, rounds=2)
     assert bits(there.run().packet["w"]) == bits(here.run().packet["w"])
 
 
@@ -58,7 +59,9 @@ def test_the_mean_is_that_of_the_decoded_changes_of_models_that_edges_were_given
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(EdgePath, "leave", lambda *about: seen.append(about[1:3]) or usual(*about))
         after = one.run().packet["w"]
-    start, total, weights = one.start["w"], torch.zeros(len(one.start["w"])).double(), (10, 19, 13)
+    start = one.start["w"]
+    total = torch.zeros(len(one.start["w"])).double()
+    weights = (10, 19, 13)
     assert len(seen) == 3
     for (model, given), weight in zip(seen, weights, strict=True):
         assert given.tolist() == start.half().float().tolist()
@@ -103,7 +106,8 @@ def test_a_model_between_cloud_and_edge_is_priced_to_the_byte(tmp_path: Path) ->
         fedfloor.run(what, tmp_path / str(number), ranks=1)
         lines.append(fedfloor.runs.ledger.read(tmp_path / str(number) / "ledger.jsonl")[0].priced)
     numbers = 48_670
-    int8, int4 = numbers + 4 * -(-numbers // 512), numbers // 2 + 4 * -(-numbers // 512)
+    int8 = numbers + 4 * -(-numbers // 512)
+    int4 = numbers // 2 + 4 * -(-numbers // 512)
     ways = {"edge_cloud_down": (4, 2, 4, 2), "edge_cloud_up": (4, int8 / numbers, int4 / numbers, 4)}
     for link, sizes in ways.items():
         assert [line["bytes"][link] for line in lines] == [2 * round(numbers * size) for size in sizes]  # type: ignore[index]
@@ -116,7 +120,8 @@ def test_payloads_of_other_branches_or_lengths_are_refused(tmp_path: Path) -> No
     one = job(tmp_path, {})
     visits = tuple(Repeat(1, Parallel((Train(device(k), Work(epochs=1)),), at=edge(k))) for k in range(2))
     node = Parallel(visits, travel="quantise bits=8 bucket=512")
-    network, start = one.engine.network, {"w": one.engine.network.flat.clone()}
+    network = one.engine.network
+    start = {"w": one.engine.network.flat.clone()}
 
     def made() -> Aggregation:
         return Aggregation(node, start, path=EdgePath(network, node, PLACE))
@@ -129,7 +134,8 @@ def test_payloads_of_other_branches_or_lengths_are_refused(tmp_path: Path) -> No
     other = made()
     other.take([memoryview(head), memoryview(payload), memoryview(nothing)])
     assert bits(other.model(0)) == bits(whole.model(0))
-    rng, known = np.random.default_rng(0), [Branch(5, 0.0), None]
+    rng = np.random.default_rng(0)
+    known = [Branch(5, 0.0), None]
     assert torch.allclose(other.mixed(known, 2, len(start["w"]), rng)["w"], whole.model(0), rtol=1e-6)
     short = made()
     short.take([memoryview(head), memoryview(bytearray(payload)[:-1]), memoryview(nothing)])

@@ -68,10 +68,12 @@ def test_features_extracted_once_come_to_what_the_whole_network_comes_to(what: s
 @pytest.mark.parametrize("what", ["epochs", "by hand"])
 def test_a_field_that_is_not_known_is_never_dropped(what: str) -> None:
     work = extended(WORKS[what])
-    short, whole = of(), of(shortcuts=False)
+    short = of()
+    whole = of(shortcuts=False)
     assert not local_update.extracts_once(short, work)
     assert not visit.is_linear_visit(engine.classifier_layer(short.network), work, Plain())
-    one, other = walk(short, Train(device(1), work)), walk(whole, Train(device(1), WORKS[what]))
+    one = walk(short, Train(device(1), work))
+    other = walk(whole, Train(device(1), WORKS[what]))
     assert bits(one.packet["w"]) == bits(other.packet["w"])
     assert local_update.extracts_once(short, extended(WORKS[what], 0.0))  # it is not set
 
@@ -109,7 +111,8 @@ def test_not_where_something_comes_after_the_classifier(tmp_path: Path) -> None:
 
 def test_features_are_what_goes_into_the_classifier() -> None:
     here = of("batch norm")
-    samples, net = here.samples(1), here.network.module.eval()
+    samples = here.samples(1)
+    net = here.network.module.eval()
     expected = nn.Sequential(*list(net.children())[:-1])(samples.values(slice(None)))
     assert bits(local_update.extracted(here.network, samples)) == bits(expected.detach())
 
@@ -146,7 +149,8 @@ def test_what_was_kept_by_an_earlier_extractor_is_moved_once(tmp_path: Path) -> 
     first = walk(here, Train(device(1), LAST)).packet
     before = here.memory.load(1)
     second = walk(here, ALL, first, number=2).packet
-    old, key = here.memory.extractor(1), Key(0, 3, 0, 1, 0)
+    old = here.memory.extractor(1)
+    key = Key(0, 3, 0, 1, 0)
     here.network.flat.copy_(second["w"])
     eye = local_update.VisitExtractor(here, here.samples(1), key)
     assert eye.before == old != eye.name

@@ -34,8 +34,10 @@ def network(*, double: bool = False, first: int = 30) -> Network:
 
 def samples(kind: torch.dtype) -> Samples:
     rng = np.random.default_rng(0)
-    x, y = rng.integers(0, 256, (23, 1, 4, 4), dtype=np.uint8), rng.integers(0, 4, 23)
-    zero, one = torch.zeros(1, dtype=kind), torch.ones(1, dtype=kind)
+    x = rng.integers(0, 256, (23, 1, 4, 4), dtype=np.uint8)
+    y = rng.integers(0, 4, 23)
+    zero = torch.zeros(1, dtype=kind)
+    one = torch.ones(1, dtype=kind)
     return Samples(x, y, zero, one, scale=1 / 255, channels_last=False)
 
 
@@ -75,10 +77,12 @@ def test_where_a_gradient_is_wanted_there_is_one() -> None:
 def test_the_first_layer_writes_its_gradient_down() -> None:
     """Nothing before it needs one, and the backward pass would not get that far."""
     module = nn.Sequential(nn.Flatten(), nn.Linear(16, 70000), nn.ReLU(), nn.Linear(70000, 16))
-    twin, net = Network(copy.deepcopy(module)), Network(module)
+    twin = Network(copy.deepcopy(module))
+    net = Network(module)
     assert steps.large_layers(net, WORK, Plain()) == [module[3]]
     one_step = replace(WORK, epochs=None, steps=1)
-    plain, ours = after(twin, shortcuts=False, work=one_step)[0], after(net, shortcuts=True, work=one_step)[0]
+    plain = after(twin, shortcuts=False, work=one_step)[0]
+    ours = after(net, shortcuts=True, work=one_step)[0]
     assert float((ours - plain).abs().max()) <= 1e-6 * float(plain.abs().max())
 
 
@@ -100,7 +104,9 @@ class Twice(nn.Sequential):
     """A chain of one's own that asks its large layer twice."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        first, square, last = self[1], self[2], self[3]
+        first = self[1]
+        square = self[2]
+        last = self[3]
         answer: torch.Tensor = last(square(square(first(self[0](x))).relu()))
         return answer
 
@@ -121,7 +127,9 @@ def test_a_large_layer_of_rows_takes_the_same_step() -> None:
     torch.manual_seed(0)
     layers = [nn.Linear(4, 1100), nn.ReLU(), nn.Linear(1100, 1000), nn.Flatten(), nn.Linear(4000, 4)]
     module = nn.Sequential(nn.Flatten(1, 2), *layers).double()
-    twin, net = Network(copy.deepcopy(module)), Network(module)
+    twin = Network(copy.deepcopy(module))
+    net = Network(module)
     assert len(steps.large_layers(net, WORK, Plain())) == 1
-    plain, ours = after(twin, shortcuts=False)[0], after(net, shortcuts=True)[0]
+    plain = after(twin, shortcuts=False)[0]
+    ours = after(net, shortcuts=True)[0]
     assert float((ours - plain).abs().max()) < 1e-12

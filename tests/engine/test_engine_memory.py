@@ -58,7 +58,8 @@ def test_earlier_extractors_stay_at_hand_as_far_as_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fedfloor.engine.memory.LOADED", 2 * 12)  # two of three numbers each
-    memory, names = DeviceMemory(tmp_path), []
+    memory = DeviceMemory(tmp_path)
+    names = []
     for value in range(3):
         numbers = torch.full((3,), float(value))
         names.append(hashlib.sha256(extractor_bytes(numbers)).hexdigest())

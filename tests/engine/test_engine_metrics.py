@@ -29,7 +29,8 @@ TABLE = np.array([[3, 1, 0], [2, 2, 0], [0, 0, 0]])  # nothing of the third clas
 
 
 def test_rows_are_true_classes_and_columns_predicted_ones() -> None:
-    y, said = np.array([0, 0, 0, 0, 1, 1, 1, 1]), np.array([0, 0, 0, 1, 0, 0, 1, 1])
+    y = np.array([0, 0, 0, 0, 1, 1, 1, 1])
+    said = np.array([0, 0, 0, 1, 0, 0, 1, 1])
     assert evaluate.confusion(y, said, 3).tolist() == TABLE.tolist()
 
 
@@ -88,8 +89,10 @@ def test_a_factory_of_which_nothing_is_known_is_none() -> None:
 
 def split_by_device(folder: Path, *, owned: bool = True) -> Path:
     """Training devices that hold four of five 'ok', and test devices of whose samples half are 'bad' and look 'ok'."""
-    y, device = np.array([0, 0, 0, 0, 1] * 16), np.repeat(["press", "saw"], 40)
-    y_test, device_test = np.array([0, 1] * 10), np.repeat(["drill", "lathe"], 10)
+    y = np.array([0, 0, 0, 0, 1] * 16)
+    device = np.repeat(["press", "saw"], 40)
+    y_test = np.array([0, 1] * 10)
+    device_test = np.repeat(["drill", "lathe"], 10)
     x = np.stack([y, 1 - y], 1).astype(np.float32)
     x_test = np.tile(np.array([0, 1], np.float32), (20, 1))  # all look like 'ok'
     tested = {"x_test": x_test, "y_test": y_test} | ({"device_test": device_test} if owned else {})

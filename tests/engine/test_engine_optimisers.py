@@ -64,7 +64,8 @@ def by_torch(of: Engine, work: Work, turns: int = 1, **more: Any) -> Tensor:
 def test_adam_is_torchs_own_to_the_bit(kind: dict[str, Any], length: dict[str, int]) -> None:
     of = big()
     work = Work(batch_size=32, rate=0.01, **kind, **length)
-    expected, start = by_torch(of, work, fused=True), of.network.flat.clone()
+    expected = by_torch(of, work, fused=True)
+    start = of.network.flat.clone()
     visit(of, work)
     assert bits(of.network.flat) == bits(expected)
     assert not of.network.flat.equal(start)
@@ -124,7 +125,8 @@ def test_kept_moments_make_one_long_training(kind: dict[str, Any], tmp_path: Pat
     """Three visits to one device that keeps its moments are one optimiser's three epochs."""
     here = park((70, 5), shape=(1, 28, 28), classes=10)
     work = Work(epochs=1, batch_size=32, rate=0.01, **kind)
-    kept, fresh = engine(here, folder=tmp_path / "a"), engine(here, folder=tmp_path / "b")
+    kept = engine(here, folder=tmp_path / "a")
+    fresh = engine(here, folder=tmp_path / "b")
     expected = _plain_loop(kept, work)
     got = turns(kept, replace(work, moments="device"))
     assert bits(got) == bits(expected)
@@ -197,8 +199,10 @@ OTHERS: list[dict[str, Any]] = [{"optimizer": "adam"}, {"optimizer": "adamw"}, {
 
 @pytest.mark.parametrize("kind", OTHERS, ids=str)
 def test_a_super_node_is_no_longer_one_step(kind: dict[str, Any]) -> None:
-    here, work = park((8, 8, 8)), Work(steps=1, batch_size=4, rate=0.1)
-    fast, slow = engine(here), replace(engine(here), shortcuts=False)
+    here = park((8, 8, 8))
+    work = Work(steps=1, batch_size=4, rate=0.1)
+    fast = engine(here)
+    slow = replace(engine(here), shortcuts=False)
     node = Parallel(visits((0, 1, 2), replace(work, **kind)), at=edge(0))
     assert union.fits(fast, Parallel(visits((0, 1, 2), work), at=edge(0)), {"w": fast.network.flat})
     assert not union.fits(fast, node, {"w": fast.network.flat})
@@ -208,8 +212,10 @@ def test_a_super_node_is_no_longer_one_step(kind: dict[str, Any]) -> None:
 @pytest.mark.parametrize("kind", OTHERS, ids=str)
 def test_training_the_classifier_alone_agrees_with_and_without_features(kind: dict[str, Any]) -> None:
     # features extracted in other batches round in other places: 1e-6 of weights of some 0.1, Adam's division included
-    here, work = park((12, 8)), Work(epochs=2, batch_size=4, rate=0.01, trains="classifier", **kind)
-    fast, slow = engine(here), replace(engine(here), shortcuts=False)
+    here = park((12, 8))
+    work = Work(epochs=2, batch_size=4, rate=0.01, trains="classifier", **kind)
+    fast = engine(here)
+    slow = replace(engine(here), shortcuts=False)
     node = Parallel(visits((0, 1), work))
     torch.testing.assert_close(walk(fast, node).packet["w"], walk(slow, node).packet["w"], rtol=0, atol=1e-5)
 
@@ -233,7 +239,8 @@ def test_warm_up_rises_in_equal_steps() -> None:
 
 
 def test_an_optimiser_takes_its_own_settings_only() -> None:
-    adam, heavy = WorkSettings(optimizer="adam", betas=(0.8, 0.9)), WorkSettings(momentum=0.9, optimizer="sgd")
+    adam = WorkSettings(optimizer="adam", betas=(0.8, 0.9))
+    heavy = WorkSettings(momentum=0.9, optimizer="sgd")
     assert (adam.over(heavy).momentum, heavy.over(adam).betas) == (None, None)
     assert heavy.over(WorkSettings(clip_norm=1.0)).clip_norm == 1.0
     assert WorkSettings(clip_norm=float("inf")).over(WorkSettings(clip_norm=1.0)).at(1, 1).clip_norm is None
@@ -289,7 +296,8 @@ def test_every_other_method_trains_by_adam(name: str, tmp_path: Path) -> None:
 
 
 def test_a_plan_states_what_differs_from_the_default() -> None:
-    plain, adam = Train(CLOUD, Work(epochs=1)), Train(CLOUD, KEPT)
+    plain = Train(CLOUD, Work(epochs=1))
+    adam = Train(CLOUD, KEPT)
     assert not {"optimizer", "moments", "clip_norm", "beta1"} & set(text.to_json(plain)["work"])
     assert text.from_json(json.loads(json.dumps(text.to_json(adam)))) == adam
     with pytest.raises(SettingError, match="optimizer"):
@@ -305,7 +313,8 @@ ADAM = ("run", "tiny.toml", "--set", "work.optimizer=adam", "--set", "work.momen
 @pytest.mark.parametrize("name", ["fedavg", "moon", "local-only", "centralized"])
 def test_two_ranks_and_a_resumed_run_are_the_same(command: Command, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "CHECKPOINT_S", 0.0)
-    words, folder = (*ADAM, "--set", f"method.name={name}"), command.folder
+    words = (*ADAM, "--set", f"method.name={name}")
+    folder = command.folder
     assert command(*words, "--ranks", "1", "--out", "one").code == 0
     assert command(*words, "--ranks", "2", "--out", "two").code == 0
     assert command(*words, "--ranks", "1", "--out", "cut", "--stop-after", "2").code == 0

@@ -36,7 +36,8 @@ class Failing(Plain):
 
 
 def test_an_objective_that_fails_is_told_with_device_and_round() -> None:
-    of, error = engine(park()), ValueError("no such feature")
+    of = engine(park())
+    error = ValueError("no such feature")
     before = bits(of.network.flat)
     with pytest.raises(
         RunError,

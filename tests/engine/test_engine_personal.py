@@ -34,7 +34,8 @@ OWNERS = (0, 0, 1, 2, 3)
 
 def owned(owner_test: tuple[int, ...] = OWNERS, pixels: int = 0) -> Park:
     """Devices 0, 1, 2 with two samples each; test samples of theirs and of owner 3, who is not a device."""
-    rng, n = np.random.default_rng(0), len(owner_test)
+    rng = np.random.default_rng(0)
+    n = len(owner_test)
     train = SamplePool(rng.integers(0, 1 + pixels, (8, 1, 2, 2), dtype=np.uint8), np.array([0, 1] * 4),
                  np.repeat(np.arange(4, dtype=np.int32), 2))  # fmt: skip
     test = SamplePool(rng.integers(0, 1 + pixels, (n, 1, 2, 2), dtype=np.uint8), np.arange(n) % 2,

@@ -38,7 +38,8 @@ from floor import WORK, bits, digest, engine, everywhere, park, start, visits, w
 from scoped import PART, SEEN, layered
 
 HERE = park()  # five devices with 6, 10, 4, 9 and 5 samples
-T, C = visits(range(5)), visits(range(5), PART)
+T = visits(range(5))
+C = visits(range(5), PART)
 KINDS = ("plain", "dropout", "batch norm", "buffer")
 
 PLANS: dict[str, Node] = {
@@ -72,7 +73,8 @@ def test_the_rest_stays_to_the_bit(what: str, kind: str) -> None:
     here = of(kind)
     before = start(here)["w"]
     after = walk(here, PLANS[what]).packet["w"]
-    (was, rest), (became, left) = split(here, before), split(here, after)
+    (was, rest) = split(here, before)
+    (became, left) = split(here, after)
     assert bits(left) == bits(rest)
     assert not bool((became == was).any())  # the part was trained, all of it
 
@@ -104,13 +106,16 @@ def test_whatever_the_resident_network_holds_the_packet_counts() -> None:
 
 def by_torch(here: Engine, work: Work, k: int) -> Tensor:
     """Train the last layer with torch.optim.SGD, the others without gradients; return its numbers."""
-    module, samples, key = here.network.module, here.samples(k), Key(0, 1, 0, k, 0)
+    module = here.network.module
+    samples = here.samples(k)
+    key = Key(0, 1, 0, k, 0)
     last = [one for name, one in module.named_parameters() if name.startswith("last.")]
     module.requires_grad_(False)
     begin = [one.requires_grad_(True).detach().clone() for one in last]
     torch.manual_seed(torch_seed(0, "dropout", *key.place()))
     sgd = torch.optim.SGD(last, lr=work.rate, momentum=work.momentum, weight_decay=work.weight_decay)
-    rng, size = generator(0, "batches", *key.place()), work.batch_size
+    rng = generator(0, "batches", *key.place())
+    size = work.batch_size
     module.train()
     for order, count in batch_order(len(samples), size, work.epochs, work.steps, rng):
         for i in range(count):
@@ -136,7 +141,8 @@ WORKS = {
 def test_a_visit_is_one_to_a_network_whose_rest_is_frozen(what: str, kind: str) -> None:
     # decay and pull are added where torch does not: some four roundings of 2^-25 a step, of numbers below 1/2 or so;
     # without them 3 steps of rate 0.1 end 0.01 apart
-    here, work = of(kind, shortcuts=False), WORKS[what]
+    here = of(kind, shortcuts=False)
+    work = WORKS[what]
     got = split(here, walk(here, Train(device(1), work)).packet["w"])[0]
     expected = by_torch(of(kind), work, 1)
     if "decay" in what or what == "prox":
@@ -168,7 +174,8 @@ RULES = {
 @pytest.mark.parametrize("rule", RULES)
 def test_mixing_the_part_is_mixing_the_whole_restricted_to_it(rule: str) -> None:
     settings, exact = RULES[rule]
-    part, torch_rng = slice(60, 81), torch.Generator().manual_seed(0)
+    part = slice(60, 81)
+    torch_rng = torch.Generator().manual_seed(0)
     begin = torch.randn(90, generator=torch_rng)
     begin[:60] = 0  # the rest: where all branches hold 0 it adds nothing to a distance, to the bit
     begin[81:] = 0

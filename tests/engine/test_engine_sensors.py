@@ -19,7 +19,8 @@ from fedfloor.plan.nodes import Parallel, Repeat, Sequence
 from floor import bits, digest, engine, park, together, visits, walk
 from rounds import Job, method
 
-ROW, WINDOW = (4,), (4, 12)
+ROW = (4,)
+WINDOW = (4, 12)
 CASES = [
     ("cnn-sensor", WINDOW),
     ("cnn-sensor-gn", WINDOW),

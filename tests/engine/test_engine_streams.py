@@ -41,9 +41,11 @@ def seen(here: Park, plan: Node, **more: object) -> list[list[int]]:
 
 
 def test_the_clock_moves_one_shot_windows_and_visits_move_recycled_ones() -> None:
-    fifo, recycle = streamed(Fifo(4)), streamed(Recycle(4))
+    fifo = streamed(Fifo(4))
+    recycle = streamed(Recycle(4))
     one = Train(device(1), SEES)
-    ticking, standing = Repeat(3, one), Repeat(3, one, tick=False)
+    ticking = Repeat(3, one)
+    standing = Repeat(3, one, tick=False)
     assert seen(fifo, ticking) == labels(fifo, 1, 0, 1, 2)
     assert seen(fifo, standing) == labels(fifo, 1, 0, 0, 0)
     assert seen(recycle, ticking) == seen(recycle, standing) == labels(recycle, 1, 0, 1, 2)
@@ -56,7 +58,8 @@ def test_the_clock_moves_one_shot_windows_and_visits_move_recycled_ones() -> Non
 @pytest.mark.parametrize("stream", [Fifo(4), Recycle(4), Recycle(4, Cycle())], ids=["fifo", "recycle", "drift"])
 def test_the_census_is_what_the_next_visit_trains_on(stream: Fifo | Recycle) -> None:
     here = streamed(stream)
-    of, packet = engine(here), None
+    of = engine(here)
+    packet = None
     for number, k in enumerate((1, 1, 3, 0, 1, 3), start=1):
         plan = Sequence((Probe((k,), "census"), Train(device(k), SEES)))
         streaming.SEEN.clear()
@@ -110,7 +113,8 @@ def test_one_step_on_every_window_is_one_centralised_step(stream: Fifo | Recycle
     # as in test_laws: roundings of a mean of five, and of two sums over 25 samples
     here = streamed(stream)
     one = WorkSettings(steps=1, batch_size=5, lr=0.1)
-    parts, whole = engine(here), engine(here)
+    parts = engine(here)
+    whole = engine(here)
     for number in range(1, 4):
         packet = start(parts)
         fedavg = walk(parts, plan_of(FedAvg(work=one), here), packet, number, tick=number - 1)
@@ -127,7 +131,8 @@ def test_one_step_on_every_window_is_one_centralised_step(stream: Fifo | Recycle
 
 def test_a_lost_visit_does_not_move_a_recycled_stream_on() -> None:
     here = streamed(Recycle(4))
-    of, plan = engine(here, loss_chance=0.4), Repeat(4, Parallel(visits(range(5), STEP)))
+    of = engine(here, loss_chance=0.4)
+    plan = Repeat(4, Parallel(visits(range(5), STEP)))
     receipts = [one for number in (1, 2) for one in walk(of, plan, None, number, tick=4 * number).receipts]
     assert 5 < sum(one.lost for one in receipts) < 30
     assert +of.memory.visits == Counter(one.device for one in receipts if not one.lost)
@@ -157,7 +162,8 @@ def test_streams_are_the_same_on_every_team(stream: Fifo | Recycle) -> None:
     plan = Sequence((plan_of(Choosy(), here), Train(device(2), STEP), Train(CLOUD, STEP), plan_of(FedAvg(), here)))
 
     def rounds(team: Team | None) -> str:
-        of, told = engine(here, team=team, loss_chance=0.2), []
+        of = engine(here, team=team, loss_chance=0.2)
+        told = []
         packet = start(of)
         for number in (1, 2, 3):
             outcome = walk(of, plan, packet, number, tick=6 * number)

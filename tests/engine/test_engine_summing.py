@@ -27,7 +27,8 @@ from fedfloor.plan.nodes import Work
 from floor import bits, park
 from rounds import Job, method
 
-SIZES, FACTORIES = (6, 10, 4, 9, 5, 8, 7), (0, 0, 0, 1, 1, 1, 1)
+SIZES = (6, 10, 4, 9, 5, 8, 7)
+FACTORIES = (0, 0, 0, 1, 1, 1, 1)
 SECURE = {"travel": "secure-sum"}
 ACROSS = {"travel": {"kind": "secure-sum", "across": True}}
 THREE = (0, 0, 0, 1, 1, 2, 2)  # the factory of each device
@@ -83,9 +84,11 @@ def test_the_mean_is_that_of_the_fixed_point_sum_to_the_bit(mix: str, loss: floa
 
 
 def test_receipts_show_the_mean_of_their_factory_alone(tmp_path: Path) -> None:
-    secure, plain = job(tmp_path, rounds=1), job(tmp_path / "plain", {}, rounds=1)
+    secure = job(tmp_path, rounds=1)
+    plain = job(tmp_path / "plain", {}, rounds=1)
     secure.run(), plain.run()
-    shown, known = secure.outcomes[0].receipts, plain.outcomes[0].receipts
+    shown = secure.outcomes[0].receipts
+    known = plain.outcomes[0].receipts
     for factory in (0, 1):
         of = [k for k, m in enumerate(FACTORIES) if m == factory]
         assert len({(shown[k].loss_first, shown[k].loss_last, shown[k].accuracy) for k in of}) == 1
@@ -100,7 +103,8 @@ def test_a_factory_with_too_few_devices_left_is_lost_as_a_whole(tmp_path: Path) 
     for outcome in one.outcomes:
         for factory in (0, 1):
             mine = [r for r in outcome.receipts if FACTORIES[r.device] == factory]
-            refused, kept = [r for r in mine if r.refused], [r for r in mine if not r.lost]
+            refused = [r for r in mine if r.refused]
+            kept = [r for r in mine if not r.lost]
             needed = threshold(0.6, len(mine))
             assert not (refused and kept)
             assert not kept or len(kept) >= needed >= 3
@@ -119,11 +123,13 @@ def test_one_sum_across_factories_has_the_same_bits_and_shows_one_mean(tmp_path:
 
 def test_one_sum_across_factories_needs_three_of_them(tmp_path: Path) -> None:
     settings = {"travel": {"kind": "secure-sum", "across": True, "threshold": 0.51}}
-    one, seen = job(tmp_path, settings, factory_of=(0, 0, 0, 0, 1, 2, 2), rounds=20, loss=0.25), set()
+    one = job(tmp_path, settings, factory_of=(0, 0, 0, 0, 1, 2, 2), rounds=20, loss=0.25)
+    seen = set()
     one.run()
     for outcome in one.outcomes:
         arrived = [r.device for r in outcome.receipts if not r.lost or r.refused]
-        few, factories = len(arrived) < 4, len({(0, 0, 0, 0, 1, 2, 2)[k] for k in arrived})
+        few = len(arrived) < 4
+        factories = len({(0, 0, 0, 0, 1, 2, 2)[k] for k in arrived})
         reason = "of 7 devices of all factories delivered; a secure sum needs 4" if few else ""
         if not few and factories < 3:
             reason = f"devices of only {factories} factories delivered; a secure sum across factories needs 3"
@@ -252,7 +258,10 @@ def test_ranks_give_the_same_bits_and_stages_are_priced(tmp_path: Path) -> None:
     assert [{**vars(one), "wall_s": 0} for one in lines] == [{**vars(one), "wall_s": 0} for one in others]
     assert (tmp_path / "1/model.safetensors").read_bytes() == (tmp_path / "2/model.safetensors").read_bytes()
     model = 4 * 48_670  # (784 + 1) · 62
-    keys, sealed, revealed = 64, 3 * 80, 4 * 32  # of four devices in each factory
+    # of four devices in each factory
+    keys = 64
+    sealed = 3 * 80
+    revealed = 4 * 32
     paid = lines[0].priced["bytes"]  # type: ignore[index]
     assert paid["device_edge_up"] == 8 * (keys + sealed + model + 4 * 8 + revealed)
     assert paid["device_edge_down"] == 8 * (3 * keys + model + sealed + 1)
@@ -290,8 +299,12 @@ def test_stages_of_a_sum_across_factories_are_priced_to_the_cloud(tmp_path: Path
     what = experiment(park={"devices": 8, "factories": 4}, method={"name": "fedavg", **ACROSS})
     fedfloor.run(what, tmp_path / "across", ranks=1)
     line = fedfloor.runs.ledger.read(tmp_path / "across/ledger.jsonl")[0]
-    keys, sealed, revealed, model = 64, 7 * 80, 8 * 32, 4 * 48_670
-    paid, up = line.priced["bytes"], 8 * (keys + sealed + model + 4 * 8 + revealed)  # type: ignore[index]
+    keys = 64
+    sealed = 7 * 80
+    revealed = 8 * 32
+    model = 4 * 48_670
+    paid = line.priced["bytes"]  # type: ignore[index]
+    up = 8 * (keys + sealed + model + 4 * 8 + revealed)  # type: ignore[index]
     assert paid["device_edge_up"] == paid["edge_cloud_up"] == up
     assert paid["device_edge_down"] == paid["edge_cloud_down"] == 8 * (7 * keys + model + sealed + 1)
 
@@ -300,7 +313,8 @@ def test_attackers_hide_in_a_sum_and_half_the_bits_are_half_the_bytes(tmp_path: 
     attackers = {"share": 0.2, "kind": "sign-flip"}
     fedfloor.run(experiment(faults={"attackers": attackers}), tmp_path / "attacked", ranks=1)
     one = job(tmp_path / "half", {"travel": {"kind": "secure-sum", "bits": 16, "bound": 0.5}}, rounds=2)
-    state, plain = one.run(), job(tmp_path / "plain", {}, rounds=2).run()
+    state = one.run()
+    plain = job(tmp_path / "plain", {}, rounds=2).run()
     work = one.method.coded(one.method.method.work.at(1, 1))  # type: ignore[attr-defined]
     assert VisitPath(one.engine.network, work).up.size(one.start) == 2 * len(one.start["w"]) + 32
     assert bits(state.packet["w"]) != bits(plain.packet["w"])

@@ -229,7 +229,8 @@ def test_a_killed_rank_is_noticed(tmp_path: Path, ranks: int) -> None:
 def waiting(look: Callable[[Shared], None]) -> BaseException:
     """Let the first of two ranks wait for ever, after ``look`` has prepared it, and return what it raises."""
     path = shared_file(2, 0)
-    first, second = Shared(path, 0, 2), Shared(path, 1, 2)
+    first = Shared(path, 0, 2)
+    second = Shared(path, 1, 2)
     path.unlink()
     try:
         look(second)

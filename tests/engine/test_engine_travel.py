@@ -19,7 +19,8 @@ from fedfloor.methods.catalog import METHODS
 from floor import bits, park
 from rounds import Job, method
 
-SIZES, FACTORIES = (6, 10, 4, 9, 5, 8), (0, 1, 0, 1, 2, 2)
+SIZES = (6, 10, 4, 9, 5, 8)
+FACTORIES = (0, 1, 0, 1, 2, 2)
 CODECS = {"travel": [{"kind": "top-k", "share": 0.05}, "int8"], "travel_down": "float16"}
 REFUSED = {
     **dict.fromkeys(("ifca", "flhc"), "may have several models"),
@@ -71,7 +72,8 @@ def test_decoded_changes_and_the_error_kept_sum_to_the_updates(
     job = Job(method("fedavg", {"travel": codecs}), park(SIZES, factory_of=FACTORIES), folder=tmp_path, loss=0.3)
     updates: dict[int, Tensor] = defaultdict(lambda: torch.zeros(job.engine.network.flat.numel(), dtype=torch.float64))
     decoded: dict[int, Tensor] = defaultdict(lambda: torch.zeros(job.engine.network.flat.numel(), dtype=torch.float64))
-    leave, arrive = VisitPath.leave, VisitPath.arrive
+    leave = VisitPath.leave
+    arrive = VisitPath.arrive
 
     def left(path: VisitPath, model: Tensor, arrived: Tensor, kept: Any, key: Any, **more: Any) -> Any:
         updates[key.device] += model.double() - arrived.double()

@@ -56,7 +56,8 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
 @given(n=st.integers(1, 40), seed=st.integers(0, 2**32))
 def test_bits_depend_neither_on_the_order_nor_on_the_ranks(n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    given_packets, given_weights = packets(n, rng), weights(n, rng)
+    given_packets = packets(n, rng)
+    given_weights = weights(n, rng)
     start = {"w": torch.zeros(1), "c": torch.zeros(1)}
     expected = in_order(given_packets, given_weights).mean(start)
     assert same(split_up(given_packets, given_weights, rng).mean(start), expected)
@@ -68,7 +69,8 @@ def test_is_the_weighted_mean(n: int, seed: int) -> None:
     # u = 2^-24. Each term is rounded once by its weight, at most ceil(log2 n) times by additions, once by the division:
     # |error| <= (L + 2) u Σ w|x| / Σ w in first order; one more u covers the second order.
     rng = np.random.default_rng(seed)
-    given_packets, given_weights = packets(n, rng), weights(n, rng)
+    given_packets = packets(n, rng)
+    given_weights = weights(n, rng)
     if not any(given_weights):
         given_weights[0] = 1.0
     mean = in_order(given_packets, given_weights).mean({})["w"].double().numpy()
@@ -101,7 +103,8 @@ def test_weight_0_leaves_a_branch_out_whatever_it_holds() -> None:
     kept = packets(3, rng)
     nan = {"w": torch.full_like(kept[0]["w"], torch.nan), "c": torch.full_like(kept[0]["c"], torch.inf)}
     for at in range(4):
-        some, some_weights = [*kept[:at], nan, *kept[at:]], [2.0] * at + [0.0] + [2.0] * (3 - at)
+        some = [*kept[:at], nan, *kept[at:]]
+        some_weights = [2.0] * at + [0.0] + [2.0] * (3 - at)
         x = torch.stack([packet["w"] for packet in kept]).double().mean(0)
         mean = in_order(some, some_weights).mean({})["w"]
         largest = float(max(abs(packet["w"]).max() for packet in kept))

@@ -46,7 +46,8 @@ def both(here: Park, plan: Node, rounds: int = 2, model: str | nn.Module = "mlp-
 
 def agree(fused: Outcome, plain: Outcome) -> None:
     """Check that two outcomes are the same but for roundings of double precision."""
-    here, there = fused.packet["w"], plain.packet["w"]
+    here = fused.packet["w"]
+    there = plain.packet["w"]
     assert here.dtype == torch.float64
     torch.testing.assert_close(here, there, rtol=0, atol=1e-12)
     assert fused.resolved == plain.resolved
@@ -83,7 +84,8 @@ def test_a_super_node_takes_the_mean_of_its_devices_steps(stream: Static | Fifo 
     ids=["momentum", "prox", "epoch"],
 )
 def test_so_with_any_work_of_one_mini_batch(work: Work) -> None:
-    here, plan = park(TINY), Parallel(visits((0, 1, 3), work), at=edge(0))
+    here = park(TINY)
+    plan = Parallel(visits((0, 1, 3), work), at=edge(0))
     assert union.fits(doubled(here), plan, start(doubled(here)))
     agree(*both(here, plan))
 
@@ -182,7 +184,8 @@ def test_statistics_kept_of_samples_are_not_fused() -> None:
 
 
 def test_nothing_else_may_travel_and_shortcuts_may_be_off() -> None:
-    of, plan = engine(park(TINY)), SUPER.child
+    of = engine(park(TINY))
+    plan = SUPER.child
     assert isinstance(plan, Parallel)
     packet = start(of)
     assert union.fits(of, plan, packet)
@@ -221,13 +224,13 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("plan", UNKNOWN.values(), ids=UNKNOWN)
 def test_a_field_that_is_not_known_is_never_dropped(plan: Parallel) -> None:
-    fused, plain, known = (
-        engine(park(TINY)),
-        engine(park(TINY), shortcuts=False),
-        Parallel(visits((0, 1, 3), STEP), edge(0)),
-    )
+    fused = engine(park(TINY))
+    plain = engine(park(TINY), shortcuts=False)
+    known = Parallel(visits((0, 1, 3), STEP), edge(0))
     assert union.fits(fused, known, start(fused))
     assert not union.fits(fused, plan, start(fused))
-    one, other, shortcut = walk(fused, plan), walk(plain, known), walk(fused, known, start(plain))
+    one = walk(fused, plan)
+    other = walk(plain, known)
+    shortcut = walk(fused, known, start(plain))
     assert bits(one.packet["w"]) == bits(other.packet["w"]) != bits(shortcut.packet["w"])
     assert union.fits(fused, Parallel(visits((0, 1), extended(STEP, 0.0)), at=edge(0)), start(fused))  # it is not set

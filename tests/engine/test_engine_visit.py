@@ -77,7 +77,8 @@ def test_weight_decay_is_torchs_up_to_rounding(momentum: float) -> None:
     # of what is far smaller. 6 steps make less than 1e-6; without its decay a weight of 0.03 would be off by 1e-3.
     of = big()
     work = Work(epochs=2, batch_size=32, rate=0.1, momentum=momentum, weight_decay=0.05)
-    module, bare = copy.deepcopy(of.network.module), copy.deepcopy(of.network.module)
+    module = copy.deepcopy(of.network.module)
+    bare = copy.deepcopy(of.network.module)
     visit(of, work)
     expected = by_torch(module, of.samples(0), work)
     assert float(abs(expected).max()) < 0.5
@@ -87,7 +88,8 @@ def test_weight_decay_is_torchs_up_to_rounding(momentum: float) -> None:
 
 
 def test_epochs_are_as_many_steps() -> None:
-    by_epochs, by_steps = big(), big()
+    by_epochs = big()
+    by_steps = big()
     visit(by_epochs, Work(epochs=3, batch_size=32, rate=0.1))
     visit(by_steps, Work(steps=9, batch_size=32, rate=0.1))
     assert bits(by_epochs.network.flat) == bits(by_steps.network.flat)
@@ -95,7 +97,8 @@ def test_epochs_are_as_many_steps() -> None:
 
 def test_many_small_chunks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     # how many samples are turned into floats at a time must not move the mini-batches' boundaries
-    whole, pieces = big(), big()
+    whole = big()
+    pieces = big()
     visit(whole, Work(epochs=2, batch_size=16, rate=0.1))
     monkeypatch.setattr("fedfloor.engine.engine.CHUNK_BYTES", 1)
     visit(pieces, Work(epochs=2, batch_size=16, rate=0.1))
@@ -180,7 +183,8 @@ def test_training_leaves_evaluation_mode() -> None:
 @pytest.mark.parametrize("last", [False, True])
 def test_what_a_device_holds_stays_as_it_is(kind: type, last: bool) -> None:
     x = np.random.default_rng(0).normal(size=(3, 2, 4, 4)).astype(kind)
-    held, ones = x.copy(), torch.ones(2)
+    held = x.copy()
+    ones = torch.ones(2)
     samples = Samples(x, np.zeros(3, np.int64), ones, 2 * ones, scale=0.5, channels_last=last)
     first = samples.values(slice(None))
     assert np.allclose(first, (0.5 * held - 1) / 2, rtol=0, atol=2.0**-20)  # roundings of numbers below 8
@@ -197,7 +201,8 @@ def test_what_a_device_holds_stays_as_it_is(kind: type, last: bool) -> None:
 def test_normalisation_is_float_arithmetic(model: str) -> None:
     here = park((40, 30), shape=(2, 5, 4), classes=3)
     every = np.concatenate([here.samples(k)[0] for k in range(2)]).astype(float) / 255
-    mean, std = every.mean((0, 2, 3), keepdims=True), every.std((0, 2, 3), keepdims=True)
+    mean = every.mean((0, 2, 3), keepdims=True)
+    std = every.std((0, 2, 3), keepdims=True)
     raw = here.samples(0)[0].astype(float) / 255
     unit = engine(here, model).samples(0).values(slice(None))
     # x·fl(1/255): the factor's and the product's rounding, each by a share of at most 2^-24 of numbers up to 1
@@ -210,7 +215,8 @@ def test_normalisation_is_float_arithmetic(model: str) -> None:
 
 def test_rows_are_chosen_before_they_are_made() -> None:
     of = big("cnn-tutorial", shape=(3, 18, 18))
-    samples, rows = of.samples(0), torch.tensor([4, 1, 1])
+    samples = of.samples(0)
+    rows = torch.tensor([4, 1, 1])
     assert bits(samples.values(rows)) == bits(samples.values(slice(None))[rows])
 
 
@@ -226,7 +232,8 @@ def test_channels_last_is_the_contiguous_network_up_to_rounding() -> None:
     work = Work(epochs=2, batch_size=16, rate=0.05, momentum=0.5)
     visit(of, work)
     by_torch(plain, of.samples(0), work)
-    got, moved = of.network.state(of.network.flat), of.network.state(of.network.flat - before)
+    got = of.network.state(of.network.flat)
+    moved = of.network.state(of.network.flat - before)
     for name, value in plain.state_dict().items():
         assert torch.allclose(got[name], value, rtol=0, atol=1e-5), name
         assert float(abs(moved[name]).max()) > 1e-4  # it did learn, and by far more than the tolerance
@@ -239,7 +246,8 @@ def test_frozen_parameters_are_not_trained(momentum: float) -> None:
     module[0].weight.requires_grad_(False)
     of = engine(here, module)
     plain = copy.deepcopy(of.network.module)
-    frozen, rest = of.network.module[0].weight.clone(), of.network.flat.clone()
+    frozen = of.network.module[0].weight.clone()
+    rest = of.network.flat.clone()
     work = Work(epochs=2, batch_size=8, rate=0.1, momentum=momentum)
     visit(of, work)
     by_torch(plain, of.samples(0), work)  # the optimiser leaves what has no gradient alone

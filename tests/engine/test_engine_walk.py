@@ -193,7 +193,8 @@ def test_two_choices_at_one_place_and_tick_are_two_draws() -> None:
 
 
 def test_broadcast_changes_nothing() -> None:
-    plain, more = Sequence(T[:2]), Sequence((T[0], Broadcast((1, 2)), T[1]))
+    plain = Sequence(T[:2])
+    more = Sequence((T[0], Broadcast((1, 2)), T[1]))
     of = walk(engine(HERE), more)
     assert bits(of.packet["w"]) == model(plain)
     assert of.resolved == more

@@ -68,7 +68,9 @@ def trained(name: str, work: Work, samples: Samples, *, hidden: bool = False) ->
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_by_layers_by_samples_and_one_by_one_are_the_same_sum(name: str) -> None:
-    one, samples, clip = network(name), Samples(NETWORKS[name]), 0.3
+    one = network(name)
+    samples = Samples(NETWORKS[name])
+    clip = 0.3
     one.module.eval()
     shaped = one.shaped_like(one.parameters)
     wanted = torch.zeros_like(one.flat)
@@ -92,15 +94,18 @@ def test_by_layers_by_samples_and_one_by_one_are_the_same_sum(name: str) -> None
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 3e38], ids=str)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_sample_whose_gradient_is_not_finite_adds_nothing(name: str, value: float) -> None:
-    one, samples = network(name), Samples(NETWORKS[name])
+    one = network(name)
+    samples = Samples(NETWORKS[name])
     one.module.eval()
-    shaped, wanted = one.shaped_like(one.parameters), torch.zeros_like(one.flat)
+    shaped = one.shaped_like(one.parameters)
+    wanted = torch.zeros_like(one.flat)
     finite = torch.arange(len(samples)) != 3
     samples.x[3] = value * samples.x[3].sign()
     for way in (private._by_layers, private._by_samples):
         add = way(one, one.parameters, Plain(), visit(one), 0.3)
         assert add is not None
-        total, wanted = torch.zeros_like(one.flat), torch.zeros_like(one.flat)
+        total = torch.zeros_like(one.flat)
+        wanted = torch.zeros_like(one.flat)
         add(samples.x, samples.y, shaped(total))
         add(samples.x[finite], samples.y[finite], shaped(wanted))
         assert bool(total.isfinite().all())
@@ -114,7 +119,8 @@ def test_a_model_that_fails_for_one_sample_moves_by_no_more_than_its_clipped_gra
     work = replace(WORK, steps=1, batch_size=12, rate=1.0)
     ends = []
     for value in (float("nan"), 1.0):
-        one, samples = models.build(name, shape, 5, 0), Samples(shape)
+        one = models.build(name, shape, 5, 0)
+        samples = Samples(shape)
         samples.x[3] *= value
         stats = private.train_private(one, samples, work, Plain(), visit(one), Key(0, 1, 0, 0, 0), {})
         ends.append(one.flat.clone())

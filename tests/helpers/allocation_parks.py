@@ -22,7 +22,8 @@ def park(
     """Devices at 2 … 50 m, power levels spread over 0 … 20 dBm."""
     rng = np.random.default_rng(seed)
     distance = rng.uniform(2, 50, devices)
-    cycles, frequency = rng.uniform(10, 30, devices), rng.uniform(1e9, 2e9, devices)
+    cycles = rng.uniform(10, 30, devices)
+    frequency = rng.uniform(1e9, 2e9, devices)
     bits = 8e6 * rng.uniform(5, 10, devices)
     watts = 1e-3 * 10 ** (np.linspace(0, 20, levels) / 10)
     received = watts[None, :] * (LIGHT / (4 * np.pi * CARRIER_HZ * distance**EXPONENT))[:, None]

@@ -23,7 +23,9 @@ from pathlib import Path
 
 import pytest
 
-TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x1, 0x1000
+TUNSETIFF = 0x400454CA
+IFF_TUN = 0x1
+IFF_NO_PI = 0x1000
 ADDRESSES = ("10.44.0.1", "10.44.0.2")
 LARGEST = 65_536
 
@@ -86,7 +88,8 @@ def bad_line(loss: float, delay_s: float) -> Iterator[Line]:
             assert run("ip", "-n", name, "link", "set", "lo", "up")
         netem = all(run(*spoiling(name, device, loss, delay_s)) for name, device in zip(names, devices, strict=True))
         inside = tuple(("ip", "netns", "exec", name) for name in names)
-        line, over = Line((inside[0], inside[1]), "netem" if netem else "relay"), threading.Event()
+        line = Line((inside[0], inside[1]), "netem" if netem else "relay")
+        over = threading.Event()
         harm = (0.0, 0.0) if netem else (loss, delay_s)
         thread = threading.Thread(target=_carry, args=(line, ends, *harm, over), daemon=True)
         thread.start()
@@ -99,11 +102,14 @@ def bad_line(loss: float, delay_s: float) -> Iterator[Line]:
 
 def _carry(line: Line, ends: Sequence[int], loss: float, delay_s: float, over: threading.Event) -> None:
     """Carry packets from one end to the other; those that are delayed keep their order."""
-    rng, late, count = random.Random(0), list[tuple[float, int, int, bytes]](), 0
+    rng = random.Random(0)
+    late = list[tuple[float, int, int, bytes]]()
+    count = 0
     while not over.is_set():
         pause = max(0.0, late[0][0] - time.monotonic()) if late else 0.05
         for end in select.select(ends, [], [], min(pause, 0.05))[0]:
-            packet, count = os.read(end, LARGEST), count + 1
+            packet = os.read(end, LARGEST)
+            count = count + 1
             if rng.random() < loss:
                 line.lost += 1
             else:

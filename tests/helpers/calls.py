@@ -55,7 +55,8 @@ class Graph:
 
     def _add(self, module: str, name: str, node: ast.AST) -> None:
         if not isinstance(node, ast.ClassDef):
-            self.bodies[name], self._home[name] = node, module
+            self.bodies[name] = node
+            self._home[name] = module
             return
         inner = [one for one in node.body if isinstance(one, Function)]
         self.classes[name] = [f"{name}.{one.name}" for one in inner if one.name in MADE]

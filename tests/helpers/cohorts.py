@@ -24,7 +24,8 @@ from fedfloor.plan.nodes import CLOUD, Node, Parallel, Repeat, Select, Train, Wo
 from fedfloor.plan.outcome import Outcome
 from floor import park, start, visits, walk
 
-SIZES, FACTORIES = (6, 10, 4, 9, 5, 8), (0, 1, 0, 1, 2, 2)
+SIZES = (6, 10, 4, 9, 5, 8)
+FACTORIES = (0, 1, 0, 1, 2, 2)
 NEAR = {torch.float32: 1e-5, torch.float64: 1e-10}
 HEAVY = Work(epochs=1, batch_size=4, rate=0.1, momentum=0.5, weight_decay=0.01)
 WORKS = {

@@ -62,7 +62,8 @@ class Command:
         # Help names the program by how Python was started: as an installed script, not as "python -m pytest".
         self.patch.setattr(sys.modules["__main__"], "__package__", None, raising=False)
         self.capture.readouterr()
-        before, code = self.content(), 0
+        before = self.content()
+        code = 0
         try:
             cli.main()
         except SystemExit as end:

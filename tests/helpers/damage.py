@@ -54,7 +54,8 @@ def twisted(rng: random.Random, value: Any) -> Any:
 
 def broken(rng: random.Random, data: bytes) -> bytes:
     """Change a file's bytes: cut off, overwritten, with something in between."""
-    at, how = rng.randrange(len(data) + 1), rng.randrange(5)
+    at = rng.randrange(len(data) + 1)
+    how = rng.randrange(5)
     if how == 0:
         return data[:at]
     if how == 1:
@@ -75,7 +76,8 @@ def _json(rng: random.Random, data: bytes) -> bytes:
 
 def _lines(rng: random.Random, data: bytes) -> bytes:
     lines = data.splitlines(keepends=True)
-    i, how = rng.randrange(len(lines)), rng.randrange(6)
+    i = rng.randrange(len(lines))
+    how = rng.randrange(6)
     if how == 0:
         lines[i : i + 1] = lines[i : i + 1] * 2
     elif how == 1:
@@ -126,7 +128,8 @@ def damaged(seed: int, whole: Path, out: Path, names: tuple[str, ...]) -> str:
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(whole, out)
     name = rng.choice([name for name in names if (out / name).exists()])
-    path, how = out / name, rng.random()
+    path = out / name
+    how = rng.random()
     if how < 0.03:
         path.unlink()
     elif how < 0.06:

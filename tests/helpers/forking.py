@@ -58,7 +58,9 @@ class Forked:
     """A device's process, as :class:`subprocess.Popen` shows one."""
 
     def __init__(self, nursery: Nursery, pid: int) -> None:
-        self._nursery, self.pid, self.returncode = nursery, pid, None
+        self._nursery = nursery
+        self.pid = pid
+        self.returncode = None
 
     def poll(self) -> int | None:
         if self.returncode is None:

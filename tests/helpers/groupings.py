@@ -21,7 +21,8 @@ def femnist_like(seed: int, devices: int = 368, groups: int = 52, classes: int =
 def strange(seed: int, most: int = 30) -> GroupingProblem:
     """A small problem of any kind: equal devices, empty ones, one class, fractions, any M and L that fit."""
     rng = np.random.default_rng(seed)
-    classes, devices = int(rng.integers(1, 7)), int(rng.integers(1, most + 1))
+    classes = int(rng.integers(1, 7))
+    devices = int(rng.integers(1, most + 1))
     counts = rng.integers(0, int(rng.integers(1, 9)) + 1, (devices, classes)).astype(np.float64)
     if rng.random() < 0.4:
         counts = counts[rng.integers(0, devices, devices)]

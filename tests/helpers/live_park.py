@@ -59,7 +59,8 @@ def experiment(
     folder: Path, method: str, rounds: int = 2, devices: int = 8, model: str = "logistic", more: str = "",
     factories: int = 2,
 ) -> Path:  # fmt: skip
-    path, more = folder / "experiment.toml", more or MORE.get(method, "")
+    path = folder / "experiment.toml"
+    more = more or MORE.get(method, "")
     park = {"devices": devices, "factories": factories}
     path.write_text(SMALL.format(method=method, rounds=rounds, model=model, more=more, **park))
     return path
@@ -107,7 +108,8 @@ class InMemory:
     """A link to :class:`Broker`."""
 
     def __init__(self, broker: Broker, will: tuple[str, bytes] | None = None) -> None:
-        self.broker, self.will = broker, will
+        self.broker = broker
+        self.will = will
         self.inbox: queue.SimpleQueue[tuple[str, bytes] | None] = queue.SimpleQueue()
         self.topics: Sequence[str] = ()
 
@@ -255,7 +257,8 @@ def live(
         return None if ca is None else member(folder / "tls", ca, name)
 
     read = config.read(what, [])
-    park, broker = build_park(read), Broker()
+    park = build_park(read)
+    broker = Broker()
     connect = connect or (lambda name, factory, will: InMemory(broker, will))
     agents: dict[int, Agent] = {}
     every: list[Agent] = []  # with those in whose place others came

@@ -66,7 +66,8 @@ class Processes:
     fork: Callable[[Path], Any] | None = None  # starts a device another way
 
     def start_device(self, k: int) -> None:
-        file, log = self.folder / f"device-d{k}.toml", self.folder / f"d{k}.log"
+        file = self.folder / f"device-d{k}.toml"
+        log = self.folder / f"d{k}.log"
         self.devices[k] = self.fork(file) if self.fork else command("park", "device", file, log=log, inside=self.floor)
 
     def start_edge(self, m: int) -> None:
@@ -93,8 +94,10 @@ def processes(
     hall: Sequence[str] = (), floor: Sequence[str] = (), data: Callable[[int], DataSource] | None = None,
     fork: Callable[[Path], Any] | None = None, flower: bool = False,
 ) -> Iterator[Processes]:  # fmt: skip
-    park, port = build_park(config.read(what, [])), free_port()
-    where, samples = Endpoint(host, port), "devices" if data else "experiment"
+    park = build_park(config.read(what, []))
+    port = free_port()
+    where = Endpoint(host, port)
+    samples = "devices" if data else "experiment"
     above = Endpoint("127.0.0.1", free_port())
     brokers = broker(folder, port, host, hall), above.port, broker(folder, above.port, inside=hall)
     made = Processes(folder, what, port, *brokers, hall=hall, floor=floor, fork=fork)
@@ -132,7 +135,8 @@ def processes(
 
 def rounds(park: Processes, until: Callable[[list[ledger.Line]], bool], deadline_s: float = 120) -> list[ledger.Line]:
     """Return the ledger's lines once they are as wanted."""
-    path, end = park.folder / "live/ledger.jsonl", time.monotonic() + deadline_s
+    path = park.folder / "live/ledger.jsonl"
+    end = time.monotonic() + deadline_s
     while time.monotonic() < end:
         lines = ledger.read(path) if path.exists() else []
         if until(lines):

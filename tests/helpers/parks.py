@@ -111,7 +111,8 @@ def _listens(port: int) -> bool:
 
 def listening(pid: int) -> set[int]:
     """The TCP ports on which a process listens."""
-    own, found = set(), set()
+    own = set()
+    found = set()
     for path in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):  # closed since it was listed
             own.add(os.readlink(path))

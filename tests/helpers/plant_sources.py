@@ -24,7 +24,8 @@ def varint(value: int) -> bytes:
     """A whole number as protobuf writes it: seven bits a byte, the lowest first, the eighth where others follow."""
     out = bytearray()
     while True:
-        low, value = value & 0x7F, value >> 7
+        low = value & 0x7F
+        value = value >> 7
         out.append(low | 0x80 * bool(value))
         if not value:
             return bytes(out)
@@ -158,7 +159,10 @@ class SparkplugNode:
     """A Sparkplug edge node: it stores what it measures while its connection is cut, and sends that afterwards."""
 
     def __init__(self, port: int, sensors: int) -> None:
-        self.port, self.sensors, self.births, self.stored = port, sensors, -1, list[tuple[int, list[float]]]()
+        self.port = port
+        self.sensors = sensors
+        self.births = -1
+        self.stored = list[tuple[int, list[float]]]()
         self.client: Any = None
 
     def topic(self, kind: str) -> str:
@@ -206,7 +210,8 @@ class SparkplugNode:
         """The cable is pulled: no good-bye to the broker."""
         self.client._sock_close()
         self.client.loop_stop()
-        self.client, self.seq = None, -1
+        self.client = None
+        self.seq = -1
 
     def mend(self) -> None:
         self.connect()
@@ -219,7 +224,9 @@ class Cable:
     """A TCP connection that can be cut: it hands on to another port."""
 
     def __init__(self, port: int) -> None:
-        self.target, self.whole, self.ends = port, True, list[socket.socket]()
+        self.target = port
+        self.whole = True
+        self.ends = list[socket.socket]()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         threading.Thread(target=self._accept, daemon=True).start()

@@ -90,7 +90,8 @@ def price(
     joules: list[float] | None = None,
 ) -> Path:
     """Give the rounds of a run folder a price: seconds, bytes per link and joules, one of each per round."""
-    links, joules = links or [{}] * len(seconds), joules or [0.0] * len(seconds)
+    links = links or [{}] * len(seconds)
+    joules = joules or [0.0] * len(seconds)
     lines = [json.loads(text) for text in (folder / "ledger.jsonl").read_text().splitlines()]
     total = {"seconds": 0.0, "joules": 0.0, "bytes": 0}
     for body, s, j, moved in zip(lines, seconds, joules, links, strict=True):
@@ -113,7 +114,9 @@ def evaluate(folder: Path, *, on: str = "test", named: bool = True, accuracy: fl
     park = json.loads((folder / "park.json").read_text())
     count = len(park["classes"])
     confusion = [[0] * count for _ in range(count)]
-    confusion[0][0], confusion[0][1], confusion[1][1] = 8, 2, 10
+    confusion[0][0] = 8
+    confusion[0][1] = 2
+    confusion[1][1] = 10
     places = enumerate(park["devices"])
     devices = [{"device": k, "name": f"press-{k}" if named else None, **_at(d["factory"], k)} for k, d in places]
     factories = [

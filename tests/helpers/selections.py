@@ -20,7 +20,8 @@ def femnist_like(seed: int, candidates: int = 33, how_many: int = 8, classes: in
 def strange(seed: int, most: int = 13) -> SelectionProblem:
     """A small problem of any kind: duplicate columns, empty batches, one class, fractions, targets out of reach."""
     rng = np.random.default_rng(seed)
-    classes, n = int(rng.integers(1, 7)), int(rng.integers(1, most + 1))
+    classes = int(rng.integers(1, 7))
+    n = int(rng.integers(1, most + 1))
     counts = rng.integers(0, int(rng.integers(1, 9)) + 1, (classes, n)).astype(np.float64)
     if rng.random() < 0.4:
         counts = counts[:, rng.integers(0, n, n)]

@@ -66,7 +66,8 @@ def mlflow_runs(uri: str, experiment: str) -> dict[str, Found]:
                     assert key not in points.setdefault(metric.step, {}), f"{key} of round {metric.step} is there twice"
                     points[metric.step][key] = metric.value
             files = {file.path for file in client.list_artifacts(run.info.run_id)}
-            name, status = run.info.run_name, run.info.status
+            name = run.info.run_name
+            status = run.info.status
             assert name not in found
             found[name] = Found(run.info.run_id, name, status, points, run.data.params, run.data.tags, files)
         return found

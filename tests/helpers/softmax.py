@@ -67,7 +67,8 @@ def batches(of: Engine, device: int, number: int, work: WorkSettings) -> Iterato
 
 def view(of: Engine, number: int = 0, rounds: int = 10) -> View:
     """Return what a method sees."""
-    park, network = of.park, of.network
+    park = of.park
+    network = of.network
     return View(number, rounds, park.sizes, park.factory_of, {"w": network.flat.clone()}, trained=network.trained)
 
 

@@ -13,7 +13,8 @@ from fedfloor.data.reading import Reading
 
 SENSORS = ("temp", "pressure", "flow", "speed", "current", "level")
 HEADER = ["device", "factory", "time", *SENSORS, "label"]
-DEVICES, ROWS = 4, 30
+DEVICES = 4
+ROWS = 30
 Lines = list[list[str]]
 Mistake = Callable[[Lines], object]
 

@@ -44,7 +44,8 @@ def described(folder: Path, what: Path) -> ParkFile:
 @contextmanager
 def secured(folder: Path, what: Path, deadlines: Deadlines | None = None) -> Iterator[Secured]:
     """Provision a park and start it."""
-    park, out = described(folder, what), folder / "out"
+    park = described(folder, what)
+    out = folder / "out"
     provision.provision(park, out, user=getpass.getuser())
 
     def connect(name: str, factory: int, will: tuple[str, bytes] | None) -> MqttConnection:

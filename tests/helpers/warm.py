@@ -17,7 +17,8 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 LIBRARIES = ("torch", "numpy", "scipy.optimize", "pydantic", "tomlkit", "typer", "rich.console", "warm")
-CLONE_NEWNS, CLONE_NEWNET = 0x20000, 0x40000000
+CLONE_NEWNS = 0x20000
+CLONE_NEWNET = 0x40000000
 
 
 @dataclass(frozen=True)

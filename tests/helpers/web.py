@@ -14,7 +14,8 @@ from typing import Any
 from fedfloor.base.errors import SettingError
 from fedfloor.data.sources import File, Published
 
-ONE, TWO = b"one" * 50_000, b"two" * 10
+ONE = b"one" * 50_000
+TWO = b"two" * 10
 CLOSED = "http://127.0.0.1:9/"  # nobody listens there
 
 

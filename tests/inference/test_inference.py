@@ -85,7 +85,8 @@ def test_a_convolutional_network_in_two_blocks_too(tmp_path: Path) -> None:
     )  # fmt: skip
     ran = fedfloor.run(what, tmp_path / "run", ranks=1)
     data = labels(devices=4, samples_per_device=1500, seed=0)
-    x, y = data.take_test(np.arange(len(data.y_test))), torch.from_numpy(data.y_test)
+    x = data.take_test(np.arange(len(data.y_test)))
+    y = torch.from_numpy(data.y_test)
     logits = load_model(ran.folder).outputs(x)[1]
     parts = zip(logits.split(500), y.split(500), strict=True)
     total = sum(float(torch.nn.functional.cross_entropy(z, t, reduction="sum").double()) for z, t in parts)
@@ -169,7 +170,8 @@ def test_library_call_takes_one_sample_and_none(tmp_path: Path) -> None:
 
 def test_loading_leaves_the_generator_and_the_threads_alone(tmp_path: Path) -> None:
     write_model(tmp_path)
-    state, threads = torch.random.get_rng_state(), torch.get_num_threads()
+    state = torch.random.get_rng_state()
+    threads = torch.get_num_threads()
     load_model(tmp_path).predict(np.zeros((1, 28, 28), np.uint8))
     assert torch.equal(state, torch.random.get_rng_state())
     assert torch.get_num_threads() == threads

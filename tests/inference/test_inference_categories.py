@@ -22,7 +22,8 @@ from fedfloor.runs.parks import build_park, load_data
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
-TOOLS, SHIFTS = ("drill", "mill", "saw"), ("early", "late")
+TOOLS = ("drill", "mill", "saw")
+SHIFTS = ("early", "late")
 KINDS: dict[str, Normalise] = {
     "unit": "unit",
     "standard": "standard",
@@ -37,7 +38,8 @@ def plant(path: Path) -> Path:
     text = ["device,time,tool,shift,heat,label"]
     for k in range(3):
         for time in range(80):
-            tool, worn = int(rng.integers(0, 3)), int(rng.random() < 0.4)
+            tool = int(rng.integers(0, 3))
+            worn = int(rng.random() < 0.4)
             heat = 10 * tool + 5 * worn + rng.normal()
             row = f"m{k},{time},{TOOLS[tool]},{SHIFTS[time // 8 % 2]},{heat:.3f}"
             text.append(f"{row},{('good', 'worn')[worn]}")
@@ -61,7 +63,8 @@ def test_onnx_is_predict_on_the_raw_table(tmp_path: Path, kind: str, window: Win
     file = export(trained, tmp_path / "model.onnx").file
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     if kind == "device":  # the statistics of the machine that it runs on are inputs
-        park, raw = build_park(what), load_data(what)
+        park = build_park(what)
+        raw = load_data(what)
         stored = json.loads((run.folder / "normalisation.json").read_text())["devices"]
         for k in range(park.devices):
             mine = np.flatnonzero(park.test_devices == k)

@@ -47,7 +47,8 @@ def recordings(folder: Path, layout: str) -> dict[str, Any]:
             for label in ("good", "worn"):
                 at = place.format(factory="north" if k < 2 else "south", k=k, twin=k % 2, label=label)
                 taken = [row.split(",") for row in some if "{label}" not in place or row.endswith(label)]
-                named, labelled = keys.get("device") == "column", "label/" not in keys.get("layout", "")
+                named = keys.get("device") == "column"
+                labelled = "label/" not in keys.get("layout", "")
                 names = [*["device"] * named, *header.split(",")[1:4], *["label"] * labelled]
                 body = [[*[f"m{k % 2}"] * named, *row[1:4], *row[4:] * labelled] for row in taken]
                 path = folder / "data" / part / at

@@ -18,7 +18,8 @@ from fedfloor.inference.inputs import files, picture
 from fedfloor.inference.samples import Sensors, fitting
 from model_files import SENSORS, write_model
 
-GREY, COLOUR = (1, 2, 3), (3, 2, 3)
+GREY = (1, 2, 3)
+COLOUR = (3, 2, 3)
 RED = np.zeros((2, 3, 3), np.uint8)
 RED[..., 0] = 255
 

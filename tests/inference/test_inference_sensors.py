@@ -50,7 +50,8 @@ def write(path: Path, machines: dict[str, np.ndarray]) -> Path:
     return path
 
 
-TRAINED, NEW = [f"m{k}" for k in range(8)], [f"n{k}" for k in range(4)]
+TRAINED = [f"m{k}" for k in range(8)]
+NEW = [f"n{k}" for k in range(4)]
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,8 @@ CLASSES = ["ok", "worn", "hot"]
 def samples(rows: int, seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return x [n, 4], y and device: devices differ by the offset of a sensor, and classes by two."""
     rng = np.random.default_rng(seed)
-    y, device = rng.integers(3, size=rows), np.arange(rows) % len(DEVICES)
+    y = rng.integers(3, size=rows)
+    device = np.arange(rows) % len(DEVICES)
     x = rng.normal(size=(rows, 4)).astype(np.float32)
     x[:, 0] += y * np.where(device % 2, 1, -1)
     x[:, 1] += device
@@ -69,7 +70,8 @@ def test_a_device_without_a_model_is_answered_by_the_shared_model_and_named(tmp_
     x, _, _ = samples(20, 2)
     np.savez(tmp_path / "new.npz", x=x, device=["M0", "M9"] * 10)
     np.savez(tmp_path / "none.npz", x=x)
-    shared, own = load_model(run).predict(x), load_model(run, device="M0").predict(x)
+    shared = load_model(run).predict(x)
+    own = load_model(run, device="M0").predict(x)
     assert np.array_equal(load_model(run).predict(x, device="M0"), own)
     assert not np.array_equal(shared, own)
     got = command("predict", str(run), str(tmp_path / "new.npz"), "--json")

@@ -61,7 +61,8 @@ def told(folder: Path, name: str) -> Any:
 
 @pytest.mark.parametrize(("task", "figure"), [("life", "RMSE"), ("next", "MASE")])
 def test_the_test_samples_have_the_figures_of_the_run(plant: Path, task: str, figure: str) -> None:
-    data, trained = load_data(experiment(plant / "plant.csv", task)), load_model(plant / task)
+    data = load_data(experiment(plant / "plant.csv", task))
+    trained = load_model(plant / task)
     every = np.arange(len(data.y_test))
     tested = trained.task.judge(trained.answer(data.take_test(every)), data.targets_test(every))
     assert tested is not None
@@ -71,7 +72,8 @@ def test_the_test_samples_have_the_figures_of_the_run(plant: Path, task: str, fi
 
 def test_a_life_with_its_interval(plant: Path, command: Command) -> None:
     said = command("predict", str(plant / "life"), str(plant / "plant.csv"), "--json", "--csv", "life.csv")
-    document, trained = said.document, load_model(plant / "life")
+    document = said.document
+    trained = load_model(plant / "life")
     first = document["rows"][0]
     assert (first["device"], first["rows"], first["time"]) == ("0", [2, 9], "7")
     low, middle, high = (first[key]["life"] for key in ("low", "predicted", "high"))
@@ -147,7 +149,8 @@ def test_onnx_answers_in_the_targets_unit(plant: Path, task: str, tmp_path: Path
     pytest.importorskip("onnxscript")
     from fedfloor.inference.onnx import export
 
-    trained, rng = load_model(plant / task), np.random.default_rng(1)
+    trained = load_model(plant / task)
+    rng = np.random.default_rng(1)
     export(trained, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     x = rng.normal(20, 4, (11, *trained.shape)).astype(np.float32)

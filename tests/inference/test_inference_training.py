@@ -97,7 +97,8 @@ def test_a_file_without_rows_of_the_run_is_judged_as_a_whole(plant: Path, tmp_pa
 def test_a_device_that_did_not_train_is_named(plant: Path, tmp_path: Path, command: Command) -> None:
     folder = run(experiment(plant, split={"kind": "device"}), tmp_path / "run")
     park = json.loads((folder / "park.json").read_text())
-    trained, tested = {device["name"] for device in park["devices"]}, {*park["test_devices"]}
+    trained = {device["name"] for device in park["devices"]}
+    tested = {*park["test_devices"]}
     assert (trained | tested, trained & tested) == ({*DEVICES}, set())
     mixed = written(tmp_path / "mixed.csv", rows_of((*DEVICES, "M9"), 10, 0))
     got = command("predict", str(folder), str(mixed), "--json", "--csv", "answers.csv")

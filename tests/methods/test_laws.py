@@ -24,7 +24,8 @@ from fedfloor.plan.nodes import Parallel, Train, Work, device
 from floor import bits, digest, engine, everywhere, network, park, plan_of, start, walk
 
 WORK = WorkSettings(epochs=2, batch_size=4, lr=0.1, momentum=0.5)
-EQUAL, UNEQUAL = (8, 8, 8, 8, 8, 8), (4, 17, 8, 5, 9, 6)
+EQUAL = (8, 8, 8, 8, 8, 8)
+UNEQUAL = (4, 17, 8, 5, 9, 6)
 FACTORIES = (1, 0, 2, 0, 1, 0)
 
 
@@ -116,9 +117,11 @@ def test_a_ring_of_one_device_is_centralised_sgd_on_its_data(laps: int) -> None:
 def test_fedavg_of_one_full_step_each_is_one_centralised_step() -> None:
     # Σ_k (n_k/n)(w − η∇F_k) = w − η∇F for F = Σ_k (n_k/n) F_k. The mean has 5 roundings of w, the step one; gradients
     # are sums over the batch, here of at most 51 samples of size < 1: ηg is some 10 times smaller than w.
-    here, one = floor_(EQUAL), WorkSettings(steps=1, batch_size=8, lr=0.1)
+    here = floor_(EQUAL)
+    one = WorkSettings(steps=1, batch_size=8, lr=0.1)
     union = replace(one, batch_size=48)
-    fedavg, central = after(FedAvg(work=one), here, rounds=1), after(Centralized(work=union), here, rounds=1)
+    fedavg = after(FedAvg(work=one), here, rounds=1)
+    central = after(Centralized(work=union), here, rounds=1)
     assert close(fedavg, central, roundings=10)
     assert not close(fedavg, start(engine(here))["w"], roundings=1000)
     # momentum makes no difference to a first step

@@ -118,7 +118,8 @@ def test_with_one_group_of_all_it_is_fedsr_with_one_ring_whose_order_stays(monke
 
 def test_of_one_device_it_is_fedsr_to_the_bit() -> None:
     one = park((9,))
-    ours, ring = after(method("astraea", mediator_epochs=3), one), after(method("fedsr", laps=3), one)
+    ours = after(method("astraea", mediator_epochs=3), one)
+    ring = after(method("fedsr", laps=3), one)
     assert bits(ours.packet["w"]) == bits(ring.packet["w"])
 
 

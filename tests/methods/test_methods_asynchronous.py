@@ -58,7 +58,10 @@ def event_loop(
     """
     sizes = engine.park.sizes.tolist()
     model = engine.network.flat.clone().double().numpy()
-    models, resting, heap, arrived = [model], set(range(len(sizes))), [], []
+    models = [model]
+    resting = set(range(len(sizes)))
+    heap = []
+    arrived = []
     departures = 0
 
     def fill(now: float) -> None:
@@ -73,7 +76,8 @@ def event_loop(
     def visit(k: int, version: int) -> Vector:
         x, y = (np.asarray(v) for v in (engine.samples(k).values(slice(None)).flatten(1), engine.samples(k).y))
         x = np.hstack([x, np.ones((len(x), 1))])
-        w, rng = models[version].copy(), generator(engine.seed, "batches", version + 1, version, k, 0)
+        w = models[version].copy()
+        rng = generator(engine.seed, "batches", version + 1, version, k, 0)
         for order, count in batch_order(len(y), 4, 1, None, rng):
             for i in range(count):
                 rows = order[4 * i : 4 * (i + 1)]
@@ -218,7 +222,8 @@ def killed(at: str, call: int, out: Path, *, resume: bool, **changes: object) ->
     child = os.fork()
     if child == 0:
         module, name = {"visits": (ranks, "run"), "checkpoint": (checkpoint, "save_to"), "line": (ledger, "append")}[at]
-        whole, calls = getattr(module, name), itertools.count(1)
+        whole = getattr(module, name)
+        calls = itertools.count(1)
 
         def one(*given: object, **named: object) -> object:
             if next(calls) == call:

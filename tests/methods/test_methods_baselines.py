@@ -80,7 +80,8 @@ def test_a_server_has_the_methods_settings_and_the_rest_is_fedavg(method: Method
 def test_a_server_whose_step_is_the_mean(method: Method) -> None:
     # √v + τ = τ·(1 + √(v/τ²)), where v/τ² is 0 or 1 up to (Δ/τ)² < 1e-11: below a rounding in float32 after two steps
     rng = torch.Generator().manual_seed(0)
-    model, moments = torch.randn(50, generator=rng), {}
+    model = torch.randn(50, generator=rng)
+    moments = {}
     for _ in range(2):
         mean = model + 0.1 * torch.randn(50, generator=rng)
         model, moments = method.server.step(model, mean, moments)
@@ -133,7 +134,8 @@ def test_shares_are_checked_previews_need_no_model_and_an_objective_is_handed_on
 
 def test_ida_of_equal_distances_is_fedavg() -> None:
     # two models are equally far from their mean: up to rounding at 2^-53
-    two, same = (6, 10), (8, 8)
+    two = (6, 10)
+    same = (8, 8)
     assert once(Ida(work=WORK), same) == pytest.approx(once(FedAvg(work=WORK), same), abs=1e-13)
     assert once(Ida(factors="samples", work=WORK), two) == pytest.approx(once(FedAvg(work=WORK), two), abs=1e-13)
     assert np.abs(once(Ida(work=WORK), two) - once(FedAvg(work=WORK), two)).max() > 1e-3
@@ -169,7 +171,9 @@ def test_qffl_with_q_0_is_fedavg_of_equal_sizes_to_the_bit(fraction: float) -> N
 def test_qffl_by_hand() -> None:
     # w − Σ F^q·u / Σ (q·F^(q−1)·‖u‖² + F^q/η), u = (w − w_k)/η
     of = regression(park(SIZES))
-    w, q, rate = of.network.flat.clone().numpy(), 2.0, 0.2
+    w = of.network.flat.clone().numpy()
+    q = 2.0
+    rate = 0.2
     losses = [loss_and_gradient(w, *data(of, k))[0] for k in range(4)]
     steps = [(w - trained(of, k, 1)) / rate for k in range(4)]
     above = sum(f**q * u for f, u in zip(losses, steps, strict=True))
@@ -195,7 +199,9 @@ def test_devices_are_drawn_by_their_samples() -> None:
     #   0: 1/8 + (2/8)·(1/6) + (5/8)·(1/3) = 0.375
     #   1: 2/8 + (1/8)·(2/7) + (5/8)·(2/3) = 0.702381
     #   2: 5/8 + (1/8)·(5/7) + (2/8)·(5/6) = 0.922619
-    rng, sizes, n = np.random.default_rng(0), np.array([9, 1, 9, 2, 5]), 8000
+    rng = np.random.default_rng(0)
+    sizes = np.array([9, 1, 9, 2, 5])
+    n = 8000
     seen = np.zeros(5)
     for _ in range(n):
         drawn = selection.by_samples((1, 3, 4), sizes, 0.67, rng)

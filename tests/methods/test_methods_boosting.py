@@ -69,7 +69,8 @@ def value(done: Run) -> float:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_factories_and_ranks_give_the_same_trees(tmp_path: Path, kind: str) -> None:
-    path, task = table(tmp_path, kind), {"task": kind} if kind == "regression" else {}
+    path = table(tmp_path, kind)
+    task = {"task": kind} if kind == "regression" else {}
     values = [
         run(asked(path, data=task, park={"factories": factories}), tmp_path / f"{factories}", ranks=factories).headline
         for factories in (1, 2)
@@ -106,7 +107,8 @@ def divided(
     best = None
     for column, own in enumerate(grid):
         for edge in own:
-            left, right = node & (x[:, column] <= edge), node & (x[:, column] > edge)
+            left = node & (x[:, column] <= edge)
+            right = node & (x[:, column] > edge)
             if min(left.sum(), right.sum()) < settings["least"]:
                 continue
             gain = score(left) + score(right) - score(node)
@@ -145,7 +147,8 @@ def grown(
         visits = list(walk.visited(plan))
         if not visits:
             break
-        models, receipts = [], []
+        models = []
+        receipts = []
         for part, (visit, _) in zip(parts, visits, strict=True):
             network.flat.copy_(state.packet["w"])
             if grids is not None and state.notes.get("level") == 0 and not receipts:

@@ -36,9 +36,11 @@ def test_a_frozen_extractor_stays_where_models_meet(tmp_path: Path) -> None:
     method = CGAU(layers=1, units=4, warm_up=1, work=WorkSettings(epochs=1, batch_size=4))
     view = View(0, 3, here.sizes, here.factory_of, start(of), layout=of.network.layout)
     state = method.init(view, {}, np.random.default_rng(0))
-    head, end = Gated(1, 4).trains(of.network).start, of.network.trained
+    head = Gated(1, 4).trains(of.network).start
+    end = of.network.trained
     assert state.notes["head"] == [head, end]
-    models, mixed = [], []
+    models = []
+    mixed = []
     for number in (1, 2, 3):
         outcome = walk(of, plan_of(method, here, number=number, rounds=3), state.packet, number)
         state = method.absorb(state, outcome)
@@ -65,7 +67,8 @@ def test_only_a_frozen_extractor_is_put_back(work: Work, put_back: bool) -> None
 
 def test_without_a_layout_the_extractor_stays_up_to_rounding(tmp_path: Path) -> None:
     of = gated(park(), tmp_path)
-    before, head = start(of)["w"], Gated(1, 4).trains(of.network).start
+    before = start(of)["w"]
+    head = Gated(1, 4).trains(of.network).start
     outcome = walk(of, Parallel(visits(range(5), FROZEN)), {"w": before})
     after = CGAU(layers=1, units=4).absorb(State({"w": before}), outcome).packet["w"]
     # a multiplication, three levels of the tree and a division: five roundings

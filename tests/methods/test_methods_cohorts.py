@@ -57,7 +57,8 @@ def same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
 )
 def test_one_cohort_is_fedavg_to_the_bit(method: str, settings: Table, tmp_path: Path) -> None:
     work = {"work": {"epochs": 1, "batch_size": 10, "lr": 0.05, "short_batches": True}}
-    mine, plain = ran(tmp_path / "m", method, settings | work), ran(tmp_path / "a", "fedavg", work)
+    mine = ran(tmp_path / "m", method, settings | work)
+    plain = ran(tmp_path / "a", "fedavg", work)
     keys = ("accuracy", "loss", "train_loss", "by_device", "participants")
     assert [[line[key] for key in keys] for line in mine[0]] == [[line[key] for key in keys] for line in plain[0]]
     assert same(mine[1], plain[1])
@@ -79,7 +80,8 @@ def test_a_device_that_chooses_pays_for_all_models_and_sends_one(tmp_path: Path)
     network = {"network": {"profile": "lte-cat-m2"}}
     lines, state = ran(tmp_path / "i", "ifca", {"cohorts": 3}, rounds=1, more=network)
     plain, _ = ran(tmp_path / "a", "fedavg", {}, rounds=1, more=network)
-    mine, whole = lines[0]["priced"]["bytes"], plain[0]["priced"]["bytes"]
+    mine = lines[0]["priced"]["bytes"]
+    whole = plain[0]["priced"]["bytes"]
     size = 4 * state["packet.w"].numel()
     assert whole["device_edge_down"] == 6 * size
     assert mine["device_edge_down"] == 3 * 6 * size

@@ -21,7 +21,8 @@ from fedfloor.plan import text
 from floor import bits, everywhere, park
 from rounds import NETWORKED, OWN, RADIO, Job, digest, method, untouched
 
-SIZES, FACTORIES = (6, 10, 4, 9, 5, 8), (0, 1, 0, 1, 2, 2)
+SIZES = (6, 10, 4, 9, 5, 8)
+FACTORIES = (0, 1, 0, 1, 2, 2)
 EVERY = pytest.mark.parametrize("name", METHODS)
 
 
@@ -35,7 +36,8 @@ def test_a_plan_is_pure(name: str, tmp_path: Path) -> None:
     state = job.begin()
     for number in range(1, 4):
         before = untouched(state)
-        first, second = job.plan(state, number), job.plan(state, number)
+        first = job.plan(state, number)
+        second = job.plan(state, number)
         assert first == second
         assert text.from_json(json.loads(json.dumps(text.to_json(first)))) == first
         assert digest(state, []) == digest(before, [])

@@ -63,7 +63,8 @@ def test_with_time_for_all_it_is_fedavg() -> None:
 def test_a_round_in_which_nobody_asked_meets_the_deadline_leaves_the_model() -> None:
     """Of two devices one is asked in a round; one takes 1 s, the other 3 s, of 2 s."""
     job = Job(method("fedcs", {"mix": "by_samples"}, fraction=0.5, deadline_s=2.0), park((6, 10)), rounds=12)
-    state, seen = job.begin(), set[tuple[int, ...]]()
+    state = job.begin()
+    seen = set[tuple[int, ...]]()
     for number in range(1, 13):
         slow = replace(job.view(number), resources=known([0.0, 0.0], [1.0, 3.0]))
         plan = job.method.plan(state, slow, np.random.default_rng(number))

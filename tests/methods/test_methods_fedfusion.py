@@ -56,7 +56,8 @@ def test_smoothing_by_hand() -> None:
 
 
 def test_init_finds_gamma_in_a_network() -> None:
-    here, network = park(), adapted(park(), FedFusion().objective).network
+    here = park()
+    network = adapted(park(), FedFusion().objective).network
     low, high = FedFusion().init(view_of(here, network), {}, DRAWS).notes["gamma"]
     network.flat.fill_(1.0)
     network.flat[low:high] = 0.0
@@ -64,7 +65,8 @@ def test_init_finds_gamma_in_a_network() -> None:
 
 
 def test_a_model_without_gamma_is_refused_and_a_preview_is_not() -> None:
-    here, network = park(), build("mlp-2nn", (1, 3, 3), 3, seed=0)
+    here = park()
+    network = build("mlp-2nn", (1, 3, 3), 3, seed=0)
     with pytest.raises(SettingError, match=r"gamma is missing: 0 of the model's 6 tensors.*Leave method.objective out"):
         FedFusion().init(view_of(here, network), {}, DRAWS)
     assert FedFusion(operator="conv").init(view_of(here, network), {}, DRAWS).notes == {}
@@ -81,7 +83,8 @@ def test_a_round_is_an_equal_mean() -> None:
 
 @pytest.mark.parametrize("operator", ["multi", "single"])
 def test_with_one_step_it_is_fedavg_with_an_equal_mean_up_to_rounding(operator: str) -> None:
-    here, work = park(), WorkSettings(steps=1, batch_size=4, lr=0.1)
+    here = park()
+    work = WorkSettings(steps=1, batch_size=4, lr=0.1)
     method = FedFusion(operator=operator, work=work)  # type: ignore[arg-type]
     of = adapted(here, method.objective)
     state = method.init(view_of(here, of.network), {}, DRAWS)
@@ -97,7 +100,8 @@ def test_with_one_step_it_is_fedavg_with_an_equal_mean_up_to_rounding(operator: 
 
 
 def test_gamma_moves_and_is_smoothed_in_a_run() -> None:
-    here, work = park(), WorkSettings(epochs=3, batch_size=4, lr=0.1)
+    here = park()
+    work = WorkSettings(epochs=3, batch_size=4, lr=0.1)
     moved = []
     for smoothing in (0.0, 0.9):
         method = FedFusion(smoothing=smoothing, work=work)

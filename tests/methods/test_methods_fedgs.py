@@ -77,7 +77,8 @@ def test_each_iteration_chooses_anew_from_the_census_of_its_tick() -> None:
     chosen = [plans.visits(turn) for turn in plans.children(outcome.resolved.children[0])]  # type: ignore[union-attr]
     assert len(chosen) == 3
     assert len({tuple(sorted(one)) for one in chosen}) > 1
-    share, members = here.distribution, range(0, 12, 3)
+    share = here.distribution
+    members = range(0, 12, 3)
     for tick, one in enumerate(chosen):
         counts = here.census(list(members), tick, [0] * 4)
         pairs = {(a, b): counts[[a // 3, b // 3]].sum(0) for a in members for b in members if a < b}
@@ -87,8 +88,10 @@ def test_each_iteration_chooses_anew_from_the_census_of_its_tick() -> None:
 
 def test_with_one_iteration_and_every_device_it_is_one_centralised_step() -> None:
     # as in test_laws: Σ_k (1/12)(w − η∇F_k) = w − η∇F; a mean of three factories, sums over 48 samples
-    here, work = floor_(), WorkSettings(steps=1, batch_size=4, lr=0.1)
-    whole, parts = engine(here), engine(here)
+    here = floor_()
+    work = WorkSettings(steps=1, batch_size=4, lr=0.1)
+    whole = engine(here)
+    parts = engine(here)
     packet = start(parts)
     for number in (1, 2):
         ours = walk(

@@ -24,7 +24,8 @@ ALL: dict[str, Any] = {"growth": {"kind": "log", "alpha": 0.0, "beta": 10}, "sha
 
 
 def view(number: int, devices: int = 368, rounds: int = 500, invited: tuple[int, ...] | None = None) -> View:
-    sizes, factory = np.full(devices, 50), np.zeros(devices, np.int32)
+    sizes = np.full(devices, 50)
+    factory = np.zeros(devices, np.int32)
     census = np.random.default_rng(number).multinomial(50, np.full(62, 1 / 62), devices)
     return View(number, rounds, sizes, factory, {}, census=census, invited=invited)
 
@@ -59,7 +60,9 @@ def test_devices_are_left_out_where_they_do_not_divide() -> None:
 
 
 def test_a_period_is_one_round_of_everything_and_then_of_the_classifier() -> None:
-    of, state, kinds = HFedMS(period=3, memory=7, calibration_epochs=3), State({}), []
+    of = HFedMS(period=3, memory=7, calibration_epochs=3)
+    state = State({})
+    kinds = []
     for number in range(1, 8):
         plan = planned(of, number, state)
         state = of.absorb(state, Outcome({}, plan))
@@ -67,7 +70,9 @@ def test_a_period_is_one_round_of_everything_and_then_of_the_classifier() -> Non
         kinds.append((work.trains, work.objective, work.settings.get("last"), work.epochs))
         assert (walk.children(plan)[-1:] == (Broadcast(tuple(sorted(walk.visits(plan))), "all"),)) == (number % 3 == 1)
         assert any(isinstance(one, Probe) for one in walk.children(plan)) == (number % 3 == 1)
-    full, first, last = ("all", "plain", None, 1), ("classifier", "replay", False, 3), ("classifier", "replay", True, 3)
+    full = ("all", "plain", None, 1)
+    first = ("classifier", "replay", False, 3)
+    last = ("classifier", "replay", True, 3)
     assert kinds == [full, first, last, full, first, last, full]
 
 
@@ -80,7 +85,8 @@ def test_groups_are_random_where_nobody_says_what_it_holds() -> None:
 
 def test_a_park_too_small_for_its_share_is_refused_and_few_that_may_take_part_are_not() -> None:
     rng = np.random.default_rng(0)
-    of, three = HFedMS(share=0.3), View(1, 10, np.full(3, 50), np.zeros(3, np.int32), {}, census=np.ones((3, 4)))
+    of = HFedMS(share=0.3)
+    three = View(1, 10, np.full(3, 50), np.zeros(3, np.int32), {}, census=np.ones((3, 4)))
     with pytest.raises(SettingError, match=r"0\.3 of 3 groups is less than one group.*Set at least 0\.3334"):
         of.plan(State({}), three, rng)
     asleep = replace(view(1), invited=[4, 9, 17])
@@ -119,7 +125,8 @@ def test_who_may_not_take_part_is_left_out_of_its_group() -> None:
 
 def test_variant_s_hands_nothing_out_and_its_groups_are_new_in_every_round() -> None:
     of = HFedMS(variant="S", census_free=True)
-    one, two = planned(of, 1), planned(of, 2)
+    one = planned(of, 1)
+    two = planned(of, 2)
     assert isinstance(one, Parallel)
     assert isinstance(two, Parallel)
     assert len(two.children) == 6

@@ -33,7 +33,8 @@ GIVEN: dict[str, dict[str, dict[str, Any]]] = {
     "selection": {"fraction": {"share": 0.8}, "by_samples": {"share": 0.8}, "poisson": {"share": 0.8}},
 }
 ALL = {part: [{"kind": name, **GIVEN.get(part, {}).get(name, {})} for name in known] for part, known in PARTS.items()}
-SIZES, FACTORIES = (6, 10, 4, 9, 5, 8), (0, 1, 0, 1, 2, 2)
+SIZES = (6, 10, 4, 9, 5, 8)
+FACTORIES = (0, 1, 0, 1, 2, 2)
 OWNERS = {"corrected": "fedl", "variates": "scaffold"}  # what their objectives read, only their servers keep
 NOTHING_MEETS = ("centralized", "ring")
 
@@ -263,7 +264,8 @@ def test_selection_by_fraction_is_the_methods_own_fraction() -> None:
 
 
 def test_a_part_in_the_methods_table_goes_before_that_of_method() -> None:
-    general, own = {"kind": "adam"}, {"kind": "yogi"}
+    general = {"kind": "adam"}
+    own = {"kind": "yogi"}
     assert model(parts={"server": general}, server=own) == model(parts={"server": own})
     assert model(parts={"server": general}, server=own) != model(parts={"server": general})
 

@@ -31,7 +31,8 @@ MOON = Work(objective="contrastive", settings={"mu": 1.0, "dim": 8}, epochs=1, b
 
 
 def test_a_device_keeps_the_model_its_visit_ended_with(tmp_path: Path) -> None:
-    here, goal = park(), Contrastive(dim=8)
+    here = park()
+    goal = Contrastive(dim=8)
     of = adapted(here, goal, folder=tmp_path)
     arrived = start(of)
     first = walk(of, Train(device(0), MOON), arrived)
@@ -55,7 +56,8 @@ def test_the_term_draws_to_the_global_model_and_away_from_the_last_one(tmp_path:
         arrived = of.network.flat.clone()
         rng = torch.Generator().manual_seed(0)
         previous = arrived + 0.05 * torch.randn(arrived.shape, generator=rng)
-        goal, visit = Contrastive(5.0, dim=8), Visit(arrived, {"previous": previous}, of.network)
+        goal = Contrastive(5.0, dim=8)
+        visit = Visit(arrived, {"previous": previous}, of.network)
         x = of.samples(0).values(slice(None))
         work = Work(epochs=10, batch_size=64, rate=0.1)
         train(of.network, of.samples(0), work, Contrastive(mu, dim=8), visit, KEY)
@@ -129,7 +131,8 @@ def test_with_mu_0_it_is_plain_on_the_same_network_to_the_bit(model: str, tmp_pa
 
 
 def test_the_methods_without_their_terms_are_fedavg(tmp_path: Path) -> None:
-    here, work = park(), WorkSettings(epochs=2, batch_size=4, lr=0.1)
+    here = park()
+    work = WorkSettings(epochs=2, batch_size=4, lr=0.1)
 
     def after(method: Moon | FedAvg | FedMMD, goal: Objective, name: str) -> bytes:
         of = adapted(here, goal, folder=tmp_path / name)

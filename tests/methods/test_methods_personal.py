@@ -57,13 +57,15 @@ def same(one: Model, two: Model) -> bool:
 
 
 def test_with_nothing_of_its_own_it_is_fedavg_to_the_bit(tmp_path: Path) -> None:
-    mine, plain = ran(tmp_path / "p", "fedper", settings={"own": ""}), ran(tmp_path / "a", "fedavg")
+    mine = ran(tmp_path / "p", "fedper", settings={"own": ""})
+    plain = ran(tmp_path / "a", "fedavg")
     assert mine[0] == plain[0]
     assert same(mine[1], plain[1])
 
 
 def test_with_all_of_its_own_it_is_training_without_federation(tmp_path: Path) -> None:
-    mine, alone = ran(tmp_path / "p", "fedper", settings={"own": "all"}), ran(tmp_path / "l", "local-only")
+    mine = ran(tmp_path / "p", "fedper", settings={"own": "all"})
+    alone = ran(tmp_path / "l", "local-only")
     assert [line["accuracy"] for line in mine[0]] == [line["accuracy"] for line in alone[0]]
     assert [line["plan_hash"] for line in mine[0]] == [line["plan_hash"] for line in alone[0]]
 
@@ -84,18 +86,23 @@ def test_fedrep_without_heads_is_fedavg_to_the_bit(tmp_path: Path) -> None:
 
 
 def test_fedbn_without_norms_is_fedavg_to_the_bit(tmp_path: Path) -> None:
-    (mine, model), (plain, averaged) = ran(tmp_path / "b", "fedbn"), ran(tmp_path / "a", "fedavg")
+    (mine, model) = ran(tmp_path / "b", "fedbn")
+    (plain, averaged) = ran(tmp_path / "a", "fedavg")
     assert [line["accuracy"] for line in mine] == [line["accuracy"] for line in plain]
     assert same(model, averaged)
 
 
 @pytest.mark.parametrize(("method", "settings"), [("ditto", {"lam": 0.0}), ("apfl", {"alpha": 1.0})])
 def test_without_a_tie_it_is_fedavg_and_training_alone_to_the_bit(method: str, settings: Table, tmp_path: Path) -> None:
-    own, average, alone = tmp_path / "own", tmp_path / "average", tmp_path / "alone"
+    own = tmp_path / "own"
+    average = tmp_path / "average"
+    alone = tmp_path / "alone"
     mine, _ = ran(own, method, settings=settings)
     ran(average, "fedavg")
     local, _ = ran(alone, "local-only")
-    (shared, devices), (averaged, _), (_, models) = kept(own), kept(average), kept(alone)
+    (shared, devices) = kept(own)
+    (averaged, _) = kept(average)
+    (_, models) = kept(alone)
     assert torch.equal(shared, averaged)
     assert [line["accuracy"] for line in mine] == [line["accuracy"] for line in local]
     assert all(torch.equal(devices[k]["own all"], models[k]["own all"]) for k in models)
@@ -108,23 +115,29 @@ def test_its_global_model_is_fedavgs_whatever_ties_the_devices_own(
     ran(tmp_path / "own", method, settings=settings)
     ran(tmp_path / "alone", "local-only")
     ran(tmp_path / "average", "fedavg")
-    (shared, devices), (averaged, _) = kept(tmp_path / "own"), kept(tmp_path / "average")
+    (shared, devices) = kept(tmp_path / "own")
+    (averaged, _) = kept(tmp_path / "average")
     assert torch.equal(shared, averaged)
     models = kept(tmp_path / "alone")[1]
     assert not any(torch.equal(devices[k]["own all"], models[k]["own all"]) for k in models)
 
 
 def test_apfl_without_models_of_their_own_is_fedavg_to_the_bit(tmp_path: Path) -> None:
-    mine, plain = ran(tmp_path / "p", "apfl", settings={"alpha": 0.0}), ran(tmp_path / "a", "fedavg")
+    mine = ran(tmp_path / "p", "apfl", settings={"alpha": 0.0})
+    plain = ran(tmp_path / "a", "fedavg")
     assert mine[0] == plain[0]
     assert same(mine[1], plain[1])
 
 
 @pytest.mark.parametrize(("goal", "rate"), [(Prox(0.5), 0.2), (Interpolated(0.5), 0.05)])
 def test_steps_of_ditto_and_of_apfl_by_their_papers(goal: Prox | Interpolated, rate: float, tmp_path: Path) -> None:
-    of, (name, settings) = engine(park((4, 5)), folder=tmp_path), to_spec(goal)
+    of = engine(park((4, 5)), folder=tmp_path)
+    (name, settings) = to_spec(goal)
     plan = Train(device(0), Work(name, steps=2, batch_size=4, rate=rate, sends="arrived", settings=settings))
-    w, samples, alpha, eta = start(of)["w"], of.samples(0), 0.5, 0.2
+    w = start(of)["w"]
+    samples = of.samples(0)
+    alpha = 0.5
+    eta = 0.2
 
     def gradient(model: torch.Tensor) -> torch.Tensor:
         of.network.flat.copy_(model)
@@ -252,8 +265,10 @@ def test_statistics_move_with_the_part_that_is_trained(tmp_path: Path) -> None:
     here = park((12, 8))
     layers = nn.Sequential(nn.BatchNorm2d(here.dataset.shape[0]), nn.Flatten(), nn.Linear(9, 3))
     of = engine(here, layers, folder=tmp_path)
-    network, begin = of.network, start(of)["w"]
-    head, statistics = network.part("2.*"), slice(network.trained, None)
+    network = of.network
+    begin = start(of)["w"]
+    head = network.part("2.*")
+    statistics = slice(network.trained, None)
     for part, moves in (("2.*", False), ("all but 2.*", True)):
         work = replace(WORK, trains=part, sends="all but 2.*")
         out = walk(of, Train(device(0), work), {"w": begin}).packet["w"]
@@ -301,7 +316,8 @@ def test_fine_tuning_is_a_visit_of_every_device_before_the_evaluation(tmp_path: 
 
 def test_a_step_of_fine_tuning_is_a_step_down_the_devices_own_loss(tmp_path: Path) -> None:
     of = engine(park((6, 10, 4)), folder=tmp_path)
-    w, work = start(of)["w"], Work(steps=1, batch_size=100, rate=0.1)
+    w = start(of)["w"]
+    work = Work(steps=1, batch_size=100, rate=0.1)
     separate._tune(of, separate.Tuning(work, 1, 0), 1)
     assert bool(torch.isfinite(of.network.flat).all())
     stepped = of.network.flat.clone()

@@ -38,12 +38,14 @@ def one_class_each() -> Park:
 
 def test_the_plan_is_the_allocation_that_the_solver_found() -> None:
     job = Job(method("rafed", work={"epochs": 2}), park(SIZES))
-    plan, view = job.plan(job.begin(), 1), job.view(1)
+    plan = job.plan(job.begin(), 1)
+    view = job.view(1)
     assert view.resources is not None
     two_passes = RaFed(work=job.method.method.work).problem(view)  # type: ignore[attr-defined]
     assert two_passes.compute_s == pytest.approx(2 * view.resources.compute_s)
     found = solve("search", two_passes, seed=0)
-    channel, level = np.full(len(SIZES), -1), np.zeros(len(SIZES), int)
+    channel = np.full(len(SIZES), -1)
+    level = np.zeros(len(SIZES), int)
     for visit in visits(plan):
         assert visit.radio is not None
         channel[visit.site.index] = visit.radio.channel
@@ -72,7 +74,8 @@ def test_a_weight_on_the_class_mix_brings_in_those_that_hold_other_classes() -> 
     assert known.problem is not None
     crowded = replace(known, problem=replace(known.problem, threshold=1.0, channels=1))  # room for a few devices
     view = replace(job.view(1), census=census, resources=crowded)
-    free, weighed = RaFed(), RaFed(weight_divergence=100.0)
+    free = RaFed()
+    weighed = RaFed(weight_divergence=100.0)
     problem = weighed.problem(view)
     target = census.sum(0)
 
@@ -84,7 +87,8 @@ def test_a_weight_on_the_class_mix_brings_in_those_that_hold_other_classes() -> 
         assert divergence(problem, chosen) == pytest.approx(by_hand)
         return by_hand, of.problem(view).divergence_weight
 
-    (apart_free, zero), (apart_weighed, weight) = apart(free), apart(weighed)
+    (apart_free, zero) = apart(free)
+    (apart_weighed, weight) = apart(weighed)
     assert (zero, weight) == (0.0, 100.0)
     assert apart_weighed < apart_free
 

@@ -13,7 +13,8 @@ from fedfloor.models import count
 from fedfloor.models.network import Network, glorot, plain
 from networks import build
 
-GREY, COLOUR = (1, 28, 28), (3, 32, 32)
+GREY = (1, 28, 28)
+COLOUR = (3, 32, 32)
 
 
 # -- initial weights -------------------------------------------------------------------------------------------------
@@ -65,7 +66,8 @@ def test_glorot_weights_depend_on_the_seed_alone() -> None:
 def test_glorot_leaves_frozen_weights_alone() -> None:
     module = nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3))
     module[0].requires_grad_(False)
-    frozen, free = module[0].weight.clone(), module[1].weight.clone()
+    frozen = module[0].weight.clone()
+    free = module[1].weight.clone()
     glorot("mine", module)
     assert torch.equal(module[0].weight, frozen)
     assert bool(module[0].bias.any())
@@ -87,7 +89,8 @@ def with_statistics() -> nn.Module:
 def test_the_flat_vector_is_the_network() -> None:
     module = with_statistics().eval()
     x = torch.rand(3, 1, 3, 3)
-    before, named = module(x), {name: value.clone() for name, value in module.state_dict().items()}
+    before = module(x)
+    named = {name: value.clone() for name, value in module.state_dict().items()}
     network = Network(module)
     torch.testing.assert_close(module(x), before)  # the layout may change the order of sums, so the last bits
     assert network.flat.numel() == network.trained + 4 + 4  # running mean and variance; the batch counter stays out
@@ -117,7 +120,8 @@ def test_frozen_parameters_come_after_the_trained_ones() -> None:
     numbers = {name: torch.full_like(value, i) for i, (name, value) in enumerate(module.state_dict().items())}
     module.load_state_dict(numbers)
     network = Network(module)
-    trained, frozen = ["0.bias", "1.weight", "3.weight", "3.bias"], ["0.weight", "1.bias"]
+    trained = ["0.bias", "1.weight", "3.weight", "3.bias"]
+    frozen = ["0.weight", "1.bias"]
     order = [*trained, *frozen, "1.running_mean", "1.running_var"]
     assert list(network.state(network.flat)) == order
     assert network.flat.tolist() == [float(numbers[name].view(-1)[0]) for name in order for _ in numbers[name].view(-1)]
@@ -275,7 +279,8 @@ def test_refused(name: str, said: str) -> None:
 
 @pytest.mark.parametrize("name", ["cnn-tutorial", "cnn-small", "lenet"])
 def test_pooling_before_the_relu_changes_no_bit(name: str) -> None:
-    ours, theirs = build(name, (3, 32, 32), 10, seed=0), Network(plain(name, (3, 32, 32), 10))
+    ours = build(name, (3, 32, 32), 10, seed=0)
+    theirs = Network(plain(name, (3, 32, 32), 10))
     theirs.flat.copy_(ours.flat)
     assert [type(part) for part in ours.module] != [type(part) for part in theirs.module]
     x = torch.randn(20, 3, 32, 32).contiguous(memory_format=torch.channels_last)

@@ -17,7 +17,8 @@ from fedfloor.models.network import Network
 from fedfloor.models.zoo import LISTED_ON, NETWORKS, REPRODUCING
 from networks import build
 
-GREY, WINDOW = (1, 28, 28), (4, 9)
+GREY = (1, 28, 28)
+WINDOW = (4, 9)
 
 OWN = """
 import torch
@@ -144,7 +145,8 @@ def test_it_can_be_set() -> None:
 
 
 def test_finding_it_changes_no_weight_and_no_mode() -> None:
-    plain, named = own_network("Net"), own_network("Net", "head")
+    plain = own_network("Net")
+    named = own_network("Net", "head")
     assert torch.equal(plain.flat, named.flat)
     assert all(part.training for part in named.module.modules())
     assert not named.module.head._forward_hooks  # type: ignore[union-attr]

@@ -18,7 +18,10 @@ from fedfloor.models import build, count
 from fedfloor.models.layers import Statistics
 from fedfloor.models.zoo import FOR_ANY_SHAPE, LISTED_ON, NETWORKS, REPRODUCING, SMALLEST_SIDE
 
-GREY, COLOUR, ROW, WINDOW = (1, 28, 28), (3, 32, 32), (52,), (52, 20)
+GREY = (1, 28, 28)
+COLOUR = (3, 32, 32)
+ROW = (52,)
+WINDOW = (52, 20)
 
 
 def linear(inputs: int, outputs: int) -> int:
@@ -205,7 +208,8 @@ def test_the_statistics_of_a_window(rows: int) -> None:
 def test_the_statistics_of_constant_sensors_are_exact(rows: int) -> None:
     """In float32 a sum of equal numbers is rounded, differently in every runtime."""
     level = 10 * torch.randn(50, 3)
-    zero, least = torch.zeros_like(level), torch.full_like(level, math.log(0.03))
+    zero = torch.zeros_like(level)
+    least = torch.full_like(level, math.log(0.03))
     wanted = torch.cat([level, level, level, level, zero, least, least], 1)
     assert torch.equal(Statistics()(level[:, :, None].expand(-1, -1, rows).contiguous()), wanted)
 

@@ -66,7 +66,8 @@ def test_attempts_are_geometric_and_end_at_the_limit(chance: float, most: int) -
     # P(n) = q(1 − q)^(n−1); lost with (1 − q)^N; the mean is Σ_{n<N} (1 − q)^n = (1 − (1 − q)^N)/q
     there = of(over_radio(heard_with(chance, attempts=most)))
     sent = [there.send(sender(0), (), (r, 0, 0, 0), 0) for r in range(10_000)]
-    tries, lost = np.array([one.attempts for one in sent]), np.array([one.lost for one in sent])
+    tries = np.array([one.attempts for one in sent])
+    lost = np.array([one.lost for one in sent])
     gone = (1 - chance) ** most
     assert np.mean(lost) == pytest.approx(gone, abs=4 * math.sqrt(gone * (1 - gone) / 10_000))
     assert np.mean(tries) == pytest.approx((1 - gone) / chance, abs=4 * np.std(tries) / 100 + 1e-9)
@@ -192,7 +193,8 @@ def test_answers_are_sent_once_in_their_own_size() -> None:
 
 def test_a_ring_over_the_radio_pays_for_every_hop() -> None:
     there = over_radio(heard_with(0.5))
-    heard, plan = of(there), Parallel((Repeat(2, Sequence((sender(0), sender(1))), tick=True),))
+    heard = of(there)
+    plan = Parallel((Repeat(2, Sequence((sender(0), sender(1))), tick=True),))
     tries = [heard.send(one, others, place, 0).attempts for one, others, place in placed_visits(plan, 1, 0)]
     assert len(set(tries)) > 1
     found = price(plan, there, Payload({"all": 1000}), air=heard)

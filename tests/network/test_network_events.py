@@ -31,7 +31,8 @@ ANY = plans | scoped
 
 
 def test_processes_go_on_in_order_of_time_and_then_of_device() -> None:
-    clock, said = SimulatedClock(), []
+    clock = SimulatedClock()
+    said = []
 
     def steps(name: str, *times: float) -> Steps:
         for time in times:
@@ -71,7 +72,8 @@ def latest(cost: Price) -> float:
 @MANY
 @given(plans, networks())
 def test_every_byte_is_of_a_transfer(plan: Node, on: NetworkProfile) -> None:
-    found, sums = priced(plan, on, trace=True), defaultdict(int)
+    found = priced(plan, on, trace=True)
+    sums = defaultdict(int)
     for move in found.moves:
         sums[move.link] += move.bytes
     assert sums == found.bytes
@@ -124,7 +126,8 @@ def worked(plan: Node, sites: Sites) -> float:
 @MANY
 @given(ANY, networks())
 def test_a_plan_takes_at_least_its_busiest_link_and_at_most_everything_in_turn(plan: Node, on: NetworkProfile) -> None:
-    found, busy = priced(plan, on, trace=True), defaultdict(float)
+    found = priced(plan, on, trace=True)
+    busy = defaultdict(float)
     moving = 0.0
     for move in found.moves:
         busy[move.resource] += move.end_s - move.start_s
@@ -154,7 +157,8 @@ def test_twice_as_fast_takes_half_as_long(plan: Node, on: NetworkProfile) -> Non
     }
     clock = None if on.cloud_clock_hz is None else 2 * on.cloud_clock_hz
     other = replace(on, **quick, devices=replace(on.devices, clock_hz=2.0), cloud_clock_hz=clock)
-    one, half = priced(plan, on), priced(plan, other)
+    one = priced(plan, on)
+    half = priced(plan, other)
     assert half.seconds == one.seconds / 2
     assert half.bytes == one.bytes
     assert half.visits == tuple(seconds / 2 for seconds in one.visits)
@@ -172,7 +176,8 @@ def test_a_repeat_is_a_sequence_of_copies(plan: Node, on: NetworkProfile) -> Non
 @given(ANY, networks(sharing=("serial",)))
 def test_taking_turns_is_never_quicker_than_having_a_link_of_ones_own(plan: Node, on: NetworkProfile) -> None:
     own = {name: replace(link, sharing="dedicated") for name, link in on.links().items()}
-    shared, alone = priced(plan, on), priced(plan, replace(on, **own))
+    shared = priced(plan, on)
+    alone = priced(plan, replace(on, **own))
     assert shared.seconds >= alone.seconds * (1 - 1e-12)
     assert alone.critical.wait_s == 0
 

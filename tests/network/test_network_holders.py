@@ -26,7 +26,8 @@ def calibration(*devices: int) -> Parallel:
 
 def rounds(*plans: Node, on: NetworkProfile | None = None) -> list[Price]:
     """Prices of rounds, one after the other."""
-    found, holders = list[Price](), frozenset[int]()
+    found = list[Price]()
+    holders = frozenset[int]()
     for plan in plans:
         found.append(priced(plan, on, holders=holders))
         holders = found[-1].holders
@@ -111,7 +112,8 @@ def test_in_a_chain_a_device_pulls_when_the_packet_has_come() -> None:
     for plan in (chain(0, 1), Parallel((chain(0, 1),))):
         part = Sequence((visit(0, PART), visit(1, PART)))
         found = priced(part if isinstance(plan, Sequence) else Parallel((part,)))
-        first, second = 0.05 + 4.95 + WORK_S, 0.02 + 0.01 + 4.95 + WORK_S
+        first = 0.05 + 4.95 + WORK_S
+        second = 0.02 + 0.01 + 4.95 + WORK_S
         assert found.seconds == pytest.approx(first + second + 0.1, rel=1e-12)
         assert found.bytes["edge_cloud_down"] == 10 + 2 * LACK
         assert down(found) == 2 * BYTES
@@ -142,7 +144,8 @@ def test_each_pulls_by_itself_where_one_transmission_serves_all() -> None:
 
 def test_the_first_visit_in_plan_order_pulls() -> None:
     # device 1 is visited twice: in the first branch after device 0, in the second at once; the first branch's pulls
-    slow, quick = Sequence((visit(0, PART), visit(1, PART))), visit(1, PART)
+    slow = Sequence((visit(0, PART), visit(1, PART)))
+    quick = visit(1, PART)
     one, other = (priced(Parallel(branches)) for branches in ((slow, quick), (quick, slow)))
     assert one.visits[2] == pytest.approx(0.05 + WORK_S + 0.1, rel=1e-12)
     assert other.visits[0] == pytest.approx(0.05 + 4.95 + WORK_S + 0.1, rel=1e-12)
@@ -196,10 +199,12 @@ def test_bytes_down_are_those_of_a_set_kept_by_hand(steps: list[tuple[str, froze
             size = BYTES * len(devices)
             held = set() if devices else held
         elif what == "classifier":
-            plan, size = calibration(*order), 10 * len(devices) + LACK * len(devices - held)
+            plan = calibration(*order)
+            size = 10 * len(devices) + LACK * len(devices - held)
             held |= devices
         else:
-            plan, size = Broadcast(order) if what == "hand" else Probe(order, "gradient"), BYTES * len(devices)
+            plan = Broadcast(order) if what == "hand" else Probe(order, "gradient")
+            size = BYTES * len(devices)
             held |= devices
         found = priced(plan, holders=holders)
         holders = found.holders
@@ -224,7 +229,8 @@ def test_who_holds_it_hangs_on_the_plan_alone(
 @MANY
 @given(scoped, networks(sharing=("dedicated",)))
 def test_to_hold_it_never_costs_more(plan: Node, on: NetworkProfile) -> None:
-    stale, fresh = priced(plan, on), priced(plan, on, holders=EVERY)
+    stale = priced(plan, on)
+    fresh = priced(plan, on, holders=EVERY)
     for link, size in fresh.bytes.items():
         assert size <= stale.bytes[link]
     assert fresh.seconds <= stale.seconds * (1 + 1e-12)

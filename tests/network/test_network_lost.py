@@ -72,7 +72,8 @@ def said(plan: Node, heard: RadioUplink, number: int, tick: int, numbered: list[
 @pytest.mark.parametrize("name", PLANS)
 @pytest.mark.parametrize("over", ["park", "cell"])
 def test_engine_and_price_agree_on_who_is_lost(name: str, over: str) -> None:
-    plan, heard = PLANS[name], lossy(over=over)
+    plan = PLANS[name]
+    heard = lossy(over=over)
     job = engine(park(SIX, factory_of=CELLS), "logistic", sites=heard.sites)
     lost = []
     for number in range(1, 5):
@@ -92,7 +93,8 @@ CHOOSING = Parallel(
 
 def test_they_agree_on_whom_the_walk_chooses() -> None:
     heard = lossy()
-    job, lost = engine(park(SIX, factory_of=CELLS), "logistic", sites=heard.sites), []
+    job = engine(park(SIX, factory_of=CELLS), "logistic", sites=heard.sites)
+    lost = []
     for number in range(1, 5):
         done = walk(job, CHOOSING, number=number, tick=number)
         got = [[r.device, r.tick, r.visit, int(r.lost)] for r in done.receipts]
@@ -105,7 +107,8 @@ def test_they_agree_where_branches_choose_the_same_device() -> None:
     # none counts the other's visits, so that both visits of one device are its first: the receipts say so
     plan = Parallel(tuple(Select("uniform", ks, 2, WORK, at=edge(0)) for ks in ((0, 1, 2), (1, 2, 3))))
     there = over_radio(LOSSY, CELLS, over="park")
-    heard, twice = of(there), 0
+    heard = of(there)
+    twice = 0
     job = engine(park(SIX, factory_of=CELLS), "logistic", sites=heard.sites)
     for number in range(1, 9):
         done = walk(job, plan, number=number)
@@ -134,7 +137,8 @@ def test_they_agree_on_two_ranks() -> None:
 
 def test_the_price_of_a_round_is_that_of_the_packets_that_were_lost_in_it() -> None:
     there = over_radio(LOSSY, CELLS, over="park")
-    heard, plan = of(there), PLANS["star"]
+    heard = of(there)
+    plan = PLANS["star"]
     sent = [heard.send(one, others, place, 1000) for one, others, place in placed_visits(plan, 3, 0)]
     found = price(plan, there, Payload({"all": 1000}), air=heard, round_number=3)
     assert found.bytes["device_edge_up"] == 1000 * sum(one.attempts for one in sent)
@@ -142,7 +146,8 @@ def test_the_price_of_a_round_is_that_of_the_packets_that_were_lost_in_it() -> N
 
 
 def test_what_is_lost_on_the_air_is_lost_to_the_mean() -> None:
-    here, heard = park(SIX, factory_of=CELLS), lossy()
+    here = park(SIX, factory_of=CELLS)
+    heard = lossy()
     found = False
     for number in range(1, 8):
         got = walk(engine(here, sites=heard.sites), Parallel(visits(range(6))), number=number)
@@ -160,7 +165,8 @@ def test_what_is_lost_on_the_air_is_lost_to_the_mean() -> None:
 
 
 def test_a_chain_hands_on_what_it_received() -> None:
-    here, heard = park(SIX, factory_of=CELLS), lossy()
+    here = park(SIX, factory_of=CELLS)
+    heard = lossy()
     plan = Parallel((chained(0, 1, 2), chained(3, 4, 5)))  # they interfere, in pairs
     for number in range(1, 60):
         got = walk(engine(here, sites=heard.sites), plan, number=number)
@@ -176,9 +182,12 @@ def test_a_chain_hands_on_what_it_received() -> None:
 
 
 def test_both_ways_of_losing() -> None:
-    here, heard = park(SIX, factory_of=CELLS), lossy()
+    here = park(SIX, factory_of=CELLS)
+    heard = lossy()
     plan = Parallel(visits(range(6)))
-    one, two, both = ([], [], [])  # type: ignore[var-annotated]
+    one = []  # type: ignore[var-annotated]
+    two = []  # type: ignore[var-annotated]
+    both = []  # type: ignore[var-annotated]
     for number in range(1, 6):
         one += [r.lost for r in walk(engine(here, "logistic", sites=heard.sites), plan, number=number).receipts]
         two += [r.lost for r in walk(engine(here, "logistic", loss_chance=0.4), plan, number=number).receipts]

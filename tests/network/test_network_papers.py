@@ -26,7 +26,9 @@ TB = 2.0**40
 # -- HFedMS (arXiv 2211.03300), Eqs. 19-20 and Table IV ----------
 
 UP, DOWN = 4e6, 7e6  # bits per second
-ROUNDED, ROUNDED_CLASSIFIER = 6.68e6, 6.3e3  # 𝓜 and 𝓜_c as the paper rounds them
+# 𝓜 and 𝓜_c as the paper rounds them
+ROUNDED = 6.68e6
+ROUNDED_CLASSIFIER = 6.3e3
 CONVOLUTIONS = 32 * (5 * 5 + 1) + 64 * (32 * 5 * 5 + 1)  # 832 + 51,264
 DENSE = 2048 * (3136 + 1) + 100 * (2048 + 1)  # 6,424,576 + 204,900
 CLASSIFIER = 62 * (100 + 1)  # 6,262
@@ -87,7 +89,8 @@ def hfedms(rounds: int, every: int | None, *, scatter: bool = True) -> Iterator[
         scatter: whether a full round hands the model to its participants.
     """
     for number in range(rounds):
-        full, period = every is None or number % every == 0, 0 if every is None else number // every
+        full = every is None or number % every == 0
+        period = 0 if every is None else number // every
         here = [(k + 50 * period) % 368 for k in PARTICIPANTS]
         groups = [here[first : first + GROUP] for first in range(0, len(here), GROUP)]
         scope = "all" if full else "classifier"
@@ -98,7 +101,9 @@ def hfedms(rounds: int, every: int | None, *, scatter: bool = True) -> Iterator[
 
 def paid(plans: Iterable[Node]) -> list[Price]:
     """Prices of rounds, one after the other."""
-    there, found, holders = lte(368), list[Price](), frozenset[int]()
+    there = lte(368)
+    found = list[Price]()
+    holders = frozenset[int]()
     for plan in plans:
         found.append(price(plan, there, FEMNIST, holders=holders))
         holders = found[-1].holders
@@ -115,9 +120,11 @@ def test_plans_of_hfedms_cost_what_its_equations_say(rounds: int, every: int | N
     # in a chain a hop is one up and one down at the base station, the first device's model comes down, the last one's
     # goes up: n devices are n down and n up. With the plan's 108 participants for κK, and the network's true
     # parameters; the paper's figures are as close as 108 is to 110.4
-    costs, count = paid(hfedms(rounds, every)), len(PARTICIPANTS)
+    costs = paid(hfedms(rounds, every))
+    count = len(PARTICIPANTS)
     assert count == 108
-    total, taken = sum(map(device_bytes, costs)), sum(one.seconds for one in costs)
+    total = sum(map(device_bytes, costs))
+    taken = sum(one.seconds for one in costs)
     assert total == traffic(count, rounds, every, WHOLE, CLASSIFIER)
     assert taken == pytest.approx(seconds(count, rounds, every, WHOLE, CLASSIFIER), rel=1e-9)
     assert total / TB == pytest.approx(volume * 108 / 110.4, rel=0.01)
@@ -130,7 +137,8 @@ def test_the_method_s_own_plans_cost_what_the_equations_say(variant: Literal["D"
     # κM·⌊K/M⌋ devices take part, other ones in each period (S: in each round); before each period all K send how many
     # of F classes they hold, 4 bytes each, which the paper leaves out
     of = HFedMS(variant=variant, period=3, growth=Log(alpha=2.0, beta=7), census_free=census_free)
-    state, plans = State({}), []
+    state = State({})
+    plans = []
     census = np.random.default_rng(0).integers(0, 5, (368, 62))
     for number in range(1, 11):
         view = View(number, 10, np.full(368, 50), np.zeros(368, np.int32), {}, census=census)
@@ -153,7 +161,9 @@ def test_the_method_s_own_plans_cost_what_the_equations_say(variant: Literal["D"
 def test_a_round_of_a_period(every: int) -> None:
     # bytes of the devices, and seconds of the cell: one up and two down, then one up and one down of the classifier
     first, *others = paid(hfedms(every, every))
-    whole, part = 32 * WHOLE, 32 * CLASSIFIER  # bits
+    # bits
+    whole = 32 * WHOLE
+    part = 32 * CLASSIFIER
     assert device_bytes(first) == 3 * 4 * 108 * WHOLE
     assert first.seconds == pytest.approx(108 * (whole / UP + 2 * whole / DOWN), rel=1e-9)
     assert len(others) == every - 1
@@ -167,7 +177,9 @@ def test_a_round_of_a_period(every: int) -> None:
 def test_who_is_not_handed_the_model_pulls_it(rounds: int, every: int) -> None:
     # without its broadcast a full round has one up and one down, and the first calibration of a period has everybody
     # pull all but the classifier: what is saved are the broadcast's classifiers, and all of it in a period without
-    costs, full, count = paid(hfedms(rounds, every, scatter=False)), math.ceil(rounds / every), len(PARTICIPANTS)
+    costs = paid(hfedms(rounds, every, scatter=False))
+    full = math.ceil(rounds / every)
+    count = len(PARTICIPANTS)
     idle = int(rounds % every == 1)
     saved = (full - idle) * CLASSIFIER + idle * WHOLE  # numbers a device
     total = traffic(count, rounds, every, WHOLE, CLASSIFIER) - 4 * count * saved

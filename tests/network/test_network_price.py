@@ -183,7 +183,8 @@ def test_a_repeat_is_its_turns_written_out(tick: bool) -> None:
 
 
 def test_a_visit_with_a_field_that_is_not_known_takes_no_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, whole = star(0, 1, 3), priced(star(0, 1, 3))
+    plan = star(0, 1, 3)
+    whole = priced(star(0, 1, 3))
     monkeypatch.delattr(PriceWalk, "_round_trip")
     with pytest.raises(AttributeError):
         priced(plan)
@@ -213,7 +214,8 @@ def test_what_travels_has_the_size_of_its_scope() -> None:
 
 def test_branches_of_two_scopes() -> None:
     # each branch brings its own size up; multicast down is as large as the largest needs
-    plan, known = Parallel((visit(0, Work(epochs=1, trains="classifier")), visit(1))), frozenset({0})
+    plan = Parallel((visit(0, Work(epochs=1, trains="classifier")), visit(1)))
+    known = frozenset({0})
     assert priced(plan, holders=known).bytes == dict.fromkeys(NEAR | FAR, BYTES + 10)
     cast = network(device_edge=near(downlink="multicast"), edge_cloud=far(downlink="multicast"))
     assert priced(plan, cast, holders=known).bytes == {

@@ -49,7 +49,8 @@ def test_the_profile_of_hfedms_has_the_papers_rates() -> None:
 
 def test_the_profile_of_rafed_has_the_papers_settings() -> None:
     network = load("rafed")
-    radio, devices = network.radio, network.devices
+    radio = network.radio
+    devices = network.devices
     assert radio is not None
     assert network.uplink.sharing == "sinr"
     assert network.uplink.down_bps is None
@@ -63,7 +64,9 @@ def test_the_profile_of_rafed_has_the_papers_settings() -> None:
 
 
 def test_rates_that_their_sources_derive() -> None:
-    nb_iot, ethernet, edge = load("nb-iot").device_edge, load("ethernet").device_edge, load("5g-edge").device_edge
+    nb_iot = load("nb-iot").device_edge
+    ethernet = load("ethernet").device_edge
+    edge = load("5g-edge").device_edge
     assert nb_iot.up_bps == 1000 / 16e-3
     assert nb_iot.down_bps == pytest.approx(680 / 26e-3, rel=0.01)
     assert ethernet.up_bps == pytest.approx(1e9 * 1448 / 1538, rel=1e-3)

@@ -83,7 +83,8 @@ def test_reception_with_faded_interferers(threshold: float) -> None:
     # received where h s/(Σ h_j s_j + N0) >= γ, every h of Exp(1); 200,000 draws: 4 standard errors are < 0.0045
     what = RadioModel(threshold=threshold, reception="exact")
     noise = radio.noise_w(what)
-    signal, others = 5 * noise, np.array([0.5, 2.0]) * noise
+    signal = 5 * noise
+    others = np.array([0.5, 2.0]) * noise
     h = fading(3)
     share = np.mean(h[:, 0] * signal >= threshold * (h[:, 1:] @ others + noise))
     assert radio.reception(what, signal, others) == pytest.approx(share, abs=0.0045)

@@ -22,7 +22,8 @@ def way(start: Site, end: Site, **more: object) -> list[tuple[str, str]]:
 
 
 UP, DOWN = "device_edge_up", "device_edge_down"
-WAN_UP, WAN_DOWN = "edge_cloud_up", "edge_cloud_down"
+WAN_UP = "edge_cloud_up"
+WAN_DOWN = "edge_cloud_down"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,8 @@ def test_devices_of_a_factory_that_talk() -> None:
 @given(networks(), ANY, ANY)
 def test_a_way_leads_from_its_start_to_its_end_and_back(on: NetworkProfile, start: Site, end: Site) -> None:
     routes = Routes(on, OF)
-    there, back = routes.route(start, end).hops, routes.route(end, start).hops
+    there = routes.route(start, end).hops
+    back = routes.route(end, start).hops
     assert (there[-1].to if there else start) == end
     assert len(there) == len(back)
     links = [hop.counter.rsplit("_", 1)[0] for hop in there]

@@ -8,7 +8,8 @@ from tests import stable
 
 
 def test_the_interfaces_are_those_that_are_recorded() -> None:
-    recorded, own = json.loads(stable.FILE.read_text()), json.loads(json.dumps(stable.interfaces()))
+    recorded = json.loads(stable.FILE.read_text())
+    own = json.loads(json.dumps(stable.interfaces()))
     changed = [name for name in sorted({*recorded, *own}) if recorded.get(name) != own.get(name)]
     assert not changed, (
         f"{changed}: a stable interface has changed. Run `python tests/stable.py write`, add a line to CHANGELOG.md "

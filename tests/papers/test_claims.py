@@ -13,9 +13,13 @@ from papers import catalog, claims, verdicts
 from papers.cells import Table, holds
 from papers.verdicts import CONFIRMED, CONTRADICTED, MET, UNDECIDED, Claim, Figure
 
-A, B = Figure("a", None, "0.90 ± 0.01"), Figure("b", None, "0.85 ± 0.02")
-NEAR, ONE, TWO = Figure("b", None, "0.88 ± 0.02"), Figure("a", None, "0.90"), Figure("b", None, "0.85")
-PRINTED, OTHER = Figure("a", "0.915", "0.90 ± 0.01"), Figure("b", "0.80", "0.85 ± 0.02")
+A = Figure("a", None, "0.90 ± 0.01")
+B = Figure("b", None, "0.85 ± 0.02")
+NEAR = Figure("b", None, "0.88 ± 0.02")
+ONE = Figure("a", None, "0.90")
+TWO = Figure("b", None, "0.85")
+PRINTED = Figure("a", "0.915", "0.90 ± 0.01")
+OTHER = Figure("b", "0.80", "0.85 ± 0.02")
 ROUNDS = Figure("a", None, "9.7", values=(5.0, 11.0, 13.0)), Figure("b", None, "58.7", values=(26.0, 64.0, 86.0))
 
 
@@ -93,7 +97,8 @@ def test_commands_name_cells_that_there_are() -> None:
     typed = [shlex.split(claim.command) for claim in claims.read()]
     assert any(command[:2] == ["fedfloor", "reproduce"] for command in typed)
     for words in (one for one in typed if one[:2] == ["fedfloor", "reproduce"]):
-        found, only = catalog.find(words[2]), words[words.index("--only") + 1] if "--only" in words else ""
+        found = catalog.find(words[2])
+        only = words[words.index("--only") + 1] if "--only" in words else ""
         if isinstance(found, Table):
             assert any(holds(only, cell.key, cell.run) for cell in found.cells), words
         elif hasattr(found, "points"):

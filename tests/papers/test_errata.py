@@ -12,7 +12,8 @@ from fedfloor.solvers.clustering import fewest_functions, hash_functions, hash_v
 
 
 def test_the_lemma_of_fedsr_is_false_where_its_theorem_needs_it() -> None:
-    shares, x = np.full(5, 1 / 5), np.ones(3)
+    shares = np.full(5, 1 / 5)
+    x = np.ones(3)
     mean = sum(share * x for share in shares)
     squares = np.square(shares).sum()
     assert squares <= 1 / 2  # the condition of the theorem
@@ -33,7 +34,9 @@ def test_proposition_1_of_hfedms_holds_in_expectation_only() -> None:
 
 
 def test_allocations_of_rafed_are_products_of_channels_and_powers() -> None:
-    devices, channels, powers = 2, 2, 3
+    devices = 2
+    channels = 2
+    powers = 3
     choices = 1 + channels * powers  # silent, or a channel and a power
     counted = choices**devices - 1  # but for all of them silent
     assert counted == sum(math.comb(devices, k) * (channels * powers) ** k for k in range(1, devices + 1))
@@ -71,7 +74,8 @@ def test_algorithm_1_of_rafed_as_printed_never_gets_faster() -> None:
             tried = chosen.copy()
             tried[device] = choice
             if (latency := latencies[range(4), tried].max()) > longest:
-                longest, chosen = latency, tried
+                longest = latency
+                chosen = tried
     assert latencies[range(4), chosen].max() >= before
 
 

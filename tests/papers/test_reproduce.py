@@ -78,9 +78,11 @@ def test_cells_share_a_run_where_they_have_one_experiment() -> None:
 def round_of(table: Table, cell: Cell) -> int:
     """The models that a cell's first round sends, with devices of equal size in factories of equal size."""
     what = table.experiment(cell, 500)
-    devices, factories = what.park.devices or 0, what.park.factories or 0
+    devices = what.park.devices or 0
+    factories = what.park.factories or 0
     view = View(1, 500, np.full(devices, 600), np.arange(devices, dtype=np.int32) % factories, {})
-    method, rng = method_of(what), np.random.default_rng(0)
+    method = method_of(what)
+    rng = np.random.default_rng(0)
     return count(method.plan(method.init(view, {}, rng), view, rng), fedsr.RULES.get(cell.method, "device up and down"))
 
 
@@ -89,7 +91,8 @@ def test_a_round_sends_what_the_third_table_counts() -> None:
     for models, per_round in zip(fedsr.TRAFFIC.values(), map(fedsr.PER_ROUND.get, fedsr.TRAFFIC), strict=True):
         assert per_round is not None
         assert [one % per_round for one in models if one is not None] == [0] * (4 - models.count(None))
-    two, three = catalog.find("fedsr-table2"), catalog.find("fedsr-table3")
+    two = catalog.find("fedsr-table2")
+    three = catalog.find("fedsr-table3")
     for cell in three.cells:
         if cell.method in METHODS:
             assert round_of(three, cell) == fedsr.PER_ROUND[cell.method], cell.key

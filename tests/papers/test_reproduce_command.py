@@ -81,7 +81,8 @@ def test_the_table_of_what_is_there_takes_no_run(tiny: Command) -> None:
 
 
 def test_one_park_serves_the_runs_in_it(tiny: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    built, build = [], launch.build_park
+    built = []
+    build = launch.build_park
     monkeypatch.setattr(launch, "build_park", lambda what: built.append(what) or build(what))
     assert tiny(*REPRODUCE, "--seeds", "0,1").code == 0
     kinds = [(what.seed, what.data.partition.kind) for what in built]

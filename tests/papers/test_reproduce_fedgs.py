@@ -60,7 +60,8 @@ def test_cells_with_steps_train_on_as_many_samples_as_fedgs() -> None:
         if "/steps/" not in cell.key:
             assert (visit.epochs, visit.steps, what.data.stream.kind) == (1, None, "static")
             continue
-        window, places = what.data.stream.window, 100  # type: ignore[union-attr]
+        window = what.data.stream.window  # type: ignore[union-attr]
+        places = 100  # type: ignore[union-attr]
         iterations = method.iterations if cell.method == "fedgs" else 1  # type: ignore[attr-defined]
         assert window == visit.steps * visit.batch_size  # type: ignore[operator]
         assert places * iterations * window == 10 * 10 * 50 * 32
@@ -156,7 +157,8 @@ def small(tmp_path: Path, name: str, **more: object) -> ledger.RecordedRun:
 
 def test_a_divergence_is_that_of_the_true_counts_of_the_first_round(tmp_path: Path) -> None:
 
-    plain, noisy = small(tmp_path, "plain"), small(tmp_path, "noisy", census_epsilon=1e-3)
+    plain = small(tmp_path, "plain")
+    noisy = small(tmp_path, "noisy", census_epsilon=1e-3)
     park = build_park(config.read(tmp_path / "plain" / "experiment.toml"))
     best = []
     for tick in range(4):

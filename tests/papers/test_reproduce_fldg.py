@@ -79,7 +79,8 @@ def test_groups_and_hashes_are_those_of_the_keys() -> None:
 
 def test_who_is_told_nothing_knows_what_is_known_of_all() -> None:
     rng = np.random.default_rng(0)
-    top, means = np.tile(np.arange(4), 10), rng.normal(size=(40, 3))
+    top = np.tile(np.arange(4), 10)
+    means = rng.normal(size=(40, 3))
     right, ridge, near = disclosure.attacked(np.zeros((40, 1)), top, means)
     assert right == 0.25  # all known devices vote, five for each label, and the first wins
     assert (ridge, near) == (pytest.approx(1), pytest.approx(1))  # v̂ = v̄, whatever the targets
@@ -98,7 +99,8 @@ def test_a_map_that_is_linear_is_found_and_a_label_gives_its_mean() -> None:
     means = said @ rng.normal(size=(3, 7)) + 5
     assert disclosure.attacked(said, np.zeros(60, np.int64), means)[1] < 1e-8
     # two labels at ±1, each with as many devices at +e as at −e: v̄ = 0, the nearest are the label's, whose mean is ±1
-    top, e = np.repeat([0, 1, 0, 1], 2), 0.5
+    top = np.repeat([0, 1, 0, 1], 2)
+    e = 0.5
     values = (np.where(top == 0, -1.0, 1.0) + np.tile([e, -e], 4))[:, None]
     right, _, near = disclosure.attacked(top[:, None].astype(float), top, values)
     assert (right, near) == (1.0, pytest.approx(e**2 / (1 + e**2)))

@@ -167,7 +167,9 @@ def test_accuracy_is_the_evaluation_s(tmp_path: Path) -> None:
 
 def test_a_model_that_stays_forgets_nothing(tmp_path: Path) -> None:
     """The rate is too small to change a number: at every lag accuracies are those of the first model."""
-    what, followed, told = experiment(2), range(3, 7), list[int]()
+    what = experiment(2)
+    followed = range(3, 7)
+    told = list[int]()
     found = forgetting.course(what, followed, 2, told.append)
     assert told == list(range(1, 9))
     here = engine(what, tmp_path)
@@ -206,7 +208,8 @@ def test_rows_are_means_over_seeds() -> None:
     assert last["over_fresh_half_width"] == pytest.approx([0.63531, 0.63531, 0.63531], abs=1e-5)  # 0.3 or 0.2, 0.2 …
     assert last["over_unseen"] == pytest.approx([0.35, 0.3, 0.25])
     assert (last["test"], last["seeds"]) == (pytest.approx(0.5), 2)
-    (shown,), (beside,) = forgetting.shown(TINY, rows), forgetting.controls(TINY, rows)
+    (shown,) = forgetting.shown(TINY, rows)
+    (beside,) = forgetting.controls(TINY, rows)
     assert (shown["variant"], shown["+1"], shown["+2"]) == ("HFedMS-S", "80.0 ± 0.0", "75.0 ± 63.5")
     assert beside["batch − fresh, +0"] == "25.0 ± 63.5"
     assert beside["unseen, +2"] == "50.0 ± 0.0"

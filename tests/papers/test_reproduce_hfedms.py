@@ -153,7 +153,8 @@ def test_the_park_has_so_many_devices(data_root: Path) -> None:
 def test_bytes_and_hours_to_a_target_are_added_up(tmp_path: Path) -> None:
     links = [{"device_edge_up": 2**38, "device_edge_down": 2**39, "edge_cloud_up": 7}] * 3
     folder = price(make_run(tmp_path / "one", [0.5, 0.7, 0.9], rounds=3), [1800.0, 5400.0, 9.0], links)
-    volume, hours = Spent(None, 0.7, "bytes"), Spent(None, 0.7, "seconds")
+    volume = Spent(None, 0.7, "bytes")
+    hours = Spent(None, 0.7, "seconds")
     run = ledger.read_run(folder)
     assert figures.measure(volume, (run,), 3).value == pytest.approx(2 * 0.75)  # two rounds of 1/4 + 1/2 TB
     assert figures.measure(hours, (run,), 3).value == pytest.approx(2.0)

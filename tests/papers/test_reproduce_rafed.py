@@ -72,7 +72,8 @@ def test_what_must_hold_of_all_schemes(gamma: float, seed: int) -> None:
     """No scheme is below the bound or our search, which tells latencies apart to 1e-4 of themselves; and Algorithm 1 is
     no worse than its start."""
     problem = park(12, seed, gamma=gamma)
-    bound, best = lower_bound(problem), schemes.ours(problem, RNG(seed, "ours")).seconds
+    bound = lower_bound(problem)
+    best = schemes.ours(problem, RNG(seed, "ours")).seconds
     drawn = {
         "qffl": schemes.allocated(problem, RNG(seed, "qffl"), 4),
         "at random": schemes.scattered(problem, RNG(seed, "at random"), 4),
@@ -213,7 +214,8 @@ def test_the_command_twice_is_the_same(command: Command) -> None:
     assert command(*words).document == first
     rows = {(row["point"], row["scheme"]): row for row in first["rows"]}
     for point in ("γ = 1, 10 devices", "γ = 0.1, 10 devices", "γ = 0.0001, 10 devices"):
-        algorithm, ours = rows[point, "RaFed, Algorithm 1"], rows[point, "search (ours)"]
+        algorithm = rows[point, "RaFed, Algorithm 1"]
+        ours = rows[point, "search (ours)"]
         assert rows[point, "lower bound"]["mean_s"] * (1 - 1e-9) <= ours["mean_s"]
         assert ours["mean_s"] <= algorithm["mean_s"] * (1 + 1e-4)  # the search tells latencies apart no finer
         assert 1 <= ours["active"] <= 10

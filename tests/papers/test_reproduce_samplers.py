@@ -83,7 +83,8 @@ def test_few_devices_leave_fewer_to_choose() -> None:
 
 def test_where_a_descent_begins() -> None:
     """Zero begins with the choice that its eight steps of warm-up made; a divergence is ‖A x − y‖ over 320 samples."""
-    problem, trace = femnist_like(3), []  # type: ignore[var-annotated]
+    problem = femnist_like(3)  # type: ignore[var-annotated]
+    trace = []  # type: ignore[var-annotated]
     for init in ("mpinv", "zero", "random"):
         trace.clear()
         found = gbpcs(problem, init, seed=5, trace=trace)  # type: ignore[arg-type]
@@ -155,7 +156,8 @@ def test_the_bayesian_sampler_without_its_library(monkeypatch: pytest.MonkeyPatc
 
 def test_seeds_are_other_parks_and_all_count(what: Asked, rows: list[Row]) -> None:
     both = selection.rows(replace(what, points=TINY.points[1:], seeds=(0, 1)))
-    first, found = by_sampler(rows, "one"), by_sampler(both, "one")
+    first = by_sampler(rows, "one")
+    found = by_sampler(both, "one")
     assert found["exact"]["selections"] == 8
     assert found["exact"]["min"] <= first["exact"]["min"]
     assert found["exact"]["max"] >= first["exact"]["max"]

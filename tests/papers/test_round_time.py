@@ -12,7 +12,8 @@ def test_seconds_are_those_of_the_formula() -> None:
 
     The last edge has the model after M transmissions from the cloud, and all edges send theirs when these have ended.
     """
-    once, edges = 8 * BYTES / round_time.EDGE_BPS, round_time.FACTORIES
+    once = 8 * BYTES / round_time.EDGE_BPS
+    edges = round_time.FACTORIES
     steps = round_time.ITERATIONS * (round_time.CHOSEN + 1)
     for ratio in round_time.RATIOS:
         fedgs = max(steps + ratio * (edges + 1), ratio * 2 * edges)

@@ -55,7 +55,8 @@ def test_brightness_by_hand() -> None:
 
 def test_factor_one_and_a_whole_crop_are_the_picture_to_the_bit() -> None:
     for shape in ((5, 1, 28, 28), (2, 3, 5, 11), (1, 1, 150, 140)):  # in single precision, and in double
-        x, whole = noise(*shape), [np.full(shape[0], one) for one in (0, shape[2], 0, shape[3])]
+        x = noise(*shape)
+        whole = [np.full(shape[0], one) for one in (0, shape[2], 0, shape[3])]
         np.testing.assert_array_equal(resized(x, Crops(*whole)), x)
         np.testing.assert_array_equal(brightened(x, np.ones(shape[0])), x)
         off = Augmented(brightness=0.0, scale=(1.0, 1.0))
@@ -107,11 +108,13 @@ def test_area_and_shape_are_those_asked_for() -> None:
     # Sides of 1000 pixels, so that rounding does not matter. Of pairs (s, r), s uniform in 0.8 … 1 and ln r in ln 0.8 …
     # ln 1.2, those are kept for which s ≤ r ≤ 1/s: given s, a share of (min(ln 1.2, −ln s) − ln s) / ln 1.5.
     top, high, left, broad = crops(4000, 1000, 1000, (0.8, 1.0), (0.8, 1.2), np.random.default_rng(0))
-    area, ratio = high * broad / 1e6, broad / high
+    area = high * broad / 1e6
+    ratio = broad / high
     whole = (high == 1000) & (broad == 1000)
     s = np.linspace(0.8, 1, 10001)
     share = (np.minimum(np.log(1.2), -np.log(s)) - np.log(s)) / np.log(1.5)
-    kept, mean = share.mean(), (s * share).mean() / share.mean()
+    kept = share.mean()
+    mean = (s * share).mean() / share.mean()
     rest = (1 - kept) ** TRIES
     assert whole.mean() == pytest.approx(rest, abs=4 * (rest / 4000) ** 0.5)  # four standard errors, here and below
     assert area[~whole].mean() == pytest.approx(mean, abs=4 * 0.06 / 4000**0.5)  # a spread of 0.2 / √12 at most
@@ -144,7 +147,8 @@ def test_what_does_not_fit_stays_whole() -> None:
 @given(size=st.integers(1, 30), window=st.integers(1, 40), tick=st.integers(0, 50), least=st.integers(1, 5))
 @settings(max_examples=60, deadline=None)
 def test_every_tick_draws_anew_without_replacement(size: int, window: int, tick: int, least: int) -> None:
-    stream, labels = Augmented(window), np.zeros(size, int)
+    stream = Augmented(window)
+    labels = np.zeros(size, int)
     got = stream.held(labels, 0, 3, tick, least)
     assert got.shape == (least, window)
     for i in range(least):
@@ -154,7 +158,8 @@ def test_every_tick_draws_anew_without_replacement(size: int, window: int, tick:
 
 
 def test_a_window_may_stay_for_some_ticks() -> None:
-    labels, stays = np.zeros(20, int), Augmented(window=6, every=5)
+    labels = np.zeros(20, int)
+    stays = Augmented(window=6, every=5)
     places = [stays.position(tick=tick, visits=tick) for tick in range(11)]
     assert places == [0] * 5 + [1] * 5 + [2]
     anew = Augmented(window=6)
@@ -163,7 +168,8 @@ def test_a_window_may_stay_for_some_ticks() -> None:
 
 
 def test_another_tick_device_and_seed_are_other_draws() -> None:
-    stream, labels = Augmented(20), np.zeros(30, int)
+    stream = Augmented(20)
+    labels = np.zeros(30, int)
     places = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)]
     assert len({tuple(stream.held(labels, *place)[0].tolist()) for place in places}) == 4
     x = noise(20, 1, 9, 7)
@@ -174,7 +180,8 @@ def test_another_tick_device_and_seed_are_other_draws() -> None:
 
 def test_what_is_switched_off_leaves_the_rest_as_it_is() -> None:
     x = noise(20, 1, 28, 28)
-    bright, cut = Augmented(scale=(1, 1)), Augmented(brightness=0.0)
+    bright = Augmented(scale=(1, 1))
+    cut = Augmented(brightness=0.0)
     factors = generator(0, "augment", 3, 4).uniform(0.9, 1.1, 20)
     np.testing.assert_array_equal(bright.altered(x, 0, 3, 4), brightened(x, factors))
     both = Augmented().altered(x, 0, 3, 4)

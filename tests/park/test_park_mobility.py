@@ -37,7 +37,8 @@ def test_who_moves_is_drawn_by_turn_and_seed() -> None:
     assert [int((now != home).sum()) for now in turns] == [4, 4, 4]
     assert len({tuple(now) for now in turns} | {tuple(moving.factory_of(home, 1, 5))}) == 4
     # in a ring: followed from guest to guest, one comes back after all four
-    now, guest = turns[0], int(np.flatnonzero(turns[0] != home)[0])
+    now = turns[0]
+    guest = int(np.flatnonzero(turns[0] != home)[0])
     path = [guest]
     while int(now[path[-1]]) != guest:
         path.append(int(now[path[-1]]))

@@ -32,7 +32,8 @@ from live_park import experiment as live_experiment
 from live_park import live, simulated
 from plant_tables import experiment, plant
 
-ALL, FIRST = DeviceNormaliser(), DeviceNormaliser(rows=30)
+ALL = DeviceNormaliser()
+FIRST = DeviceNormaliser(rows=30)
 NEW = DeviceSplit(test=0.4)
 
 
@@ -63,7 +64,8 @@ def test_every_device_has_mean_0_and_deviation_1_in_its_own_rows(
     raw = build_park(experiment(tmp_path / "floor.csv", "unit", window=window))
     assert park.normalised is not None
     for k in range(park.devices):
-        x, (stored, _) = park.samples(k)[0], raw.samples(k)
+        x = park.samples(k)[0]
+        (stored, _) = raw.samples(k)
         first = None if raw.dataset.first is None else raw.dataset.first[raw.indices[k]]
         rows = first_rows(x, first, part.rows)
         assert len(rows) == 30 if part.rows else len(rows) > 60
@@ -175,7 +177,8 @@ def test_predictions_are_the_evaluations(tmp_path: Path, window: Window | None, 
     table = plant(tmp_path / "floor.csv", holes=True)
     what = experiment(table, FIRST, split, window, missing="mean")
     run = fedfloor.run(what, tmp_path / "run", ranks=1)
-    trained, park = load_model(run.folder), build_park(what)
+    trained = load_model(run.folder)
+    park = build_park(what)
     x, y = park.test()
     wanted = trained.outputs(x)[0].numpy()
     assert float((wanted.argmax(1) == y).mean()) == lines(run.folder)[-1]["accuracy"]
@@ -230,7 +233,8 @@ def test_onnx_takes_the_statistics_of_the_device_it_runs_on(tmp_path: Path) -> N
 
     what = experiment(plant(tmp_path / "floor.csv", holes=True), FIRST, None, Window(6, 2), missing="mean")
     run = fedfloor.run(what, tmp_path / "run", ranks=1)
-    trained, park = load_model(run.folder), build_park(what)
+    trained = load_model(run.folder)
+    park = build_park(what)
     export(trained, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     about = session.get_modelmeta().custom_metadata_map

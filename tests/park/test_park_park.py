@@ -179,7 +179,9 @@ def test_build_is_a_function_of_its_seed() -> None:
     def make(seed: int) -> Park:
         return build("labels", devices=6, factories=3, partition=Dirichlet(alpha=1.0), samples_per_device=20, seed=seed)
 
-    one, again, other = make(0), make(0), make(1)
+    one = make(0)
+    again = make(0)
+    other = make(1)
     assert describe(one) == describe(again) != describe(other)
     np.testing.assert_array_equal(one.samples(2)[0], again.samples(2)[0])
     assert one.sizes.sum() == 120

@@ -159,7 +159,9 @@ def test_what_a_dominant_partition_recommends_fits_and_one_more_does_not() -> No
 
 def test_dirichlet_shares_follow_the_law() -> None:
     # Of one class, device k's share is Beta(α, (K−1)α): mean 1/K, variance (1/K)(1−1/K)/(Kα+1).
-    y, devices, alpha = np.zeros(4000, np.int64), 4, 2.0
+    y = np.zeros(4000, np.int64)
+    devices = 4
+    alpha = 2.0
     shares = np.array([[len(p) / 4000 for p in deal(Dirichlet(alpha=alpha), y, devices, seed=s)] for s in range(300)])
     expected = 0.25 * 0.75 / (devices * alpha + 1)
     # 1200 dependent draws: the standard error of the variance is about 5 %; 4 of them

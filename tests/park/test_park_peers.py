@@ -22,7 +22,8 @@ from fedfloor.park.survey import RegimeNormaliser, RobustNormaliser, RowQuestion
 from fedfloor.runs.parks import build_park, warn_of_gaps
 
 SENSORS = ("temperature", "pressure", "current", "flow")
-LEVEL, DEVIATION = np.array([70.0, 4.0, 12.0, 300.0]), np.array([2.0, 0.1, 0.8, 9.0])
+LEVEL = np.array([70.0, 4.0, 12.0, 300.0])
+DEVIATION = np.array([2.0, 0.1, 0.8, 9.0])
 Plant = dict[str, NDArray[np.float32]]
 
 
@@ -43,7 +44,8 @@ def summaries(machines: Plant, factory: list[int] | None = None) -> Summaries:
 
 
 def broken(x: NDArray[np.float32], fault: str, sensor: int = 0) -> NDArray[np.float32]:
-    y, column = x.copy(), x[:, sensor]
+    y = x.copy()
+    column = x[:, sensor]
     changed = {
         "°F": 1.8 * column + 32, "K": column + 273.15, "×10": 10 * column, "/10": column / 10, "×1000": 1000 * column,
         "sign": -column, "constant": np.full_like(column, column[0]), "missing": np.full_like(column, np.nan),
@@ -116,7 +118,9 @@ def test_signs_and_columns_show_in_relations_where_levels_do_not(fault: str) -> 
 @pytest.mark.parametrize("levels", ["normal", "uniform", "lognormal", "two types"])
 @pytest.mark.parametrize("devices", [3, 5, 9, 25])
 def test_machines_with_levels_of_their_own_are_hardly_ever_named(levels: str, devices: int) -> None:
-    rng, named, plants = np.random.default_rng(2), 0, 40
+    rng = np.random.default_rng(2)
+    named = 0
+    plants = 40
     for seed in range(plants):
         machines = plant(devices, apart=0, rows=60, seed=seed)
         for k, x in enumerate(machines.values()):

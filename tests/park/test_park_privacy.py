@@ -19,7 +19,8 @@ DRAWS = 200_000
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
 def test_noise_is_discrete_laplace(epsilon: float) -> None:
     # P(x) = (1 − q)/(1 + q)·q^|x|, variance 2q/(1 − q)²; five standard deviations of a frequency
-    drawn, q = noise(epsilon, DRAWS, np.random.default_rng(0)), math.exp(-epsilon)
+    drawn = noise(epsilon, DRAWS, np.random.default_rng(0))
+    q = math.exp(-epsilon)
     for x in range(-6, 7):
         p = (1 - q) / (1 + q) * q ** abs(x)
         assert abs(float((drawn == x).mean()) - p) <= 5 * math.sqrt(p * (1 - p) / DRAWS)

@@ -86,7 +86,9 @@ def test_a_missing_value_is_the_mean_and_what_is_held_stays(shape: tuple[int, ..
     rng = np.random.default_rng(0)
     x = rng.normal(5, 2, (6, *shape)).astype(np.float32)
     x[2, 1] = np.nan
-    kept, mean, std = x.copy(), torch.tensor([5.0, 4.0, 6.0]), torch.tensor([2.0, 1.0, 3.0])
+    kept = x.copy()
+    mean = torch.tensor([5.0, 4.0, 6.0])
+    std = torch.tensor([2.0, 1.0, 3.0])
     samples = Samples(x, np.zeros(6, np.int64), mean, std, scale=1.0, channels_last=True, missing=True)
     side = (1,) * (len(shape) - 1)
     wanted = (x - mean.numpy().reshape(-1, *side)) / std.numpy().reshape(-1, *side)

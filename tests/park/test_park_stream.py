@@ -51,7 +51,8 @@ def test_what_a_pass_leaves_is_filled_up_from_the_next_by_hand() -> None:
 
 
 def test_a_window_may_be_larger_than_the_local_set() -> None:
-    (first, second, third), long = passes(2, 3), Recycle(5)
+    (first, second, third) = passes(2, 3)
+    long = Recycle(5)
     assert windows(long, SAME[:2], 1) == [[*first, *second, third[0]]]
     assert windows(Fifo(1), SAME[:1], 4) == [[0]] * 4
 
@@ -61,7 +62,8 @@ def test_a_window_may_be_larger_than_the_local_set() -> None:
 def test_one_pass_covers_every_sample_exactly_once(size: int, window: int, position: int, device: int) -> None:
     labels = np.arange(size) % 3
     for drift in (None, Cycle(), Cycle(strength=0.4, period=2)):
-        stream, length = Fifo(window, drift), size * (drift.period if drift else 1)
+        stream = Fifo(window, drift)
+        length = size * (drift.period if drift else 1)
         stretch = [one for part in windows(stream, labels, 2 * length // window + 2, device) for one in part]
         for first in (0, length):  # of two passes, or two times two
             counts = np.bincount(stretch[first : first + length], minlength=size)
@@ -116,7 +118,8 @@ def test_without_strength_there_is_no_drift_to_the_bit() -> None:
 
 def test_the_class_mix_moves_round_after_round() -> None:
     # 12 samples, half of each class; with P = 2 a stretch has 24 places: four windows of one class, four of the other
-    labels, device = np.arange(12) % 2, begins_with(1, 2)
+    labels = np.arange(12) % 2
+    device = begins_with(1, 2)
     shown = [labels[one].tolist() for one in windows(Fifo(3, Cycle(period=2)), labels, 16, device)]
     assert shown == ([[1] * 3] * 4 + [[0] * 3] * 4) * 2
 

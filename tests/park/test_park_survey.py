@@ -57,7 +57,8 @@ def quartiles(devices: Sequence[Rows], rounds: int) -> tuple[NDArray[np.float64]
 
 def machines(jitter: float = 0.002, many: int = 4, rows: int = 300) -> list[Rows]:
     """Rows of machines: two settings, one sensor with a level per regime, one constant in the third regime."""
-    rng, found = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    found = []
     for _ in range(many):
         regime = rng.integers(0, 6, rows)
         sensors = np.c_[50 * regime + rng.normal(size=rows), np.where(regime == 2, 3.0, regime * rng.normal(size=rows))]
@@ -132,7 +133,8 @@ def test_six_operating_points_are_found_whatever_the_seed(seed: int) -> None:
     found = BY.learn(survey(*devices), SENSORS, seed)
     x = np.concatenate(devices)
     true = np.abs(x[:, None, :2] - POINTS).sum(axis=2).argmin(axis=1)
-    regime, z = found.clusters.nearest(x)[0], found.apply(x)
+    regime = found.clusters.nearest(x)[0]
+    z = found.apply(x)
     assert len({*zip(true.tolist(), regime.tolist(), strict=True)}) == 6  # one to one
     for r in range(6):
         mine = z[regime == r]
@@ -168,7 +170,8 @@ def shop(path: Path, holes: bool = False) -> Path:
     text = ["device,time,speed,load,heat,label"]
     for k in range(4):
         for time in range(150):
-            r, worn = int(rng.integers(0, 6)), (time // 10 + k) % 2
+            r = int(rng.integers(0, 6))
+            worn = (time // 10 + k) % 2
             speed, load = POINTS[r] + 0.002 * rng.normal(size=2)
             heat = "" if holes and rng.random() < 0.05 else f"{100 * (r * 7 % 5) + 4 * worn + rng.normal():.3f}"
             text.append(f"m{k},{time},{speed:.4f},{load:.4f},{heat},{('good', 'worn')[worn]}")
@@ -197,7 +200,8 @@ def test_predictions_and_onnx_are_the_evaluations(
     assert "questions to every device before round 1" in caplog.text
     trained = load_model(run.folder)
     park = build_park(what)
-    x, y = load_data(what).take_test(np.arange(park.test_samples)), park.test()[1]
+    x = load_data(what).take_test(np.arange(park.test_samples))
+    y = park.test()[1]
     wanted = trained.predict(x)
     assert float((wanted.argmax(1) == y).mean()) == lines(run.folder)[-1]["accuracy"]
     (read,) = inputs.read([tmp_path / "shop.csv"], trained)
@@ -272,7 +276,8 @@ def test_damaged_regimes_of_a_model_are_named(tmp_path: Path) -> None:
     path = run.folder / "model.safetensors"
     from fedfloor.models.saved import content
 
-    about, tensors = content(path), load_file(path)
+    about = content(path)
+    tensors = load_file(path)
     about[0]["normalise"]["regimes"]["means"].pop()
     (run.folder / "model.safetensors.sha256").unlink()
     save_file(tensors, path, {"fedfloor": json.dumps(about[0])})

@@ -25,7 +25,8 @@ named = pytest.mark.parametrize("stream", STREAMS, ids=lambda one: f"{one.kind}-
 
 def expected(here: Park, device: int, position: int) -> np.ndarray:
     """The sample numbers of a window, by the definition of the endless stream."""
-    stream, indices = here.stream, here.indices[device]
+    stream = here.stream
+    indices = here.indices[device]
     assert isinstance(stream, Fifo | Recycle)
     first = position * stream.window
     return indices[endless(here.dataset.y[indices], here.seed, device, first, stream.window, stream.drift)]
@@ -48,7 +49,8 @@ def check(here: Park, device: int, tick: int, visits: int) -> None:
 def test_windows_at_once_are_those_one_by_one_and_fill_the_passes(
     size: int, window: int, position: int, least: int, drift: Cycle | None
 ) -> None:
-    classes, length = np.arange(size) % 3, size * (drift.period if drift else 1)
+    classes = np.arange(size) % 3
+    length = size * (drift.period if drift else 1)
     several = Fifo(window, drift).held(classes, 0, 2, position, least)
     one_by_one = [endless(classes, 0, 2, (position + i) * window, window, drift) for i in range(len(several))]
     np.testing.assert_array_equal(several, one_by_one)
@@ -76,7 +78,8 @@ def test_any_order_of_ticks_and_visits(stream: Fifo | Recycle, small: bool, monk
 
 
 def test_recycled_windows_wait_for_jumping_visits() -> None:
-    here, visits = streamed(Recycle(4), SIZES), Counter[int]()
+    here = streamed(Recycle(4), SIZES)
+    visits = Counter[int]()
     rng = np.random.default_rng(1)
     for tick in range(80):
         every = [visits[k] for k in range(5)]

@@ -38,7 +38,8 @@ def change(seed: int, numbers: int = LAYOUT.numbers) -> np.ndarray:
 
 @pytest.mark.parametrize("value", CHAINS, ids=str)
 def test_a_payload_is_as_long_as_its_layout_states(value: object) -> None:
-    one, x = coding(value), change(0)
+    one = coding(value)
+    x = change(0)
     payload = one.leave(x, draws(0))
     assert payload.dtype == np.uint8
     assert payload.size == one.bytes < x.nbytes
@@ -51,19 +52,23 @@ def test_a_payload_is_as_long_as_its_layout_states(value: object) -> None:
 @given(st.sampled_from(CHAINS), st.integers(0, 2**30), st.integers(2, 6))
 def test_feedback_sums_to_what_was_coded(value: object, seed: int, rounds: int) -> None:
     """Σ decoded + e = Σ u, to the rounding of single precision."""
-    one, error, got = coding(value), np.zeros(LAYOUT.numbers, np.float32), np.zeros(LAYOUT.numbers)
+    one = coding(value)
+    error = np.zeros(LAYOUT.numbers, np.float32)
+    got = np.zeros(LAYOUT.numbers)
     updates = [change(seed + i) for i in range(rounds)]
     for i, update in enumerate(updates):
         x = update + error
         y = one.arrive(one.leave(x, draws(seed + i)), draws(seed + i))
-        error, got = x - y, got + y
+        error = x - y
+        got = got + y
     assert np.allclose(got + error, np.sum(updates, axis=0, dtype=np.float64), atol=1e-4)
 
 
 @settings(deadline=None, max_examples=20)
 @given(st.sampled_from([8, 4, 2]), st.integers(0, 2**30))
 def test_stochastic_rounding_is_unbiased_and_goes_to_a_neighbour(bits: int, seed: int) -> None:
-    one, x = coding({"kind": "quantise", "bits": bits, "bucket": 16}), change(seed)
+    one = coding({"kind": "quantise", "bits": bits, "bucket": 16})
+    x = change(seed)
     step = np.repeat(np.abs(np.pad(x, (0, -x.size % 16))).reshape(-1, 16).max(1), 16)[: x.size] / (2 ** (bits - 1) - 1)
     many = np.array([one.arrive(one.leave(x, draws(i)), draws(i)) for i in range(400)])
     assert bool((np.abs(many - x) <= step * (1 + 1e-4)).all())
@@ -102,7 +107,8 @@ def test_top_k_keeps_the_largest_and_random_k_places_that_are_not_sent() -> None
 
 
 def test_low_rank_is_exact_for_a_matrix_of_that_rank() -> None:
-    rng, layout = np.random.default_rng(0), NumberLayout(((40, 50), (1, 7)))
+    rng = np.random.default_rng(0)
+    layout = NumberLayout(((40, 50), (1, 7)))
     x = np.concatenate([(rng.standard_normal((40, 2)) @ rng.standard_normal((2, 50))).ravel(), rng.standard_normal(7)])
     one = coding({"kind": "low-rank", "rank": 2}, layout)
     y = one.arrive(one.leave(x.astype(np.float32), draws(0)), draws(0))
@@ -111,7 +117,8 @@ def test_low_rank_is_exact_for_a_matrix_of_that_rank() -> None:
 
 
 def test_sign_sends_the_mean_size_of_each_tensor() -> None:
-    one, x = coding("sign"), change(3)
+    one = coding("sign")
+    x = change(3)
     y = one.arrive(one.leave(x, draws(0)), draws(0))
     assert np.array_equal(np.sign(y), np.where(x < 0, -1, 1))
     assert np.allclose(np.abs(y[:720]), np.abs(x[:720]).mean(), rtol=1e-5)

@@ -53,8 +53,10 @@ def test_the_term_by_hand() -> None:
     # cosines of z = (3, 4): with z_glob = (4, 3) it is (12 + 12)/25 = 0.96, with z_prev = (0, 4) it is 16/20 = 0.8;
     # ℓ = −log(e^{0.96/τ}/(e^{0.96/τ} + e^{0.8/τ})), τ = 0.5; the classifier is 0, so that the cross-entropy is log 3
     network, arrived, previous = by_hand()
-    x, y = torch.tensor([[3.0, 4.0]], dtype=torch.float64), torch.tensor([2])
-    goal, visit = Contrastive(mu=2.0, temperature=0.5, dim=2), Visit(arrived, {"previous": previous}, network)
+    x = torch.tensor([[3.0, 4.0]], dtype=torch.float64)
+    y = torch.tensor([2])
+    goal = Contrastive(mu=2.0, temperature=0.5, dim=2)
+    visit = Visit(arrived, {"previous": previous}, network)
     loss, logits = goal.loss(network.module, x, y, replace(visit, per_sample=goal.per_sample(x, visit)))
     term = -math.log(math.exp(1.92) / (math.exp(1.92) + math.exp(1.6)))
     assert float(loss.detach()) == pytest.approx(math.log(3) + 2 * term, rel=1e-12)
@@ -69,7 +71,8 @@ def test_a_batch_is_a_mean_of_pytorchs_cosines() -> None:
     goal = Contrastive(mu=1.5, temperature=0.2, dim=7)
     network = adapted(goal, "mlp-2nn")
     rng = torch.Generator().manual_seed(3)
-    x, y = torch.randn(5, 1, 18, 18, generator=rng), torch.randint(3, (5,), generator=rng)
+    x = torch.randn(5, 1, 18, 18, generator=rng)
+    y = torch.randint(3, (5,), generator=rng)
     moved = [network.flat + 0.02 * torch.randn(network.flat.shape, generator=rng) for _ in range(2)]
     visit = Visit(moved[0], {"previous": moved[1]}, network)
     z, glob, prev = (features(visit, x, "5.classifier", model) for model in (network.flat, *moved))
@@ -104,7 +107,8 @@ def test_gradients_are_finite_differences(remembered: bool) -> None:
     network = Network(*goal.adapt(body, "3", 3, (2, 3, 3)))
     network = Network(network.module.double(), network.classifier)
     rng = torch.Generator().manual_seed(1)
-    x, y = torch.randn(5, 2, 3, 3, generator=rng, dtype=torch.float64), torch.randint(3, (5,), generator=rng)
+    x = torch.randn(5, 2, 3, 3, generator=rng, dtype=torch.float64)
+    y = torch.randint(3, (5,), generator=rng)
     arrived, last = (
         network.flat + 0.3 * torch.randn(network.flat.shape, generator=rng, dtype=torch.float64) for _ in range(2)
     )
@@ -132,12 +136,14 @@ def test_gradients_are_finite_differences(remembered: bool) -> None:
 
 
 def test_the_head_replaces_the_classifier() -> None:
-    plain, network = build("cnn-tutorial", (1, 28, 28), 62, seed=0), adapted(Contrastive(), classes=62, side=28)
+    plain = build("cnn-tutorial", (1, 28, 28), 62, seed=0)
+    network = adapted(Contrastive(), classes=62, side=28)
     head = {
         "11.hidden.weight": (64, 64), "11.hidden.bias": (64,), "11.projection.weight": (256, 64),
         "11.projection.bias": (256,), "11.classifier.weight": (62, 256), "11.classifier.bias": (62,),
     }  # fmt: skip
-    was, now = plain.state(plain.flat), network.state(network.flat)
+    was = plain.state(plain.flat)
+    now = network.state(network.flat)
     assert [name for name in now if name not in head] == [name for name in was if not name.startswith("11.")]
     assert {name: tuple(one.shape) for name, one in now.items() if name in head} == head
     assert all(bits(now[name]) == bits(one) for name, one in was.items() if not name.startswith("11."))
@@ -194,7 +200,8 @@ def test_features_are_the_starts_in_evaluation_mode_and_leave_no_trace(make: Cal
     network = Network(module, path)
     x = torch.randn(5, 2, 3, 3).contiguous(memory_format=torch.channels_last)
     module.eval()
-    expected, logits = module[:-1](x).detach(), module(x).detach()  # type: ignore[index]
+    expected = module[:-1](x).detach()  # type: ignore[index]
+    logits = module(x).detach()  # type: ignore[index]
     arrived = network.flat.clone()
     network.flat.mul_(1.5)
     module.train()
@@ -213,7 +220,8 @@ def test_features_of_a_layer_that_is_not_called() -> None:
     class Skips(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.used, self.idle = nn.Linear(2, 2), nn.Linear(2, 2)
+            self.used = nn.Linear(2, 2)
+            self.idle = nn.Linear(2, 2)
 
         def forward(self, x: Tensor) -> Tensor:
             said: Tensor = self.used(x)

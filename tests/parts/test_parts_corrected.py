@@ -46,7 +46,8 @@ def about(of: Engine, grad: float = 0.1) -> Visit:
 @pytest.mark.parametrize("goal", [Corrected(), Corrected(0.5, 3.0), Corrected(1.0, 0.0), Variates()], ids=str)
 def test_gradients_are_finite_differences(goal: Objective) -> None:
     of = regression(park(SIZES))
-    network, samples = of.network, of.samples(1)
+    network = of.network
+    samples = of.samples(1)
     visit = about(of)
     visit = replace(visit, ready=goal.begin(visit))
     network.flat.add_(0.3)
@@ -63,7 +64,8 @@ def test_gradients_are_finite_differences(goal: Objective) -> None:
     assert term is not None
     flat += term[1]
     for i in range(network.trained):
-        at, step = float(network.flat[i]), 1e-5
+        at = float(network.flat[i])
+        step = 1e-5
         network.flat[i] = at + step
         up = whole()
         network.flat[i] = at - step

@@ -75,11 +75,13 @@ def test_bulyan_by_hand() -> None:
 @settings(max_examples=60, deadline=None)
 @given(n=st.integers(1, 12), seed=SEEDS)
 def test_without_a_bound_clipping_is_the_mean(n: int, seed: int) -> None:
-    of, start = models(n, seed), models(1, seed + 1)[0]
+    of = models(n, seed)
+    start = models(1, seed + 1)[0]
     weights = np.random.default_rng(seed).uniform(0.1, 2.0, n).tolist()
     assert torch.allclose(centred_clipping(start, of, math.inf), mean(of), atol=1e-6)
     assert torch.allclose(norm_bound(start, of, weights, math.inf), mean(of, weights), atol=1e-6)
-    once, equal = centred_clipping(start, of, 0.5, 1), norm_bound(start, of, [1.0] * n, 0.5)
+    once = centred_clipping(start, of, 0.5, 1)
+    equal = norm_bound(start, of, [1.0] * n, 0.5)
     assert torch.allclose(once, equal, atol=1e-6)  # one iteration clips updates
     assert float((equal - start).norm()) <= 0.5 + 1e-6
 
@@ -87,7 +89,8 @@ def test_without_a_bound_clipping_is_the_mean(n: int, seed: int) -> None:
 @settings(max_examples=60, deadline=None)
 @given(n=st.integers(2, 12), seed=SEEDS)
 def test_one_model_moves_a_clipped_mean_by_its_radius_at_most(n: int, seed: int) -> None:
-    of, start = models(n, seed), torch.zeros(6)
+    of = models(n, seed)
+    start = torch.zeros(6)
     other = of.clone()
     other[0] *= -1e6
     apart = centred_clipping(start, of, 0.5, 1) - centred_clipping(start, other, 0.5, 1)
@@ -106,7 +109,8 @@ def test_a_minority_cannot_carry_the_model_away(far: int, more: int, name: str, 
 
 
 def test_equal_orders_give_equal_bits_and_nothing_that_goes_in_is_changed() -> None:
-    of, start = models(9, 3), torch.ones(6)
+    of = models(9, 3)
+    start = torch.ones(6)
     before = of.clone()
     for name in ("bulyan", "geometric_median", "centred_clipping", "norm_bound", "foolsgold"):
         assert mixed(name, start, of).equal(mixed(name, start, of))
@@ -117,7 +121,8 @@ def test_equal_orders_give_equal_bits_and_nothing_that_goes_in_is_changed() -> N
 
 def test_foolsgold_leaves_out_those_that_act_alike() -> None:
     # three honest updates at right angles, and three attackers that send the same: cosines 0 and 1
-    honest, attack = torch.eye(4)[:3], torch.tensor([0.0, 0.0, 0.0, 5.0]).repeat(3, 1)
+    honest = torch.eye(4)[:3]
+    attack = torch.tensor([0.0, 0.0, 0.0, 5.0]).repeat(3, 1)
     assert foolsgold_weights([*honest, *attack]) == [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]
     start = torch.ones(4)
     assert torch.allclose(foolsgold(start, start + torch.cat([honest, attack])), start + honest.mean(0))

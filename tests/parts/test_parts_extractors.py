@@ -169,7 +169,8 @@ def test_a_picture_is_convolved_and_averaged_by_hand() -> None:
 def test_a_window_is_convolved_in_time_and_averaged_by_hand() -> None:
     """12 rows with filters over 5 leave 8 responses; each of the 4 averages is over 2 in a row."""
     one = RandomConv(filters=1)
-    x, w = shown((3, 12), n=1), one.weights((3, 12))
+    x = shown((3, 12), n=1)
+    w = one.weights((3, 12))
     assert w.shape == (4, 3, 5)
     said = np.array([[max(0.0, float((w[m] * x[0, :, t : t + 5]).sum())) for t in range(8)] for m in range(4)])
     np.testing.assert_allclose(one.features(x)[0], said.reshape(4, 4, 2).mean(2).ravel(), rtol=1e-4, atol=1e-6)
@@ -184,7 +185,8 @@ def test_rows_meet_random_directions() -> None:
 @given(a=st.floats(0, 100, width=32), shape=st.sampled_from([(1, 9, 9), (4, 6), (5,)]))
 def test_random_features_grow_with_their_sample(a: float, shape: tuple[int, ...]) -> None:
     x = shown(shape, n=2)
-    grown, wanted = RandomConv().features(np.float32(a) * x), a * RandomConv().features(x)
+    grown = RandomConv().features(np.float32(a) * x)
+    wanted = a * RandomConv().features(x)
     np.testing.assert_allclose(grown, wanted, rtol=0, atol=1e-5 * (a + 1e-30))  # sums of numbers of about a round so
 
 

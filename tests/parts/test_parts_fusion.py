@@ -36,8 +36,10 @@ def adapted(goal: Objective, model: str = "cnn-tutorial", shape: tuple[int, ...]
 
 def test_gates_by_hand() -> None:
     # two channels of two pixels: γ = (1/4, 1) gives (1/4)·y + (3/4)·x of the first and y of the second channel
-    x, y = torch.tensor([[[4.0, 8.0], [1.0, 2.0]]]), torch.tensor([[[0.0, 4.0], [5.0, 6.0]]])
-    multi, single = Gate(2), Gate(1)
+    x = torch.tensor([[[4.0, 8.0], [1.0, 2.0]]])
+    y = torch.tensor([[[0.0, 4.0], [5.0, 6.0]]])
+    multi = Gate(2)
+    single = Gate(1)
     assert multi.gamma.tolist() == [0.0, 0.0]
     assert bits(multi(x, y)) == bits(x)
     multi.gamma.data.copy_(torch.tensor([0.25, 1.0]))
@@ -55,8 +57,10 @@ def test_a_mixture_by_hand(sides: tuple[int, ...]) -> None:
     for parameter in mixture.parameters():
         parameter.data.fill_(1.0)
     weight = next(mixture.parameters())
-    weight.data[:, 0], weight.data[:, 1] = 2.0, 3.0
-    x, y = torch.full((2, 1, *sides), 5.0), torch.full((2, 1, *sides), 7.0)
+    weight.data[:, 0] = 2.0
+    weight.data[:, 1] = 3.0
+    x = torch.full((2, 1, *sides), 5.0)
+    y = torch.full((2, 1, *sides), 7.0)
     assert mixture(x, y).tolist() == torch.full((2, 1, *sides), 32.0).tolist()
 
 
@@ -68,7 +72,8 @@ def test_the_loss_uses_the_arrived_models_features() -> None:
     assert names == ["0.weight", "1.layer.weight", "1.fusion.gamma"]
     network.flat.copy_(torch.tensor([2.0, 1.0, 0.0, 0.25]))
     arrived = torch.tensor([6.0, 9.0, 9.0, 0.9], dtype=torch.float64)  # only what makes the features matters
-    goal, visit = Fusion("single"), Visit(arrived, {}, network)
+    goal = Fusion("single")
+    visit = Visit(arrived, {}, network)
     x, y = torch.ones(1, 1, dtype=torch.float64), torch.tensor([0])
     about = replace(visit, per_sample=goal.per_sample(x, visit))
     assert about.per_sample["other"].tolist() == [[6.0]]
@@ -91,7 +96,8 @@ def test_gradients_are_finite_differences(operator: str, layer: str | None) -> N
     network = Network(*goal.adapt(body, "4", 3, (2, 3, 3)))
     network = Network(network.module.double(), network.classifier)
     rng = torch.Generator().manual_seed(1)
-    x, y = torch.randn(5, 2, 3, 3, generator=rng, dtype=torch.float64), torch.randint(3, (5,), generator=rng)
+    x = torch.randn(5, 2, 3, 3, generator=rng, dtype=torch.float64)
+    y = torch.randint(3, (5,), generator=rng)
     arrived = network.flat + 0.3 * torch.randn(network.flat.shape, generator=rng, dtype=torch.float64)
     network.flat.add_(0.1 * torch.randn(network.flat.shape, generator=rng, dtype=torch.float64))  # γ is not 0 either
     visit = Visit(arrived, {}, network)
@@ -138,8 +144,10 @@ def conv(path: str, channels: int, *more: int) -> dict[str, tuple[int, ...]]:
 def test_where_the_operator_goes(
     model: str, shape: tuple[int, ...], operator: str, layer: str | None, names: Mapping[str, object], classifier: str
 ) -> None:
-    plain, network = build(model, shape, 3, seed=0), adapted(Fusion(operator, layer), model, shape)  # type: ignore[arg-type]
-    was, now = plain.state(plain.flat), network.state(network.flat)
+    plain = build(model, shape, 3, seed=0)  # type: ignore[arg-type]
+    network = adapted(Fusion(operator, layer), model, shape)  # type: ignore[arg-type]
+    was = plain.state(plain.flat)
+    now = network.state(network.flat)
     assert {name: tuple(one.shape) for name, one in now.items() if ".fusion." in name} == names
     kept = {name.replace(".layer", ""): one for name, one in now.items() if name not in names}
     assert {name: bits(one) for name, one in kept.items()} == {name: bits(one) for name, one in was.items()}
@@ -152,7 +160,9 @@ class Block(nn.Module):
 
     def __init__(self, shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
-        self.body, self.act, self.unused = nn.Conv2d(shape[0], 2, shape[1]), nn.Tanh(), nn.Identity()
+        self.body = nn.Conv2d(shape[0], 2, shape[1])
+        self.act = nn.Tanh()
+        self.unused = nn.Identity()
         self.head = nn.Sequential(nn.Tanh(), nn.Linear(2, classes))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -221,7 +231,8 @@ def test_settings() -> None:
 
 @pytest.mark.parametrize("operator", ["multi", "single"])
 def test_it_predicts_like_the_plain_network(operator: str) -> None:
-    plain, network = build("cnn-tutorial", SHAPE, 3, seed=0), adapted(Fusion(operator))  # type: ignore[arg-type]
+    plain = build("cnn-tutorial", SHAPE, 3, seed=0)  # type: ignore[arg-type]
+    network = adapted(Fusion(operator))  # type: ignore[arg-type]
     x = torch.randn(6, *SHAPE, generator=torch.Generator().manual_seed(0))
     for gamma in (0.0, 0.3):
         network.named(network.flat)["8.fusion.gamma"].fill_(gamma)
@@ -240,7 +251,8 @@ def test_the_first_step_is_plain(operator: str) -> None:
         ends[type(goal)] = got.loss_first, {n: one for n, one in parts.items() if "gamma" not in n}
         # the copy's features may be rounded otherwise: 2^-24 of γ's gradient at most
         assert all(float(one.abs().max()) < 1e-6 for name, one in parts.items() if "gamma" in name)
-    (plain, was), (fusion, now) = ends[Plain], ends[Fusion]
+    (plain, was) = ends[Plain]
+    (fusion, now) = ends[Fusion]
     assert fusion == pytest.approx(plain, rel=1e-6)
     assert max(float((a - b).abs().max()) for a, b in zip(was.values(), now.values(), strict=True)) < 1e-6
 
@@ -253,7 +265,8 @@ def test_a_longer_visit_is_not_plain_and_trains_the_operator(operator: str) -> N
     work = Work(objective="fusion", settings={"operator": operator}, epochs=2, batch_size=8, rate=0.1)
     got = walk(of, Train(device(0), work), arrived)
     plain = walk(of, Train(device(0), replace(work, objective="plain", settings={})), arrived)
-    before, after = of.network.state(arrived["w"]), of.network.state(got.packet["w"])
+    before = of.network.state(arrived["w"])
+    after = of.network.state(got.packet["w"])
     assert all(float((after[n] - before[n]).abs().max()) > 1e-5 for n in after if ".fusion." in n)
     assert float((got.packet["w"] - plain.packet["w"]).abs().max()) > 1e-4
 

@@ -53,7 +53,9 @@ def test_the_second_layer_is_fed_the_first() -> None:
     with torch.no_grad():
         for p in head.parameters():
             p.zero_()
-        head.gates[0].weight[0, 0], head.gates[1].weight[0, 0], head.out.weight[0, 0] = 1, 2, 3
+        head.gates[0].weight[0, 0] = 1
+        head.gates[1].weight[0, 0] = 2
+        head.out.weight[0, 0] = 3
     found = head(torch.ones(1, 1, dtype=torch.float64))
     assert found.item() == pytest.approx(3 * math.tanh(math.tanh(1)) / 2)
 
@@ -71,7 +73,8 @@ def test_weights_begin_as_the_authors_do() -> None:
 
 def test_columns_begin_at_0_and_lie_at_the_end_of_what_is_trained() -> None:
     of = gated(park())
-    head, network = head_of(of.network), of.network
+    head = head_of(of.network)
+    network = of.network
     assert not head.own.columns.any()
     assert network.parameters[-1] is head.own.columns
     shared = sum(p.numel() for p in head.parameters()) - 11
@@ -89,13 +92,15 @@ def test_gradients_are_finite_differences(frozen: bool) -> None:
     columns_ = network.flat[-(2 * 2 * 3 + 3) :]
     columns_.normal_(generator=torch.Generator().manual_seed(2))
     rng = torch.Generator().manual_seed(1)
-    x, y = torch.randn(5, 2, 3, 3, generator=rng, dtype=torch.float64), torch.randint(3, (5,), generator=rng)
+    x = torch.randn(5, 2, 3, 3, generator=rng, dtype=torch.float64)
+    y = torch.randint(3, (5,), generator=rng)
 
     def loss() -> Tensor:
         visit = Visit(None, {}, network)
         return goal.loss(network.module, x, y, replace(visit, per_sample=goal.per_sample(x, visit)))[0]
 
-    part, step = goal.trains(network), 1e-6
+    part = goal.trains(network)
+    step = 1e-6
     gradient = torch.cat([one.permute(0, 2, 3, 1).flatten() if one.dim() == 4 else one.flatten()  # channels last
                           for one in torch.autograd.grad(loss(), network.within(part))])  # fmt: skip
     assert len(gradient) == part.stop - part.start
@@ -114,7 +119,8 @@ def test_gradients_are_finite_differences(frozen: bool) -> None:
 
 def test_a_frozen_visit_leaves_the_extractor_and_trains_the_head_and_the_columns(tmp_path: Path) -> None:
     of = gated(park(), tmp_path)
-    head, end = Gated(1, 4).trains(of.network).start, of.network.trained
+    head = Gated(1, 4).trains(of.network).start
+    end = of.network.trained
     before = start(of)["w"]
     after = walk(of, Train(device(1), FROZEN), {"w": before}).packet["w"]
     assert bits(after[:head]) == bits(before[:head])
@@ -125,7 +131,8 @@ def test_a_frozen_visit_leaves_the_extractor_and_trains_the_head_and_the_columns
 def test_a_frozen_visit_is_the_head_trained_alone_on_features(tmp_path: Path) -> None:
     # PyTorch alone, all 8 samples in every step: the features of the extractor in evaluation mode, then the head
     of = gated(park((8, 5)), tmp_path)
-    module, samples = copy.deepcopy(of.network.module).eval(), of.samples(0)
+    module = copy.deepcopy(of.network.module).eval()
+    samples = of.samples(0)
     features = module[:5](samples.values(slice(None))).detach()
     steps = torch.optim.SGD(module[5].parameters(), lr=0.2, momentum=0.5)
     for _ in range(6):
@@ -139,8 +146,10 @@ def test_a_frozen_visit_is_the_head_trained_alone_on_features(tmp_path: Path) ->
 
 
 def test_the_warm_up_is_plain_training_with_columns_of_0() -> None:
-    here, plan = park(), Parallel(visits((0, 1, 3), WARM))
-    warm, plain = gated(here), gated(here)
+    here = park()
+    plan = Parallel(visits((0, 1, 3), WARM))
+    warm = gated(here)
+    plain = gated(here)
     frozen = copy.deepcopy(plain.network.module)
     frozen[5].own.columns.requires_grad_(False)  # behind what is trained: where it was
     plain = replace(plain, network=Network(frozen, "5"))
@@ -170,7 +179,8 @@ def test_a_device_goes_on_from_its_own_columns_and_a_new_one_from_the_mean(tmp_p
     of = gated(park(), tmp_path)
     first = walk(of, Parallel(visits((0, 1, 3), FROZEN))).packet
     still = replace(FROZEN, rate=1e-30)  # a visit that changes nothing: what it ends with it began with
-    own, mean = of.memory.load(1)["own"], columns(of, first["w"]).clone()
+    own = of.memory.load(1)["own"]
+    mean = columns(of, first["w"]).clone()
     assert bits(own) != bits(mean)
     walk(of, Parallel(visits((1, 2), still)), first, number=2)
     assert bits(of.memory.load(1)["own"]) == bits(own)
@@ -193,7 +203,8 @@ class Backwards(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.head, self.body = nn.Linear(4, 3), nn.Linear(9, 4)
+        self.head = nn.Linear(4, 3)
+        self.body = nn.Linear(9, 4)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.head(self.body(x.flatten(1)))

@@ -110,7 +110,8 @@ def test_groups_begin_with_beta_never_fall_and_come_in_betas(
     kind: type[Growth], alpha: float, beta: int, q: int
 ) -> None:
     growth = kind(alpha, beta)
-    now, then = growth.groups(q), growth.groups(q + 1)
+    now = growth.groups(q)
+    then = growth.groups(q + 1)
     assert growth.groups(1) == beta
     assert beta <= now <= then <= beta * MOST
     assert now % beta == then % beta == 0

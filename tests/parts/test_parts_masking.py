@@ -53,7 +53,8 @@ def protocol(
 
 @st.composite
 def dropouts(draw: st.DrawFn, devices: int, share: float) -> tuple[set[int], ...]:
-    left, gone = list(range(devices)), []
+    left = list(range(devices))
+    gone = []
     for _ in range(4):
         some = draw(st.sets(st.sampled_from(left), max_size=int(share * len(left)))) if left else set()
         left = [k for k in left if k not in some]
@@ -66,7 +67,8 @@ def dropouts(draw: st.DrawFn, devices: int, share: float) -> tuple[set[int], ...
 def test_the_sum_is_the_plain_one_for_every_dropout_above_the_threshold(
     gone: tuple[set[int], ...], seed: int, bits: int, share: float
 ) -> None:
-    rng, ring = np.random.default_rng(seed), Residues(7, bits)
+    rng = np.random.default_rng(seed)
+    ring = Residues(7, bits)
     vectors = {k: rng.integers(-(2 ** (bits - 6)), 2 ** (bits - 6), 7) for k in range(20)}
     left = 20 - sum(map(len, gone))
     least = masking.threshold(share, 20 - len(gone[0]))
@@ -89,7 +91,8 @@ def test_many_devices_have_some_neighbours_and_the_same_sum() -> None:
 
 
 def test_a_sum_of_two_is_refused_and_so_is_one_below_the_threshold() -> None:
-    ring, vectors = Residues(2, 32), {k: np.ones(2, np.int64) for k in range(4)}
+    ring = Residues(2, 32)
+    vectors = {k: np.ones(2, np.int64) for k in range(4)}
     with pytest.raises(RefusedError, match="3 are needed"):
         protocol(vectors, ring, ((), (), (0, 1), ()), 0.5)
     with pytest.raises(LostSumError, match="2 shares of a secret arrived; 3 are needed"):
@@ -113,8 +116,10 @@ def test_a_masked_vector_alone_shows_nothing_of_the_vector() -> None:
 def test_false_shares_up_to_the_radius_are_found_and_more_of_them_blame_no_true_one(
     data: st.DataObject, devices: int, seed: int
 ) -> None:
-    rng, least = np.random.default_rng(seed), masking.threshold(data.draw(st.sampled_from([0.51, 0.6, 0.9])), devices)
-    true, most = masking.split(bytes(range(32)), range(devices), least), masking.radius(devices, least)
+    rng = np.random.default_rng(seed)
+    least = masking.threshold(data.draw(st.sampled_from([0.51, 0.6, 0.9])), devices)
+    true = masking.split(bytes(range(32)), range(devices), least)
+    most = masking.radius(devices, least)
     false = set(rng.choice(devices, data.draw(st.integers(0, most)), replace=False).tolist())
     given_ = true | {holder: rng.bytes(31) + b"\0" for holder in false}
     assert masking.strangers(given_, least) == false

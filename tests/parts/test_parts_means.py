@@ -169,7 +169,8 @@ def test_a_run_tells_q_fair_what_is_trained() -> None:
     here = park((6, 6), shape=(2, 3, 3))
     of = engine(here, batch_norm((2, 3, 3), 3))
     plan = Sequence((Probe((0, 1), "loss"), Parallel(visits((0, 1)), mix="q_fair", settings={"q": 3.0})))
-    w, trained = start(of)["w"], of.network.trained
+    w = start(of)["w"]
+    trained = of.network.trained
     each = [walk(of, one, {"w": w}).packet["w"] for one in visits((0, 1))]
     done = walk(of, plan, {"w": w})
     losses = [done.answers[k]["loss"] for k in (0, 1)]
@@ -180,10 +181,13 @@ def test_a_run_tells_q_fair_what_is_trained() -> None:
 @settings(max_examples=60, deadline=None)
 @given(n=st.integers(1, 20), seed=st.integers(0, 2**32), rate=st.floats(1e-3, 1.0), q=st.floats(0.0, 5.0))
 def test_q_fair_is_the_papers_sum_and_q_0_is_the_plain_mean(n: int, seed: int, rate: float, q: float) -> None:
-    of, rng = models(n, seed), np.random.default_rng(seed)
-    losses, start = rng.uniform(0.1, 5, n).tolist(), of[0] + 1
+    of = models(n, seed)
+    rng = np.random.default_rng(seed)
+    losses = rng.uniform(0.1, 5, n).tolist()
+    start = of[0] + 1
     assert bits(q_fair(start, of, losses, rate, 0.0)) == bits(mean(of))
-    w, f = start.double(), torch.tensor(losses, dtype=torch.float64)
+    w = start.double()
+    f = torch.tensor(losses, dtype=torch.float64)
     u = (w - of.double()) / rate
     h = q * f ** (q - 1) * u.square().sum(1) + f**q / rate
     expected = w - (f[:, None] ** q * u).sum(0) / h.sum()

@@ -79,7 +79,8 @@ def test_gradients_are_finite_differences(goal: Objective) -> None:
 
 def test_prox_by_hand() -> None:
     # μ = 1/2, w − w_start = (1, −2, 2): (1/4)·(1 + 4 + 4) = 2.25, gradient (0.5, −1, 1); what is not trained stays out
-    start, weights = torch.tensor([1.0, 1.0, 1.0, 7.0]), torch.tensor([2.0, -1.0, 3.0])
+    start = torch.tensor([1.0, 1.0, 1.0, 7.0])
+    weights = torch.tensor([2.0, -1.0, 3.0])
     found = Prox(0.5).penalty(weights, Visit(start, {}))
     assert found is not None
     assert (float(found[0]), found[1].tolist()) == (2.25, [0.5, -1.0, 1.0])
@@ -91,7 +92,8 @@ def by_autograd(of: Engine, work: Work, mu: float) -> list[float]:
     module = copy.deepcopy(of.network.module)
     before = [p.detach().clone() for p in module.parameters()]
     steps = torch.optim.SGD(module.parameters(), lr=work.rate, momentum=work.momentum, weight_decay=work.weight_decay)
-    samples, losses = of.samples(0), []
+    samples = of.samples(0)
+    losses = []
     x, y = samples.values(slice(None)), samples.y
     for _ in range(work.steps or 0):
         loss = nn.functional.cross_entropy(module(x), y)
@@ -138,7 +140,8 @@ def test_prox_pulls_to_the_model_that_arrived_at_this_device() -> None:
 def test_mmd_by_hand() -> None:
     # one sample each, a = 0 and b = 2: k(a, a) = k(b, b) = 19 and k(a, b) = Σ exp(−4/(2s)), so MMD² = 2·(19 − Σ …); its
     # derivative in b is 2·Σ (b/s) exp(−b²/(2s))
-    a, b = torch.zeros(1, 1, dtype=torch.float64), torch.full((1, 1), 2.0, dtype=torch.float64, requires_grad=True)
+    a = torch.zeros(1, 1, dtype=torch.float64)
+    b = torch.full((1, 1), 2.0, dtype=torch.float64, requires_grad=True)
     found = mmd_squared(a, b)
     assert float(found.detach()) == pytest.approx(38 - 2 * sum(math.exp(-2 / s) for s in WIDTHS), rel=1e-12)
     (slope,) = torch.autograd.grad(found, b)
@@ -178,7 +181,8 @@ def test_the_frozen_stream_is_the_start_in_evaluation_mode_and_leaves_no_trace(
     make: Callable[..., nn.Module],
 ) -> None:
     of = engine(park(shape=(2, 3, 3)), make((2, 3, 3), 3))  # two channels: channels-last is another order
-    network, samples = of.network, of.samples(1)
+    network = of.network
+    samples = of.samples(1)
     x = samples.values(slice(None))
     network.module.eval()
     expected = network.module(x).detach()
@@ -285,7 +289,8 @@ class Double(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.body, self.head = nn.Linear(4, 5).double(), nn.Linear(5, 3).double()
+        self.body = nn.Linear(4, 5).double()
+        self.head = nn.Linear(5, 3).double()
 
     def forward(self, x: Tensor) -> Tensor:
         said: Tensor = self.head(self.body(x.double()).relu())

@@ -105,7 +105,8 @@ def test_a_network_with_its_classifier_does_too(weights: Path, tmp_path: Path) -
 def test_no_weights(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import transformers
 
-    shape, none_needed = (1, 28, 28), "'hog', 'random-conv', 'raw' and 'penultimate' need no weights"
+    shape = (1, 28, 28)
+    none_needed = "'hog', 'random-conv', 'raw' and 'penultimate' need no weights"
     with pytest.raises(SettingError, match=f"'/nowhere/at/all': no such folder.*{none_needed}"):
         MobileNet("/nowhere/at/all").dimension(shape)
     with pytest.raises(SettingError, match=f"no weights in '{tmp_path}': .*{none_needed}"):

@@ -45,7 +45,8 @@ class Linear:
 OLD = torch.tensor([[1.0, 0, 0], [0, 1, 0], [0, 0, 1]])
 NEW = torch.tensor([[2.0, 0, 1], [0, 1, 0], [0, -1, 1]])
 PHI = {"old": OLD, "new": NEW}
-X, Y = torch.tensor([[1.0, 2, 3], [3.0, 0, 1], [0.0, 1, 1]]), torch.tensor([0, 0, 1])
+X = torch.tensor([[1.0, 2, 3], [3.0, 0, 1], [0.0, 1, 1]])
+Y = torch.tensor([0, 0, 1])
 NONE = torch.zeros(0)
 
 
@@ -68,7 +69,8 @@ def after(goal: Replay, about: Visit) -> Memory:
 def test_what_is_kept_moves_with_its_class() -> None:
     # x·OLD = x. x·NEW: (1, 2, 3) → (2, −1, 4); (3, 0, 1) → (6, −1, 4); (0, 1, 1) → (0, 0, 1).
     # Δ_0 = mean{(1, −3, 1), (3, −1, 3)} = (2, −2, 2); Δ_1 = (0, −1, 0)
-    z, y = torch.tensor([[1.0, 1, 1], [5.0, 5, 5]]), torch.tensor([1, 0])
+    z = torch.tensor([[1.0, 1, 1], [5.0, 5, 5]])
+    y = torch.tensor([1, 0])
     got, labels = Replay().features(visit(kept(z, y)))
     window = [[2.0, -1, 4], [6, -1, 4], [0, 0, 1]]
     assert got.tolist() == [*window, [1, 0, 1], [7, 3, 7]]
@@ -76,20 +78,23 @@ def test_what_is_kept_moves_with_its_class() -> None:
 
 
 def test_without_compensation_it_stays_where_it_was() -> None:
-    z, y = torch.tensor([[1.0, 1, 1]]), torch.tensor([1])
+    z = torch.tensor([[1.0, 1, 1]])
+    y = torch.tensor([1])
     got, _ = Replay(compensate=False).features(visit(kept(z, y)))
     assert got[3:].tolist() == [[1, 1, 1]]
 
 
 def test_a_class_that_the_window_lacks_is_not_moved() -> None:
-    z, y = torch.tensor([[1.0, 1, 1], [4.0, 4, 4]]), torch.tensor([1, 2])
+    z = torch.tensor([[1.0, 1, 1], [4.0, 4, 4]])
+    y = torch.tensor([1, 2])
     got, labels = Replay().features(visit(kept(z, y)))
     assert got[3:].tolist() == [[1, 0, 1], [4, 4, 4]]
     assert labels[3:].tolist() == [1, 2]
 
 
 def test_nothing_moves_while_the_extractor_is_the_same() -> None:
-    z, y = torch.tensor([[1.0, 1, 1]]), torch.tensor([1])
+    z = torch.tensor([[1.0, 1, 1]])
+    y = torch.tensor([1])
     got, _ = Replay().features(visit(kept(z, y), before="new"))
     assert got[3:].tolist() == z.tolist()
 
@@ -99,7 +104,8 @@ def test_of_identical_windows_with_a_linear_extractor_the_class_means_are_exact(
     # mean_c(z) + mean_c(x·Φ_new) − mean_c(x·Φ_old) = mean_c(x·Φ_new)
     got, labels = Replay().features(visit(kept(X @ OLD, Y)))
     for c in (0, 1):
-        was, now = got[3:][labels[3:] == c].mean(0), got[:3][labels[:3] == c].mean(0)
+        was = got[3:][labels[3:] == c].mean(0)
+        now = got[:3][labels[:3] == c].mean(0)
         assert was.tolist() == now.tolist()
     assert got[5].tolist() == got[2].tolist()  # a class of one sample: that sample
 
@@ -150,14 +156,19 @@ def test_who_missed_the_last_visit_keeps_and_moves_them_when_back() -> None:
 @given(st.integers(1, 6), st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(1, 4)), max_size=8))
 @settings(max_examples=60, deadline=None)
 def test_what_is_kept_of_past_periods_is_never_more_than_q(keep: int, course: list[tuple[bool, bool, int]]) -> None:
-    rng, memory, before, name = torch.Generator().manual_seed(0), {}, "", "old"
+    rng = torch.Generator().manual_seed(0)
+    memory = {}
+    before = ""
+    name = "old"
     for last, trained, samples in course:
         name = ("new" if name == "old" else "old") if trained else name
-        x, y = torch.rand(samples, 3, generator=rng), torch.randint(0, 2, (samples,), generator=rng)
+        x = torch.rand(samples, 3, generator=rng)
+        y = torch.randint(0, 2, (samples,), generator=rng)
         about = Visit(None, memory, extractor=Linear(x, y, name, before, PHI))
         goal = Replay(keep=keep, last=last)
         on, _ = goal.features(about)
-        memory, before = dict(after(goal, about)), name
+        memory = dict(after(goal, about))
+        before = name
         assert samples <= len(on) <= samples + keep
         assert len(memory["z"]) == len(memory["y"]) <= keep
         assert not (last and len(memory["new.y"]))

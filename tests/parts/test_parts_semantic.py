@@ -16,7 +16,8 @@ from fedfloor.base.errors import DivergedError, SettingError
 from fedfloor.parts.objectives.semantic import class_means, compensated, drift, fused, nearest
 from floor import bits
 
-D, F = 3, 4
+D = 3
+F = 4
 Seed = st.integers(0, 2**32 - 1)
 
 
@@ -55,7 +56,8 @@ def test_means_by_hand() -> None:
 
 def test_drift_and_compensation_by_hand() -> None:
     assert drift(NOW, BEFORE, Y, 2).tolist() == MOVED.tolist()
-    memory, labels = torch.tensor([[1.0, 1.0, 1.0], [0.0, 5.0, 0.0], [2.0, 2.0, 2.0]]), torch.tensor([1, 0, 0])
+    memory = torch.tensor([[1.0, 1.0, 1.0], [0.0, 5.0, 0.0], [2.0, 2.0, 2.0]])
+    labels = torch.tensor([1, 0, 0])
     assert compensated(memory, labels, MOVED).tolist() == [[0, 3, 3], [2, 5, -0.5], [4, 2, 1.5]]
     assert memory.tolist() == [[1, 1, 1], [0, 5, 0], [2, 2, 2]]
 
@@ -75,7 +77,8 @@ def test_storage_by_hand() -> None:
 
 
 def test_a_class_that_is_there_once_is_its_own_mean_and_kept_first() -> None:
-    z, y = torch.tensor([[0.0], [1.0], [1.5], [100.0]]), torch.tensor([0, 0, 0, 1])
+    z = torch.tensor([[0.0], [1.0], [1.5], [100.0]])
+    y = torch.tensor([0, 0, 0, 1])
     assert nearest(z, y, 1)[0].tolist() == [[100]]
 
 
@@ -109,8 +112,11 @@ def test_the_calibration_set_is_the_window_and_then_the_memory() -> None:
 @given(n=st.integers(1, 40), seed=Seed)
 def test_with_the_same_samples_the_class_means_are_exact_for_any_extractor(n: int, seed: int) -> None:
     # mean_c h(x, φ_bak) + (mean_c h(x, φ) − mean_c h(x, φ_bak)) = mean_c h(x, φ), whatever h is
-    (x, y), old, new = window(n, seed), matrix(seed + 1), matrix(seed + 2)
-    now, before = torch.tanh(x @ new), torch.tanh(x @ old)
+    (x, y) = window(n, seed)
+    old = matrix(seed + 1)
+    new = matrix(seed + 2)
+    now = torch.tanh(x @ new)
+    before = torch.tanh(x @ old)
     stored = compensated(before, y, drift(now, before, y, F))
     assert close(class_means(stored, y, F)[0], class_means(now, y, F)[0])
 
@@ -120,7 +126,9 @@ def test_with_the_same_samples_the_class_means_are_exact_for_any_extractor(n: in
 def test_with_a_linear_extractor_what_is_left_is_each_samples_own_way_from_its_mean(n: int, seed: int) -> None:
     # h(x) = Wx, memory and window the same samples: Δ_c = mean_c (W' − W)x = (W' − W)x̄_c, so that what should be W'x_i
     # is Wx_i + (W' − W)x̄_c: the rest is (W' − W)(x_i − x̄_c), which is 0 in the mean of every class
-    (x, y), old, new = window(n, seed), matrix(seed + 1), matrix(seed + 2)
+    (x, y) = window(n, seed)
+    old = matrix(seed + 1)
+    new = matrix(seed + 2)
     moved = drift(x @ new, x @ old, y, F)
     centres = class_means(x, y, F)[0]
     assert close(moved, centres @ (new - old))
@@ -134,7 +142,9 @@ def test_with_a_linear_extractor_what_is_left_is_each_samples_own_way_from_its_m
 def test_with_a_linear_extractor_other_samples_with_the_same_means_do(n: int, seed: int) -> None:
     # the window mirrors the memory at its class means: 2x̄_c − x has the means x̄_c, which for h(x) = Wx + b is enough:
     # mean_c h = W x̄_c + b, so that Δ_c is the same as from the samples in memory
-    (x, y), old, new = window(n, seed), matrix(seed + 1), matrix(seed + 2)
+    (x, y) = window(n, seed)
+    old = matrix(seed + 1)
+    new = matrix(seed + 2)
     b = window(2, seed + 3)[0]
     seen = 2 * class_means(x, y, F)[0][y] - x
     stored = compensated(x @ old + b[0], y, drift(seen @ new + b[1], seen @ old + b[0], y, F))
@@ -145,7 +155,9 @@ def test_with_a_linear_extractor_other_samples_with_the_same_means_do(n: int, se
 @given(n=st.integers(1, 40), m=st.integers(0, 40), seed=Seed)
 def test_where_a_class_moves_alike_every_semantic_is_exact(n: int, m: int, seed: int) -> None:
     # h(x, φ) = h(x, φ_bak) + b_class: Δ_c = b_c for the classes of the window; the others keep theirs, to the bit
-    (x, y), (z, labels), shift = window(n, seed), window(m, seed + 1), window(F, seed + 2)[0]
+    (x, y) = window(n, seed)
+    (z, labels) = window(m, seed + 1)
+    shift = window(F, seed + 2)[0]
     got = compensated(z, labels, drift(x + shift[y], x, y, F))
     seen = torch.isin(labels, y)
     assert close(got[seen], (z + shift[labels])[seen])
@@ -155,7 +167,8 @@ def test_where_a_class_moves_alike_every_semantic_is_exact(n: int, m: int, seed:
 @settings(max_examples=60, deadline=None)
 @given(n=st.integers(0, 40), m=st.integers(0, 40), seed=Seed)
 def test_with_the_extractor_unchanged_nothing_moves(n: int, m: int, seed: int) -> None:
-    (x, y), (z, labels) = window(n, seed), window(m, seed + 1)
+    (x, y) = window(n, seed)
+    (z, labels) = window(m, seed + 1)
     moved = drift(x.float(), x.float(), y, F)
     assert moved.eq(0).all()
     assert bits(compensated(z.float(), labels, moved)) == bits(z.float())
@@ -215,9 +228,12 @@ def test_another_generator_keeps_others_and_all_are_as_likely() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_dtype_and_device_stay(dtype: torch.dtype) -> None:
-    z, was = NOW.to(dtype), BEFORE.to(dtype)
+    z = NOW.to(dtype)
+    was = BEFORE.to(dtype)
     moved = drift(z, was, Y, 2)
-    (means, counts), (kept, of), (both, y) = class_means(z, Y, 2), nearest(z, Y, 2), fused(z, Y, was, Y)
+    (means, counts) = class_means(z, Y, 2)
+    (kept, of) = nearest(z, Y, 2)
+    (both, y) = fused(z, Y, was, Y)
     for got in (means, moved, compensated(was, Y, moved), kept, both):
         assert (got.dtype, got.device) == (dtype, z.device)
     assert counts.dtype == of.dtype == y.dtype == torch.int64
@@ -226,8 +242,10 @@ def test_dtype_and_device_stay(dtype: torch.dtype) -> None:
 
 
 def test_what_comes_out_is_no_view_of_what_went_in() -> None:
-    z, was = NOW.clone(), BEFORE.clone()
-    empty, none = z[:0], Y[:0]
+    z = NOW.clone()
+    was = BEFORE.clone()
+    empty = z[:0]
+    none = Y[:0]
     got = (compensated(was, Y, torch.zeros(2, D)), nearest(z, Y, 9)[0], fused(z, Y, was, Y)[0])
     for one in (*got, fused(z, Y, empty, none)[0], fused(empty, none, z, Y)[0]):
         one.fill_(7)
@@ -235,7 +253,8 @@ def test_what_comes_out_is_no_view_of_what_went_in() -> None:
 
 
 def test_an_empty_window_and_an_empty_memory() -> None:
-    z, y = torch.zeros(0, D), torch.zeros(0, dtype=torch.int64)
+    z = torch.zeros(0, D)
+    y = torch.zeros(0, dtype=torch.int64)
     means, counts = class_means(z, y, 2)
     assert (means.tolist(), counts.tolist()) == ([[0, 0, 0], [0, 0, 0]], [0, 0])
     assert compensated(z, y, MOVED).shape == (0, D)

@@ -19,7 +19,9 @@ ALL: tuple[Server, ...] = (
 
 def walk(server: Server, means: list[float], model: float = 1.0) -> tuple[list[float], dict[str, Tensor]]:
     """Take a step per mean; return the models on the way and the last moments."""
-    w, moments, seen = torch.tensor([model]), {}, []
+    w = torch.tensor([model])
+    moments = {}
+    seen = []
     for one in means:
         w, moments = step(server, w, torch.tensor([one]), moments)
         seen.append(float(w))
@@ -28,7 +30,8 @@ def walk(server: Server, means: list[float], model: float = 1.0) -> tuple[list[f
 
 def test_sgd_with_rate_1_and_no_momentum_is_fedavg_to_the_bit() -> None:
     rng = torch.Generator().manual_seed(0)
-    model, mean = torch.randn(1000, generator=rng), torch.randn(1000, generator=rng)
+    model = torch.randn(1000, generator=rng)
+    mean = torch.randn(1000, generator=rng)
     assert (model + (mean - model) != mean).any()  # formed by the formula it would not be
     new, moments = step(Sgd(), model, mean, {})
     assert bits(new) == bits(mean)
@@ -84,7 +87,8 @@ def test_yogi_leaves_v_where_the_change_is_as_large() -> None:
 def test_nothing_that_goes_in_is_changed_and_a_resume_changes_nothing(server: Server) -> None:
     rng = torch.Generator().manual_seed(1)
     means = torch.randn(4, 50, generator=rng)
-    w, moments = torch.randn(50, generator=rng), {}
+    w = torch.randn(50, generator=rng)
+    moments = {}
     for mean in means:
         before = [bits(w), bits(mean), {name: bits(one) for name, one in moments.items()}]
         again = step(server, w.clone(), mean.clone(), {name: one.clone() for name, one in moments.items()})
@@ -94,7 +98,8 @@ def test_nothing_that_goes_in_is_changed_and_a_resume_changes_nothing(server: Se
         assert bits(new) == bits(again[0])
         assert {name: bits(one) for name, one in later.items()} == {name: bits(one) for name, one in again[1].items()}
         assert all(one.dtype == torch.float32 and one.shape == w.shape for one in (new, *later.values()))
-        w, moments = new, later
+        w = new
+        moments = later
 
 
 @pytest.mark.parametrize("server", [Adagrad(), Adam(), Yogi()], ids=str)

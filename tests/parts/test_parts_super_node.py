@@ -94,7 +94,8 @@ def test_what_cannot_be_is_refused() -> None:
 
 def test_a_device_weighs_what_a_visit_goes_through() -> None:
     # 8 of 16 held: a mini-batch of 4 is expected to hold a quarter of them; two passes go through all of them twice
-    counts, held = np.array([[12.0, 4.0], [1.0, 2.0]]), np.array([16, 3])
+    counts = np.array([[12.0, 4.0], [1.0, 2.0]])
+    held = np.array([16, 3])
     np.testing.assert_array_equal(selection.trained_on(counts, held, STEP), [[3, 1], [1, 2]])
     twice = selection.trained_on(counts, held, Work(epochs=2, batch_size=4))
     np.testing.assert_array_equal(twice, 2 * counts)
@@ -105,7 +106,8 @@ def test_a_device_weighs_what_a_visit_goes_through() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 50), min_size=4, max_size=4), min_size=1, max_size=5), st.integers(1, 40))
 def test_a_settled_census_is_the_nearest_one_that_can_be(rows: list[list[int]], held: int) -> None:
-    census, sizes = np.array(rows), np.full(len(rows), held)
+    census = np.array(rows)
+    sizes = np.full(len(rows), held)
     counts = selection.settled(census, sizes)
     np.testing.assert_allclose(counts.sum(1), held, rtol=1e-12)
     assert counts.min() >= 0

@@ -35,8 +35,11 @@ def by_hand(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (y, c_k⁺) of a visit: the loop of the paper, and c_k⁺ as the mean of the gradients g_s of the visit with
     weights a_s = 1 + β + … + β^(K−s), which is what option II comes to."""
-    y, velocity, seen = x.copy(), np.zeros_like(x), []
-    beta, decay = work.momentum or 0.0, work.weight_decay or 0.0
+    y = x.copy()
+    velocity = np.zeros_like(x)
+    seen = []
+    beta = work.momentum or 0.0
+    decay = work.weight_decay or 0.0
     for bx, by in batches(of, device, number, work):
         seen.append(loss_and_gradient(y, bx, by)[1] + decay * y)
         velocity = beta * velocity + seen[-1] + c - own
@@ -48,7 +51,8 @@ def by_hand(
 def test_the_term_by_hand() -> None:
     # x = (1, 2), y = (3, 1), c = (0.5, −1), c_k = (0.25, 1): ⟨c − c_k, y − x⟩ = 0.25·2 + (−2)·(−1) = 2.5; after two
     # steps of 0.1, c_k⁺ = (x − y)/(0.1·2) − (c − c_k) = (−10, 5) − (0.25, −2) = (−10.25, 7)
-    network, y = Network(torch.nn.Sequential(torch.nn.Linear(1, 1))), torch.tensor([3.0, 1.0])
+    network = Network(torch.nn.Sequential(torch.nn.Linear(1, 1)))
+    y = torch.tensor([3.0, 1.0])
     network.flat.copy_(torch.tensor([1.0, 2.0]))
     visit = Visit(network.flat.clone(), {"c": torch.tensor([0.25, 1.0])}, network, {"c": torch.tensor([0.5, -1.0])},
                   Work(epochs=1, rate=0.1), steps=2)  # fmt: skip
@@ -67,7 +71,8 @@ def test_rounds_are_those_of_a_plain_loop(
     work = replace(WORK, **more)
     of = regression(park(SIZES), tmp_path, loss_chance=chance)
     x = of.network.flat.clone().numpy()
-    c, own = np.zeros_like(x), {k: np.zeros_like(x) for k in range(4)}
+    c = np.zeros_like(x)
+    own = {k: np.zeros_like(x) for k in range(4)}
     arrivals = []
     for number, (state, outcome) in enumerate(go(Scaffold(fraction=fraction, work=work), of, 5), start=1):
         assert len(outcome.receipts) == 4 * fraction
@@ -91,7 +96,8 @@ def test_rounds_are_those_of_a_plain_loop(
 def test_a_lost_visit_leaves_everything_as_it_was(tmp_path: Path) -> None:
     of = regression(park(SIZES), tmp_path)
     ((state, _),) = go(Scaffold(work=WORK), of, 1)
-    before, held = {name: bits(value) for name, value in state.packet.items()}, dict(of.memory.held)
+    before = {name: bits(value) for name, value in state.packet.items()}
+    held = dict(of.memory.held)
     of.loss_chance = 1.0
     ((after, outcome),) = go(Scaffold(work=WORK), of, 1, state, first=2)
     assert all(one.lost for one in outcome.receipts)
@@ -134,7 +140,9 @@ def test_effective_steps_are_the_closed_form() -> None:
 
 def test_a_new_variate_by_hand() -> None:
     # x − y = (1, 2), η = 1/4, K = 2: (x − y)/(ηK) = (2, 4); less c − c_k = (1, −1): (1, 5); up goes c + c_k⁺ − c_k
-    start, model = torch.tensor([3.0, 3.0, 8.0]), torch.tensor([2.0, 1.0, 9.0])  # the third is not trained
+    # the third is not trained
+    start = torch.tensor([3.0, 3.0, 8.0])
+    model = torch.tensor([2.0, 1.0, 9.0])
     visit = Visit(start, {"c": torch.tensor([0.0, 3.0])}, None, {"c": torch.tensor([1.0, 2.0])}, Work(rate=0.25), 2)
     assert renewed(model, visit).tolist() == [1.0, 5.0]
     assert Variates().remember(model, visit)["c"].tolist() == [1.0, 5.0]
@@ -155,15 +163,18 @@ def test_a_visit_with_rate_0_leaves_the_variates_as_they_are() -> None:
 
 def test_the_first_round_is_fedavg_of_equal_sizes_to_the_bit(tmp_path: Path) -> None:
     work = replace(WORK, momentum=0.5)
-    of, plain = engine(park((8, 8, 8)), folder=tmp_path), engine(park((8, 8, 8)))
-    scaffold, fedavg = go(Scaffold(work=work), of, 2), go(FedAvg(work=work), plain, 2)
+    of = engine(park((8, 8, 8)), folder=tmp_path)
+    plain = engine(park((8, 8, 8)))
+    scaffold = go(Scaffold(work=work), of, 2)
+    fedavg = go(FedAvg(work=work), plain, 2)
     assert bits(next(scaffold)[0].packet["w"]) == bits(next(fedavg)[0].packet["w"])
     assert bits(next(scaffold)[0].packet["w"]) != bits(next(fedavg)[0].packet["w"])
 
 
 def test_a_device_alone_does_not_drift(tmp_path: Path) -> None:
     # c = c_k up to rounding, so every round is FedAvg's
-    of, plain = regression(park((9,)), tmp_path), regression(park((9,)))
+    of = regression(park((9,)), tmp_path)
+    plain = regression(park((9,)))
     for (ours, _), (theirs, _) in zip(go(Scaffold(work=WORK), of, 4), go(FedAvg(work=WORK), plain, 4), strict=True):
         assert ours.packet["w"].numpy() == pytest.approx(theirs.packet["w"].numpy(), abs=1e-12)
         assert float(ours.packet["c"].abs().max()) > 1e-2

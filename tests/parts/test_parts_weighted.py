@@ -50,8 +50,10 @@ def test_weights_by_hand() -> None:
 
 def test_focus_by_hand() -> None:
     # p = 1/2 and 3/4: (1/2)²·ln 2 and (1/4)²·ln 4/3, and with weights 5 times the first and half of the second
-    first, second = 0.25 * math.log(2), 0.0625 * math.log(4 / 3)
-    logits, y = [[0.0, 0.0], [math.log(3), 0.0]], [1, 0]
+    first = 0.25 * math.log(2)
+    second = 0.0625 * math.log(4 / 3)
+    logits = [[0.0, 0.0], [math.log(3), 0.0]]
+    y = [1, 0]
     assert losses(Focal(2.0), logits, y) == pytest.approx((first + second) / 2, rel=1e-12)
     assert losses(Focal(2.0, "0.5 5"), logits, y) == pytest.approx((5 * first + 0.5 * second) / 2, rel=1e-12)
 
@@ -139,7 +141,8 @@ def test_a_method_with_equal_weights_is_itself_to_the_bit(tmp_path: Path, name: 
 
 @pytest.mark.parametrize("name", COMPOSED)
 def test_a_methods_own_terms_stay_beside_the_weights(tmp_path: Path, name: str) -> None:
-    both, own = trained(tmp_path, name, GIVEN), trained(tmp_path, name)
+    both = trained(tmp_path, name, GIVEN)
+    own = trained(tmp_path, name)
     alone = trained(tmp_path, "fedavg", GIVEN)
     assert len({bits(one.packet["w"]) for one in (both, own, alone)}) == 3
     assert both.packet.keys() == own.packet.keys()

@@ -88,14 +88,16 @@ def test_every_plan_is_drawn_well_formed(name: str) -> None:
 @pytest.mark.parametrize("name", PLANS)
 def test_nothing_reaches_out_of_the_picture(name: str) -> None:
     root = ElementTree.fromstring(svg(PLANS[name]))
-    width, height = float(root.get("width", 0)), float(root.get("height", 0))
+    width = float(root.get("width", 0))
+    height = float(root.get("height", 0))
 
     def walk(node: ElementTree.Element, x: float, y: float) -> None:
         shift = re.match(r"translate\((\S+) (\S+)\)", node.get("transform", ""))
         if shift:
             x, y = x + float(shift[1]), y + float(shift[2])
         if node.tag == SVG + "rect" and node.get("width") != "100%":
-            left, top = x + float(node.get("x", 0)), y + float(node.get("y", 0))
+            left = x + float(node.get("x", 0))
+            top = y + float(node.get("y", 0))
             assert left >= 0
             assert top >= 0
             assert left + float(node.get("width", 0)) <= width

@@ -268,8 +268,11 @@ def test_visits_to_the_cloud_are_counted() -> None:
 
 
 def test_what_a_plan_became_is_put_back() -> None:
-    select, one, other = Select("uniform", (1, 2), 1, EPOCH), star((1,)), star((2,))
-    chain_, turns = Sequence((VISIT, select)), Repeat(2, select)
+    select = Select("uniform", (1, 2), 1, EPOCH)
+    one = star((1,))
+    other = star((2,))
+    chain_ = Sequence((VISIT, select))
+    turns = Repeat(2, select)
     assert schedule.rebuilt(chain_, [VISIT, select]) is chain_
     assert schedule.rebuilt(turns, [select, select]) is turns
     assert schedule.rebuilt(chain_, [VISIT, one]) == Sequence((VISIT, one))

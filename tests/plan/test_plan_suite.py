@@ -86,7 +86,8 @@ def dry(plan: Node) -> None:
 
 def price(plan: Node) -> None:
     """Seconds for each visit, within those of all."""
-    costs, known = _sites(), resolved(plan, here(), schedule.RoundContext(0, 1), 0, Counter()).resolved
+    costs = _sites()
+    known = resolved(plan, here(), schedule.RoundContext(0, 1), 0, Counter()).resolved
     found = costs.price(known, {"w": engine(here()).network.flat}, 1, 0)
     assert len(found.visits) == len(schedule.in_order(known))
     assert all(0 <= one <= found.seconds * (1 + 1e-12) for one in found.visits)
@@ -143,7 +144,8 @@ GAPS: dict[str, dict[str, str]] = {
 @pytest.mark.parametrize("interpreter", INTERPRETERS)
 @pytest.mark.parametrize("name", PLANS)
 def test_plan(name: str, interpreter: str) -> None:
-    plan, expected = PLANS[name], GAPS.get(name, {}).get(interpreter)
+    plan = PLANS[name]
+    expected = GAPS.get(name, {}).get(interpreter)
     if expected is None:
         INTERPRETERS[interpreter](plan)
     else:

@@ -36,7 +36,8 @@ def text(folder: Path) -> str:
     return html.unescape(str(front(groups(ordered(collect([folder]))))))
 
 
-OWN, ALONE = [0.9, 0.5, 0.8, 0.7], [0.6, 0.6, 0.7, 0.5]
+OWN = [0.9, 0.5, 0.8, 0.7]
+ALONE = [0.6, 0.6, 0.7, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,8 @@ def test_equal_results_are_no_proof_that_models_are_equal(tmp_path: Path) -> Non
     run(tmp_path, 1.0, ALONE, "local-only")
     assert "<b>No difference was measured.</b>" in text(tmp_path)
     compared = groups(ordered(collect([tmp_path])))
-    best, local = [compared[0]], [compared[1]]
+    best = [compared[0]]
+    local = [compared[1]]
     pair = {"difference": 0.0, "low": 0.0, "high": 0.0, "over": "72 test recordings"}
     assert gain_tile(compared, best, local, pair).notes[0] == "72 test recordings do not tell them apart"
     assert "0.0 to 2.0, over 72" in gain_tile(compared, best, local, pair | {"high": 0.02}).notes[0]

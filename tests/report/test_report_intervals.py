@@ -111,7 +111,8 @@ def test_the_p_value_is_below_a_twentieth_where_the_interval_excludes_0(values: 
 
 def test_beyond_all_draws_the_p_value_is_students() -> None:
     values = np.random.default_rng(5).normal(0.2, 0.02, 12)  # ten standard deviations, and 35 standard errors
-    found, students = estimate(values).chance, ttest_1samp(values, 0.0).pvalue
+    found = estimate(values).chance
+    students = ttest_1samp(values, 0.0).pvalue
     assert found is not None
     assert 1e-13 < students < 1e-9
     assert found < 1e-8
@@ -252,7 +253,8 @@ def test_methods_against_one_are_corrected_for_their_number_alone(tmp_path: Path
         own = VALUES + shift + away
         evaluated(tmp_path / method, float(own.mean()), own, method=method)
     runs = collect([tmp_path])
-    every, base = paired(runs), paired(runs, against="fedavg")
+    every = paired(runs)
+    base = paired(runs, against="fedavg")
     assert len(every) == 6
     assert {row["method"] for row in base} == {"fedprox", "ida", "moon"}
     assert all(row["against"] == "fedavg" for row in base)

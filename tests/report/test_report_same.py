@@ -33,7 +33,8 @@ def described(folder: Path, **facts: Any) -> Path:
 def set_in(folder: Path, table: str, text: str) -> Path:
     """Add a table to a run's ``experiment.toml``; of one that is there already, lines."""
     path = folder / "experiment.toml"
-    body, head = path.read_text(), f"[{table}]\n"
+    body = path.read_text()
+    head = f"[{table}]\n"
     path.write_text(body.replace(head, head + text + "\n") if head in body else f"{body}{head}{text}\n")
     return folder
 

@@ -9,7 +9,8 @@ import pytest
 from fedfloor.report import words
 from fedfloor.tasks.figures import ACCURACY, Figure, named
 
-AUROC, RMSE = named("AUROC"), named("RMSE")
+AUROC = named("AUROC")
+RMSE = named("RMSE")
 ROW: dict[str, Any] = {
     "method": "fedavg", "seeds": [0], "rounds": 4, "low": 0.1, "high": 0.9, "accuracy": 0.5, "best_accuracy": 0.5,
     "target": 0.5, "rounds_to_target": 4.0, "reached": 1, "wall_s": 1.0, "over": "12 test recordings", "diverged": [],

@@ -233,7 +233,8 @@ def test_a_topic_that_floods_is_left_for_the_rest_of_a_minute() -> None:
         def subscribe(self, topics: list[str]) -> None:
             self.topics.update(topics)
 
-    clock, link = [0.0], Link()
+    clock = [0.0]
+    link = Link()
     gate = FloodGate({"north": cast("Connection", link)}, lambda: clock[0])
     for _ in range(2):
         for _ in range(alarms.FLOOD + 100):
@@ -321,7 +322,8 @@ def test_the_command_lists_what_was_kept(tmp_path: Path, command: Command) -> No
 
 
 def test_a_terminal_that_lacks_a_character_ends_no_command(tmp_path: Path) -> None:
-    out, line = provisioned(tmp_path), {"at": kept.stamp(BEGAN), "factory": "north", "device": "d0", "messages": 1}
+    out = provisioned(tmp_path)
+    line = {"at": kept.stamp(BEGAN), "factory": "north", "device": "d0", "messages": 1}
     (out / "alarms" / "state").mkdir()
     text = json.dumps({**line, **DECISION, "kind": "decision", "class": "b\u00e4d \u2620"})
     (out / "alarms" / "state" / kept.LINES).write_text(text + "\n")
@@ -375,7 +377,8 @@ def test_alarms_of_real_devices_on_several_brokers_are_kept(tmp_path: Path) -> N
 
     out = provisioned(tmp_path)
     registered(registry.read(out), model(1))
-    settings, told = kept.read(out), list[dict[str, Any]]()
+    settings = kept.read(out)
+    told = list[dict[str, Any]]()
 
     def now() -> dict[str, Any]:
         known = json.loads((settings.state / kept.NOW).read_text())

@@ -148,7 +148,8 @@ def test_an_onnx_file_that_reaches_beyond_itself_or_does_not_run_is_refused(name
 
 def test_damaged_files_are_refused_or_still_a_model() -> None:
     """2,000 files with a few bytes changed: the walk ends, with an error of its own."""
-    rng, whole = random.Random(0), model()
+    rng = random.Random(0)
+    whole = model()
     refused = 0
     for _ in range(2000):
         data = bytearray(whole)
@@ -197,7 +198,8 @@ def slots(folder: Path, network: str | None = "logistic") -> Slots:
 
 def put(one: Slots, data: bytes, number: int = 1) -> Slots:
     """The slots after a model arrived and was switched to."""
-    envelope, said = sealed(statement(data, number), CA), statement(data, number)
+    envelope = sealed(statement(data, number), CA)
+    said = statement(data, number)
     download = Download(one, envelope, said)
     pieces = [(i // CHUNK_BYTES, data[i : i + CHUNK_BYTES]) for i in range(0, len(data), CHUNK_BYTES)]
     assert [download.add(str(i), piece) for i, piece in reversed(pieces)] == [False] * (len(pieces) - 1) + [True]
@@ -242,7 +244,8 @@ def test_pieces_of_another_size_are_refused_and_foreign_ones_passed_over(tmp_pat
 
 
 def test_bytes_that_were_not_signed_are_refused_and_deleted(tmp_path: Path) -> None:
-    one, said = slots(tmp_path), statement(model())
+    one = slots(tmp_path)
+    said = statement(model())
     download = Download(one, b"", said)
     assert download.add("0", b"x" * said.size)
     with pytest.raises(RefusedError, match=r"hash: version 1: the model's bytes differ from the signed ones\."):
@@ -373,7 +376,8 @@ def test_a_line_without_end_is_named_once(tmp_path: Path, text: str, caplog: pyt
 
 
 def test_windows_are_cut_as_in_training(tmp_path: Path) -> None:
-    path, rows = tmp_path / "a.csv", rows_of(tmp_path)
+    path = tmp_path / "a.csv"
+    rows = rows_of(tmp_path)
     path.write_text(HEADER + "0,1,2,3\n1,4,5,6\n2,7,8,9\n")
     batch = rows.next(WINDOWED)
     assert batch is not None

@@ -36,8 +36,10 @@ def learnt(rng: np.random.Generator, sensors: int = 3) -> Watch:
 
 def test_the_sum_is_that_of_the_formula() -> None:
     rng = np.random.default_rng(0)
-    first, later = rng.normal(3, 1, (LEARN, 2)), rng.normal(4, 1, (5, 2))
-    state, sums = Cusum(), np.zeros(2)
+    first = rng.normal(3, 1, (LEARN, 2))
+    later = rng.normal(4, 1, (5, 2))
+    state = Cusum()
+    sums = np.zeros(2)
     for block in (*first, *later):
         state = state.after(block)
     for block in later:
@@ -53,7 +55,9 @@ def test_false_alarms_are_as_rare_as_the_page_states() -> None:
     Few sensors, whose s came out small, have most of them: twelve seeds had 1,776 on average with a deviation of 125.
     The limits are three of it.
     """
-    rng, begun, before = np.random.default_rng(1), 0, set[int]()
+    rng = np.random.default_rng(1)
+    begun = 0
+    before = set[int]()
     state = Cusum()
     for block in rng.normal(0, 1, (LEARN + 500, 10_000)):
         state = state.after(block)
@@ -103,7 +107,8 @@ def test_doubt_of_the_model_and_sensors_that_fall_silent() -> None:
 def test_a_sensor_that_was_never_there_and_one_that_never_moved() -> None:
     rng = np.random.default_rng(4)
     rows = rng.normal(5, 2, (LEARN * BLOCK + 200, 3))
-    rows[:, 0], rows[:, 1] = np.nan, 7.0
+    rows[:, 0] = np.nan
+    rows[:, 1] = 7.0
     watch = Watch(1).after(rows, np.full(len(rows), np.nan))
     assert watch.words(COLUMNS) == []
     rows[:, 1] = 7.5
@@ -112,8 +117,10 @@ def test_a_sensor_that_was_never_there_and_one_that_never_moved() -> None:
 
 def test_however_samples_are_cut_the_watch_is_the_same(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
-    rows, doubt = rng.normal(0, 1, (500, 2)), rng.uniform(0, 1, 500)
-    whole, parts = Watch(3).after(rows, doubt), Watch(3)
+    rows = rng.normal(0, 1, (500, 2))
+    doubt = rng.uniform(0, 1, 500)
+    whole = Watch(3).after(rows, doubt)
+    parts = Watch(3)
     for first in range(0, 500, 7):
         parts = parts.after(rows[first : first + 7], doubt[first : first + 7])
     assert parts == whole
@@ -200,7 +207,8 @@ def predicting(folder: Path) -> DeviceSettings:
 def test_a_device_publishes_where_drift_begins_and_a_restart_forgets_nothing(tmp_path: Path) -> None:
     """With a connection that notes what is published; tests/rollout/test_rollout_park.py has real ones."""
     put(slots(tmp_path / "models"), model())
-    settings, rows = predicting(tmp_path), tmp_path / "rows"
+    settings = predicting(tmp_path)
+    rows = tmp_path / "rows"
 
     def serve() -> list[tuple[str, dict[str, Any]]]:
         told: list[tuple[str, dict[str, Any]]] = []
@@ -228,7 +236,8 @@ def test_a_device_publishes_where_drift_begins_and_a_restart_forgets_nothing(tmp
 
 
 def test_a_device_reports_how_many_rows_its_sensors_wrote_and_nothing_else_changes(tmp_path: Path) -> None:
-    told, counts = list[dict[str, Any]](), [10]
+    told = list[dict[str, Any]]()
+    counts = [10]
     link = SimpleNamespace(publish=lambda _topic, data, **_: told.append(json.loads(data)), unacknowledged=0)
     made = Serving(predicting(tmp_path), cast(MqttConnection, link), lambda: counts[-1])
     made._report("refused", "signature: of a stranger", 0)

@@ -205,7 +205,8 @@ def facts_of(path: Path, what: config.Experiment) -> Any:
 
 
 def test_a_device_states_its_figure_of_both_models() -> None:
-    truth, other = loaded(1), loaded(2)
+    truth = loaded(1)
+    other = loaded(2)
     seen = seen_by(truth)
     found = judge(lambda: seen, None)(truth, other)
     assert found == {"figure": "accuracy", "samples": 200, "new": 1.0, "old": value(other, seen, ACCURACY)}
@@ -264,7 +265,8 @@ def tried(folder: Path, first: bytes, second: bytes, envelope: bytes | None = No
 
 
 def test_a_trial_is_judged_and_changes_nothing_of_what_is_in_use(tmp_path: Path) -> None:
-    first, second = onnx_model(1), onnx_model(2)
+    first = onnx_model(1)
+    second = onnx_model(2)
     made, told = tried(tmp_path, first, second)
     body, kept = told[-1]
     assert not kept  # no broker keeps it
@@ -282,11 +284,15 @@ def test_a_trial_is_judged_and_changes_nothing_of_what_is_in_use(tmp_path: Path)
 
 
 def test_a_trial_that_a_broker_repeats_is_answered_but_not_judged_again(tmp_path: Path) -> None:
-    first, second, third = onnx_model(1), onnx_model(2), onnx_model(3)
+    first = onnx_model(1)
+    second = onnx_model(2)
+    third = onnx_model(3)
     made, told = tried(tmp_path, first, second)
-    signer, judged = Signer(member(tmp_path, CA, "releases"), "releases"), list[int]()
+    signer = Signer(member(tmp_path, CA, "releases"), "releases")
+    judged = list[int]()
     made._judge = lambda model, _: judged.append(model.statement.number) or {"why": "counted"}  # type: ignore[func-returns-value]
-    count, envelope = len(told), sealed(statement(second, 2), CA, TRIAL)
+    count = len(told)
+    envelope = sealed(statement(second, 2), CA, TRIAL)
     for _ in range(300):
         made._release(envelope)
     assert judged == []
@@ -308,7 +314,8 @@ def test_a_trial_that_a_broker_repeats_is_answered_but_not_judged_again(tmp_path
 
 def test_a_statement_for_a_trial_releases_nothing_and_the_other_way_round() -> None:
     one = statement(b"model", 1)
-    trial, release = sealed(one, CA, TRIAL), sealed(one, CA)
+    trial = sealed(one, CA, TRIAL)
+    release = sealed(one, CA)
     assert (is_trial(trial), is_trial(release), is_trial(b"[" * 10_000)) == (True, False, False)
     bare = json.dumps({key: text for key, text in json.loads(trial).items() if key != "purpose"}).encode()
     for data, purpose in ((trial, "release"), (bare, "release"), (release, TRIAL)):
@@ -317,7 +324,8 @@ def test_a_statement_for_a_trial_releases_nothing_and_the_other_way_round() -> N
 
 
 def test_a_trial_that_nobody_signed_or_that_is_old_is_not_judged(tmp_path: Path) -> None:
-    first, second = onnx_model(1), onnx_model(2)
+    first = onnx_model(1)
+    second = onnx_model(2)
     stranger = authority.found("trial", authority.now())
     made, told = tried(tmp_path, first, second, sealed(statement(second, 2), stranger, TRIAL))
     assert (told[-1][0]["state"], told[-1][0]["version"]) == ("refused", 1)

@@ -142,7 +142,8 @@ def test_a_process_that_was_killed_before_the_first_head_harms_nothing(
     for path in (out / FOLDER).glob("*.json"):
         path.unlink()
     (out / HEAD).unlink()
-    ca, link = authority.load(out / "authority"), os.link
+    ca = authority.load(out / "authority")
+    link = os.link
 
     def killed(*places: Path) -> None:
         link(*places)
@@ -161,7 +162,8 @@ def test_a_copy_of_the_registry_is_checked_without_a_head(out: Path, tmp_path: P
 
 
 def test_a_journal_that_grows_while_it_is_read_is_in_order(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known, real = registry.read(out), journal.read_entry
+    known = registry.read(out)
+    real = journal.read_entry
 
     def grow(path: Path, number: int, *rest: Any) -> journal.Entry:
         if number == 4 and len(list((out / FOLDER).glob("*.json"))) == 4:  # the last that the reader has listed

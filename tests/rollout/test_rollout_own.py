@@ -91,7 +91,8 @@ def drawn(trained: Trained) -> np.ndarray[Any, Any]:
 def test_one_file_answers_on_each_device_as_its_own_model_does_in_pytorch(tmp_path: Path, case: str) -> None:
     name, part, shape, header = CASES[case]
     run = run_of(tmp_path, name, part, shape, **header)
-    data, answers = released(run, tmp_path), []
+    data = released(run, tmp_path)
+    answers = []
     for k in (0, 1):
         trained = load_model(run, device=str(k))
         x = drawn(trained)
@@ -119,19 +120,23 @@ def test_a_device_without_a_part_or_with_that_of_another_run_refuses_by_name(tmp
 
 def test_a_device_takes_a_release_by_itself_once_it_has_trained(tmp_path: Path) -> None:
     run = run_of(tmp_path, "logistic", "head", (1, 28, 28))
-    data, own, told = released(run, tmp_path), staying(run), list[dict[str, Any]]()
+    data = released(run, tmp_path)
+    own = staying(run)
+    told = list[dict[str, Any]]()
     link = SimpleNamespace(
         publish=lambda _topic, body, **_: told.append(json.loads(body)), subscribe=lambda _: None,
         unsubscribe=lambda _: None, unacknowledged=0,
     )  # fmt: skip
-    made, said = Serving(predicting(tmp_path), cast(MqttConnection, link)), statement(data, "logistic")
+    made = Serving(predicting(tmp_path), cast(MqttConnection, link))
+    said = statement(data, "logistic")
     made._release(sealed(said, CA))
     for i in range(said.pieces):
         made._piece(said.sha256, str(i), data[i * CHUNK_BYTES : (i + 1) * CHUNK_BYTES])
     assert told[-1]["state"] == "refused"
     assert "it has not trained in run 'run-3'" in told[-1]["why"]
     made._repeat()  # nothing has changed
-    folder, count = tmp_path / "models", len(told)
+    folder = tmp_path / "models"
+    count = len(told)
     (folder / Staying(own.network, "head", "run-2").file).write_bytes(own.content(torch.ones(1570)))
     made._repeat()  # of another run
     assert [one["state"] for one in told[count:]] == ["refused"]
@@ -146,7 +151,8 @@ def test_a_part_that_changes_is_used_from_the_next_rows_on_and_a_damaged_one_is_
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = run_of(tmp_path, "logistic", "head", (1, 28, 28))
-    data, own = released(run, tmp_path), staying(run)
+    data = released(run, tmp_path)
+    own = staying(run)
     here, there = (tmp_path / f"device-{k}" / own.file for k in (0, 1))
     made = models.load(data, statement(data, "logistic"), here.parent)
     x = drawn(load_model(run))
@@ -243,7 +249,8 @@ def test_a_run_on_a_park_is_released_and_each_device_answers_as_its_own_model(tm
 @needs_mosquitto
 def test_agents_without_pytorch_serve_with_their_parts_and_refuse_where_there_is_none(tmp_path: Path) -> None:
     run = run_of(tmp_path, "logistic", "head", (3,), inputs=SENSORS | {"columns": COLUMNS})
-    out, own = provisioned(tmp_path), staying(run)
+    out = provisioned(tmp_path)
+    own = staying(run)
     known, version = registry.register(registry.read(out), run)
     places = [out / f"devices/d{k}/state/models" / own.file for k in (0, 1)]
     for place in places:

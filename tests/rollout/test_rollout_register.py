@@ -26,7 +26,8 @@ def run(folder: Path, method: str) -> Path:
 
 
 def test_a_version_records_what_it_was_made_of(tmp_path: Path) -> None:
-    out, made = provisioned(tmp_path), run(tmp_path, "fedavg")
+    out = provisioned(tmp_path)
+    made = run(tmp_path, "fedavg")
     known, number = registry.register(registry.read(out), made)
     (version,) = known.versions.values()
     last = json.loads((made / "ledger.jsonl").read_text().splitlines()[-1])

@@ -71,7 +71,8 @@ def test_at_holds_for_an_hour_of_a_day_that_is_not_done_with(clock: tuple[int, i
 
 
 def test_windows_of_all_devices_count_together_and_a_buffer_that_was_made_anew_counts_whole() -> None:
-    given, past = Schedule(windows=22), ago(2, rows={"a": 1000, "b": 50})
+    given = Schedule(windows=22)
+    past = ago(2, rows={"a": 1000, "b": 50})
     sight = Sight({"a": 1189, "b": 40})  # 18 + 4 windows, as b is a new buffer
     assert due(given, past, sight=sight, stride=10) == ["windows"]
     assert due(replace(given, windows=23), past, sight=sight, stride=10) == []
@@ -116,7 +117,8 @@ def test_settings_that_cannot_be_are_named(given: dict[str, Any], message: str) 
 
 def test_a_park_file_hands_its_schedule_to_the_cloud(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text('name = "tiny"\n')
-    path, table = tmp_path / "plant.toml", '[schedule]\nat = "02:00"\ndrift = 2\nrelease = "canary"\ncanary = ["{}"]\n'
+    path = tmp_path / "plant.toml"
+    table = '[schedule]\nat = "02:00"\ndrift = 2\nrelease = "canary"\ncanary = ["{}"]\n'
     path.write_text(PARK + table.format("camera"))
     assert park_file.read(path).schedule == Schedule(at="02:00", drift=2, release="canary", canary=("camera",))
     path.write_text(PARK + table.format("camara"))
@@ -302,7 +304,8 @@ def test_a_run_that_outlived_its_schedule_is_waited_for(desk: Desk, runs: list[l
 
 def test_a_runs_process_is_known_from_its_first_moment(tmp_path: Path) -> None:
     """Before it has made its folder, and also where its schedule was killed: no second one is started beside it."""
-    program, record = tmp_path / "program", tmp_path / "run-1.log"
+    program = tmp_path / "program"
+    record = tmp_path / "run-1.log"
     program.write_text("#!/bin/sh\nexec sleep 60\n")
     program.chmod(0o700)
     started = f"import sys; sys.executable = {str(program)!r}; from fedfloor.rollout import schedule; "
@@ -523,7 +526,8 @@ def test_what_devices_reported_counts_while_it_is_kept_and_their_broker_is_reach
 def test_windows_count_from_the_moment_a_device_is_seen(
     desk: Desk, runs: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, sights = desk.scheduler(Schedule(windows=50), alarms=provisioned(desk.folder)), [Sight()]
+    made = desk.scheduler(Schedule(windows=50), alarms=provisioned(desk.folder))
+    sights = [Sight()]
     monkeypatch.setattr(made, "_sight", lambda: sights[-1])
 
     def sees(**rows: int) -> Callable[[], None]:
@@ -541,7 +545,8 @@ def test_windows_count_from_the_moment_a_device_is_seen(
 
 
 def test_drift_that_ends_counts_again(desk: Desk, runs: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    made, sights = desk.scheduler(Schedule(drift=1), alarms=provisioned(desk.folder)), [Sight(drift={"d0": False})]
+    made = desk.scheduler(Schedule(drift=1), alarms=provisioned(desk.folder))
+    sights = [Sight(drift={"d0": False})]
     monkeypatch.setattr(made, "_sight", lambda: sights[-1])
     monkeypatch.setattr(made, "_released", lambda _: "announced")
 

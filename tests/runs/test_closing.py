@@ -75,7 +75,8 @@ def test_the_first_results_count_and_end_the_round(tmp_path: Path, first: int) -
 
 def test_a_deadline_ends_the_round_and_costs_no_more_than_waiting(tmp_path: Path) -> None:
     deadline = sorted(times())[4] + 1e-6
-    whole, closed = run(tmp_path / "open"), run(tmp_path / "closed", close={"deadline_s": deadline})
+    whole = run(tmp_path / "open")
+    closed = run(tmp_path / "closed", close={"deadline_s": deadline})
     for line, other in zip(closed, whole, strict=True):
         assert line.participants == 5
         assert line.priced["seconds"] == deadline
@@ -84,7 +85,8 @@ def test_a_deadline_ends_the_round_and_costs_no_more_than_waiting(tmp_path: Path
 
 
 def test_ranks_and_the_forecast_agree(tmp_path: Path) -> None:
-    close, faults = {"first": 3}, {"visit": 0.3}
+    close = {"first": 3}
+    faults = {"visit": 0.3}
     one = run(tmp_path / "one", close=close, faults=faults)
     assert facts(run(tmp_path / "two", 2, close, faults=faults)) == facts(one)
     what = config.from_table({**TABLE, "round": {"close": close}, "faults": faults})
@@ -165,7 +167,8 @@ def test_edges_ranks_and_the_forecast_agree(tmp_path: Path, name: str, at: str) 
     one = run(tmp_path / "one", close=close, **changes)
     assert facts(run(tmp_path / "two", 2, close=close, **changes)) == facts(one)
     assert facts(run(tmp_path / "three", 3, close=close, **changes)) == facts(one)
-    known, open_ = planned(close, **changes), planned(**changes)
+    known = planned(close, **changes)
+    open_ = planned(**changes)
     asked = sum(planned_.price.seconds for planned_ in known if planned_.number == 0)
     pairs = ([planned_ for planned_ in some if planned_.number] for some in (known, open_))
     for line, mine, whole in zip(one, *pairs, strict=True):
@@ -188,7 +191,8 @@ def test_each_edge_goes_on_with_its_first_results_and_lost_ones_do_not_count(tmp
     engine, tariff = prepare.engine(what, method, here, Alone(), DeviceMemory(None))
     setup = training(method, engine, what.rounds, tariff)
     setup.close = what.round.close
-    point, told = Position(state=prepare.first_state(engine, method, setup.view(0))[1]), []
+    point = Position(state=prepare.first_state(engine, method, setup.view(0))[1])
+    told = []
     for _ in range(what.rounds):
         point, record = step(setup, point)
         receipts = iter(record.outcome.receipts)

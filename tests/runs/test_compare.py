@@ -57,7 +57,8 @@ def test_a_comparison_that_was_killed_goes_on_to_the_same_table(command: Command
     assert figures(resumed.document["rows"]) == figures(whole)
     assert (command.folder / "half" / "fedavg-seed0" / "ledger.jsonl").read_bytes() == done
     for name in PAIRS:
-        one, other = command.folder / "whole" / name, command.folder / "half" / name
+        one = command.folder / "whole" / name
+        other = command.folder / "half" / name
         assert lines(one) == lines(other)
         assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
 
@@ -77,7 +78,8 @@ def test_ctrl_c_in_a_last_round_stops_the_whole_command(
     (only,) = (command.folder / "all").glob("fed*-seed*")
     assert len(lines(only)) == 3
     before = (only / "ledger.jsonl").read_bytes()
-    went_on, whole = command(*words, "--out", "all", "--resume", "--json"), command(*words, "--out", "whole", "--json")
+    went_on = command(*words, "--out", "all", "--resume", "--json")
+    whole = command(*words, "--out", "whole", "--json")
     assert figures(went_on.document["rows"]) == figures(whole.document["rows"])
     assert (only / "ledger.jsonl").read_bytes() == before
 

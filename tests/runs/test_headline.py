@@ -160,7 +160,8 @@ def test_a_rising_test_loss_is_pointed_at(tmp_path: Path) -> None:
     assert told.startswith(
         "The test loss rises: FedSR from 0.3 in round 4 to 0.5 in the last. The accuracy does not fall, so the model"
     )
-    up, falling = [0.9, 0.5, 0.3, 0.32, 0.3, 0.4, 0.5, 0.6], [0.5, 0.8, 0.9, 0.9, 0.9, 0.7, 0.6, 0.5]
+    up = [0.9, 0.5, 0.3, 0.32, 0.3, 0.4, 0.5, 0.6]
+    falling = [0.5, 0.8, 0.9, 0.9, 0.9, 0.7, 0.6, 0.5]
     assert "the model may overfit" in losses(tmp_path / "worse", up, falling, [0.5, 0.4, 0.3, 0.3, 0.2, 0.2, 0.1, 0.1])
     both = losses(tmp_path / "both", up, falling, up)
     assert both.endswith("in the last. Fewer rounds or a smaller learning rate may help.")

@@ -52,7 +52,8 @@ def by_hand(headline: str, y: Any, scores: Any) -> float | None:
         return float(found[y == 1].mean()) if (y == 1).any() else None
     f1 = []
     for c in (0, 1):
-        right, wrong = ((found == c) & (y == c)).sum(), ((found == c) != (y == c)).sum()
+        right = ((found == c) & (y == c)).sum()
+        wrong = ((found == c) != (y == c)).sum()
         if right + wrong:
             f1.append(2 * right / (2 * right + wrong))
     return float(np.mean(f1))
@@ -98,7 +99,8 @@ def test_expected_figures_follow_from_confusion_and_mix(tmp_path: Path) -> None:
             work=WorkSettings(batch_size=8), evaluate=EvaluateSettings(headline=headline),
         )  # fmt: skip
         out = fedfloor.run(what, tmp_path / headline, ranks=1).folder
-        told, park = json.loads((out / "evaluation.json").read_text()), build_park(what)
+        told = json.loads((out / "evaluation.json").read_text())
+        park = build_park(what)
         assert told["device_accuracy"] == "expected"
         values = [one["figures"][headline] for one in told["devices"]]
         if expected == "none":

@@ -167,7 +167,9 @@ def killed(process: subprocess.Popen[bytes] | warm.Started) -> None:
 def test_a_run_killed_ten_times_is_as_if_nothing_had_happened(tmp_path: Path) -> None:
     # Devices that remember, lost visits, two ranks; some lives end before the first round, some amid a checkpoint.
     toml = small(tmp_path, "floor:Rememberer", 0.1, rounds=100, devices=5, model="logistic")
-    whole, out, log = tmp_path / "whole", tmp_path / "out", tmp_path / "log"
+    whole = tmp_path / "whole"
+    out = tmp_path / "out"
+    log = tmp_path / "log"
     ended(begin("-m", "fedfloor", "run", toml, "--ranks", "2", "--out", whole, log=log), log)
     chance = random.Random(7)
     for life in range(11):
@@ -200,7 +202,8 @@ def test_a_run_killed_ten_times_is_as_if_nothing_had_happened(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_torchrun_writes_the_same_files(tmp_path: Path) -> None:
-    toml, log = small(tmp_path, "hierfavg", 0.1), tmp_path / "log"
+    toml = small(tmp_path, "hierfavg", 0.1)
+    log = tmp_path / "log"
     (alone,) = on_ranks(config.read(toml), tmp_path, (1,))
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "fedfloor")
     ended(begin(*torchrun, "run", toml, "--out", tmp_path / "out", log=log), log)
@@ -210,7 +213,9 @@ def test_torchrun_writes_the_same_files(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_ctrl_c_finishes_the_line_and_the_run_can_go_on(tmp_path: Path, ranks: int) -> None:
-    toml, out, log = small(tmp_path, "fedsr", 0.1, rounds=20), tmp_path / "out", tmp_path / "log"
+    toml = small(tmp_path, "fedsr", 0.1, rounds=20)
+    out = tmp_path / "out"
+    log = tmp_path / "log"
     command = ("-m", "fedfloor", "run", toml, "--ranks", str(ranks), "--out", out)
     process = begin(*command, log=log)
     until(process, out, 2, log)

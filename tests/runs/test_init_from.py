@@ -24,7 +24,8 @@ from floor import bits, engine, park
 from model_files import write_model
 from networks import build
 
-SHAPE, CLASSES = (1, 18, 18), ("a", "b", "c")
+SHAPE = (1, 18, 18)
+CLASSES = ("a", "b", "c")
 HERE = park(shape=SHAPE)
 
 
@@ -60,7 +61,8 @@ class Wrapped(nn.Module):
 
     def __init__(self, base: nn.Module) -> None:
         super().__init__()
-        self.base, self.gamma = base, nn.Parameter(torch.ones(1))
+        self.base = base
+        self.gamma = nn.Parameter(torch.ones(1))
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.gamma * self.base(x)
@@ -89,10 +91,8 @@ def test_the_same_network_is_the_trained_one(tmp_path: Path, caplog: pytest.LogC
 def test_a_gated_head_begins_afresh_on_a_trained_extractor(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     model = trained(tmp_path)
-    network, fresh = (
-        begun(tmp_path, adapt=Gated(2, 8).adapt),
-        build("cnn-tutorial", SHAPE, 3, 0, None, Gated(2, 8).adapt),
-    )
+    network = begun(tmp_path, adapt=Gated(2, 8).adapt)
+    fresh = build("cnn-tutorial", SHAPE, 3, 0, None, Gated(2, 8).adapt)
     (head,) = network.span("11")
     assert bits(network.flat[: head.start]) == bits(model.flat[: head.start])
     assert bits(network.flat[head]) == bits(fresh.flat[head])
@@ -105,7 +105,8 @@ def test_a_gated_model_goes_on_and_gives_its_extractor_to_others(tmp_path: Path)
     assert bits(begun(tmp_path, adapt=Gated(1, 8).adapt).flat) == bits(model.flat)
     (head,) = model.span("11")
     for other in (None, Gated(3, 4).adapt):  # heads that are not there begin afresh, and whole: none keeps a bias of 3
-        network, fresh = begun(tmp_path, adapt=other), build("cnn-tutorial", SHAPE, 3, 0, None, other)
+        network = begun(tmp_path, adapt=other)
+        fresh = build("cnn-tutorial", SHAPE, 3, 0, None, other)
         assert bits(network.flat[: head.start]) == bits(model.flat[: head.start])
         assert bits(network.flat[head.start :]) == bits(fresh.flat[head.start :])
 

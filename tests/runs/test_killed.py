@@ -28,7 +28,8 @@ SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGKILL)
 def moments(command: str, total: int) -> list[int]:
     """After how many rounds each signal comes: drawn by seed; Ctrl-C in the first half of a run, where it is heard."""
     rng = random.Random(command)
-    early, late = rng.randrange(1, total // 3), rng.randrange(total // 2, total * 3 // 4)
+    early = rng.randrange(1, total // 3)
+    late = rng.randrange(total // 2, total * 3 // 4)
     return [early, total // 2 // ROUNDS * ROUNDS + rng.randrange(1, ROUNDS // 2), late]
 
 
@@ -70,7 +71,8 @@ def said(folder: Path, command: str, *more: str) -> tuple[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("command", WORDS)
 def test_disturbed_and_resumed(tmp_path: Path, command: str) -> None:
-    calm, killed = tmp_path / "calm", tmp_path / "killed"
+    calm = tmp_path / "calm"
+    killed = tmp_path / "killed"
     for folder in (calm, killed):
         folder.mkdir()
         (folder / "tiny.toml").write_text(TINY)

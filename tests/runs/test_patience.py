@@ -63,7 +63,8 @@ def begun(command: Command, name: str, changes: Sequence[str], *words: str) -> i
 def test_a_run_ends_after_so_many_evaluations_with_the_best_rounds_model(run: Command) -> None:
     assert begun(run, "waits", WAITS) == 0
     assert begun(run, "two", WAITS, "--stop-after", "2") == 0
-    lines, last = ledger(run, "waits"), evaluation(run, "waits")
+    lines = ledger(run, "waits")
+    last = evaluation(run, "waits")
     assert len(lines) == 5
     assert last["returned"] == 2
     assert "returned" not in evaluation(run, "two")

@@ -70,7 +70,8 @@ def test_local_sets_that_lie_in_order_keep_no_samples() -> None:
 
 @given(parts=sets, owners=st.lists(st.integers(0, 2), min_size=51, max_size=51))
 def test_owners_and_counts_are_those_of_each_device_by_itself(parts: list[list[int]], owners: list[int]) -> None:
-    owner, y = np.array(owners, np.int32), np.arange(51) % 4
+    owner = np.array(owners, np.int32)
+    y = np.arange(51) % 4
     pool = SamplePool(np.zeros((51, 1, 1, 1), np.uint8), y, owner)
     park = Park(
         pooled("x", tuple("abcd"), pool, pool, ""), [np.array(p) for p in parts], np.zeros(len(parts), np.int32)
@@ -91,7 +92,8 @@ def test_owners_and_counts_are_those_of_each_device_by_itself(parts: list[list[i
 @given(devices=st.lists(st.integers(0, 99), min_size=1, max_size=40, unique=True), seed=st.integers(0, 9))
 def test_draws_are_those_of_numpys_choice_of_an_array(devices: list[int], seed: int) -> None:
     devices = sorted(devices)
-    many, rng = max(1, round(0.3 * len(devices))), np.random.default_rng
+    many = max(1, round(0.3 * len(devices)))
+    rng = np.random.default_rng
     assert fraction(devices, 0.3, rng(seed)) == sorted(
         rng(seed).choice(np.array(devices), many, replace=False).tolist()
     )
@@ -156,7 +158,8 @@ def test_a_device_prefers_a_class_as_often_as_the_skew_says() -> None:
     like = Procedural(classes=4, skew=0.7)
     y = labels(0, 2000, like, np.arange(2000 * 300)).reshape(300, 2000)
     counts = np.array([np.bincount(row, minlength=4) for row in y])
-    share, own = counts.max(axis=1).mean() / 2000, counts.argmax(axis=1)
+    share = counts.max(axis=1).mean() / 2000
+    own = counts.argmax(axis=1)
     assert share == pytest.approx(0.775, abs=5 * np.sqrt(0.775 * 0.225 / 600_000))
     assert np.bincount(own, minlength=4) == pytest.approx(75, abs=5 * np.sqrt(300 * 0.25 * 0.75))
     even = labels(0, 2000, replace(like, skew=0.0), np.arange(40_000))
@@ -168,7 +171,8 @@ def test_a_device_prefers_a_class_as_often_as_the_skew_says() -> None:
 def test_pictures_are_prototypes_and_noise_of_the_deviation_asked_for() -> None:
     like = Procedural(classes=2, shape=(1, 40, 40), noise=0.25)
     data = procedural(1, 4000, 0, like)
-    x, y = data.take(np.arange(4000), 0).astype(float), data.labels(np.arange(4000))
+    x = data.take(np.arange(4000), 0).astype(float)
+    y = data.labels(np.arange(4000))
     for c in (0, 1):
         of = x[y == c]
         inside = (of.min(axis=0) > 0) & (of.max(axis=0) < 255)  # where nothing was cut off
@@ -198,7 +202,8 @@ def test_figures_of_large_parks_are_those_of_some_devices(monkeypatch: pytest.Mo
     assert PARK.listed.tolist() == list(range(0, K, 4))  # 5,000 of 20,000
     by_class = np.array([0.1, 0.5, np.nan, 0.9])
     right = np.zeros(PARK.test_samples, bool)
-    some, told = device_accuracy(PARK, right, by_class), describe(PARK)
+    some = device_accuracy(PARK, right, by_class)
+    told = describe(PARK)
     monkeypatch.setattr(fedfloor.park.local, "LISTED", K)
     whole = replace(PARK)
     assert np.array_equal(some, device_accuracy(whole, right, by_class)[::4], equal_nan=True)
@@ -214,7 +219,8 @@ def test_a_run_is_the_same_on_two_ranks_and_leaves_small_files(command: Command,
     (command.folder / "many.toml").write_text(RUN)
     for ranks in "12":
         command("run", "many.toml", "--set", f"method.name={method}", "--ranks", ranks, "--out", ranks)
-    one, two = command.folder / "1", command.folder / "2"
+    one = command.folder / "1"
+    two = command.folder / "2"
     assert lines(one) == lines(two)
     assert (one / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
     assert (one / "evaluation.json").read_bytes() == (two / "evaluation.json").read_bytes()

@@ -81,7 +81,8 @@ def test_the_noise_is_gaussian_with_its_deviation() -> None:
 
 
 def test_every_device_is_drawn_with_its_chance_and_independently() -> None:
-    rng, drawn = np.random.default_rng(0), np.zeros((4000, 12))
+    rng = np.random.default_rng(0)
+    drawn = np.zeros((4000, 12))
     for row in drawn:
         row[Poisson(0.3).draw(range(12), np.ones(12), rng)] = 1
     assert np.abs(drawn.mean(0) - 0.3).max() < 0.04
@@ -162,7 +163,8 @@ def test_a_run_stops_before_its_budget_is_exceeded_and_states_what_it_revealed(
 
 
 def test_the_norm_comes_to_the_quantile_of_the_updates_norms() -> None:
-    rng, clip = np.random.default_rng(0), 0.01
+    rng = np.random.default_rng(0)
+    clip = 0.01
     lengths = np.geomspace(0.5, 8.0, 200)  # of which 70 % are below 3.5
     models = [torch.tensor([length, 0.0]) for length in lengths]
     rule = Private(noise=0.5, expected=200.0, quantile=0.7, count_noise=10.0)
@@ -236,7 +238,8 @@ def test_what_would_reveal_more_is_refused_by_name(tmp_path: Path, change: dict[
 
 
 def test_moving_statistics_are_refused() -> None:
-    start, rng = torch.zeros(6), np.random.default_rng(0)
+    start = torch.zeros(6)
+    rng = np.random.default_rng(0)
     models = [torch.tensor([1.0, 0, 0, 0, 0, 1.0])]
     met = Meeting(start, models, [Branch(20, 0.5)], 0.1, 2, 4, rng)
     with pytest.raises(SettingError, match="batch norm"):

@@ -26,7 +26,8 @@ from rounds import Job, method
 
 NOISY = "clip = 0.5, noise = 1.0, delta = 1e-2, distributed = true"
 SUMMED = 'travel = "secure-sum"'
-SIZES, FACTORIES = (6, 10, 4, 9, 5, 8, 7, 6), (0, 0, 0, 0, 1, 1, 1, 1)
+SIZES = (6, 10, 4, 9, 5, 8, 7, 6)
+FACTORIES = (0, 0, 0, 0, 1, 1, 1, 1)
 
 
 @pytest.mark.parametrize("deviation", [0.6, 1.0, 3.3, 17.0])
@@ -35,7 +36,8 @@ def test_the_noise_has_the_closed_form_of_its_law_and_variance(deviation: float)
     reach = np.arange(-math.ceil(12 * deviation), math.ceil(12 * deviation) + 1)
     law = np.exp(-(reach**2) / (2 * deviation**2))
     law /= law.sum()
-    variance, fourth = float((law * reach**2).sum()), float((law * reach**4).sum())
+    variance = float((law * reach**2).sum())
+    fourth = float((law * reach**4).sum())
     error = math.sqrt((fourth - variance**2) / drawn.size)  # of the mean square
     assert abs(np.mean(drawn.astype(float) ** 2) - variance) < 4 * error
     inside = law * drawn.size > 20

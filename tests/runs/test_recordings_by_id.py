@@ -35,7 +35,8 @@ def batches(rng: np.random.Generator) -> Lines:
     for reactor in range(2):
         clock = reactor
         for batch in range(45):
-            bad, name = rng.random() < 0.4, f"{'XQZ'[batch % 3]}-{rng.integers(16**6):06x}-{batch}{reactor}"
+            bad = rng.random() < 0.4
+            name = f"{'XQZ'[batch % 3]}-{rng.integers(16**6):06x}-{batch}{reactor}"
             for row in measured(rng, int(rng.integers(12, 31)), bad):
                 clock += 10
                 rows.append((clock, f"R{reactor},{clock},{name},{row},{'scrap' if bad else 'good'}"))

@@ -60,7 +60,8 @@ epochs = 2
 
 def plant(folder: Path, devices: int = 3, rows: int = 60, split: str = "", **changes: str) -> Path:
     """A table of two sensors in which devices disagree on where the border between two classes lies."""
-    rng, written = np.random.default_rng(0), ["device,time,a,b,label"]
+    rng = np.random.default_rng(0)
+    written = ["device,time,a,b,label"]
     for k in range(devices):
         x = rng.normal(size=(rows, 2))
         label = np.where(x[:, 0] + (k - 1) * x[:, 1] > 0, "bad", "ok")
@@ -114,7 +115,8 @@ def test_local_training_is_each_device_by_itself(command: Command, ranks: int) -
             x, y = engine.park.test(rows)
             hits = engine.network.module(engine.wrap(x, y).values(slice(None))).argmax(1).numpy() == y
         assert whole["devices"][k]["accuracy"] == pytest.approx(hits.mean())
-        right, total = right + int(hits.sum()), total + len(rows)
+        right = right + int(hits.sum())
+        total = total + len(rows)
     assert whole["accuracy"] == pytest.approx(right / total)
     assert np.sum(whole["confusion"]) == total
 
@@ -127,7 +129,8 @@ def _parts(folder: Path) -> tuple:
 def _by_hand(folder: Path, k: int) -> torch.Tensor:
     """Three rounds of two full-batch steps on one device's data, by automatic differentiation alone."""
     engine, _ = prepare.engine(*_parts(folder), Alone(), DeviceMemory(None))
-    samples, w = engine.samples(k), engine.network.flat
+    samples = engine.samples(k)
+    w = engine.network.flat
     for _ in range(6):
         loss = torch.nn.functional.cross_entropy(engine.network.module(samples.values(slice(None))), samples.y)
         slopes = torch.autograd.grad(loss, engine.network.parameters)
@@ -145,7 +148,8 @@ def test_samples_of_nobody_count_with_the_mean_over_all_models(command: Command)
         == 0
     )
     what = config.read(command.folder / "plant.toml", ["method.name=local-only"])
-    park, method = launch.build_park(what), what.configured
+    park = launch.build_park(what)
+    method = what.configured
     held = {k: path.stem.partition("-")[2] for k in range(2) for path in (command.folder / "o/memory").glob(f"{k}-*")}
     full = {k: _digest(command.folder / "o/memory" / f"{k}-{one}.safetensors") for k, one in held.items()}
     memory = DeviceMemory(command.folder / "o" / "memory", full)
@@ -211,7 +215,8 @@ def test_scikit_learn_of_a_regression_is_a_fit_by_hand(command: Command) -> None
     assert expected < 0.8 * wanted.std()
     said = command(*given, "--out", "levels", "--set", 'data.task={ kind = "regression", loss = "quantile", cap = 60 }')
     assert said.code == 0, said.err
-    (center,), (scale,) = park.dataset.task.center, park.dataset.task.scale  # type: ignore[attr-defined]
+    (center,) = park.dataset.task.center  # type: ignore[attr-defined]
+    (scale,) = park.dataset.task.scale  # type: ignore[attr-defined]
     life, wanted = ((y[:, 0].clip(max=60) - center) / scale for y in (park.pooled()[1], park.test()[1]))
     levels = np.sort([  # scaled alike: signs of residuals that are 0 hang on roundings; quantiles may cross
         HistGradientBoostingRegressor(loss="quantile", quantile=level, random_state=3, learning_rate=0.3)
@@ -366,7 +371,8 @@ def test_what_a_story_makes_of_differences(command: Command) -> None:
     (first,) = contestants(found)
     told = contrast(found, first, paired(found.runs))
     mean = {g.runs[0].method: np.mean([run.rounds[-1].accuracy for run in g.runs]) for g in found}
-    cost, gain = mean["pooled"] - mean["fedavg"], mean["fedavg"] - mean["local-only"]
+    cost = mean["pooled"] - mean["fedavg"]
+    gain = mean["fedavg"] - mean["local-only"]
     rows = [row for row in paired(found.runs) if "fedavg" in (row["method"], row["against"])]
     assert told.count("No significant difference: ") == sum(row["p_holm"] >= 0.05 for row in rows) > 0
     for size in (cost, gain):

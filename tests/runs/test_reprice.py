@@ -37,7 +37,8 @@ def lines(folder: Path) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("method", ["fedsr", "fedl", "qffl", "fldg", "kcenter"])
 def test_the_copy_is_what_a_run_on_that_network_writes(method: str, tmp_path: Path) -> None:
-    free, there = ran(tmp_path / "free", method), ran(tmp_path / "there", method, profile="lte-cat-m2")
+    free = ran(tmp_path / "free", method)
+    there = ran(tmp_path / "there", method, profile="lte-cat-m2")
     followed: list[Path] = []
     (copy,) = reprice([free], NetworkSettings("lte-cat-m2"), tmp_path / "copies", followed.append)
     assert followed == [copy]
@@ -49,7 +50,8 @@ def test_the_copy_is_what_a_run_on_that_network_writes(method: str, tmp_path: Pa
 
 
 def test_what_it_refuses(tmp_path: Path) -> None:
-    free, out = ran(tmp_path / "free"), tmp_path / "copies"
+    free = ran(tmp_path / "free")
+    out = tmp_path / "copies"
 
     def refused(runs: list[Path], network: NetworkSettings) -> str:
         with pytest.raises(SettingError) as caught:

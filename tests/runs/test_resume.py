@@ -14,7 +14,9 @@ from filelock import FileLock
 from commands import Command, Said, begin, lines
 from fedfloor.runs import checkpoint, folder, ledger, loop
 
-ROUNDS, STOPPED = 4, 3  # checkpoints are those of rounds 2 and 3
+# checkpoints are those of rounds 2 and 3
+ROUNDS = 4
+STOPPED = 3
 NEW, OLD = "checkpoint/round-00000003", "checkpoint/round-00000002"
 WORDS = ("run", "tiny.toml", "--ranks", "1", "--set", "method.name=scaffold", "--set", f"rounds={ROUNDS}")
 

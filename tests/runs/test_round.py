@@ -23,7 +23,8 @@ from fedfloor.runs import round as round_
 from floor import everywhere, park
 from rounds import RADIO, Job, method
 
-SIZES, FACTORIES = (6, 10, 4, 9, 5, 8), (0, 1, 0, 1, 2, 2)
+SIZES = (6, 10, 4, 9, 5, 8)
+FACTORIES = (0, 1, 0, 1, 2, 2)
 UNEQUAL = {"seconds_per_sample": {"median": 0.1, "factor": 3.0}, "idle_w": 1.0, "compute_w": 2.0}
 NETWORKS: dict[str, Any] = {
     "wifi": {"profile": "wifi", "devices": UNEQUAL},
@@ -36,7 +37,9 @@ class _Order(round_.Observer):
     """Notes what had been paid when a round's plan was carried out."""
 
     def __init__(self, setup: round_.Setup) -> None:
-        self.setup, self.priced, self.before = setup, 0, list[int]()
+        self.setup = setup
+        self.priced = 0
+        self.before = list[int]()
         whole = setup.prices
 
         def prices(*given: Any) -> Any:
@@ -58,7 +61,8 @@ def job(name: str, network: str, here: Park, folder: Path, **more: Any) -> Job:
     found = pricing.tariff(experiment, here, *parts)
     assert found is not None
     of.engine.stand_on(found.sites)
-    of.setup.tariff, of.setup.priced = found, True
+    of.setup.tariff = found
+    of.setup.priced = True
     return of
 
 
@@ -71,7 +75,8 @@ def test_the_price_before_is_the_price_after(name: str, network: str, tmp_path: 
     if name == "rafed" and network != "radio":
         pytest.skip("refused: it allocates the channels of a radio")
     of = job(name, network, park(SIZES, factory_of=FACTORIES), tmp_path)
-    order, point = _Order(of.setup), round_.Position(state=of.begin())
+    order = _Order(of.setup)
+    point = round_.Position(state=of.begin())
     for number in (1, 2, 3):
         after, record = round_.step(of.setup, point, order)
         assert order.before[-1] == number  # priced before it was carried out, and only once

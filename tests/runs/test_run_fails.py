@@ -150,7 +150,8 @@ def test_memories_that_a_power_cut_may_have_damaged_are_written_anew(command: Co
     words = ("run", "tiny.toml", "--ranks", "1", "--set", "method.name=scaffold")
     assert command(*words, "--out", "whole").code == 0
     assert command(*words, "--out", "cut", "--stop-after", "2").code == 0
-    whole, cut = command.folder / "whole" / "memory", command.folder / "cut" / "memory"
+    whole = command.folder / "whole" / "memory"
+    cut = command.folder / "cut" / "memory"
     coming = {path.name: path.read_bytes() for path in whole.iterdir() if not (cut / path.name).exists()}
     assert len(coming) == 4
     for name in coming:

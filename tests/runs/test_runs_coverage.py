@@ -92,7 +92,8 @@ def test_a_ledger_line_has_it_where_the_experiment_asks_and_is_the_same_otherwis
     )  # fmt: skip
     fedfloor.run(what, tmp_path / "plain", ranks=1)
     fedfloor.run(replace(what, evaluate=EvaluateSettings(coverage=True)), tmp_path / "more", ranks=1)
-    plain, more = lines(tmp_path / "plain"), lines(tmp_path / "more")
+    plain = lines(tmp_path / "plain")
+    more = lines(tmp_path / "more")
     assert all("coverage" not in line for line in plain)
     found = [line.pop("coverage") for line in more]
     assert more == plain

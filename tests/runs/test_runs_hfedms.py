@@ -85,7 +85,8 @@ def _kept(path: Path) -> int:
 def test_a_network_whose_features_cannot_be_kept_is_refused_before_anything_is_written(
     network: str, match: str, tmp_path: Path
 ) -> None:
-    out, model = tmp_path / "out", {"name": f"scoped:{network}", "classifier": "1"}
+    out = tmp_path / "out"
+    model = {"name": f"scoped:{network}", "classifier": "1"}
     with pytest.raises(SettingError, match=rf"objective of method 'hfedms'.*{match}"):
         fedfloor.run(experiment(model=model), out, ranks=1)
     assert not out.exists()

@@ -57,7 +57,8 @@ def test_seconds_and_joules_go_with_it() -> None:
     job = Job(method("fedavg"), park((6, 10)))
     tariff = pricing.tariff(config.from_table({"network": {"profile": "lte-cat-m2"}}), job.here, 1)
     assert tariff is not None
-    plain, two = Work(epochs=1), Work(epochs=1, objective="mmd", settings={"weight": 0.1})
+    plain = Work(epochs=1)
+    two = Work(epochs=1, objective="mmd", settings={"weight": 0.1})
     one, other = (tariff.price(Parallel(visits((0, 1), work)), {"w": torch.zeros(1)}, 1, 0) for work in (plain, two))
     assert other.bytes == one.bytes
     assert other.seconds - one.seconds == pytest.approx(max(tariff.sites.pass_s) / 3, rel=1e-6)

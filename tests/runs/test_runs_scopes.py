@@ -46,7 +46,8 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 def test_rounds_of_both_scopes() -> None:
     # all: 4 + 1 down, 16, 2 + 8 up; then the classifier, 0.05 down, and the other 990 bytes, 4.95, which nobody was
     # handed; a third of 16, 0.1 up; then 0.05 down to both who keep the classifier
-    whole, part = Parallel((visit(0), visit(3))), Parallel((visit(0, PART), visit(3, PART)))
+    whole = Parallel((visit(0), visit(3)))
+    part = Parallel((visit(0, PART), visit(3, PART)))
     found = priced(Sequence((whole, part, Broadcast((0, 3), "classifier"))))
     assert found.seconds == pytest.approx(31 + 5.0 + 16 / 3 + 0.1 + 0.05, abs=1e-12)
     down, up = 2 * (BYTES + BYTES + 10), 2 * (BYTES + 10)
@@ -65,7 +66,8 @@ def test_what_was_trained_since_the_cloud_goes_along() -> None:
     # what met at an edge stands there: the device sends 10 bytes, the edge what it has; the 990 bytes that the device
     # lacks of it come from there
     found = priced(Sequence((Parallel((visit(0),), at=edge(0)), Parallel((visit(0, PART),), at=edge(0))))).bytes
-    near, far = ("device_edge_down", "device_edge_up"), ("edge_cloud_down", "edge_cloud_up")
+    near = ("device_edge_down", "device_edge_up")
+    far = ("edge_cloud_down", "edge_cloud_up")
     assert found == {near[0]: 2 * BYTES, near[1]: BYTES + 10} | dict.fromkeys(far, BYTES)
 
 

@@ -141,7 +141,8 @@ def test_a_forecast_knows_whom_training_will_choose_and_what_it_will_cost(tmp_pa
         network={"profile": "lte-cat-m2"},
     )
     fedfloor.run(what, tmp_path / "run", ranks=1)
-    trained, park = priced_lines(tmp_path / "run"), launch.build_park(what)
+    trained = priced_lines(tmp_path / "run")
+    park = launch.build_park(what)
     told = list(forecast.rounds(what, park, 4))
     assert [text.digest(one.plan) for one in told] == [line["plan_hash"] for line in trained]
     assert [one.price.seconds for one in told] == [line["priced"]["seconds"] for line in trained]  # type: ignore[index]

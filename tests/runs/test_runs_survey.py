@@ -18,7 +18,9 @@ from fedfloor.runs.forecast import reprice
 from fedfloor.runs.parks import build_park
 from plant_tables import experiment, plant
 
-DEVICES, C = 5, 2  # temp and torque
+# temp and torque
+DEVICES = 5
+C = 2
 WIFI = NetworkSettings("wifi")
 KINDS = {
     "unit": "unit",

@@ -110,10 +110,8 @@ def test_two_versions_of_fedfloor_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_difference_names_both_and_only_what_differs() -> None:
-    one, other = (
-        {"torch": "2.9", "numpy": "2.3", "a": {"b": 1}},
-        {"torch": "2.8", "numpy": "2.3", "a": {"b": 1, "c": 2}},
-    )
+    one = {"torch": "2.9", "numpy": "2.3", "a": {"b": 1}}
+    other = {"torch": "2.8", "numpy": "2.3", "a": {"b": 1, "c": 2}}
     assert _difference(one, other) == "a.c not set instead of 2; torch 2.9 instead of 2.8"
     assert _difference(0, 2) == "0 instead of 2"
 

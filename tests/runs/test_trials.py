@@ -16,7 +16,8 @@ from fedfloor.drafting import training
 from fedfloor.runs import trials
 from fedfloor.runs.parks import build_park
 
-DEVICES, ROWS = 9, 80
+DEVICES = 9
+ROWS = 80
 
 
 def table(

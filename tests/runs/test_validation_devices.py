@@ -44,10 +44,13 @@ def owners(data: own.Dataset, numbers: np.ndarray) -> set[str]:
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.99])
 def test_no_device_trains_chooses_and_tests(tmp_path: Path, window: Window | None, share: float) -> None:
     data = own.load(floor(tmp_path), Reading(split=DeviceSplit(test=0.2), window=window), 0)
-    whole, park = build(data), build(data, validation=share, whole_devices=True)
+    whole = build(data)
+    park = build(data, validation=share, whole_devices=True)
     assert data.owner_test is not None
     assert park.dataset.owner_test is not None
-    tests, chooses, trains = owners(data, data.owner_test), owners(data, park.dataset.owner_test), set(park.names)
+    tests = owners(data, data.owner_test)
+    chooses = owners(data, park.dataset.owner_test)
+    trains = set(park.names)
     assert not tests & chooses | chooses & trains | trains & tests
     assert len(tests | chooses | trains) == MACHINES
     assert len(chooses) == min(whole.devices - 1, max(1, round(share * whole.devices)))

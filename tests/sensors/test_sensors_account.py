@@ -111,8 +111,10 @@ class Model:
     """The rows and the account that a stream of messages must lead to, with a row at the time of each message."""
 
     def __init__(self) -> None:
-        self.held, self.rows = dict.fromkeys(NAMES, NAN), Table()
-        self.missing, self.values = Counter[str](), 0
+        self.held = dict.fromkeys(NAMES, NAN)
+        self.rows = Table()
+        self.missing = Counter[str]()
+        self.values = 0
 
     def take(self, at: float, values: dict[str, object], *, row: bool = True) -> None:
         for name, value in values.items():
@@ -153,7 +155,9 @@ MESSAGES = st.lists(
 @given(MESSAGES)
 def test_each_value_of_messages_in_json_arrives_or_is_named_once(messages: list[Message]) -> None:
     reader = MessageReader(MqttSource(Broker("host")), {"plant": ["#a", "#b"]})
-    model, left_out, events = Model(), Counter[str](), list[Event]()
+    model = Model()
+    left_out = Counter[str]()
+    events = list[Event]()
     last: bytes | None = None
     for number, message in enumerate(messages):
         body = json.dumps({**message.values, "time": BEGIN + number}).encode()
@@ -202,7 +206,8 @@ def test_a_field_that_a_message_lacks_holds_and_a_null_does_not(tmp_path: Path) 
 
 def test_retained_messages_are_rows_once_or_held_values(tmp_path: Path) -> None:
     """With a time of its own a retained message is a row once, however often it comes; without one it is none."""
-    into, tags = tmp_path / "b.sqlite", {"a": "own#a", "b": "bare#b"}
+    into = tmp_path / "b.sqlite"
+    tags = {"a": "own#a", "b": "bare#b"}
 
     def start(*live: int) -> tuple[Table, Status]:
         own = MessageReader(MqttSource(Broker("host")), {"own": ["#a"], "bare": ["#b"]})
@@ -263,7 +268,9 @@ SPARKPLUG = st.lists(
 @settings(deadline=None, max_examples=60)
 @given(SPARKPLUG)
 def test_each_value_of_sparkplug_arrives_or_is_named_once(messages: list[tuple[dict[int, float | None], str]]) -> None:
-    state, model, left_out = NodeState({*NAMES}), Model(), Counter[str]()
+    state = NodeState({*NAMES})
+    model = Model()
+    left_out = Counter[str]()
 
     def birth(ms: int) -> bytes:
         metrics = [metric(None, name, alias, ms) for alias, name in enumerate(NAMES)]
@@ -325,7 +332,8 @@ class Server:
     """A server of OPC UA for :class:`Session`, in memory."""
 
     def __init__(self, *namespaces: str, lacks: Sequence[str] = ()) -> None:
-        self.namespaces, self.lacks = ["http://opcfoundation.org/UA/", *namespaces], {*lacks}
+        self.namespaces = ["http://opcfoundation.org/UA/", *namespaces]
+        self.lacks = {*lacks}
         self.nodes = SimpleNamespace(objects=self)
 
     async def get_namespace_array(self) -> list[str]:
@@ -382,7 +390,8 @@ def test_each_value_of_opc_ua_arrives_or_is_named_once(values: list[tuple[str, o
     from asyncua import ua
 
     nodes = {"a": "ns=2;s=Press.a", "b": "ns=2;i=1234"}
-    made, model = session([nodes["a"], "ns=02;i=1234"], Server()), Model()
+    made = session([nodes["a"], "ns=02;i=1234"], Server())
+    model = Model()
     for name in NAMES:  # a subscription begins with the present values
         notify(made, nodes[name], 0.0, BEGIN)
         model.take(0, {name: 0.0}, row=False)
@@ -468,7 +477,9 @@ def test_each_row_of_a_growing_file_arrives_or_is_named_once(
     lines: list[tuple[tuple[Any, Any], str]], cuts: list[int]
 ) -> None:
     """The file is written in pieces of any length; the reader is started anew between them."""
-    model, text, left_out = Model(), "time,a,b\n", 0
+    model = Model()
+    text = "time,a,b\n"
+    left_out = 0
     for number, (cells, fault) in enumerate(lines):
         row = f"{BEGIN + number},{cells[0]},{cells[1]}"
         faults = {
@@ -484,7 +495,9 @@ def test_each_row_of_a_growing_file_arrives_or_is_named_once(
         if not fault:
             named = zip(NAMES, cells, strict=True)
             model.take(number, {name: None if cell == "" else cell for name, cell in named})
-    data, events, position = text.encode(), list[Event](), None
+    data = text.encode()
+    events = list[Event]()
+    position = None
     ends = sorted({*(cut for cut in np.cumsum(cuts).tolist() if cut < len(data)), len(data)})
     with folder() as where:
         (where / "files").mkdir()
@@ -504,7 +517,8 @@ def test_each_row_of_a_growing_file_arrives_or_is_named_once(
 
 
 def read_once(source: FolderSource, position: str | None, addresses: Sequence[str] = NAMES) -> list[Event]:
-    stop, events = threading.Event(), list[Event]()
+    stop = threading.Event()
+    events = list[Event]()
     for event in source.events(addresses, stop, position):
         if event is Signal.IDLE:
             stop.set()
@@ -529,7 +543,8 @@ def rows_of(first: int, end: int) -> str:
 )
 def test_a_file_that_changes_is_read_on_or_anew_and_no_row_comes_twice(tmp_path: Path, later: str, new: int) -> None:
     (tmp_path / "files").mkdir()
-    path, source = tmp_path / "files/a.csv", FolderSource(tmp_path / "files")
+    path = tmp_path / "files/a.csv"
+    source = FolderSource(tmp_path / "files")
     path.write_text("time,a,b\n" + rows_of(0, 5))
     first = read_once(source, None)
     path.write_text("time,a,b\n" + later)
@@ -559,7 +574,8 @@ def test_a_row_without_an_end_is_named_after_a_while(tmp_path: Path, monkeypatch
     monkeypatch.setattr(module, "UNFINISHED_S", -1.0)
     path = tmp_path / "a.csv"
     path.write_text("time,a,b\n" + rows_of(0, 2).rstrip("\n"))
-    stop, seen = threading.Event(), list[Event]()
+    stop = threading.Event()
+    seen = list[Event]()
     for event in FolderSource(tmp_path).events(NAMES, stop, None):
         if isinstance(event, Refusal):
             path.write_text("time,a,b\n" + rows_of(0, 2))
@@ -633,7 +649,9 @@ def test_rows_of_an_answer_that_are_left_out_are_named_once(tmp_path: Path, monk
 
     monkeypatch.setattr(query, "answer", answer)
     source = query.QuerySource("sqlite:///plant.db", "SELECT :since", 0, every_s=0.1)
-    stop, events, idle = threading.Event(), list[Event](), 0
+    stop = threading.Event()
+    events = list[Event]()
+    idle = 0
     for event in source.events(["a"], stop, None):
         events += [] if event is Signal.IDLE else [event]
         idle += event is Signal.IDLE

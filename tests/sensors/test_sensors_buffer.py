@@ -78,7 +78,8 @@ def test_rows_without_a_label_are_left_out_where_labels_are_needed(tmp_path: Pat
 
 
 def test_the_newest_samples_need_no_more_rows_than_they_have(tmp_path: Path) -> None:
-    path, reading = tmp_path / "b.sqlite", DeviceReading(window=Window(4, 2), task=Forecasting(horizon=1))
+    path = tmp_path / "b.sqlite"
+    reading = DeviceReading(window=Window(4, 2), task=Forecasting(horizon=1))
     with ring(path) as made:
         made.write([*rows(0, 100), *rows(200, 206)])
     got = buffer.newest(path, reading, 0, 6)
@@ -89,7 +90,8 @@ def test_the_newest_samples_need_no_more_rows_than_they_have(tmp_path: Path) -> 
 
 
 def test_size_and_age_are_bounded(tmp_path: Path) -> None:
-    path, most = tmp_path / "b.sqlite", int(0.2e6 / FILL / (16 + OVERHEAD))
+    path = tmp_path / "b.sqlite"
+    most = int(0.2e6 / FILL / (16 + OVERHEAD))
     with ring(path, max_mb=0.2, max_age_h=10) as made:
         for first in range(0, 20_000, 500):
             made.write(rows(first, first + 500))

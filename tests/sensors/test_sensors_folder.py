@@ -56,7 +56,8 @@ LOGIN = 'host = "h", user = "u", password = "x"'
 @contextmanager
 def sensing(path: Path, into: Path) -> Iterator[Callable[[], dict[str, object]]]:
     """Fill a buffer in a thread; yields what ends it and returns its status."""
-    stop, status = threading.Event(), dict[str, object]()
+    stop = threading.Event()
+    status = dict[str, object]()
     thread = threading.Thread(
         target=lambda: status.update(sense.run(read(path), into, stop, lambda _: None)), daemon=True
     )
@@ -81,7 +82,8 @@ def times(into: Path) -> list[float]:
 
 
 def test_rows_come_as_files_grow_and_are_added_and_once_however_often_it_is_started(tmp_path: Path) -> None:
-    path, into = source(tmp_path, table='[labels]\naddress = "label"\n'), tmp_path / "b.sqlite"
+    path = source(tmp_path, table='[labels]\naddress = "label"\n')
+    into = tmp_path / "b.sqlite"
     first = tmp_path / "press/a.csv"
     first.write_text(HEAD + lines(0, 10) + f"{BEGIN + 10},0.5")  # a row that is being written
     with sensing(path, into):
@@ -145,7 +147,8 @@ def test_times_in_the_future_and_rows_without_a_time_are_left_out(
 
 
 def test_labels_that_come_later_in_a_file(tmp_path: Path) -> None:
-    path, into = source(tmp_path, table='[labels]\nfile = "labels.csv"\n[tags]\ntemp = "temp"\n'), tmp_path / "b.sqlite"
+    path = source(tmp_path, table='[labels]\nfile = "labels.csv"\n[tags]\ntemp = "temp"\n')
+    into = tmp_path / "b.sqlite"
     (tmp_path / "press/a.csv").write_text(HEAD + lines(0, 10))
     with sensing(path, into):
         assert until(lambda: len(times(into)) == 10)
@@ -182,7 +185,8 @@ def test_a_wrong_file_is_named(tmp_path: Path, text: str, wanted: str) -> None:
 
 def test_the_command_lists_sensors_and_fills_a_buffer(command: Command) -> None:
     folder = command.folder
-    path, into = source(folder), folder / "b.sqlite"
+    path = source(folder)
+    into = folder / "b.sqlite"
     (folder / "press/a.csv").write_text(HEAD + lines(0, 10))
     listed = command("park", "sense", str(path), "--check", "--json").document["rows"]
     kinds = [("temp", "number"), ("load", "number"), ("label", "text")]
@@ -209,7 +213,8 @@ def test_a_device_trains_on_the_newest_rows_of_its_buffer(tmp_path: Path) -> Non
     ]
     (tmp_path / "all.csv").write_text("\n".join(["device,time,temp,load,label", *table]) + "\n")
     what = experiment(tmp_path, "fedavg", rounds=3, devices=2, more=LEARN.format(table=tmp_path / "all.csv"))
-    names, written = ("temp", "load"), [0, 0]
+    names = ("temp", "load")
+    written = [0, 0]
 
     def fill(device: int, many: int) -> None:
         with writing(tmp_path / f"{device}.sqlite", names, 1.0, 1.0, 5.0) as ring:

@@ -21,7 +21,10 @@ from live_processes import needs_broker, processes, rounds
 from parks import until
 from plant_sources import SparkplugNode, opcua_server, open_broker
 
-SENSORS, WINDOW, LENGTH, STEP = 100, 12, 8, 4
+SENSORS = 100
+WINDOW = 12
+LENGTH = 8
+STEP = 4
 ROWS = (WINDOW - 1) * STEP + LENGTH
 LEARN = f"""
 data.path = '{{table}}'

@@ -176,7 +176,8 @@ def publisher(port: int) -> Any:
 @needs_mosquitto
 @pytest.mark.slow
 def test_json_and_what_is_no_json(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    into, path = tmp_path / "b.sqlite", tmp_path / "s.toml"
+    into = tmp_path / "b.sqlite"
+    path = tmp_path / "s.toml"
     with open_broker(tmp_path) as port:
         path.write_text(JSON.format(port=port))
         client = publisher(port)
@@ -233,7 +234,8 @@ def test_json_and_what_is_no_json(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 @needs_mosquitto
 @pytest.mark.slow
 def test_an_hour_without_a_connection_loses_no_row_of_a_sparkplug_node(tmp_path: Path) -> None:
-    into, path = tmp_path / "b.sqlite", tmp_path / "s.toml"
+    into = tmp_path / "b.sqlite"
+    path = tmp_path / "s.toml"
     with open_broker(tmp_path) as port:
         tags = "\n".join(f'sensor{i} = "Press/{i}"' for i in range(3))
         path.write_text(SPARKPLUG.format(port=port, tags=tags))

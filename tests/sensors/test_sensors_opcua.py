@@ -56,7 +56,8 @@ def test_variables_are_listed_and_those_that_are_not_there_are_named(tmp_path: P
 
 def test_a_hundred_sensors_each_second_in_a_hundred_mebibytes(tmp_path: Path) -> None:
     """The agent as a process of its own; labels are a text of the server that changes now and then."""
-    into, seconds = tmp_path / "b.sqlite", 30
+    into = tmp_path / "b.sqlite"
+    seconds = 30
     labels = '\n[labels]\naddress = "ns=2;s=Press.State"'
     with opcua_server(100, begin=0) as port:
         words = [
@@ -82,7 +83,8 @@ def test_a_hundred_sensors_each_second_in_a_hundred_mebibytes(tmp_path: Path) ->
 @pytest.mark.parametrize("kept", [True, False])
 def test_an_hour_without_a_connection(tmp_path: Path, kept: bool) -> None:
     """What the server's history has is put in its place; without a history the pause is a gap."""
-    into, pace_s = tmp_path / "b.sqlite", 0.005
+    into = tmp_path / "b.sqlite"
+    pace_s = 0.005
     with opcua_server(2, pace_s=pace_s, kept=kept) as port:
         cable = Cable(port)
         with sensing(source(tmp_path, cable.port, 2), into):
@@ -107,7 +109,8 @@ def test_an_hour_without_a_connection(tmp_path: Path, kept: bool) -> None:
 
 
 def test_what_was_measured_while_the_process_was_away_comes_from_the_history(tmp_path: Path) -> None:
-    into, pace_s = tmp_path / "b.sqlite", 0.005
+    into = tmp_path / "b.sqlite"
+    pace_s = 0.005
     with opcua_server(2, pace_s=pace_s, kept=True) as port:
         with sensing(source(tmp_path, port, 2), into):
             assert until(lambda: len(times(into)) >= 100, 60)
@@ -121,7 +124,8 @@ def test_what_was_measured_while_the_process_was_away_comes_from_the_history(tmp
 
 
 def test_a_server_that_begins_again_without_a_node(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    into, port = tmp_path / "b.sqlite", free_port()
+    into = tmp_path / "b.sqlite"
+    port = free_port()
     path = source(tmp_path, port, 3)
     with sensing(path, into):  # before there is a server
         with opcua_server(3, pace_s=0.05, port=port):
@@ -162,7 +166,8 @@ asyncio.run(serve(int(sys.argv[1])))
 
 
 def test_values_of_a_bad_status_and_no_finite_numbers_are_missing(tmp_path: Path) -> None:
-    into, port = tmp_path / "b.sqlite", free_port()
+    into = tmp_path / "b.sqlite"
+    port = free_port()
     path = source(tmp_path, port, 1)
     path.write_text(path.read_text().replace("period_s = 1.0", "period_s = 0"))
     words = [sys.executable, "-c", BROKEN, str(port)]

@@ -139,7 +139,8 @@ asyncio.run(serve(int(sys.argv[1]), Path(sys.argv[2])))
 
 @contextmanager
 def secure_server(folder: Path) -> Iterator[tuple[int, list[str]]]:
-    port, log = free_port(), folder / "server.log"
+    port = free_port()
+    log = folder / "server.log"
     with log.open("w") as file:
         process = subprocess.Popen(
             [sys.executable, "-c", SERVER, str(port), str(folder)], stdout=subprocess.PIPE, stderr=file, text=True

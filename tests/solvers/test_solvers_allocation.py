@@ -45,8 +45,10 @@ def of(*pairs: tuple[int, int]) -> Allocation:
 
 def test_table_1_of_the_paper() -> None:
     # devices a … d: compute 2, 3, 4, 5, upload 4, 2, 1, 1; by |S|: reception 1, .8, .6, .4 and 10, 8, 6, 4 iterations
-    compute, airtime = np.array([2.0, 3.0, 4.0, 5.0]), np.array([4.0, 2.0, 1.0, 1.0])
-    q, n = {1: 1.0, 2: 0.8, 3: 0.6, 4: 0.4}, {1: 10, 2: 8, 3: 6, 4: 4}
+    compute = np.array([2.0, 3.0, 4.0, 5.0])
+    airtime = np.array([4.0, 2.0, 1.0, 1.0])
+    q = {1: 1.0, 2: 0.8, 3: 0.6, 4: 0.4}
+    n = {1: 10, 2: 8, 3: 6, 4: 4}
 
     def at(devices: str, clean: bool = False) -> float:
         i = np.array(["abcd".index(one) for one in devices])
@@ -71,7 +73,8 @@ def test_iterations(k: int, n: float) -> None:
 
 def test_latencies_on_one_channel_by_hand() -> None:
     # γ = ½, N0 = 1 W; device 0 at 4 W, device 1 at 8 W: −ln q₀ = ½(8 + 1)/4 = 9/8, −ln q₁ = ½(4 + 1)/8 = 5/16
-    problem, both = two(), of((0, 1), (0, 1))
+    problem = two()
+    both = of((0, 1), (0, 1))
     assert reception(problem, both) == pytest.approx([math.exp(-9 / 8), math.exp(-5 / 16)])
     t = [1 + 0.25 * math.exp(9 / 8), 2 + 0.5 * math.exp(5 / 16)]
     assert latency(problem, both) == pytest.approx(t)
@@ -80,7 +83,8 @@ def test_latencies_on_one_channel_by_hand() -> None:
 
 def test_latencies_with_fading_interferers_by_hand() -> None:
     # q₀ = e^(−1/8)/(1 + ½·8/4) = e^(−1/8)/2, q₁ = e^(−1/16)/(1 + ½·4/8) = e^(−1/16)·4/5
-    problem, both = two(reception="exact"), of((0, 1), (0, 1))
+    problem = two(reception="exact")
+    both = of((0, 1), (0, 1))
     assert reception(problem, both) == pytest.approx([math.exp(-1 / 8) / 2, math.exp(-1 / 16) * 0.8])
 
 
@@ -150,7 +154,8 @@ def test_problems_that_cannot_be(change: dict[str, Any], says: str) -> None:
 
 
 def test_settings_that_cannot_be() -> None:
-    problem, rng = two(usable=np.array([[True, True], [False, False]])), np.random.default_rng(0)
+    problem = two(usable=np.array([[True, True], [False, False]]))
+    rng = np.random.default_rng(0)
     for call, says in (
         (lambda: search(problem, proposals=-1), "proposals = -1"),
         (lambda: search(problem, seed=-1), "seed = -1"),

@@ -83,7 +83,9 @@ def test_gap_of_the_search_on_100_parks() -> None:
 @settings(max_examples=30, deadline=None)
 def test_bounds_and_answers_are_in_order(seed: int) -> None:
     problem = mixed(seed, most=7)
-    filled, found, best = search(problem, proposals=0), search(problem, seed=seed), exact(problem)
+    filled = search(problem, proposals=0)
+    found = search(problem, seed=seed)
+    best = exact(problem)
     for one in (filled, found, best):
         verify(problem, one)
     # the clean bound does not look at the channels, the other one does, to a relative precision of 1e-5
@@ -93,7 +95,9 @@ def test_bounds_and_answers_are_in_order(seed: int) -> None:
 
 def test_a_seed_gives_one_answer() -> None:
     problem = park(40, 0)
-    one, same, other = search(problem, seed=1), search(problem, seed=1), search(problem, seed=2)
+    one = search(problem, seed=1)
+    same = search(problem, seed=1)
+    other = search(problem, seed=2)
     assert one.choice.channel.tolist() == same.choice.channel.tolist()
     assert one.choice.level.tolist() == same.choice.level.tolist()
     assert one.choice.channel.tolist() != other.choice.channel.tolist()
@@ -132,8 +136,10 @@ def test_rafed_never_gets_worse_and_ends_where_no_single_change_helps(ties: Any,
     assert found.bound <= found.value
     for i in range(problem.devices):
         for c, p in [(-1, 0), *((c, p) for c in range(problem.channels) for p in np.flatnonzero(problem.allowed[i]))]:
-            channel, level = found.choice.channel.copy(), found.choice.level.copy()
-            channel[i], level[i] = c, p
+            channel = found.choice.channel.copy()
+            level = found.choice.level.copy()
+            channel[i] = c
+            level[i] = p
             assert cost(problem, Allocation(channel, level)) >= found.value * (1 - 1e-9)
 
 
@@ -229,7 +235,8 @@ def test_packing_sets_proves_what_looking_at_all_sets_proves(seed: int) -> None:
 def test_forty_devices_are_solved_with_a_proof() -> None:
     for seed in range(3):
         problem = park(40, seed)
-        found, best = search(problem), exact(problem)
+        found = search(problem)
+        best = exact(problem)
         verify(problem, best)
         assert best.status == "optimal"
         assert found.bound <= best.bound <= best.value <= found.value * (1 + 1e-9) < best.value * 1.05

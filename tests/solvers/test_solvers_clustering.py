@@ -42,7 +42,8 @@ def check(found: Clusters, v: np.ndarray, groups: int) -> None:
 def points(seed: int) -> tuple[np.ndarray, int]:
     """Hashes or numbers, some of them equal."""
     rng = np.random.default_rng(seed)
-    n, dimension = int(rng.integers(1, 25)), int(rng.integers(1, 6))
+    n = int(rng.integers(1, 25))
+    dimension = int(rng.integers(1, 6))
     v = rng.integers(-2, 3, (n, dimension)) if rng.random() < 0.5 else rng.normal(size=(n, dimension))
     return v[rng.integers(0, n, n)].astype(np.float64), int(rng.integers(1, 12))
 
@@ -188,7 +189,9 @@ def test_purity_by_hand() -> None:
 def test_purity_of_anything(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 30))
-    groups, kinds, halves = rng.integers(0, 5, n), rng.integers(-2, 4, n), rng.integers(0, 2, n)
+    groups = rng.integers(0, 5, n)
+    kinds = rng.integers(-2, 4, n)
+    halves = rng.integers(0, 2, n)
     want = sum(max(kinds[groups == g].tolist().count(c) for c in set(kinds.tolist())) for g in set(groups.tolist())) / n
     assert purity(groups, kinds) == want
     assert np.bincount(kinds + 2).max() / n <= want <= 1

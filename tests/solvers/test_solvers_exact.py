@@ -22,12 +22,14 @@ SEEDS = st.integers(0, 2**32 - 1)
 def test_a_budget_of_nodes_leaves_a_bound(seed: int, nodes: int) -> None:
     """Whatever is left open, the bound is below the best; and enough nodes (2^11 leaves, as many parts) find it."""
     problem = strange(seed, most=11)
-    best, rounding = least(problem), close(problem)
+    best = least(problem)
+    rounding = close(problem)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(exact_module, "ROOT", 7)
         patched.setattr(exact_module, "PART", 5)
         patched.setattr(exact_module, "swap", lambda p, seed: random(p, seed=seed))
-        found, enough = exact(problem, nodes=nodes), exact(problem, nodes=10**6)
+        found = exact(problem, nodes=nodes)
+        enough = exact(problem, nodes=10**6)
     verify(problem, found)
     assert found.bound <= best * (1 + rounding["rel"]) + rounding["abs"]
     assert enough.value == pytest.approx(best, **rounding)
@@ -53,7 +55,9 @@ def test_nodes_do_not_ask_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_root_comes_first_and_nodes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     from fedfloor.solvers.selection import kernels as enumeration
 
-    settle, budgets, taken = enumeration.settle_subtree, [], []
+    settle = enumeration.settle_subtree
+    budgets = []
+    taken = []
 
     def counting(*words: Any) -> tuple[float, int, int]:
         got = settle(*words)

@@ -75,7 +75,8 @@ def test_the_warm_up_scales_the_target_with_what_is_there() -> None:
 
 
 def test_the_curve_is_of_divergences() -> None:
-    problem, trace = femnist_like(0), Trace()
+    problem = femnist_like(0)
+    trace = Trace()
     found = gbpcs(problem, "zero", trace=trace)
     points = curve(problem, trace)
     assert [one.size for one in trace[:8]] == list(range(1, 9))
@@ -93,8 +94,10 @@ def test_it_stops_where_the_steepest_exchange_does_not_help(seed: int, init: str
     x = np.zeros(12, np.bool_)
     x[found.choice] = True
     g = problem.counts.T @ (problem.counts @ x - problem.target)
-    i, j = np.where(x, np.inf, g).argmin(), np.where(x, g, -np.inf).argmax()
-    x[i], x[j] = True, False
+    i = np.where(x, np.inf, g).argmin()
+    j = np.where(x, g, -np.inf).argmax()
+    x[i] = True
+    x[j] = False
     assert value(problem, np.flatnonzero(x)) >= found.value * (1 - 1e-12)
     begun = initial_exchange(problem, init, seed=seed)  # type: ignore[arg-type]
     assert found.value <= value(problem, np.flatnonzero(begun)) * (1 + 1e-12)

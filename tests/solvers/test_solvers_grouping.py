@@ -46,7 +46,8 @@ SEEDS = st.integers(0, 2**32 - 1)
 def test_values_by_hand() -> None:
     # shares of the groups: (4, 4)/8, (2, 6)/8, (9, 3)/12 = (1/2, 1/2), (1/4, 3/4), (3/4, 1/4)
     counts = np.array([[4.0, 0], [0, 4], [1, 3], [1, 3], [9, 0], [0, 3], [7, 7]])
-    problem, choice = GroupingProblem(counts, 3), np.array([[0, 1], [2, 3], [4, 5]])
+    problem = GroupingProblem(counts, 3)
+    choice = np.array([[0, 1], [2, 3], [4, 5]])
     assert (problem.size, problem.left_out) == (2, 1)
     assert shares(problem, choice).tolist() == [[0.5, 0.5], [0.25, 0.75], [0.75, 0.25]]
     r = math.sqrt(2)  # pairs are (1/4, −1/4), (1/4, −1/4) and (1/2, −1/2) apart
@@ -116,7 +117,8 @@ def test_astraea_by_hand() -> None:
 
 def test_cpd_is_the_kernels_discrepancy() -> None:
     rng = np.random.default_rng(0)
-    p, sigma = rng.dirichlet(np.ones(4), 3), 0.8
+    p = rng.dirichlet(np.ones(4), 3)
+    sigma = 0.8
     K = np.where(np.eye(4) > 0, 1.0, math.exp(-2 / (2 * sigma**2)))  # two one-hot vectors: ‖x − y‖² = 2
     want = [p[a] @ K @ p[a] - 2 * p[a] @ K @ p[b] + p[b] @ K @ p[b] for a, b in ((0, 1), (0, 2), (1, 2))]
     np.testing.assert_allclose(cpd(p, sigma), want, rtol=1e-12)
@@ -147,9 +149,11 @@ def test_every_solver_answers_any_problem(seed: int) -> None:
 def test_the_assignment_is_the_cheapest(seed: int) -> None:
     """Against the assignment problem with every cluster as often as it has places, from any prices."""
     rng = np.random.default_rng(seed)
-    L, size = int(rng.integers(1, 7)), int(rng.integers(1, 9))
+    L = int(rng.integers(1, 7))
+    size = int(rng.integers(1, 9))
     cost = rng.random((L * size, L)) if rng.random() < 0.5 else rng.integers(0, 4, (L * size, L)).astype(float)
-    price, label = rng.normal(size=L) * rng.integers(0, 3), np.empty(L * size, np.int64)
+    price = rng.normal(size=L) * rng.integers(0, 3)
+    label = np.empty(L * size, np.int64)
     assign(cost, price, size, label)
     assert np.bincount(label, minlength=L).tolist() == [size] * L
     wide = np.repeat(cost, size, axis=1)
@@ -194,7 +198,9 @@ def steepest(x: np.ndarray, c: np.ndarray, a: list[int], b: list[int], reserve: 
 @given(seed=SEEDS)
 def test_two_groups_that_meet_make_the_best_exchanges(reserve: bool, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    size, rest, classes = int(rng.integers(1, 7)), int(rng.integers(1, 7)), int(rng.integers(2, 6))
+    size = int(rng.integers(1, 7))
+    rest = int(rng.integers(1, 7))
+    classes = int(rng.integers(2, 6))
     x = rng.random((size + rest, classes)) * rng.random((size + rest, 1))  # fractions: no ties
     c = rng.dirichlet(np.ones(classes))
     ids = rng.permutation(size + rest)
@@ -307,7 +313,8 @@ def test_choices_that_are_none(choice: list[list[int]]) -> None:
 
 def test_wrong_values_and_bounds_are_found_out() -> None:
     # (1/2, 1/2, 0, 0) and (0, 0, 1/2, 1/2) are 1 apart
-    problem, choice = GroupingProblem(np.eye(4), 2), np.array([[0, 1], [2, 3]])
+    problem = GroupingProblem(np.eye(4), 2)
+    choice = np.array([[0, 1], [2, 3]])
     verify(problem, solved(1.0, 0.0, choice, 0.0))
     with pytest.raises(RunError, match=r"value of the choice is 1.0, the solver returned 0.9"):
         verify(problem, solved(0.9, 0.0, choice, 0.0))

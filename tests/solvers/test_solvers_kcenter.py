@@ -36,10 +36,12 @@ def radius(v: np.ndarray, centres: tuple[int, ...] | list[int]) -> float:
 @given(SEEDS)
 def test_centres_are_those_of_the_plain_algorithm(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    n, dimension = int(rng.integers(1, 20)), int(rng.integers(1, 5))
+    n = int(rng.integers(1, 20))
+    dimension = int(rng.integers(1, 5))
     whole = rng.integers(-3, 4, (n, dimension))  # ties and equal vectors; squares and their roots order alike
     v = (whole if rng.random() < 0.5 else rng.normal(size=(n, dimension))).astype(np.float32)
-    k, first = int(rng.integers(1, n + 1)), int(rng.integers(n))
+    k = int(rng.integers(1, n + 1))
+    first = int(rng.integers(n))
     found = k_center(v, k, rng, first=first)
     assert found.dtype == np.int64
     assert found.tolist() == naive(v, k, first)
@@ -133,7 +135,9 @@ def test_a_pass_takes_n_by_k_rounds(n: int, k: int) -> None:
 
 
 def test_a_hundred_devices_are_through_after_ten_rounds() -> None:
-    v, left, rounds = np.random.default_rng(0).normal(size=(100, 4)), np.arange(100), 0
+    v = np.random.default_rng(0).normal(size=(100, 4))
+    left = np.arange(100)
+    rounds = 0
     while left.size:
         _, left = next_centres(v, left, 10, np.random.default_rng(rounds))
         rounds += 1
@@ -142,7 +146,9 @@ def test_a_hundred_devices_are_through_after_ten_rounds() -> None:
 
 def test_the_first_round_of_a_pass_lies_farthest_apart() -> None:
     # why FLDG sees every tenth round of K-Center as the best: what is left for later lies closer together
-    v, left, apart = np.random.default_rng(0).normal(size=(100, 4)), np.arange(100), []
+    v = np.random.default_rng(0).normal(size=(100, 4))
+    left = np.arange(100)
+    apart = []
     while left.size:
         centres, left = next_centres(v, left, 10, np.random.default_rng(0))
         apart.append(min(math.dist(v[a], v[b]) for a, b in itertools.combinations(centres, 2)))
@@ -151,7 +157,8 @@ def test_the_first_round_of_a_pass_lies_farthest_apart() -> None:
 
 
 def test_bad_choices_are_refused() -> None:
-    rng, v = np.random.default_rng(0), np.zeros((4, 2), np.float32)
+    rng = np.random.default_rng(0)
+    v = np.zeros((4, 2), np.float32)
     with pytest.raises(SettingError, match=r"k = 5: must be a whole number of 1 … 4"):
         k_center(v, 5, rng)
     with pytest.raises(SettingError, match=r"k = 3: must be a whole number of 1 … 2"):

@@ -27,7 +27,8 @@ def collision_probability(c: float, r: float) -> float:
 @pytest.mark.parametrize("width", [0.5, 3.0, 10.0])
 @pytest.mark.parametrize("distance", [0.1, 0.7, 2.0, 6.0, 25.0])
 def test_vectors_collide_as_often_as_the_formula_says(distance: float, width: float) -> None:
-    h, dimension = 20_000, 7
+    h = 20_000
+    dimension = 7
     rng = np.random.default_rng(1)
     v, step = rng.normal(size=(2, dimension))
     w = v + distance * step / np.linalg.norm(step)
@@ -51,7 +52,9 @@ def test_the_closed_form_is_the_papers_integral(distance: float, width: float) -
 def family(seed: int) -> tuple[HashFunctions, np.ndarray]:
     """A family of hash functions and vectors for it."""
     rng = np.random.default_rng(seed)
-    dimension, h, n = rng.integers(1, 40), rng.integers(1, 9), rng.integers(1, 12)
+    dimension = rng.integers(1, 40)
+    h = rng.integers(1, 9)
+    n = rng.integers(1, 12)
     made = hash_functions(int(dimension), int(h), float(rng.choice([0.25, 1.0, 3.0])), seed)
     return made, rng.normal(size=(n, dimension)) * 10.0 ** rng.integers(-2, 3)
 

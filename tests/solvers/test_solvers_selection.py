@@ -91,7 +91,8 @@ def test_every_solver_answers_a_tiny_problem(name: str, how_many: int) -> None:
 @example(4635)  # a target that is 10⁵ times the largest count: gains are rounding
 def test_exact_equals_enumeration(seed: int) -> None:
     problem = strange(seed)
-    found, want = exact(problem), least(problem)
+    found = exact(problem)
+    want = least(problem)
     verify(problem, found)
     assert found.value == pytest.approx(want, **close(problem))
     assert found.status == "optimal" or found.value <= close(problem)["abs"]
@@ -129,7 +130,8 @@ def test_nobody_beats_exact_and_swap_is_no_worse_than_its_start(seed: int) -> No
 @given(SEEDS)
 def test_the_order_of_candidates_and_a_second_of_one_kind(seed: int) -> None:
     problem = strange(seed)
-    best, order = exact(problem).value, np.random.default_rng(seed).permutation(problem.candidates)
+    best = exact(problem).value
+    order = np.random.default_rng(seed).permutation(problem.candidates)
     turned = dataclasses.replace(problem, counts=problem.counts[:, order])
     assert exact(turned).value == pytest.approx(best, **close(problem))
     more = dataclasses.replace(problem, counts=np.hstack([problem.counts, problem.counts[:, :1]]))
@@ -139,7 +141,8 @@ def test_the_order_of_candidates_and_a_second_of_one_kind(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_at_the_papers_size(seed: int) -> None:
     problem = femnist_like(seed)
-    best, every = exact(problem), brute(problem)
+    best = exact(problem)
+    every = brute(problem)
     assert best.status == every.status == "optimal"
     assert best.value == pytest.approx(every.value, rel=1e-9)
     values = {name: solve(name, problem).value for name in QUICK}

@@ -54,7 +54,8 @@ def test_a_class_that_is_never_predicted_has_precision_0_and_one_without_samples
 
 
 def test_better_may_be_lower() -> None:
-    loss, accuracy = named("loss"), named("accuracy")
+    loss = named("loss")
+    accuracy = named("accuracy")
     assert (loss.best([0.4, 0.2]), accuracy.best([0.4, 0.2])) == (0.2, 0.4)
     assert loss.reached(0.2, 0.3)
     assert not loss.reached(0.4, 0.3)

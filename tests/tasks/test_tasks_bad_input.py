@@ -20,12 +20,14 @@ from fedfloor.runs.references import of_run
 from fedfloor.tasks.reconstruction import Reconstruction
 
 Row = dict[str, Any]
-LIFE, FORECAST = {"kind": "regression"}, {"kind": "forecasting", "horizon": 5}
+LIFE = {"kind": "regression"}
+FORECAST = {"kind": "forecasting", "horizon": 5}
 
 
 def data(folder: Path, change: Callable[[int, Row], Row], **settings: Any) -> Any:
     """Load a table of four machines that run to failure, of which each row was changed."""
-    rng, rows = np.random.default_rng(0), list[Row]()
+    rng = np.random.default_rng(0)
+    rows = list[Row]()
     for m in range(4):
         for t in range(60 + 5 * m):
             temp, vib = (round(float(one), 3) for one in rng.normal(t / 60, 1, 2))

@@ -24,7 +24,8 @@ from fedfloor.tasks.kinds import made
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rng, rows = np.random.default_rng(0), ["machine,cycle,wave,ramp,still"]
+    rng = np.random.default_rng(0)
+    rows = ["machine,cycle,wave,ramp,still"]
     for m in range(4):
         for t in range(150):
             rows.append(f"m{m},{t},{np.sin(t / 3 + m) + rng.normal(0, 0.02):.4f},{t},5")

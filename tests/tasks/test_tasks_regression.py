@@ -24,7 +24,8 @@ UNIT = {"center": (0.0,), "scale": (1.0,)}
 
 
 def test_squared_and_huber_are_those_of_scaled_targets() -> None:
-    out, y = torch.tensor([[0.5], [-1.0]]), torch.tensor([[13.0], [9.0]])
+    out = torch.tensor([[0.5], [-1.0]])
+    y = torch.tensor([[13.0], [9.0]])
     task = Regression(center=(10.0,), scale=(2.0,))
     z = torch.tensor([1.5, -0.5])  # (13 − 10)/2, (9 − 10)/2
     assert torch.equal(task.losses(out, y), (out[:, 0] - z).square())
@@ -35,7 +36,8 @@ def test_squared_and_huber_are_those_of_scaled_targets() -> None:
 
 def test_the_cap_is_the_largest_target() -> None:
     task = Regression(cap=125.0, **UNIT)
-    out, y = torch.tensor([[120.0]]), torch.tensor([[300.0]])
+    out = torch.tensor([[120.0]])
+    y = torch.tensor([[300.0]])
     assert task.losses(out, y).tolist() == [25.0]
     assert task.fitted(np.array([[300.0], [25.0]])).center == (75.0,)
 
@@ -92,7 +94,8 @@ def test_a_task_survives_its_description() -> None:
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rng, rows = np.random.default_rng(0), ["machine,hall,cycle,temp,vib,life"]
+    rng = np.random.default_rng(0)
+    rows = ["machine,hall,cycle,temp,vib,life"]
     for m in range(8):
         life = int(rng.integers(40, 70))
         for t in range(life):
@@ -138,7 +141,8 @@ def test_ranks_do_not_change_a_number(table: Path, tmp_path: Path) -> None:
 def test_life_is_counted_from_the_end_of_recordings(table: Path, tmp_path: Path) -> None:
     text = "\n".join(line.rpartition(",")[0] for line in table.read_text().splitlines()) + "\n"
     (tmp_path / "runs.csv").write_text(text)
-    given, counted = experiment(table).data, experiment(tmp_path / "runs.csv").data
+    given = experiment(table).data
+    counted = experiment(tmp_path / "runs.csv").data
     columns = replace(counted.columns, label="label")
     own = load(tmp_path / "runs.csv", replace(counted, remaining=True, columns=columns), 0)
     assert np.array_equal(own.target, load(table, given, 0).target)  # type: ignore[arg-type]

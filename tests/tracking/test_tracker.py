@@ -38,7 +38,8 @@ def checkpoint(folder: Path, number: int) -> None:
 
 
 def test_a_sink_is_never_ahead_of_the_checkpoint(tmp_path: Path) -> None:
-    folder, notes = make_run(tmp_path / "a", [0.1, 0.2, 0.3]), Notes()
+    folder = make_run(tmp_path / "a", [0.1, 0.2, 0.3])
+    notes = Notes()
     lines = ledger.read(folder / "ledger.jsonl")
     follows = tracker.Tracker("notes", folder, notes)
     assert notes.told == []  # opened when the run's processes have been started, not before
@@ -59,7 +60,8 @@ def test_a_sink_that_fails_is_said_once_and_catches_up(
 ) -> None:
     monkeypatch.setattr(tracker, "RETRY_S", 0.0)
     monkeypatch.setattr(tracker, "PATIENCE", 0.0)
-    folder, notes = make_run(tmp_path / "a", [0.1, 0.2, 0.3]), Notes()
+    folder = make_run(tmp_path / "a", [0.1, 0.2, 0.3])
+    notes = Notes()
     checkpoint(folder, 3)
     lines = ledger.read(folder / "ledger.jsonl")
     follows = tracker.Tracker("notes", folder, notes)
@@ -77,7 +79,8 @@ def test_a_sink_that_fails_is_said_once_and_catches_up(
 
 
 def test_a_sink_that_fails_is_left_alone_for_a_while(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder, notes = make_run(tmp_path / "a b", [0.1, 0.2, 0.3]), Notes()
+    folder = make_run(tmp_path / "a b", [0.1, 0.2, 0.3])
+    notes = Notes()
     checkpoint(folder, 3)
     notes.fails = True
     follows = tracker.Tracker("notes", folder, notes)
@@ -92,7 +95,8 @@ def test_a_sink_that_fails_is_left_alone_for_a_while(tmp_path: Path, caplog: pyt
 def test_a_run_that_fails_is_shown_as_failed_and_one_that_never_began_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, notes = make_run(tmp_path / "a", [0.1]), Notes()
+    folder = make_run(tmp_path / "a", [0.1])
+    notes = Notes()
     monkeypatch.setattr(tracker, "make", lambda kind, place: notes)
     monkeypatch.setattr(tracker, "check", lambda kinds: None)
     with pytest.raises(ValueError, match="refused"), tracker.follow(folder, ["notes"]):
@@ -112,7 +116,8 @@ def test_a_run_that_fails_is_shown_as_failed_and_one_that_never_began_not_at_all
 
 
 def test_ranks_other_than_the_first_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, notes = make_run(tmp_path / "a", [0.1]), Notes()
+    folder = make_run(tmp_path / "a", [0.1])
+    notes = Notes()
     monkeypatch.setattr(tracker, "make", lambda kind, place: notes)
     monkeypatch.setattr(tracker, "check", lambda kinds: None)
     for rank, told in (("1", []), ("0", ["open a", "close FINISHED experiment.toml"])):

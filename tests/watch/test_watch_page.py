@@ -179,7 +179,8 @@ def test_a_thousand_clients_that_never_read(tmp_path: Path) -> None:
                 pass
             assert time.monotonic() - began < 1.0
         assert get(port, "/health")[0].status == 200
-        after, held = resident_mb(process.pid), len(os.listdir(f"/proc/{process.pid}/fd"))
+        after = resident_mb(process.pid)
+        held = len(os.listdir(f"/proc/{process.pid}/fd"))
         assert before is not None
         assert after is not None
         assert after - before < 40
@@ -201,7 +202,8 @@ def test_a_client_that_stops_reading_is_dropped(tmp_path: Path) -> None:
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
     client.connect(("127.0.0.1", port))
     client.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    end, number = time.monotonic() + 100, 1
+    end = time.monotonic() + 100
+    number = 1
     try:
         assert until(lambda: bool(established(process.pid)))
         while time.monotonic() < end and established(process.pid):
@@ -228,7 +230,8 @@ def established(pid: int) -> list[str]:
 @contextmanager
 def tls_page(folder: Path) -> Iterator[tuple[int, int, ssl.SSLContext]]:
     """A page with TLS and a password: its process, its port, and a context that trusts it."""
-    run, founded = make_run(folder / "run", [0.25]), authority.found("trial", authority.now())
+    run = make_run(folder / "run", [0.25])
+    founded = authority.found("trial", authority.now())
     cert, key = authority.issue(founded, authority.Holder("page", ("127.0.0.1",)), 30, authority.now())
     for name, data in (("cert", cert), ("key", key), ("root", founded.pem()[0]), ("password", PASSWORD.encode())):
         (folder / name).write_bytes(data)

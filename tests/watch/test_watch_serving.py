@@ -182,7 +182,8 @@ def page(browser: Any, words: list[str], **settings: Any) -> Iterator[tuple[Any,
     """A page of ``fedfloor watch``, and its errors."""
     from test_watch_page import page as served
 
-    made, troubles = browser.new_page(**settings), list[str]()
+    made = browser.new_page(**settings)
+    troubles = list[str]()
     made.on("pageerror", lambda error: troubles.append(str(error)))
     made.on("console", lambda told: troubles.append(told.text) if told.type in ("error", "warning") else None)
     with served(Path(words[0]), *words[1:]) as (_, port):

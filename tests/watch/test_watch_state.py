@@ -48,7 +48,8 @@ def test_all_sections_of_a_run(tmp_path: Path) -> None:
     assert got["links"] == [
         {"link": "device_edge_up", "predicted": 1000, "measured": None, "predicted_all": 2000, "measured_all": None}
     ]
-    first, fifth = got["devices"][0], got["devices"][5]
+    first = got["devices"][0]
+    fifth = got["devices"][5]
     assert (first["visits"], first["lost"], first["loss"], first["seconds"]) == (2, 1, 0.5, 4.0)
     assert (fifth["factory"], fifth["loss"], fifth["accuracy"]) == (1, 1.5, 0.75)
     assert [(row["visited"], row["lost"], row["loss"]) for row in got["factories"]] == [(1, 1, 0.5), (1, 0, 1.5)]
@@ -199,7 +200,8 @@ def test_a_run_whose_folder_a_process_owns_is_running(tmp_path: Path) -> None:
 
 def test_what_a_round_waits_for_is_shown_while_it_waits(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", [0.1], rounds=3)
-    watched, shown = Watched(run), list[Any]()
+    watched = Watched(run)
+    shown = list[Any]()
 
     def look() -> None:
         watched._looked = -1e9  # processes are looked at once a second

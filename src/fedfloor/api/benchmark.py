@@ -181,7 +181,8 @@ def _record(planned: PlannedRun, ranks: int, follow: Callable[[str, Line], None]
         return {"refused": "this task does not have this reference."}
     (done,) = ledger.collect([planned.out])
     spent = {kind: ledger.spent(kind)(done.rounds[-1]) for kind in ("bytes", "seconds", "joules")}
-    figure, value = done.headline, done.headline.read(done.rounds[-1])
+    figure = done.headline
+    value = done.headline.read(done.rounds[-1])
     spread = done.rounds[-1].spread(figure)
     model = planned.out / "model.safetensors.sha256"
     return {
@@ -295,7 +296,8 @@ def _protocol_values(document: Mapping[str, Any], protocol: str) -> dict[str, An
         scale, digits = (100.0, 1) if figure.share else (1.0, 2)
         return f"{scale * row[key]:.{digits}f}" + (f" ± {scale * half:.{digits}f}" if half is not None else "")
 
-    about, beside = protocols().get(protocol), [known.get(method) for method in BESIDE]
+    about = protocols().get(protocol)
+    beside = [known.get(method) for method in BESIDE]
     first = best(methods, "value")
     others = [row["method"] for row in methods if row is not first]
     tied = alike(document, protocol, first["method"], others) if first else []

@@ -210,7 +210,8 @@ def with_methods(experiment: Experiment, methods: Methods, fraction: float | Non
     named = methods.items() if isinstance(methods, Mapping) else [("", method) for method in methods or ()]
     entries = [(label, *_entry(method)) for label, method in named or [("", experiment.method.name)]]
     times = Counter(base for _, base, _ in entries)
-    tables, names = dict(experiment.methods), []
+    tables = dict(experiment.methods)
+    names = []
     for label, base, own in entries:
         name = label or (base if own is None else _label(base, own, several=times[base] > 1))
         before = dict(tables.get(base, {}))

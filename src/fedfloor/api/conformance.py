@@ -81,7 +81,9 @@ class Contract:
     """
 
     def __init__(self, method: str, changes: Sequence[config.Change], folder: Path) -> None:
-        self.method, self.changes, self.folder = method, list(changes), folder
+        self.method = method
+        self.changes = list(changes)
+        self.folder = folder
         self._runs = 0
 
     def experiment(self, **more: Mapping[str, Any]) -> Experiment:
@@ -114,12 +116,14 @@ class Contract:
     def arguments_are_kept(self) -> None:
         """Check that init(), plan() and absorb() leave their arguments as they were, in a round with training."""
         experiment = self.experiment()
-        park, method = build_park(experiment), experiment.configured
+        park = build_park(experiment)
+        method = experiment.configured
         memory = DeviceMemory(self.folder / "memory")
         with kept_settings():
             engine, tariff = prepare.engine(experiment, method, park, Alone(), memory)
             setup = training(method, engine, experiment.rounds, tariff)
-            view, start = setup.view(0), setup.start
+            view = setup.view(0)
+            start = setup.start
             questions = method.setup(view)
             answers = {} if questions is None else ranked.run(engine, questions, start, round_number=0, tick=0).answers
             with _kept("init()", (view, answers)):

@@ -38,7 +38,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WIDTH, HEIGHT = 460, 210
-LEFT, RIGHT, TOP, BOTTOM = 46, 14, 12, 40  # margins of the curve
+# margins of the curve
+LEFT = 46
+RIGHT = 14
+TOP = 12
+BOTTOM = 40
 CURVE = "#2b7bd1"  # visible on white and on near-black
 FEDERATED = "federated"
 WORDS = {LOCAL_ONLY: "each device alone", POOLED: "all data in one place"}
@@ -115,7 +119,8 @@ class Run:
         figure = self._recorded.headline
         alone = self.references.get(LOCAL_ONLY)
         other = {} if alone is None else {row["device"]: row[figure.name] for row in alone.devices}
-        names, final = self._recorded.park.names, self._recorded.evaluation
+        names = self._recorded.park.names
+        final = self._recorded.evaluation
         known = [(place, place.value(figure)) for place in (final and final.devices) or ()]
         ranked = sorted(
             ((figure.gain(value, 0.0), place, value) for place, value in known if value is not None),
@@ -236,7 +241,8 @@ class Run:
         if self.story:
             yield self.story
         if self.devices:
-            name, worst = self._recorded.headline.name, self.devices[0]
+            name = self._recorded.headline.name
+            worst = self.devices[0]
             alone = f", {_written(worst['alone'])} alone" if worst.get("alone") is not None else ""
             yield f"worst device: {worst['device']} with {name} {_written(worst[name])}{alone}"
         yield from (f"To check in the data: {finding}" for finding in self.findings)
@@ -267,7 +273,8 @@ def html(
     figure = named(lines[-1].headline[0]) if lines else ACCURACY
     scored = [(line, value) for line in lines if (value := figure.read(line)) is not None]
     if scored:
-        (last, value), (best, top) = scored[-1], max(scored, key=lambda entry: figure.gain(entry[1], 0.0))
+        (last, value) = scored[-1]
+        (best, top) = max(scored, key=lambda entry: figure.gain(entry[1], 0.0))
         about |= {"name": figure.name, "last": value, "best": best.round, "top": top, "colour": CURVE}
         about |= {"loss": None if figure == LOSS else last.loss, **_curve(scored, share=figure.share)}
     return render("fedfloor.api", "run.html", **about)
@@ -277,7 +284,8 @@ def _curve(scored: Sequence[tuple[Line, float]], *, share: bool) -> dict[str, An
     """Return the coordinates of a metric against rounds in px, for the template."""
     rounds = [line.round for line, _ in scored]
     most = 1.0 if share else max(value for _, value in scored) or 1.0
-    right, floor = WIDTH - RIGHT, HEIGHT - BOTTOM
+    right = WIDTH - RIGHT
+    floor = HEIGHT - BOTTOM
 
     def x(number: int) -> float:
         return LEFT + (number - rounds[0]) / max(rounds[-1] - rounds[0], 1) * (right - LEFT)
@@ -345,7 +353,8 @@ def run(
     folder = chosen_folder(out, experiment.name, resume=resume)
     if out is None and not resume:
         announce(folder, experiment.name)
-    beside, bare = references or accompanied(experiment), not references
+    beside = references or accompanied(experiment)
+    bare = not references
     work = of_run(experiment, folder, only_plain=bare) if beside else []
     show = bars(1 + len(work), wanted=progress)
     rounds = min(experiment.rounds, (limits or Limits()).stop_after or experiment.rounds)
@@ -371,9 +380,11 @@ def chosen_folder(out: Path | str | None, name: str, *, resume: bool) -> Path:
     first = Path("runs") / name
     if out is not None or launch.under_torchrun():
         return first if out is None else Path(out)
-    last, number = first, 2
+    last = first
+    number = 2
     while any((first.with_name(f"{name}-{number}")).glob("*")):
-        last, number = first.with_name(f"{name}-{number}"), number + 1
+        last = first.with_name(f"{name}-{number}")
+        number = number + 1
     if resume or not any(first.glob("*")):
         return last if resume else first
     return first.with_name(f"{name}-{number}")

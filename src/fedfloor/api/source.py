@@ -70,7 +70,8 @@ def load(
     Raises:
         SettingError: no such file or name, or a wrong setting; the message names it.
     """
-    fraction, method = settings.pop("fraction", None), settings.pop("method", None)
+    fraction = settings.pop("fraction", None)
+    method = settings.pop("method", None)
     for name in settings:
         if name not in KEYS:
             raise unknown("argument", name, {*KEYS, "fraction", "method", "changes"})
@@ -135,7 +136,8 @@ def experiment_file(file: str, more: Mapping[str, Any] | None = None) -> Path:
     Raises:
         SettingError: an unknown name, a folder, or a file of data.
     """
-    path, known = Path(file), bundled()
+    path = Path(file)
+    known = bundled()
     if path.is_file() and (unpacked(path.name).endswith(DATA) or path.suffix.casefold() in (".zip", *FORMATS)):
         raise SettingError(f"{path} holds data and is not an experiment file. fedfloor new {path} writes one for them.")
     if path.is_dir() and file not in known:

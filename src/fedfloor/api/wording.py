@@ -77,13 +77,15 @@ class _Worded(logging.Handler):
 
     def __init__(self, handlers: Sequence[logging.Handler], *, propagates: bool) -> None:
         super().__init__()
-        self._handlers, self._propagates = handlers, propagates
+        self._handlers = handlers
+        self._propagates = propagates
         self._known = set[str]()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Pass a note on, unless it was passed on before."""
         note = copy(record)
-        note.msg, note.args = worded(record.getMessage()), ()
+        note.msg = worded(record.getMessage())
+        note.args = ()
         if note.msg in self._known:
             return
         self._known.add(note.msg)
@@ -99,12 +101,15 @@ class _Worded(logging.Handler):
 def _notes_worded() -> Iterator[None]:
     """Reword the package's notes in the body; a call within another one belongs to it."""
     logger = logging.getLogger("fedfloor")
-    handlers, propagates = logger.handlers, logger.propagate
+    handlers = logger.handlers
+    propagates = logger.propagate
     if any(isinstance(handler, _Worded) for handler in handlers):
         yield
         return
-    logger.handlers, logger.propagate = [_Worded(handlers, propagates=propagates)], False
+    logger.handlers = [_Worded(handlers, propagates=propagates)]
+    logger.propagate = False
     try:
         yield
     finally:
-        logger.handlers, logger.propagate = handlers, propagates
+        logger.handlers = handlers
+        logger.propagate = propagates

@@ -123,7 +123,8 @@ def settle(settings: object, where: str) -> None:
     """
     types_of = hints(typing.cast(Hashable, type(settings)))
     for field in dataclasses.fields(typing.cast(Any, settings)):
-        given, path = getattr(settings, field.name), f"{where}.{field.name}".lstrip(".")
+        given = getattr(settings, field.name)
+        path = f"{where}.{field.name}".lstrip(".")
         value = _converted(_native(given), types_of.get(field.name, Any), path)
         if value is not given:
             object.__setattr__(settings, field.name, value)
@@ -186,7 +187,8 @@ def parsed(kind: type[T], data: bytes | str, place: str, noun: str, advice: str)
         raise SettingError(f"{place}: not {noun} ({error}). {advice}") from error
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-        where, got = ".".join(map(str, first["loc"])), shown(first["input"])
+        where = ".".join(map(str, first["loc"]))
+        got = shown(first["input"])
         wrong = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
         if first["type"] == "missing":
             wrong = f"{where} is missing"
@@ -264,7 +266,8 @@ def _built(kind: type[Any], table: Any, path: str) -> Any:
     if not isinstance(table, Mapping):
         raise SettingError(f"{path} = {shown(table)}: must be a table.{_example(path, [kind], table)}")
     known = {field.name: field for field in dataclasses.fields(kind)}
-    types_of, values = hints(typing.cast(Hashable, kind)), {}
+    types_of = hints(typing.cast(Hashable, kind))
+    values = {}
     for key, value in table.items():
         if key not in known:
             own = " A method's own settings belong in [methods.NAME]." if path == "method" else ""

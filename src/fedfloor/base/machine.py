@@ -95,11 +95,15 @@ def kept_settings() -> Iterator[None]:
     import numpy as np
     import torch
 
-    threads, kind = torch.get_num_threads(), torch.get_default_dtype()
-    drawn, numbers, generator = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    threads = torch.get_num_threads()
+    kind = torch.get_default_dtype()
+    drawn = random.getstate()
+    numbers = np.random.get_state()
+    generator = torch.get_rng_state()
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     exact = _determinism()
-    products, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    products = torch.backends.cuda.matmul
+    cudnn = torch.backends.cudnn
     flags = [
         (part, name, getattr(part, name))
         for part, name in (

@@ -20,7 +20,9 @@ log = logging.getLogger(__name__)
 
 RECEIVED = 100  # messages that a broker may send ahead of their acknowledgements
 QUEUED = 1000  # packets unread by the broker, at most: up to 20 messages, and acknowledgements
-PUBLISH, QOS_2 = 0x3, 0x4  # the type of a packet in the upper half of its first byte, and a flag in the lower half
+# the type of a packet in the upper half of its first byte, and a flag in the lower half
+PUBLISH = 0x3
+QOS_2 = 0x4
 TOPIC_CHARS = 1000  # characters of a topic, at most
 
 
@@ -39,7 +41,8 @@ class BoundedClient(mqtt.Client):
     def __init__(self, name: str, packet_bytes: int, *, reconnects: bool) -> None:
         version = CallbackAPIVersion.VERSION2
         super().__init__(version, name, protocol=mqtt.MQTTv5, reconnect_on_failure=reconnects)
-        self._packet_bytes, self.violation = packet_bytes, ""
+        self._packet_bytes = packet_bytes
+        self.violation = ""
 
     def limits(self, expiry_s: int = 0) -> Any:
         """Return the properties of a CONNECT packet that request the limits enforced here.
@@ -91,7 +94,8 @@ class BoundedClient(mqtt.Client):
         Raises:
             ConnectionError: the packet exceeds a limit; paho then closes the connection.
         """
-        flaw, first = "", self._in_packet["command"]
+        flaw = ""
+        first = self._in_packet["command"]
         if bufsize > self._packet_bytes:
             flaw = f"a packet of {bufsize} bytes, more than {self._packet_bytes}"
         elif first >> 4 == PUBLISH and first & QOS_2:

@@ -132,7 +132,8 @@ def name_of(kind: Any) -> str:
     One that is no attribute of its module, such as a class defined in a function, or one whose name has been given to
     another class since, has a name that only this process knows, with a number if the name is in use.
     """
-    module, plain = kind.__module__, kind.__qualname__.rpartition(".")[2]
+    module = kind.__module__
+    plain = kind.__qualname__.rpartition(".")[2]
     names = (plain if number == 1 else f"{plain}_{number}" for number in count(1))
     for spec in (f"{module}:{name}" for name in names):
         held = _GIVEN.get(spec, _attribute(spec))

@@ -27,7 +27,8 @@ class RefusedError(Exception):
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(f"{reason}: {text}")
-        self.reason, self.text = reason, text
+        self.reason = reason
+        self.text = text
 
 
 @contextmanager

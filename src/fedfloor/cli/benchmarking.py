@@ -59,13 +59,16 @@ def benchmark(
                  "judged by": each.evaluate.figure.name} for name, each in bench.read([]).items()]  # fmt: skip
         show(rows, as_json=as_json)
         return
-    given, file, size = bench.read(chosen or [], data or []), out / bench.RESULTS, shared.ranks(ranks)
+    given = bench.read(chosen or [], data or [])
+    file = out / bench.RESULTS
+    size = shared.ranks(ranks)
     if check is not None:
         _check(file, given, check, size, as_json=as_json)
         return
     names = [*(bench.METHODS if methods is None else map(str.strip, methods.split(","))), *(more or [])]
     if so_far:
-        document, whole = bench.results(file), True
+        document = bench.results(file)
+        whole = True
     else:
         document, whole = bench.run(given, names, shared.numbers("seeds", seeds), out, size, _progress)
     _show(document, given, file, page, as_json=as_json)

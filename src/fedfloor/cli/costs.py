@@ -94,7 +94,8 @@ def _price_runs(
             "price of finished runs needs --network NAME, the other network, and --out DIR, the folder for copies of "
             "the runs with its prices."
         )
-    recorded, budget = ledger.collect(ledger.with_references(folders)), options.budget(at)
+    recorded = ledger.collect(ledger.with_references(folders))
+    budget = options.budget(at)
     runs = [run.folder for run in recorded]
     free = [run.method for run in recorded if forecast.sends_nothing(config.read(run.folder / "experiment.toml"))]
     _note_free(free)
@@ -115,7 +116,9 @@ def _price_experiment(
         raise SettingError(f"--rounds {last}: the experiment has rounds 1 to {setup.rounds}.")
     names = shared.names(methods, setup)
     each_once("methods", names)
-    park, rows, links = build_park(setup), [], []
+    park = build_park(setup)
+    rows = []
+    links = []
     setups = {name: replace(setup, method=replace(setup.method, name=name)) for name in names}
     free = [name for name, one in setups.items() if forecast.sends_nothing(one)]
     _note_free(free)
@@ -149,14 +152,17 @@ def _priced(setup: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
     from fedfloor.park.described import raw_bytes
     from fedfloor.runs import forecast
 
-    sums, seconds, joules = Counter[str](), 0.0, 0.0
+    sums = Counter[str]()
+    seconds = 0.0
+    joules = 0.0
     before: dict[str, Price | None] = dict.fromkeys(BEFORE)
     longest: Price | None = None
     with counted(setup.method.name, last) as step:
         for planned in forecast.rounds(setup, park, last):
             for price in (planned.price, planned.normalised):
                 if price is not None:
-                    seconds, joules = seconds + price.seconds, joules + price.joules
+                    seconds = seconds + price.seconds
+                    joules = joules + price.joules
                     sums.update(price.bytes)
             before["normalise"] = before["normalise"] or planned.normalised
             if planned.number == 0:
@@ -164,7 +170,8 @@ def _priced(setup: Experiment, park: Park, last: int) -> tuple[Row, list[Row]]:
             elif longest is None or planned.price.seconds > longest.seconds:
                 longest = planned.price
             step(planned.number)
-    name, total = setup.method.name, sum(sums.values())
+    name = setup.method.name
+    total = sum(sums.values())
     row = {
         "method": name, "rounds": last, "seconds_per_round": seconds / last, "hours": seconds / 3600,
         "MB_per_round": total / last / 1e6, "GB": total / 1e9, "raw_MB": raw_bytes(park) / 1e6,
@@ -311,7 +318,8 @@ def allocate(
     problem = place.problem()
     solution = _solved(place, problem, solver, seed, time_limit)
     verify(problem, solution)
-    rows, facts = rows_of(place, problem, solution.choice), facts_of(place, problem, solution, solver)
+    rows = rows_of(place, problem, solution.choice)
+    facts = facts_of(place, problem, solution, solver)
     if svg is not None:
         shared.save("--svg", svg, pictures.svg(drawing(place, rows, facts)))
     if write is not None:
@@ -351,8 +359,10 @@ def rows_of(cell: Cell, problem: AllocationProblem, choice: Allocation) -> list[
     """Return a row for each device that takes part."""
     from fedfloor.solvers.allocation.problem import latency, reception
 
-    physics, took = cell.sites.network.radio, latency(problem, choice)
-    received, distance = reception(problem, choice), cell.sites.distance_m
+    physics = cell.sites.network.radio
+    took = latency(problem, choice)
+    received = reception(problem, choice)
+    distance = cell.sites.distance_m
     if physics is None or distance is None:  # cells have both
         return []
     return [
@@ -374,7 +384,8 @@ def facts_of(cell: Cell, problem: AllocationProblem, solution: Solution[Allocati
     """Return the times, bounds and devices of an allocation."""
     from fedfloor.solvers.allocation.problem import iterations, latency
 
-    active, took = solution.choice.active, latency(problem, solution.choice)
+    active = solution.choice.active
+    took = latency(problem, solution.choice)
     slowest = max(active, key=lambda k: took[k])
     silent = [name for k, name in enumerate(cell.names) if k not in set(active.tolist())]
     return {
@@ -405,7 +416,8 @@ def drawing(cell: Cell, rows: list[Row], facts: Row) -> Drawing:
     """Return the drawing of an allocation."""
     from fedfloor.report.floor import Drawing, Spot
 
-    physics, chosen = cell.sites.network.radio, {row["device"]: row for row in rows}
+    physics = cell.sites.network.radio
+    chosen = {row["device"]: row for row in rows}
     spots = [
         Spot(name, float(x), float(y), *(chosen[name][key] if name in chosen else None for key in SENDS))
         for name, x, y in zip(cell.names, cell.x_m, cell.y_m, strict=True)

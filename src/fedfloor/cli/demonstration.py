@@ -29,7 +29,8 @@ Say = Callable[[str], None]
 Rows = list[dict[str, Any]]
 WAIT_S = 60.0  # to wait for a device's predictions and reports
 BRIGHTER = 60  # of 255, as with a new lamp
-CANARY, SENSOR = "device-0", "device-1"
+CANARY = "device-0"
+SENSOR = "device-1"
 
 
 class Demonstration:
@@ -41,7 +42,9 @@ class Demonstration:
     """
 
     def __init__(self, trial: TrialPark, say: Say) -> None:
-        self.trial, self.rows, self._say = trial, list[dict[str, Any]](), say
+        self.trial = trial
+        self.rows = list[dict[str, Any]]()
+        self._say = say
 
     def run(self, crew: Crew, follow: Callable[[dict[str, Any]], None]) -> bool:
         """Carry out all steps; return whether all succeeded."""
@@ -92,7 +95,8 @@ class Demonstration:
         with part.open("wb") as file:
             np.save(file, self._pictures(count, brighter))
         os.replace(part, folder / f"{name}.npy")
-        until, drift = time.monotonic() + WAIT_S, ""
+        until = time.monotonic() + WAIT_S
+        drift = ""
         while time.monotonic() < until:
             (row,) = [row for row in self._command("model", "list", "--live", "--wait", "2") if row["device"] == SENSOR]
             drift = row["drift"] or ""

@@ -135,7 +135,8 @@ def device(
         note(left_crew(settings.state))
         return
     _certified(settings)
-    agent, ended = agents.of(settings, link=training.with_releases(settings, lambda: agent.labelled())), termination()
+    agent = agents.of(settings, link=training.with_releases(settings, lambda: agent.labelled()))
+    ended = termination()
     done = threading.Event()
 
     def leave() -> None:
@@ -183,7 +184,8 @@ def cloud(config: Config, resume: Resume = False, stop_after: Stop = None) -> No
     from fedfloor.deploy.settings import CloudSettings, read
 
     settings = read(CloudSettings, config)
-    what, limits = read_experiment(settings.experiment, []), options.limits(stop_after, None)
+    what = read_experiment(settings.experiment, [])
+    limits = options.limits(stop_after, None)
     names = clouds.machines(settings, 1 + max((edge.factory for edge in settings.edges), default=-1))
     with progress(what.name, min(what.rounds, limits.stop_after or what.rounds), names) as follow:
         why = clouds.run(settings, resume=resume, limits=limits, report=follow)
@@ -292,7 +294,8 @@ def up(
         with _interruptible():
             code = _train(module, trial)
     except KeyboardInterrupt:
-        code, kept = 130, False
+        code = 130
+        kept = False
         note("stopped")
     except BaseException:
         kept = False
@@ -364,7 +367,8 @@ def _headline(line: dict[str, Any]) -> tuple[str, float | None]:
 def status(park: Trial = LIVE, as_json: Json = False) -> None:
     """Show the processes of a park and the progress of its run."""
     module = _module()
-    rows, lines = module.status(park), module.ledger(park)
+    rows = module.status(park)
+    lines = module.ledger(park)
     number = lines[-1]["round"] if lines else 0
     name, value = next((pair for pair in map(_headline, reversed(lines)) if pair[1] is not None), ("accuracy", None))
     shown = []

@@ -67,12 +67,15 @@ def predict(
     from fedfloor.inference.unlike import odd_sensors
     from fedfloor.runs.folder import write
 
-    trained, paths = load_model(run, own, which, device, by_device=True), inputs.files(files)
+    trained = load_model(run, own, which, device, by_device=True)
+    paths = inputs.files(files)
     check_top(trained, top)
     if table is not None:
         _check_writable("--csv", table)
     _check_single(device, len(paths))
-    failed, left, warnings = dict[Path, str](), list[str](), list[str]()
+    failed = dict[Path, str]()
+    left = list[str]()
+    warnings = list[str]()
 
     def watched(parts: Iterator[FileSamples]) -> Iterator[FileSamples]:
         for part in parts:
@@ -220,7 +223,8 @@ def _export_all(run: Path, out: Path | None, *, as_json: bool, own: bool) -> Non
     from fedfloor.inference.trained import load_model
     from fedfloor.models.saved import devices
 
-    known, folder = devices(run), out or run / "onnx"
+    known = devices(run)
+    folder = out or run / "onnx"
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:

@@ -53,7 +53,8 @@ def release(
     from fedfloor.rollout import registry
 
     known = before = _read(park)
-    number, rows = int(what) if what.isdecimal() else 0, list[dict[str, Any]]()
+    number = int(what) if what.isdecimal() else 0
+    rows = list[dict[str, Any]]()
     if not number:
         known, number = registry.register(known, Path(what), own=own)
         if not force:

@@ -133,7 +133,8 @@ def ask_for_code(file: str, changes: Sequence[str] | None = None, *, own: bool) 
 
 def cell_file(file: str) -> Path:
     """Return a cell file by its path or its bundled name."""
-    path, known = Path(file), bundled("cells")
+    path = Path(file)
+    known = bundled("cells")
     if path.is_file() or path.suffix or len(path.parts) > 1:
         return path
     if file not in known:
@@ -178,7 +179,8 @@ def summary(
         ) from error
     runs = ledger.collect(folders)
     differences = table.paired(runs, against=against)
-    rows, notes = table.summary(runs, target), remarks(groups(runs))
+    rows = table.summary(runs, target)
+    notes = remarks(groups(runs))
     more: dict[str, Any] = {} if at is None else {"at": _at(runs, at, against)}
     if as_json:
         show(rows, as_json=True, report=str(where), paired=differences, remarks=notes, **more)

@@ -65,7 +65,8 @@ def new(
     given_settings(data, file, settings)
     check_free(file, force=force)
     drafted = draft(data, file, settings)
-    text, park = drafted.text, drafted.park
+    text = drafted.text
+    park = drafted.park
     write(file, text)
     skew = skew_of(text, park)
     measured = None if skew is None else skew._asdict()
@@ -187,7 +188,8 @@ def compare(
     known = {run.experiment.method.name for run in work}
     if against is not None and against not in known:
         raise unknown("method (--against)", against, known)
-    size, budget = shared.ranks(ranks, setup), options.budget(at)
+    size = shared.ranks(ranks, setup)
+    budget = options.budget(at)
     if not shared.compare(
         work, folder, limits, size, resume=resume, as_json=as_json, track=track or [], at=budget, against=against
     ):
@@ -206,9 +208,11 @@ def sweep(
     """Search each method's best settings on validation data."""
     from fedfloor.runs import sweep as sweeps
 
-    setup, limits = shared.experiment(experiment, changes), options.limits(stop_after, None)
+    setup = shared.experiment(experiment, changes)
+    limits = options.limits(stop_after, None)
     folder = out or Path("runs") / f"{setup.name}-sweep"
-    names, axes = shared.names(methods, setup), [sweeps.axis(text) for text in grid]
+    names = shared.names(methods, setup)
+    axes = [sweeps.axis(text) for text in grid]
     work = sweeps.plan(setup, names, axes, shared.numbers("seeds", seeds), trials)
     size = shared.ranks(ranks, setup)
     if not _swept(work, folder, limits, size, resume=resume, as_json=as_json, track=track or []):
@@ -251,7 +255,8 @@ def _swept(
     else:
         _show_trials(plan, document)
     if not (lost or as_json):
-        methods, seeds = ",".join(plan.sizes), ",".join(map(str, plan.seeds))
+        methods = ",".join(plan.sizes)
+        seeds = ",".join(map(str, plan.seeds))
         print(f"best: {document['winner']}; the best settings of each method: {out / 'best.toml'}")
         print(f"test them: fedfloor compare {out / 'best.toml'} --methods {methods} --seeds {seeds}")
     if lost:
@@ -373,7 +378,8 @@ def demo(
         raise unknown("task (--task)", task, DEMOS)
     folder = out or Path("runs") / f"demo-{f'{task}-' if task else ''}{datetime.now():%Y%m%d-%H%M%S}"
     setup = config.read(bundled()[f"demo-{task}" if task else "demo"])  # never a file of this name
-    names, seeds = ["fedavg", "fedsr"], [setup.seed]
+    names = ["fedavg", "fedsr"]
+    seeds = [setup.seed]
     work = planned_runs(setup, names, seeds, folder)
     if task is not None:
         work = beside(work, setup, names, seeds, folder, Limits())

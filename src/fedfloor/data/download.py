@@ -67,7 +67,8 @@ def get(
     if name not in catalog:
         raise unknown("data set", name, catalog)
     root = expanded(root) if root is not None else sources.data_root()
-    published, folder = catalog[name], root / name
+    published = catalog[name]
+    folder = root / name
     if not published.files:
         raise SettingError(f"data set '{name}' cannot be downloaded. {published.by_hand.format(folder=folder)}")
     places = _mirror(name, mirror) or published.places

@@ -28,7 +28,9 @@ log = logging.getLogger(__name__)
 UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 EVERY = 1 << 62  # rows
 SHARED = ("device", "time")  # roles of columns in both tables
-LABEL, REMAINING, RUN = "label", "remaining", "run"
+LABEL = "label"
+REMAINING = "remaining"
+RUN = "run"
 NONE = "none"  # the label of rows without an event within the time span
 MANY = 5  # events, of which several are likely to be of a kind
 NAMED = 5  # rows listed in a message
@@ -201,7 +203,8 @@ def _read(path: Path, given: Mapping[str, str], form: str | None, zone: str | No
     if not path.is_file():
         raise SettingError(f"{path}: no such file. Give a table: CSV, Parquet or a workbook.")
     table = head(path, EVERY, {})
-    names, rows = table.names, table.rows
+    names = table.names
+    rows = table.rows
     short = next((number for number, row in enumerate(rows, start=2) if len(row) != len(names)), None)
     if short is not None:
         raise SettingError(f"{place(path, short)}: {len(rows[short - 2])} cells, but the header has {len(names)}.")
@@ -231,7 +234,8 @@ def _read(path: Path, given: Mapping[str, str], form: str | None, zone: str | No
         raise SettingError(f"{place(path, error.row + 2, roles['time'])}: {message}") from error
     if moments and not form:
         log.info("%s: times are numbers, read as %s; for another format: --time-format.", path.name, NUMERALS[moments])
-    device, zoned = table.cells(roles["device"]), written == NUMBERS or written.zone or zone is not None
+    device = table.cells(roles["device"])
+    zoned = written == NUMBERS or written.zone or zone is not None
     if zone and written != NUMBERS and not written.zone:
         time = _universal(path, time, device, zone, roles["time"])
     used = frozenset([roles["device"], roles["time"], *([last] if last else [])])
@@ -299,7 +303,8 @@ def _unused(table: _Table, events: _Table, used: NDArray[np.int64], length: floa
     seen: set[tuple[str, float]] = set()
     taken = set(used.tolist())
     for event in np.argsort(events.time, kind="stable").tolist():
-        device, time = events.device[event], float(events.time[event])
+        device = events.device[event]
+        time = float(events.time[event])
         mine = rows.get(device)
         if mine is None:
             reason = f"of devices that {table.path.name} has no rows of"
@@ -331,7 +336,8 @@ def _kinds(events: _Table, given: str) -> list[str]:
     Raises:
         SettingError: no column has the kind, a cell of it is empty, or its cells are times.
     """
-    table, names = events.cells, events.cells.names
+    table = events.cells
+    names = events.cells.names
     free = [name for name in names if name not in events.used and not _is_time(table.cells(name))]
     roles = guess.roles_of(table.top(guess.LOOKED_AT), {"ignore": [name for name in names if name not in free]})
     usual = roles.get("label", "")
@@ -378,7 +384,8 @@ def _next(table: _Table, events: _Table) -> tuple[NDArray[np.int64], NDArray[np.
         of_device.setdefault(events.device[event], []).append(event)
     following, current = (np.full(len(table.device), -1, np.int64) for _ in range(2))
     before = np.zeros(len(table.device), np.int64)
-    devices, ends = np.array(table.device), events.end
+    devices = np.array(table.device)
+    ends = events.end
     for device, mine in of_device.items():
         rows = np.flatnonzero(devices == device)
         before[rows] = np.searchsorted(events.time[mine], table.time[rows])
@@ -387,7 +394,8 @@ def _next(table: _Table, events: _Table) -> tuple[NDArray[np.int64], NDArray[np.
         if ends is None:
             continue
         for event in mine:
-            time, end = table.time[rows], float(ends[event])
+            time = table.time[rows]
+            end = float(ends[event])
             current[rows[(time >= events.time[event]) & (time <= end)]] = event
     return following, before, current
 

@@ -81,7 +81,8 @@ def _of_one_mark(table: Any) -> Any:
     """
     import pyarrow as pa
 
-    marks, kinds = dict[str, str](), (pa.types.is_string, pa.types.is_large_string)
+    marks = dict[str, str]()
+    kinds = (pa.types.is_string, pa.types.is_large_string)
     for name in table.column_names:
         if any(is_kind(table.column(name).type) for is_kind in kinds):
             marks[name] = _decimal([cell for cell in table.column(name).unique().to_pylist() if cell])
@@ -109,7 +110,8 @@ def _decimal(cells: Sequence[str]) -> str:
 
 def columns_like(frame: Any, columns: Mapping[str, Sequence[Any]]) -> Any:
     """Return columns as a table of the frame's kind with its index; a dictionary of arrays for other kinds."""
-    pandas, polars = sys.modules.get("pandas"), sys.modules.get("polars")
+    pandas = sys.modules.get("pandas")
+    polars = sys.modules.get("polars")
     if pandas is not None and isinstance(frame, pandas.DataFrame):
         return pandas.DataFrame({name: list(values) for name, values in columns.items()}, index=frame.index)
     if polars is not None and isinstance(frame, polars.DataFrame):

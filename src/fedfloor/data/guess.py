@@ -103,7 +103,9 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
         return Guess()
     check_header(path, table.first, given.get("header"))
     _check_names(path, table.names, given)
-    table, before, form = table.whole(), given.get("columns", {}), given.get("time_format")
+    table = table.whole()
+    before = given.get("columns", {})
+    form = given.get("time_format")
     columns: dict[str, Any] = {**before}
     if "time" not in columns and (pair := _day_and_clock(table, form)):
         columns["time"] = pair
@@ -175,7 +177,8 @@ def _sort_sensors(
         of_texts = {name: table.cells(name) for name in texts}
         _check_times(path.name, of_texts, given.get("time_format"), has_time="time" in roles)
     odd = {name: kind for name in free if (kind := kind_of(profiles[name])).kind in LEFT_OUT or name in texts}
-    more, few = _counted(path, given) if odd else table, {}
+    more = _counted(path, given) if odd else table
+    few = {}
     profiles = _profiles(more, odd, roles, decimal, mark)
     for name in odd:
         cells = more.cells(name)
@@ -203,7 +206,8 @@ def _profiles(
     table: Excerpt, names: Iterable[str], roles: Mapping[str, str], decimal: str = ".", mark: str = ""
 ) -> dict[str, ColumnProfile]:
     """Return the profiles of columns, without marks between thousands."""
-    recording, words = _recordings(table, roles), {word_of(name): name for name in table.names}
+    recording = _recordings(table, roles)
+    words = {word_of(name): name for name in table.names}
     return {
         name: ColumnProfile(name, [cell.replace(mark, "") for cell in table.cells(name)], recording, words, decimal)
         for name in names
@@ -254,7 +258,8 @@ def _coded(cells: Sequence[str]) -> str | list[str]:
 
 def is_nameless(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> bool:
     """Return whether a first row holds values; numbers in even steps may be names, such as wavelengths or pixels."""
-    numbers, columns = numbers_of(names), given.get("columns", {})
+    numbers = numbers_of(names)
+    columns = given.get("columns", {})
     known = {word for called in CALLED.values() for word in called} | {*ANSWERS, "id"}
     named = any(word_of(name) in known or name in columns.values() or name in _told(columns) for name in names)
     steps = sorted(after - before for before, after in pairwise(numbers))
@@ -298,10 +303,8 @@ def roles_of(table: Excerpt, given: Mapping[str, Any], form: str | None = None) 
     if "label" not in roles:
         taken = {*roles.values(), *given.get("values", ()), *given.get("ignore", ())}
         free = [name for name in names if name not in taken]
-        usual, marked = (
-            answers(free),
-            [name for name, each in _profiles(table, free, roles).items() if called_label(each)],
-        )
+        usual = answers(free)
+        marked = [name for name, each in _profiles(table, free, roles).items() if called_label(each)]
         marked = usual[:1] or (marked if len(marked) == 1 else [])  # several are named by the refusal
         roles |= {"label": marked[0]} if marked else {}
     if "time" not in roles:
@@ -325,7 +328,8 @@ def _machines(table: Excerpt, roles: Mapping[str, str], given: Mapping[str, Any]
 
 def _finer(table: Excerpt, device: str, others: Sequence[str]) -> str:
     """Return the first of the other columns that divides each device into separate machines, otherwise ``device``."""
-    whole, cells = table.cells(device), ((name, table.cells(name)) for name in others)
+    whole = table.cells(device)
+    cells = ((name, table.cells(name)) for name in others)
     return next((name for name, own in cells if 2 * len({*own}) <= len(own) and _groups(own, whole)), device)
 
 
@@ -335,11 +339,13 @@ def _places(path: Path, roles: Mapping[str, str], given: Mapping[str, Any], *, d
     The device is the column that distinguishes most machines, and the factory a column with one value for each device;
     no other column with a common name is taken for the factory. Without a device there is no factory.
     """
-    table, columns = _counted(path, given), given.get("columns", {})
+    table = _counted(path, given)
+    columns = given.get("columns", {})
     if roles.get("device") not in table.names:
         none = roles.get("device") == "" and "factory" not in columns and "factory" in roles
         return {"factory": ""} if none else {}
-    found, factory = {"device": roles["device"]}, roles.get("factory")
+    found = {"device": roles["device"]}
+    factory = roles.get("factory")
     if "device" not in columns:
         found["device"] = _finer(table, roles["device"], _machines(table, roles, columns))
     devices = table.cells(found["device"])
@@ -366,7 +372,8 @@ def _recorded(
     if "run" in roles or roles.get("label") not in table.names or not free:
         return {}
     more = _counted(path, given)
-    devices, labels = _recordings(more, roles), more.cells(roles["label"])
+    devices = _recordings(more, roles)
+    labels = more.cells(roles["label"])
     every = {name: recordings(name, more.cells(name), devices, labels) for name in free}
     return dict([(name, text) for name, text in every.items() if text][:1])
 
@@ -398,7 +405,8 @@ def marks(path: Path, given: Mapping[str, Any], guessed: dict[str, Any], *, judg
     if judged and marked and "label" not in columns and "label" not in table.names:
         columns["label"] = marked[0]
         sentences.append(f"'{marked[0]}' is taken for the label, which is only used for evaluation")
-    label, task = columns.get("label", "label"), _task_of(given)
+    label = columns.get("label", "label")
+    task = _task_of(given)
     if judged and label in table.names and "normal" not in task and (normal := normal_of(label)) is not None:
         guessed["task"] = {**task, "normal": normal}
         sentences.append(f"'{normal}' is normal operation, by the name of '{label}'")
@@ -532,7 +540,8 @@ def candidates(paths: Sequence[Path], given: Mapping[str, Any], role: str) -> di
     chosen = paths[:: math.ceil(len(paths) / MOST_FILES)]
     tables = [head(path, COUNTED // len(chosen) + 1, given).whole() for path in chosen]
     table = replace(tables[0], rows=[row for each in tables if each.names == tables[0].names for row in each.rows])
-    columns, form = given.get("columns", {}), given.get("time_format")
+    columns = given.get("columns", {})
+    form = given.get("time_format")
     known = {name for each in columns.values() for name in ([each] if isinstance(each, str) else each)}
     roles = roles_of(table.top(LOOKED_AT), columns, form).values()
     known |= {part for name in roles for part in parts_of(name)}
@@ -607,7 +616,8 @@ def doubtful(sensors: Sequence[str]) -> list[str]:
 def words(guess: Guess, given: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each guess."""
     guessed = guess.settings
-    before, columns = given.get("columns", {}), guessed.get("columns", {})
+    before = given.get("columns", {})
+    columns = guessed.get("columns", {})
 
     def evident(role: str) -> str:
         return f"{text} and " if role == "run" and (text := guess.evidence.get(columns["run"])) else ""

@@ -243,7 +243,8 @@ def _valued(column: ColumnProfile, known: Sequence[str]) -> str:
     """Return the column whose quality another one states, by their names; "" without one."""
     if len({*known}) > FEW:
         return ""
-    word, coded = word_of(column.name), None not in map(is_good, known)
+    word = word_of(column.name)
+    coded = None not in map(is_good, known)
     for tail in (*QUALITIES, *(STATES if coded else ())):
         stem = word.removesuffix(f"_{tail}")
         beside = [column.words[stem + value] for value in VALUED if stem != word and stem + value in column.words]

@@ -63,7 +63,8 @@ def pace_of(time: Times, segment: Owners, owner: Owners | None) -> Pace | None:
     steps = np.where(np.diff(segment) == 0, np.diff(time), 0.0)
     whose = np.zeros(len(steps), np.int32) if owner is None else owner[1:]
     known = steps > 0
-    devices, usual = np.unique(whose[known]), []
+    devices = np.unique(whose[known])
+    usual = []
     for device in devices.tolist():
         mine = steps[known & (whose == device)]
         middle = float(np.median(mine))

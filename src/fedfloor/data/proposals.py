@@ -22,7 +22,9 @@ from fedfloor.data.kinds import CALENDAR, COUNTS, measured, word_of
 from fedfloor.tasks.classification import CLASSIFICATION
 
 MOST = 50_000  # training samples examined at most, evenly spread
-DEVICES, IN_A_ROW = 20, 500  # devices, and samples of each, examined for counters
+# devices, and samples of each, examined for counters
+DEVICES = 20
+IN_A_ROW = 500
 FEW = 50  # values of a sensor that may reveal a class, at most
 SHOWN = 5  # samples of a value that counts, at least
 ODD = 0.05  # of the rows without a flag's most frequent value, the share that may contradict the label
@@ -42,8 +44,10 @@ STEADY = 0.3  # share of the squared step between independent rows below which a
 KURTOSIS = 20  # of a log-normal variable whose logarithm has a deviation of 0.76
 CONSTANT = ", and is of no use"
 OFTEN = 3  # occurrences of a mark for missing values, at least
-SERIES, PERIODS = 20_000, (6, 400)  # rows of a recording searched for periods; the shortest and the longest period
-PERIODIC, SURE = 0.15, 5.0  # autocorrelation at a period, at least; in standard deviations of independent values
+SERIES = 20_000  # rows of a recording searched for periods
+PERIODS = (6, 400)  # the shortest and the longest period
+PERIODIC = 0.15  # autocorrelation at a period, at least
+SURE = 5.0  # in standard deviations of independent values
 NUMBERS = ("number", "nummer")  # ends of names of parts' and orders' numbers
 NUMBERED = {"serial", "barcode", "part", "workpiece", "order", "lot", "batch", "charge", "teil", "auftrag", "werkstück"}
 OWN = 0.9  # share of different values among the numbers of parts
@@ -142,10 +146,13 @@ def regimes(data: Dataset) -> tuple[list[str], int] | None:
     """
     if (every := _looked_at(data)) is None or len(every) < 100 * SHOWN:
         return None
-    x, texts = _last_row(data, every), _texts(data)
+    x = _last_row(data, every)
+    texts = _texts(data)
     owner = np.zeros(len(every), np.int64) if data.owner is None else data.owner[every]
     devices = np.unique(owner)[:DEVICES]
-    regime, settings, others = np.zeros(len(x), np.int64), [], []
+    regime = np.zeros(len(x), np.int64)
+    settings = []
+    others = []
     for i in range(x.shape[1]):
         level = None if texts[i] else _levels(x[:, i])
         if level is None or np.mean([np.ptp(level[owner == device]) > 0 for device in devices]) < 0.5:
@@ -266,7 +273,8 @@ def _levels(column: NDArray[np.float64]) -> NDArray[np.int64] | None:
         return None
     order = np.sort(column)
     edges = np.flatnonzero(np.diff(order) > width)
-    first, last = order[np.r_[0, edges + 1]], order[np.r_[edges, len(order) - 1]]
+    first = order[np.r_[0, edges + 1]]
+    last = order[np.r_[edges, len(order) - 1]]
     if not 2 <= len(first) <= LEVELS or (last - first).max() > width:
         return None
     return np.searchsorted(first, column, side="right") - 1
@@ -287,10 +295,12 @@ def values_beyond(data: Dataset) -> dict[str, float]:
     Outside is below min − m·r or above max + m·r, with m = :data:`MARGIN` and r = max − min of the training samples. Up
     to :data:`MOST` samples of each part are examined, evenly spread; of windows the last row.
     """
-    train, test = _looked_at(data), _looked_at(data, tests=True)
+    train = _looked_at(data)
+    test = _looked_at(data, tests=True)
     if train is None or test is None:
         return {}
-    x, z = _last_row(data, train), _last_row(data, test, tests=True)
+    x = _last_row(data, train)
+    z = _last_row(data, test, tests=True)
     low, high = np.fmin.reduce(x), np.fmax.reduce(x)
     margin = MARGIN * (high - low)
     share = ((z < low - margin) | (z > high + margin)).mean(axis=0)
@@ -320,7 +330,8 @@ def _counters(data: Dataset) -> set[int]:
     every = np.concatenate([np.empty(0, np.int64), *(mine for mine in rows if len(mine) >= SHOWN)])
     if not len(every):
         return set()
-    x, whose = _last_row(data, every), owner[every]
+    x = _last_row(data, every)
+    whose = owner[every]
     return {i for i, column in enumerate(x.T) if measured(column, whose).kind == "counter"}
 
 
@@ -337,12 +348,14 @@ def _gives_away(column: NDArray[np.float64], y: NDArray[np.int64], classes: Sequ
         return ""
     table = np.zeros((len(values), len(classes)), np.int64)
     np.add.at(table, (code.ravel(), y), 1)
-    most, share = table.argmax(axis=1), table.sum(axis=0) / len(y)
+    most = table.argmax(axis=1)
+    share = table.sum(axis=0) / len(y)
     pure = table.max(axis=1) == count
     if pure.all() and len({*most.tolist()}) > 1:
         return f"reveals the class: each of its {len(values)} values occurs with one class only. A copy of the label?"
     held = table[:, share > 0]
-    others, odd = len(y) - count.max(), len(y) - held.max(axis=0).sum()
+    others = len(y) - count.max()
+    odd = len(y) - held.max(axis=0).sum()
     if others >= SHOWN and odd <= ODD * others and len({*held.argmax(axis=0).tolist()}) > 1:
         return f"follows from the class: one value for each, except in {odd} of {len(y):,} rows. A coarser label?"
     certain = pure & (most != share.argmax()) & (count >= SHOWN)
@@ -443,7 +456,8 @@ def layout_of(data: Dataset, files: Sequence[DataFile], given: Mapping[str, Any]
     """Return the layout with which a folder was read; empty if a layout has no effect."""
     if given.get("device", "folder") != "folder":
         return ""
-    depth, factories = len(files[0].folders), bool(data.owned.factories)
+    depth = len(files[0].folders)
+    factories = bool(data.owned.factories)
     if given.get("layout"):
         return str(given["layout"])
     if depth == 1:
@@ -469,7 +483,8 @@ def folder_words(data: Dataset, path: Path, settings: Mapping[str, Any]) -> list
         return sentences
     if not files or not files[0].folders:
         return []
-    layout, given = layout_of(data, files, settings), "layout" in settings
+    layout = layout_of(data, files, settings)
+    given = "layout" in settings
     sentences = [f"layout: folders are read as {layout}{', as given' if given else ''}"]
     for level, role in enumerate(layout.split("/")[: len(files[0].folders)]):
         names = natural_order([file.folders[level] for file in files])
@@ -540,7 +555,8 @@ def propose(
     if usual == "random":
         why = "no column holds the times of rows. If rows are in the order of time, choose by device or last."
         if neighbours_alike(data):
-            usual, why = "time", "rows resemble their neighbours, as those of a recording do, though none has a time."
+            usual = "time"
+            why = "rows resemble their neighbours, as those of a recording do, though none has a time."
     ranked = data.task.labelled or data.target is not None
     lacking = gaps(data) if ranked and not data.task.ahead else []  # other tasks learn no classes or ranges
     if not lacking:
@@ -598,7 +614,8 @@ def never_met(data: Dataset) -> str:
     if data.time is None:
         return ""
     order = np.lexsort((np.asarray(data.time), data.owner))
-    owner, time = data.owner[order], data.time[order]
+    owner = data.owner[order]
+    time = data.time[order]
     first = np.flatnonzero(np.diff(owner, prepend=-1))
     last = np.append(first[1:] - 1, len(owner) - 1)
     begin, end = time[first], time[last]
@@ -647,11 +664,13 @@ def neighbours_alike(data: Dataset) -> bool:
     if data.inputs.kind != "table" or data.made is not None or len(data.shape) > 1 or len(data.y) < 100 * SHOWN:
         return False
     first = np.arange(min(len(data.y), MOST))
-    x, texts = _last_row(data, first), _texts(data)
+    x = _last_row(data, first)
+    texts = _texts(data)
     owner = np.zeros(len(first), np.int64) if data.owner is None else data.owner[first]
     group = np.unique(np.stack([owner, data.y[first]]), axis=1, return_inverse=True)[1].ravel()
     same = np.diff(group) == 0
-    steady, counted = [], _counters(data)
+    steady = []
+    counted = _counters(data)
     for column in (x[:, i] for i in range(x.shape[1]) if not texts[i] and i not in counted):
         known = ~np.isnan(column)
         count = np.maximum(np.bincount(group, known), 1)
@@ -698,7 +717,8 @@ def recordings(given: Mapping[str, Any], path: Path) -> str:
     run = given.get("columns", {}).get("run")
     if run:
         return f"column '{run}' names recordings"
-    way, form = given.get("device", "folder"), given.get("file_name")
+    way = given.get("device", "folder")
+    form = given.get("file_name")
     if not path.is_dir() or "label" in given.get("layout", "") or way == "column":
         return ""
     files = Counter(

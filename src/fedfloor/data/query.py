@@ -181,7 +181,9 @@ def fetch(url: str, query: str, out: Path, *, force: bool = False, plain: bool =
             an existing file.
         RunError: the server cannot be reached, or the file cannot be written.
     """
-    where, text, out = address(url), statement(query), expanded(out)
+    where = address(url)
+    text = statement(query)
+    out = expanded(out)
     if not plain:
         check_private(url, "accept it with --plain")
     check_new(out, PARQUET, force=force)
@@ -336,7 +338,8 @@ def _write(records: Iterator[Record], path: Path) -> tuple[int, dict[str, str]]:
     import pyarrow as pa
     from pyarrow import parquet
 
-    rows, schema = 0, pa.schema([])
+    rows = 0
+    schema = pa.schema([])
     blocks: list[Path] = []
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as aside:
         while block := list(islice(records, ROWS)):

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from fedfloor.data.kinds import CALENDAR, FEW, is_date, is_text, word_of
 
-LEAST, AGAIN = 8, 2  # recordings, and those of each of two labels, at least
+# recordings, and those of each of two labels, at least
+LEAST = 8
+AGAIN = 2
 ROWS = 5  # of half of the recordings, at least
 SERIAL = 10_000  # whole numbers from which identifiers need not count
 
@@ -41,7 +43,9 @@ def recordings(name: str, cells: Sequence[str], devices: Sequence[str], labels: 
         return ""
     device, own, label = (np.unique(texts, return_inverse=True)[1].ravel() for texts in (devices, cells, labels))
     order = np.argsort(device, kind="stable")
-    device, own, label = device[order], own[order], label[order]
+    device = device[order]
+    own = own[order]
+    label = label[order]
     changes = (np.diff(device, prepend=-1) != 0) | (np.diff(own, prepend=-1) != 0)
     first = np.flatnonzero(changes)
     rows = np.diff(np.append(first, len(own)))

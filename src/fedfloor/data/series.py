@@ -51,7 +51,8 @@ def with_rows_ahead(name: str, rows: Rows, reading: Reading) -> Reading:
     Raises:
         SettingError: no window is set, or no recording is long enough.
     """
-    ahead, window = reading.asked.ahead, reading.window
+    ahead = reading.asked.ahead
+    window = reading.window
     if not ahead:
         return reading
     if window is None:
@@ -128,7 +129,8 @@ def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Re
     Raises:
         SettingError: the samples lack columns, labels or rows that the task needs.
     """
-    task, train = reading.asked, ~cut.test
+    task = reading.asked
+    train = ~cut.test
     if not reading.whole:
         _check_sensors(name, rows, inputs)
     if isinstance(task, Regression):
@@ -140,7 +142,8 @@ def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Re
         if reading.whole:  # the samples of a single device: the task of all devices applies
             return TaskTargets(task, classes, np.zeros(len(target), np.int64), target)
         fitted = _named(task, target.shape[1], reading, inputs).fitted(target[train], reading.bins or ())
-        called, y = names_of(fitted.edges, reading.classes), fitted.bin(target)
+        called = names_of(fitted.edges, reading.classes)
+        y = fitted.bin(target)
         _check_falls(name, task, rows, inputs)
         advice = (
             f"; the targets range from {target[:, 0].min():g} to {target[:, 0].max():g}. Give edges between these "
@@ -195,7 +198,8 @@ def _check_falls(name: str, task: Regression, rows: Rows, inputs: Inputs) -> Non
     life = LIVES.fullmatch(inputs.names.get("label", ""))
     if rows.target is None or (task.cap is None and not life):
         return
-    label, same = rows.target[:, 0], rows.segment[1:] == rows.segment[:-1]
+    label = rows.target[:, 0]
+    same = rows.segment[1:] == rows.segment[:-1]
     steps = np.where(same, np.diff(label), 0)
     rises = np.flatnonzero(steps > 0) + 1
     if task.cap is not None and len(rises) and (steps >= 0).all():
@@ -206,7 +210,8 @@ def _check_falls(name: str, task: Regression, rows: Rows, inputs: Inputs) -> Non
             "to failure; if it is another number, leave data.task.cap out."
         )
     if len(rises):
-        first, many = int(rises[0]), len(np.unique(rows.segment[rises]))
+        first = int(rises[0])
+        many = len(np.unique(rows.segment[rises]))
         log.warning(
             "%s: the label rises from %g to %g, and in %d of %s in total; a remaining life falls until the failure. "
             "Correct it, or name recordings with data.columns.run, so that no window crosses a repair.",
@@ -374,7 +379,9 @@ def fill(x: Rows32, segment: Owners) -> Rows32:
 def say_missing(name: str, counts: Mapping[str, int], each: int, sensors: int, missing: Missing) -> None:
     """Log the number of missing values, the sensor with most of them (of ``each``), and their treatment."""
     if counts and missing != "refuse":
-        count, total, worst = sum(counts.values()), each * sensors, max(counts, key=lambda key: counts[key])
+        count = sum(counts.values())
+        total = each * sensors
+        worst = max(counts, key=lambda key: counts[key])
         done = {
             "previous": "each is replaced by its recording's last value before it, otherwise by its sensor's mean",
             "mean": "each is replaced by its sensor's mean over all devices",
@@ -387,9 +394,13 @@ def say_missing(name: str, counts: Mapping[str, int], each: int, sensors: int, m
 def _dataset(
     name: str, targets: TaskTargets, rows: Rows, cut: Cut, inputs: Inputs, owned: Owned, digest: str
 ) -> Dataset:  # fmt: skip
-    train, start, start_test = ~cut.test, cut.start[~cut.test], cut.start[cut.test]
-    last, last_test = cut.last[train], cut.last[cut.test]
-    x, length = rows.x, inputs.length if rows.x.ndim == 2 else None
+    train = ~cut.test
+    start = cut.start[~cut.test]
+    start_test = cut.start[cut.test]
+    last = cut.last[train]
+    last_test = cut.last[cut.test]
+    x = rows.x
+    length = inputs.length if rows.x.ndim == 2 else None
     overlap = length is not None and inputs.step is not None and inputs.step < cut.length
     apart = rows.apart if rows.time is not None else overlap or (targets.task.calibrates and rows.ordered)
     owner = None if rows.owner is None else rows.owner[last].astype(np.int32)

@@ -190,7 +190,9 @@ def load(
     """
     if name not in SOURCES:
         raise SettingError(f"data.name: {unknown('data set', name, SOURCES)}")
-    source, reading, folder = SOURCES[name], reading or Reading(), _folder(name, root)
+    source = SOURCES[name]
+    reading = reading or Reading()
+    folder = _folder(name, root)
     if reading.window is not None and not source.sensors:
         raise SettingError(f"[data] window: '{name}' holds pictures. Windows are for sensors over time, such as 'tep'.")
     if name in MADE_HERE:
@@ -231,18 +233,24 @@ def looked_in(
 def _row(name: str, root: Path | str | None) -> dict[str, str | int | bool | None]:
     if name not in SOURCES:
         raise unknown("data set", name, SOURCES)
-    source, folder = SOURCES[name], _folder(name, root)
-    available, where, how = True, str(folder), ""
+    source = SOURCES[name]
+    folder = _folder(name, root)
+    available = True
+    where = str(folder)
+    how = ""
     counts: tuple[int, int] | None = None
     if name in MADE_HERE:
-        where, how = "made here", "needs no download: set [park] devices and [data] samples_per_device"
+        where = "made here"
+        how = "needs no download: set [park] devices and [data] samples_per_device"
     elif not folder.is_dir():
-        available, how = False, _how(name, folder)
+        available = False
+        how = _how(name, folder)
     else:
         try:
             counts = source.counted(folder)
         except SettingError as error:
-            available, how = False, f"{error} Or: {_how(name, folder)}"
+            available = False
+            how = f"{error} Or: {_how(name, folder)}"
     train, test = counts or (None, None)
     return {
         "name": name, "kind": CATALOG[name]["kind"], "classes": source.classes or None, "samples": train,

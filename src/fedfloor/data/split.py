@@ -338,8 +338,10 @@ def by_class(y: Labels, unit: Owners, owner: Owners, share: float, rng: np.rando
     table = np.zeros((len(first), int(y.max()) + 1))
     np.add.at(table, (code, y), 1)
     kind = (table / np.maximum(table.sum(axis=0), 1)).argmax(axis=1)
-    units_of, units_as = np.bincount(whose), np.bincount(kind)
-    order, drawn = rng.permutation(len(first)), np.zeros(len(first), np.bool_)
+    units_of = np.bincount(whose)
+    units_as = np.bincount(kind)
+    order = rng.permutation(len(first))
+    drawn = np.zeros(len(first), np.bool_)
 
     def draw(able: NDArray[np.bool_], group: NDArray[np.int64], size: NDArray[np.int64]) -> None:
         """Draw a unit from the group of which the smallest share is then drawn."""
@@ -424,7 +426,8 @@ def _large_enough(
 def _too_small(
     rows: Rows, owner: Owners, small: Owners, names: list[str], samples: tuple[int, int], reading: Reading, longest: int
 ) -> SettingError:
-    first, many = int(np.flatnonzero(owner == small[0])[0]), int((owner == small[0]).sum())
+    first = int(np.flatnonzero(owner == small[0])[0])
+    many = int((owner == small[0]).sum())
     where = rows.place(first) + (f", column '{reading.columns.device}'" if rows.noun == "rows" else "")
     beside = f"{', '.join(names[1:4])}{'…' if len(small) > 4 else ''}"
     more = f" (and {count(len(small) - 1, 'more device')}: {beside})"
@@ -457,10 +460,8 @@ def _check_not_empty(name: str, rows: Rows, cut: Cut, part: NDArray[np.int8] | N
         if (cut.test == test).any() or (whole and test):
             continue
         made = f"windows of {cut.length} rows" if cut.length > 1 else rows.noun
-        problem, advice = (
-            f"{name}: no {part_name} samples are left ({made}).",
-            "[data] window, split, missing and small.",
-        )
+        problem = f"{name}: no {part_name} samples are left ({made})."
+        advice = "[data] window, split, missing and small."
         longest = _longest(rows, part, None) if cut.length > 1 else 0
         if not 0 < longest < cut.length:
             raise SettingError(f"{problem} Check {advice}")

@@ -68,7 +68,8 @@ class Answers:
     """
 
     def __init__(self, record: RevealRecord) -> None:
-        self._record, self.held = record, ""
+        self._record = record
+        self.held = ""
         self.keeps = self.kept = False
 
     @property
@@ -125,7 +126,8 @@ class Answers:
 
     def _using(self, given: Marks, used: Positions) -> Positions:
         """Note the samples in use; return their positions."""
-        marks, key = np.sort(given[used]).tobytes(), self._record.secret("samples", 32)
+        marks = np.sort(given[used]).tobytes()
+        key = self._record.secret("samples", 32)
         owner = hashlib.blake2b(b"", digest_size=8, key=key).hexdigest()
         self.held = owner + hashlib.blake2b(marks, digest_size=16, key=key).hexdigest()
         return used

@@ -45,7 +45,9 @@ from fedfloor.runs.round import Departure, Position
 
 log = logging.getLogger(__name__)
 
-LEAST_WAIT_S, MOST_WAIT_S = 0.05, 1.0  # of a request to an edge: another departure in its factory waits as long
+# of a request to an edge: another departure in its factory waits as long
+LEAST_WAIT_S = 0.05
+MOST_WAIT_S = 1.0
 SHARE = 0.1  # of the time of a visit, for which such a request waits between these limits
 
 
@@ -136,10 +138,14 @@ class ArrivingVisits:
         self, cloud: FlyingEdges, engine: Engine, factory_of: Sequence[int], wait_s: float, visit_s: float,
         point: Checkpoint | None,
     ) -> None:  # fmt: skip
-        self._cloud, self._factory_of, self._wait_s = cloud, list(factory_of), wait_s
-        self._visit_s, self._waits = visit_s, Waits()
+        self._cloud = cloud
+        self._factory_of = list(factory_of)
+        self._wait_s = wait_s
+        self._visit_s = visit_s
+        self._waits = Waits()
         self.engine = copy.copy(engine)
-        self.engine.executor, self.engine.factories = self, None
+        self.engine.executor = self
+        self.engine.factories = None
         self.flow: VisitFlow | None = None
         self._resumed = point.departures if point is not None else ()
         self._versions: dict[int, Packet] = {}
@@ -152,7 +158,8 @@ class ArrivingVisits:
         self._failed: set[int] = set()  # devices whose visits were lost in this round
         self._flushes: dict[int, Flush] = {}
         self._arrivals: tuple[Arrival, ...] = ()  # of the present round
-        self._number, self._tick = 0, 0
+        self._number = 0
+        self._tick = 0
         self._plan: Callable[[int], Node] | None = None
         self._usual_s = 0.0  # the time of the fastest visit so far
         self._changed = threading.Condition()
@@ -200,7 +207,9 @@ class ArrivingVisits:
             return plan(replace(view, round=number, arrivals=lambda own: departing(number, own)))
 
         with self._changed:
-            self._number, self._tick, self._plan = view.round, point.tick, planned
+            self._number = view.round
+            self._tick = point.tick
+            self._plan = planned
             packet = {name: value.clone() for name, value in point.state.packet.items()}
             self._versions[view.round - 1] = packet
             self._failed.clear()
@@ -227,7 +236,8 @@ class ArrivingVisits:
             raise SettingError(f"results of round {number} are not those of round {self._number}, which arrive now.")
         with self._changed:
             self._wait(lambda: len(self._landed) >= flow.buffer, lambda: self._fill(flow))
-            landed, self._landed = self._landed[: flow.buffer], self._landed[flow.buffer :]
+            landed = self._landed[: flow.buffer]
+            self._landed = self._landed[flow.buffer :]
             if len(landed) < flow.buffer:
                 log.warning(
                     "round %d ends with %d of %d results: no other device can arrive.", number, len(landed), flow.buffer
@@ -366,7 +376,8 @@ class ArrivingVisits:
         if visit is None:
             visit = self._planned(device, version + 1)
         if number is None:
-            number, self._departures = self._departures, self._departures + 1
+            number = self._departures
+            self._departures = self._departures + 1
         tick = self._tick if version == self._number - 1 else version
         packet = self._versions[version]
         key = Key(self.engine.seed, version + 1, tick, device, 0)
@@ -438,7 +449,8 @@ class ArrivingVisits:
             RefusedError: it is about visits that are not on their way there, or its result is out of range.
         """
         about = answer.about
-        lost, models = about.get("lost", []), about.get("models", [])
+        lost = about.get("lost", [])
+        models = about.get("models", [])
         known = isinstance(lost, list) and all(isinstance(name, str) and name in flights for name in lost)
         if not known or not isinstance(models, list):
             raise RefusedError("header", "it states visits that are not on their way in its factory.")
@@ -463,12 +475,14 @@ class ArrivingVisits:
                 took = now - flight.departed_s
                 self._usual_s = min(self._usual_s or took, took)
                 self._waits.answered(str(factory), time.monotonic() - flight.since)
-                self._alone_since, self._again = None, 0
+                self._alone_since = None
+                self._again = 0
                 self._changed.notify_all()
 
     def _lose_overdue(self, factory: int) -> None:
         """Record visits as lost that an edge neither returns nor states as lost, or it would stop the run for ever."""
-        wait_s, now = self._waits.wait_s(str(factory), self._visit_s), time.monotonic()
+        wait_s = self._waits.wait_s(str(factory), self._visit_s)
+        now = time.monotonic()
         with self._changed:
             flying = [flight for k, flight in self._flying.items() if self._factory_of[k] == factory]
         overdue = {flight.visit.name: flight for flight in flying if now - flight.since > wait_s}

@@ -50,13 +50,20 @@ class Attendance:
         self, deploy: DeploySettings, wait_s: float, edges: Mapping[int, str], look: Callable[[], Present],
         show: Callable[[Wait | None], None] = lambda _: None, *, crosses: bool = False,
     ) -> None:  # fmt: skip
-        self._deploy, self._wait_s, self._edges, self._look, self._show = deploy, wait_s, edges, look, show
+        self._deploy = deploy
+        self._wait_s = wait_s
+        self._edges = edges
+        self._look = look
+        self._show = show
         self._factory_of: list[int] = []
         self._needed: dict[int | None, int] = {}
-        self._begun, self._before = -1, frozenset[int]()  # the last round, and the devices connected when it began
+        # the last round, and the devices connected when it began
+        self._begun = -1
+        self._before = frozenset[int]()
         self.present: dict[int, set[int]] = {}
         self.visiting: dict[int, set[int]] = {}
-        self._crosses, self._given_up = crosses, frozenset[Absence]()
+        self._crosses = crosses
+        self._given_up = frozenset[Absence]()
 
     def assign(self, factory_of: Sequence[int]) -> None:
         """Set the factory of each device; until then every request may begin.
@@ -66,7 +73,9 @@ class Attendance:
         """
         self._factory_of = [int(m) for m in factory_of]
         self._needed = self._deploy.needed(factory_of)
-        self.present, self.visiting = {}, {}  # stated before it was known which device belongs to which factory
+        # stated before it was known which device belongs to which factory
+        self.present = {}
+        self.visiting = {}
 
     def begin(self, number: int) -> None:
         """Wait until a round may begin; do nothing if it has begun.
@@ -145,11 +154,14 @@ class Attendance:
             self._show(None)
 
     def _wait_for(self, number: int) -> None:
-        began, shown, now = time.monotonic(), "", time.time()
+        began = time.monotonic()
+        shown = ""
+        now = time.time()
         since, until = (f"{datetime.fromtimestamp(at):%H:%M:%S}" for at in (now, now + self._wait_s))
         before = frozenset[int]() if self._met() else self._before  # otherwise it waits for other edges alone
         while not (self._met() and self._here() >= before and not self._unseen()):
-            state, left = self._state(), began + self._wait_s - time.monotonic()
+            state = self._state()
+            left = began + self._wait_s - time.monotonic()
             if left <= 0 and self._met():
                 break
             if left <= 0:
@@ -168,7 +180,8 @@ class Attendance:
 
     def _state(self) -> str:
         """Return the numbers of connected and of needed devices, and what is missing, as text."""
-        here, known = self._here(), self._factory_of
+        here = self._here()
+        known = self._factory_of
         gone = [f"edge {name}" for m, name in sorted(self._edges.items()) if m not in self.present]
         silent = [str(k) for k, m in enumerate(known) if k not in here and m in self.present]
         missing = "; ".join(gone + [f"device {shortened(silent)}"] * bool(silent))

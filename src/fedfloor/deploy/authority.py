@@ -82,7 +82,8 @@ def load(folder: Path) -> Authority:
     Raises:
         SettingError: a file is missing or unreadable, or the key does not match the certificate.
     """
-    cert, key = certificate(folder / "ca.crt"), private_key(folder / "ca.key")
+    cert = certificate(folder / "ca.crt")
+    key = private_key(folder / "ca.key")
     if cert.public_key() != key.public_key():
         raise SettingError(
             f"{folder}: ca.key is not the key of ca.crt. Put back the pair that was provisioned together."
@@ -235,7 +236,9 @@ def check(tls: Tls, name: str, at: dt.datetime | None = None) -> None:
     Raises:
         SettingError: a file is missing, expired, or belongs to another park or machine; the message names the remedy.
     """
-    cert, root, moment = certificate(tls.cert), certificate(tls.ca), at or now()
+    cert = certificate(tls.cert)
+    root = certificate(tls.ca)
+    moment = at or now()
     wrong = fault(tls.ca, root, root, common_name(root), moment) or fault(tls.cert, cert, root, name, moment)
     if wrong is None and cert.public_key() != private_key(tls.key).public_key():
         wrong = f"{tls.key} is not the key of {tls.cert}: copy both again."

@@ -33,7 +33,8 @@ def without(text: str, device: str) -> str:
     user b
     topic write fedfloor/p/out/n1/e
     """
-    kept, user = [], ""
+    kept = []
+    user = ""
     for line in text.splitlines(keepends=True):
         words = line.split()
         if words[:1] == ["user"]:
@@ -115,7 +116,8 @@ def acl(park: ParkFile, hub: Hub, shut_out: Sequence[str] = (), *, crosses: bool
     """
     from fedfloor.base.templates import render
 
-    top, devices = f"fedfloor/{park.name}", devices_allowed(park, shut_out)
+    top = f"fedfloor/{park.name}"
+    devices = devices_allowed(park, shut_out)
     if not isinstance(hub, FactoryTable):
         edges = [one for one in park.factory if one.name not in shut_out]
         bridges = [one for one in park.factory if crosses and one.bridge not in shut_out]

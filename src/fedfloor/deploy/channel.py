@@ -90,22 +90,31 @@ class DeviceChannel:
         joined: Callable[[int], None] = lambda _: None, peer: str = "device", header: int = SHORT_HEADER,
         signer: Signer | None = None, return_s: float = RETURN_S,
     ) -> None:  # fmt: skip
-        self.park, self.name, self.filter = park, name, MessageFilter(header=header, signer=signer)
-        self._peer, self._assembler = peer, Assembler()
-        self.devices, self._numbers = dict(devices), {named.name: k for k, named in devices.items()}
+        self.park = park
+        self.name = name
+        self.filter = MessageFilter(header=header, signer=signer)
+        self._peer = peer
+        self._assembler = Assembler()
+        self.devices = dict(devices)
+        self._numbers = {named.name: k for k, named in devices.items()}
         self.connected: dict[int, Mapping[str, Any]] = {}  # device → the ``about`` of its hello message
         self.moved: Counter[str] = Counter()  # bytes sent up and down
         self.waits = Waits()
         self.lost: dict[str, str] = {}  # device → the reason why its last request has no answer
-        self._link, self._session, self._number = link, time.time_ns(), 0
+        self._link = link
+        self._session = time.time_ns()
+        self._number = 0
         self._sessions: dict[int, int] = {}
         self._open: dict[str, OpenRequest] = {}
         self.flow = flow or Flow()
         self._cut: set[str] = set()  # devices that are cut off
-        self._on_cut, self._on_joined = cut, joined
+        self._on_cut = cut
+        self._on_joined = joined
         self._repeated: Counter[tuple[str, str]] = Counter()  # answers that nobody awaits, by device and identity
         self._abandoned = ""
-        self._return_s, self._losses = return_s, 0  # number of connections to the broker that have ended
+        # number of connections to the broker that have ended
+        self._return_s = return_s
+        self._losses = 0
         self._awaited: dict[int, int] = {}  # device that has not returned → the number of the ended connection
         self._leaving: dict[int, Callable[[], None]] = {}  # device → its removal, until the broker has answered
         self._timers: list[threading.Timer] = []
@@ -181,7 +190,8 @@ class DeviceChannel:
                 kind, self.name, run, number, self._session, self._number, scope, receiver=name,
                 about={**about, "to": self._sessions.get(device), "wait_s": wait_s}, arrays=arrays or {},
             )  # fmt: skip
-        payload, (most, few) = encode(message, self.filter.signer), answer_size(kind, arrays or {}, back)
+        payload = encode(message, self.filter.signer)
+        (most, few) = answer_size(kind, arrays or {}, back)
         received = self.exchange(device, message.identity, kind, payload, wait_s, most)
         if received is None:
             return None
@@ -392,7 +402,8 @@ class DeviceChannel:
         with self._changed:
             new = hello.session != self._sessions.get(device)
             restarted = new and device in self._sessions
-            self._sessions[device], self.connected[device] = hello.session, about
+            self._sessions[device] = hello.session
+            self.connected[device] = about
             self._awaited.pop(device, None)
             self._leaving.pop(device, None)
             self._changed.notify_all()

@@ -89,7 +89,10 @@ class MessageFilter:
         arrays: int = MOST_ARRAYS, signer: Signer | None = None,
     ) -> None:  # fmt: skip
         self.signer = signer
-        self.most, self.header, self.arrays, self._seen = most, header, arrays, seen
+        self.most = most
+        self.header = header
+        self.arrays = arrays
+        self._seen = seen
         self.refused: Counter[tuple[str, str]] = Counter()  # by sender and reason
         self._lines = Flow(burst=TOLD, rate_hz=LINES_HZ)
         self._last: dict[str, tuple[int, int]] = read_seen(seen)

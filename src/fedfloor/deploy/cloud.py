@@ -68,7 +68,9 @@ log = logging.getLogger(__name__)
 
 WORK_OF_REQUEST = {"walk": "visit", "ask": "probe"}  # request to an edge → request to its devices, if they differ
 LOOK_DEADLINE_S = 30.0  # for the answer of an edge that has nothing to do; Flower alone takes seconds for a message
-MIN_FAILING, MOST_FAILING = 3, 20  # failing devices that end a run, if they are most of those that are connected
+# failing devices that end a run, if they are most of those that are connected
+MIN_FAILING = 3
+MOST_FAILING = 20
 LEFT = "left.json"  # devices that take no part in a run
 Request = tuple[str, Mapping[str, Any], Mapping[str, Any]]  # kind, about, arrays
 
@@ -97,14 +99,16 @@ class CloudExecutor:
         crosses: bool = False,
     ) -> None:
         self._parts = names
-        self._settings, self._edges = settings, edges
+        self._settings = settings
+        self._edges = edges
         self._names = {edge.factory: edge.name for edge in settings.edges}
         self.attendance = Attendance(
             deploy or DeploySettings(), settings.deadlines.join_s, self._names, self._look,
             partial(write_wait, settings.out), crosses=crosses,
         )  # fmt: skip
         self._factory_of: Sequence[int] = ()
-        self._crosses, self._strict = crosses, joining.strict(deploy)
+        self._crosses = crosses
+        self._strict = joining.strict(deploy)
         self._nameable = nameable(settings.edges, crosses=crosses)
         self._device_names = {device.device: device.name for edge in settings.edges for device in edge.devices}
         lacking = sorted(set(factory_of) - set(self._names))
@@ -116,7 +120,8 @@ class CloudExecutor:
         self._left = read_left(settings.out / LEFT)
         self._introductions: dict[int, Mapping[str, Any]] = {}  # factory → holdings for its edge
         self._filter = MessageFilter(signer=signer_of(settings.tls, CLOUD))
-        self._session, self._number = time.time_ns(), 0
+        self._session = time.time_ns()
+        self._number = 0
         self._in_vain = -1  # the last round in which a request to all connected devices reached none of them
         self._met: dict[int, int] = {}  # factory → number of devices that the last request reached
         self._round = self._model_bytes = 0  # bytes of the packet sent to the edges
@@ -126,7 +131,9 @@ class CloudExecutor:
         self._sum: ServerSum | None = None  # of all factories' devices, during a walk of their branches
         self._lines = {factory: threading.Lock() for factory in self._names}  # an edge serves one request at a time
         self._writing = threading.RLock()  # of numbers and measurements
-        self._last_failed, self._failures = -1, dict[str, Failure]()  # since the last success
+        # since the last success
+        self._last_failed = -1
+        self._failures = dict[str, Failure]()
         self._working: set[str] = set()  # edges that have been present without a failure since then
 
     # -- as the engine's factories and floor ------------------------------------------------------------------------
@@ -156,7 +163,9 @@ class CloudExecutor:
                 partial(facts_of.doubts, experiment),
             )  # fmt: skip
 
-        gathered, part, steps = gather_all(facts), normaliser(experiment.data.normalise), tuple[Step, ...]()
+        gathered = gather_all(facts)
+        part = normaliser(experiment.data.normalise)
+        steps = tuple[Step, ...]()
         if not resume and (renews := joining.renewing(gathered, travel)):
             facts = replace(facts, renews=renews)
             gathered = gather_all(facts)
@@ -202,7 +211,8 @@ class CloudExecutor:
 
     def walk(self, engine: Engine, subtask: Subtask) -> list[Shown]:
         """Send each branch to the edge of its first device's factory; return the results of the branches."""
-        self._round, self._model_bytes = subtask.round, sum(array.nbytes for array in subtask.start.values())
+        self._round = subtask.round
+        self._model_bytes = sum(array.nbytes for array in subtask.start.values())
         place = Key(engine.seed, subtask.round, subtask.tick, -1, 0)
         coded = replace(subtask, start=EdgePath(engine.network, subtask.node, place).send(subtask.start))
         branches_of: dict[int, list[int]] = {}
@@ -219,7 +229,8 @@ class CloudExecutor:
                 referred = {k: self._parts.refer(part) for k, part in sums.items() if part is not None}
                 about |= sum_messages.packed(referred)
             requests[factory] = ("walk", about | subtasks.device_states(engine, known, self._kept), arrays)
-        answers, results = self._request(requests, asked), dict[int, subtasks.BranchResults]()
+        answers = self._request(requests, asked)
+        results = dict[int, subtasks.BranchResults]()
         for factory, branches in branches_of.items():
             answer = answers.get(factory)
             if answer is not None and answer.kind == "walked":
@@ -284,7 +295,9 @@ class CloudExecutor:
                 group.crews.clear()  # edges know them
             yield
             return
-        self._round, network, work = subtask.round, engine.network, walk.works(subtask.node)[0]
+        self._round = subtask.round
+        network = engine.network
+        work = walk.works(subtask.node)[0]
 
         def refuse(device: int, kind: str, error: RefusedError) -> None:
             self.refuse(device, kind, str(error))
@@ -438,7 +451,8 @@ class CloudExecutor:
     def measured(self) -> dict[str, Any]:
         """Return the measurements since the last call: seconds, bytes per link, absent edges."""
         with self._writing:
-            measurements, self._measurements = self._measurements.to_dict(), RoundMeasurements()
+            measurements = self._measurements.to_dict()
+            self._measurements = RoundMeasurements()
         return measurements
 
     def no_success(self, number: int) -> None:
@@ -506,7 +520,8 @@ class CloudExecutor:
 
     def _look(self) -> dict[int, set[int]]:
         """Return the devices that are connected, by factory, as their edges state now."""
-        kept, self._measurements = self._measurements, RoundMeasurements()
+        kept = self._measurements
+        self._measurements = RoundMeasurements()
         deadline_s = min(LOOK_DEADLINE_S, self._settings.deadlines.join_s)
         answers = self._exchange({factory: ("present", {}, {}) for factory in self._names}, deadline_s=deadline_s)
         self._measurements = kept
@@ -531,7 +546,9 @@ class CloudExecutor:
             messages, identities, answer_limits = self._encoded(requests, scope)
             most = {factory: size for factory, (size, _) in answer_limits.items()}
             replies = self._edges.request(messages, deadline_s or self._settings.deadlines.round_s, most)
-        answers, seconds, failures = {}, [0.0], dict[int, FedfloorError]()
+        answers = {}
+        seconds = [0.0]
+        failures = dict[int, FedfloorError]()
         with self._writing:
             for factory, reply in replies.items():
                 self._met[factory] = 1  # also if its answer is refused: the edge is connected
@@ -556,7 +573,9 @@ class CloudExecutor:
         self, requests: Mapping[int, Request], scope: str
     ) -> tuple[dict[int, bytes], dict[int, str], dict[int, tuple[int, int]]]:
         """Return requests as messages, their identities, and the limits on bytes and arrays of their answers."""
-        messages, identities, answer_limits = dict[int, bytes](), dict[int, str](), dict[int, tuple[int, int]]()
+        messages = dict[int, bytes]()
+        identities = dict[int, str]()
+        answer_limits = dict[int, tuple[int, int]]()
         with self._writing:
             self._met.update(dict.fromkeys(requests, 0))
             for factory, (kind, about, arrays) in requests.items():
@@ -565,7 +584,8 @@ class CloudExecutor:
                     kind, CLOUD, self._settings.out.name, self._round, self._session, self._number, scope, about=about,
                     arrays=arrays, receiver=self._names[factory],
                 )  # fmt: skip
-                messages[factory], identities[factory] = encode(message, self._filter.signer), message.identity
+                messages[factory] = encode(message, self._filter.signer)
+                identities[factory] = message.identity
                 answer_limits[factory] = _answer_limits(kind, about, arrays, self._model_bytes)
         return messages, identities, answer_limits
 
@@ -589,7 +609,8 @@ class CloudExecutor:
 
     def _failure(self, factory: int, request: str, answer: Message) -> FedfloorError:
         """Record the failure of an edge; return the error that ends the run if all edges fail."""
-        name, failure = self._names[factory], checks.failure(request, answer)
+        name = self._names[factory]
+        failure = checks.failure(request, answer)
         log.error("%s could not serve a request: %s", name, failure.text)
         self._note_failure(factory, request, failure.error, failure.text)
         return ERRORS.get(failure.error, RunError)(f"{name}: {failure.text}")
@@ -605,12 +626,15 @@ def _answer_limits(
     Args:
         packet: size of an uncompressed packet in bytes.
     """
-    size, branches, devices = sum(array.nbytes for array in sent.values()), len(about.get("mine", ())), 0
+    size = sum(array.nbytes for array in sent.values())
+    branches = len(about.get("mine", ()))
+    devices = 0
     if kind == "fly":  # the result of a visit, whose model may have been sent before
         return min(MOST_HEADER + ENVELOPE + max(size, packet), MOST_BYTES), MOST_ARRAYS if about["visits"] else 0
     size = max(size, packet) if branches else size
     if kind == "ask":
-        size, devices = max(size, VECTOR_BYTES), len(about["devices"])
+        size = max(size, VECTOR_BYTES)
+        devices = len(about["devices"])
     return min(MOST_HEADER + ENVELOPE + (branches + devices) * size, MOST_BYTES), branches * len(sent) + devices
 
 
@@ -638,7 +662,9 @@ def read_left(path: Path) -> dict[int, str]:
 def attached(settings: CloudSettings, edges: Edges, *, resume: bool = False) -> tuple[Experiment, Park, CloudExecutor]:
     """Return a cloud's experiment, the park of its devices, and the executor that is connected to them."""
     experiment = read_experiment(Path(settings.experiment), [])
-    method, away, names = experiment.configured, settings.samples == "devices", table(experiment)
+    method = experiment.configured
+    away = settings.samples == "devices"
+    names = table(experiment)
     park = None if away else build_park(experiment)
     factory_of = [] if park is None else park.factory_of.tolist()
     crosses = bool(foreign_requests(experiment, method))

@@ -75,8 +75,10 @@ class Agent:
         self, settings: DeviceSettings, experiment: Experiment, park: Park | None,
         link: Callable[[tuple[str, bytes]], Connection] | None = None,
     ) -> None:  # fmt: skip
-        self.settings, self.experiment = settings, experiment
-        self._method, self._names = experiment.configured, names.table(experiment)
+        self.settings = settings
+        self.experiment = experiment
+        self._method = experiment.configured
+        self._names = names.table(experiment)
         self._hides = privacy.on_devices(self._method)  # whether answers state no reason that could depend on samples
         self._sums = codecs.secure(self._method.parts.travel or "")  # whether updates leave in sums alone
         # nothing is kept where updates are in the clear, and no answers of trials, whose machines have all samples
@@ -88,13 +90,15 @@ class Agent:
         self.filter = MessageFilter(most=REQUEST_BYTES, header=SHORT_HEADER, arrays=FEW_ARRAYS, signer=signer)
         self._assembler = Assembler(REQUEST_BYTES)
         own.check(settings)
-        self._session, self._number = time.time_ns(), 0
+        self._session = time.time_ns()
+        self._number = 0
         self._status = mqtt.topic(settings.park, "status", settings.name)
         will = self._status, self.next_message("gone", about={"why": mqtt.LOST})
         self._link = link(will) if link else MqttConnection(settings.name, settings.broker, settings.tls, will)
         self._requests: queue.PriorityQueue[tuple[int, int, float, QueuedRequest | None]] = queue.PriorityQueue()
         self._queued_s = 0.0  # time that the current request was queued
-        self._order, self._lock = count(), Lock()
+        self._order = count()
+        self._lock = Lock()
         self._waiting = Counter[str]()  # edge → queued or running requests
         self._waiting_bytes = Counter[str]()  # edge → bytes of these requests
         self._worker: Worker | None = None
@@ -164,10 +168,12 @@ class Agent:
             RefusedError: the edge's queue is full.
         """
         with self._lock:
-            waiting, held = self._waiting[edge], self._waiting_bytes[edge]
+            waiting = self._waiting[edge]
+            held = self._waiting_bytes[edge]
             if waiting >= WAITING or (held and held + len(payload) > WAITING_BYTES):
                 raise RefusedError("busy", f"{waiting} requests of {held} bytes are queued already.")
-            self._waiting[edge], self._waiting_bytes[edge] = waiting + 1, held + len(payload)
+            self._waiting[edge] = waiting + 1
+            self._waiting_bytes[edge] = held + len(payload)
             rank = OWN if edge == self.settings.edge else FOREIGN
             self._requests.put((rank, next(self._order), time.monotonic(), (edge, payload)))
 
@@ -296,7 +302,9 @@ class Agent:
             raise RefusedError("facts", "they differ from those that this device has. Restart it for other data.")
         self._answers.keeps = self._sums and self.settings.factory not in facts.renews
         if message.run != self._run or (self._answers.kept and not self._answers.keeps):  # the samples present now
-            self._raw, self.park, self._run = None, None, message.run
+            self._raw = None
+            self.park = None
+            self._run = message.run
         if self._raw is None:
             answers = self._answers if self._hides else None
             read = own.park(self.settings, self.experiment, facts, answers, tests=bool(self._method.needs.own))
@@ -309,7 +317,8 @@ class Agent:
             self._questions.admit(facts.question, facts.inputs.columns)
         elif facts != self._facts or self.park is None:
             self.park = own.normalised(self._raw, self.experiment, facts, self.settings.device)
-            self._facts, self._worker = facts, None
+            self._facts = facts
+            self._worker = None
             if self.experiment.evaluate.recent is not None:
                 self.settings.state.mkdir(parents=True, exist_ok=True)
                 write_json(self.settings.state / FACTS, facts.to_dict())
@@ -327,7 +336,8 @@ class Agent:
             raise SettingError("[evaluate] recent is not set, so no samples are held out of training.")
         if privacy.protects(self._method) or self.experiment.park.census_epsilon is not None:
             raise SettingError("its experiment is private: metrics of its samples do not leave it.")
-        park, kept = self._raw or self.park, self.settings.state / FACTS
+        park = self._raw or self.park
+        kept = self.settings.state / FACTS
         if park is None and kept.exists():  # it was restarted after training
             park = own.park(self.settings, self.experiment, read_facts(json.loads(regular.read_bytes(kept))))
         if park is None:
@@ -347,7 +357,9 @@ class Agent:
         """
         if not any(question.what == CENSUS.name for question in self._method.questions):
             raise RefusedError("question", "this device's experiment has no question for the census.")
-        about, device, park = message.about, self.settings.device, self.own_park()
+        about = message.about
+        device = self.settings.device
+        park = self.own_park()
         if self._hides and not own.noisy(self.experiment):  # exact counts at two ticks would differ by a few samples
             return [int(count) for count in park.classes(device)]
         counts = park.census([device], int(about["tick"]), [int(about["trained"])])[0]

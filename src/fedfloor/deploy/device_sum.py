@@ -46,7 +46,8 @@ MOST_FRACTION = 128  # most bits after or before the binary point
 MOST_SETTINGS = 16  # most settings of a mixing rule
 # Coarsest step of a sum, in greatest changes of a number: with steps that round all updates but one to zero, the sum
 # would be that one. With few bits it is that of a device with a sixteenth of the mean number of samples.
-COARSEST, UNEVEN = 2.0**-12, 16
+COARSEST = 2.0**-12
+UNEVEN = 16
 WOULD_REVEAL = "the two would reveal single updates, or less noise. Give a new run another folder and seed."
 
 
@@ -375,7 +376,8 @@ class DeviceSum:
         open_sum.others = by_device(given.get("keys"), read_keys)
         open_sum.others.pop(self.device, None)
         if self.signer is not None:
-            context, signer = open_sum.keys.context, self.signer
+            context = open_sum.keys.context
+            signer = self.signer
             open_sum.names = {v: one.signatory(v, context, signer) for v, one in open_sum.others.items()}
             if len({signer.name, *open_sum.names.values()}) <= len(open_sum.others):
                 raise RefusedError("sum", "keys of two devices are signed by one of them.")
@@ -419,8 +421,10 @@ class DeviceSum:
             RefusedError: one is not of the sum, or is a neighbour without masks with this device; or a sum across
                 factories, whose devices are all neighbours, is of too few.
         """
-        near, around = set(masking.neighbours(open_sum.ring, self.device)), open_sum.around or set()
-        seen, due = devices & {self.device, *around}, self._due(open_sum.ring)
+        near = set(masking.neighbours(open_sum.ring, self.device))
+        around = open_sum.around or set()
+        seen = devices & {self.device, *around}
+        due = self._due(open_sum.ring)
         if len(devices) < open_sum.needed or (open_sum.needed and len(seen) < due):
             raise RefusedError(
                 "sum",
@@ -493,8 +497,10 @@ class DeviceSum:
             arrived: the model before training.
             about, key, run: as for :meth:`standing`.
         """
-        place, open_sum = self.standing(network, work, about, key, run), self.current(about)
-        cut, rule = VisitPath(network, work).up, mix.to_spec(place.rule)
+        place = self.standing(network, work, about, key, run)
+        open_sum = self.current(about)
+        cut = VisitPath(network, work).up
+        rule = mix.to_spec(place.rule)
         # the update in the sum's unit, with noise
         numbers = summand(self.rule, change, cut.among(network.trained))
         figures = (0.0, 0.0, 0.0) if place.noise else receipt.figures
@@ -512,11 +518,14 @@ class DeviceSum:
                 self.revealed.admit_crew(self.identities(open_sum, place.crews))
             open_sum.updates = (part, numbers.tobytes()) if numbers.any() else (part,)
             open_sum.scale = rule, place.fixed.fraction
-        open_sum.around, open_sum.ring, open_sum.crews = place.around, place.ring, place.crews
+        open_sum.around = place.around
+        open_sum.ring = place.ring
+        open_sum.crews = place.crews
         sizes = tuple(map(len, place.crews))
         alike = common(work, arrived, key, self.facts, rule, place.fixed.fraction, place.ring, sizes)
         public = {v: open_sum.others[v].public for v in place.around}
-        mates, at = self.crew_of(place.crews) - {self.device}, json.dumps(self.at).encode()
+        mates = self.crew_of(place.crews) - {self.device}
+        at = json.dumps(self.at).encode()
         payload = masking.masked(open_sum.keys, public, vector, place.fixed.ring, alike, mates, at)
         if receipt.loss_last is not None:
             receipt = replace(receipt, loss_first=0.0, loss_last=0.0, accuracy=0.0)
@@ -547,7 +556,8 @@ class DeviceSum:
             RefusedError: the rule is not a mean, or the update does not fit the modulus.
         """
         fraction = ranges.whole(given.get("fraction"), -MOST_FRACTION, MOST_FRACTION, "its fraction")
-        name, settings = given.get("mix"), ranges.table(given.get("settings"), MOST_SETTINGS, "its rule's settings")
+        name = given.get("mix")
+        settings = ranges.table(given.get("settings"), MOST_SETTINGS, "its rule's settings")
         rule = None
         with suppress(SettingError):
             rule = mix.rule(name, settings) if isinstance(name, str) else None

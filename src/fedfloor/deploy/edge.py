@@ -111,7 +111,8 @@ class FactoryExecutor:
         """Set the run and round of the current request."""
         if run != self.run:
             self.conduct = Conduct(self.conduct.path, run)
-        self.run, self.round = run, number
+        self.run = run
+        self.round = number
 
     def visit(
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
@@ -139,7 +140,8 @@ class FactoryExecutor:
         train = partial(self.request, key.device, "visit", self.deadlines.visit_s, back=path.up.size(packet))
         answer = train(about, cut.pack(coded), work.travels)
         if answer is not None and answer.kind == "lacks":  # the device lacks the rest of the model
-            cut, about = engine.network.parcel("all"), about | {"rest": ""}
+            cut = engine.network.parcel("all")
+            about = about | {"rest": ""}
             whole = path.receive(coded, model, key)
             answer = train(about, cut.pack(whole))
         back = returned(engine.network, work, replace(cut, coding=None))
@@ -151,7 +153,8 @@ class FactoryExecutor:
             self, round=visit.key.round, failed={}, reached=set(), waited_s=defaultdict(float), trained_s=0.0,
             directions=Directions(),
         )  # fmt: skip
-        engine.executor, result = apart, None
+        engine.executor = apart
+        result = None
         try:
             result = apart.visit(engine, visit.work, packet, visit.key, FrozenExtractor(visit.frozen))
         except ANY as error:  # one visit's failure leaves the others as they are
@@ -194,7 +197,8 @@ class FactoryExecutor:
             return
         own = [group for group in aggregation.sums.values() if set(group.planned) & set(mine)]
         facts = "" if self.joining is None or self.joining.facts is None else self.joining.facts.digest
-        names, signer = {k: device.name for k, device in self.channel.devices.items()}, self.channel.filter.signer
+        names = {k: device.name for k, device in self.channel.devices.items()}
+        signer = self.channel.filter.signer
         sums = [
             ServerSum(aggregation, group, partial(self.stage, engine), self.reject, facts, signer, names, self.conduct)
             for group in own
@@ -220,7 +224,8 @@ class FactoryExecutor:
         self, engine: Engine, work: Work, answer: Message, packet: Packet, cut: Parcel, key: Key
     ) -> tuple[Packet, Receipt] | None:
         """Return a device's update and receipt after all checks; None if they are refused."""
-        held, trained = int(engine.park.holdings[key.device]), engine.memory.visits[key.device]
+        held = int(engine.park.holdings[key.device])
+        trained = engine.memory.visits[key.device]
         path = VisitPath(engine.network, work)
         try:
             if answer.kind != "update":
@@ -255,7 +260,8 @@ class FactoryExecutor:
 
     def answers(self, engine: Engine, node: Probe, packet: Packet, tick: int, devices: Sequence[int]) -> dict[int, Any]:
         """Return devices' answers to a probe, checked; silent devices are left out."""
-        sent, shared = parcel.pack(packet) if "w" in packet else {}, subtasks.question_of(node, "kind").shared
+        sent = parcel.pack(packet) if "w" in packet else {}
+        shared = subtasks.question_of(node, "kind").shared
         about = {"tick": tick, "what": node.what, "settings": self.names.reference(dict(node.settings))}
         answers = self.answered(engine, node, devices, "probe", about, sent)
         for device, error in subtasks.length_refusals({} if shared else answers, some=True).items():
@@ -333,7 +339,8 @@ class FactoryExecutor:
             about, arrays, scope: as of :class:`~fedfloor.deploy.message.Message`.
             back: bytes of the returned model, if a codec compresses the model that is sent.
         """
-        began, asked = self.channel.session(device), self.clock()
+        began = self.channel.session(device)
+        asked = self.clock()
         answer: Message | None = None
         left_s = max(LEAST_S, SHARE * self.deadlines.round_s - self.waited_s[device])
         if self.joining is None or self.joining.fits(device, self.run, self.round):
@@ -361,7 +368,8 @@ class FactoryExecutor:
 
     def miss(self, device: int) -> None:
         """Record a device without an answer as absent, with the reason."""
-        name, here = self.channel.name_of(device), device in self.channel.connected
+        name = self.channel.name_of(device)
+        here = device in self.channel.connected
         why = self.channel.lost.pop(name, "its samples do not fit the run" if here else "it is not connected")
         note_failure(self.failed, name, Failure(ABSENT, "RunError", printable(why)))
 
@@ -381,8 +389,10 @@ class Edge:
     """
 
     def __init__(self, settings: EdgeSettings, experiment: Experiment, park: Park | None, link: Connection) -> None:
-        self.settings, self.experiment = settings, experiment
-        self.method, self.names = experiment.configured, names.table(experiment)
+        self.settings = settings
+        self.experiment = experiment
+        self.method = experiment.configured
+        self.names = names.table(experiment)
         self.crosses = bool(foreign_requests(experiment, self.method))
         if settings.reach == "factory" and self.crosses:
             raise SettingError(
@@ -403,14 +413,17 @@ class Edge:
             return_s=settings.deadlines.join_s,
         )
         self.own = [device.device for device in settings.devices]
-        self.joining, self.ready = Joining(self.channel, settings.deadlines.probe_s), False
+        self.joining = Joining(self.channel, settings.deadlines.probe_s)
+        self.ready = False
         conduct = Conduct(settings.state / f"{settings.name}.{CONDUCT}")
         self.factory = FactoryExecutor(
             self.channel, settings.deadlines, self.names, joining=self.joining, conduct=conduct
         )
         if park is not None:
             self.begin(park)
-        self._busy, self.session, self._number = threading.Lock(), time.time_ns(), 0
+        self._busy = threading.Lock()
+        self.session = time.time_ns()
+        self._number = 0
         self._serving = ""  # the kind of the last request
 
     def begin(self, park: Park) -> None:
@@ -459,7 +472,9 @@ class Edge:
         if self._busy.locked() and self._serving != "fly":  # the cloud sends one at a time: it gave up the last one
             self.channel.abandon("the cloud sent another request")
         with self._busy:
-            began, moved, trained_s = time.perf_counter(), self.channel.moved.copy(), self.factory.trained_s
+            began = time.perf_counter()
+            moved = self.channel.moved.copy()
+            trained_s = self.factory.trained_s
             self.factory.failed.clear()
             self.factory.against.clear()
             self.factory.reached.clear()
@@ -510,7 +525,8 @@ class Edge:
         facts = read_facts(message.about.get("facts"))
         factory_of, held = joining.read_holdings(message.about, facts)
         park = facts_of.park(self.experiment, facts, factory_of, held)
-        self.joining.facts, self.joining.expected = facts_of.with_statistics(facts, park), dict(enumerate(held))
+        self.joining.facts = facts_of.with_statistics(facts, park)
+        self.joining.expected = dict(enumerate(held))
         self.begin(park)
         self.factory.begin(message.run, message.round)
         if self.crosses:
@@ -534,7 +550,8 @@ class Edge:
 
     def secure_sum(self, message: Message) -> Reply:
         """Pass a stage of a sum across factories on to this factory's devices."""
-        stage, sums = message.about.get("stage"), unpacked(message.about, len(self.own))
+        stage = message.about.get("stage")
+        sums = unpacked(message.about, len(self.own))
         if stage not in STAGES or not set(sums) <= {str(k) for k in self.own}:
             raise RefusedError("header", "its stage of a secure sum is unknown, or a device is of another factory.")
         answers = self.factory.stage(self.engine, stage, {int(k): about for k, about in sums.items()})
@@ -544,7 +561,8 @@ class Edge:
         """Send a model, or a part of it, to devices without training."""
         node = Broadcast(tuple(int(k) for k in message.about["devices"]), message.scope)
         network = self.engine.network
-        model, cut = network.flat.clone(), network.parcel(message.scope)
+        model = network.flat.clone()
+        cut = network.parcel(message.scope)
         check_visit(message.arrays, network, cut)
         self.factory.hand(self.engine, node, cut.unpack(message.arrays, {"w": model}))
         return "kept", {}, {}
@@ -554,7 +572,8 @@ class Edge:
         about = message.about
         devices = [int(k) for k in about["devices"]]
         settings = dict(self.names.resolved(about["settings"]))
-        node, packet = Probe(tuple(devices), str(about["what"]), settings=settings), message.arrays
+        node = Probe(tuple(devices), str(about["what"]), settings=settings)
+        packet = message.arrays
         answers = self.factory.answers(self.engine, node, parcel.unpack(packet), int(about["tick"]), devices)
         vectors = {str(k): answer.numpy() for k, answer in answers.items() if hasattr(answer, "numpy")}
         words = {str(k): answer for k, answer in answers.items() if str(k) not in vectors}

@@ -125,7 +125,8 @@ def read(value: object) -> Facts:
         inputs["columns"] = tuple(inputs["columns"])
         standard = body.pop("standard")
         both = None if standard is None else tuple([*row] for row in standard)
-        classes, shape = tuple(map(str, body.pop("classes"))), tuple(map(int, body.pop("shape")))
+        classes = tuple(map(str, body.pop("classes")))
+        shape = tuple(map(int, body.pop("shape")))
         task = body.pop("task", None)
         renews = tuple(body.pop("renews", ()))
         facts = Facts(**body, classes=classes, shape=shape, inputs=Inputs(**inputs), renews=renews)
@@ -253,7 +254,8 @@ def read_sums(rows: Sequence[Sequence[object]], samples: int, facts: Facts) -> t
     """Return a device's (n, S, D) of each channel, checked against the range for its number of samples."""
     if not rows:
         return ()
-    most, largest = samples * prod(facts.shape[1:]), 255 if facts.inputs.kind == "image" else checks.SUM
+    most = samples * prod(facts.shape[1:])
+    largest = 255 if facts.inputs.kind == "image" else checks.SUM
     count = tuple(ranges.number(n, 0, most, "a count of its values") for n in rows[0])
     total = (ranges.number(v, -bound, bound, "a sum") for v, bound in
              zip(rows[1], (min(largest * n, checks.SUM) for n in count), strict=True))  # fmt: skip
@@ -271,7 +273,8 @@ class Questions:
     """
 
     def __init__(self, part: Normaliser | None, answers: Answers) -> None:
-        self._part, self._answers = part, answers
+        self._part = part
+        self._answers = answers
 
     def admit(self, question: Mapping[str, Any], sensors: tuple[str, ...]) -> None:
         """Count a question; a repeated question reveals nothing more and does not count.
@@ -310,7 +313,8 @@ def park(
     Raises:
         SettingError: the number of devices differs, a claim is implausible, or the experiment needs the samples.
     """
-    data, expected = experiment.data, experiment.park.devices
+    data = experiment.data
+    expected = experiment.park.devices
     if expected not in (None, len(held)):
         raise SettingError(f"[park] devices = {expected}: the edges list {len(held)}. Make both the same.")
     check_claims(experiment, held)
@@ -342,7 +346,8 @@ def park(
         )  # fmt: skip
         return apply_found(remote_park, experiment, facts, steps)
 
-    on, share = experiment.evaluate.on, experiment.evaluate.validation
+    on = experiment.evaluate.on
+    share = experiment.evaluate.validation
     if tests_here is None or on == "test":
         return testing(tests_here)
     whole = data.path is not None and isinstance(data.split, DeviceSplit)
@@ -370,8 +375,10 @@ def check_claims(experiment: Experiment, held: Sequence[Holding]) -> None:
 
 def doubts(experiment: Experiment, held: Mapping[int, Holding]) -> dict[int, str]:
     """Return the devices whose claims fail :func:`check_claims`, each with the reason."""
-    most, noise = experiment.deploy.samples_limit, ranges.noise(experiment.park.census_epsilon)
-    middle, found = median(entry.samples for entry in held.values()), dict[int, str]()
+    most = experiment.deploy.samples_limit
+    noise = ranges.noise(experiment.park.census_epsilon)
+    middle = median(entry.samples for entry in held.values())
+    found = dict[int, str]()
     for device, entry in held.items():
         if most and len(held) >= KNOWN and entry.samples > most * middle:
             found[device] = (

@@ -32,7 +32,9 @@ class Flow:
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, burst: int = BURST, rate_hz: float = RATE_HZ
     ) -> None:
-        self._clock, self._burst, self._rate_hz = clock, burst, rate_hz
+        self._clock = clock
+        self._burst = burst
+        self._rate_hz = rate_hz
         self._tokens: dict[str, float] = {}
         self._filled: dict[str, float] = {}
         self._lock = Lock()
@@ -61,7 +63,8 @@ class Flow:
     def refill(self, sender: str) -> float:
         """Return a sender's tokens, refilled for the time since the last call; the caller holds the lock."""
         now = self._clock()
-        tokens, before = self._tokens.get(sender, float(self._burst)), self._filled.get(sender, now)
+        tokens = self._tokens.get(sender, float(self._burst))
+        before = self._filled.get(sender, now)
         self._filled[sender] = now
         return max(tokens, min(self._burst, tokens + (now - before) * self._rate_hz))
 

@@ -128,7 +128,8 @@ class ByGrid:
         An error reply of the SuperLink names no node: only the message that it answers identifies the factory.
         """
         waiting = {identity: place for place, identity in enumerate(self._grid.push_messages(messages))}
-        answers, until = list[tuple[int, Message]](), time.monotonic() + deadline_s
+        answers = list[tuple[int, Message]]()
+        until = time.monotonic() + deadline_s
         while waiting and time.monotonic() < until:
             pulled = [
                 (answer.metadata.reply_to_message_id, answer) for answer in self._grid.pull_messages(set(waiting))

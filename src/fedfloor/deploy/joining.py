@@ -41,7 +41,8 @@ class Joining:
     """
 
     def __init__(self, channel: DeviceChannel, deadline_s: float) -> None:
-        self.channel, self.deadline_s = channel, deadline_s
+        self.channel = channel
+        self.deadline_s = deadline_s
         self.facts: Facts | None = None
         self.expected: Mapping[int, Holding] = {}  # holdings at the start of the run, by device
         self._known: dict[int, tuple[int | None, str, Facts, Holding]] = {}
@@ -55,7 +56,8 @@ class Joining:
         Raises:
             SettingError: its samples do not fit the facts, or its answer is refused.
         """
-        session, name = self.channel.session(device), self.channel.devices[device].name
+        session = self.channel.session(device)
+        name = self.channel.devices[device].name
         if session is None:
             return None
         known = self._known.get(device)
@@ -80,7 +82,8 @@ class Joining:
         if self.facts is None:
             return True
         try:
-            held, expected = self.holding(device, self.facts, run, number), self.expected.get(device)
+            held = self.holding(device, self.facts, run, number)
+            expected = self.expected.get(device)
         except SettingError as error:
             log.error("%s", error)
             return False
@@ -131,8 +134,10 @@ def wait_for_holdings(
             are named, after a wait of :data:`MISFITS_S` for devices that are missing.
         RunError: holdings are missing after ``deadline_s``.
     """
-    until, seen = time.monotonic() + deadline_s, -1
-    refused_until, left = math.inf, {} if left is None else left
+    until = time.monotonic() + deadline_s
+    seen = -1
+    refused_until = math.inf
+    left = {} if left is None else left
     while True:
         answers = query()
         factory_of, held, lacking, wrong = stated(answers, edges, facts, deploy)
@@ -178,7 +183,9 @@ def stated(
         RunError: an answer does not fit, and all devices are waited for.
     """
     lacking = [f"edge {edge.name}" for edge in edges if edge.factory not in answers]
-    factory_of, held, wrong = dict[int, int](), dict[int, Holding](), list[str]()
+    factory_of = dict[int, int]()
+    held = dict[int, Holding]()
+    wrong = list[str]()
     for edge in edges:
         try:
             if edge.factory in answers:
@@ -237,7 +244,8 @@ def take_answer(
     lacking: list[str], wrong: list[str],
 ) -> None:  # fmt: skip
     """Check an edge's answer, and add its devices to ``factory_of``, ``held``, ``lacking``, and errors to ``wrong``."""
-    about, expected = answer.about, [device.device for device in edge.devices]
+    about = answer.about
+    expected = [device.device for device in edge.devices]
     try:
         if answer.kind != "gathered":
             raise RefusedError("kind", checks.short_line(about.get("text", answer.kind)))

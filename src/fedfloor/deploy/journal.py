@@ -28,8 +28,11 @@ from fedfloor.base.strict import json_text
 from fedfloor.deploy import authority
 from fedfloor.deploy.authority import Authority
 
-FOLDER, HEAD = Path("registry/journal"), Path("authority/journal.head")
-PURPOSE, HEADS = "journal", "head of a journal"  # of signatures
+FOLDER = Path("registry/journal")
+HEAD = Path("authority/journal.head")
+# of signatures
+PURPOSE = "journal"
+HEADS = "head of a journal"
 NONE = "0 "  # the head of a journal without entries
 KEYS = {"number", "before", "at", "by", "action", "about"}
 ADVICE = "Restore the registry from a copy; nothing is provisioned or released until then."
@@ -88,7 +91,8 @@ def _head(place: Path, root: x509.Certificate) -> str | None:
     """Return the name of the last entry by the head, or None: a copy of the registry has no head."""
     try:
         body = json.loads(regular.read_bytes(place / HEAD))
-        text, genuine = str(body["head"]), authority.signed(root, HEADS, body["head"], body["signature"])
+        text = str(body["head"])
+        genuine = authority.signed(root, HEADS, body["head"], body["signature"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -102,7 +106,8 @@ def read_entry(path: Path, number: int, before: str, root: x509.Certificate) -> 
     """Return an entry, after checking its signature and that it follows the previous entry."""
     try:
         body = json.loads(regular.read_bytes(path))
-        text, signature = body["entry"], body["signature"]
+        text = body["entry"]
+        signature = body["signature"]
         genuine = authority.signed(root, PURPOSE, text, signature)
         fields = json.loads(text) if genuine else {}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -133,7 +138,8 @@ def append(
         SettingError: another process has appended an entry since; the message names its action, account and time.
         RunError: the entry cannot be written.
     """
-    number, before = len(known) + 1, known[-1].digest if known else ""
+    number = len(known) + 1
+    before = known[-1].digest if known else ""
     when = (at or authority.now()).isoformat(timespec="seconds")
     fields = {"number": number, "before": before, "at": when, "by": _account(), "action": action, "about": about}
     text = json_text(fields, ensure_ascii=False)

@@ -14,7 +14,9 @@ from fedfloor.base.errors import SettingError, shown
 from fedfloor.deploy import settings
 from fedfloor.deploy.settings import ALARMS, SPAN, UNITS_S, AlarmSettings
 
-LINES, OLDER, NOW = "alarms.jsonl", "alarms.1.jsonl", "devices.json"
+LINES = "alarms.jsonl"
+OLDER = "alarms.1.jsonl"
+NOW = "devices.json"
 MOST_BYTES = 16_000_000  # size of each of the two log files: a full one replaces the older one
 BEAT_S = 5.0  # longest interval between two versions of devices.json
 PLACES = ("", ALARMS, f"park/{ALARMS}")  # of the settings in the folder of a machine, a provisioned or a trial park

@@ -172,7 +172,8 @@ def up(trial: TrialPark, report: Report) -> Crew:
     """
     crew = Crew(trial.folder)
     (trial.folder / "tmp").mkdir(exist_ok=True)
-    park, place = trial.park, trial.place
+    park = trial.park
+    place = trial.place
     service = machines.cloud_services(park)[0]
     for folder, hub in provision.hubs(park):
         process = _start(crew, trial, service, hub.broker, "broker", place / folder)
@@ -228,7 +229,8 @@ def follow(crew: Crew, process: ParkProcess, report: Callable[[dict[str, Any]], 
         RunError: a broker or an edge ended before the first round, so that the cloud would wait for it in vain.
     """
     needed = [member for member in crew.members if member.kind in ("broker", "edge")]
-    seen, running = 0, True
+    seen = 0
+    running = True
     while running:
         running = crew.alive(process)
         lines = ledger(crew.folder)

@@ -167,7 +167,8 @@ QUORUM = """\
 # join_s of [deadlines] (by default 60 s); then the run ends, and goes on with --resume.
 """
 LOCAL = ("localhost", "127.0.0.1")
-EXPERIMENT, STATE_PATH = Path("experiment.toml"), Path(STATE)
+EXPERIMENT = Path("experiment.toml")
+STATE_PATH = Path(STATE)
 Files = dict[PurePosixPath, bytes]
 
 
@@ -238,7 +239,8 @@ def settings_files(park: ParkFile, shut_out: Sequence[str], *, crosses: bool = T
     files: Files = {}
     for folder, name, settings, services in machines:
         place = PurePosixPath(folder)
-        files[place / name], files[place / EXPERIMENT.name] = to_toml(settings).encode(), experiment
+        files[place / name] = to_toml(settings).encode()
+        files[place / EXPERIMENT.name] = experiment
         if isinstance(settings, CloudSettings):
             files[place / name] = QUORUM.encode() + files[place / name]
         if services:

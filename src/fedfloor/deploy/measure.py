@@ -159,12 +159,14 @@ class Job:
         self.live.measured()
         began = time.perf_counter()
         outcome = ranks.run(self.engine, plan, self.packet, round_number=1, tick=0)
-        took, stated = time.perf_counter() - began, self.live.measured()
+        took = time.perf_counter() - began
+        stated = self.live.measured()
         lost = [f"device {one.device}" for one in outcome.receipts if one.lost]
         if gone := [*stated["absent"], *stated["failed"], *lost]:
             why = "".join(f" {who}: {text}" for who, text in list(stated["failed"].items())[:1])
             raise RunError(f"{gone[0]} did not answer, so that nothing was measured: check it and start again.{why}")
-        samples, trained = self.engine.park.holdings, stated["training_s"]
+        samples = self.engine.park.holdings
+        trained = stated["training_s"]
         effort_of = sum(
             effort(self.work, float(samples[r.device])) * float(samples[r.device]) for r in outcome.receipts
         )
@@ -187,7 +189,8 @@ class Job:
         if saved:
             up = (floor["visit"] - floor["smaller"]) * full / saved - down
         visit_s = floor["visit"] - floor["model"] - max(0.0, up)
-        cloud_down, cloud_up = cloud["model"] - cloud["empty"], cloud["visit"] - cloud["model"]
+        cloud_down = cloud["model"] - cloud["empty"]
+        cloud_up = cloud["visit"] - cloud["model"]
         per_sample = median(one.per_sample for one in found["visit"])
         return {
             "about": "Measurements of a running park.",

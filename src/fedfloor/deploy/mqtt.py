@@ -65,7 +65,9 @@ def pieces(payload: bytes) -> Iterator[bytes]:
     if len(payload) < PACKET_BYTES:
         yield payload
         return
-    transmission, view, room = os.urandom(8), memoryview(payload), PACKET_BYTES - PIECE.size - 1
+    transmission = os.urandom(8)
+    view = memoryview(payload)
+    room = PACKET_BYTES - PIECE.size - 1
     for start in range(0, len(payload), room):
         yield PIECE.pack(PIECE_MAGIC, transmission, start, len(payload)) + view[start : start + room]
 
@@ -100,7 +102,8 @@ class Assembler:
     """
 
     def __init__(self, room: float = math.inf) -> None:
-        self._room, self._partial = room, dict[str, PartialMessage]()
+        self._room = room
+        self._partial = dict[str, PartialMessage]()
 
     def add(self, topic: str, packet: bytes, most: int) -> bytes | None:
         """Return the message that a packet completes, or None.
@@ -144,10 +147,14 @@ log = logging.getLogger(__name__)
 KEEP_ALIVE_S = 30  # the broker publishes a silent device's last will after 1.5 times that; TCP retries for 0.6 · 2^n s
 LONGEST_WAIT_S = 30.0
 TOPICS = 1000  # largest packet of subscriptions, as brokers limit it
-STEADY_S, SHORT = 5.0, 3  # a connection that ends sooner has failed; so many failures in a row are logged
-LOST, LEFT = "lost", "left"  # why a process is gone: by its last will, by its own goodbye
+STEADY_S = 5.0  # a connection that ends sooner has failed
+SHORT = 3  # so many failures in a row are logged
+# why a process is gone: by its last will, by its own goodbye
+LOST = "lost"
+LEFT = "left"
 KEPT = 4  # requests or answers on a topic that the broker need not have acknowledged, whatever their length
-MOST_KEPT, MOST_KEPT_BYTES = 64, 1 << 24  # more of them, while they are short; older ones have expired
+MOST_KEPT = 64  # more of them, while they are short
+MOST_KEPT_BYTES = 1 << 24  # older ones have expired
 CONFIRMATION = f"{ROOT}/confirmation"  # a topic without subscribers
 Receive = Callable[[str, bytes], None]
 
@@ -225,10 +232,14 @@ class MqttConnection:
         self, name: str, broker: Endpoint, tls: Tls | None = None, will: tuple[str, bytes] | None = None,
         wait: Callable[[float], object] | None = None,
     ) -> None:  # fmt: skip
-        self._broker, self._stopped = broker, threading.Event()
+        self._broker = broker
+        self._stopped = threading.Event()
         self._wait = wait or self._stopped.wait
-        self._client, self._tls = _make_client(name, tls, will), tls
-        self._alert, self._name = "", name  # the cause of the last failure
+        self._client = _make_client(name, tls, will)
+        self._tls = tls
+        # the cause of the last failure
+        self._alert = ""
+        self._name = name
         self._lost: Callable[[], None] = nothing
         self._thread = threading.Thread(target=self.stay_connected, name=f"link of {name}", daemon=True)
         self.connections = self.unacknowledged = self.forbidden = 0
@@ -267,7 +278,8 @@ class MqttConnection:
             if not subscriptions:
                 call_handler(connected)
 
-        self._topics, self._lost = tuple(topics), lost
+        self._topics = tuple(topics)
+        self._lost = lost
         self._client.on_connect = on_connect
         self._client.on_log = self.note_alert
         self._client.on_publish = self._acknowledged
@@ -351,10 +363,16 @@ class MqttConnection:
 
     def stay_connected(self) -> None:
         """Reconnect after each failure until :meth:`stop`."""
-        client, limits = self._client, self._client.limits()
-        attempt, pause, told, short = 0, waits(), "", 0
+        client = self._client
+        limits = self._client.limits()
+        attempt = 0
+        pause = waits()
+        told = ""
+        short = 0
         while not self._stopped.is_set():
-            before, began, self._alert = self.connections, time.monotonic(), "it closed the connection"
+            before = self.connections
+            began = time.monotonic()
+            self._alert = "it closed the connection"
             try:
                 client.connect(self._broker.host, self._broker.port, KEEP_ALIVE_S, clean_start=True, properties=limits)
                 while client.loop(1.0) == 0:  # unlike loop_forever, loop wakes up for an outgoing message
@@ -365,7 +383,9 @@ class MqttConnection:
             if self.connections > before and not self._stopped.is_set():
                 call_handler(self._lost)
             if self.connections > before and time.monotonic() - began >= STEADY_S:
-                attempt, told, short = 0, "", 0
+                attempt = 0
+                told = ""
+                short = 0
             elif self.connections > before and not client.violation:
                 short += 1
                 if short == SHORT:

@@ -163,8 +163,11 @@ def alone(
         raise SettingError(f"device = {device}: the experiment has devices 0 to {park.devices - 1}.")
     remote = known or RemoteStatistics(None, mean_and_deviation(park, experiment.data.normalise))
     first = np.concatenate([[0], np.cumsum(park.sizes)])
-    x, begin, indices = park.samples(device)[0], first[device], park.indices[device]
-    y, target = park.dataset.labels(indices), park.dataset.target
+    x = park.samples(device)[0]
+    begin = first[device]
+    indices = park.indices[device]
+    y = park.dataset.labels(indices)
+    target = park.dataset.target
     if target is not None:
         target = np.concatenate([np.zeros((begin, target.shape[1]), target.dtype), target[indices]])
     rows = park.dataset.first
@@ -227,7 +230,8 @@ def park(
         RefusedError: they differ too little from those of earlier answers.
         RunError: the function of the settings fails.
     """
-    device, source = settings.device, settings.data
+    device = settings.device
+    source = settings.data
     if source.kind == "partition":
         from fedfloor.runs.parks import build_park
 
@@ -241,12 +245,14 @@ def park(
     if source.kind == "function":
         made = function_park(settings, experiment, facts)
         return made if answers is None else settled(made, experiment, device, answers)
-    path, stream = Path(str(source.path)), experiment.data.stream
+    path = Path(str(source.path))
+    stream = experiment.data.stream
     if isinstance(stream, Fifo) and path.name.endswith(buffer.BUFFERS):
         made = buffer_park(settings, experiment, facts, path, stream.window)
         return made if answers is None else settled(made, experiment, device, answers)
     loaded = own.load(path, device_reading(experiment, facts), experiment.seed, settings.name)
-    data, used = fitted(path, loaded, facts), None
+    data = fitted(path, loaded, facts)
+    used = None
     if answers is not None:
         trains = park_of_one(data, experiment, device, facts.known).indices[device]
         used = answers.settle(marks(data, device, texts(experiment)), trains, forgets=stream.kind == "static")
@@ -297,7 +303,8 @@ def fitted(path: Path, data: Dataset, facts: Facts) -> Dataset:
 
 def buffer_park(settings: DeviceSettings, experiment: Experiment, facts: Facts, path: Path, window: int) -> Park:
     """Return a park that holds, at each tick, the newest samples of a buffer filled by sensors."""
-    reading, share = device_reading(experiment, facts), experiment.evaluate.recent or 0.0
+    reading = device_reading(experiment, facts)
+    share = experiment.evaluate.recent or 0.0
     enough = window + math.ceil(share * window) + (windows_across(reading) if share else 0)
 
     def now() -> Park:
@@ -347,7 +354,8 @@ def park_of_one(
     first = np.where(np.arange(devices + 1) > device, len(data.y), 0)
     parts = [np.arange(low, high) for low, high in pairwise(first.tolist())]
     parts[device] = parts[device] if used is None else used
-    bare, recent = replace(data, owner=None, owner_test=None, rendered=False, owned=Owned()), None
+    bare = replace(data, owner=None, owner_test=None, rendered=False, owned=Owned())
+    recent = None
     if (share := experiment.evaluate.recent) is not None:
         of_window = share if newest is None else share * newest / len(data.y)
         recent, kept = hold_out_recent(bare, parts, of_window, experiment.seed)
@@ -388,7 +396,8 @@ def check_task(facts: Facts, experiment: Experiment) -> None:
     Raises:
         RefusedError: it is another task, or has more ranges, or others than ``[data] bins``.
     """
-    asked, bins = experiment.data.asked, experiment.data.bins
+    asked = experiment.data.asked
+    bins = experiment.data.bins
     if not isinstance(asked, Predicting):
         return
     got: Any = facts.task
@@ -408,7 +417,8 @@ def check_fits(where: str, data: Dataset, facts: Facts) -> None:
         hint = " [data] size = [height, width] scales pictures." if facts.inputs.kind == "image" else ""
         raise SettingError(f"{where}: samples of shape {list(data.shape)}; must be {list(facts.shape)}.{hint}")
     if data.inputs.columns != facts.inputs.columns:
-        given, expected = ", ".join(data.inputs.columns), ", ".join(facts.inputs.columns)
+        given = ", ".join(data.inputs.columns)
+        expected = ", ".join(facts.inputs.columns)
         raise SettingError(f"{where}: its sensors are {given}; must be {expected}, in this order.")
     if data.classes != facts.classes:
         raise SettingError(f"{where}: its classes differ from the experiment's: {', '.join(data.classes)}.")
@@ -416,7 +426,9 @@ def check_fits(where: str, data: Dataset, facts: Facts) -> None:
 
 def function_park(settings: DeviceSettings, experiment: Experiment, facts: Facts) -> Park:
     """Return a park whose samples at each tick are the result of a function."""
-    name, stream, device = str(settings.data.name), experiment.data.stream, settings.device
+    name = str(settings.data.name)
+    stream = experiment.data.stream
+    device = settings.device
     if facts.task is not None:
         raise SettingError(
             f"[data] name = '{name}': a function returns samples and their classes, but data.task is "
@@ -424,7 +436,8 @@ def function_park(settings: DeviceSettings, experiment: Experiment, facts: Facts
         )
     if stream.kind not in ("static", "fifo"):
         raise SettingError(f"[data] stream kind = '{stream.kind}': a function has only ticks. Use static or fifo.")
-    function, most = loaded(name, "[data] name"), [0]
+    function = loaded(name, "[data] name")
+    most = [0]
 
     @lru_cache(maxsize=1)
     def sense(tick: int) -> tuple[Values, Labels]:
@@ -466,7 +479,8 @@ def checked_result(where: str, result: Any, facts: Facts) -> tuple[Values, Label
     form = ", ".join(["n", *map(str, facts.shape)])
     if not isinstance(raw, np.ndarray):
         raise SettingError(f"{where}: x is {type(raw).__name__}; must be a NumPy array [{form}].")
-    x, y = samples(where, "x", raw), class_numbers(where, np.asarray(labels), facts.classes)
+    x = samples(where, "x", raw)
+    y = class_numbers(where, np.asarray(labels), facts.classes)
     kind = np.dtype(np.uint8 if facts.inputs.kind == "image" else np.float32)
     if x.dtype != kind or x.shape[1:] != facts.shape or not len(x):
         raise SettingError(f"{where}: x is {x.dtype} {list(x.shape)}; must be {kind} [{form}].")

@@ -27,7 +27,9 @@ from fedfloor.plan import walk
 from fedfloor.plan.flow import Arrival, VisitFlow
 from fedfloor.plan.nodes import Work
 
-DEVICES, FACTORIES = 12, 3  # a park of devices like this one, for which the device's own method plans
+# a park of devices like this one, for which the device's own method plans
+DEVICES = 12
+FACTORIES = 3
 ROUNDING = 1e-9  # relative, of rates and class weights that another machine computes
 
 
@@ -45,7 +47,10 @@ class OwnWork:
     """
 
     def __init__(self, method: ConfiguredMethod, rounds: int, engine: Engine, device: int) -> None:
-        self._method, self._rounds, self._engine, self._device = method, rounds, engine, device
+        self._method = method
+        self._rounds = rounds
+        self._engine = engine
+        self._device = device
         self.at_once = 1
 
     def check(self, work: Work, number: int) -> None:
@@ -72,8 +77,11 @@ class OwnWork:
         Raises:
             RefusedError: the method makes no plan for devices like this one.
         """
-        method, network, park = self._method, self._engine.network, self._engine.park
-        held, classes = int(park.holdings[self._device]), len(park.dataset.classes)
+        method = self._method
+        network = self._engine.network
+        park = self._engine.park
+        held = int(park.holdings[self._device])
+        classes = len(park.dataset.classes)
         view = View(
             0, self._rounds, np.full(DEVICES, held), np.arange(DEVICES, dtype=np.int32) % FACTORIES,
             {"w": network.flat.clone()}, (), network.trained, network.layout, census=np.ones((DEVICES, classes)),

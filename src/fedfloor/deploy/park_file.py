@@ -316,7 +316,8 @@ def check_ports(park: ParkFile) -> None:
     """Raise SettingError if two brokers use the same port of the same machine."""
     seen: dict[tuple[str, int], str] = {(park.cloud.address.lower(), park.cloud.port): "the cloud's broker"}
     for factory in park.factory:
-        place, broker = (factory.address.lower(), factory.port), f"the broker of factory '{factory.name}'"
+        place = (factory.address.lower(), factory.port)
+        broker = f"the broker of factory '{factory.name}'"
         if place in seen:
             raise SettingError(
                 f"{seen[place]} and {broker} both use port {factory.port} of {factory.address}: change one of them."

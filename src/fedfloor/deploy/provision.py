@@ -221,7 +221,8 @@ def add_certificate(
     fresh: bool, gone: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """Add a new certificate to ``files`` unless a valid one exists; return its row of the result."""
-    path, holder = out / entry.cert, entry.holder
+    path = out / entry.cert
+    holder = entry.holder
     row = {"name": holder.name, "what": entry.what, "folder": str(entry.cert.parent), "state": "kept", "until": None}
     if gone:
         return row | {"state": "revoked"}
@@ -348,7 +349,8 @@ def create_file(path: Path, text: bytes, *, private: bool) -> None:
 
 def misfits(park: ParkFile) -> Iterator[str]:
     """Yield a message for each difference between the experiment and the park file, with the remedy."""
-    experiment, where = config.read(park.experiment), park.experiment.name
+    experiment = config.read(park.experiment)
+    where = park.experiment.name
     described = experiment.park
     for key, count, listed in (
         ("devices", described.devices, len(park.device)),

@@ -19,7 +19,9 @@ from fedfloor.base import regular
 from fedfloor.base.errors import SettingError
 
 REVEALED = "revealed.sqlite"  # what a device has revealed, in its state folder
-FORMER, FORMER_KEY = "sums.sqlite", "census.key"  # of earlier versions
+# of earlier versions
+FORMER = "sums.sqlite"
+FORMER_KEY = "census.key"
 MARKS = "-begun"  # after the name of a state folder: the folder of its marks
 TABLES = (
     "CREATE TABLE IF NOT EXISTS begun (name TEXT, number INTEGER)",
@@ -60,7 +62,8 @@ class RevealRecord:
 
     def _begin(self, base: sqlite3.Connection) -> None:
         """Compare the record with its mark; name a new one."""
-        begun, mark = base.execute("SELECT name, number FROM begun").fetchone(), read_mark(self._mark)
+        begun = base.execute("SELECT name, number FROM begun").fetchone()
+        mark = read_mark(self._mark)
         if begun is None and mark is None:
             base.execute("INSERT INTO begun VALUES (?, 0)", (secrets.token_hex(8),))
         elif mark is not None and (begun is None or begun[0] != mark[0] or begun[1] < mark[1]):
@@ -108,7 +111,9 @@ class RevealRecord:
 
 def of_device(state: Path) -> RevealRecord:
     """Return the record of what a device has revealed, in its state folder, with what earlier versions kept there."""
-    path, former, key = state / REVEALED, state / FORMER, state / FORMER_KEY
+    path = state / REVEALED
+    former = state / FORMER
+    key = state / FORMER_KEY
     if former.exists() and not path.exists():
         former.rename(path)
     record = RevealRecord(path)

@@ -122,7 +122,8 @@ class DataSource:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        kinds, function = ("partition", "folder", "function"), self.kind == "function"
+        kinds = ("partition", "folder", "function")
+        function = self.kind == "function"
         require(self.kind in kinds, "data.kind", self.kind, "partition, folder or function")
         require(self.kind != "folder" or self.path is not None, "data.path", self.path, "a folder, for kind = 'folder'")
         require(not function or bool(self.name), "data.name", self.name, "module:function, for kind = 'function'")

@@ -39,8 +39,11 @@ class Signer:
     """
 
     def __init__(self, tls: Tls, name: str) -> None:
-        self.name, self._root, self._revoked = name, authority.certificate(tls.ca), tls.ca.with_name(REVOKED)
-        self._key, own = authority.private_key(tls.key), authority.certificate(tls.cert)
+        self.name = name
+        self._root = authority.certificate(tls.ca)
+        self._revoked = tls.ca.with_name(REVOKED)
+        self._key = authority.private_key(tls.key)
+        own = authority.certificate(tls.cert)
         der = own.public_bytes(serialization.Encoding.DER)
         self._certificate = CERTIFICATE.pack(len(der)) + der
 
@@ -105,7 +108,8 @@ def serials(root: x509.Certificate, path: Path, changed_ns: int) -> frozenset[in
     Raises:
         OSError, ValueError: the list cannot be read, or was not signed by the authority.
     """
-    listed, key = x509.load_pem_x509_crl(regular.read_bytes(path)), root.public_key()
+    listed = x509.load_pem_x509_crl(regular.read_bytes(path))
+    key = root.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey) or not listed.is_signature_valid(key):
         raise ValueError("it was not signed by the authority of this park")
     return frozenset(one.serial_number for one in listed)

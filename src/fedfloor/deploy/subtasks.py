@@ -56,7 +56,8 @@ def read_answer(node: Probe, device: int, answer: object, arrays: Arrays, engine
             raise RefusedError("kind", f"received arrays; the answer to '{node.what}' is JSON without arrays.")
         with ranges.of("answer"):
             return expected.checked(answer, device, engine)
-    kind, size = engine.network.flat.numpy().dtype, expected.length(engine)
+    kind = engine.network.flat.numpy().dtype
+    size = expected.length(engine)
     if set(arrays) != {"answer"}:
         raise RefusedError("names", f"received {sorted(arrays)}, expected one array, 'answer'.")
     array = arrays["answer"]
@@ -172,7 +173,8 @@ def read_subtask(message: Message, engine: Engine, names: PartNames) -> tuple[Su
     Raises:
         RefusedError: the subtask is malformed, or does not fit the model.
     """
-    about, flat = message.about, engine.network.flat
+    about = message.about
+    flat = engine.network.flat
     try:
         node = text.from_json(names.resolve(about["plan"]))
         if not isinstance(node, Parallel):
@@ -180,7 +182,8 @@ def read_subtask(message: Message, engine: Engine, names: PartNames) -> tuple[Su
         mine = [int(index) for index in about["mine"]]
         visits = Counter({int(k): int(n) for k, n in about["visits"].items()})
         heard = {int(k): dict(one) for k, one in about["heard"].items()}
-        tick, frozen = int(about["tick"]), bool(about["frozen"])
+        tick = int(about["tick"])
+        frozen = bool(about["frozen"])
         updates = limit.from_json(about["updates"])
     except (KeyError, ValueError, TypeError, AttributeError, SettingError) as error:
         raise RefusedError("header", f"its subtask is malformed: {error}") from error
@@ -300,7 +303,8 @@ def checked_branches(subtask: Subtask, indices: Sequence[int], rows: Any, engine
     Args:
         rows: the received choices of the Selects, receipts and answers of each branch.
     """
-    before, results = Counter(subtask.visits), dict[int, NodeResult]()
+    before = Counter(subtask.visits)
+    results = dict[int, NodeResult]()
     branches = iter(ranges.rows(rows, len(indices), "its branches"))
     for index, child in enumerate(subtask.node.children):
         if index in indices:
@@ -330,7 +334,8 @@ def checked_receipts(
 ) -> list[Receipt]:  # fmt: skip
     """Return the checked receipts of a branch, one for each visit, in the order of the plan."""
     expected = schedule.in_order(resolved)
-    times, checked = Counter(visit.site.index for visit in expected), list[Receipt]()
+    times = Counter(visit.site.index for visit in expected)
+    checked = list[Receipt]()
     ticks = subtask.tick, subtask.tick + walk.span(resolved)
     for visit, row in zip(expected, ranges.rows(receipts, len(expected), "its receipts"), strict=True):
         k = visit.site.index
@@ -360,7 +365,8 @@ def branch_ends(
     subtask: Subtask, indices: Sequence[int], blobs: Sequence[Blob], branches: Sequence[NodeResult], engine: Engine
 ) -> list[MergedResult]:
     """Return the models of the branches, after comparing their weights with those computed at the cloud."""
-    node, start = subtask.node, subtask.start
+    node = subtask.node
+    start = subtask.start
     devices = {
         i: {receipt.device for receipt in branch.receipts if not receipt.lost}
         for i, branch in zip(indices, branches, strict=True)
@@ -369,10 +375,12 @@ def branch_ends(
     if isinstance(aggregation, SecureAggregation):
         check_sums(aggregation, blobs, {i for i, some in devices.items() if some})
         return []
-    rule, part = mix.rule(node.mix, node.settings), mixed_part(engine.network, node)
+    rule = mix.rule(node.mix, node.settings)
+    part = mixed_part(engine.network, node)
     within = part or engine.network.parcel("all")
     samples = {i: sum(int(engine.park.holdings[k]) for k in some) for i, some in devices.items()}
-    coded, tree = aggregation.path is not None, TreeSum(len(node.children))
+    coded = aggregation.path is not None
+    tree = TreeSum(len(node.children))
     names = [name for name in start if name != "w" or not rule.whole]
     for index in () if coded else indices:
         tree.add(index, {name: torch.zeros(0) for name in names}, mix.weigh(rule, samples[index]))
@@ -389,7 +397,8 @@ def branch_ends(
         return [MergedResult(1.0, {"w": aggregation.model(i).numpy()}, within) for i in models]
     shapes = [(1.0, ["w"]) for _ in models]
     shapes += [(weight, tensors) for _, _, weight, tensors in heads if tensors]
-    arrays, results = iter([*blobs[2 : 2 + len(models)], *blobs[3 + len(models) :]]), list[MergedResult]()
+    arrays = iter([*blobs[2 : 2 + len(models)], *blobs[3 + len(models) :]])
+    results = list[MergedResult]()
     for weight, tensors in shapes:
         sums = {name: np.frombuffer(next(arrays), start[name].numpy().dtype) for name in tensors}
         for name, numbers in sums.items():
@@ -416,7 +425,9 @@ def check_lengths(result: BranchResults, subtask: Subtask, known: Limit, engine:
     Raises:
         RefusedError: an update or a result is too long.
     """
-    network, node, scope = engine.network, subtask.node, next(iter(walk.scopes(subtask.node)), "all")
+    network = engine.network
+    node = subtask.node
+    scope = next(iter(walk.scopes(subtask.node)), "all")
     aggregation = subtask_aggregation(subtask, engine)
     if isinstance(aggregation, SecureAggregation):
         return

@@ -214,11 +214,9 @@ def unpacked(about: Mapping[str, Any], most: int) -> dict[str, dict[str, Any]]:
     Raises:
         RefusedError: the message has another form.
     """
-    sums, shared, keys = (
-        ranges.table(about.get("sums", {}), most, "its sums"),
-        about.get("shared", {}),
-        about.get("keys", {}),
-    )
+    sums = ranges.table(about.get("sums", {}), most, "its sums")
+    shared = about.get("shared", {})
+    keys = about.get("keys", {})
     try:
         return {
             k: {**shared, **given, **({"keys": {v: keys[v] for v in given["keys"]}} if "keys" in given else {})}

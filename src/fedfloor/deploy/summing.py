@@ -231,7 +231,8 @@ class ServerSum:
         stated: dict[str, list[int]] = {}
         for k, entry in known.items():
             stated.setdefault(entry.crew, []).append(k)
-        kept, taken = list[tuple[int, ...]](), set[int]()
+        kept = list[tuple[int, ...]]()
+        taken = set[int]()
 
         def keep(crew: Sequence[int]) -> None:
             if not taken & {*crew}:
@@ -294,7 +295,8 @@ class ServerSum:
             checked: receiver → the senders whose shares it rejects.
         """
         rejected = {(k, v) for k, senders in checked.items() for v in senders if v in checked}
-        disputes, left = {frozenset(pair) for pair in rejected}, set(checked)
+        disputes = {frozenset(pair) for pair in rejected}
+        left = set(checked)
         self.conduct.dispute(disputes)
         while disputes:
             counts = Counter(k for pair in disputes for k in pair)
@@ -322,13 +324,15 @@ class ServerSum:
         if self.group.lost or device not in self.public:
             return None
         around = [v for v in self._around[device] if v in self.public]
-        (name, settings), fraction = self.aggregation.rule, self.aggregation.fixed.fraction
+        (name, settings) = self.aggregation.rule
+        fraction = self.aggregation.fixed.fraction
         about = {"identity": self.identity, "ring": list(self.ring), "fraction": fraction, "around": around}
         return {**about, "mix": name, "settings": settings, **({"crews": list(self.sizes)} if self.sizes else {})}
 
     def end(self) -> None:
         """Unmask the sum of the remaining devices, the last stage; with too few devices the sum is lost."""
-        group, aggregation = self.group, self.aggregation
+        group = self.group
+        aggregation = self.aggregation
         group.waiting.clear()
         survivors = sorted(aggregation.devices[index] for index in group.members)
         group.lost = group.lost or aggregation.shortfall(group, survivors)
@@ -346,7 +350,9 @@ class ServerSum:
             return {int(v): from_hex(text, KEY_BYTES) for v, text in given.items()}
 
         revealed = self.stage("sum-unmask", survivors, lambda _: {"survivors": survivors}, shares)
-        context, ring, total = bytes.fromhex(self.identity), aggregation.fixed.ring, group.total
+        context = bytes.fromhex(self.identity)
+        ring = aggregation.fixed.ring
+        total = group.total
 
         def flaw(revealed: Mapping[int, Mapping[int, bytes]]) -> str:
             """Unmask the sum with these shares; return the reason why it cannot be unmasked, or ""."""

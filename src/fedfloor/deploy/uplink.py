@@ -32,7 +32,9 @@ from fedfloor.deploy.signing import signer_of
 
 log = logging.getLogger(__name__)
 
-SOCKET, HERE = "door.json", "127.0.0.1"  # file in an edge's state: the port, and a key that only this user can read
+# file in an edge's state: the port, and a key that only this user can read
+SOCKET = "door.json"
+HERE = "127.0.0.1"
 WAITING = 4  # requests of the cloud, queued or running: a later request ends an earlier one
 
 
@@ -104,7 +106,8 @@ class Downlink:
         """Send a message to each factory's edge; return the answers received in time: factory → answer."""
 
         def exchange(factory: int) -> bytes | None:
-            sent, name = split(messages[factory]), self.channel.name_of(factory)
+            sent = split(messages[factory])
+            name = self.channel.name_of(factory)
             wait_s = self.channel.waits.wait_s(name, deadline_s) if sent.header["round"] else deadline_s
             return self.channel.exchange(factory, sent.identity, "part", messages[factory], wait_s, most[factory])
 
@@ -129,9 +132,12 @@ class Uplink:
     ) -> None:  # fmt: skip
         if settings.cloud is None:
             raise SettingError(f"edge {settings.name}: its settings name no broker of the cloud: provision it again.")
-        self._settings, self._answer, self._session = settings, answer, session
+        self._settings = settings
+        self._answer = answer
+        self._session = session
         self._filter = MessageFilter(signer=signer_of(settings.tls, settings.name))
-        self._assembler, self._lock = Assembler(), threading.Lock()
+        self._assembler = Assembler()
+        self._lock = threading.Lock()
         self._status = mqtt.topic(settings.park, "status", settings.name)
         self._inbox = mqtt.topic(settings.park, "in", CLOUD, settings.name)
         will = self._status, self._state("gone", why=mqtt.LOST)
@@ -196,7 +202,8 @@ class Uplink:
         answer = self._answer(request)
         with self._lock:
             self._under_way.discard(name)
-            self._last, self._repeats = (name, answer), 0
+            self._last = (name, answer)
+            self._repeats = 0
         self._send(answer)
 
     def _send(self, answer: bytes) -> None:
@@ -206,7 +213,8 @@ class Uplink:
 @contextmanager
 def socket_opened(state: Path, answer: Callable[[bytes], bytes]) -> Iterator[None]:
     """Answer messages of processes that have the key from an edge's state folder; nothing is unpickled."""
-    key, file = os.urandom(32), state / SOCKET
+    key = os.urandom(32)
+    file = state / SOCKET
 
     def serve() -> None:
         while file.exists():

@@ -115,7 +115,10 @@ class EdgeVisits:
     """
 
     def __init__(self, engine: Engine, devices: FlyingDevices, own: Collection[int], rounds: int) -> None:
-        self._engine, self._devices, self._own, self._rounds = engine, devices, frozenset(own), rounds
+        self._engine = engine
+        self._devices = devices
+        self._own = frozenset(own)
+        self._rounds = rounds
         self._trainings: dict[str, EdgeVisit] = {}
         self._models: dict[str, Packet] = {}
         self._changed = threading.Condition()
@@ -221,7 +224,8 @@ def read_result(
     Raises:
         RefusedError: the result is not one of this visit, or out of range.
     """
-    key, cut = visit.key, engine.network.parcel(visit.work.travels)
+    key = visit.key
+    cut = engine.network.parcel(visit.work.travels)
     fits(message.arrays, cut.like(start))
     packet = {**start, **cut.unpack(message.arrays, start)}
     if why := limit.flaw(engine.network, start["w"], packet["w"]):

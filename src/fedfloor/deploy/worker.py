@@ -54,7 +54,9 @@ from fedfloor.runs.folder import write
 
 log = logging.getLogger(__name__)
 
-NEWEST, FOREIGN_NEWEST = 4, 64  # memories kept regardless of checkpoints: of the own edge, of another
+# memories kept regardless of checkpoints: of the own edge, of another
+NEWEST = 4
+FOREIGN_NEWEST = 64
 NAMED = 4  # most memories named by checkpoints; a run keeps two
 MEMORY_BYTES = 1 << 26  # most bytes that a device keeps, or ten models if these are more
 SAME_START = (1e-3, 1e-5)  # relative and absolute difference of initial weights of machines of different kinds
@@ -79,8 +81,11 @@ class Worker:
         self, settings: DeviceSettings, experiment: Experiment, method: ConfiguredMethod, names: PartNames, park: Park,
         facts: str = "", record: RevealRecord | None = None, answers: Answers | None = None,
     ) -> None:  # fmt: skip
-        self.device, self._edge, self._names = settings.device, settings.edge, names
-        self._models, self._answers = settings.models, answers
+        self.device = settings.device
+        self._edge = settings.edge
+        self._names = names
+        self._models = settings.models
+        self._answers = answers
         self._evaluations = experiment.rounds + revealed.MODELS
         protects = privacy.on_devices(method)
         memory = DeviceMemory(settings.memory, salted=protects)
@@ -88,7 +93,8 @@ class Worker:
         self.engine, _ = prepare.engine(experiment, method, park, Alone(), memory, live=True)
         self.engine.secret = True
         self.layout = layout_digest(self.engine.network)
-        self._method, self._questions = method, revealed.questions(method, self.engine.task)
+        self._method = method
+        self._questions = revealed.questions(method, self.engine.task)
         plans = protects or method.needs.clock  # visits that depart at any time are compared with the device's plan
         self._own_work = OwnWork(method, experiment.rounds, self.engine, self.device) if plans else None
         self._own = method.needs.own
@@ -98,7 +104,8 @@ class Worker:
         self._keeps = self._keeps or path.keeps
         self._most = max(MEMORY_BYTES, bounds.EXCESS * self.engine.network.size)
         secure = path.summed
-        rule, samples = method.parts.mix or Equal(), int(park.holdings[self.device])
+        rule = method.parts.mix or Equal()
+        samples = int(park.holdings[self.device])
         self._sum = None
         if secure is not None:
             self._sum = DeviceSum(
@@ -136,7 +143,9 @@ class Worker:
         Raises:
             RefusedError: the header does not name the state.
         """
-        memory, held, trained = self.engine.memory, about.get("held"), about.get("trained")
+        memory = self.engine.memory
+        held = about.get("held")
+        trained = about.get("trained")
         if type(trained) is not int or not (held is None or isinstance(held, str)):
             raise RefusedError("header", "it does not state the memory of the device.")
         memory.visits[self.device] = trained
@@ -146,7 +155,8 @@ class Worker:
 
     def visit(self, message: Message) -> Reply:
         """Train the received model on the device's samples; return the update and its receipt."""
-        about, network = message.about, self.engine.network
+        about = message.about
+        network = self.engine.network
         work = self.bounded_work(about.get("work"))
         if self._own_work is not None:
             self._own_work.check(work, message.round)
@@ -275,7 +285,9 @@ class Worker:
 
     def store(self, digest: str, about: Mapping[str, Any], newest: int) -> None:
         """Write a new memory to the disk, and delete memories to which no checkpoint refers."""
-        memory, kept, held = self.engine.memory, about.get("kept"), about.get("held")
+        memory = self.engine.memory
+        kept = about.get("kept")
+        held = about.get("held")
         memory.settle({self.device: digest})
         named = {str(one) for one in kept} if isinstance(kept, list) else set()
         memory.sweep(named | ({str(held)} if held else set()), newest)
@@ -291,7 +303,8 @@ class Worker:
 
     def probe(self, message: Message) -> Reply:
         """Return the answer to the question of a message."""
-        about, network = message.about, self.engine.network
+        about = message.about
+        network = self.engine.network
         settings = self._names.resolved(about.get("settings", {}))
         if not isinstance(settings, dict):
             raise RefusedError("header", "the settings of its question are not a table.")

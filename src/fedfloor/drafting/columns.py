@@ -29,8 +29,11 @@ from fedfloor.tasks.reconstruction import Reconstruction
 
 MOST_NUMBERS = 30  # numeric classes that need not be listed, at most
 RARE = 0.1  # share of the training samples below which a class is rare, if there are few classes
-DATED, UNDATED = 1e8, 1e10  # seconds since 1970 between which a number is shown as a date (1973 to 2286)
-MANY, MOST_SUSPECTS = 3, 12  # constant sensors from which they share a sentence; sentences on sensors, at most
+# seconds since 1970 between which a number is shown as a date (1973 to 2286)
+DATED = 1e8
+UNDATED = 1e10
+MANY = 3  # constant sensors from which they share a sentence
+MOST_SUSPECTS = 12  # sentences on sensors, at most
 
 
 def leave_out(document: dict[str, Any], left: Sequence[str]) -> Park:
@@ -66,7 +69,8 @@ def on_target(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     """Return a sentence on the target and its usual settings; of classes on one that marks the ends of recordings."""
     if not dataset.task.targets:
         return proposals.ends(dataset) if dataset.task == CLASSIFICATION else []
-    names, given = ", ".join(dataset.task.called()[:8]), task_table(data)
+    names = ", ".join(dataset.task.called()[:8])
+    given = task_table(data)
     wishes = {"loss": "data.task.loss=quantile (with intervals)", "unit": "data.task.unit=NAME"}
     if dataset.task.ahead:
         return [f"the forecast is the next {dataset.task.ahead} rows of {names}; others: --set data.task.horizon=N, "
@@ -106,7 +110,8 @@ def check_classes(data: Mapping[str, Any], dataset: Dataset, name: str) -> None:
 
 def on_roles(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     """Return a sentence on the assumed roles of columns; an empty list for data without tables."""
-    inputs, path = dataset.inputs, expanded(data["path"])
+    inputs = dataset.inputs
+    path = expanded(data["path"])
     folder = path.is_dir()
     if inputs.kind != "table" or (not folder and (data.get("format") or own.format_of(path)) == "npz"):
         return []
@@ -155,7 +160,8 @@ def on_suspects(data: Mapping[str, Any], dataset: Dataset, *, free: bool) -> tup
     ]
     texts = {f"{text}={value}": text for text, how in categories.items() for value in how.get("values", ())}
     doubtful = {texts.get(finding.sensor, finding.sensor): finding for finding in suspects if finding.leave}
-    task, judged = dataset.task, isinstance(dataset.task, Reconstruction)
+    task = dataset.task
+    judged = isinstance(dataset.task, Reconstruction)
     left = [
         name for name, finding in doubtful.items()
         if task == CLASSIFICATION or (judged and finding.counts)
@@ -176,7 +182,8 @@ def on_rare_class(document: Mapping[str, Any], dataset: Dataset) -> list[str]:
     """Return a sentence on the rarest class and settings for it, unless they are set."""
     if dataset.task != CLASSIFICATION:
         return []
-    evaluate, samples = document.get("evaluate", {}), np.bincount(dataset.y, minlength=len(dataset.classes))
+    evaluate = document.get("evaluate", {})
+    samples = np.bincount(dataset.y, minlength=len(dataset.classes))
     held = {dataset.classes[c]: float(samples[c] / len(dataset.y)) for c in np.unique(dataset.y_test) if samples[c]}
     name, share = min(held.items(), key=lambda item: item[1], default=("", 1.0))
     if share >= min(RARE, 0.5 / len(dataset.classes)) or "headline" in evaluate or "decide" in document:

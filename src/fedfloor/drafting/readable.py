@@ -33,7 +33,8 @@ from fedfloor.tasks.kinds import TASKS
 from fedfloor.tasks.task import Task
 
 MOST_WINDOWS = 100_000  # for trees, which compute the statistics of all windows in each of their rounds
-WINDOW, SHORTEST = 20, 3  # default rows of windows for a forecast or a life; the least, for short recordings
+WINDOW = 20  # default rows of windows for a forecast or a life
+SHORTEST = 3  # the least, for short recordings
 TRIES = 8  # attempts to read the data, each of which may correct a mistake in the draft
 FILES = {"cmapss": r"(train|test|rul)_fd00[1-4]\.txt", "tep": r"d\d\d(_te)?\.dat"}  # file names of published data sets
 BUNDLED = ("cmapss", "skab", "tep")  # data sets with a bundled experiment
@@ -47,7 +48,8 @@ def windows_note(length: int) -> str:
 
 def with_candidates(lack: NoColumnError, data: Mapping[str, Any]) -> NoColumnError:
     """Return the error for a missing column of devices or labels, with candidates for it."""
-    task, source = _task(data), expanded(data["path"])
+    task = _task(data)
+    source = expanded(data["path"])
     files = [file.path for file in files_in(source)] if source.is_dir() else [lack.path]
     able = guess.candidates(files, data, lack.role)
     known = {*lack.names, *data.get("columns", {})}
@@ -68,7 +70,8 @@ def with_candidates(lack: NoColumnError, data: Mapping[str, Any]) -> NoColumnErr
 
 def guess_roles(data: dict[str, Any], path: Path) -> list[str]:
     """Set the probable roles of a table's columns, and return sentences on them."""
-    table, folder = path, path.is_dir()
+    table = path
+    folder = path.is_dir()
     if folder:
         every = files_in(path)
         files = [file for file in every if file.path.name.casefold().endswith(tables(every))]
@@ -109,7 +112,8 @@ def mend(document: dict[str, Any], notes: list[str], *, timed: bool, coded: Coll
         document, notes: the draft and its notes.
         timed, coded: whether the time is given, and the columns whose coding is.
     """
-    data, note = document["data"], ""
+    data = document["data"]
+    note = ""
     free = (_task(data).ahead > 0 or (data.get("remaining") and "bins" not in data)) and "window" not in data
     if free:
         data["window"] = {"length": WINDOW, "step": 1}

@@ -34,7 +34,9 @@ def set_forecast(document: dict[str, Any], park: Park, notes: list[str], *, wind
         notes: the list to which sentences are added.
         window: whether a window is given.
     """
-    data, columns, before = document["data"], park.dataset.inputs.columns, dict(document["data"])
+    data = document["data"]
+    columns = park.dataset.inputs.columns
+    before = dict(document["data"])
     task = task_table(data)
     known = proposals.known_ahead(park.dataset)
     sensors = [name for name in columns if name not in known]
@@ -71,7 +73,8 @@ def set_gap(document: dict[str, Any], park: Park, notes: list[str]) -> Park:
     if "window" not in data or "gap_s" in data or park.dataset.time is None or park.dataset.inputs.kind != "table":
         return park
     rows = load_data(config.from_table(document | {"data": data | {"window": {"length": 1, "step": 1}}}))
-    time, owner = cast(np.ndarray, rows.time), np.zeros(len(rows.y), np.int32) if rows.owner is None else rows.owner
+    time = cast(np.ndarray, rows.time)
+    owner = np.zeros(len(rows.y), np.int32) if rows.owner is None else rows.owner
     pace = pace_of(time, owner if rows.run is None else rows.run, owner)
     holes = () if pace is None else pace.holes()
     if pace is None or not len(holes):
@@ -91,7 +94,8 @@ def set_gap(document: dict[str, Any], park: Park, notes: list[str]) -> Park:
 
 def set_split(document: dict[str, Any], path: Path, notes: list[str], *, settled: bool) -> tuple[Park, str]:
     """Set the most suitable split, or complete a given kind; return the park and the sentence on the split."""
-    experiment, data = config.from_table(document), document["data"]
+    experiment = config.from_table(document)
+    data = document["data"]
     if settled:
         return build_park(experiment), str(data["split"]["kind"])
 
@@ -104,7 +108,8 @@ def set_split(document: dict[str, Any], path: Path, notes: list[str], *, settled
 
 def set_windows_of_recordings(document: dict[str, Any], park: Park, notes: list[str]) -> Park:
     """Set windows, unless set, if each recording has a single class; return the park."""
-    data, dataset = document["data"], park.dataset
+    data = document["data"]
+    dataset = park.dataset
     if "window" in data or dataset.run is None or dataset.task != CLASSIFICATION or dataset.inputs.kind != "table":
         return park
     rows = np.unique(dataset.run, return_counts=True)[1]
@@ -143,7 +148,8 @@ def set_what_trials_show(document: dict[str, Any], park: Park, notes: list[str])
 
     Windows are tried if what is predicted lasts for many rows in order.
     """
-    data, dataset = document["data"], park.dataset
+    data = document["data"]
+    dataset = park.dataset
     if dataset.inputs.kind != "table" or dataset.task.ahead:
         return park
     ordered = dataset.time is not None or "run" in data.get("columns", {})
@@ -163,7 +169,8 @@ def set_what_trials_show(document: dict[str, Any], park: Park, notes: list[str])
     )
     changed = []
     if wider and windowed is not None:
-        park, data["window"] = windowed, window
+        park = windowed
+        data["window"] = window
         length = f"windows of {window['length']} rows"
         changed.append(f"{lasts}, therefore samples are {length} (data.window.length=1: single rows)")
     if scale:

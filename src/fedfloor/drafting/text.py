@@ -45,7 +45,8 @@ def text_of(document: dict[str, Any], park: Park, missing: str, proposed: str, n
     body["model"]["name"].comment("see: fedfloor list models")
     if document["method"]["name"] == "boosting":
         settings = document.get("methods", {}).get("boosting", {})
-        trees, depth = settings.get("trees", TREES), settings.get("depth", LEVELS)
+        trees = settings.get("trees", TREES)
+        depth = settings.get("depth", LEVELS)
         bins = document["rounds"] - trees * depth
         if bins > 0:  # not given
             body["rounds"].comment(f"{bins} for the bins, then {count(trees, 'tree')} of at most {depth} levels")
@@ -75,7 +76,9 @@ def summary(park: Park) -> str:
         holdings += f", windows of {count(data.shape[1], 'row')}" if len(data.shape) > 1 else ""
     if data.target is not None:
         ahead = f"the next {data.task.ahead} rows of " if data.task.ahead else ""
-        low, high, unit = data.target[:, 0].min(), data.target[:, 0].max(), getattr(data.task, "unit", "")
+        low = data.target[:, 0].min()
+        high = data.target[:, 0].max()
+        unit = getattr(data.task, "unit", "")
         span = "" if ahead else f" from {low:.4g} to {high:.4g}{f' {unit}' if unit else ''}"
         targets = f"{ahead}{', '.join(data.task.called()[:8])}{span}"
     elif without_labels(data):
@@ -103,7 +106,8 @@ def rows(park: Park) -> list[dict[str, Any]]:
     table = park.counts()
     for factory in range(park.factories):
         members = list(park.members(factory))
-        sizes, counts = park.sizes[members], table[members].sum(axis=0)
+        sizes = park.sizes[members]
+        counts = table[members].sum(axis=0)
         order = np.argsort(-counts, kind="stable")[:6]
         order = order if park.dataset.target is None else np.sort(order)  # ranges by their numbers
         excerpt = ", ".join(f"{park.dataset.classes[c]} {counts[c]:,}" for c in order if counts[c])

@@ -19,17 +19,28 @@ from fedfloor.park.park import Park
 from fedfloor.runs import forecast, trials
 from fedfloor.runs.parks import build_park
 
-ROUNDS, ROUNDS_OF_ROWS = 20, 50  # single rows train fast, but networks need many rounds for thresholds
+# single rows train fast, but networks need many rounds for thresholds
+ROUNDS = 20
+ROUNDS_OF_ROWS = 50
 PATIENCE = 5  # evaluations in which held-out samples do not gain before a run ends
 PLENTY = 10_000  # training samples of which trees, too, are drafted with some held out to end by
-STEPS, MOST_ROUNDS = 1000, 100  # of a device on windows in all; devices with few windows take few steps in a round
+STEPS = 1000  # of a device on windows in all
+MOST_ROUNDS = 100  # devices with few windows take few steps in a round
 SCATTERED = ("random", "stratified")  # kinds of splits that test rows whose neighbours train
-TREES, LEVELS, EVERY = 100, 6, 24  # of boosting: trees and their levels, at most; rounds between two evaluations
-DECORRELATED, CORRELATED = 0.3, 20  # share of the statistics of windows that a tree uses, where they are so many
+# of boosting: trees and their levels, at most; rounds between two evaluations
+TREES = 100
+LEVELS = 6
+EVERY = 24
+# share of the statistics of windows that a tree uses, where they are so many
+DECORRELATED = 0.3
+CORRELATED = 20
 MOST_HELD = 5e7  # the same times the features of a window, held in memory
 MOST_AT_ONCE = 5000  # features times outputs, for one tree, which beyond uses a share of the features
 MOST_ADDED = 3e7  # the same times windows: numbers added up in a round, about a second of one core
-BATCH, SMALL_BATCH, VISIT = 32, 8, 4  # samples of a mini-batch, usually and at least; steps of a pass, if batches allow
+# samples of a mini-batch, usually and at least; steps of a pass, if batches allow
+BATCH = 32
+SMALL_BATCH = 8
+VISIT = 4
 CLIP = 1.0  # norm of gradients in forecasting, at most
 HEAVY = 0.25  # share of sensors with heavy tails from which the network applies asinh to its input
 SMALLEST_PICTURE = 18  # pixels per side, for the network with convolutions
@@ -38,10 +49,14 @@ SMALLEST_PICTURE = 18  # pixels per side, for the network with convolutions
 def set_training(document: dict[str, Any], park: Park, *, detects: bool, paced: bool) -> list[str]:
     """Set network, method, rounds and work, unless given, and return notes; simple models come before networks."""
     free = not paced and not {"model", "method", "work"} & {*document}
-    model, method = document.setdefault("model", {}), document.setdefault("method", {})
-    rounds, notes = None, list[str]()
+    model = document.setdefault("model", {})
+    method = document.setdefault("method", {})
+    rounds = None
+    notes = list[str]()
     if detects and not model.get("name") and not method.get("name"):
-        model["name"], method["name"], rounds = "monitor", "pca", 1
+        model["name"] = "monitor"
+        method["name"] = "pca"
+        rounds = 1
     elif free and _grows(park.dataset, detects=detects):
         method["name"] = "boosting"
         rounds, notes = _forest(document, park)
@@ -60,7 +75,8 @@ def _forest(document: dict[str, Any], park: Park) -> tuple[int, list[str]]:
 
     The statistics of a window resemble each other: trees that use some of them differ, as those of a random forest.
     """
-    given, features = document.get("methods", {}).get("boosting", {}), described(park.dataset.shape)
+    given = document.get("methods", {}).get("boosting", {})
+    features = described(park.dataset.shape)
     settings = {"columns": _share(park.dataset), "trees": TREES} | given
     notes = []
     if len(park.dataset.y) < PLENTY or not _stops(document, EVERY):
@@ -106,7 +122,8 @@ def on_traffic(document: dict[str, Any], park: Park) -> list[str]:
     def cost(changed: Mapping[str, Any]) -> str:
         experiment = config.from_table({**document, **changed})
         prices = [planned.price for planned in forecast.rounds(experiment, park, experiment.rounds)]
-        sent, seconds = sum(sum(price.bytes.values()) for price in prices), sum(price.seconds for price in prices)
+        sent = sum(sum(price.bytes.values()) for price in prices)
+        seconds = sum(price.seconds for price in prices)
         return f"{sent / 1e6:.3g} MB in " + (f"{seconds / 3600:.3g} h" if seconds >= 3600 else f"{seconds:.3g} s")
 
     note = f"on this network training sends {cost({})}; the devices' training data have {raw_bytes(park) / 1e6:.3g} MB"

@@ -73,7 +73,8 @@ class TreeSum:
                 node = self._join(node, other) if i % 2 == 0 else self._join(other, node)
             else:
                 break
-            level, i = level + 1, i // 2
+            level = level + 1
+            i = i // 2
         self._nodes[level, i] = node
 
     def _join(self, left: tuple[float, Sums | None], right: tuple[float, Sums | None]) -> tuple[float, Sums | None]:
@@ -98,7 +99,8 @@ class TreeSum:
 
     def unfinished(self) -> list[bytes | memoryview]:
         """Return this rank's tree nodes as byte strings, the input of :meth:`take` on other ranks."""
-        heads, parts = [], []
+        heads = []
+        parts = []
         for (level, i), (weight, sums) in self._nodes.items():
             heads.append([level, i, weight, sorted(sums) if sums else None])
             parts += [array.data.cast("B") for _, array in sorted(parcel.pack(sums or {}).items())]
@@ -136,7 +138,9 @@ class Aggregation:
     ) -> None:  # fmt: skip
         if not node.children:
             raise SettingError(f"the plan has a Parallel at {node.at} with no branches: leave it out, or add a visit.")
-        self._node, self.start, self.part = node, start, part
+        self._node = node
+        self.start = start
+        self.part = part
         self.path = path if node.travel else None
         self.wire: np.dtype[Any] | None = None if self.path is None else np.dtype(np.uint8)
         self.given = path.receive(path.send(start)) if path is not None and node.travel_down else start

@@ -57,14 +57,16 @@ def bisected(
     upper end of the last bin: never below the quantile, and above it by at most the error 2^(80/64^R) − 1, which is
     3.3·10⁻⁶ for four rounds. A round costs a device 66 counts up and two numbers down.
     """
-    low, width = -REACH, 2 * REACH
+    low = -REACH
+    width = 2 * REACH
     for _ in range(rounds):
         total = ask(low, width)
         if not total.any():
             return 0.0, 0.0
         wanted = max(1, int(np.ceil(share * int(total.sum()) - 1e-9)))
         at = int(np.searchsorted(np.cumsum(total), wanted)) - 1  # the first bin up to which the share is reached
-        low, width = low + width * min(max(at, 0), BINS - 1) / BINS, width / BINS
+        low = low + width * min(max(at, 0), BINS - 1) / BINS
+        width = width / BINS
     return float(2 ** (low + width)), float(2**width - 1)
 
 
@@ -89,7 +91,8 @@ def calibrated(engine: Engine, device: int = -1) -> Task:
     Args:
         device: the device whose samples set the threshold; all devices if it is -1 or has no held-out samples.
     """
-    task, park = engine.task, held_out(engine.park)
+    task = engine.task
+    park = held_out(engine.park)
     if not isinstance(task, Reconstruction):
         return task
     data = park.dataset
@@ -122,7 +125,9 @@ def _by_questions(engine: Engine, share: float, device: int) -> float:
 
 def scores(engine: Engine, rows: Indices) -> NDArray[np.float64]:
     """Return the anomaly scores [n] that the resident network gives the test samples ``rows``."""
-    task, park, errors = engine.task, held_out(engine.park), [np.zeros(0)]
+    task = engine.task
+    park = held_out(engine.park)
+    errors = [np.zeros(0)]
     engine.network.module.eval()
     with torch.inference_mode():
         for first in range(0, len(rows), BLOCK):

@@ -29,7 +29,9 @@ _loss: Callable[..., Tensor] = torch._C._nn.nll_loss_nd
 Gradients = tuple[Tensor, Tensor, tuple[Tensor, ...]]  # losses, logits, the gradient of each parameter
 # z [batch, d], the input of the last layer → (g [], ∂g/∂z), or None without a term
 Term = Callable[[Tensor], tuple[Tensor, Tensor] | None]
-MEAN, EACH = 1, 0  # PyTorch's numbers of reductions
+# PyTorch's numbers of reductions
+MEAN = 1
+EACH = 0
 IGNORED = -100  # PyTorch's label of ignored samples; the batches have none
 KNOWN = (nn.Linear, nn.Conv2d, nn.ReLU, nn.MaxPool2d, nn.Flatten, nn.Dropout, Asinh, Soft)
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -70,7 +72,9 @@ class _Linear(_Layer):
     trained = True
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
-        self.weight, self.bias, self.turned = weight, bias, weight.t()
+        self.weight = weight
+        self.bias = bias
+        self.turned = weight.t()
 
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
         return torch.addmm(self.bias, x, self.turned), x
@@ -86,15 +90,19 @@ class _Convolution(_Layer):
     trained = True
 
     def __init__(self, layer: nn.Conv2d, weight: Tensor, bias: Tensor) -> None:
-        self.weight, self.bias, self.groups = weight, bias, layer.groups
-        self.stride, self.dilation = list(layer.stride), list(layer.dilation)
+        self.weight = weight
+        self.bias = bias
+        self.groups = layer.groups
+        self.stride = list(layer.stride)
+        self.dilation = list(layer.dilation)
         self.padding = [int(side) for side in layer.padding]
 
     def forward(self, x: Tensor) -> tuple[Tensor, Any]:
         return torch.conv2d(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups), x
 
     def backward(self, grad: Tensor, kept: Any, own: list[Tensor], *, further: bool) -> Tensor:
-        form, wanted = (self.stride, self.padding, self.dilation), [further, True, True]
+        form = (self.stride, self.padding, self.dilation)
+        wanted = [further, True, True]
         before, weight, bias = _convolution_back(
             grad, kept, self.weight, [len(self.bias)], *form, False, [0, 0], self.groups, wanted
         )
@@ -190,7 +198,8 @@ class Chain:
     """A network that is a chain of layers, the last one linear, in training mode."""
 
     def __init__(self, layers: Sequence[_Layer], last: nn.Module) -> None:
-        self._layers, self.last = layers, last
+        self._layers = layers
+        self.last = last
         first = next(place for place, layer in enumerate(layers) if layer.trained)  # earlier layers need no gradient
         self._further = [(layer, place > first) for place, layer in enumerate(layers) if place >= first][::-1]
 
@@ -198,7 +207,8 @@ class Chain:
         """Return (mean cross-entropy [], logits [batch, classes], the loss's gradients) of samples x with classes y."""
         logits, log_probabilities, kept = self._forward(x)
         seed = torch.zeros_like(log_probabilities).scatter_(1, y[:, None], -1.0 / len(y))
-        loss, more = _loss(log_probabilities, y, None, MEAN, IGNORED), None if term is None else term(kept[-1].detach())
+        loss = _loss(log_probabilities, y, None, MEAN, IGNORED)
+        more = None if term is None else term(kept[-1].detach())
         if more is None:
             return loss, logits, self._backward(log_probabilities, seed, kept)
         return loss + more[0].detach(), logits, self._backward(log_probabilities, seed, kept, more[1])
@@ -252,7 +262,8 @@ def _look(layer: nn.Module) -> tuple[object, ...]:
 
 
 def _made(network: Network) -> Chain | None:
-    module, flat = network.module, network.flat
+    module = network.module
+    flat = network.flat
     whole = flat.numel() == network.trained and flat.device.type == "cpu" and flat.dtype == torch.float32
     if type(module) is not nn.Sequential or not whole or any(_look(layer)[2] for layer in module.modules()):
         return None

@@ -70,7 +70,8 @@ class Directions:
 
     def close(self) -> dict[int, int]:
         """End a round; return the devices to name, with the number of the last rounds in which each was against."""
-        seen, self._round = self._round, {}
+        seen = self._round
+        self._round = {}
         return self._named(seen, opposed(seen))
 
     def join(self, visit: Directions) -> dict[int, int]:

@@ -54,7 +54,8 @@ class Samples:
         missing: bool = False,
     ) -> None:  # fmt: skip
         data = torch.from_numpy(x).to(mean.device)
-        self._channels_last, self._missing = channels_last and data.dim() == 4, missing
+        self._channels_last = channels_last and data.dim() == 4
+        self._missing = missing
         self._x = data
         form = (1, -1, *(1,) * (data.dim() - 2))
         self._factor, self._mean, self._shift = scaling(mean, std, scale, form, data.is_floating_point())
@@ -117,7 +118,8 @@ def separable(network: Network, shape: tuple[int, ...]) -> bool:
     """
     if any(isinstance(part, MIXING) for part in network.module.modules()):
         return False
-    before, rng = network.flat.clone(), generator(0, "separable")
+    before = network.flat.clone()
+    rng = generator(0, "separable")
     x = torch.from_numpy(rng.standard_normal((PROBES, *shape))).to(network.flat)
     network.flat[: network.trained] = torch.from_numpy(0.2 * rng.integers(0, 2, network.trained) - 0.1).to(network.flat)
     tried = network.flat.clone()
@@ -207,7 +209,8 @@ class Engine:
     def __post_init__(self) -> None:
         mean, std = mean_and_deviation(self.park, self.normalise)
         self.stand_on(self.sites)
-        kind, place = self.network.flat.dtype, self.network.flat.device
+        kind = self.network.flat.dtype
+        place = self.network.flat.device
         self.mean, self.std = (torch.as_tensor(array, dtype=kind, device=place) for array in (mean, std))
 
     @cached_property
@@ -235,7 +238,8 @@ class Engine:
 
     def wrap(self, x: Values, y: Labels | Targets) -> Samples:
         """Return arrays x [n, …] and y of the park as samples for this engine's network."""
-        data, last = self.park.dataset, self.network.channels_last
+        data = self.park.dataset
+        last = self.network.channels_last
         missing = data.inputs.holes and not self.network.reads_missing
         return Samples(x, y, self.mean, self.std, scale=data.scale, channels_last=last, missing=missing)
 

@@ -67,8 +67,10 @@ class SampleAnswers:
 
     def predictions(self, rows: Any = slice(None), loss: float = math.nan) -> Predictions:
         """Return the predictions for the samples ``rows``, the input of metrics; ``loss`` is their mean loss."""
-        data, task = self.engine.park.dataset, self.engine.task
-        y, scores = self.y[rows], self.scores[rows]
+        data = self.engine.park.dataset
+        task = self.engine.task
+        y = self.y[rows]
+        scores = self.scores[rows]
         table = confusion(y, self.predicted[rows], len(data.classes))
         if data.recording_test is None or not task.calibrates:
             return task.judged(table, loss, y, scores, self.scored)
@@ -88,7 +90,8 @@ def headlines(park: Park, figure: Figure, table: Counts, answers: SampleAnswers)
     device or factory. Metrics that rank samples, and the loss, cannot be derived so. The metric of a class is
     undefined where no sample belongs to the class and none was predicted as it.
     """
-    roster, places = park.roster, range(len(park.roster.factories))
+    roster = park.roster
+    places = range(len(park.roster.factories))
     if figure.kind.column == "loss":
         return [None] * len(roster.numbers), [None] * len(places)
     if roster.figures == "measured" and answers.owners is not None:
@@ -148,7 +151,8 @@ def describe_errors(errors: Errors, bins: Sequence[str], owners: Owners | None) 
         target, and the share of true numbers up to each level; ``ranges``: the same for the samples in each range of
         the first target; ``points``: the first target of single samples, at most 2,000.
     """
-    many, middle = errors.true.shape[1], errors.predicted.shape[2] // 2
+    many = errors.true.shape[1]
+    middle = errors.predicted.shape[2] // 2
     names = _names(errors.names, many)
     place = np.searchsorted(np.array(errors.edges, np.float32), errors.wanted[:, 0].astype(np.float32), "right")
     order = np.argsort(errors.wanted[:, 0], kind="stable")
@@ -172,7 +176,8 @@ def describe_errors(errors: Errors, bins: Sequence[str], owners: Owners | None) 
 
 
 def _of(errors: Errors, rows: NDArray[np.int64], target: int) -> dict[str, Any]:
-    wanted, predicted = errors.wanted[rows, target], errors.predicted[rows, target]
+    wanted = errors.wanted[rows, target]
+    predicted = errors.predicted[rows, target]
     away = errors.away[rows, target]
     slack = ROUNDING * np.abs(errors.wanted[:, target]).max(initial=0.0)
     described: dict[str, Any] = {
@@ -216,7 +221,8 @@ def confusion(y: Labels, predicted: Labels, classes: int) -> Counts:
 def factory_accuracy(roster: Roster, by_device: NDArray[np.float64]) -> list[float | None]:
     """Return each factory's accuracy Σ_k n_k·a_k / Σ_k n_k over its devices k with an accuracy; None without any."""
     known = ~np.isnan(by_device) & (roster.factory_of >= 0)
-    weight, factory_of = roster.weights[known], roster.factory_of[known]
+    weight = roster.weights[known]
+    factory_of = roster.factory_of[known]
     total = np.bincount(factory_of, weights=weight, minlength=len(roster.factories))
     right = np.bincount(factory_of, weights=weight * by_device[known], minlength=len(roster.factories))
     return [float(r / n) if n else None for r, n in zip(right, total, strict=True)]
@@ -227,7 +233,8 @@ def _own_tests(park: Park, table: Counts) -> list[dict[str, int]]:
 
     Without owners of test samples, the numbers are left out.
     """
-    roster, data = park.roster, park.dataset
+    roster = park.roster
+    data = park.dataset
     if roster.figures != "measured" or data.owner_test is None:
         return [{} for _ in roster.numbers]
     tested = table.sum(axis=1)
@@ -252,7 +259,8 @@ def describe(
     where it is undefined, for instance where only one class was tested. For a park with more than 5,000 devices, only
     those of the roster are listed, with the number of all.
     """
-    roster, extra = park.roster, {} if errors is None else {"errors": errors}
+    roster = park.roster
+    extra = {} if errors is None else {"errors": errors}
     shares = [None if np.isnan(value) else float(value) for value in by_device]
     rows = zip(roster.numbers.tolist(), roster.names, roster.factory_of.tolist(), shares, strict=True)
 
@@ -301,7 +309,8 @@ def tested_on(engine: Engine, park: Park) -> Engine:
 
 def logits_on_test(engine: Engine, model: Tensor) -> NDArray[np.float32]:
     """Return the logits of a saved flat model on all test samples, float32 [n, F]; call it on every rank."""
-    park, classes = engine.park, len(engine.park.dataset.classes)
+    park = engine.park
+    classes = len(engine.park.dataset.classes)
     blocks = [np.arange(first, min(first + BLOCK, park.test_samples)) for first in range(0, park.test_samples, BLOCK)]
     mine = deal([len(rows) for rows in blocks], engine.team.size)[engine.team.rank]
     engine.network.flat.copy_(model)
@@ -368,7 +377,8 @@ def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None, 
 
     losses, predicted, ranks = block_outputs(engine, blocks, scored, load, each=True)
     place = np.concatenate([rows for _, rows in blocks])
-    answered, scores = np.empty(total, np.int64), np.empty((total, ranks.shape[1]), np.float32)
+    answered = np.empty(total, np.int64)
+    scores = np.empty((total, ranks.shape[1]), np.float32)
     answered[place] = predicted
     scores[place] = ranks
     loss = float(sum(losses.tolist())) / total
@@ -387,7 +397,8 @@ def score_one(
         scores: the scores [n, S] of the headline.
         losses: the loss of each sample [n]; None: unknown, and without an interval.
     """
-    data, scored = engine.park.dataset, headline.scored(engine.park.dataset.classes)
+    data = engine.park.dataset
+    scored = headline.scored(engine.park.dataset.classes)
     answers = SampleAnswers(engine, data.y_test, predicted, scores, scored, data.owner_test, losses=losses)
     tested = answers.predictions(loss=loss)
     return score(engine, loss, predicted == data.y_test, [tested], headline, tested.table, answers)
@@ -404,15 +415,19 @@ def block_outputs(
     With ``each`` the scores have the samples' losses as an additional, last column.
     """
     mine = deal([len(rows) for _, rows in blocks], engine.team.size)[engine.team.rank]
-    task, losses, loaded = engine.task, np.zeros(len(mine)), None
-    predicted, scores = [np.zeros(0, np.int64)], list[NDArray[np.float32]]()
+    task = engine.task
+    losses = np.zeros(len(mine))
+    loaded = None
+    predicted = [np.zeros(0, np.int64)]
+    scores = list[NDArray[np.float32]]()
     with torch.inference_mode():
         for place, block in enumerate(mine):
             device, rows = blocks[block]
             if device != loaded:
                 load(device)
                 engine.network.module.eval()
-                loaded, task = device, calibrated(engine, device)
+                loaded = device
+                task = calibrated(engine, device)
             samples = engine.wrap(*engine.park.test(rows))
             out = engine.network.module(samples.values(slice(None)))
             losses[place] = float(task.losses(out, samples.y, "sum"))
@@ -422,7 +437,8 @@ def block_outputs(
                 ranks = torch.cat([ranks, task.losses(out, samples.y).float()[:, None]], 1)
             scores.append(ranks.cpu().numpy())
     own = [losses.tobytes(), np.concatenate(predicted).tobytes(), np.concatenate(scores).tobytes() if scores else b""]
-    shared, kinds = engine.team.gather(own), (np.float64, np.int64, np.float32)
+    shared = engine.team.gather(own)
+    kinds = (np.float64, np.int64, np.float32)
     sums, bins, numbers = (np.concatenate([np.frombuffer(p[i], kind) for p in shared]) for i, kind in enumerate(kinds))
     return sums, bins, numbers.reshape(len(bins), numbers.size // max(1, len(bins)))
 
@@ -448,7 +464,8 @@ def score(
         table: int64 [F, F], the confusion matrix of all models' predictions.
         every: the accuracy of each device of the roster; default: computed from the other arguments.
     """
-    park, by_class = engine.park, recalls(table)
+    park = engine.park
+    by_class = recalls(table)
     every = device_accuracy(park, right, by_class) if every is None else every
     known = every[~np.isnan(every)]
     points = {f"p{q}": float(np.percentile(known, q)) for q in (10, 50, 90)} if len(known) else {}
@@ -461,7 +478,8 @@ def score(
         if figure == headline or known_values:
             figures[figure.name] = _mean(known_values) if len(known_values) == len(values) else None
     figures = {} if headline == ACCURACY else figures
-    errors, owners = views[0].errors if len(views) == 1 else None, single.owners
+    errors = views[0].errors if len(views) == 1 else None
+    owners = single.owners
 
     def details() -> dict[str, Any]:
         known = errors is not None and bool((np.abs(errors.predicted) < BEYOND).all())

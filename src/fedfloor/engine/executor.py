@@ -63,7 +63,8 @@ class LocalExecutor:
         """Return a packet as its receivers decode it; it is encoded once for all of them."""
         network = path.network
         work = path.work
-        model, place = packet["w"], (work.travels, work.travel_down, key.seed, key.round, key.tick)
+        model = packet["w"]
+        place = (work.travels, work.travel_down, key.seed, key.round, key.tick)
         sender, sent_at, arrived = self._last
         if work.travel_down and model is not network.flat and sender() is model and sent_at == place:
             return {**packet, "w": arrived}
@@ -105,7 +106,8 @@ def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> d
 
     A device that does not answer (real machines may be offline) has no entry, or class counts of 0.
     """
-    to_answer, own = question(node), engine.network.flat
+    to_answer = question(node)
+    own = engine.network.flat
     start = kept(packet, own)
     mine = executor_of(engine).answers(engine, node, start, tick, node.devices[team.rank :: team.size])
     if "w" in packet and packet["w"] is own:
@@ -114,7 +116,8 @@ def ask(engine: Engine, node: Probe, packet: Packet, tick: int, team: Team) -> d
     plain = {k: answer for k, answer in mine.items() if k not in vectors}
     parts: list[Blob] = [json.dumps([plain, list(vectors)]).encode()]
     parts += [vector.cpu().numpy().data.cast("B") for vector in vectors.values()]
-    kind, answers = torch.empty(0, dtype=own.dtype).numpy().dtype, dict[int, Any]()
+    kind = torch.empty(0, dtype=own.dtype).numpy().dtype
+    answers = dict[int, Any]()
     for head, *blobs in team.gather(parts):
         scalars, devices = json.loads(bytes(head))
         answers.update({int(k): answer for k, answer in scalars.items()})
@@ -160,7 +163,8 @@ class Acting:
 
     def alter(self, x: Values, y: Labels | Targets) -> tuple[Values, Labels | Targets]:
         """Return the samples on which the attacker trains."""
-        classes, scales = len(self.engine.park.dataset.classes), channel_statistics(self.engine)
+        classes = len(self.engine.park.dataset.classes)
+        scales = channel_statistics(self.engine)
         given = AttackedData(x, y, classes, *scales, self.key.rng("attack data"))  # type: ignore[arg-type]
         altered = self.attack.data(given)
         shapes = [np.shape(part) for part in altered] if isinstance(altered, tuple) else []
@@ -173,7 +177,8 @@ class Acting:
 
     def replaced(self, model: Tensor, start: Tensor) -> Tensor:
         """Return the model that the attacker sends instead of the trained one, given the one that arrived."""
-        network, key = self.engine.network, self.key
+        network = self.engine.network
+        key = self.key
         numbers = _numbers(network, self.work)
         earlier = self.engine.memory.load(key.device).get(EARLIER) if self.attack.keeps else None
         before = None if earlier is None else (earlier.to(start) - start)[numbers]
@@ -206,7 +211,9 @@ class AttackingExecutor(LocalExecutor):
 
     def __init__(self, attackers: Attackers, devices: Sequence[int]) -> None:
         super().__init__()
-        self.attackers, self.attack, self.devices = attackers, attackers.attack, tuple(devices)
+        self.attackers = attackers
+        self.attack = attackers.attack
+        self.devices = tuple(devices)
         self._rehearsed: tuple[object, object, list[Tensor]] = (lambda: None, None, [])
 
     def visit(
@@ -236,7 +243,8 @@ class AttackingExecutor(LocalExecutor):
         model, before, updates = self._rehearsed
         if model() is packet["w"] and before == place:  # type: ignore[operator]
             return updates
-        was, updates = engine.memory.now(self.devices), []
+        was = engine.memory.now(self.devices)
+        updates = []
         for device in self.devices:
             twin = replace(key, device=device)
             sent, _ = local_update(engine, work, packet, twin, FrozenExtractor(extractor.frozen, extractor.name))
@@ -260,7 +268,8 @@ def triggered(engine: Engine) -> Park | None:
     attack = engine.attackers.attack if isinstance(engine.attackers, AttackingExecutor) else None
     if not isinstance(attack, Backdoor):
         return None
-    data, (mean, deviation) = engine.park.dataset, channel_statistics(engine)
+    data = engine.park.dataset
+    (mean, deviation) = channel_statistics(engine)
     rows = np.flatnonzero(data.y_test != attack.target)
     if not len(rows):
         return None

@@ -208,7 +208,8 @@ class Limit:
 
     def _keep(self, scope: str, device: int, new: Update) -> None:
         """Update a device's greatest lengths, plain and per rate · steps; each decays by itself."""
-        known, lengths = self.known.setdefault(scope, {}), new[1:]
+        known = self.known.setdefault(scope, {})
+        lengths = new[1:]
         longest = (*lengths, *(min(length / new[0], MOST) for length in lengths))
         old = known.get(device, longest)
         if len(old) == len(longest):
@@ -240,7 +241,8 @@ def from_json(table: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, d
 
 def _norm(values: Tensor, less: Tensor | None = None) -> float:
     """Return the 2-norm of ``values`` (or of values − less) in float64, at most ``MOST``."""
-    total, others = 0.0, None if less is None else less.flatten().split(CHUNK)
+    total = 0.0
+    others = None if less is None else less.flatten().split(CHUNK)
     for index, part in enumerate(values.flatten().split(CHUNK)):
         wide = part.double()
         total += float((wide if others is None else wide - others[index].double()).square().sum())

@@ -72,7 +72,10 @@ class VisitExtractor:
     """The extractor of a visit's features: an implementation of :class:`Extractor`."""
 
     def __init__(self, engine: Engine, samples: Samples, key: Key, name: str = "") -> None:
-        self._engine, self._samples, self._key, self._name = engine, samples, key, name
+        self._engine = engine
+        self._samples = samples
+        self._key = key
+        self._name = name
         self._features: dict[str, Tensor] = {}
 
     @cached_property
@@ -96,10 +99,13 @@ class VisitExtractor:
 
     def window(self, name: str = "") -> Tensor:
         if name not in self._features:
-            network, now = self._engine.network, self._engine.network.flat.clone() if name else None
+            network = self._engine.network
+            now = self._engine.network.flat.clone() if name else None
             if name:  # the parameters of an earlier extractor, around the classifier's
-                part, numbers = network.part("classifier"), self._engine.memory.numbers(name)
-                network.flat[: part.start], network.flat[part.stop :] = numbers[: part.start], numbers[part.start :]
+                part = network.part("classifier")
+                numbers = self._engine.memory.numbers(name)
+                network.flat[: part.start] = numbers[: part.start]
+                network.flat[part.stop :] = numbers[part.start :]
             try:
                 self._features[name] = extracted(network, self._samples)
             finally:
@@ -117,7 +123,8 @@ class VisitExtractor:
 
 def extracted(network: Network, samples: Samples) -> Tensor:
     """Return the classifier's inputs for samples, [n, …], without gradient, in evaluation mode."""
-    layer, blocks = classifier_layer(network), []
+    layer = classifier_layer(network)
+    blocks = []
     with evaluating(network.module), torch.no_grad():
         for first in range(0, len(samples), BLOCK):
             with tapped(layer, stop=True) as seen, suppress(Reached):
@@ -165,7 +172,9 @@ def local_update(
     update; or the device's memory is missing.
     """
     goal = objectives.objective(work.objective, work.settings)
-    network, flat, device = engine.network, engine.network.flat, key.device
+    network = engine.network
+    flat = engine.network.flat
+    device = key.device
     path = VisitPath(network, work, acting)
     samples = engine.samples(device, key.tick, acting.alter if acting is not None else None)
     if packet["w"] is not flat:
@@ -195,7 +204,8 @@ def local_update(
         advice = without_single_samples(work.batch_size, len(samples), engine.park.holdings)
         raise RunError(f"{error} {advice}") from error
     engine.memory.visits[device] += not beside
-    entries, belongs = (kept if own is None else {}), ""
+    entries = kept if own is None else {}
+    belongs = ""
     if goal.remembers:
         entries = _attempted(engine, work, lambda: dict(goal.remember(flat, about)), lambda: kept)
     if own is not None:
@@ -257,7 +267,8 @@ def _protected(
     Who sends a model could choose one whose loss is undefined exactly if a sample has some property. An error, or
     numbers that are not finite, would state that without a mask or noise.
     """
-    flat, kept = engine.network.flat, {name: tensor.clone() for name, tensor in moments.items()}
+    flat = engine.network.flat
+    kept = {name: tensor.clone() for name, tensor in moments.items()}
     figure: float | None = 0.0
     if work.sample_clip is not None:
         private.check(engine.network, work)  # by the settings alone, whatever the samples

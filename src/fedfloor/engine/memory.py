@@ -38,7 +38,8 @@ class DeviceMemory:
         self, folder: Path | None, held: Mapping[int, str] | None = None, visits: Mapping[int, int] | None = None, *,
         salted: bool = False,
     ) -> None:  # fmt: skip
-        self._folder, self._salted = folder, salted
+        self._folder = folder
+        self._salted = salted
         self.held: dict[int, str] = dict(held or {})
         self.visits: Counter[int] = Counter(visits or {})
         self._settled: set[str] = set(self.held.values())
@@ -115,7 +116,8 @@ class DeviceMemory:
         known = set(devices)
         held = {k: self.held[k] for k in known if k in self.held}
         other = DeviceMemory(self._folder, held, {k: self.visits[k] for k in known}, salted=self._salted)
-        other._loaded, other._sure = self._loaded, self._sure
+        other._loaded = self._loaded
+        other._sure = self._sure
         return other
 
     def now(self, devices: Iterable[int]) -> dict[int, tuple[str | None, int]]:

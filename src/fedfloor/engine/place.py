@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
     from fedfloor.engine.cohort.cohort import Cohort, Precision
 
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # from glibc's malloc.h
+# from glibc's malloc.h
+M_TRIM_THRESHOLD = -1
+M_MMAP_MAX = -4
 
 
 def keep_memory() -> None:

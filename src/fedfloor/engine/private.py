@@ -54,10 +54,12 @@ def train_private(
     torch.default_generator.manual_seed(generator(key.seed, "dropout", *key.place()).integers(2**63).item())
     rng = secret() if hidden else generator(key.seed, "private", *key.place())
     part = trained_part(network, objective, work)
-    parameters, weights = network.within(part), network.flat[part]
+    parameters = network.within(part)
+    weights = network.flat[part]
     shaped = network.shaped_like(parameters)
     step = stepper(weights, shaped, work, moments, part.start)
-    share, rows_at_once = min(1.0, work.batch_size / len(samples)), max(1, NUMBERS // len(weights))
+    share = min(1.0, work.batch_size / len(samples))
+    rows_at_once = max(1, NUMBERS // len(weights))
 
     clip = work.sample_clip or math.inf
     summed = (network, parameters, objective, visit, clip)

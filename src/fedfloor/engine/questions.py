@@ -129,8 +129,10 @@ class Census(Question):
         return QuestionCost(0, COUNT_BYTES * sizes.classes)
 
     def checked(self, answer: object, device: int, engine: Engine) -> list[int]:
-        park, whole = engine.park, not self.drifts
-        noise, held = ranges.noise(park.census_epsilon), int((park.sizes if whole else park.holdings)[device])
+        park = engine.park
+        whole = not self.drifts
+        noise = ranges.noise(park.census_epsilon)
+        held = int((park.sizes if whole else park.holdings)[device])
         return ranges.counts(answer, len(park.dataset.classes), held, noise, -noise if whole else 0)
 
 
@@ -154,7 +156,9 @@ class MeanLoss(Question):
         return math.log(classes)
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> float:
-        network, samples, total = engine.network, engine.samples(device, tick), 0.0
+        network = engine.network
+        samples = engine.samples(device, tick)
+        total = 0.0
         _arrived(engine, packet)
         network.module.eval()
         with torch.inference_mode():
@@ -271,7 +275,8 @@ class MeanFeatures(Question):
         return "" if isinstance(self.settings.get("extractor"), str) else "no extractor is named."
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> Any:
-        extractor, park = self._extractor(), engine.park
+        extractor = self._extractor()
+        park = engine.park
         if not extractor.needs_model:
             x, _ = park.held(device, tick, engine.memory.visits[device])
             mean, std = mean_and_deviation(park, engine.normalise)
@@ -283,7 +288,8 @@ class MeanFeatures(Question):
         return mean_row.to(engine.network.flat.dtype)
 
     def price(self, sizes: Sizes) -> QuestionCost:
-        extractor, needs = self._extractor(), self._extractor().needs_model
+        extractor = self._extractor()
+        needs = self._extractor().needs_model
         size = sizes.classifier // sizes.classes - 1 if needs else extractor.dimension(sizes.shape)
         return QuestionCost(sizes.model if needs else 0, sizes.number * size, FORWARD, model=needs)
 
@@ -303,7 +309,8 @@ class Hash(MeanFeatures):
     OWN = ("hashes", "width")
 
     def excess(self) -> str:
-        count, width = self.settings.get("hashes"), self.settings.get("width")
+        count = self.settings.get("hashes")
+        width = self.settings.get("width")
         if type(count) is not int or not 1 <= count <= HASHES:
             return f"{shown(repr(count))} hashes; must be a whole number from 1 to {HASHES}."
         if type(width) not in (int, float):
@@ -360,7 +367,8 @@ class Moments(Question):
         return lengths(math.prod(engine.park.dataset.shape))
 
     def fits(self, vector: Tensor, device: int, engine: Engine) -> None:
-        size, held = math.prod(engine.park.dataset.shape), int(engine.park.holdings[device])
+        size = math.prod(engine.park.dataset.shape)
+        held = int(engine.park.holdings[device])
         row, column = torch.triu_indices(size, size)
         scatter = vector[1 + size :].double()
         squares = scatter[row == column]
@@ -436,7 +444,8 @@ class Outputs(Question):
     def fits(self, vector: Tensor, device: int, engine: Engine) -> None:
         if not engine.park.test_samples:
             return
-        blocks, scored = self._blocks(engine, device), self._scored(engine)
+        blocks = self._blocks(engine, device)
+        scored = self._scored(engine)
         samples = sum(len(rows) for _, rows in blocks)
         if vector.numel() != len(blocks) + samples * (1 + len(scored)):
             raise ranges.RefusedError("shape", f"{vector.numel()} numbers are no outputs for {samples} test samples.")
@@ -449,7 +458,8 @@ class Outputs(Question):
         return device_blocks(engine.park.test_devices, device)
 
     def _scored(self, engine: Engine) -> list[int]:
-        scored, bins = int(self.settings["scored"] or 0), len(engine.park.dataset.classes)
+        scored = int(self.settings["scored"] or 0)
+        bins = len(engine.park.dataset.classes)
         return list(range(bins)) if scored >= bins else [scored] if scored >= 0 else []
 
 

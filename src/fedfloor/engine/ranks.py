@@ -74,9 +74,11 @@ def sent(
     engine: Engine, request: ParallelRequest, subtask: Subtask, size: Callable[[int], int]
 ) -> tuple[Aggregation, list[NodeResult]]:
     """Let edges walk a node's branches; return their aggregation and results. A failed edge's branches are lost."""
-    node, start = subtask.node, subtask.start
+    node = subtask.node
+    start = subtask.start
     place = Key(engine.seed, subtask.round, subtask.tick, -1, 0)
-    whole, results = aggregation_of(engine, node, start, place), dict[int, NodeResult]()
+    whole = aggregation_of(engine, node, start, place)
+    results = dict[int, NodeResult]()
     factories = cast(RemoteExecutor, engine.factories)
     with factories.adding(engine, whole, subtask):
         for indices, shown in factories.walk(engine, subtask):
@@ -107,7 +109,8 @@ def branches_from_json(children: Sequence[Node], text: Blob) -> list[NodeResult]
     """Return branches' results from the JSON of :func:`branches_to_json`, given the branches' nodes."""
     results = []
     for child, (chosen, rows, answers) in zip(children, json.loads(bytes(text)), strict=True):
-        known, whom = schedule.resolved(child, iter(chosen)), tuple(map(tuple, chosen))
+        known = schedule.resolved(child, iter(chosen))
+        whom = tuple(map(tuple, chosen))
         results.append(NodeResult({}, known, [Receipt.of(row) for row in rows], answers=dict(answers), chosen=whom))
     return results
 
@@ -138,7 +141,8 @@ def run(
     result = trainer.drive(Walk(trainer.round, by_team=trainer.by_team, known=known).node(plan, packet, tick))
     packet = {name: value.cpu() for name, value in kept(result.packet, engine.network.flat).items()}
     rng = generator(engine.seed, "server", round_number)
-    ticks, changed = max(1, walk.span(plan)), trainer.changed
+    ticks = max(1, walk.span(plan))
+    changed = trainer.changed
     return Outcome(packet, result.resolved, tuple(result.receipts), result.answers, ticks, rng, changed)
 
 
@@ -173,7 +177,9 @@ class Trainer(schedule.Driver):
     """The driver that carries out a walk's requests; ``by_team`` as in :class:`~fedfloor.plan.schedule.Walk`."""
 
     def __init__(self, engine: Engine, round_number: int, extractor: FrozenExtractor, *, whole: bool = False) -> None:
-        self.engine, self.extractor, self.whole = engine, extractor, whole
+        self.engine = engine
+        self.extractor = extractor
+        self.whole = whole
         self.round = replace(context(engine, round_number), samples_of=self._size, sent=self._sent)
         self.by_team = False
         self.limit = engine.limit.copy() if engine.limit is not None else None
@@ -202,7 +208,9 @@ class Trainer(schedule.Driver):
 
     def train(self, request: schedule.TrainRequest) -> tuple[Packet, Receipt] | None:
         """Carry out a visit; an update that is too long is refused. None where the visit is lost."""
-        engine, work, device = self.engine, request.node.work, request.key.device
+        engine = self.engine
+        work = request.node.work
+        device = request.key.device
         judged = self.limit is not None and device >= 0 and not secure(work.travel)  # only sums are seen, and judged
         start, was = (kept(request.packet, engine.network.flat), engine.memory.now((device,))) if judged else ({}, {})
         visited = self.executor.visit(engine, work, request.packet, request.key, self.extractor)
@@ -226,11 +234,13 @@ class Trainer(schedule.Driver):
 
     def select(self, request: schedule.SelectRequest) -> Sequence[int]:
         """Select among the devices that are available now, or among all if none is."""
-        engine, node = self.engine, request.node
+        engine = self.engine
+        node = request.node
         available = tuple(self.executor.available(node.candidates)) or node.candidates
         if len(available) < len(node.candidates):
             node = replace(node, candidates=available, how_many=min(node.how_many, len(available)))
-        trained, census = engine.memory.visits, partial(self.executor.census, engine)
+        trained = engine.memory.visits
+        census = partial(self.executor.census, engine)
         place = (engine.seed, self.round.number, request.tick)
         return selection.selected(node, engine.park, *place, request.visits, trained, census)
 
@@ -244,7 +254,9 @@ class Trainer(schedule.Driver):
 
     def _deal(self, request: ParallelRequest) -> NodeResult:
         """Walk this rank's share of the branches, exchange sums and results, and return the aggregated result."""
-        engine, team, node = self.engine, self.engine.team, request.node
+        engine = self.engine
+        team = self.engine.team
+        node = request.node
         if engine.factories is not None:
             known = self.limit.known if self.limit is not None else {}
             subtask = Subtask(
@@ -341,7 +353,8 @@ class Trainer(schedule.Driver):
         """Refuse branches with updates that are too long given those of all; return the results with refusals."""
         outcomes = [(result.resolved, result.receipts) for result in done]
         for index, place, why in offenders(limit, self.engine.network, start, outcomes):
-            result, device = done[index], done[index].receipts[place].device
+            result = done[index]
+            device = done[index].receipts[place].device
             self.executor.refuse(device, "visit", why)
             others = f"refused together with the update of device {device}."
             receipts = [
@@ -352,7 +365,8 @@ class Trainer(schedule.Driver):
 
     def met(self, request: ParallelRequest, aggregation: Aggregation, branches: Sequence[NodeResult]) -> NodeResult:
         """Aggregate all branches, and record the new memories of their devices; return the node's result."""
-        engine, memory = self.engine, self.engine.memory
+        engine = self.engine
+        memory = self.engine.memory
         branches = aggregation.settle(branches, range(len(branches)), self.limit)
         whole = schedule.joined(request, {}, branches)
         answers = schedule.merged([request.walk.answers, whole.answers]) if whole.answers else request.walk.answers
@@ -375,7 +389,9 @@ class Trainer(schedule.Driver):
 
     def _judged(self, work: Work, start: Packet, end: Packet, receipt: Receipt) -> Receipt:
         """Return a visit's receipt with the length of its update recorded; lost, if the update is too long."""
-        engine, limit, device = self.engine, cast(Limit, self.limit), receipt.device
+        engine = self.engine
+        limit = cast(Limit, self.limit)
+        device = receipt.device
         changed = limit.parts(engine.network, work.travels, start, end)
         receipt = replace(receipt, update=update(work, self._size(device), changed))
         why = limit.judge(work.travels, device, receipt.update, changed)

@@ -88,7 +88,9 @@ def _whole(noun: str, of: NDArray[Any]) -> Units:
 
 def _stretches(courses: Units) -> Units:
     """Return each course cut into equally many stretches of consecutive samples, about twenty in total."""
-    each, of, first = -(-STRETCHES // courses.many), np.empty(len(courses.of), np.int64), 0
+    each = -(-STRETCHES // courses.many)
+    of = np.empty(len(courses.of), np.int64)
+    first = 0
     for course in range(courses.many):
         for stretch in np.array_split(np.flatnonzero(courses.of == course), each):
             if len(stretch):

@@ -59,7 +59,8 @@ def evaluate(
             device without an own part has that of the first model.
     """
     remote = engine.executor is not None
-    park, scored = engine.park, headline.scored(engine.park.dataset.classes)
+    park = engine.park
+    scored = headline.scored(engine.park.dataset.classes)
     cohorts = cohorts_of(engine, packet, cohorts or {})
     owned = engine.memory.held.keys()
     tested = park.test_devices[park.test_devices >= 0].tolist() if owned else []
@@ -95,8 +96,11 @@ def _combined(
 
     ``holder`` maps each device to the one whose model was evaluated for it, ``owner`` each test sample to its device.
     """
-    (sums, predicted, scores), park, models = outputs, engine.park, list(holder)
-    many, holders = Counter(holder.values()), sorted(set(holder.values()))
+    (sums, predicted, scores) = outputs
+    park = engine.park
+    models = list(holder)
+    many = Counter(holder.values())
+    holders = sorted(set(holder.values()))
     scored = headline.scored(park.dataset.classes)
     times = np.where(owner == NOBODY, 1.0 / len(models), 1.0)
     weights = [times[rows[0]] * (many[k] if owner[rows[0]] == NOBODY else 1) for k, rows in blocks]
@@ -179,8 +183,10 @@ def _tune(engine: Engine, tune: Tuning, device: int) -> None:
 
 def mean_part(engine: Engine, model: Tensor) -> Tensor:
     """Return a model in which the mean of all devices' own parts replaces its part; unchanged if no device has one."""
-    total, many = torch.zeros_like(model, dtype=torch.float64), 0
+    total = torch.zeros_like(model, dtype=torch.float64)
+    many = 0
     for device in sorted(engine.memory.held):
         if not engine.memory.load(device).keys() & {f"{OWN} all"}:  # a whole model is no part of the shared one
-            total, many = total + personal(engine, device, model).double(), many + 1
+            total = total + personal(engine, device, model).double()
+            many = many + 1
     return (total / many).to(model.dtype) if many else model

@@ -223,12 +223,14 @@ class _Stepped(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, rate: float) -> Tensor:
         ctx.save_for_backward(x)
-        ctx.layer, ctx.rate = (weight, bias), rate
+        ctx.layer = (weight, bias)
+        ctx.rate = rate
         return nn.functional.linear(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
-        (x,), (weight, bias) = ctx.saved_tensors, ctx.layer
+        (x,) = ctx.saved_tensors
+        (weight, bias) = ctx.layer
         before = grad.matmul(weight) if ctx.needs_input_grad[0] else None
         rows = grad.flatten(0, -2)  # a sample may have several rows
         weight.data.addmm_(rows.t(), x.flatten(0, -2), alpha=-ctx.rate)

@@ -161,7 +161,9 @@ class SecureAggregation(Aggregation):
         super().__init__(node, start, mixed_part(engine.network, node))
         self.wire = np.dtype(np.int64)  # whole numbers, masked or not
         self.devices = [walk.first_device(child) for child in node.children]
-        self.network, self.work = engine.network, walk.works(node)[0]  # all visits of a sum have the same work
+        # all visits of a sum have the same work
+        self.network = engine.network
+        self.work = walk.works(node)[0]
         self.codec = codec
         self.cut = VisitPath(engine.network, self.work).up
         self.samples = [int(engine.park.holdings[k]) for k in self.devices]
@@ -188,7 +190,8 @@ class SecureAggregation(Aggregation):
         """Add a branch's change, or the masked vector that its device sent in its place."""
         if not samples:
             return
-        group, sent = self._of(index), packet["w"].cpu()
+        group = self._of(index)
+        sent = packet["w"].cpu()
         if sent.dtype == torch.uint8:
             vector = sent.numpy()
         else:
@@ -228,7 +231,8 @@ class SecureAggregation(Aggregation):
             if there != crew:
                 return
             del group.waiting[crew]
-            members, vector = crew, waiting
+            members = crew
+            vector = waiting
         group.total = self.fixed.ring.zeros() if group.total is None else group.total
         self.fixed.ring.add(group.total, vector)
         group.members.update(members)
@@ -246,7 +250,8 @@ class SecureAggregation(Aggregation):
 
     def shortfall(self, group: GroupSum, devices: Collection[int]) -> str:
         """Return the reason why a group's sum with these devices is not unmasked, or ""."""
-        needed, whose = self.needed(group), "of all factories" if self.codec.across else "of its factory"
+        needed = self.needed(group)
+        whose = "of all factories" if self.codec.across else "of its factory"
         if len(devices) < needed:
             left = f"{len(devices)} of {len(group.planned)} devices {whose} delivered"
             return f"{left}; a secure sum needs {needed}."
@@ -328,7 +333,9 @@ class SecureAggregation(Aggregation):
         if group.lost:
             lost = replace(receipt, update=()).without(group.lost)  # refused lengths are no measure of later ones
             return replace(result, receipts=[lost], trained=frozenset())
-        first, last, accuracy = None, None, None
+        first = None
+        last = None
+        accuracy = None
         if receipt.loss_last is not None and not self.noise(group):
             _, _, (first, last, accuracy) = self.fixed.decoded(cast(Bytes, group.total))
         update = (effort(self.work, self.samples[index]), *group.lengths) if group.lengths else ()
@@ -360,7 +367,8 @@ class SecureAggregation(Aggregation):
 
     def mixed(self, known: Sequence[mix.Branch | None], classes: int, trained: int, rng: np.random.Generator) -> Packet:
         """Return the aggregated packet: the mixing rule applied to the sum over all groups."""
-        total, left = self.fixed.ring.zeros(), False
+        total = self.fixed.ring.zeros()
+        left = False
         for group in self.sums.values():
             if group.total is not None and not group.lost:
                 self.fixed.ring.add(total, group.total)

@@ -34,7 +34,12 @@ Blob = memoryview | bytes | bytearray
 CONTROL_BYTES = 1 << 16
 STRIDE = 64  # bytes between words or semaphores, so that two ranks never write the same cache line
 WORD = 8  # bytes of an int64
-ARRIVED, FAILED, TOTAL, CLAIM, LENGTH = 0, 1, 2, 4, 5  # the entries of the control page, one per rank; two for TOTAL
+# the entries of the control page, one per rank; two for TOTAL
+ARRIVED = 0
+FAILED = 1
+TOTAL = 2
+CLAIM = 4
+LENGTH = 5
 ERROR_AT = 1 << 15
 POLLS = 200  # seconds before a rank sleeps: most waits are shorter
 LOOK_S = 0.1  # interval at which a sleeping rank checks that the others are alive
@@ -96,7 +101,8 @@ class Shared:
     """
 
     def __init__(self, path: Path, rank: int, size: int, *, parent: int = 0) -> None:
-        self.rank, self.size = rank, size
+        self.rank = rank
+        self.size = size
         self._parent = parent
         with regular.opened(path, "r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
@@ -122,10 +128,12 @@ class Shared:
         """Wait until every rank has arrived; raise the error of a rank that failed."""
         if self._failed:
             self._raise_failure()
-        c, own = _c(), self._semaphore(ARRIVED, self.rank)
+        c = _c()
+        own = self._semaphore(ARRIVED, self.rank)
         self._turn += 1
         self._post(ARRIVED)
-        missing, polls = self.size - 1, 0
+        missing = self.size - 1
+        polls = 0
         while missing:
             if c.sem_trywait(own) == 0:
                 missing -= 1
@@ -244,9 +252,11 @@ def _dead(pid: int) -> bool:
 
 def _write(parts: Sequence[memoryview], skip: int, into: memoryview) -> None:
     """Copy the bytes [skip, skip + len(into)) of the concatenated parts to ``into``."""
-    start, at = 0, 0
+    start = 0
+    at = 0
     for part in parts:
-        low, high = max(0, skip - start), min(len(part), skip + len(into) - start)
+        low = max(0, skip - start)
+        high = min(len(part), skip + len(into) - start)
         if low < high:
             into[at : at + high - low] = part[low:high]
             at += high - low
@@ -316,10 +326,13 @@ def deal(costs: Sequence[int], ranks: int) -> list[range]:
 
 
 def _runs(costs: Sequence[int], load: int) -> list[range]:
-    runs, start, total = [], 0, 0
+    runs = []
+    start = 0
+    total = 0
     for i, cost in enumerate(costs):
         if i > start and total + cost > load:
             runs.append(range(start, i))
-            start, total = i, 0
+            start = i
+            total = 0
         total += cost
     return [*runs, range(start, len(costs))]

@@ -41,14 +41,17 @@ def coded(network: Network, travels: str, codecs: str = "") -> Parcel:
         travels: the part, as in :attr:`fedfloor.plan.nodes.Work.travels`.
         codecs: the codecs, as in :func:`fedfloor.parts.travel.codecs.chain`.
     """
-    cut, steps = network.parcel(travels), chain(codecs)
+    cut = network.parcel(travels)
+    steps = chain(codecs)
     if any(step.summed for step in steps):  # the whole part is masked, statistics included
         return Parcel(cut.parts, cut.model, Coding(steps, NumberLayout(((1, cut.numbers),))))
     if not steps or not cut.among(network.trained):
         return cut
-    shapes, at = [], 0
+    shapes = []
+    at = 0
     for view in network.named(network.flat).values():
-        first, stop = at, at + view.numel()
+        first = at
+        stop = at + view.numel()
         inside = sum(max(0, min(part.stop, stop, network.trained) - max(part.start, first)) for part in cut.parts)
         if inside:
             rows = view.shape[0] if inside == view.numel() and view.dim() > 1 else 1

@@ -42,7 +42,8 @@ def fits(engine: Engine, node: Parallel, packet: Packet) -> bool:
     first = node.children[0] if node.children and only(node, "children", "at", "mix", "settings") else None
     if not isinstance(first, Train) or first.work.objective not in ALIKE or not first.work.only(*FIELDS):
         return False
-    known, held = set(), engine.park.holdings
+    known = set()
+    held = engine.park.holdings
     for visit in node.children:
         if not isinstance(visit, Train) or visit.site.kind != "device" or not only(visit, "site", "work"):
             return False
@@ -70,7 +71,8 @@ def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) ->
     """Take the common step, which leaves the new model in the network; return each visit's statistics."""
     if not keys:
         return []
-    network, work = engine.network, node.children[0].work  # type: ignore[union-attr]
+    network = engine.network
+    work = node.children[0].work  # type: ignore[union-attr]
     if packet["w"] is not network.flat:
         network.flat.copy_(packet["w"])
     x, y, rows, sizes = _batches(engine, work, keys)
@@ -100,7 +102,8 @@ def _batches(
     engine: Engine, work: Work, keys: Sequence[Key]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
     """Return x and y of all devices, the rows of their mini-batches (None: all rows) and each mini-batch's size."""
-    devices, seen = [key.device for key in keys], engine.memory.visits
+    devices = [key.device for key in keys]
+    seen = engine.memory.visits
     x, y, held = engine.park.together(devices, keys[0].tick, [seen[k] for k in devices])
     sizes = np.minimum(held, work.batch_size)
     if (held <= work.batch_size).all():

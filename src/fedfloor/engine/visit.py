@@ -39,7 +39,10 @@ class PerSampleCache:
     """The values per sample that an objective computes in a visit's first pass and reads again in later passes."""
 
     def __init__(self, objective: Objective, visit: Visit, samples: int, *, several: bool) -> None:
-        self._objective, self._visit, self._samples, self._several = objective, visit, samples, several
+        self._objective = objective
+        self._visit = visit
+        self._samples = samples
+        self._several = several
         self._kept: dict[str, Tensor] = {}
         self.known = False
 
@@ -108,7 +111,8 @@ def without_single_samples(batch_size: int, held: int, sizes: NDArray[np.int64])
             "This device holds one sample, whatever work.batch_size is. Leave devices with one sample out of the data "
             f'(data.partition: at_least = 2, for the kinds "natural" and "dirichlet"); or {other}.'
         )
-    several, alone = np.unique(sizes[sizes > 1]), int((sizes == 1).sum())
+    several = np.unique(sizes[sizes > 1])
+    alone = int((sizes == 1).sum())
     whole = max(batch_size, int(sizes.min()))  # beyond it, the smallest device trains with shorter mini-batches
     fitting = [size for size in range(2, int(sizes.max()) + 1) if (several % size != 1).all()]  # at least the largest
     best = min(fitting, key=lambda size: (size > whole, abs(size - batch_size), size))
@@ -122,7 +126,8 @@ def check_parts(network: Network, plan: Node, packet: Packet) -> None:
     trained = walk.scopes(plan)
     for scope in sorted(trained | walk.handed(plan)):
         network.parcel(scope)
-    beside, parts = sorted(set(packet) - {"w"}), sorted(trained - {"all"})
+    beside = sorted(set(packet) - {"w"})
+    parts = sorted(trained - {"all"})
     if beside and parts:
         raise SettingError(
             f"work.trains = '{parts[0]}': '{beside[0]}' travels beside the model, and its value after a visit that "
@@ -259,8 +264,10 @@ def _gradient_function(
     network: Network, module: nn.Module, part: slice, objective: Objective, large: Sequence[nn.Linear], task: Task
 ) -> tuple[GradientFunction, Callable[[Tensor], list[Tensor]]]:
     """Return the function of a part's gradients, and the function that cuts a vector into views of their shapes."""
-    known, own = network.within(part), {id(p) for layer in large for p in layer.parameters()}
-    shaped, kept = network.shaped_like(known), [i for i, p in enumerate(known) if id(p) not in own]
+    known = network.within(part)
+    own = {id(p) for layer in large for p in layer.parameters()}
+    shaped = network.shaped_like(known)
+    kept = [i for i, p in enumerate(known) if id(p) not in own]
     whole = module is network.module and len(kept) == len(network.parameters)
     written = _hand_written(network, objective) if whole and task == CLASSIFICATION else None
     if written is not None:
@@ -313,7 +320,8 @@ def account(losses: list[list[Tensor]], right: int, seen: int, work: Work, key: 
     if work.steps is not None:
         first, last = float(every[0]), float(every[-1])
     else:
-        first, last = float(every[: len(losses[0])].mean()), float(every[-len(losses[-1]) :].mean())
+        first = float(every[: len(losses[0])].mean())
+        last = float(every[-len(losses[-1]) :].mean())
     return VisitStats(len(flat), first, last, right / seen if seen else math.nan)
 
 
@@ -345,7 +353,9 @@ def is_linear_visit(layer: nn.Module, work: Work, objective: Objective) -> bool:
 
 def train_linear(layer: nn.Linear, data: Batched, work: Work, key: Key) -> VisitStats:
     """Train a linear layer (W [F, D], b [F]) in place on features [n, D], with the mini-batches of :func:`train`."""
-    weight, bias, size = layer.weight.detach(), layer.bias.detach(), work.batch_size
+    weight = layer.weight.detach()
+    bias = layer.bias.detach()
+    size = work.batch_size
     onehot = torch.eye(len(bias), dtype=bias.dtype, device=bias.device)
     losses: list[list[Tensor]] = []
     right = seen = 0
@@ -363,5 +373,6 @@ def train_linear(layer: nn.Linear, data: Batched, work: Work, key: Key) -> Visit
                 gradient = log_probabilities.exp_().sub_(onehot.index_select(0, by))
                 weight.addmm_(gradient.t(), bx, alpha=-work.rate / len(by))
                 bias.sub_(gradient.sum(0), alpha=work.rate / len(by))
-            right, seen = int((torch.cat(guessed) == y).sum()), len(y)
+            right = int((torch.cat(guessed) == y).sum())
+            seen = len(y)
     return account(losses, right, seen, work, key)

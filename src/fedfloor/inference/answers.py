@@ -221,7 +221,8 @@ class Classified:
 
     def warnings(self) -> list[str]:
         """Return warnings of devices that did not train, and of another class mix than that of training."""
-        training, classes = self.trained.training, self.trained.classes
+        training = self.trained.training
+        classes = self.trained.classes
         number = {name: i for i, name in enumerate(classes)}
         predicted = np.bincount([number[each.best[0][0]] for each in self.predictions], minlength=len(classes))
         devices = [each.origin["device"] or "" for each in self.predictions]
@@ -337,7 +338,8 @@ class Answered:
     def warnings(self) -> list[str]:
         """Return warnings of devices that did not train, and of another mix of ranges than that of training."""
         devices = [name for part, _ in self.parts for name in part.devices or ()]
-        counts, ranges = self._counts(), self.trained.classes
+        counts = self._counts()
+        ranges = self.trained.classes
         mix = [] if counts is None else self.trained.training.odd_mix(counts, ranges, ends=True)
         return _strangers(self.trained, devices) + mix
 
@@ -357,7 +359,8 @@ class Answered:
 
     def _mix(self) -> list[Row]:
         """Return a row per range of the target: predictions, their share, and the range's share in training."""
-        counts, shares = self._counts(), self.trained.training.shares(self.trained.classes)
+        counts = self._counts()
+        shares = self.trained.training.shares(self.trained.classes)
         if counts is None or shares is None or not counts.sum():
             return []
         ranges = zip(self.trained.classes, counts.tolist(), shares.tolist(), strict=True)
@@ -397,7 +400,8 @@ class Answered:
     def _group(self, kind: str, name: str, masks: list[Mask], *, people: bool) -> Row:
         headline = self._first
         n = max(n for n, mask in enumerate(masks) if mask.any())
-        i, answer = int(np.flatnonzero(masks[n])[-1]), self.parts[n][1]
+        i = int(np.flatnonzero(masks[n])[-1])
+        answer = self.parts[n][1]
         cells = {f"last {key}": cell for key, cell in answer.cells(i).items()}
         last = cells if people else {"last": answer.document(i)}
         value = {headline.name: self._figures(masks)[0].get(headline)} if headline else {}
@@ -407,7 +411,9 @@ class Answered:
 
     def _figures(self, masks: list[Mask]) -> tuple[dict[Figure, float], int]:
         """Return the task's metrics on the masked samples of each file, and the number of samples with known values."""
-        answers, targets, recordings = [], [], list[NDArray[np.int64]]()
+        answers = []
+        targets = []
+        recordings = list[NDArray[np.int64]]()
         first = 0
         for (part, answer), whose, mask in zip(self.parts, self._whose, masks, strict=True):
             first += len(part.x)
@@ -509,7 +515,8 @@ def _apart(parts: Mapping[str, tuple[str, int]]) -> list[str]:
     """
     if not parts or not parts["trained"][1]:
         return []
-    (trained, many), (others, more) = parts["trained"], parts["others"]
+    (trained, many) = parts["trained"]
+    (others, more) = parts["others"]
     beside = f"; {others} on the {more:,} others" if more else ", so that they say nothing about new rows"
     return [f"{many:,} of these samples trained the model: {trained}{beside}"]
 

@@ -85,10 +85,12 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = C
         elif not whole.all():
             log.info("%s: %s of %s samples have missing values and are left out.", within(path),
                      f"{(~whole).sum():,}", f"{len(whole):,}")  # fmt: skip
-        rows, first = rows[whole], first[whole]
+        rows = rows[whole]
+        first = first[whole]
     last = rows[:, -1]  # a window has the label and the device of its last row
     taken = x[last] if sensors.window is None else np.ascontiguousarray(x[rows].transpose(0, 2, 1))
-    target, y = None, np.full(len(last), UNKNOWN)
+    target = None
+    y = np.full(len(last), UNKNOWN)
     if not task.targets:
         y = _column_labels(sheet, last, classes, columns.label, sensors.coding.get("bins"), task)
     elif task.ahead:
@@ -148,7 +150,8 @@ def _check_order(sheet: Sheet, order: Numbers, device: Numbers) -> None:
         return
     wrong = np.flatnonzero((np.diff(device[order]) == 0) & (np.diff(sheet.time[order]) <= 0))
     if len(wrong):
-        row, before = int(order[wrong[0] + 1]), int(order[wrong[0]])
+        row = int(order[wrong[0] + 1])
+        before = int(order[wrong[0]])
         raise SettingError(
             f"{sheet.path.name}, row {sheet.line[row]}: its time is not after that of row {sheet.line[before]} of "
             "the same device. Sort the rows by time."
@@ -334,7 +337,8 @@ def _of_device(samples: FileSamples, trained: Trained, device: str) -> FileSampl
 
 
 def _read(path: Path, trained: Trained, *, resize: bool, invert: bool) -> FileSamples:
-    sensors, ending = trained.sensors, _ending(path)
+    sensors = trained.sensors
+    ending = _ending(path)
     stated = {} if sensors is None else {"columns": {**sensors.names, "values": sensors.columns}, **sensors.dialect}
     conversions.check(path, stated)
     if ending == ".npz":
@@ -362,7 +366,9 @@ def _archive(path: Path, trained: Trained) -> FileSamples:
     batch = fitting(x, trained.shape, trained.sensors, f"{path}, array {key}")
     if devices is not None and len(devices) != len(batch):
         raise SettingError(f"{path}, array device: {len(devices)} devices for {len(batch)} samples. Give one each.")
-    y, target, where = np.full(len(batch), UNKNOWN), None, f"{path}, array y"
+    y = np.full(len(batch), UNKNOWN)
+    target = None
+    where = f"{path}, array y"
     if trained.task.targets:
         target = of_array(labels, len(batch), trained.task.targets, where)
     elif labels is not None:

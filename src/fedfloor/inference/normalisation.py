@@ -48,7 +48,9 @@ class RawNetwork(nn.Module):
     ) -> None:
         super().__init__()
         form = (1, -1, *(1,) * (dims - 2))
-        self.network, self.holes, self.answers = network, holes, answers
+        self.network = network
+        self.holes = holes
+        self.answers = answers
         self.register_buffer("factor", (scale / std).view(form))  # one multiplication, one addition: as in training
         self.register_buffer("shift", (-mean / std).view(form))
 
@@ -83,7 +85,8 @@ class RegimeRawNetwork(RawNetwork):
     deviations: Tensor
 
     def __init__(self, raw: RawNetwork, regimes: Regimes, dims: int) -> None:
-        clusters, kind = regimes.clusters, raw.factor.dtype
+        clusters = regimes.clusters
+        kind = raw.factor.dtype
         middle, width = (torch.tensor(rows.mean(axis=0), dtype=kind) for rows in (regimes.mean, regimes.deviation))
         super().__init__(raw.network, raw.answers, 1.0, middle, width, holes=raw.holes, dims=dims)
         self.register_buffer("places", torch.tensor(clusters.columns))
@@ -174,7 +177,8 @@ class OwnScale:
     def file(self, samples: FileSamples) -> FileSamples:
         """Return the samples of a file, normalised by their devices' statistics in the run or by rows of the file."""
         names = np.array(samples.devices or [""] * len(samples.x))
-        x, others = np.array(samples.x, np.float32), list[str]()
+        x = np.array(samples.x, np.float32)
+        others = list[str]()
         for name in np.unique(names).tolist():
             mine = np.flatnonzero(names == name)
             if name not in self.known:

@@ -105,7 +105,8 @@ def samples(trained: Trained) -> list[NDArray[Any]]:
         drawn: list[NDArray[Any]] = [rng.integers(0, 256, (n, *shape), np.uint8) for n in BATCHES]
         return [*drawn, np.stack([np.full(shape, value, np.uint8) for value in (0, 255)])]
     factor, shift = (part.numpy()[0] for part in (trained.raw.factor, trained.raw.shift))
-    spread, mean = np.abs(1 / factor), -shift / factor
+    spread = np.abs(1 / factor)
+    mean = -shift / factor
     if own := _statistics(trained):
         mean, spread = (values.reshape(factor.shape) for values in own.values())
     drawn = [(mean + spread * rng.standard_normal((n, *shape))).astype(np.float32) for n in BATCHES]
@@ -121,7 +122,8 @@ def _statistics(trained: Trained) -> dict[str, NDArray[np.float32]]:
     """Return an example of a device's mean and standard deviation [C], if they are inputs of the model."""
     if trained.own is None:
         return {}
-    rng, channels = np.random.default_rng(1), trained.shape[0]
+    rng = np.random.default_rng(1)
+    channels = trained.shape[0]
     return {
         "mean": rng.uniform(-100, 100, channels).astype(np.float32),
         "std": rng.uniform(0.1, 10, channels).astype(np.float32),
@@ -157,7 +159,9 @@ class Deciding(nn.Module):
 
     def __init__(self, raw: nn.Module, decision: Decision, classes: int) -> None:
         super().__init__()
-        self.raw, self.positive, self.threshold = raw, decision.positive, decision.threshold
+        self.raw = raw
+        self.positive = decision.positive
+        self.threshold = decision.threshold
         mask = torch.zeros(classes)
         mask[[] if self.positive is None else self.positive] = 2.0
         self.register_buffer("mask", mask)
@@ -235,7 +239,8 @@ def _describe(model: onnx.ModelProto, trained: Trained) -> None:
         del part.metadata_props[:]
         part.doc_string = ""
     del model.metadata_props[:]
-    model.producer_name, model.producer_version = "fedfloor", __version__
+    model.producer_name = "fedfloor"
+    model.producer_version = __version__
     about: dict[str, Any] = {"classes": list(trained.classes), "shape": list(trained.shape)}
     if trained.task != CLASSIFICATION:
         names = {"names": list(trained.task.called())}
@@ -256,7 +261,8 @@ def _describe(model: onnx.ModelProto, trained: Trained) -> None:
         about["own"] = {"numbers": staying.parcel.numbers, "file": staying.file, "run": staying.run}
     for key, value in {"fedfloor": __version__, **about}.items():
         entry = model.metadata_props.add()
-        entry.key, entry.value = key, value if isinstance(value, str) else json_text(value)
+        entry.key = key
+        entry.value = value if isinstance(value, str) else json_text(value)
 
 
 def _compare(trained: Trained, data: bytes, batches: list[Inputs], expected: list[Answer]) -> dict[str, float]:

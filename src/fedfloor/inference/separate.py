@@ -35,7 +35,8 @@ class DeviceModels:
     """
 
     def __init__(self, run: Path, read: Callable[[str], Answers], *, shared: bool) -> None:
-        self.run, self.shared = run, shared
+        self.run = run
+        self.shared = shared
         self.without: dict[str, None] = {}
         self._records = devices(run)
         self._read = lru_cache(KEPT)(read)
@@ -76,7 +77,8 @@ class DeviceModels:
     def answered(self, x: NDArray[Any], names: Sequence[str], shared: Answers) -> Answer:
         """Return the answer for samples [n, *shape], each by the model of its device; n is at least 1."""
         whose = np.array(names)
-        answers, rows = [], []
+        answers = []
+        rows = []
         for name in dict.fromkeys(names):
             mine = np.flatnonzero(whose == name)
             answers.append((self.of(name) or shared)(x[mine]))

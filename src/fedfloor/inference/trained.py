@@ -210,7 +210,9 @@ class Header:
     def __post_init__(self) -> None:
         if not self.classes or not self.shape or min(self.shape) < 1 or math.prod(self.shape) > MOST:
             raise ValueError(f"{len(self.classes)} classes, samples of shape {list(self.shape)[:4]}")
-        channels, mean, std = self.shape[0], self.normalise.mean, self.normalise.std
+        channels = self.shape[0]
+        mean = self.normalise.mean
+        std = self.normalise.std
         if not len(mean) == len(std) == channels:
             raise ValueError(f"{len(mean)} means and {len(std)} deviations for {channels} channels")
         if not all(map(math.isfinite, (self.normalise.scale, *mean, *std))) or min(std) <= 0:
@@ -247,7 +249,8 @@ def load_model(
     path, personal = model_file(Path(folder), which, device, by_device=by_device)
     about, tensors = content(path)
     header = parsed(Header, json.dumps(about), str(path), "the header of a model", "Train it again with this version.")
-    shape, sensors = header.shape, None if header.inputs is None else header.inputs.sensors()
+    shape = header.shape
+    sensors = None if header.inputs is None else header.inputs.sensors()
     about_task = header.task if personal is None or personal.task is None else personal.task
     task = read(about_task, len(header.classes), () if sensors is None else sensors.columns, str(path))
     specs = {"model": header.model, "objective": header.made.objective[0]}
@@ -273,7 +276,8 @@ def load_model(
     if which != "last" and (Path(folder) / DEVICES).is_file():
         log.info("--which %s: the shared model; devices' own models are those of the last round.", which)
     left = staying(Path(folder)) if stays else None
-    given, fixed = header.normalise, None if sensors is None else fixed_scales(sensors.coding)
+    given = header.normalise
+    fixed = None if sensors is None else fixed_scales(sensors.coding)
     return Trained(
         getattr(network.module, "title", header.model), header.round, header.classes, shape, sensors,
         _raw(header, network, sensors, task, path),
@@ -325,7 +329,8 @@ def _network(header: Header, task: Task, tensors: Mapping[str, Tensor], *, trust
 
 def _raw(header: Header, network: Network, sensors: Sensors | None, task: Task, path: Path) -> RawNetwork:
     """Return the network in evaluation mode, with the normalisation in its header."""
-    given, dims = header.normalise, len(header.shape) + 1
+    given = header.normalise
+    dims = len(header.shape) + 1
     mean, std = (torch.tensor(values, dtype=network.flat.dtype) for values in (given.mean, given.std))
     holes = sensors is not None and sensors.missing in HOLES
     answers = task.answer

@@ -127,7 +127,8 @@ class Training:
         a tenth are named, the largest differences first. Predicted numbers are nearer to their mean than true ones, so
         that of ranges (``ends``) only Σ_c max(0, p_c − q_c) of the first and the last counts.
         """
-        trained, total = self.shares(classes), int(counts.sum())
+        trained = self.shares(classes)
+        total = int(counts.sum())
         if trained is None or not total:
             return []
         here = counts / total

@@ -76,7 +76,8 @@ def beyond(x: Values, s: Summaries) -> dict[str, tuple[float, float]]:
 
     Only sensors with a share above 1/k² for k = 5, 10 or 30 are returned, each with the largest k.
     """
-    bounds, found = {k: s.hull(k) for k in BEYOND}, dict[str, tuple[float, float]]()
+    bounds = {k: s.hull(k) for k in BEYOND}
+    found = dict[str, tuple[float, float]]()
     for channel, name in enumerate(s.sensors):
         values = x[:, channel][~np.isnan(x[:, channel])].astype(np.float64)
         for k, (low, high) in bounds.items():
@@ -88,7 +89,8 @@ def beyond(x: Values, s: Summaries) -> dict[str, tuple[float, float]]:
 
 def _far(trained: Trained, samples: FileSamples, s: Summaries) -> list[str]:
     """Return a warning for each sensor with too many values beyond those of every device in training."""
-    x, warnings = _comparable(trained, samples.x), []
+    x = _comparable(trained, samples.x)
+    warnings = []
     for name, (k, share) in beyond(x, s).items():
         channel = s.sensors.index(name)
         values = x[:, channel][~np.isnan(x[:, channel])].astype(np.float64)
@@ -105,7 +107,8 @@ def _contradicting(trained: Trained, samples: FileSamples, s: Summaries) -> list
     """Return a warning for each sensor of a device that is absent, constant, turned or exchanged."""
     x = samples.x if samples.stored is None else samples.stored
     whose = np.array(samples.devices or [samples.file.name] * len(x))
-    names, rows = list[str](), list[NDArray[Any]]()
+    names = list[str]()
+    rows = list[NDArray[Any]]()
     for name in dict.fromkeys(whose.tolist()):
         mine = np.flatnonzero(whose == name)
         first = None if samples.first is None else samples.first[mine]

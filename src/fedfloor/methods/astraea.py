@@ -91,7 +91,8 @@ class Astraea(Method):
         return State(view.start, {"groups": formed(solver, everyone, known_counts, len(everyone) // size, rng, size)})
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
-        work, groups = self.work.at(view.round, view.rounds), state.notes["groups"]
+        work = self.work.at(view.round, view.rounds)
+        groups = state.notes["groups"]
         left = present(groups, view.devices)
         if not left:
             raise SettingError("method 'astraea': no group has a device that may take part.")

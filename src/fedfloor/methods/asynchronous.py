@@ -113,7 +113,8 @@ class FedBuff(Unwaiting):
 
     def visit(self, arrival: Arrival, work: Work, number: int) -> Node:
         """Return a visit, whose change counts by the age of the model that it started from."""
-        visit, age = Train(device(arrival.device), work), arrival.age(number)
+        visit = Train(device(arrival.device), work)
+        age = arrival.age(number)
         weight = self.staleness.weight(age)
         return visit if age == 0 and weight == 1 else Since(arrival.version, visit, weight, tick=arrival.version)
 
@@ -150,7 +151,8 @@ class FedAsync(Unwaiting):
 
     def visit(self, arrival: Arrival, work: Work, number: int) -> Node:
         """Return a visit, whose model counts by the age of the model that it started from."""
-        visit, age = Train(device(arrival.device), work), arrival.age(number)
+        visit = Train(device(arrival.device), work)
+        age = arrival.age(number)
         weight = self.rate * self.staleness.weight(age)
         whole = age == 0 and weight == 1
         return visit if whole else Since(arrival.version, visit, weight, "model", tick=arrival.version)

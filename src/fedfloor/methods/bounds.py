@@ -38,10 +38,12 @@ def excess(work: Work, method: ConfiguredMethod, samples: int) -> str:
         method: the experiment's method.
         samples: number of the device's samples.
     """
-    batches, most = work.batches(samples), most_batches(method, samples)
+    batches = work.batches(samples)
+    most = most_batches(method, samples)
     if batches > most:
         return f"{batches} mini-batches; at most {most} by this device's experiment."
-    batch, largest = min(work.batch_size, samples), largest_batch(method)
+    batch = min(work.batch_size, samples)
+    largest = largest_batch(method)
     if batch > largest:
         return f"mini-batches of {batch} samples; at most {largest} by this device's experiment."
     return ""

@@ -93,7 +93,8 @@ def card(name: str) -> tuple[str, list[dict[str, Any]]]:
     {'setting': 'mu', 'default': 0.01}
     """
     kind = find(name)
-    text, rows = getdoc(kind) or "", []
+    text = getdoc(kind) or ""
+    rows = []
     for field in sorted(dataclasses.fields(kind), key=lambda field: field.name in COMMON):  # type: ignore[arg-type]
         if field.name in COMMON and f"    {field.name}: " not in text:
             text += ("" if "Args:" in text else "\n\nArgs:") + f"\n    {field.name}: {COMMON[field.name]}"

@@ -74,7 +74,8 @@ class CGAU(FedAvg):
         works = walk.works(outcome.resolved)
         frozen = all(work.objective == "gated" and work.settings.get("frozen", True) for work in works)
         if "head" in state.notes and frozen:
-            head, new = slice(*state.notes["head"]), state.packet["w"].clone()
+            head = slice(*state.notes["head"])
+            new = state.packet["w"].clone()
             new[head] = packet["w"][head]
             packet["w"] = new
         return State(packet, state.notes, state.tensors)

@@ -171,7 +171,8 @@ def _part(part: str, value: Any, where: str) -> Any:
     if not isinstance(settings, Mapping) or not isinstance(settings.get("kind"), str):
         usual = next(iter(EXCHANGED[part]))
         raise SettingError(f'{where} = {shown(value)}: must be a name, or a table such as {{ kind = "{usual}" }}.')
-    name, own = settings["kind"], {key: setting for key, setting in settings.items() if key != "kind"}
+    name = settings["kind"]
+    own = {key: setting for key, setting in settings.items() if key != "kind"}
     if "weights" in own:
         own["weights"] = _listed(own["weights"])
     with _inside(where):

@@ -100,7 +100,8 @@ class IFCA(FedAvg):
         chosen = fraction(view.devices, self.fraction, rng)
         if self.cohorts == 1:
             return visiting(self, self.work, view, chosen)
-        many, todo = len(chosen), self.work.at(view.round, view.rounds, self.objective)
+        many = len(chosen)
+        todo = self.work.at(view.round, view.rounds, self.objective)
         train = {j: Select(LEAST_LOSS, tuple(chosen), many, todo) for j in range(self.cohorts)}
         return nodes.Sequence((replace(self._question, devices=tuple(chosen)), apart(train)))
 

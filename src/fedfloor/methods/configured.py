@@ -156,7 +156,8 @@ class ConfiguredMethod(Method):
 
     @property
     def objective(self) -> Objective:
-        goal, own = self.parts.objective, self.method.objective
+        goal = self.parts.objective
+        own = self.method.objective
         if isinstance(goal, weighting.PerSample):
             return reweighted(own, goal, objectives.to_spec(own)[0], self.name)
         return goal or own
@@ -184,7 +185,9 @@ class ConfiguredMethod(Method):
     @property
     def questions(self) -> tuple[Probe, ...]:
         """The only questions that rounds and set-up put to devices, without their devices."""
-        rule, own, needs = self.parts.mix, getattr(self.method, "mix", None), self.method.needs
+        rule = self.parts.mix
+        own = getattr(self.method, "mix", None)
+        needs = self.method.needs
         replaced = None if rule is None else getattr(own, "asks", None)
         asked = [question for question in needs.questions if replaced is None or question.what != replaced]
         if rule is not None and rule.asks is not None:
@@ -257,7 +260,8 @@ class ConfiguredMethod(Method):
         Raises:
             SettingError: the method makes no plan for such a park.
         """
-        own, rng = getattr(self.method, "work", None), np.random.default_rng(0)
+        own = getattr(self.method, "work", None)
+        rng = np.random.default_rng(0)
         other = self.needs.network or self.needs.clock  # these decide on devices, not on their work
         if other and isinstance(own, WorkSettings):
             node: Node = Train(device(0), own.at(view.round, view.rounds, self.method.objective))
@@ -311,8 +315,10 @@ class ConfiguredMethod(Method):
         }
         own = {name: tensor for name, tensor in state.tensors.items() if not name.startswith(MOMENTS)}
         if self.server != Sgd() and not outcome.packet["w"].equal(state.packet["w"]):
-            trained, model = int(state.notes["trained"]), outcome.packet["w"].clone()
-            start, mean = state.packet["w"][:trained], model[:trained].clone()
+            trained = int(state.notes["trained"])
+            model = outcome.packet["w"].clone()
+            start = state.packet["w"][:trained]
+            mean = model[:trained].clone()
             model[:trained], moments = server.step(self.server, start, mean, moments, outcome.rng)
             outcome = replace(outcome, packet={**outcome.packet, "w": model})  # other tensors take the mean
         after = self.method.absorb(replace(state, tensors=own), outcome)
@@ -324,7 +330,8 @@ class ConfiguredMethod(Method):
         return State(after.packet, notes, {**after.tensors, **kept})
 
     def _mixed(self, node: Node, mix: Mix, kind: str = "cloud") -> Node:
-        (name, settings), key = mixing.to_spec(mix), "method.mix" if kind == "cloud" else "method.edge_mix"
+        (name, settings) = mixing.to_spec(mix)
+        key = "method.mix" if kind == "cloud" else "method.edge_mix"
         if mix.asks is not None and kind == "edge":
             raise SettingError(f"{key} = '{name}': it reads answers that only the cloud has. Use it as method.mix.")
         equally = self.objective.counts_equally and self.method.objective.counts_equally  # as the packet requires
@@ -398,7 +405,8 @@ class ConfiguredMethod(Method):
         def coded(at: Node) -> Node:
             if not isinstance(at, Parallel) or at.at != CLOUD or at.mix == KEEP:
                 return at
-            up, down = self.parts.edge_travel or "", self.parts.edge_travel_down or ""
+            up = self.parts.edge_travel or ""
+            down = self.parts.edge_travel_down or ""
             return replace(at, travel=up, travel_down=down) if all(map(walk.edge_of, at.children)) else at
 
         made = walk.changed(node, coded)

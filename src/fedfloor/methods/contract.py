@@ -91,7 +91,8 @@ class View:
     @property
     def factories(self) -> list[list[int]]:
         """The numbers of the devices that may take part, by factory."""
-        count, devices = int(self.factory_of.max()) + 1, np.asarray(self.devices)
+        count = int(self.factory_of.max()) + 1
+        devices = np.asarray(self.devices)
         return [devices[self.factory_of[devices] == m].tolist() for m in range(count)]
 
 

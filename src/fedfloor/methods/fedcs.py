@@ -95,15 +95,21 @@ def in_time(candidates: list[int], known: Resources, update_s: np.ndarray, deadl
 
 def greedy(candidates: list[int], known: Resources, update_s: np.ndarray, deadline_s: float) -> list[int]:
     """Return the devices of :func:`in_time`, or an empty list if no candidate finishes in time."""
-    left, chosen, elapsed, spread = np.array(candidates), list[int](), 0.0, 0.0
+    left = np.array(candidates)
+    chosen = list[int]()
+    elapsed = 0.0
+    spread = 0.0
     while left.size:
-        down, up, update = known.download_s[left], known.upload_s[left], update_s[left]
+        down = known.download_s[left]
+        up = known.upload_s[left]
+        update = update_s[left]
         extra = np.maximum(down - spread, 0.0) + up + np.maximum(update - elapsed, 0.0)
         best = int(np.argmin(extra))
         ends = elapsed + float(up[best]) + max(0.0, float(update[best]) - elapsed)
         reach = max(spread, float(down[best]))
         if reach + ends < deadline_s:
             chosen.append(int(left[best]))
-            elapsed, spread = ends, reach
+            elapsed = ends
+            spread = reach
         left = np.delete(left, best)
     return sorted(chosen)

@@ -29,7 +29,8 @@ class Grouped(Method):
     work: WorkSettings
 
     def __post_init__(self) -> None:
-        name, allowed = type(self).__name__.lower(), "above 0 and below 1, or left out"
+        name = type(self).__name__.lower()
+        allowed = "above 0 and below 1, or left out"
         require(self.groups >= 1, f"methods.{name}.groups", self.groups, "a whole number of at least 1")
         require(self.refresh is None or 0 < self.refresh < 1, f"methods.{name}.refresh", self.refresh, allowed)
 
@@ -50,12 +51,14 @@ class Grouped(Method):
         visits = Parallel(tuple(Train(device(int(rng.choice(members))), work) for members in groups))
         if self.refresh is None or view.census is None:
             return visits
-        again, before = self._probe(view), state.tensors.get("census")
+        again = self._probe(view)
+        before = state.tensors.get("census")
         moved = before is not None and drifted(before.numpy(), view.census) > self.refresh
         return Sequence((Probe(again.devices, "census"), *([again] if moved else []), visits))
 
     def absorb(self, state: State, outcome: Outcome) -> State:
-        notes, tensors = dict(state.notes), dict(state.tensors)
+        notes = dict(state.notes)
+        tensors = dict(state.tensors)
         answers = {k: answer for k, answer in outcome.answers.items() if self.question in answer}
         if answers:
             notes["groups"] = clustered(answers, self.question, min(self.groups, len(answers)), notes["seed"])

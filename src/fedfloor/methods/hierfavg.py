@@ -49,7 +49,8 @@ class HierFAVG(Method):
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         work = self.work.at(view.round, view.rounds)
         drawn = np.asarray(fraction(view.devices, self.fraction, rng))
-        factory_of, branches = view.factory_of[drawn], []
+        factory_of = view.factory_of[drawn]
+        branches = []
         for m in np.unique(factory_of).tolist():
             visits = tuple(Train(device(k), work) for k in drawn[factory_of == m].tolist())
             branches.append(Repeat(self.edge_rounds, Parallel(visits, at=edge(m)), tick=False))

@@ -87,14 +87,18 @@ def pooled(moments: list[Floats], size: int) -> tuple[Floats, Floats]:
     (array([3.5]), array([[2.25]]))
     """
     row, column = np.triu_indices(size)
-    count, mean, scatter = 0.0, np.zeros(size), np.zeros((size, size))
+    count = 0.0
+    mean = np.zeros(size)
+    scatter = np.zeros((size, size))
     for moment in moments:
-        n, own = moment[0], moment[1 : 1 + size]
+        n = moment[0]
+        own = moment[1 : 1 + size]
         own_scatter = np.zeros((size, size))
         own_scatter[row, column] = own_scatter[column, row] = moment[1 + size :]
         apart = own - mean
         scatter += own_scatter + np.outer(apart, apart) * (count * n / (count + n))
-        mean, count = mean + apart * n / (count + n), count + n
+        mean = mean + apart * n / (count + n)
+        count = count + n
     return mean, scatter / max(count, 1.0)
 
 
@@ -102,7 +106,8 @@ def monitor(mean: Floats, covariance: Floats, explained: float, statistic: Stati
     """Return c [D] and W [D, D] of a :class:`~fedfloor.models.layers.Monitor`, and the number of components k."""
     from scipy.stats import chi2
 
-    size, variance = len(mean), np.diag(covariance)
+    size = len(mean)
+    variance = np.diag(covariance)
     varies = variance > SMALLEST * max(1.0, float(variance.max(initial=0.0)))
     if not varies.any():
         raise SettingError(
@@ -111,7 +116,8 @@ def monitor(mean: Floats, covariance: Floats, explained: float, statistic: Stati
         )
     sigma = np.where(varies, np.sqrt(np.maximum(variance, 0.0)), 1.0)
     values, vectors = np.linalg.eigh(covariance / np.outer(sigma, sigma))
-    values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
+    values = np.maximum(values[::-1], 0.0)
+    vectors = vectors[:, ::-1]
     kept = int(np.searchsorted(np.cumsum(values) / values.sum(), explained - 1e-12)) + 1
     kept = min(kept, int((values > SMALLEST).sum()))
     rest = values[kept:]
@@ -119,7 +125,8 @@ def monitor(mean: Floats, covariance: Floats, explained: float, statistic: Stati
     if statistic != "Q":
         scale[:kept] = 1 / (values[:kept] * chi2.ppf(0.99, kept))
     if statistic != "T2" and rest.sum() > SMALLEST:
-        spread, freedom = (rest**2).sum() / rest.sum(), rest.sum() ** 2 / (rest**2).sum()
+        spread = (rest**2).sum() / rest.sum()
+        freedom = rest.sum() ** 2 / (rest**2).sum()
         scale[kept:] = 1 / (spread * chi2.ppf(0.99, freedom))
     weight = np.sqrt(size * scale)[:, None] * vectors.T / sigma  # the mean of squares is the score
     return mean, weight, kept

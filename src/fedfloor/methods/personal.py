@@ -131,7 +131,8 @@ class FedRep(FedAvg):
         return Needs(remembers=bool(self.own), own=self.own, epochs=max(1, self.head_epochs))
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
-        plan, sends = self._visits(view, rng), keeping(self.own)
+        plan = self._visits(view, rng)
+        sends = keeping(self.own)
         if not self.own:
             return plan
         visits: list[Node] = []

@@ -31,7 +31,8 @@ class Dilated(nn.Module):
 
     def __init__(self, channels: int, width: int, kernel: int, dilation: int) -> None:
         super().__init__()
-        past, rows = nn.ZeroPad2d(((kernel - 1) * dilation, 0, 0, 0)), (1, kernel)
+        past = nn.ZeroPad2d(((kernel - 1) * dilation, 0, 0, 0))
+        rows = (1, kernel)
         self.body = nn.Sequential(
             past, nn.Conv2d(channels, width, rows, dilation=(1, dilation)), nn.GroupNorm(GROUPS, width), nn.ReLU(),
             past, nn.Conv2d(width, width, rows, dilation=(1, dilation)), nn.GroupNorm(GROUPS, width), nn.ReLU(),
@@ -52,7 +53,8 @@ class Statistics(nn.Module):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        rows, first = x.shape[2], x[:, :, :1]
+        rows = x.shape[2]
+        first = x[:, :, :1]
         moved = x - first
         place = torch.arange(rows, dtype=x.dtype, device=x.device) - (rows - 1) / 2  # from the middle
         trend = (moved * place).sum(2) * (6 / (rows * (rows + 1)))  # half the window times Σ x·p / Σ p²
@@ -84,7 +86,8 @@ class Recurrent(nn.Module):
 
     def __init__(self, cells: nn.LSTM | nn.GRU) -> None:
         super().__init__()
-        self.cells, self.norm = cells, nn.LayerNorm(cells.hidden_size)
+        self.cells = cells
+        self.norm = nn.LayerNorm(cells.hidden_size)
 
     def forward(self, x: Tensor) -> Tensor:
         states: Tensor = self.cells(x.transpose(1, 2))[0]
@@ -117,7 +120,9 @@ class Attention(nn.Module):
     def __init__(self, width: int, heads: int, inner: int) -> None:
         super().__init__()
         self.heads = heads
-        self.before, self.queries, self.out = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.before = nn.LayerNorm(width)
+        self.queries = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
         self.body = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, inner), nn.GELU(), nn.Linear(inner, width))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -151,7 +156,8 @@ class Unrolled(nn.Module):
     def __init__(self, code: int, width: int, channels: int, length: int) -> None:
         super().__init__()
         self.length = length
-        self.cells, self.norm = nn.LSTM(code, width, batch_first=True), nn.LayerNorm(width)
+        self.cells = nn.LSTM(code, width, batch_first=True)
+        self.norm = nn.LayerNorm(width)
         self.rows = nn.Linear(width, channels)
 
     def forward(self, code: Tensor) -> Tensor:

@@ -86,7 +86,8 @@ class Network:
 
     def within(self, part: slice) -> list[nn.Parameter]:
         """Return the trained parameters in a slice of the flat vector; SettingError: it splits one or contains none."""
-        parameters, at = [], 0
+        parameters = []
+        at = 0
         for parameter in self.parameters:
             if part.start <= at and at + parameter.numel() <= part.stop:
                 parameters.append(parameter)
@@ -100,7 +101,8 @@ class Network:
 
     def shaped_like(self, parameters: list[nn.Parameter]) -> Callable[[Tensor], list[Tensor]]:
         """Return the function that cuts a flat vector, such as momentum, into views shaped like the parameters."""
-        sizes, shapes = [p.numel() for p in parameters], [p.shape for p in parameters]
+        sizes = [p.numel() for p in parameters]
+        shapes = [p.shape for p in parameters]
         return lambda vector: [self.shaped(*piece) for piece in zip(vector.split(sizes), shapes, strict=True)]
 
     def views(self, vector: Tensor) -> list[Tensor]:
@@ -120,7 +122,8 @@ class Network:
     @cached_property
     def layout(self) -> dict[str, tuple[int, int]]:
         """The place of each tensor in the flat vector: name → (first, last + 1)."""
-        places, at = {}, 0
+        places = {}
+        at = 0
         for name, view in self._named:
             places[name] = (at, at + view.numel())
             at += view.numel()
@@ -228,7 +231,8 @@ class Network:
                 f"this network has nothing to train{f': method {by!r} sets it' if by else ''}. Choose that method, or "
                 "another network (model.name)."
             )
-        key, model = f"work.trains = '{name}'", type(self.module).__name__
+        key = f"work.trains = '{name}'"
+        model = type(self.module).__name__
         if name in HEAD and self.classifier is None:
             raise classifiers.unknown_classifier(key, model, self.module)
         pieces = self.numbers(name) if name not in HEAD else self.span(self.classifier or "")
@@ -303,7 +307,8 @@ def unseeded(name: str, shape: Shape, classes: int) -> str:
     The network is built twice from one seed, and once from another: equal seeds must give equal trained parameters, and
     other seeds other ones. Arguments as for :func:`build`.
     """
-    numbers, kept = [], True
+    numbers = []
+    kept = True
     for seed in (0, 0, 1):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

@@ -135,7 +135,8 @@ class Parcel:
         """Return the digest of the numbers of a model that do not travel; "" if all travel."""
         if self.whole:
             return ""
-        digest, at = hashlib.sha256(), 0
+        digest = hashlib.sha256()
+        at = 0
         for part in (*self.parts, slice(self.model, self.model)):
             digest.update(model[at : part.start].contiguous().numpy().data)
             at = part.stop

@@ -121,7 +121,8 @@ def staying(path: Path) -> tuple[str, str] | None:
     found = next((record for record in records if record.get("stays")), None)
     if found is None:
         return None
-    part, run = found["stays"], found.get("run")
+    part = found["stays"]
+    run = found.get("run")
     if not (isinstance(part, str) and isinstance(run, str)):
         raise SettingError(
             f"{path}: its devices trained by an earlier version, which wrote no file of their own parts for releases. "

@@ -85,7 +85,8 @@ class TakesOwn(nn.Module):
 
     def __init__(self, inner: nn.Module, staying: Staying) -> None:
         super().__init__()
-        self.inner, self.staying = inner, staying
+        self.inner = inner
+        self.staying = staying
         self.prefix = next(name for name, part in inner.named_modules() if part is staying.network.module)
 
     def forward(self, *given: Tensor) -> tuple[Tensor, ...]:

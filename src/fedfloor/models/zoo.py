@@ -41,9 +41,11 @@ def pool_first(module: nn.Sequential) -> nn.Sequential:
     ['Conv2d', 'MaxPool2d', 'ReLU']
     """
     for place in range(len(module) - 1):
-        first, second = module[place], module[place + 1]
+        first = module[place]
+        second = module[place + 1]
         if isinstance(first, nn.ReLU) and isinstance(second, POOLS) and not second.return_indices:
-            module[place], module[place + 1] = second, first
+            module[place] = second
+            module[place + 1] = first
     return module
 
 
@@ -346,7 +348,8 @@ def ae_dense(shape: Shape, classes: int) -> nn.Module:
     23,604 parameters on windows of 8 channels × 20, with a code of 20 numbers; larger samples have a code of at most
     32. Sakurada and Yairi, MLSDA 2014.
     """
-    many, code = _reproduces("ae-dense", shape, classes), _code(shape)
+    many = _reproduces("ae-dense", shape, classes)
+    code = _code(shape)
     return nn.Sequential(
         nn.Flatten(), nn.Linear(many, 64), nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, code),
         nn.Linear(code, 64), nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, many),

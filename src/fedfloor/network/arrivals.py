@@ -61,13 +61,18 @@ class NetworkTrips:
     """
 
     def __init__(self, sites: Sites, flow: VisitFlow, down: int, up: int) -> None:
-        self.sites, self.clock = sites, SimulatedClock()
-        self.work, self.down, self.up = flow.work, down, up
+        self.sites = sites
+        self.clock = SimulatedClock()
+        self.work = flow.work
+        self.down = down
+        self.up = up
         self.account = Account(sites, None, self.clock, trace=False)
 
     def steps(self, k: int, process: PacketProcess) -> Steps:
         """Simulate a visit, transfer by transfer."""
-        clock, account, site = self.clock, self.account, device(k)
+        clock = self.clock
+        account = self.account
+        site = device(k)
         time = clock.now
         for hop in self.sites.routes.route(CLOUD, site).hops:
             if hop.resource >= 0 and time > clock.now:
@@ -97,7 +102,8 @@ class StepTrips:
     """Visits without a network, which take as long as their number of mini-batches."""
 
     def __init__(self, batches: Callable[[int], int]) -> None:
-        self.clock, self.batches = SimulatedClock(), batches
+        self.clock = SimulatedClock()
+        self.batches = batches
 
     def steps(self, k: int, process: PacketProcess) -> Steps:
         """Simulate a visit of one unit of time per mini-batch."""
@@ -153,7 +159,9 @@ class Arrivals:
     """
 
     def __init__(self, flow: VisitFlow, seed: int, trips: Trips) -> None:
-        self.flow, self.seed, self.trips = flow, seed, trips
+        self.flow = flow
+        self.seed = seed
+        self.trips = trips
         self.clock = trips.clock
         self.rounds: list[Flush] = []
         self.resting = set(flow.devices)
@@ -210,7 +218,8 @@ class Arrivals:
 
         The critical path is that of the ``last`` visit, from its own departure on.
         """
-        now, spent = self.clock.now, self.trips.spent()
+        now = self.clock.now
+        spent = self.trips.spent()
         then, before = self.before
         self.before = now, spent
         if spent is None or before is None:

@@ -152,7 +152,8 @@ def place_devices(settings: CellSettings) -> Cell:
     twice = sorted({name for name in names if names.count(name) > 1})
     require(not twice, "names of devices", twice, "different")
     network, physics = _radio_network(settings.name, build(own), entries)
-    count, zeros = len(entries), np.zeros(len(entries), np.int64)
+    count = len(entries)
+    zeros = np.zeros(len(entries), np.int64)
     unbounded = replace(network, radio=replace(physics, outage=None))  # the reach is checked at the final positions
     drawn = draw_sites(unbounded, settings.seed, zeros, zeros + 1, 1)
     angle = generator(settings.seed, "floor angle").uniform(0, 2 * math.pi, count)
@@ -205,7 +206,8 @@ def to_toml(cell: Cell) -> str:
         if name != str(i):
             entry["name"] = name
         for key, values in columns.items():
-            value, digits = float(values[i]), DIGITS[key]
+            value = float(values[i])
+            digits = DIGITS[key]
             rounded = int(round(value, digits)) if digits < 0 else round(value, digits)
             entry[key] = value if value and not rounded else rounded  # never rounded to 0
         listed.append(entry)

@@ -193,8 +193,11 @@ def price(
     if air is None and sites.network.uplink.sharing == "sinr":
         raise SettingError("the devices' uplink is a radio (sinr): price the plan with air=radio_uplink(sites, seed).")
     job = PriceWalk(plan, sites, payload, air, (round_number, tick, numbered), holders, trace=trace, closing=closing)
-    end, spent, root = job.run(), job.spent, job.root
-    idle, busy = sites.lists.idle_w, spent.busy
+    end = job.run()
+    spent = job.spent
+    root = job.root
+    idle = sites.lists.idle_w
+    busy = spent.busy
     joules = {k: spent.joules[k] + idle[k] * max(0.0, end - busy[k]) for k in sorted(job.named)}
     return Price(
         seconds=end, joules=sum(joules.values()), bytes=dict(sorted(spent.bytes.items())), joules_by_device=joules,
@@ -215,17 +218,23 @@ class PriceWalk:
         when: tuple[int, int, Sequence[int] | None], holders: frozenset[int], *, trace: bool,
         closing: Closing | None = None,
     ) -> None:  # fmt: skip
-        self.plan, self.payload, self.packet = plan, payload, payload.packet
+        self.plan = plan
+        self.payload = payload
+        self.packet = payload.packet
         self.full = self._size("all")
-        self.clock, self.routes = SimulatedClock(), sites.routes
+        self.clock = SimulatedClock()
+        self.routes = sites.routes
         self.spent = Account(sites, air, self.clock, trace=trace)
         self.copies = Copies(self.clock, self.routes, self.spent)
         self.inside, self.named, parts = _survey(plan, payload)
-        self.pulls, self.holders = frozenset[int](), frozenset[int]() if self._visits(plan) else holders
+        self.pulls = frozenset[int]()
+        self.holders = frozenset[int]() if self._visits(plan) else holders
         if parts:
             self.pulls, self.holders = _pulls(plan, holders, payload)
         self.visit_s = [0.0] * self._visits(plan)
-        self.closing, self.late, self.late_of = closing, set[int](), Counter[int]()
+        self.closing = closing
+        self.late = set[int]()
+        self.late_of = Counter[int]()
         self.root = PacketProcess(-1, None)
         self.sent = {} if air is None else self._sent(air, when)
 
@@ -253,7 +262,8 @@ class PriceWalk:
         return state
 
     def _train(self, node: Train, state: PacketState, process: PacketProcess, number: int) -> Walking:
-        size, since = self._carried(state, self._size(node.work.travels), process), state.time
+        size = self._carried(state, self._size(node.work.travels), process)
+        since = state.time
         if state.visit < 0 and state.since >= 0:
             since = state.since
         beside = size - self._size(node.work.travels)  # changes of other scopes are not coded
@@ -267,14 +277,19 @@ class PriceWalk:
         return PacketState(time, node.site, size, number, since, whole=state.whole, up=up)
 
     def _parallel(self, node: Parallel, state: PacketState, process: PacketProcess, first: int) -> Walking:
-        numbers, targets, works, kept = [], [], dict[int, Work](), dict[int, Work]()
+        numbers = []
+        targets = []
+        works = dict[int, Work]()
+        kept = dict[int, Work]()
         for i, child in enumerate(node.children):
             numbers.append(first)
             if isinstance(child, Train):  # the most frequent node
-                first, site = first + 1, child.site
+                first = first + 1
+                site = child.site
                 works[id(child.work)] = child.work
             else:
-                first, site = first + self.inside[id(child)], _first_stop(child, node.at) or node.at
+                first = first + self.inside[id(child)]
+                site = _first_stop(child, node.at) or node.at
                 work = next((visit.work for visit, _ in walk.visited(child)), Work())
                 (works if site.kind == "device" else kept)[id(work)] = work  # no codec towards an edge
             targets.append((i, site))
@@ -312,7 +327,8 @@ class PriceWalk:
         """Return the join of a meeting that ends before its last branch; None for others."""
         if self.closing is None or not self.closing.closes(node):
             return None
-        lost_at, close = self.closing.lost, self.closing.close
+        lost_at = self.closing.lost
+        close = self.closing.close
 
         def lost(i: int) -> bool:
             child = node.children[i]
@@ -340,8 +356,10 @@ class PriceWalk:
         works = {child.work.travel for child in children if child.work.travel in self.payload.staged}
         if not works:
             return [{}]
-        codecs, devices = works.pop(), [child.site.index for child in children]
-        cloud, cell = codecs in self.payload.across, self.routes.cell
+        codecs = works.pop()
+        devices = [child.site.index for child in children]
+        cloud = codecs in self.payload.across
+        cell = self.routes.cell
         servers = {k: CLOUD if cloud else edge(cell(device(k))) for k in devices}
         costs = {at: self.payload.staged[codecs](count) for at, count in Counter(servers.values()).items()}
         stages = range(len(next(iter(costs.values()))))
@@ -352,7 +370,8 @@ class PriceWalk:
         targets = list(enumerate(map(device, exchanges)))
 
         def then(i: int, copy: PacketState, own: PacketProcess) -> Steps:
-            site, time = targets[i][1], copy.time
+            site = targets[i][1]
+            time = copy.time
             base, down, up = exchanges[site.index]
             for start, end, size in ((base, site, down), (site, base, up)):
                 for hop in self.routes.route(start, end).hops if size else ():
@@ -373,7 +392,9 @@ class PriceWalk:
 
     def _round_trip(self, node: Train, state: PacketState, own: PacketProcess, number: int, at: Site) -> Steps:
         """Carry out a branch with a single visit, like ``_branch``, but in one generator, as it is most frequent."""
-        site, time, clock = node.site, state.time, self.clock
+        site = node.site
+        time = state.time
+        clock = self.clock
         down, up = self._down(node.work), self._up(node.work)
         since = state.since if state.since >= 0 else time
         if not (site is state.site or (site.kind == "device" and site.index in state.held)):
@@ -398,7 +419,8 @@ class PriceWalk:
             arrived = yield from self._move(copy, targets[i][1], size, own)
             return arrived.time
 
-        size, targets = self._size(node.scope), list(enumerate(map(device, node.devices)))
+        size = self._size(node.scope)
+        targets = list(enumerate(map(device, node.devices)))
         return (yield from self._hand_out(state, targets, size, process, then, whole=node.scope == "all"))
 
     def _probe(self, node: Probe, state: PacketState, process: PacketProcess) -> Walking:
@@ -407,7 +429,9 @@ class PriceWalk:
 
         def then(i: int, copy: PacketState, own: PacketProcess) -> Steps:
             """Simulate a question to a device and its answer in one generator, as there may be many."""
-            site, time, clock = targets[i][1], copy.time, self.clock
+            site = targets[i][1]
+            time = copy.time
+            clock = self.clock
             hops = () if site == copy.site or site.index in copy.held else self.routes.route(copy.site, site).hops
             for hop in hops:
                 if hop.resource >= 0 and time > clock.now:
@@ -440,7 +464,8 @@ class PriceWalk:
             size: size of the packet in bytes.
             down: bytes on links away from the cloud, if codecs change them.
         """
-        time, sent = state.time, self.sent.get(state.visit)
+        time = state.time
+        sent = self.sent.get(state.visit)
         if down is None:
             down = size if state.down < 0 else state.down
         if state.site == to:
@@ -458,7 +483,8 @@ class PriceWalk:
 
     def _pull(self, state: PacketState, to: Site, size: int, process: PacketProcess) -> Steps:
         """Simulate the pull of a missing part by a device from the whole model's site, after the packet has arrived."""
-        time, process.order = state.time, to.index
+        time = state.time
+        process.order = to.index
         for hop in self.routes.route(state.whole, to).hops if size else ():
             if hop.resource >= 0 and time > self.clock.now:
                 yield time
@@ -556,7 +582,9 @@ def _pulls(plan: Node, holders: frozenset[int], payload: Payload) -> tuple[froze
     or pulls the part holds its current state, until a visit trains the whole model, or such models are aggregated:
     then no device holds it. The order is that of the plan, not of simulated time; visits are numbered by it.
     """
-    pulls, held, visits = list[int](), set(holders), 0
+    pulls = list[int]()
+    held = set(holders)
+    visits = 0
 
     def go(node: Node) -> bool:
         """Process a node; return whether it trains the whole model."""

@@ -99,7 +99,8 @@ def check_reach(radio: RadioModel, ok: NDArray[np.bool_], distance_m: Floats, na
     """
     out = np.flatnonzero(~ok.any(axis=1))
     if len(out):
-        k, d = int(out[0]), float(distance_m[out[0]])
+        k = int(out[0])
+        d = float(distance_m[out[0]])
         more = f" and {len(out) - 1} more" if len(out) > 1 else ""
         raise SettingError(
             f"device {names[k] if names else k}{more} out of reach: at {d:.0f} m even {radio.powers_dbm[-1]:g} dBm "

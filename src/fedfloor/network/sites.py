@@ -311,7 +311,9 @@ class RadioUplink:
     """
 
     def __init__(self, sites: Sites, model: RadioModel, seed: int) -> None:
-        self.sites, self.radio, self.seed = sites, model, seed
+        self.sites = sites
+        self.radio = model
+        self.seed = seed
         full_w = float(radio.watts(model.powers_dbm[-1]))
         self.gain: list[float] = (sites.received_w[:, -1] / full_w).tolist()
         self._drawn: dict[tuple[int, int], nodes.Radio] = {}
@@ -353,10 +355,13 @@ class RadioUplink:
         chance = radio.reception(self.radio, signal, np.array(noise))
         seconds = share * float(radio.airtime_s(self.radio, np.array(signal), payload_bytes))
         # the number of transmissions n has P(n) = q(1 − q)^(n−1), truncated at the limit
-        attempts, lost, limit = 1, False, self.radio.attempts
+        attempts = 1
+        lost = False
+        limit = self.radio.attempts
         u = float(generator(self.seed, "air", *place).random())
         if chance <= 0 or (chance < 1 and u >= 1 - (1 - chance) ** limit):  # P(n <= limit) = 1 − (1 − q)^limit
-            attempts, lost = limit, True
+            attempts = limit
+            lost = True
         elif chance < 1:
             attempts = min(limit, max(1, math.ceil(math.log1p(-u) / math.log1p(-chance))))
         return Transmission(seconds, attempts, float(radio.watts(mine.power_dbm)), lost)

@@ -30,7 +30,8 @@ class PacketProcess:
     __slots__ = ("compute_s", "join", "order", "path", "steps", "transfer_s", "wait_s")
 
     def __init__(self, order: int, join: Join | None) -> None:
-        self.order, self.join = order, join
+        self.order = order
+        self.join = join
         self.steps: Steps
         self.compute_s = self.transfer_s = self.wait_s = 0.0
         self.path: list[int] = []
@@ -49,7 +50,8 @@ class Join:
     __slots__ = ("closed", "end", "last", "left", "waiting")
 
     def __init__(self, waiting: PacketProcess) -> None:
-        self.waiting, self.left = waiting, 0
+        self.waiting = waiting
+        self.left = 0
         self.end = NEVER
         self.last: PacketProcess | None = None
         self.closed = False
@@ -74,8 +76,12 @@ class ClosingJoin(Join):
         self, waiting: PacketProcess, clock: SimulatedClock, first: int | None, due: float, lost: Callable[[int], bool]
     ) -> None:  # fmt: skip
         super().__init__(waiting)
-        self.clock, self.first, self.lost = clock, first, lost
-        self.ended, self.results, self.begun = set[int](), 0, clock.now
+        self.clock = clock
+        self.first = first
+        self.lost = lost
+        self.ended = set[int]()
+        self.results = 0
+        self.begun = clock.now
         if due < math.inf:
             timer = PacketProcess(LAST, Join(waiting))
             timer.steps = self._timer()
@@ -103,7 +109,9 @@ class ClosingJoin(Join):
         if last is not None:
             self.waiting.add(last)
         self.waiting.wait_s += time - since
-        self.closed, self.end, self.clock.abandons = True, time, True
+        self.closed = True
+        self.end = time
+        self.clock.abandons = True
         self.clock.at(time, self.waiting)
 
 
@@ -139,7 +147,8 @@ class SimulatedClock:
     def run(self, root: PacketProcess) -> float:
         """Run all processes; return the time at which the root ended."""
         self.at(0.0, root)
-        heap, end = self._heap, 0.0
+        heap = self._heap
+        end = 0.0
         while heap:
             self.now, _, _, process = heappop(heap)
             if self.abandons and _abandoned(process):
@@ -155,7 +164,8 @@ class SimulatedClock:
                     continue
                 join.left -= 1
                 if stop.value > join.end:
-                    join.end, join.last = stop.value, process
+                    join.end = stop.value
+                    join.last = process
                 if join.left == 0:
                     if join.last is not None:
                         join.waiting.add(join.last)
@@ -209,9 +219,13 @@ class Account:
     """
 
     def __init__(self, sites: Sites, air: RadioUplink | None, clock: SimulatedClock, *, trace: bool) -> None:
-        self.sites, self.air, self.clock, self.trace = sites, air, clock, trace
+        self.sites = sites
+        self.air = air
+        self.clock = clock
+        self.trace = trace
         self.values = sites.lists
-        self.transmit_w, self.receive_w = self.values.transmit_w, self.values.receive_w
+        self.transmit_w = self.values.transmit_w
+        self.receive_w = self.values.receive_w
         self.bytes: Counter[str] = Counter()
         self.joules = [0.0] * len(self.values.samples)
         self.busy = [0.0] * len(self.values.samples)
@@ -221,11 +235,16 @@ class Account:
         self, hop: Hop, time: float, size: int, process: PacketProcess, sent: Transmission | None = None
     ) -> float:
         """Simulate a hop at ``time``, the current time if its link is shared; return the packet's arrival."""
-        seconds, start, sender, receiver = size * hop.s_per_byte, time, hop.sender, hop.receiver
+        seconds = size * hop.s_per_byte
+        start = time
+        sender = hop.sender
+        receiver = hop.receiver
         watt = self.transmit_w[sender] if sender >= 0 else 0.0
         if hop.radio:  # a visit's result, or a packet without interference
             sent = sent or self.air.clear(hop.sender, size)  # type: ignore[union-attr]
-            seconds, size, watt = sent.airtime_s * sent.attempts, size * sent.attempts, sent.watt
+            seconds = sent.airtime_s * sent.attempts
+            size = size * sent.attempts
+            watt = sent.watt
         if hop.resource >= 0:
             start = self.clock.serve(hop.resource, seconds)
             process.wait_s += start - time
@@ -300,7 +319,9 @@ class Copies:
     """The copies of a packet, sent one by one or by multicast."""
 
     def __init__(self, clock: SimulatedClock, routes: Routes, spent: Account) -> None:
-        self.clock, self.routes, self.spent = clock, routes, spent
+        self.clock = clock
+        self.routes = routes
+        self.spent = spent
 
     def fan(
         self, state: PacketState, targets: Sequence[Target], size: int, process: PacketProcess, then: Continue,
@@ -321,7 +342,8 @@ class Copies:
     ) -> None:  # fmt: skip
         """Start a process for each child, or for each multicast transmission."""
         shared: dict[tuple[str | int, ...], tuple[Hop, list[Target]]] = {}
-        route, held = self.routes.route, state.held
+        route = self.routes.route
+        held = state.held
         for i, site in targets:
             way = route(state.site, site)
             if not way.cast or (site.kind == "device" and site.index in held):

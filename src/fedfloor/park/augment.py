@@ -142,8 +142,11 @@ def crops(count: int, height: int, width: int, scale: Range, ratio: Range, rng: 
     tall = np.rint(height * np.sqrt(area / shape)).clip(1).astype(np.int64)
     wide = np.rint(width * np.sqrt(area * shape)).clip(1).astype(np.int64)
     fits = (tall <= height) & (wide <= width)
-    first, each, some = fits.argmax(axis=0), np.arange(count), fits.any(axis=0)
-    high, broad = np.where(some, tall[first, each], height), np.where(some, wide[first, each], width)
+    first = fits.argmax(axis=0)
+    each = np.arange(count)
+    some = fits.any(axis=0)
+    high = np.where(some, tall[first, each], height)
+    broad = np.where(some, wide[first, each], width)
     top, left = (place * (height - high + 1, width - broad + 1)).astype(np.int64)
     return Crops(top, high, left, broad)
 

@@ -134,7 +134,8 @@ def of_tests(dataset: Dataset, share: float, seed: int, *, whole_devices: bool) 
     Raises:
         SettingError: there are too few test samples.
     """
-    tests, owner = dataset.y_test, dataset.owner_test
+    tests = dataset.y_test
+    owner = dataset.owner_test
     groups = [np.arange(len(tests))] if owner is None else [np.flatnonzero(owner == k) for k in np.unique(owner)]
     place = None if dataset.first_test is None else dataset.first_test.astype(np.float64)  # the last windows
     inside = replace(
@@ -216,7 +217,8 @@ def _apart(dataset: Dataset, part: Indices, held: Indices) -> Indices:
     """Return the samples of a device without common rows with a held-out sample."""
     if dataset.first is None:
         return part
-    mine, theirs = dataset.first[part], np.sort(dataset.first[held])
+    mine = dataset.first[part]
+    theirs = np.sort(dataset.first[held])
     length = dataset.inputs.length or 1
     apart: Indices = part[
         np.searchsorted(theirs, mine - length, "right") == np.searchsorted(theirs, mine + length, "left")
@@ -226,8 +228,10 @@ def _apart(dataset: Dataset, part: Indices, held: Indices) -> Indices:
 
 def _with_tests(dataset: Dataset, parts: Sequence[Indices]) -> Dataset:
     """Return a data set with training samples of devices as test samples, rendered as on each device."""
-    samples, sizes = np.concatenate(parts), [len(part) for part in parts]
-    device_of, begin = np.repeat(np.arange(len(parts)), sizes), np.cumsum([0, *sizes])
+    samples = np.concatenate(parts)
+    sizes = [len(part) for part in parts]
+    device_of = np.repeat(np.arange(len(parts)), sizes)
+    begin = np.cumsum([0, *sizes])
 
     @cache
     def rendered(device: int) -> Values:  # cached, as every evaluation needs them
@@ -288,7 +292,8 @@ def build(
     if isinstance(stream, Augmented):
         pictures_only(data)
     parts = _dealt(data, split, devices, seed)
-    window, drift = getattr(stream, "window", 0), getattr(stream, "drift", None)
+    window = getattr(stream, "window", 0)
+    drift = getattr(stream, "drift", None)
     require_memory(f"data.stream.window = {window}", window * (8 + data.sample_bits // 8), "Set a shorter window.")
     if drift is not None:
         require_memory(f"data.stream.drift.period = {drift.period}", 8 * drift.period, "Set a shorter period.")
@@ -303,7 +308,8 @@ def build(
             data, train = hold_out_devices(data, parts, validation, seed)
             parts = [parts[k] for k in train.tolist()]
             homes, numbers = np.unique(factory_of[train], return_inverse=True)
-            factory_of, names = numbers.astype(np.int32), tuple(names[m] for m in homes.tolist()) if names else ()
+            factory_of = numbers.astype(np.int32)
+            names = tuple(names[m] for m in homes.tolist()) if names else ()
         else:
             data, parts = hold_out(data, parts, validation, seed)
     return Park(

@@ -29,7 +29,8 @@ def device_accuracy(park: Park, right: NDArray[Any], by_class: NDArray[np.float6
         by_class: float64 [F], accuracy per class, NaN for a class without test samples.
     """
     if park.roster.figures == "measured" and park.dataset.owner_test is not None:
-        owners, total = park.roster.owners, park.roster.weights
+        owners = park.roster.owners
+        total = park.roster.weights
         hits = np.bincount(park.dataset.owner_test, weights=right, minlength=int(owners.max()) + 1)[owners]  # −1: of 0
         share: NDArray[np.float64] = np.divide(hits, total, out=np.full(len(hits), np.nan), where=total > 0)
         return share
@@ -50,7 +51,8 @@ def class_counts(park: Park) -> dict[str, tuple[int, int]]:
     data = park.dataset
     if data.made is not None or data.rendered or park.remote is not None:
         return {}
-    trained, tested = park.counts().sum(axis=0), np.bincount(data.y_test, minlength=len(data.classes))
+    trained = park.counts().sum(axis=0)
+    tested = np.bincount(data.y_test, minlength=len(data.classes))
     return dict(zip(data.classes, zip(trained.tolist(), tested.tolist(), strict=True), strict=True))
 
 
@@ -63,7 +65,8 @@ def raw_bytes(park: Park) -> int:
     size = math.prod(data.shape) * (1 if data.inputs.kind == "image" else 4)
     if data.first is None or len(data.shape) != 2:
         return int(park.sizes.sum()) * size
-    first, length = np.unique(data.first[np.concatenate(list(park.indices))]), data.shape[1]
+    first = np.unique(data.first[np.concatenate(list(park.indices))])
+    length = data.shape[1]
     rows = length + int(np.minimum(np.diff(first), length).sum())
     return rows * size // length
 
@@ -87,7 +90,9 @@ def describe(park: Park) -> dict[str, Any]:
     ``untrained_classes`` holds the classes that occur only in test samples, with the number of these samples. For a
     park with more than 5,000 devices only those that are ``listed`` are described.
     """
-    data, listed, whole = park.dataset, park.listed, len(park.listed) == park.devices
+    data = park.dataset
+    listed = park.listed
+    whole = len(park.listed) == park.devices
     names = park.display_names
     columns = listed, park.factory_of[listed], park.sizes[listed], park.listed_counts
     counts = class_counts(park) if data.task.labelled else {}
@@ -116,7 +121,8 @@ def describe(park: Park) -> dict[str, Any]:
 
 
 NEGLIGIBLE = 1.1  # ratio to the skew by chance, below which devices do not differ
-SLIGHT, MODERATE = 0.1, 0.4  # below this skew; larger ones are strong
+SLIGHT = 0.1  # below this skew
+MODERATE = 0.4  # larger ones are strong
 
 
 class LabelSkew(NamedTuple):
@@ -163,7 +169,8 @@ def label_skew(park: Park) -> LabelSkew | None:
     if park.remote is not None:
         return None
     counts = park.listed_counts
-    sizes, whole = counts.sum(axis=1), counts.sum(axis=0)
+    sizes = counts.sum(axis=1)
+    whole = counts.sum(axis=0)
     share = whole / whole.sum()
     measured = np.abs(counts / sizes[:, None] - share).sum(axis=1) / 2
     several, place = np.unique(sizes, return_inverse=True)
@@ -182,7 +189,8 @@ def deviation(sizes: NDArray[np.int64], share: NDArray[np.float64]) -> NDArray[n
     if len(share) == 1:
         return np.zeros(len(sizes))
     log_factorial = np.concatenate(([0.0], np.cumsum(np.log(np.arange(1, int(sizes.max()) + 1)))))
-    n, p = sizes[:, None], share[None]
+    n = sizes[:, None]
+    p = share[None]
     m = np.minimum(np.floor(n * p).astype(np.int64) + 1, n)
     ways = log_factorial[n] - log_factorial[m] - log_factorial[n - m]
     each = np.exp(np.log(2.0 * m) + ways + m * np.log(p) + (n - m + 1) * np.log1p(-p)) / n

@@ -28,7 +28,8 @@ class LocalSets(Sequence[Indices]):
     """
 
     def __init__(self, first: Indices, samples: Indices | None = None) -> None:
-        self.first, self.samples = first, samples
+        self.first = first
+        self.samples = samples
 
     @classmethod
     def of(cls, parts: Sequence[Indices]) -> LocalSets:
@@ -84,7 +85,8 @@ def owner_of(dataset: Dataset, parts: Sequence[Indices]) -> Owners | None:
     sets = LocalSets.of(parts)
     owners = np.empty(len(sets), np.int32)
     for part, indices, whose in sets.chunks():
-        owner, begin = dataset.owner[indices], np.flatnonzero(np.diff(whose, prepend=-1))
+        owner = dataset.owner[indices]
+        begin = np.flatnonzero(np.diff(whose, prepend=-1))
         owners[part] = owner[begin]
         if (owner != owners[part][whose]).any():
             return None
@@ -146,7 +148,8 @@ class Pictures:
     """
 
     def __init__(self, make: Callable[[int], Values], most: int) -> None:
-        self.make, self.most = make, most
+        self.make = make
+        self.most = most
         self._kept: OrderedDict[int, Values] = OrderedDict()
         self._bytes = 0
 

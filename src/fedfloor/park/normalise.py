@@ -95,7 +95,8 @@ def statistics(x: Values, first: Indices | None, rows: int | None, fixed: Statis
     own = mean.astype(np.float32), measured.astype(np.float32)
     if fixed is None:
         return own
-    mine, both = len(mean) - len(fixed[0]), zip(own, fixed, strict=True)
+    mine = len(mean) - len(fixed[0])
+    both = zip(own, fixed, strict=True)
     centre, spread = (np.concatenate([values[:mine], last]) for values, last in both)
     return centre, spread
 
@@ -112,7 +113,9 @@ class _Own:
 
     def __init__(self, park: Park, rows: int | None) -> None:
         data = self.data = park.dataset
-        self.rows, self.indices, self.fixed = rows, park.indices, fixed_scales(data.inputs.coding)
+        self.rows = rows
+        self.indices = park.indices
+        self.fixed = fixed_scales(data.inputs.coding)
         self.group = park.test_devices.copy()  # device of each test sample
         strangers = self.group < 0
         owners = np.zeros(0, np.int64)
@@ -171,7 +174,8 @@ class _Own:
             first = None if numbers is None else numbers[mine]
             if self.rows is not None:  # each window adds at least one row, so that more windows are never needed
                 early = np.argsort(mine if first is None else first, kind="stable")[: self.rows]
-                mine, first = mine[early], None if first is None else first[early]
+                mine = mine[early]
+                first = None if first is None else first[early]
             x = self.data.take(mine, k) if trains else self.data.take_test(mine)
             self.mean[k], self.deviation[k] = statistics(x, first, self.rows, self.fixed)
             self.known[k] = True
@@ -233,7 +237,8 @@ def mean_and_deviation(park: Park, normalise: Normalise) -> tuple[NDArray[np.flo
         SettingError: the kind is unknown, ``unit`` is set although missing values become their channel's mean, or
             ``symmetric`` although the samples are no pictures.
     """
-    channels, inputs = park.dataset.shape[0], park.dataset.inputs
+    channels = park.dataset.shape[0]
+    inputs = park.dataset.inputs
     if normaliser(normalise) is not None and park.normalised is None:
         raise SettingError("this park is not normalised: call fedfloor.park.normalise.prepared(park, normalise) first.")
     if park.normalised is not None:

@@ -225,7 +225,8 @@ class Park:
     @cached_property
     def test_devices(self) -> NDArray[np.int64]:
         """int64 [test samples]: the device of each test sample, the first one of its owner; −1 for none."""
-        owners, natural = self.dataset.owner_test, self.natural_owners
+        owners = self.dataset.owner_test
+        natural = self.natural_owners
         if owners is None or natural is None:
             return np.full(self.test_samples, -1)
         device_of = np.full(max(int(owners.max(initial=0)), int(natural.max())) + 1, -1)
@@ -240,7 +241,10 @@ class Park:
         not a device of this park, because the park is smaller than the data, is left out. If a partition has mixed the
         owners, metrics are measured if every owner of test samples only tests, otherwise expected.
         """
-        listed, owned, data, natural = self.listed, self.dataset.owned, self.dataset, self.natural_owners
+        listed = self.listed
+        owned = self.dataset.owned
+        data = self.dataset
+        natural = self.natural_owners
         names = tuple(self.display_names.own("device", k) or None for k in listed.tolist())
         home = self.factory_of[listed].astype(np.int64)
         factories = tuple(self.display_names.own("factory", m) or None for m in range(self.factories))
@@ -264,7 +268,8 @@ class Park:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The devices' names; empty if devices are not natural owners, or owners have no names."""
-        owners, names = self.natural_owners, self.dataset.owned.names
+        owners = self.natural_owners
+        names = self.dataset.owned.names
         return () if owners is None or not names else tuple(names[k] for k in owners)
 
     @cached_property

@@ -389,7 +389,8 @@ class Mobility:
         >>> moving.factory_of(home, seed=0, tick=9).tolist(), moving.factory_of(home, seed=0, tick=10).tolist()
         ([0, 0, 1, 1], [1, 1, 0, 0])
         """
-        turn, devices = tick // self.every, len(home)
+        turn = tick // self.every
+        devices = len(home)
         if turn == 0 or devices == 1:
             return home
         guests = min(devices, max(2, round(self.share * devices)))

@@ -85,7 +85,8 @@ def among(s: Summaries) -> list[Oddity]:
     """Return the sensors of devices that differ from those of all other devices; at least three devices are needed."""
     if len(s.names) < 3:
         return []
-    found, usual = list[Oddity](), list[_Usual | None]()
+    found = list[Oddity]()
+    usual = list[_Usual | None]()
     odd = np.zeros(s.mean.shape, np.bool_)
     for c in range(len(s.sensors)):
         varying = (s.count[:, c] > 1) & ~_constant(s)[:, c]
@@ -121,9 +122,12 @@ def _agreeing(mean: Floats, deviation: Floats, factory: NDArray[np.int64]) -> ND
 
     A few are a third of the devices, or up to half of them if they are those of one factory.
     """
-    order, many = np.argsort(mean, kind="stable"), len(mean)
-    value, least = mean[order], 2 * float(np.median(deviation))
-    first, end = 0, many
+    order = np.argsort(mean, kind="stable")
+    many = len(mean)
+    value = mean[order]
+    least = 2 * float(np.median(deviation))
+    first = 0
+    end = many
     while end - first > 2:
         cuts = np.arange(first + 1, end)
         gap = value[cuts] - value[cuts - 1]
@@ -140,7 +144,8 @@ def _agreeing(mean: Floats, deviation: Floats, factory: NDArray[np.int64]) -> ND
                 break
         if ratio[side, place] <= 1:
             break
-        first, end = low, high
+        first = low
+        end = high
     return order[first:end]
 
 
@@ -151,7 +156,8 @@ def _whole(some: NDArray[np.int64], others: NDArray[np.int64], factory: NDArray[
 
 def _few(mask: NDArray[np.bool_], factory: NDArray[np.int64]) -> bool:
     """Return whether devices are a few: a fifth of all, or all of one factory; at least two others are left."""
-    some, others = np.flatnonzero(mask), np.flatnonzero(~mask)
+    some = np.flatnonzero(mask)
+    others = np.flatnonzero(~mask)
     if not len(some) or len(others) < 2:
         return False
     return len(some) <= max(1, len(mask) // 5) or _whole(some, others, factory)
@@ -186,26 +192,34 @@ def _coarse(s: Summaries, c: int, others: NDArray[np.bool_]) -> bool:
 
 def _far(s: Summaries, k: int, c: int, usual: _Usual, *, odd: bool) -> Iterator[Oddity]:
     """Yield a finding for a level or a spread of a device's sensor that is far from those of the devices that agree."""
-    mean, deviation, many = float(s.mean[k, c]), float(s.deviation[k, c]), len(usual.mean)
-    gap, reach, within = usual.gap(mean), usual.reach, usual.within
-    kind, why = "", ""
+    mean = float(s.mean[k, c])
+    deviation = float(s.deviation[k, c])
+    many = len(usual.mean)
+    gap = usual.gap(mean)
+    reach = usual.reach
+    within = usual.within
+    kind = ""
+    why = ""
     if odd and gap > max(2.0, 12 / (many - 1)) * max(reach, 2 * within):
         why = unit(mean, deviation, usual)
         kind = why and ("sign" if "sign" in why else "unit")
     alone = many >= max(AGREE + 1, len(s.names) - max(1, len(s.names) // 6))
     far = gap > max(_least(many) * reach, SLACK * within) and _far_in_logarithms(mean, usual)
     if odd and not why and alone and far:
-        kind, why = "level", _also(mean, deviation, usual)
+        kind = "level"
+        why = _also(mean, deviation, usual)
     if kind:
         others = f"those of the others from {usual.mean.min():.4g} to {usual.mean.max():.4g}"
         yield Oddity((s.names[k],), (s.sensors[c],), kind, f"has a mean of {mean:.4g}, {others}{why and f': {why}'}")
         return
     ratio = np.log(deviation) - np.log(usual.deviation)
-    away, width = float(max(ratio.min(), -ratio.max())), float(np.ptp(ratio))
+    away = float(max(ratio.min(), -ratio.max()))
+    width = float(np.ptp(ratio))
     tens = [text for factor, offset, text in UNITS if offset == 0 and factor > 0
             and usual.fits(mean / factor, deviation / factor)]  # fmt: skip
     if many >= 4 and tens and away > max(np.log(4), width):
-        kind, why = "unit", f": {tens[0]}"
+        kind = "unit"
+        why = f": {tens[0]}"
     elif many >= 5 and ratio.min() > 0 and away > max(np.log(10), _least(many) * width):
         kind = "spread"
     if kind:
@@ -249,7 +263,8 @@ def _also(mean: float, deviation: float, usual: _Usual) -> str:
 def _swapped(s: Summaries, k: int, odd: NDArray[np.bool_], usual: Sequence[_Usual | None]) -> Iterator[Oddity]:
     """Yield a finding for two sensors of a device that are both far from their own values, and each at the other's."""
     for i, j in combinations(np.flatnonzero(odd).tolist(), 2):
-        own, other = usual[i], usual[j]
+        own = usual[i]
+        other = usual[j]
         if own is None or other is None or not own.fits(s.mean[k, j], s.deviation[k, j]):
             continue
         if other.fits(s.mean[k, i], s.deviation[k, i]):
@@ -266,7 +281,8 @@ def _related(sensors: tuple[str, ...], own: Floats, sign: NDArray[np.int8], name
     """
     holds = sign != 0
     with np.errstate(invalid="ignore"):  # NaN: a sensor is constant
-        broken, against = holds & (sign * own < BROKEN), holds & (sign * own <= AGAINST)
+        broken = holds & (sign * own < BROKEN)
+        against = holds & (sign * own <= AGAINST)
     if not broken.any():
         return []
     many = against.sum(axis=1)
@@ -371,7 +387,8 @@ def sentences(found: Sequence[Oddity], *, trained: bool = False, ways: Mapping[s
     """
     lines = []
     for finding in found[:LISTED]:
-        who, names = " and ".join(map(repr, finding.devices)), " and ".join(map(repr, finding.sensors))
+        who = " and ".join(map(repr, finding.devices))
+        names = " and ".join(map(repr, finding.sensors))
         subject = f"{who}, sensor{'s' * (len(finding.sensors) > 1)} {names}" if names else f"{who} is"
         way = "Do not rely on these answers" if trained else ways[finding.kind].format(ignoring(*finding.sensors))
         lines.append(f"{subject} {finding.evidence}. {way}.")

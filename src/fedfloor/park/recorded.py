@@ -16,7 +16,8 @@ FILE = "rows.npz"  # file in a run's folder: part → sorted hashes
 PARTS = ("training", "validation", "test")  # a row in several parts counts as of the first
 MOST = 20_000_000  # numbers of rows times a window's length that are hashed, at most
 CHUNK = 1024  # samples hashed at a time
-START, FACTOR = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
+START = np.uint64(0x9E3779B97F4A7C15)
+FACTOR = np.uint64(0xBF58476D1CE4E5B9)
 Hashes = NDArray[np.uint32]
 
 
@@ -43,7 +44,8 @@ def hashes(rows: Values) -> Hashes:
 
 def record(park: Park) -> dict[str, Hashes]:
     """Return the hashes of a park's rows by part; empty for generated or too many samples, or samples elsewhere."""
-    data, length = park.stored, park.dataset.inputs.length or 1
+    data = park.stored
+    length = park.dataset.inputs.length or 1
     many = (int(park.sizes.sum()) + park.test_samples) * length
     if data.made is not None or data.rendered or park.remote is not None or many > MOST:
         return {}
@@ -59,7 +61,8 @@ def record(park: Park) -> dict[str, Hashes]:
 
 def _training(park: Park) -> Iterator[Hashes]:
     for device in range(park.devices):
-        mine, first = park.indices[device], park.stored.first
+        mine = park.indices[device]
+        first = park.stored.first
         for chunk in _chunks(mine):
             yield hashes(_rows(park.stored.take(chunk, device), None if first is None else first[chunk]))
 

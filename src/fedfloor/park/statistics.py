@@ -77,9 +77,11 @@ def standard(sums: Iterable[tuple[Floats, Floats, Floats]], scale: float = 1.0) 
         both = np.maximum(count + n, 1)
         apart = s / np.maximum(n, 1) - total / np.maximum(count, 1)
         squares = squares + d + apart**2 * (count * n / both)
-        count, total = count + n, total + s
+        count = count + n
+        total = total + s
     known = np.maximum(count, 1)
-    mean, deviation = total / known, np.sqrt(squares / known)
+    mean = total / known
+    deviation = np.sqrt(squares / known)
     constant = deviation <= np.maximum(1e-14 * np.abs(mean), SMALLEST)  # zero, or a rounding error
     return scale * mean, np.where(constant, 1.0, scale * deviation)
 

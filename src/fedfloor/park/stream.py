@@ -49,7 +49,8 @@ class Cycle:
         present, number = np.unique(classes, return_inverse=True)
         first = int(generator(seed, "drift", device).integers(len(present)))
         by_class = np.argsort((number - first) % len(present), kind="stable")
-        place, sorted_place = np.arange(len(classes)), np.empty(len(classes), np.int64)
+        place = np.arange(len(classes))
+        sorted_place = np.empty(len(classes), np.int64)
         sorted_place[by_class] = place
         return np.argsort((1 - self.strength) * place + self.strength * sorted_place, kind="stable")
 
@@ -93,7 +94,8 @@ def consecutive_windows(
     (2, 2)
     """
     length = len(labels) * (1 if drift is None else drift.period)
-    first, enough = numbers.start * window, numbers.stop * window
+    first = numbers.start * window
+    enough = numbers.stop * window
     count = (-(-enough // length) * length - first) // window
     return endless(labels, seed, device, first, count * window, drift).reshape(count, window)
 
@@ -291,7 +293,11 @@ class Windows:
     def __init__(
         self, stream: Stream, seed: int, labels: Callable[[Indices], Labels], indices: Sequence[Indices], classes: int
     ) -> None:
-        self.stream, self.seed, self.labels, self.indices, self.classes = stream, seed, labels, indices, classes
+        self.stream = stream
+        self.seed = seed
+        self.labels = labels
+        self.indices = indices
+        self.classes = classes
         self._altering = stream if isinstance(stream, Altering) else None
         self._blocks: OrderedDict[int, WindowBlock] = OrderedDict()
         self._bytes = 0
@@ -311,7 +317,9 @@ class Windows:
             SettingError: the length of ``visits`` is not that of ``devices``.
         """
         self.check(devices, visits)
-        position_of, blocks, result = self.stream.position, self._blocks, []
+        position_of = self.stream.position
+        blocks = self._blocks
+        result = []
         for device, seen in zip(devices, visits, strict=True):
             position = position_of(tick, seen)
             block = blocks.get(device)
@@ -334,7 +342,8 @@ class Windows:
         """Return the concatenated current samples x of devices as altered by the stream."""
         if self._altering is None:
             return x
-        parts, end = [], 0
+        parts = []
+        end = 0
         for device, seen in zip(devices, visits, strict=True):
             begin, end = end, end + self.stream.holds(len(self.indices[device]))
             place = self.stream.position(tick, seen)
@@ -355,7 +364,8 @@ class Windows:
         return block
 
     def _made(self, device: int, first: int, least: int) -> WindowBlock:
-        indices, classes = self.indices[device], self.classes
+        indices = self.indices[device]
+        classes = self.classes
         most = max(1, BLOCK_BYTES // (8 * (self.stream.holds(len(indices)) + classes)))
         labels = self.labels(indices)
         windows = self.stream.held(labels, self.seed, device, first, min(least, most))

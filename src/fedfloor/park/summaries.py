@@ -17,12 +17,17 @@ from fedfloor.park.park import Park
 from fedfloor.park.statistics import device_sums, first_rows
 
 FILE = "sensors.json"  # file in a run's folder with the summaries of its devices
-DEVICES, ROWS, SENSORS = 1000, 20_000, 500  # summarised at most; rows of each device
+# summarised at most; rows of each device
+DEVICES = 1000
+ROWS = 20_000
+SENSORS = 500
 NUMBERS = 20_000  # devices times sensors summarised, at most
 RELATED = 60  # sensors whose correlations are computed, at most
 FEW = 10  # different values of a sensor, up to which it may well be constant on a device
 AGREE = 4  # devices on which a relation holds, at least
-HOLDS, WEAK = 0.7, 0.5  # correlation of two sensors that are related: the median of devices, and the least
+# correlation of two sensors that are related: the median of devices, and the least
+HOLDS = 0.7
+WEAK = 0.5
 Floats = NDArray[np.float64]
 
 
@@ -53,7 +58,8 @@ class Relations:
         Two sensors are related if their correlation has the same sign on all these devices: 0.7 in the median, 0.5 at
         least.
         """
-        sign, least = np.sign(self.middle), self._lowest[0]
+        sign = np.sign(self.middle)
+        least = self._lowest[0]
         with np.errstate(invalid="ignore"):
             least = least if own is None else np.where(sign * own == least, self._lowest[1], least)
             holds = (np.abs(self.middle) >= HOLDS) & (least >= WEAK)
@@ -104,7 +110,10 @@ class Summaries:
         cls, sensors: Sequence[str], names: Sequence[str], factory: Sequence[int], rows: Iterable[Values]
     ) -> Summaries:
         """Return summaries of the rows [R, C] of each device, R at least 1."""
-        many, sums, levels, correlations = [], [], [], []
+        many = []
+        sums = []
+        levels = []
+        correlations = []
         for x in rows:
             many.append(len(x))
             sums.append(device_sums(x))
@@ -132,9 +141,11 @@ class Summaries:
         Raises:
             KeyError, TypeError, ValueError: the document has another form.
         """
-        sensors, names = tuple(map(str, document["sensors"])), tuple(map(str, document["devices"]))
+        sensors = tuple(map(str, document["sensors"]))
+        names = tuple(map(str, document["devices"]))
         form = (len(names), len(sensors))
-        factory, rows = np.array(document["factory"], np.int64), np.array(document["rows"], np.float64)
+        factory = np.array(document["factory"], np.int64)
+        rows = np.array(document["rows"], np.float64)
         tables = {name: document[name] for name in ("count", "mean", "deviation", "levels")}
         made = {name: None if table is None else np.array(table, np.float64) for name, table in tables.items()}
         if {factory.shape, rows.shape} != {form[:1]} or {part.shape for part in made.values() if part is not None} != {
@@ -189,11 +200,13 @@ def summarised(park: Park) -> Summaries | None:
     summarised as normalised, others as stored. Up to 1,000 devices (fewer of many sensors) and 20,000 rows of each
     count, evenly spread.
     """
-    data, sensors = park.dataset, park.dataset.inputs.columns
+    data = park.dataset
+    sensors = park.dataset.inputs.columns
     if data.inputs.kind != "table" or not 1 <= len(sensors) == data.shape[0] <= SENSORS:
         return None
     devices = spread(park.devices, min(DEVICES, NUMBERS // len(sensors)))
-    names, factory = [park.display_names.site("device", k) for k in devices.tolist()], park.factory_of[devices].tolist()
+    names = [park.display_names.site("device", k) for k in devices.tolist()]
+    factory = park.factory_of[devices].tolist()
     if park.remote is not None:
         if park.remote.sums is None:
             return None

@@ -60,7 +60,8 @@ class RowClusters:
 
     def nearest(self, x: Values) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Return the cluster of each row of [n, C, …], and its squared distance from the cluster's centre, [n, …]."""
-        s, centres = self.scaled(x), self.centres.astype(np.float32)
+        s = self.scaled(x)
+        centres = self.centres.astype(np.float32)
         best = np.zeros((len(s), *s.shape[2:]), np.int64)
         least = np.full(best.shape, np.inf, np.float32)
         for number, centre in enumerate(centres):
@@ -68,7 +69,8 @@ class RowClusters:
             for i, value in enumerate(centre):
                 distance = distance + (s[:, i] - value) ** 2
             nearer = distance < least  # the first one in a tie
-            best, least = np.where(nearer, number, best), np.where(nearer, distance, least)
+            best = np.where(nearer, number, best)
+            least = np.where(nearer, distance, least)
         return best, least
 
 
@@ -99,13 +101,16 @@ class RowQuestion:
 
     def bounds(self, channels: int, values: int, most: float) -> tuple[Floats, Floats]:
         """Return the lower and upper bounds of an answer's numbers: counts up to ``values``, sums up to ``most``."""
-        low, high = np.zeros(self.shape(channels)), np.full(self.shape(channels), most)
+        low = np.zeros(self.shape(channels))
+        high = np.full(self.shape(channels), most)
         if self.kind == "below":
             high[:] = values
         elif self.kind == "sums":
-            high[:, 0], low[:, 1] = values, -most
+            high[:, 0] = values
+            low[:, 1] = -most
         elif self.kind == "clusters":
-            high[:, 0], low[:, 1:-1] = values, -most
+            high[:, 0] = values
+            low[:, 1:-1] = -most
         return low, high
 
     def answer(self, rows: Values) -> Floats:
@@ -124,7 +129,8 @@ class RowQuestion:
                 answer[c] = np.searchsorted(known, values, side="right")
             return answer
         if self.clusters is None:
-            cluster, distance = np.zeros(len(x), np.int64), np.zeros(len(x), np.float32)
+            cluster = np.zeros(len(x), np.int64)
+            distance = np.zeros(len(x), np.float32)
         else:
             cluster, distance = self.clusters.nearest(rows)
         for k in range(len(answer)):
@@ -201,7 +207,8 @@ class RowSurvey:
     def finish(self, normaliser: str, numbers: int) -> tuple[Step, ...]:
         """Log the questions; return the steps, the last of which delivers the result's ``numbers`` to each device."""
         steps = (*self.steps, Step("result", NUMBER_BYTES * numbers, 0))
-        down, up = sum(step.down for step in steps), sum(step.up for step in steps)
+        down = sum(step.down for step in steps)
+        up = sum(step.up for step in steps)
         log.info("normalise = '%s': %d questions to every device before round 1, %s bytes down and %s bytes up each; "
                  "answers are sums over a device's rows without noise.",
                  normaliser, len(self.steps), f"{down:,}", f"{up:,}")  # fmt: skip
@@ -254,7 +261,8 @@ def usable(*values: Floats) -> bool:
 
 def rows_of(park: Park, device: int) -> Values:
     """Return the rows [R, C] of a device's training samples, each once."""
-    mine, first = park.indices[device], park.dataset.first
+    mine = park.indices[device]
+    first = park.dataset.first
     return first_rows(park.samples(device)[0], None if first is None else first[mine], None)
 
 
@@ -345,9 +353,11 @@ class RobustNormaliser:
             edges = low[:, :, None] + width[:, :, None] * np.arange(1, BINS) / BINS
             below = survey.ask(RowQuestion("below", edges.reshape(len(low), -1))).reshape(edges.shape)
             bin_of = (below < (np.array(SHARES) * count[:, None])[:, :, None]).sum(axis=2)
-            low, width = low + width * bin_of / BINS, width / BINS
+            low = low + width * bin_of / BINS
+            width = width / BINS
         first, median, third = np.moveaxis(low + width / 2, 1, 0)
-        apart, error = third - first, width[:, 0]
+        apart = third - first
+        error = width[:, 0]
         spread = np.where(apart > error, apart / NORMAL, np.nan_to_num(deviation))
         return Quartiles(median, np.where(spread > 0, spread, 1.0))
 
@@ -386,7 +396,8 @@ class Regimes:
         regime = self.clusters.nearest(x)[0]
         mean, deviation = (values.astype(np.float32)[regime] for values in (self.mean, self.deviation))
         if x.ndim == 3:
-            mean, deviation = np.moveaxis(mean, 2, 1), np.moveaxis(deviation, 2, 1)
+            mean = np.moveaxis(mean, 2, 1)
+            deviation = np.moveaxis(deviation, 2, 1)
         values: NDArray[np.float32] = x.astype(np.float32, copy=False)
         result: NDArray[np.float32] = np.divide(values - mean, deviation, dtype=np.float32)
         return result
@@ -497,7 +508,8 @@ class RegimeNormaliser:
         empty = count == 0
         deviations = np.where(empty, known, np.where(np.nan_to_num(deviations) > 0, deviations, within))
         means = np.where(empty, centre, means)
-        means[:, places], deviations[:, places] = centre[places], known[places]
+        means[:, places] = centre[places]
+        deviations[:, places] = known[places]
         return Regimes(clusters, means, deviations)
 
     def _clusters(self, survey: RowSurvey, clusters: RowClusters, seed: int) -> RowClusters:

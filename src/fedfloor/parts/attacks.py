@@ -174,7 +174,8 @@ class MinMax(Attack):
         bounds = []
         for update in visit.every:  # ‖o − γσ‖² = ‖o‖² − 2γ⟨o, σ⟩ + γ²‖σ‖² ≤ D²
             apart = (mean - update).double()
-            inner, square = float(apart @ deviation.double()), float(apart.square().sum())
+            inner = float(apart @ deviation.double())
+            square = float(apart.square().sum())
             bounds.append((inner + math.sqrt(max(0.0, inner**2 - length * (square - diameter)))) / length)
         return mean - min(bounds) * deviation
 
@@ -305,7 +306,8 @@ class Backdoor(Attack):
         many = max(1, round(self.poisoned * len(samples.y)))
         rows = samples.rng.choice(len(samples.y), many, replace=False)
         x, y = samples.x.copy(), samples.y.copy()
-        x[rows], y[rows] = self.trigger(x[rows], samples.mean, samples.deviation), self.target
+        x[rows] = self.trigger(x[rows], samples.mean, samples.deviation)
+        y[rows] = self.target
         return x, y
 
     def trigger(self, x: Values, mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> Values:

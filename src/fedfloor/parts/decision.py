@@ -18,7 +18,9 @@ from fedfloor.base.errors import SettingError, nearest, require
 
 Floats = NDArray[np.floating[Any]]
 FEW = 10  # least number of positives, and of negatives, in the validation data; with fewer a threshold is mostly chance
-COLDEST, HOTTEST = 0.05, 20.0  # the temperatures between which the best is searched
+# the temperatures between which the best is searched
+COLDEST = 0.05
+HOTTEST = 20.0
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ class By:
         for name in ("recall", "precision"):
             value = getattr(self, name)
             require(value is None or 0 < value <= 1, f"decide.by.{name}", value, "a share, above 0 and at most 1")
-        alarms, rate = self.false_alarms_per_hour, self.samples_per_hour
+        alarms = self.false_alarms_per_hour
+        rate = self.samples_per_hour
         sound = alarms is None or 0 <= alarms < math.inf
         require(sound, "decide.by.false_alarms_per_hour", alarms, "a number of at least 0")
         require(rate is None or 0 < rate < math.inf, "decide.by.samples_per_hour", rate, "a number above 0")
@@ -193,8 +196,10 @@ def choose(
         about |= {"loss_before": loss(logits, y, 1.0), "loss_after": loss(logits, y, heat)}
     if settings.positive is None:
         return Decision(heat), about
-    positive, by = classes.index(settings.positive), settings.by
-    scores, wanted = softmax(logits, heat)[:, positive], y == positive
+    positive = classes.index(settings.positive)
+    by = settings.by
+    scores = softmax(logits, heat)[:, positive]
+    wanted = y == positive
     limit, kept = threshold(scores, wanted, by)
     decision = Decision(heat, positive, limit)
     about |= {
@@ -218,7 +223,8 @@ def threshold(scores: Floats, wanted: NDArray[np.bool_], by: By | Literal["f1"] 
     (0.25, True)
     """
     order = np.argsort(-scores, kind="stable")
-    ranked, hits = scores[order].astype(np.float64), wanted[order]
+    ranked = scores[order].astype(np.float64)
+    hits = wanted[order]
     ends = np.append(np.flatnonzero(np.diff(ranked)), len(ranked) - 1)  # the last sample of each distinct score
     right = np.append(0, np.cumsum(hits)[ends]).astype(np.float64)
     false = np.append(0, np.cumsum(~hits)[ends]).astype(np.float64)

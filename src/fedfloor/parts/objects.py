@@ -92,7 +92,8 @@ def changed(value: Any) -> Table:
     """Return the fields of a dataclass that differ from their defaults; ``work`` as a table."""
     table = {}
     for field in dataclasses.fields(value):
-        given, usual = getattr(value, field.name), field.default
+        given = getattr(value, field.name)
+        usual = field.default
         if field.default_factory is not dataclasses.MISSING:
             usual = field.default_factory()
         if given is None or given == usual:

@@ -200,7 +200,8 @@ def _adaptive(
     model: Tensor, delta: Tensor, v: Tensor, moments: Moments, rate: float, beta1: float, tau: float
 ) -> Stepped:
     if beta1 == 0:
-        m, kept = delta, {"v": v}
+        m = delta
+        kept = {"v": v}
     else:
         m = _moment(moments, "m", model, 0.0) * beta1
         m.add_(delta, alpha=1 - beta1)

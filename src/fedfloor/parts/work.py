@@ -133,7 +133,9 @@ class WorkSettings(PathPart):
         for name in ("epochs", "steps", "batch_size", "warmup"):
             value = getattr(self, name)
             require(value is None or value >= 1, f"work.{name}", value, "a whole number of at least 1")
-        beta, decay, rate = self.momentum, self.weight_decay, self.lr
+        beta = self.momentum
+        decay = self.weight_decay
+        rate = self.lr
         require(beta is None or 0 <= beta < 1, "work.momentum", beta, "at least 0 and below 1")
         require(decay is None or 0 <= decay < math.inf, "work.weight_decay", decay, "at least 0")
         if isinstance(rate, (int, float)):

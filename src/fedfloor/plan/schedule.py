@@ -143,7 +143,9 @@ class ParallelRequest(NamedTuple):
 
         Branches are simultaneous, and do not count the visits selected in other branches.
         """
-        own, ahead, result = self.walk, Counter[int](), []
+        own = self.walk
+        ahead = Counter[int]()
+        result = []
         choices = iter(own.choices)
         apart = own.round.interference and not any(map(walk.meets, self.node.children))
         neighbours = concurrent(self.node) if apart else None
@@ -161,7 +163,8 @@ class ParallelRequest(NamedTuple):
 
     def visit_keys(self) -> list[Key]:
         """Return the keys of branches that are all visits to distinct devices; [] for other branches."""
-        context, seen = self.walk.round, self.walk.visits
+        context = self.walk.round
+        seen = self.walk.visits
         devices = [visit.site.index for visit in cast("tuple[Train, ...]", self.node.children)]
         return [Key(context.seed, context.number, self.tick, k, seen[k]) for k in devices]
 
@@ -232,11 +235,13 @@ class Walk:
         self, context: RoundContext, visits: Mapping[int, int] | None = None, answers: Answers | None = None, *,
         by_team: bool = False, known: Foreknown = NOTHING,
     ) -> None:  # fmt: skip
-        self.round, self.by_team = context, by_team
+        self.round = context
+        self.by_team = by_team
         self.visits: Counter[int] = Counter(visits or {})
         self.answers: Answers = answers or {}
         self._concurrent: list[Concurrent] = []
-        self.choices, self._heard = deque(known.choices), deque(known.answers)
+        self.choices = deque(known.choices)
+        self._heard = deque(known.answers)
 
     def node(self, node: Node, packet: Packet, tick: int) -> Walking:
         """Walk a node with a packet, starting at a tick."""
@@ -253,7 +258,8 @@ class Walk:
         return replace(result, resolved=cast(Parallel, result.resolved).children[0])
 
     def _train(self, node: Train, packet: Packet, tick: int) -> Walking:
-        context, device = self.round, walk.number(node)
+        context = self.round
+        device = walk.number(node)
         key = Key(context.seed, context.number, tick, device, self.visits[device])
         self.visits[device] += node.work.counts
         size = context.sent(node.work, packet)
@@ -303,7 +309,9 @@ class Walk:
                     "that does not wait must be resumed with the same network, devices and work."
                 )
             start = {**packet, MODEL: self.round.versions[node.version]}
-        present, self.round = self.round, replace(self.round, number=node.version + 1)  # its draws are those of then
+        # its draws are those of then
+        present = self.round
+        self.round = replace(self.round, number=node.version + 1)
         result = yield from self.node(node.child, start, node.tick)
         self.round = present
         resolved = node if result.resolved is node.child else replace(node, child=result.resolved)

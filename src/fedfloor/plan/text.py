@@ -85,7 +85,8 @@ def _checks(kind: Hashable) -> dict[str, Callable[[Any], bool]]:
 
 def _check(hint: Any) -> Callable[[Any], bool]:
     """Return the function that checks a parsed value against a field's type; numbers must be finite and fit 64 bits."""
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
+    arguments = get_args(hint)
     if origin in (Union, UnionType):
         parts = [_check(part) for part in arguments]
         return lambda value: any(part(value) for part in parts)

@@ -217,7 +217,8 @@ def names(node: Node) -> list[tuple[str, str]]:
     >>> names(Train(device(0), Work("prox", epochs=1, settings={"mu": 0.1})))
     [('objective', 'prox')]
     """
-    work, mix = getattr(node, "work", None), getattr(node, "mix", None)
+    work = getattr(node, "work", None)
+    mix = getattr(node, "mix", None)
     parts = [("mix", mix)] if mix is not None else []
     parts += [("objective", work.objective)] if work is not None else []
     settings = [getattr(node, "settings", {}), work.settings if work is not None else {}]

@@ -109,7 +109,8 @@ AGES = ((0, "the present model"), (1, "1 or 2 models old"), (3, "3 to 9 models o
 MOST_VISITS = 400  # drawn in a timeline
 
 
-LATE, RESTS = "late, in vain", "waits for the end of the round"
+LATE = "late, in vain"
+RESTS = "waits for the end of the round"
 
 
 def timeline_figure(run: RecordedRun, unit_s: float = 1.0) -> Any:
@@ -125,7 +126,8 @@ def timeline_figure(run: RecordedRun, unit_s: float = 1.0) -> Any:
     for line in (line for line in run.rounds if line.arrivals):
         if len(lines[RESTS]) >= MOST_VISITS:
             break
-        began, ended = min(row[2] for row in line.arrivals), max(row[3] for row in line.arrivals)
+        began = min(row[2] for row in line.arrivals)
+        ended = max(row[3] for row in line.arrivals)
         for k, version, departed, arrived in line.arrivals:
             age = max(name for name in AGES if name[0] <= line.round - 1 - version)[1]
             lines[age].append((k, departed, arrived, f"round {line.round}, from the model of round {version}"))
@@ -178,7 +180,8 @@ def _group_traces(group: Group, read: Against, i: int, *, share: bool, against: 
     curved = curve(group, read, against)
     if not curved.rounds:
         return []
-    traces, of_group = [], {"legendgroup": group.label}
+    traces = []
+    of_group = {"legendgroup": group.label}
     quiet = {"mode": "lines", "hoverinfo": "skip", "showlegend": False, **of_group}
     if curved.half_width is not None:
         low, high = 0.0, 1.0 if share else math.inf
@@ -262,7 +265,8 @@ def factory_figure(compared: Compared) -> Any | None:
 
 def device_figure(compared: Compared) -> Any | None:
     """Return a chart of the 10, 50 and 90 % device's headline per experiment in the last evaluated round, or None."""
-    traces, rows = [], 0
+    traces = []
+    rows = 0
     measure = compared.placed
     for i, group in enumerate(compared):
         if spreads := group.last_spreads(measure):
@@ -321,7 +325,8 @@ def _whiskers(samples: Samples, colour: str, headline: Figure = ACCURACY) -> dic
 
 
 def _hatched(i: int) -> dict[str, Any]:
-    outline, shape = {"color": colour(i), "width": 1}, HATCHES[i % len(HATCHES)]
+    outline = {"color": colour(i), "width": 1}
+    shape = HATCHES[i % len(HATCHES)]
     if not shape:
         return {"color": faint(colour(i), 0.5), "line": outline, "pattern": {}}
     pattern = {"shape": shape, "fgcolor": colour(i), "bgcolor": faint(colour(i), 0.3), "size": 6}

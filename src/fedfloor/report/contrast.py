@@ -47,7 +47,8 @@ def contrast(compared: Compared, first: Group, every: Sequence[Row]) -> str:
 
     ``every`` are the paired differences of all groups.
     """
-    sentences, headline = list[str](), compared.headline
+    sentences = list[str]()
+    headline = compared.headline
     for name in OPENINGS:
         same = [group for group in compared if group.runs[0].method == name and group.label != first.label]
         labels = {first.label, same[0].label} if len(same) == 1 else set()
@@ -57,7 +58,8 @@ def contrast(compared: Compared, first: Group, every: Sequence[Row]) -> str:
 
 
 def _sentence(name: str, first: Group, row: Row, headline: Figure) -> str:
-    gap, other = headline.gain(row["difference"], 0.0), about(name, first)
+    gap = headline.gain(row["difference"], 0.0)
+    other = about(name, first)
     if gap == 0 and row["low"] == row["high"] and row["half_width"] is None:
         equal = "are equally accurate" if headline == ACCURACY else f"have the same {headline.name}"
         return f"{first.label.shown} and {other} {equal}."

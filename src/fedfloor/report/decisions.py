@@ -30,7 +30,8 @@ def decision_story(group: Group) -> str:
     known = [decision for decision in map(decided, group.runs) if decision is not None]
     if not known or len({(name, made.validation.by) for name, made in known}) > 1:
         return ""
-    (name, first), every = known[0], [made for _, made in known]
+    (name, first) = known[0]
+    every = [made for _, made in known]
     limits = [made.threshold for made in every]
     low, high = f"{min(limits):.4g}", f"{max(limits):.4g}"
     many = "" if len(every) == 1 else f", means of {len(every)} seeds"

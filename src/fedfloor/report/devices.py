@@ -63,7 +63,9 @@ class Places:
 
     def verdict(self, place: Place, *, tested: bool) -> str:
         """Return what sharing does to a device, and whether it is far behind the others."""
-        value, alone, fence = self.first.get(place), self.alone.get(place), self.fence
+        value = self.first.get(place)
+        alone = self.alone.get(place)
+        fence = self.fence
         if value is None:
             return "not defined" if tested else "not tested"
         parts = []
@@ -136,7 +138,8 @@ def _cells(
     compared: Compared, where: Places, listed: Mapping[Place, PlaceRecord]
 ) -> tuple[list[str], list[list[Cell]]]:  # fmt: skip
     """Return the head and the rows of the table, the worst device first."""
-    names, measure = compared[0].runs[0].park.names, where.measure
+    names = compared[0].runs[0].park.names
+    measure = where.measure
     halls = {place.factory: place.name for group in compared for final in group.finals
              for place in final.factories or () if place.name}  # fmt: skip
     several = any(run.park.factories > 1 for run in compared.runs)
@@ -146,9 +149,11 @@ def _cells(
     head = ["device", *(["factory"] if several else []), *(["test samples"] if counted else [])]
     head += [f"{where.methods[0][0].label.shown}{unit}", *alone, *(["over the rounds"] if where.courses else [])]
     head += [*(["all methods"] if len(where.methods) > 1 else []), "verdict"]
-    rising, rows = measure.kind.better == "higher", []
+    rising = measure.kind.better == "higher"
+    rows = []
     for key, place in sorted(listed.items(), key=lambda item: _place(where.first.get(item[0]), rising=rising)):
-        value, own = where.first.get(key), where.alone.get(key)
+        value = where.first.get(key)
+        own = where.alone.get(key)
         role = f" ({place.role})" if place.role else ""
         row: list[Cell] = [(f"{place.name or names.short('device', place.number)}{role}", place.number)]
         hall = "–" if place.factory is None else halls.get(place.factory) or names.short("factory", place.factory)
@@ -186,8 +191,10 @@ def _course(where: Places, place: Place) -> Cell:
     across = (width - 8) / ((stop - start) or 1)
     up = (height - 8) / ((high - low) or 1.0)
     drawn = [(4 + (number - start) * across, height - 4 - (value - low) * up) for number, value in points]
-    (first, begin), (last, end) = points[0], points[-1]
-    begun, ended = metric(where.measure, begin), metric(where.measure, end)
+    (first, begin) = points[0]
+    (last, end) = points[-1]
+    begun = metric(where.measure, begin)
+    ended = metric(where.measure, end)
     label = f"round {first}: {begun}, round {last}: {ended}"
     return Markup(PIECES.course(drawn, charts.colour(0), width, height, label)), where.measure.gain(end, begin)
 

@@ -10,9 +10,13 @@ from dataclasses import dataclass
 from fedfloor.base.templates import render
 from fedfloor.report.charts import GREY, colour
 
-WIDTH, MARGIN, TOP = 400, 22, 70
+WIDTH = 400
+MARGIN = 22
+TOP = 70
 MIDDLE = WIDTH // 2  # of the floor, on both axes without TOP
-SMALL, LARGE = 5.5, 10.0  # radius in px at the lowest and the highest power
+# radius in px at the lowest and the highest power
+SMALL = 5.5
+LARGE = 10.0
 STEPS = (1, 2, 2.5, 5, 10)
 
 

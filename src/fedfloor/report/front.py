@@ -150,7 +150,8 @@ def verdict(compared: Compared, best: Sequence[Group], local: Sequence[Group], p
     if pair is None:
         alone = "No run trained each device alone; the command for it is below."
         return SharingVerdict("none", "Not measured.", "No common seed of both was evaluated." if local else alone)
-    headline, rows = compared.headline, {row["method"]: row for row in summary(compared.runs)}
+    headline = compared.headline
+    rows = {row["method"]: row for row in summary(compared.runs)}
     own, other = (rows[group.label][headline.key] for group in (best[0], local[0]))
     gap = headline.gain(pair["difference"], 0.0)
     facts = f"The model of {best[0].label.shown} reaches {headline.phrase} of {metric(headline, own)}"
@@ -193,7 +194,8 @@ def model_tile(compared: Compared, best: Sequence[Group]) -> Tile:
 
 def gain_tile(compared: Compared, best: Sequence[Group], local: Sequence[Group], pair: Row | None) -> Tile:
     """Return the tile of the gain over each device alone."""
-    name, headline = "Gain over each device alone", compared.headline
+    name = "Gain over each device alone"
+    headline = compared.headline
     if pair is None:
         return Tile(name, "not measured", (), alone_command(compared))
     gap = headline.gain(pair["difference"], 0.0)
@@ -213,7 +215,8 @@ def gain_tile(compared: Compared, best: Sequence[Group], local: Sequence[Group],
 
 def cost_tile(some: Sequence[Group]) -> Tile:
     """Return the tile of the cost of training the first method on the network."""
-    name, group = "Training on the network", some[0]
+    name = "Training on the network"
+    group = some[0]
     sums = {kind: [cost(run, kind) for run in group.runs] for kind in COSTS}
     known = {kind: mean(filter(None, values)) for kind, values in sums.items() if all(values)}
     if "seconds" not in known:
@@ -233,7 +236,8 @@ def places(group: Group, measure: Figure) -> dict[Place, float]:
 def worst(group: Group) -> str:
     """Return a text on the device with the worst metric; "" if devices have none."""
     alone = Compared([group])
-    measure, own = alone.placed, places(group, alone.placed)
+    measure = alone.placed
+    own = places(group, alone.placed)
     if not alone.by_place or len(own) < 2:
         return ""
     first, *_, last = sorted(own, key=lambda k: measure.gain(own[k], 0.0))

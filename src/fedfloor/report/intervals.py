@@ -191,7 +191,9 @@ class Estimate:
         """The p-value of a difference, two-sided: the level at which the interval ends at 0; None without one."""
         if not self.over:
             return None
-        inside, outside = 0.0, 1.0  # 1 − level: with 0 inside the interval, and outside
+        # 1 − level: with 0 inside the interval, and outside
+        inside = 0.0
+        outside = 1.0
         for _ in range(STEPS):
             middle = (inside + outside) / 2
             ends = self.bounds(1 - middle)
@@ -228,7 +230,8 @@ def _ends(drawn: Floats, level: float, units: int) -> tuple[float, float]:
     share = float(ndtr(-wide))
     low, high = (float(end) for end in np.quantile(drawn, (share, 1 - share)))
     if share * len(drawn) < 0.5:
-        middle, away = float(drawn.mean()), wide * float(drawn.std())
+        middle = float(drawn.mean())
+        away = wide * float(drawn.std())
         low, high = min(low, middle - away), max(high, middle + away)
     return low, high
 
@@ -252,8 +255,10 @@ def _exchanged(parts: Floats, chance: float) -> tuple[float, float]:
 
     p(δ) is the share of signs s with |Σ s_u (d_u − δ)| ≥ |Σ (d_u − δ)|, for the contributions d of n units.
     """
-    signs, mean = _signs(len(parts)), float(parts.mean())
-    sums, balance = signs @ parts, signs.sum(axis=1)
+    signs = _signs(len(parts))
+    mean = float(parts.mean())
+    sums = signs @ parts
+    balance = signs.sum(axis=1)
     slack = 1e-9 * (float(np.abs(parts).max()) + float(np.ptp(parts)))
 
     def end(outside: float) -> float:

@@ -90,7 +90,8 @@ log = logging.getLogger(__name__)
 
 # keys that differ between runs of an experiment
 NOT_THE_EXPERIMENT = ("name", "seed", "provenance")
-DIVERGED, FAILED = "diverged.json", "failed.json"
+DIVERGED = "diverged.json"
+FAILED = "failed.json"
 
 
 @dataclass(frozen=True)
@@ -360,7 +361,8 @@ def over_rounds(run: RecordedRun) -> dict[int, list[tuple[int, float]]]:
     Raises:
         SettingError: the file is damaged; the message names the line.
     """
-    path, found = run.folder / "devices.jsonl", defaultdict[int, list[tuple[int, float]]](list)
+    path = run.folder / "devices.jsonl"
+    found = defaultdict[int, list[tuple[int, float]]](list)
     for number, text in enumerate(_lines(path), start=1):
         line = parsed(DevicesRecord, text, f"{path}, line {number}", "a line of devices", "Remove the file.")
         if line.round > run.last or line.headline != run.headline.name:

@@ -38,7 +38,8 @@ def diverged(compared: Compared) -> str:
 
 def unfinished(compared: Compared) -> str:
     """Return a text on the runs that have not completed all scheduled rounds."""
-    parts, whole = [], 0
+    parts = []
+    whole = 0
     for group in compared:
         short = [run for run in group.whole if not run.finished and not run.failed]
         whole += sum(run.finished for run in group.whole)
@@ -101,7 +102,8 @@ def _lost_of(group: Group) -> str:
     lines = [line for run in group.runs for line in run.rounds if line.lost]
     if not lines:
         return ""
-    visits, rounds = [line.visits for line in lines], sum(len(run.rounds) for run in group.runs)
+    visits = [line.visits for line in lines]
+    rounds = sum(len(run.rounds) for run in group.runs)
     of = "" if None in visits else f" of {sum(filter(None, visits)):,}"
     where = f"in {len(lines):,} of {count(rounds, 'round')}"
     vain = sum(line.lost == line.visits for line in lines)
@@ -123,7 +125,8 @@ def _losers(group: Group) -> str:
 
 def private(compared: Compared) -> str:
     """Return a text on the privacy loss of each group's models, and on whether their noise gives protection."""
-    parts, seeded = [], False
+    parts = []
+    seeded = False
     for group in compared:
         statements = [statement for run in group.runs for statement in private_models(run)]
         for protected in dict.fromkeys(statement.protects for statement in statements):
@@ -153,12 +156,14 @@ def exact(compared: Compared) -> str:
 
 def reported(compared: Compared) -> str:
     """Return a text on the largest privacy loss of noisy censuses, and on whether their noise gives protection."""
-    parts, seeded = [], False
+    parts = []
+    seeded = False
     for group in compared:
         spent = [(body.epsilon or 0.0, body) for body in map(privacy, group.runs) if body is not None and body.reports]
         if spent:
             epsilon, most = max(spent, key=lambda loss: loss[0])
-            seeded, where = seeded or most.noise != "secret", "" if most.noise == "secret" else "on real machines "
+            seeded = seeded or most.noise != "secret"
+            where = "" if most.noise == "secret" else "on real machines "
             advanced = most.epsilon_advanced or 0.0
             better = f", or {advanced:.4g} with δ = {most.delta:g}" if advanced < epsilon else ""
             parts.append(

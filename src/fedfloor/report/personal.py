@@ -29,7 +29,8 @@ def known(groups: Sequence[Group]) -> list[Group]:
 def story(compared: Compared, first: Group) -> str:
     """Return a text on how many devices gain by a personal model over the shared model and over local training."""
     measure = compared.placed
-    own, shared = _means(first, "devices", measure), _means(first, "shared", measure)
+    own = _means(first, "devices", measure)
+    shared = _means(first, "shared", measure)
     pairs = [(own[k], shared[k]) for k in own.keys() & shared.keys()]
     if not pairs:
         return f"No device has {measure.phrase} both by its own model of {first.label.shown} and by the shared model."
@@ -49,7 +50,8 @@ def story(compared: Compared, first: Group) -> str:
 
 def section_of(compared: Compared, drawn: dict[str, Any]) -> str:
     """Return the section's HTML; "" if no device has a personal model."""
-    groups, measure = known(compared), compared.placed
+    groups = known(compared)
+    measure = compared.placed
     if not groups:
         return ""
     others = _others(compared, measure)
@@ -89,7 +91,8 @@ def _caption(headline: Figure, others: Mapping[str, ByDevice], *, expected: bool
 
 
 def _row(group: Group, others: Mapping[str, ByDevice], headline: Figure) -> list[str]:
-    own, shared = _means(group, "devices", headline), _means(group, "shared", headline)
+    own = _means(group, "devices", headline)
+    shared = _means(group, "shared", headline)
     both = own.keys() & shared.keys()
     cells = ["–"] * 6
     if both:
@@ -129,7 +132,8 @@ def _drawing(groups: Sequence[Group], headline: Figure) -> Any:
     every = [value for both in pairs for values in both for value in values.values()]
     clouds = []
     for group, (shared, own) in zip(groups, pairs, strict=True):
-        devices, names = [k for k in own if k in shared], group.runs[0].park.names
+        devices = [k for k in own if k in shared]
+        names = group.runs[0].park.names
         points = {"x": [shared[k] for k in devices], "y": [own[k] for k in devices]}
         clouds.append((group, {**points, "text": [k[1] or names.site("device", k[0]) for k in devices]}))
     axes = (f"{headline.axis}, shared model", f"{headline.axis}, own model")

@@ -21,7 +21,8 @@ from fedfloor.plan.nodes import CLOUD, Broadcast, Node, Parallel, Probe, Repeat,
 from fedfloor.plan.walk import children, devices, fold, with_children
 from fedfloor.report.plan_text import heading, is_chain, mix_words, radio_words, times_words, work_words
 
-CHIP_W, CHIP_H = 38.0, 26.0
+CHIP_W = 38.0
+CHIP_H = 26.0
 NAME_MOST = 16  # letters of a name that fit into a device's box; the title has the whole name
 Point = tuple[float, float]
 
@@ -88,14 +89,16 @@ def polyline(points: Iterable[Point], kind: str, tipped: bool = True) -> str:
     track = list(points)
     path = "M" + "L".join(f"{number(x)} {number(y)}" for x, y in track)
     line = f'<path class="{kind}" d="{path}"/>'
-    (x0, y0), (x1, y1) = track[-2], track[-1]
+    (x0, y0) = track[-2]
+    (x1, y1) = track[-1]
     angle = math.degrees(math.atan2(y1 - y0, x1 - x0))
     return line + (tip(track[-1], angle, kind.split()[0]) if tipped else "")
 
 
 def swing(start: Point, end: Point, kind: str) -> str:
     """Return an S-shaped arrow with vertical ends as SVG."""
-    (x0, y0), (x1, y1) = start, end
+    (x0, y0) = start
+    (x1, y1) = end
     bend = (y0 + y1) / 2
     path = (
         f"M{number(x0)} {number(y0)}C{number(x0)} {number(bend)} {number(x1)} {number(bend)} {number(x1)} {number(y1)}"
@@ -105,14 +108,16 @@ def swing(start: Point, end: Point, kind: str) -> str:
 
 def between(start: Point, end: Point, shift: float = 0.0, width: float = CHIP_W) -> str:
     """Return an arrow from one chip's border to another's, given their centres; ``shift`` moves it sideways."""
-    (x0, y0), (x1, y1) = start, end
+    (x0, y0) = start
+    (x1, y1) = end
     dx, dy = x1 - x0, y1 - y0
     # the relative position at which the line leaves the first chip's rectangle
     across = width / 2 / abs(dx) if dx else math.inf
     along = CHIP_H / 2 / abs(dy) if dy else math.inf
     part = min(across, along)
     length = math.hypot(dx, dy)
-    sx, sy = -dy / length * shift, dx / length * shift
+    sx = -dy / length * shift
+    sy = dx / length * shift
     gap = 3 / length
     first = (x0 + dx * (part + gap / 2) + sx, y0 + dy * (part + gap / 2) + sy)
     last = (x1 - dx * (part + gap) + sx, y1 - dy * (part + gap) + sy)
@@ -142,7 +147,8 @@ def chip(centre: Point, name: str, title: str, tag: str = "", width: float = CHI
 def cloud(note: str) -> Shape:
     """Return the block of the cloud: its outline, its name and a note below the name."""
     width, height = max(150.0, wide(note, 6.0) + 60), 66.0
-    w, right = width, width - 28
+    w = width
+    right = width - 28
     arcs = [(20, 20, 20, 27), (25, 25, w * 0.3, 14), (w * 0.17, 23, w * 0.6, 8), (w * 0.14, 22, right, 25)]
     bumps = "".join(f"A{number(rx)} {number(ry)} 0 0 1 {number(x)} {number(y)}" for rx, ry, x, y in arcs)
     path = f"M24 {number(height)}{bumps}A20.5 20.5 0 0 1 {number(right + 6)} {number(height)}Z"
@@ -153,7 +159,9 @@ def cloud(note: str) -> Shape:
 RELAY = "passed on"  # the rule of a Parallel that the drawing adds for an edge that only relays
 GAP = 20.0
 NAMED = 40  # most devices named in the title of a box of dots
-GAP_X, STEP_Y = 28.0, 54.0  # distance between the devices of a chain
+# distance between the devices of a chain
+GAP_X = 28.0
+STEP_Y = 54.0
 RING_MOST = 16  # rings of more devices are drawn as a closed winding line
 
 
@@ -178,7 +186,8 @@ class Pen:
         if site.kind == "cloud":
             return cloud(note)
         name = self.names.site(site.kind, site.index)
-        width, height = max(76.0, wide(name) + 30, wide(note, 5.8) + 20), 40.0 if note else 26.0
+        width = max(76.0, wide(name) + 30, wide(note, 5.8) + 20)
+        height = 40.0 if note else 26.0
         body = box(0, 0, width, height, "box dashed" if relay else "box", 9)
         body += write(width / 2, 17, name, "name") + (write(width / 2, 32, note, "soft") if note else "")
         return centred(width, height, f"<g>{body}</g>")
@@ -310,7 +319,8 @@ def _steps(steps: tuple[Node, ...], pen: Pen, room: float, here: Site) -> Shape:
     for a, b in pairwise(placed):
         track = (a.out, (a.out[0], 12), (b.into[0], 12), b.into)
         body += polyline(track, "hand") + write((a.out[0] + b.into[0]) / 2, 8, "then", "soft")
-    width, height = sum(block.width + 2 * GAP for block in blocks), max(block.height for block in blocks)
+    width = sum(block.width + 2 * GAP for block in blocks)
+    height = max(block.height for block in blocks)
     return Shape(width - 2 * GAP, 30 + height, placed[0].into, placed[-1].out, body)
 
 
@@ -365,7 +375,8 @@ def _swings(top: Shape, row: list[Shape], out: str = "out", back: str = "back") 
     y = top.height + 34 + min(50.0, _row_width(row) / 14)
     pitch = min(14.0, (top.width - 40) / max(1, len(row)))
     slant = min(4.0, pitch / 3) if len(row) > 1 else 7.5
-    body, placed = top.body, _placed(row, y, x=(width - _row_width(row)) / 2)
+    body = top.body
+    placed = _placed(row, y, x=(width - _row_width(row)) / 2)
     for i, block in enumerate(placed):
         foot = width / 2 + (i - (len(row) - 1) / 2) * pitch
         body += swing((foot - slant, top.height + 1), (block.into[0], block.into[1] - 1), out)
@@ -379,11 +390,14 @@ def _lanes(top: Shape, rows: list[list[Shape]]) -> Shape:
     """Return the block of a site above several rows, with lanes outwards at the left and back at the right margin."""
     width = max(top.width, *(_row_width(row) for row in rows)) + 40
     top = top.at((width - top.width) / 2, 0)
-    centre, y = width / 2, top.height + 44
-    body, lanes = top.body, []
+    centre = width / 2
+    y = top.height + 44
+    body = top.body
+    lanes = []
     for row in rows:
         placed = _placed(row, y, x=(width - _row_width(row)) / 2)
-        ins, outs = [block.into for block in placed], [block.out for block in placed]
+        ins = [block.into for block in placed]
+        outs = [block.out for block in placed]
         body += "".join(block.body for block in placed)
         lanes.append(y)
         body += "".join(polyline(((x, y - 28), (x, end - 1)), "out") for x, end in ins)
@@ -530,7 +544,8 @@ def _sheet(block: Shape, title: str, works: list[str], tags: dict[str, str]) -> 
     arrows = [(kind, words) for kind, words in kinds.items() if f'<path class="{kind}' in block.body]
     width = max(block.width, 130.0 * len(arrows), *(wide(note, 6.0) for note in notes), 200.0) + 32
     y = 16 + block.height + 34
-    legend, x = "", width / 2 - sum(50 + wide(words, 6.0) for _, words in arrows) / 2 + 6
+    legend = ""
+    x = width / 2 - sum(50 + wide(words, 6.0) for _, words in arrows) / 2 + 6
     for kind, words in arrows:
         legend += polyline(((x, y - 4), (x + 30, y - 4)), kind) + write(x + 38, y, words, "soft", "start")
         x += 50 + wide(words, 6.0)

@@ -575,7 +575,8 @@ def experiment(path: Path) -> tuple[str, dict[str, Any], ExperimentRecord]:
     Raises:
         SettingError: the file cannot be read, is not TOML, or is not a resolved experiment.
     """
-    noun, advice = "a resolved experiment", "Name a folder that `fedfloor run` wrote."
+    noun = "a resolved experiment"
+    advice = "Name a folder that `fedfloor run` wrote."
     raw = content(path)
     try:
         text = raw.decode()

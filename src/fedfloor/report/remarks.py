@@ -35,7 +35,8 @@ def rarest(compared: Compared) -> str:
     if compared.task != CLASSES or compared.headline != ACCURACY or len({final.classes for final in finals}) != 1:
         return ""
     tables = {group.label.shown: np.array(summed(group.finals)) for group in known}
-    first, classes = np.array(finals[0].confusion), finals[0].classes
+    first = np.array(finals[0].confusion)
+    classes = finals[0].classes
     tested = first.sum(axis=1)
     if tested.sum() > known[0].runs[0].park.test_samples:  # by several devices' models
         return ""
@@ -196,7 +197,8 @@ def _held(run: RecordedRun, read: Callable[[RecordedRound], float | None], *, le
 
     Both values are medians of three evaluations; False if they are not recorded.
     """
-    by_round, risen = values(run, read), risen_from(run)
+    by_round = values(run, read)
+    risen = risen_from(run)
     near = [value for number, value in by_round.items() if risen and abs(number - risen[0]) <= SMOOTH // 2]
     last = list(by_round.values())[-SMOOTH:]
     if not near or not last:
@@ -210,7 +212,8 @@ def risen_from(run: RecordedRun) -> tuple[int, float, float] | None:
     Both values are medians of three evaluations.
     """
     by_round = values(run, LOSS.read)
-    rounds, losses = list(by_round), list(by_round.values())
+    rounds = list(by_round)
+    losses = list(by_round.values())
     smooth = [median(losses[i - SMOOTH : i]) for i in range(SMOOTH, len(losses) + 1)]
     if len(smooth) < SMOOTH + 1:
         return None

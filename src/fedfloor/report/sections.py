@@ -58,7 +58,8 @@ def summary_section(
     runs: Sequence[RecordedRun], target: float | None, *, hindsight: bool, against: str | None = None
 ) -> str:  # fmt: skip
     """Return the summary's tables."""
-    rows, headline = summary(runs, target), groups(runs).headline
+    rows = summary(runs, target)
+    headline = groups(runs).headline
     known = [(group.label.shown, about(group.runs[0].method, group)) for group in groups(runs)]
     references = listed([f"{name} is {what}" for name, what in known if what] or [""])
     caption = words.summary_caption(rows, words.on(runs), headline, hindsight=hindsight)
@@ -168,7 +169,8 @@ def confusion_section(compared: Compared) -> str:
         finals = group.finals
         if not finals or len({final.classes for final in finals}) > 1:
             continue
-        matrix, classes = summed(finals), finals[0].classes
+        matrix = summed(finals)
+        classes = finals[0].classes
         mistaken = words.confusions(matrix, classes)
         listing = PIECES.numbered(mistaken) if mistaken else soft("There are no confusions.")
         picture = scroll(Markup(heat_map(matrix, classes)), "confusion matrix")
@@ -275,7 +277,8 @@ CURVES = (
 
 def cost_section(compared: Compared, target: float | None, drawn: Drawn) -> str:
     """Return the cost of the target and of all rounds, and the curves against it; "" if no round has a price."""
-    rows, headline = summary(compared.runs, target), compared.headline
+    rows = summary(compared.runs, target)
+    headline = compared.headline
     columns = words.cost_columns(rows, target, ", all rounds")
     if not columns:
         return ""
@@ -331,7 +334,8 @@ def budget_section(runs: Sequence[RecordedRun], budget: Budget | None, against: 
 
 def budget_story(runs: Sequence[RecordedRun], budget: Budget) -> str:
     """Return a text on the order of methods at the end of a budget, and on methods without a value by then."""
-    headline, rows = groups(runs).headline, at(runs, budget)
+    headline = groups(runs).headline
+    rows = at(runs, budget)
     known = sorted(
         (row for row in rows if row[headline.key] is not None), key=lambda row: -headline.gain(row[headline.key], 0.0)
     )
@@ -384,7 +388,8 @@ def errors_section(compared: Compared, drawn: Drawn) -> str:
 
 def _errors_caption(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]]) -> str:
     group, errors = known[0]
-    first, points = errors[0], len(errors[0].points.true)
+    first = errors[0]
+    points = len(errors[0].points.true)
     some = "" if points == first.samples else f" of {first.samples:,}, evenly over the true values"
     capped = "" if first.cap is None else f" True values above {first.cap:g} count as {first.cap:g}."
     several = "" if len(first.targets) == 1 else f" Drawn is '{first.targets[0].name}'."

@@ -60,7 +60,9 @@ def paragraphs(
 ) -> list[Paragraph]:  # fmt: skip
     """Return the story by paragraphs; arguments as :func:`story`."""
     rivals = contestants(compared)
-    rows, headline, best = summary(rivals.runs, target), rivals.headline, leading(rivals)
+    rows = summary(rivals.runs, target)
+    headline = rivals.headline
+    best = leading(rivals)
     pairs = paired(compared.runs, against=against)
     place = standing(rivals)
     needs = {tuple(row[f"{kind}_to_target"] for kind in ("rounds", *COSTS)) for row in rows}
@@ -163,7 +165,8 @@ def prices(rows: Sequence[Row], headline: Figure = ACCURACY) -> str:
 
 
 def _reached(row: Row, target: str) -> str:
-    name, seeds = display_name(row["method"]), len(row["seeds"])
+    name = display_name(row["method"])
+    seeds = len(row["seeds"])
     if row["rounds_to_target"] is None:
         return f"{name} reached {target} with {row['reached']} of {seeds} seeds within {count(row['rounds'], 'round')}"
     rounds = float(row["rounds_to_target"])
@@ -173,7 +176,8 @@ def _reached(row: Row, target: str) -> str:
 
 def standing(compared: Compared) -> str:
     """Return a text with each method's headline in the last round that all its seeds evaluated, the best first."""
-    rows, headline = {row["method"]: row for row in summary(compared.runs)}, compared.headline
+    rows = {row["method"]: row for row in summary(compared.runs)}
+    headline = compared.headline
     known = sorted((g for g in compared if rows[g.label][headline.key] is not None),
                    key=lambda g: -headline.gain(rows[g.label][headline.key], 0.0))  # fmt: skip
     if not known:
@@ -206,7 +210,8 @@ def standing(compared: Compared) -> str:
 
 def leading(compared: Compared) -> list[Group]:
     """Return a list with the best group, or the only one; [] if none was evaluated."""
-    rows, headline = summary(compared.runs), compared.headline
+    rows = summary(compared.runs)
+    headline = compared.headline
     scored = [
         (headline.gain(row[headline.key], 0.0), -i) for i, row in enumerate(rows) if row[headline.key] is not None
     ]
@@ -242,7 +247,8 @@ def winner(compared: Compared, every: Sequence[Row], against: str | None = None)
 
 
 def _difference(row: Row, headline: Figure) -> str:
-    name, other = display_name(row["method"]), display_name(row["against"])
+    name = display_name(row["method"])
+    other = display_name(row["against"])
     gap = headline.gain(row["difference"], 0.0)
     rounds = row["rounds"]
     when = f"in round {rounds[0]}" if len(rounds) == 1 else "in their last common rounds" if rounds else "at their ends"
@@ -250,7 +256,8 @@ def _difference(row: Row, headline: Figure) -> str:
         seeds = "the only common seed" if len(row["seeds"]) == 1 else "every common seed"
         equal = "are equally accurate" if headline == ACCURACY else f"have the same {headline.name}"
         return f"{name} and {other} {equal} {when}, with {seeds}."
-    ahead, size = "ahead of" if gap >= 0 else "behind", distance(headline, gap)
+    ahead = "ahead of" if gap >= 0 else "behind"
+    size = distance(headline, gap)
     text = f"{name} is {ahead} {other} by {size} {when}"
     if row["low"] is None:
         seed = ", with one common seed" if len(row["seeds"]) == 1 else ""
@@ -296,7 +303,8 @@ def devices(group: Group) -> str:
     end = means[order[len(order) // TEN]] if order else mean([one.p10 if higher else one.p90 for one in spreads])
     end = (math.floor(1000 * end + SLACK) if higher else math.ceil(1000 * end - SLACK)) / 1000
     right = f"{measure.phrase} of at {'least' if higher else 'most'} {metric(measure, end)}"
-    name, about = group.label.shown, "nine" if order else "about nine"
+    name = group.label.shown
+    about = "nine" if order else "about nine"
     if alone.figures == "measured":
         which = "with test samples" if measure == ACCURACY else "on which it is defined"
         return f"On {about} in ten of the devices {which}, the model of {name} has {right}."
@@ -313,7 +321,8 @@ def devices(group: Group) -> str:
 
 def _extremes(group: Group, worst: str, best: str, means: Mapping[str, float], alone: Compared) -> str:
     """Return a text on the worst and the best of a few devices."""
-    measure, name = alone.placed, group.label.shown
+    measure = alone.placed
+    name = group.label.shown
     low, high = (metric(measure, means[device]) for device in (worst, best))
     if alone.figures == "expected":
         return (

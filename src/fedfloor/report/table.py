@@ -204,7 +204,8 @@ def paired(
     Raises:
         SettingError: runs were measured on different data, or no method has the label ``against``.
     """
-    runs, pairs = list(runs), list[tuple[Row, Estimate]]()
+    runs = list(runs)
+    pairs = list[tuple[Row, Estimate]]()
     check_same_test(runs)
     compared = groups(runs)
     base = _named(compared, against)
@@ -286,9 +287,11 @@ def trials(best: Sequence[Final], every: Sequence[Sequence[Final]], figure: Figu
         to the best trial, corrected for the number of trials; None for the best itself, or if nothing shows it.
     """
     first = [_final_draws(run, figure) for run, _ in best]
-    rows, chances = [], list[float | None]()
+    rows = []
+    chances = list[float | None]()
     for trial in every:
-        runs, values = [run for run, _ in trial], [value for _, value in trial]
+        runs = [run for run, _ in trial]
+        values = [value for _, value in trial]
         own = [_final_draws(run, figure) for run in runs]
         rows.append(_cut(_of_runs(runs, values, own).describe(), figure))
         apart = [value - other for value, (_, other) in zip(values, best, strict=True)]

@@ -104,7 +104,8 @@ def others_cells(row: Row, headline: Figure, more: Sequence[tuple[str, str, int]
     """Return the cells of one line of the summary's further metrics; ``more``: the columns of :func:`beside`."""
     cells = [display_name(row["method"]), metric(headline, row[f"best_{headline.key}"])]
     for name, key, digits in more:
-        value, ends = row.get(key), (row.get(f"{key}_low"), row.get(f"{key}_high"))
+        value = row.get(key)
+        ends = (row.get(f"{key}_low"), row.get(f"{key}_high"))
         share = key == "backdoor" or SHARES.get(name, False)
         cells.append(metric(ACCURACY, value, *ends) if share else between(value, *ends, digits))
     return [*cells, figure(row["wall_s"], 1)]
@@ -197,7 +198,8 @@ def fewer(pairs: int, listed: Sequence[Row], name: Callable[[str], str] = displa
     """
     if len(listed) == pairs or not listed:
         return ""
-    methods, references = {row["method"] for row in listed}, [row["against"] in REFERENCES for row in listed]
+    methods = {row["method"] for row in listed}
+    references = [row["against"] in REFERENCES for row in listed]
     few = "those of two references are not"
     if len(methods) == 1 and not all(references):
         apart = " apart from references" if any(references) else ""
@@ -277,7 +279,8 @@ def curve_caption(compared: Compared, *, share: bool) -> str:
 
 def headline_caption(compared: Compared, target: float | None) -> str:
     """Return the caption of the headline's curve."""
-    where, headline = on(compared.runs), compared.headline
+    where = on(compared.runs)
+    headline = compared.headline
     at = "" if target is None else headline.amount(f"{target:g}")
     line = "" if target is None else f" The dotted line is {at}, the {headline.name} compared above."
     shown = f"{headline.title} of the model on the {where} samples ({headline.kind.better} is better)."
@@ -295,7 +298,8 @@ def loss_caption(compared: Compared) -> str:
 
 def devices_caption(compared: Compared, *, dots: bool) -> str:
     """Return the caption of the headline per device."""
-    where, measure = on(compared.runs), compared.placed
+    where = on(compared.runs)
+    measure = compared.placed
     each = " Dots: single devices, with the final model." if dots else ""
     mean = " Means over seeds." if compared.several else ""
     last = when(compared, lambda line: line.spread(measure))
@@ -314,14 +318,16 @@ def devices_caption(compared: Compared, *, dots: bool) -> str:
 
 def _defined(compared: Compared) -> str:
     """Return a text on the number of devices for which the headline is defined; "" for the accuracy."""
-    measure, judged_by = compared.placed, compared.headline
+    measure = compared.placed
+    judged_by = compared.headline
     if measure != judged_by:
         return f" The {judged_by.name} is not recorded per device: no device has samples for it, or the runs are older."
     spreads = [spread for group in compared for spread in group.last_spreads(measure)]
     known = [spread.devices for spread in spreads if spread.devices is not None]
     if not known:
         return ""
-    few, many = min(known), max(known)
+    few = min(known)
+    many = max(known)
     devices = count(few, "device") if few == many else f"{few} to {many} devices"
     needs = {CLASSES: "is of a required class", "reconstruction": "is an anomaly, or all are"}
     return f" It is defined on {devices}: not if no test sample {needs.get(compared.task, 'is its own')}."
@@ -345,7 +351,8 @@ def places_caption(compared: Compared, kind: str, *, spread: bool = True) -> str
     known = Compared(group for group in compared if group.finals)
     model = f"after {_rounds([final for group in known for final in group.finals])}"
     several = known.several
-    where, measure = on(known.runs), compared.placed
+    where = on(known.runs)
+    measure = compared.placed
     mean = f" {_cut(measure) if spread else 'Mean over seeds.'}" if several else ""
     if measure != ACCURACY:
         way = {
@@ -378,7 +385,8 @@ def _rounds(finals: Sequence[EvaluationRecord]) -> str:
 def classes_caption(compared: Compared) -> str:
     """Return the caption of the accuracy per class."""
     spread = f" {_cut(ACCURACY)}" if compared.several else ""
-    where, last = on(compared.runs), when(compared, lambda line: line.by_class)
+    where = on(compared.runs)
+    last = when(compared, lambda line: line.by_class)
     share = f"Share of the {where} samples of each class that the model gets right {last}"
     return f"{share}; {seeds(compared)}.{spread}"
 
@@ -396,7 +404,8 @@ def confusion_caption(group: Group, *, numbers: bool) -> str:
     percent = ", which is written in it in %" if numbers else ""
     many = len(group.finals)
     several = f", {many} seeds added up" if many > 1 else f", seed {group.runs[0].seed}"
-    total, tests = sum(map(sum, summed(group.finals))), sum(run.park.test_samples for run in group.runs)
+    total = sum(map(sum, summed(group.finals)))
+    tests = sum(run.park.test_samples for run in group.runs)
     each = f" {total:,} predictions for {tests:,} samples, as several devices' models predict the same samples."
     each *= total > tests
     return (
@@ -434,7 +443,8 @@ def holdings_words(park: ParkRecord, noun: str = "class") -> str:
     kinds = sorted(sum(1 for number in device.counts if number) for device in park.devices)
     sizes = sorted(device.samples for device in park.devices)
     middle = len(park.devices) // 2
-    some, plural = len(park.devices) < park.size, "classes" if noun == "class" else f"{noun}s"
+    some = len(park.devices) < park.size
+    plural = "classes" if noun == "class" else f"{noun}s"
     classes = count(len(park.classes), noun, plural)
     scope = f"Of {count(len(park.devices), 'device')}, evenly spread over the park, " if some else ""
     return (
@@ -486,7 +496,8 @@ def markdown(runs: Iterable[RecordedRun], target: float | None = None, budget: B
         budget: the budget of each run.
     """
     runs = list(runs)
-    rows, headline = summary(runs, target), groups(runs).headline
+    rows = summary(runs, target)
+    headline = groups(runs).headline
     first = rows[0]["method"]
     apart = {row["against"]: row for row in paired(runs) if row["method"] == first}
     more = cost_columns(rows, target) + _budget_columns(runs, budget) + _lost_columns(rows)

@@ -28,7 +28,8 @@ def run(config: str) -> None:
     if what.tls is None:
         raise SettingError(f"{config}: [tls] is missing: releases require certificates. Provision it again.")
     authority.check(what.tls, what.name)
-    place, gone = topic(what.park, "serving", what.name), report(what.name, "gone", None)
+    place = topic(what.park, "serving", what.name)
+    gone = report(what.name, "gone", None)
     link = MqttConnection(what.name, what.broker, what.tls, (place, gone))
     serving = Serving(what, link)
     for number in (signal.SIGTERM, signal.SIGINT):

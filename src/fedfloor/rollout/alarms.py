@@ -38,7 +38,9 @@ WRITE_S = 1.0  # shortest interval between two versions of devices.json
 WAITING = 256  # messages in the queue; a full queue blocks a broker's connection
 TICK_S = 0.25  # shortest interval between two checks for lines whose minute is over
 FLOOD = 6000  # messages of a topic in a minute, after which it is unread for the rest of that minute
-MOST_DRIFT, DRIFT_CHARS, FILE_CHARS = 20, 100, 255
+MOST_DRIFT = 20
+DRIFT_CHARS = 100
+FILE_CHARS = 255
 FLOAT = 3.5e38  # beyond the range of float32
 UNKNOWN: Row = {
     "state": "waiting",
@@ -118,8 +120,12 @@ class AlarmKeeper:
         clock: Callable[[], float] = time.monotonic, now: Callable[[], dt.datetime] = authority.now,
     ) -> None:  # fmt: skip
         settings.state.mkdir(parents=True, exist_ok=True)
-        self.settings, self._told, self._clock, self._now = settings, told, clock, now
-        self._filter, self._turns = MessageFilter(), dict[tuple[str, str], _Turn]()
+        self.settings = settings
+        self._told = told
+        self._clock = clock
+        self._now = now
+        self._filter = MessageFilter()
+        self._turns = dict[tuple[str, str], _Turn]()
         self._decided: dict[str, float] = {}  # device → time of its model's last alarm
         before = _restored(settings.state / NOW)
         self.devices: dict[str, Row] = {
@@ -185,7 +191,9 @@ class AlarmKeeper:
             return
         line = turn.held | {"messages": turn.count}
         append(self.settings.state, line)
-        turn.held, turn.count, turn.written_s = None, 0, self._clock()
+        turn.held = None
+        turn.count = 0
+        turn.written_s = self._clock()
         self._told(line)
 
     def tick(self, reached: Mapping[str, bool], *, last: bool = False) -> None:
@@ -211,7 +219,8 @@ class AlarmKeeper:
         late_s = now - self._written_s
         if last or late_s >= BEAT_S or (late_s >= WRITE_S and known != self._known):
             _replace(self.settings.state / NOW, known | {"at": stamp(self._now())})
-            self._known, self._written_s = known, now
+            self._known = known
+            self._written_s = now
 
 
 def _standing(row: Row) -> Row:
@@ -221,7 +230,8 @@ def _standing(row: Row) -> Row:
 
 def append(state: Path, line: Row) -> None:
     """Append a line to the log; a full file first replaces the older one."""
-    path, data = state / LINES, json_text(line, ensure_ascii=False).encode() + b"\n"
+    path = state / LINES
+    data = json_text(line, ensure_ascii=False).encode() + b"\n"
     if path.exists() and path.stat().st_size + len(data) > MOST_BYTES:
         os.replace(path, state / OLDER)
     with regular.opened(path, "a+b") as file:
@@ -255,7 +265,9 @@ class FloodGate:
     """
 
     def __init__(self, links: Mapping[str, Connection], clock: Callable[[], float] = time.monotonic) -> None:
-        self._links, self._clock, self._began = links, clock, clock()
+        self._links = links
+        self._clock = clock
+        self._began = clock()
         self._counts = Counter[tuple[str, str]]()
 
     def count(self, factory: str, topic: str) -> None:
@@ -292,7 +304,8 @@ def follow(settings: AlarmSettings, ended: Event, told: Callable[[Row], object] 
         except Timeout:
             raise RunError(f"another process keeps the alarms in {settings.state} already: end it first.") from None
         links = {one.name: MqttConnection(ALARMS, one.broker, settings.tls) for one in settings.factories}
-        gate, ticked_s = FloodGate(links), -math.inf
+        gate = FloodGate(links)
+        ticked_s = -math.inf
         for one in settings.factories:
             topics = [topic(settings.park, kind, device) for kind in ("serving", "alarms") for device in one.devices]
             links[one.name].start(topics, receiver(waiting, one.name, frozenset(topics), ended), lambda: None)

@@ -103,7 +103,9 @@ def read_report(payload: bytes, after_s: float = 0.0) -> Report | None:
     try:
         body = json.loads(payload)
         state, number, version, why = (body[key] for key in ("state", "number", "version", "why"))
-        drift, rows, judged = body.get("drift", []), body.get("rows"), body.get("judged")
+        drift = body.get("drift", [])
+        rows = body.get("rows")
+        judged = body.get("judged")
     except (ValueError, KeyError, TypeError, RecursionError, AttributeError):
         return None
     texts = isinstance(drift, list) and all(isinstance(text, str) for text in (why, *drift))
@@ -204,7 +206,8 @@ def _done(registry: Registry, station: Station, devices: Sequence[str], late_s: 
 
 def _row(registry: Registry, station: Station, device: str) -> dict[str, Any]:
     """Return a device's row; its state is for its assigned release, ``waiting`` without a report on that release."""
-    use, report = registry.used.get(device), station.reports.get(device)
+    use = registry.used.get(device)
+    report = station.reports.get(device)
     row: dict[str, Any] = {"device": device, "factory": station.edge.name, "version": use and use.version}
     row |= {"state": "waiting", "runs": report and report.version, "seconds": None, "why": None, "drift": None}
     if report is not None and report.drift:

@@ -9,7 +9,9 @@ from fedfloor.rollout.registry import MODELS, Registry
 from fedfloor.tracking.sinks import defaults, public, tracking_uri
 
 NUMBER = "fedfloor.version"
-IN_USE, CANARY = "in-use", "canary"  # aliases of the last released version
+# aliases of the last released version
+IN_USE = "in-use"
+CANARY = "canary"
 
 
 def mirror(registry: Registry) -> tuple[str, list[int]]:
@@ -41,7 +43,8 @@ def mirror(registry: Registry) -> tuple[str, list[int]]:
 
 
 def _written(client: Any, registry: Registry) -> list[int]:
-    name, known = registry.park, dict[int, str]()
+    name = registry.park
+    known = dict[int, str]()
     if not client.search_registered_models(f"name='{name}'"):
         client.create_registered_model(name, description=f"Models of the fedfloor park {name}")
     for one in client.search_model_versions(f"name='{name}'"):

@@ -36,12 +36,17 @@ PARTS: dict[str, dict[int, str]] = {
     "tensor": {},
 }
 TEXTS = ("fedfloor", "model", "missing")  # metadata that are plain texts; all others are JSON
-TRAINING, DOMAIN, FUNCTION_DOMAIN, EXTERNAL, LOCATION = 20, 7, 10, 13, 14
+TRAINING = 20
+DOMAIN = 7
+FUNCTION_DOMAIN = 10
+EXTERNAL = 13
+LOCATION = 14
 
 
 def check_file(data: bytes) -> None:
     """Raise RefusedError for a file that refers to other files, or to operators other than ONNX's and its functions."""
-    domains, used = set(OWN_DOMAINS), set()
+    domains = set(OWN_DOMAINS)
+    used = set()
     try:
         for part, number, value in _fields(memoryview(data), "model", 0):
             if part == "tensor" and (number == EXTERNAL or (number == LOCATION and value)):
@@ -65,13 +70,15 @@ def _fields(view: memoryview, part: str, depth: int) -> Iterator[tuple[str, int,
     at = 0
     while at < len(view):
         key, at = _varint(view, at)
-        number, kind = key >> 3, key & 7
+        number = key >> 3
+        kind = key & 7
         if kind == 0:
             value, at = _varint(view, at)
             yield part, number, value
         elif kind == 2:
             size, at = _varint(view, at)
-            inner, at = view[at : at + size], at + size
+            inner = view[at : at + size]
+            at = at + size
             if at > len(view):
                 raise ValueError("cut short")
             yield part, number, inner
@@ -87,7 +94,8 @@ def _varint(view: memoryview, at: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         byte = view[at]
-        value, at = value | (byte & 0x7F) << shift, at + 1
+        value = value | (byte & 0x7F) << shift
+        at = at + 1
         if byte < 0x80:
             return value, at
     raise ValueError("a number without end")
@@ -114,7 +122,8 @@ class OwnPart:
         """Return the part named in a model's metadata, from a device's folder; raise RefusedError if none is named."""
         known = table(about, 3, "own")
         numbers = whole(known.get("numbers"), 1, MOST_BYTES // 4, "own.numbers")
-        file, run = known.get("file"), known.get("run")
+        file = known.get("file")
+        run = known.get("run")
         if not isinstance(file, str) or not FILE.fullmatch(file) or not isinstance(run, str):
             raise RefusedError("form", "'own' does not name a run and the file of a personal part.")
         return cls(folder / file, numbers, shown(run))

@@ -96,7 +96,8 @@ class Registry:
         for one in self.entries:
             if one.action in ("release", "promote"):
                 for device in one.about["devices"]:
-                    some, use = found.setdefault(device, []), Use(one.about["version"], one.number)
+                    some = found.setdefault(device, [])
+                    use = Use(one.about["version"], one.number)
                     some[-1:] = [use] if some and some[-1].version == use.version else [*some[-1:], use]
             elif one.action == "rollback":
                 for device, version in one.about["devices"].items():
@@ -255,7 +256,8 @@ def release(registry: Registry, version: int, to: Sequence[str] = (), canary: Se
     """
     if version not in registry.versions:
         raise unknown("version", str(version), map(str, registry.versions))
-    target, first = named(registry, "--to", to), named(registry, "--canary", canary) if canary else []
+    target = named(registry, "--to", to)
+    first = named(registry, "--canary", canary) if canary else []
     for device in first:
         if device not in target:
             raise SettingError(f"--canary {device} is not among --to {', '.join(to)}: name one of {', '.join(target)}.")

@@ -110,7 +110,8 @@ def _table(path: Path, model: Model, offset: int, row: int) -> Batch | None:
     if "columns" not in model.about or model.about.get("coding"):
         raise RefusedError("columns", "the model requires pictures or columns of text, which tables here lack.")
     window = model.about.get("window") or {"length": 1, "step": 1}
-    length, step = int(window["length"]), int(window["step"])
+    length = int(window["length"])
+    step = int(window["step"])
     with regular.opened(path) as file:
         header = next(_whole(file), b"")
         if not header:

@@ -96,7 +96,8 @@ class Past:
 
     def after(self, line: Line) -> Past:
         """Return the state after one more line of the log."""
-        event, since = line["event"], dt.datetime.fromisoformat(line["at"]).timestamp()
+        event = line["event"]
+        since = dt.datetime.fromisoformat(line["at"]).timestamp()
         past = replace(self, day=line.get("day", self.day))
         if event == "clock":
             return replace(past, since=self.since + line["by_s"])
@@ -120,7 +121,8 @@ def reasons(schedule: Schedule, past: Past, now: dt.datetime, sight: Sight, stri
         now: the current time with its time zone.
         stride: rows of a buffer per new window.
     """
-    rows, waited = list[dict[str, Any]](), now.timestamp() - past.since
+    rows = list[dict[str, Any]]()
+    waited = now.timestamp() - past.since
     rested = waited >= span_s(schedule.pause, "pause")
     if schedule.every is not None:
         needed = span_s(schedule.every, "every")
@@ -184,8 +186,10 @@ class Scheduler:
         self, file: Path, place: Path | None = None, alarms: Path | None = None,
         say: Callable[[str], None] = lambda _: None, clock: Clock | None = None,
     ) -> None:  # fmt: skip
-        self.settings, self._place = settings.read(CloudSettings, file), place
-        self._say, self._clock = say, clock or Clock()
+        self.settings = settings.read(CloudSettings, file)
+        self._place = place
+        self._say = say
+        self._clock = clock or Clock()
         given = self.settings.schedule
         if given is None:
             raise SettingError(
@@ -194,7 +198,8 @@ class Scheduler:
             )
         if self.settings.transport == "flower":
             raise SettingError("transport = 'flower': Flower starts the cloud's loop; a schedule needs 'mqtt'.")
-        self.schedule, kept_in = given, alarms or place
+        self.schedule = given
+        kept_in = alarms or place
         if place is None and given.release:
             raise SettingError("[schedule] release needs the park's authority: give --park DIR.")
         if place is not None and given.canary:
@@ -222,7 +227,9 @@ class Scheduler:
         sight = self._sight()
         past = self._read() or _first(self._began(now))
         past = replace(past, rows={**sight.rows, **past.rows})
-        rows, loss, more = reasons(self.schedule, past, now, sight, self._stride), self._loss(), self._loss(1)
+        rows = reasons(self.schedule, past, now, sight, self._stride)
+        loss = self._loss()
+        more = self._loss(1)
         if self._beyond(more):
             rows = [row | {"due": False} for row in rows]
         for name, after in more.items():
@@ -275,7 +282,9 @@ class Scheduler:
     def _step(self, ended: Event, code: int) -> int:
         """Check once; start a run if one is due, and return its exit code, otherwise ``code``."""
         self._check_clock()
-        now, sight, past = self._clock.wall(), self._sight(), self._past()
+        now = self._clock.wall()
+        sight = self._sight()
+        past = self._past()
         if seen := {name: written for name, written in sight.rows.items() if name not in past.rows}:
             self._write(event="seen", rows=seen)
         if calm := sorted(name for name in past.drift if sight.drift.get(name) is False):
@@ -294,7 +303,9 @@ class Scheduler:
 
     def _check_clock(self) -> None:
         """Record in the log that the machine's clock was set."""
-        now, steady, past = self._clock.wall(), self._clock.steady(), self._past()
+        now = self._clock.wall()
+        steady = self._clock.steady()
+        past = self._past()
         jump = (now.timestamp() - self._seen[0]) - (steady - self._seen[1])
         self._seen = now.timestamp(), steady
         back = now.timestamp() - past.since  # negative if it was set back while no schedule was running
@@ -396,14 +407,16 @@ class Scheduler:
 
     def _config(self, out: Path) -> Path:
         """Write the settings file of a run, which starts from the released model if the experiment allows it."""
-        what, experiment = config.read(self.settings.experiment, []), self.settings.experiment
+        what = config.read(self.settings.experiment, [])
+        experiment = self.settings.experiment
         first = None if self._place is None else _in_use(registry.read(self._place))
         begins = what.model.init == "default" and not what.configured.needs.objective
         if first is not None and begins:
             made = config.with_paths(replace(what, model=replace(what.model, init_from=str(first))), Path.absolute)
             experiment = out.with_name(f"{out.name}-experiment.toml")
             write(experiment, config.brief(made))
-        path, cloud = self._file(out), replace(self.settings, out=out, experiment=experiment, schedule=None)
+        path = self._file(out)
+        cloud = replace(self.settings, out=out, experiment=experiment, schedule=None)
         write(path, settings.to_toml(below(Path.cwd(), cloud)))
         return path
 

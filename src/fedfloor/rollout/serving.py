@@ -54,9 +54,12 @@ class Serving:
     ) -> None:  # fmt: skip
         if settings.tls is None:
             raise SettingError("releases are signed by the park's authority: set ca, cert and key in [tls].")
-        folder, self._tls = settings.models, settings.tls
+        folder = settings.models
+        self._tls = settings.tls
         folder.mkdir(parents=True, exist_ok=True)
-        self.settings, self._link, self._ended = settings, link, Event()
+        self.settings = settings
+        self._link = link
+        self._ended = Event()
         network = _network(settings.experiment)
         slots = Slots(folder, certificate(settings.tls.ca), settings.park, settings.name, network)
         self._slots, self._model = slots.read()
@@ -74,7 +77,9 @@ class Serving:
         self._queue: queue.Queue[Callable[[], None]] = queue.Queue(WAITING)
         self._lacking: tuple[bytes, frozenset[str]] | None = None  # a release without its part; the parts then
         self._refusals = 0
-        self._written, self._rows_written, self._count_at = written, written(), time.monotonic() + COUNT_S
+        self._written = written
+        self._rows_written = written()
+        self._count_at = time.monotonic() + COUNT_S
         self._said: tuple[str, str, int | None] = ("empty", "", None)  # the last report
         self.topics = (topic(settings.park, "release", settings.name),)
 
@@ -116,7 +121,8 @@ class Serving:
         """Repeat the report at intervals if the sensors have written rows."""
         if time.monotonic() >= self._count_at:
             self._count_at = time.monotonic() + COUNT_S
-            before, self._rows_written = self._rows_written, self._written()
+            before = self._rows_written
+            self._rows_written = self._written()
             if self._rows_written != before:
                 self._report(*self._said)
 
@@ -143,8 +149,10 @@ class Serving:
             if is_trial(envelope):
                 self._try(envelope)
                 return
-            statement, self._lacking = self._slots.opened(envelope), None
-            number, current = statement.number, None if self._model is None else self._model.statement
+            statement = self._slots.opened(envelope)
+            self._lacking = None
+            number = statement.number
+            current = None if self._model is None else self._model.statement
             if number < self._least:
                 raise RefusedError("replayed", f"it is entry {number} of the journal, not after {self._least}.")
             if statement == current:
@@ -165,7 +173,8 @@ class Serving:
         self._fetch(envelope, statement, self._switch)
 
     def _fetch(self, envelope: bytes, statement: Statement, then: Callable[[bytes, Statement], None]) -> None:
-        self._download, self._then = Download(self._slots, envelope, statement), then
+        self._download = Download(self._slots, envelope, statement)
+        self._then = then
         self._link.subscribe([self._pieces(statement)])
 
     def _try(self, envelope: bytes) -> None:
@@ -280,7 +289,8 @@ class Serving:
 
     def _predict(self) -> bool:
         """Publish the answers for the next rows; return False if there were none."""
-        model, rows = self._model, self._rows
+        model = self._model
+        rows = self._rows
         if model is None or rows is None or self._link.unacknowledged > UNACKNOWLEDGED:
             return False
         batch = rows.next(model)
@@ -299,7 +309,8 @@ class Serving:
         """Update the drift detector with predictions; report and publish an alarm that begins or ends."""
         if self._watch is None or self._model is None:
             return
-        before, blocks = self._drifted(), self._watch.inputs.blocks
+        before = self._drifted()
+        blocks = self._watch.inputs.blocks
         self._watch = self._watch.after(batch.x, [drift.doubt(body) for body in bodies])
         if self._watch.inputs.blocks > blocks:
             drift.keep(self._watch, self._kept)

@@ -108,7 +108,9 @@ class Download:
     """The download of a model in pieces, which may arrive in any order."""
 
     def __init__(self, slots: Slots, envelope: bytes, statement: Statement) -> None:
-        self.envelope, self.statement, self._slots = envelope, statement, slots
+        self.envelope = envelope
+        self.statement = statement
+        self._slots = slots
         self.missing = set(range(statement.pieces))
         slots.folder.mkdir(parents=True, exist_ok=True)
         self._part = slots.folder / ".model.part"

@@ -84,7 +84,8 @@ def opened(data: bytes, root: x509.Certificate, park: str, device: str, purpose:
         raise RefusedError("oversized", f"a statement of {len(data)} bytes; at most {STATEMENT_BYTES} are accepted.")
     try:
         body = json.loads(data)
-        text, signature = body["statement"], body["signature"]
+        text = body["statement"]
+        signature = body["signature"]
         genuine = authority.signed(root, purpose, text, signature)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise RefusedError("form", "it is not a signed statement.") from error
@@ -111,7 +112,8 @@ def judgement(attested: Mapping[str, Any], device: str, by: Signer) -> dict[str,
     Raises:
         RefusedError: the signature is not the device's, or the judgement is not a table of texts and numbers.
     """
-    text, seal = attested.get("text"), attested.get("seal")
+    text = attested.get("text")
+    seal = attested.get("seal")
     if not isinstance(text, str) or not isinstance(seal, str):
         raise RefusedError("signature", "it is not signed.")
     try:
@@ -130,7 +132,8 @@ def _checked(body: dict[str, Any]) -> Statement:
     for key in ("park", "device"):
         if not isinstance(body[key], str) or not NAME.fullmatch(body[key]):
             raise RefusedError("form", f"{key} is not a name.")
-    network, sha256 = body["network"], body["sha256"]
+    network = body["network"]
+    sha256 = body["sha256"]
     if not isinstance(network, str) or not 0 < len(network) <= NETWORK_CHARS or not network.isprintable():
         raise RefusedError("form", "network is not a name.")
     if not isinstance(sha256, str) or not SHA256.fullmatch(sha256):

@@ -35,9 +35,12 @@ class WithReleases:
     """A connection shared by training and releases, as a broker accepts only one connection per name."""
 
     def __init__(self, link: Connection, serving: Serving) -> None:
-        self._link, self._serving = link, serving
-        self.subscribe, self.unsubscribe = link.subscribe, link.unsubscribe
-        self.publish, self.confirm = link.publish, link.confirm
+        self._link = link
+        self._serving = serving
+        self.subscribe = link.subscribe
+        self.unsubscribe = link.unsubscribe
+        self.publish = link.publish
+        self.confirm = link.confirm
 
     def start(
         self, topics: Sequence[str], receive: Receive, connected: Callable[[], None], lost: Callable[[], None] = nothing

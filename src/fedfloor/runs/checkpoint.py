@@ -66,8 +66,10 @@ class Best:
     @classmethod
     def of(cls, row: Mapping[str, Any], model: Tensor) -> Best:
         """Return the inverse of :attr:`row`; earlier releases had neither ``least`` nor ``improved``."""
-        number, loss = int(row["round"]), float(row["loss"])
-        least, improved = float(row.get("least", loss)), int(row.get("improved", number))
+        number = int(row["round"])
+        loss = float(row["loss"])
+        least = float(row.get("least", loss))
+        improved = int(row.get("improved", number))
         return cls(number, str(row["figure"]), row["value"], loss, model, least, improved)
 
     def waited(self, number: int, settings: EvaluateSettings) -> bool:
@@ -91,7 +93,8 @@ def better(
     method: ConfiguredMethod,
 ) -> Best | None:  # fmt: skip
     """Return the best model after a round with an evaluation; the same on every rank."""
-    park, figure = held_out(experiment, engine.park), experiment.evaluate.figure
+    park = held_out(experiment, engine.park)
+    figure = experiment.evaluate.figure
     if park is None:
         return None
     if park is not engine.park:
@@ -109,7 +112,9 @@ def better(
 log = logging.getLogger(__name__)
 
 KEPT = 2
-TENSORS, ABOUT, DIGESTS = "state.safetensors", "state.json", "SHA256SUMS"
+TENSORS = "state.safetensors"
+ABOUT = "state.json"
+DIGESTS = "SHA256SUMS"
 BEST = "best.w"
 FORMAT = 2  # with digests; earlier releases had no digests and no format
 

@@ -77,7 +77,8 @@ def _difference(mine: object, other: object) -> str:
     """Return a description of a difference; for tables, of the keys that differ."""
     if not isinstance(mine, Mapping) or not isinstance(other, Mapping):
         return f"{mine} instead of {other}"
-    mine, theirs = folder.flat(mine), folder.flat(other)
+    mine = folder.flat(mine)
+    theirs = folder.flat(other)
     keys = [key for key in sorted({*mine, *theirs}) if mine.get(key) != theirs.get(key)]
     return "; ".join(f"{key} {mine.get(key, 'not set')} instead of {theirs.get(key, 'not set')}" for key in keys)
 
@@ -93,7 +94,8 @@ def budgets_fit(limits: Limits, *, priced: bool) -> None:
 
 def figures_fit(experiment: Experiment, park: Park, limits: Limits) -> None:
     """Raise SettingError for a headline undefined on the data, or a limit on a metric that is not recorded."""
-    headline, data = experiment.evaluate.figure, park.dataset
+    headline = experiment.evaluate.figure
+    data = park.dataset
     fits(headline, data.classes, np.bincount(data.y_test, minlength=len(data.classes)), data.task.kind)
     known = {figure.name for figure in (*ALWAYS, *of_task(data.task.kind, lives=data.task.lives), headline)}
     for name in limits.targets:
@@ -106,7 +108,8 @@ def figures_fit(experiment: Experiment, park: Park, limits: Limits) -> None:
 
 def memory_fits(experiment: Experiment, park: Park) -> None:
     """Raise SettingError if a device's samples, at four bytes per value, do not fit into memory during training."""
-    window, each = getattr(park.stream, "window", None), experiment.data.samples_per_device
+    window = getattr(park.stream, "window", None)
+    each = experiment.data.samples_per_device
     most = int(park.holdings.max())
     held = f"data.stream.window = {window}" if window else f"data.samples_per_device = {each}" if each else ""
     name = f"{held or f'the largest device, with {most} samples'}, of shape {list(park.dataset.shape)}"
@@ -116,7 +119,8 @@ def memory_fits(experiment: Experiment, park: Park) -> None:
 
 def precision_fits(experiment: Experiment, placement: Placement) -> None:
     """Raise SettingError for a precision of products that a run's placement does not carry out."""
-    given, (kind, device) = experiment.engine.precision, placement
+    given = experiment.engine.precision
+    (kind, device) = placement
     if given == "float32" or (given == "tf32" and device == "cuda") or (given == "bf16" and kind == "cohort"):
         return
     needed = "a cohort (engine.kind = 'cohort')" if given == "bf16" else "a CUDA device (engine.device = 'cuda')"
@@ -292,7 +296,8 @@ def doubts(plan: Node) -> list[str]:
 def packet_fits(packet: Mapping[str, torch.Tensor], network: Network, objective: Objective) -> None:
     """Raise an error for a checkpoint of another network, or without a vector that the objective needs."""
     name = to_spec(objective)[0]
-    numbers, wanted = packet["w"].numel(), network.flat.numel()
+    numbers = packet["w"].numel()
+    wanted = network.flat.numel()
     if numbers != wanted:
         raise SettingError(
             f"the checkpoint's model has {numbers} numbers, this network {wanted}: it is of another network, or lacks "

@@ -130,12 +130,15 @@ def without(
     >>> [sorted(walk.visits(turn)) for turn in plan.children]
     [[0, 2], [0, 1]]
     """
-    numbers, made, kept = count(), iter(choices), list[Sequence[int]]()
+    numbers = count()
+    made = iter(choices)
+    kept = list[Sequence[int]]()
 
     def shortened(node: Parallel) -> Node:
         below = list[Node]()
         for child in node.children:
-            mark, (one, left) = len(kept), go(child)
+            mark = len(kept)
+            (one, left) = go(child)
             if left:
                 below.append(one)
             else:

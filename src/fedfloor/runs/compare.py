@@ -88,7 +88,8 @@ def carry_out(
             if ends and interrupted():
                 return ends, False
             if park is None or ground(run.experiment) != built_for:
-                park, built_for = launch.build_park(run.experiment), ground(run.experiment)
+                park = launch.build_park(run.experiment)
+                built_for = ground(run.experiment)
                 warn_of_gaps(park)
                 if begin is not None and not ends:
                     begin(work, park)

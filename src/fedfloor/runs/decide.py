@@ -66,7 +66,8 @@ def models(experiment: Experiment, engine: Engine, method: ConfiguredMethod, poi
 
 
 def _decided(which: str, number: int, model: Tensor, experiment: Experiment, engine: Engine) -> Decided:
-    settings, held = experiment.decide, held_out(experiment, engine.park)
+    settings = experiment.decide
+    held = held_out(experiment, engine.park)
     if not settings.asked or held is None:
         return Decided(which, number, model)
     classes = engine.park.dataset.classes
@@ -74,8 +75,10 @@ def _decided(which: str, number: int, model: Tensor, experiment: Experiment, eng
     made, chosen = decision.choose(settings, mine, held.dataset.y_test, classes)
     if made.positive is None:
         return Decided(which, number, model, made, chosen)
-    tested, y = logits_on_test(engine, model), engine.park.dataset.y_test
-    wanted, likeliest = y == made.positive, tested.argmax(1) == made.positive
+    tested = logits_on_test(engine, model)
+    y = engine.park.dataset.y_test
+    wanted = y == made.positive
+    likeliest = tested.argmax(1) == made.positive
     alarms = made.of(decision.softmax(tested, made.temperature)) == made.positive
     figures = {"decided": decision.measured(alarms, wanted), "likeliest": decision.measured(likeliest, wanted)}
     return Decided(which, number, model, made, chosen, figures)
@@ -83,7 +86,8 @@ def _decided(which: str, number: int, model: Tensor, experiment: Experiment, eng
 
 def about(made: Sequence[Decided]) -> dict[str, Any]:
     """Return the entries of ``evaluation.json`` on decisions and on the best round's model."""
-    last, best = made[0], {model.which: model for model in made}.get("best")
+    last = made[0]
+    best = {model.which: model for model in made}.get("best")
     entries: dict[str, Any] = {} if last.decision is None else {"decide": {**last.header, **last.figures}}
     if best is not None:
         entries["best"] = {"round": best.round, **best.figures} | ({"decide": best.header} if best.decision else {})
@@ -95,12 +99,14 @@ def _note(experiment: Experiment, made: Sequence[Decided]) -> None:
     settings = experiment.decide
     on = "these validation" if experiment.evaluate.on == "validation" else "the test"
     for model in made:
-        chosen, decision = model.chosen, model.decision
+        chosen = model.chosen
+        decision = model.decision
         if decision is None or (model.which == "best" and model.round == made[0].round):
             continue
         if chosen.get("missed_rule"):
             log.warning("decide: no threshold satisfies the rule (%s); the most precise one is used.", chosen["by"])
-        decided, likeliest = model.figures["decided"], model.figures["likeliest"]
+        decided = model.figures["decided"]
+        likeliest = model.figures["likeliest"]
         log.info(
             "decide: '%s' where its probability is at least %.4g (%s; chosen on %d validation samples, %d of them "
             "'%s'). On %s samples: recall %s, precision %s; by the likeliest class: recall %s, precision %s "

@@ -102,7 +102,8 @@ def passes(experiment: Experiment, park: Park) -> float:
     Raises:
         SettingError: the method's plan depends on the results of training.
     """
-    trained, held = 0.0, {-1: int(park.holdings.sum())}
+    trained = 0.0
+    held = {-1: int(park.holdings.sum())}
     visits = list(walk.visited(first_round(experiment, park)))
     for visit, times in visits:
         device = walk.number(visit)
@@ -199,12 +200,16 @@ class DryCarrier:
     team = None
 
     def __init__(self, park: Park, seed: int, loss_chance: float = 0.0, air: RadioUplink | None = None) -> None:
-        self.park, self.seed, self.loss_chance, self.air = park, seed, loss_chance, air
+        self.park = park
+        self.seed = seed
+        self.loss_chance = loss_chance
+        self.air = air
         self.visits = Counter[int]()  # device → number of its local updates so far
 
     def context(self, number: int) -> RoundContext:
         """Return the facts of a round, with the visits that are lost."""
-        air, chance = self.air, self.loss_chance
+        air = self.air
+        chance = self.loss_chance
 
         def is_gone(node: Train, concurrent: Concurrent, key: Key) -> bool:
             return is_lost(key, chance) or (air is not None and air.lost(node, concurrent, key.place()))
@@ -273,7 +278,8 @@ def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: C
             ledgers.append([])
             continue
         if park is None or ground(after) != built_for:
-            park, built_for = build_park(after), ground(after)
+            park = build_park(after)
+            built_for = ground(after)
         done = run / "ledger.jsonl"  # missing if training diverged in the first round
         ledgers.append(priced(after, park, ledger.read(done) if done.exists() else [], run))
     for run, copy, after, lines in zip(runs, copies, afters, ledgers, strict=True):
@@ -330,7 +336,8 @@ def priced(experiment: Experiment, park: Park, lines: list[Line], run: Path) -> 
 
 def _priced(rounds: Iterator[ForecastRound], lines: list[Line]) -> tuple[list[Line], int]:
     """Return the priced lines up to the first round whose plan differs from the trained one, and its number or 0."""
-    repriced, before = list[Line](), list[Price]()
+    repriced = list[Line]()
+    before = list[Price]()
     for planned in rounds:
         before.append(planned.price)
         if planned.number == 0:

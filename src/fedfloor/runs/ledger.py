@@ -157,7 +157,8 @@ def cut(path: Path, last: Line | None) -> None:
 
 def check(path: Path, last: Line | None) -> int:
     """Return the size in bytes of a ledger's lines before the checkpoint's line ``last``, after checking them."""
-    kept, before = 0, 0 if last is None else last.round - 1
+    kept = 0
+    before = 0 if last is None else last.round - 1
     texts = regular.read_bytes(path).split(b"\n", before)[:-1] if path.exists() else []
     for number, text in enumerate(texts, start=1):
         try:

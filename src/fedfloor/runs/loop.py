@@ -83,7 +83,8 @@ def execute(
     memory = DeviceMemory(place, *((point.memory, point.visits) if point else ()))
     engine, costs = prepare.engine(experiment, method, park, team, memory, live=live is not None)
     if live is not None:
-        engine.executor, engine.factories = live, live
+        engine.executor = live
+        engine.factories = live
         engine.secret = privacy.mechanism(method) is not None
         live.keep(checkpoint.named(orders.out / "checkpoint"))
     checks.parts_there(engine, method)
@@ -111,7 +112,8 @@ def execute(
         return job.go(start, point)
     visits = live.visits(engine, point)
     with visits.taking():
-        setup.real, setup.carrier = visits, round_.TrainingCarrier(visits.engine)
+        setup.real = visits
+        setup.carrier = round_.TrainingCarrier(visits.engine)
         return job.go(start, point)
 
 
@@ -139,8 +141,14 @@ class _Run(round_.Observer):
         self, experiment: Experiment, orders: Orders, setup: round_.Setup, engine: Engine, method: ConfiguredMethod,
         report: Follow, interrupted: Callable[[], bool], live: RemoteExecutor | None = None,
     ) -> None:  # fmt: skip
-        self.experiment, self.orders, self.setup, self.engine, self.method = experiment, orders, setup, engine, method
-        self.report, self.interrupted, self.live = report, interrupted, live
+        self.experiment = experiment
+        self.orders = orders
+        self.setup = setup
+        self.engine = engine
+        self.method = method
+        self.report = report
+        self.interrupted = interrupted
+        self.live = live
         self.first = engine.team.rank == 0
         self.saved = time.monotonic()
         # devices reveal no second sum over a round unless all of them take part again: at most one is repeated
@@ -227,7 +235,8 @@ class _Run(round_.Observer):
             after, record = round_.step(self.setup, point, self)
         except round_.PlanRefusedError:
             return None
-        number, outcome = after.round, record.outcome
+        number = after.round
+        outcome = record.outcome
         if self.live is not None:
             self.took_place = replay.Round.of(record, after.state.packet)
         if self.orders.replay is not None:
@@ -236,7 +245,8 @@ class _Run(round_.Observer):
         self.check(after.state, number)
         state, score, kept = self.judge(after.state, number, after.tick, point.best)
         self.scored = (number, score)
-        held, visits = dict(self.engine.memory.held), dict(+self.engine.memory.visits)
+        held = dict(self.engine.memory.held)
+        visits = dict(+self.engine.memory.visits)
         known = len(record.view.sizes) if record.view.census is not None else 0
         reports = Counter(point.reports) + results.reports(self.experiment, record.plan, known)
         answers = revealed.together(point.answers, revealed.answered(record.plan, known))
@@ -264,7 +274,8 @@ class _Run(round_.Observer):
         self, record: round_.Record, state: State, tick: int, before: Mapping[int, int], evaluated: bool
     ) -> dict[str, Any]:  # fmt: skip
         """Return the entries of a ledger line that some runs have: measurements, coverage, a backdoor's success."""
-        measured, backdoor = None, None
+        measured = None
+        backdoor = None
         if self.live is not None:
             measured = self.live.measured()
             trained = self.engine.memory.visits
@@ -329,12 +340,16 @@ class _Run(round_.Observer):
 
         With a ``park``, the model is evaluated on its test samples.
         """
-        headline, tune, engine = self.experiment.evaluate.figure, None, self.engine
+        headline = self.experiment.evaluate.figure
+        tune = None
+        engine = self.engine
         if park is not None:
-            headline, engine = ACCURACY, tested_on(engine, park)
+            headline = ACCURACY
+            engine = tested_on(engine, park)
         if self.experiment.evaluate.finetune is not None:
             base = getattr(self.method.method, "work", self.experiment.work)
-            settings, rounds = self.experiment.evaluate.finetune.over(base), self.experiment.rounds
+            settings = self.experiment.evaluate.finetune.over(base)
+            rounds = self.experiment.rounds
             works = (settings.at(earlier, rounds) for earlier in range(number, 0, -1))
             work = next(
                 work for work in works if work.rate > 0
@@ -346,7 +361,8 @@ class _Run(round_.Observer):
 
     def beside(self, state: State) -> dict[str, Any]:
         """Return the metrics of the shared model besides personal models, in simulations only."""
-        own, headline = self.method.needs.own, self.experiment.evaluate.figure
+        own = self.method.needs.own
+        headline = self.experiment.evaluate.figure
         others = bool(own) or self.experiment.evaluate.finetune is not None
         if self.live is not None or several(state.packet) or not others:
             return {}
@@ -371,10 +387,13 @@ class _Run(round_.Observer):
         """
         if self.live is not None or not privacy.on_devices(self.method):
             return {}
-        mine, trained = self.engine.unchanged, sum(not receipt.lost for receipt in receipts)
+        mine = self.engine.unchanged
+        trained = sum(not receipt.lost for receipt in receipts)
         parts = [json.loads(bytes(part)) for (part,) in self.engine.team.gather([json.dumps(vars(mine)).encode()])]
-        mine.visits, mine.why = 0, ""
-        visits, why = sum(part["visits"] for part in parts), next((part["why"] for part in parts if part["why"]), "")
+        mine.visits = 0
+        mine.why = ""
+        visits = sum(part["visits"] for part in parts)
+        why = next((part["why"] for part in parts if part["why"]), "")
         if not visits:
             return {}
         text = f"round {number}: training failed in {visits} of {trained} visits, which count as no change"
@@ -393,7 +412,8 @@ class _Run(round_.Observer):
             checks.batches_fit(self.experiment, self.engine.park, largest, self.engine.network)
         for doubt in checks.doubts(plan) if self.first else ():
             log.warning("%s", doubt)
-        branches, size = walk.widest(plan), self.engine.team.size
+        branches = walk.widest(plan)
+        size = self.engine.team.size
         if self.first and branches < size:
             log.info("%d ranks, but this plan has parallel work for %d: the others are idle.", size, branches)
 
@@ -446,20 +466,23 @@ class _Run(round_.Observer):
         number, score = self.scored
         if score is None or number != point.round:
             score = self.evaluate(point.state, point.round, point.tick)
-        one_model, shared = not self.method.needs.separate, point
+        one_model = not self.method.needs.separate
+        shared = point
         if self.method.needs.own and one_model and self.live is None:
             # a device without a personal part receives the mean of the others'
             mean = separate.mean_part(self.engine, point.state.packet["w"])
             shared = replace(point, state=replace(point.state, packet={**point.state.packet, "w": mean}))
         beside = self.beside(shared.state) if one_model else {}
         models = decide.models(self.experiment, self.engine, self.method, shared) if one_model else []
-        packet, cohorts = point.state.packet, dict[int, int]()
+        packet = point.state.packet
+        cohorts = dict[int, int]()
         if several(packet):  # every rank sends the question to its share of the devices without a cohort
             cohorts = separate.cohorts_of(self.engine, packet, point.state.cohorts)
         if not self.first:
             return
         self.save(point)
-        park, real = self.engine.park, self.live is not None
+        park = self.engine.park
+        real = self.live is not None
         spent = privacy.rounds_begun(self.orders.out, point.round)
         trained = privacy.visits_begun(self.orders.out, point.visits)
         stated = privacy.statement(self.method, spent, park.holdings.tolist(), trained)

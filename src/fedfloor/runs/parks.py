@@ -38,7 +38,8 @@ ADVICE = (
 
 def load_data(experiment: Experiment) -> Dataset:
     """Return the data set of an experiment."""
-    data, seed = experiment.data, experiment.seed
+    data = experiment.data
+    seed = experiment.seed
     if data.path is not None:
         return load_own(Path(data.path), data, seed)
     return load(
@@ -119,7 +120,10 @@ def _untaught(park: Park) -> Iterator[str]:
 
 def build_park(experiment: Experiment) -> Park:
     """Return the park of an experiment."""
-    data, park, seed, evaluate = experiment.data, experiment.park, experiment.seed, experiment.evaluate
+    data = experiment.data
+    park = experiment.park
+    seed = experiment.seed
+    evaluate = experiment.evaluate
     samples = load_data(experiment)
     made = build(
         samples,
@@ -145,7 +149,8 @@ def network_of(experiment: Experiment, method: ConfiguredMethod, park: Park) -> 
     """Return an experiment's network with the additions of its method's objective, and weights drawn by the seed."""
     from fedfloor import models
 
-    model, data = experiment.model, park.dataset
+    model = experiment.model
+    data = park.dataset
     adapt = adapting(data.task, method.objective)
     return models.build(model.name, data.shape, data.outputs, experiment.seed, model.classifier, adapt, model.init)
 

@@ -71,7 +71,8 @@ def begin(network: Network, model: ModelSettings, data: Dataset, *, logged: bool
         about, tensors = saved.content(path)
     _check_samples(path, about, data)
     into = network.named(network.flat)
-    file, whole = _shapes(tensors), _shapes(into)
+    file = _shapes(tensors)
+    whole = _shapes(into)
     heads = _head(file, about.get("classifier")), _head(whole, network.classifier)
     pairs = matched(file, whole)
     if not (heads[0] <= set(pairs) and heads[1] <= set(pairs.values())):
@@ -94,7 +95,8 @@ def begin(network: Network, model: ModelSettings, data: Dataset, *, logged: bool
     for name, span in pairs.items():
         into[span].copy_(tensors[name])
     if logged:
-        taken, fresh = set(pairs.values()), [name for name in into if name not in pairs.values()]
+        taken = set(pairs.values())
+        fresh = [name for name in into if name not in pairs.values()]
         rest = f"random: {excerpt(fresh, NAMED)}" if fresh else "none is random"
         log.info("model.init_from: %d of %d tensors are from %s (round %s); %s.", len(taken), len(into), path,
                  shown(about.get("round")), rest)  # fmt: skip
@@ -139,13 +141,16 @@ def _prefixes(names: Iterable[str]) -> list[str]:
 
 
 def _check_samples(path: Path, about: Mapping[str, Any], data: Dataset) -> None:
-    stated, names, classifier = about.get("shape"), about.get("classes"), about.get("classifier")
+    stated = about.get("shape")
+    names = about.get("classes")
+    classifier = about.get("classifier")
     if not isinstance(stated, list) or not isinstance(names, list) or not isinstance(classifier, str | None):
         raise SettingError(
             f"model.init_from: {path} is damaged: its shape and its classes must be lists, and its classifier a text. "
             "Give the model.safetensors of a run."
         )
-    shape, classes = tuple(stated), len(names)
+    shape = tuple(stated)
+    classes = len(names)
     if (shape, classes) != (data.shape, len(data.classes)):
         raise SettingError(
             f"model.init_from: {path} was trained on {classes} classes and samples of shape {shown(shape)}, these data "
@@ -165,12 +170,14 @@ def engine(
     """Return an engine with the initial model, and the price model of its rounds, None without a network."""
     torch.set_num_threads(1)
     keep_memory()
-    data, network = park.dataset, network_of(experiment, method, park)
+    data = park.dataset
+    network = network_of(experiment, method, park)
     begin(network, experiment.model, data, logged=team.rank == 0)
     parts = (network.trained, network.classifier_parameters, partial(travel.coded, network))
     costs = pricing.tariff(experiment, park, *parts, method.coded(Work()))
     sites = None if costs is None else costs.sites
-    chance, normalise = experiment.faults.visit, experiment.data.normalise
+    chance = experiment.faults.visit
+    normalise = experiment.data.normalise
     shortcuts = experiment.engine.shortcuts == "auto" and not live
     placement = where(experiment, live=live)
     processor = place.device_of(placement, team.rank)
@@ -193,7 +200,8 @@ def engine(
 
 def where(experiment: Experiment, *, live: bool = False) -> Placement:
     """Return the placement of a run; real machines and runs with a limit on updates train visit by visit on CPUs."""
-    settings, deploy = experiment.engine, experiment.deploy
+    settings = experiment.engine
+    deploy = experiment.deploy
     if live:
         return Placement("ranks", "cpu")
     attackers = experiment.faults.attackers is not None
@@ -209,7 +217,8 @@ def where(experiment: Experiment, *, live: bool = False) -> Placement:
 
 def first_state(engine: Engine, method: ConfiguredMethod, view: View) -> tuple[Node | None, State]:
     """Return a method's initial questions, None without any, and its initial state after their answers."""
-    plan, answers = method.setup(view), {}
+    plan = method.setup(view)
+    answers = {}
     if plan is not None:
         answers = dict(ranks.run(engine, plan, view.start, round_number=0, tick=0).answers)
     try:
@@ -261,7 +270,8 @@ def check_place(orders: Orders, *, live: bool = False) -> None:
 def record(experiment: Experiment, out: Path, park: Park, *, live: bool = False) -> None:
     """Write the description of a run: ``experiment.toml``, ``park.json``, statistics of sensors, and hashes of rows."""
     folder.write(out / "experiment.toml", _document(experiment, out, park, live=live))
-    skew, findings = label_skew(park), findings_of(park)
+    skew = label_skew(park)
+    findings = findings_of(park)
     more: dict[str, Any] = {} if skew is None else {"label_skew": skew._asdict()}
     more |= {"findings": findings} if findings else {}
     folder.write_json(out / "park.json", describe(park) | more)

@@ -89,7 +89,8 @@ class Tariff:
         """
         packet = single(packet)  # several models are sent one by one
         model = packet["w"]
-        radio, size = self.sites.network.radio, Parcel((slice(0, model.numel()),), model.numel()).size(packet)
+        radio = self.sites.network.radio
+        size = Parcel((slice(0, model.numel()),), model.numel()).size(packet)
         number = model.element_size()
         gradient = number * self.trained
         parts = {"classifier": number * self.classifier} if self.classifier else {}
@@ -98,7 +99,8 @@ class Tariff:
             parts |= {part: self.parcel(part).size(packet) for part in travels}
         coded = {way: self.parcel(*way).size(packet) for way in chains} if self.parcel is not None else {}
         if radio is not None and radio.payload_nats is not None:
-            nats, parts = round(radio.payload_nats / math.log(2) / 8), {}
+            nats = round(radio.payload_nats / math.log(2) / 8)
+            parts = {}
             coded = {way: round(nats * bytes_ / size) for way, bytes_ in coded.items()}
             gradient = size = nats
         mean = float(self.sites.samples.mean())
@@ -117,13 +119,16 @@ class Tariff:
         visit = [self.visit]
         sizes = self.payload(packet, visit, {(work.travels, text) for work in visit for text in walk.coded(work)})
         radio = self.sites.network.radio
-        codecs, whole = (self.visit.travel_down, self.visit.travel), sizes.packet["all"]
+        codecs = (self.visit.travel_down, self.visit.travel)
+        whole = sizes.packet["all"]
         down, up = (sizes.coded.get(("all", text), whole) for text in codecs)
-        sites, levels = self.sites, () if radio is None else radio.powers_dbm
+        sites = self.sites
+        levels = () if radio is None else radio.powers_dbm
         if radio is not None and radio.payload_nats is not None:
             radio = replace(radio, payload_nats=radio.payload_nats * (up / whole))
             sites = replace(sites, network=replace(sites.network, radio=radio))
-        down_s, up_s = transfer_s_alone(sites, down)[0], transfer_s_alone(sites, up)[1]
+        down_s = transfer_s_alone(sites, down)[0]
+        up_s = transfer_s_alone(sites, up)[1]
         return Resources(sites.pass_s, down_s, up_s, allocation_problem(sites, up), levels)
 
     def price(

@@ -393,7 +393,8 @@ def of_run(folder: Path) -> list[Spent]:
     if found or not (folder / "experiment.toml").exists():
         return found
     method = read(folder / "experiment.toml", []).configured
-    rounds, visits = rounds_begun(folder, 0), max(visits_begun(folder, {}).values(), default=0)
+    rounds = rounds_begun(folder, 0)
+    visits = max(visits_begun(folder, {}).values(), default=0)
     return _of_method(method, rounds, visits, math.inf if visits else 0.0)
 
 

@@ -79,7 +79,8 @@ def start(
     Arguments are those of ``launch.start``, and the experiment that the reference is compared with. Return None if the
     reference does not apply, and log the reason.
     """
-    name, out = experiment.method.name, orders.out
+    name = experiment.method.name
+    out = orders.out
     if why := refusal(experiment, park):
         log.warning("There is no %s reference: %s.", name, why)
         return None
@@ -110,8 +111,10 @@ def start(
 
 def scored(engine: Engine, out: Tensor, headline: Figure) -> Score:
     """Return the metrics of outputs for all test samples, [n, outputs] like a network's."""
-    task, samples = engine.task, engine.wrap(*engine.park.test())
-    out, classes = out.to(samples.y.device), engine.park.dataset.classes
+    task = engine.task
+    samples = engine.wrap(*engine.park.test())
+    out = out.to(samples.y.device)
+    classes = engine.park.dataset.classes
     scores = task.scores(out, samples.y, headline.scored(classes)).float().cpu().numpy()
     loss = float(task.losses(out, samples.y, "mean"))
     losses = task.losses(out, samples.y).float().cpu().numpy()
@@ -134,7 +137,8 @@ def refusal(experiment: Experiment, park: Park) -> str:
         sensors = data.inputs.kind == "table" and experiment.data.normalise != "unit"
         return "" if sensors else "it is for sensors that are normalised (data.normalise)"
     if experiment.method.name != SCIKIT_LEARN:
-        season, length = data.task.repeats[experiment.method.name], data.shape[-1]
+        season = data.task.repeats[experiment.method.name]
+        length = data.shape[-1]
         longer = f"a season of {season} rows (data.task.season) is longer than the window of {length} rows"
         return f"{longer} (data.window.length)" if season > length else ""
     if len(data.shape) > 2:
@@ -156,7 +160,8 @@ def _deviating(engine: Engine, experiment: Experiment) -> Score:
     def residuals(rows: Indices | None, park: Park) -> Tensor:
         return engine.wrap(*park.test(rows)).values(slice(None)).abs().sqrt().flatten(1)
 
-    task, held = cast(Reconstruction, engine.task), held_out(engine.park)
+    task = cast(Reconstruction, engine.task)
+    held = held_out(engine.park)
     normal = np.flatnonzero(held.dataset.y_test == 0)
     threshold = quantile([task.errors(residuals(normal, held)).double().cpu().numpy()], task.share)[0]
     known = replace(engine.park, dataset=replace(engine.park.dataset, task=task.calibrated(threshold)))
@@ -183,7 +188,8 @@ def columns(x: NDArray[Any]) -> NDArray[np.float32]:
 
 def fitted(engine: Engine, method: GradientBoosting) -> Boosted:
     """Return gradient boosting fitted to all devices' training samples, with a network's outputs."""
-    samples, dataset = engine.samples(-1), engine.park.dataset
+    samples = engine.samples(-1)
+    dataset = engine.park.dataset
     settings = {
         "max_iter": method.iterations, "learning_rate": method.rate, "max_leaf_nodes": method.leaves,
         "random_state": engine.seed,
@@ -194,7 +200,8 @@ def fitted(engine: Engine, method: GradientBoosting) -> Boosted:
 def _alone(original: Experiment, rounds: int, kept: Path, park: Park, interrupted: Callable[[], bool]) -> Score | None:
     """Return the score of a method's own models of each device's samples alone; None if interrupted."""
     setup = _bare(original, original.method.name, dict.fromkeys(EXCHANGED))
-    method, memory = setup.configured, DeviceMemory(kept)
+    method = setup.configured
+    memory = DeviceMemory(kept)
     engine, _ = engine_of(setup, method, park, Alone(), memory)
     start = {"w": engine.network.flat.clone().cpu()}
     for k in range(park.devices):
@@ -242,7 +249,8 @@ def repeated(x: Values, before: int, data: Dataset) -> NDArray[np.float64]:
         before: m, rows.
         data: the data set of their sensors and task.
     """
-    task, names = data.task, data.inputs.columns
+    task = data.task
+    names = data.inputs.columns
     at = [names.index(name) for name in task.sensors]  # type: ignore[attr-defined]
     window = x[:, at].astype(np.float64) * data.scale
     means = np.array(task.center).reshape(len(at), -1)[:, 0]  # type: ignore[attr-defined]
@@ -277,7 +285,8 @@ def beside(
             f"method '{methods[0]}' does not train, so --references have no training to follow. Run it without "
             f"them, or train a network: {AUTOENCODER}."
         )
-    runs, short = list(work), Limits(stop_after=limits.stop_after)
+    runs = list(work)
+    short = Limits(stop_after=limits.stop_after)
     for seed in seeds:
         original = replace(experiment, seed=seed, method=replace(experiment.method, name=methods[0]))
         for name in (*trained, *plain):
@@ -296,7 +305,8 @@ def of_run(
         SettingError: the run itself is a reference.
     """
     limits = Limits(stop_after=stop_after)
-    method, inside = experiment.method.name, out / REFERENCES_FOLDER
+    method = experiment.method.name
+    inside = out / REFERENCES_FOLDER
     return beside([], experiment, [method], [experiment.seed], inside, limits, only_plain=only_plain)
 
 
@@ -358,13 +368,16 @@ def work(experiment: Experiment, park: Park) -> tuple[WorkSettings, WorkSettings
     """
     base = getattr(experiment.configured.method, "work", experiment.work.over(DEFAULTS))
     visits = list(walk.visited(forecast.first_round(experiment, park)))
-    whole, sizes = int(park.holdings.sum()), park.holdings.tolist()
+    whole = int(park.holdings.sum())
+    sizes = park.holdings.tolist()
     if not visits:
         raise SettingError(
             f"method '{experiment.method.name}' does not train in its first round, so --references have no training "
             "to follow. Name another method first."
         )
-    epochs, steps, seen = Counter[int](), Counter[int](), 0
+    epochs = Counter[int]()
+    steps = Counter[int]()
+    seen = 0
     for visit, times in visits:
         at = visit.site.index if visit.site.kind == "device" else -1
         held = whole if at < 0 else sizes[at]

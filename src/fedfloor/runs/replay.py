@@ -146,7 +146,8 @@ class Recording:
     """
 
     def __init__(self, run: Path) -> None:
-        self.run, path = run, run / FILE
+        self.run = run
+        path = run / FILE
         if not (run / "experiment.toml").exists():
             raise SettingError(f"--replay: {run} is no folder of a run.")
         if not path.exists():
@@ -259,7 +260,8 @@ class ReplayExecutor(LocalExecutor):
 
     def __init__(self, recording: Recording, method: ConfiguredMethod) -> None:
         super().__init__()
-        self._recording, self._method = recording, method
+        self._recording = recording
+        self._method = method
 
     def visit(  # type: ignore[override]
         self, engine: Engine, work: Work, packet: Packet, key: Key, extractor: FrozenExtractor
@@ -280,7 +282,8 @@ class ReplayExecutor(LocalExecutor):
         Raises:
             SettingError: the question is none of the experiment's, or has settings that no edge may send.
         """
-        known, asked = self._recording.now, question(node)
+        known = self._recording.now
+        asked = question(node)
         if known.number == 0:
             return super().answers(engine, node, packet, tick, devices)
         if not any(covers(own, node) for own in revealed.questions(self._method, engine.task)):

@@ -68,7 +68,8 @@ def questions_first(plan: Node) -> list[Probe] | None:
     """
     if not any(isinstance(at, Select) and at.policy == LEAST_LOSS for at, _ in walk.every(plan)):
         return []
-    first, later = list[Probe](), False
+    first = list[Probe]()
+    later = False
     for child in plan.children if isinstance(plan, nodes.Sequence) else (plan,):
         later = later or not isinstance(child, Probe)
         if later and walk.probes(child):
@@ -98,7 +99,9 @@ class _Choosing(Dry):
     """The driver that makes the choices of a walk with training, from the census of the visits that are not lost."""
 
     def __init__(self, park: Park, context: RoundContext, trained: Counter[int], team: Team | None = None) -> None:
-        self.park, self.round, self.trained = park, context, trained
+        self.park = park
+        self.round = context
+        self.trained = trained
         self.team = team if team is not None and team.size > 1 else None  # that shares the choices
 
     def train(self, request: TrainRequest) -> tuple[Packet, Receipt] | None:

@@ -96,7 +96,8 @@ def write_devices(
     for cohort in sorted(set(range(1, len(packet))) & {*cohorts.values()}):
         made = Decided("last", number, packet[model_name(cohort)])
         write_model(out, experiment, engine, made, cohort_file(cohort))
-    names, records = engine.park.names, dict[str, dict[str, Any]]()
+    names = engine.park.names
+    records = dict[str, dict[str, Any]]()
     for k in range(engine.park.devices):
         if engine.executor is not None:
             stays = experiment.configured.needs.own if k in engine.memory.held else ""
@@ -118,7 +119,8 @@ def write_model(out: Path, experiment: Experiment, engine: Engine, made: Decided
     data = engine.park.dataset
     own: dict[str, Any] = {}
     if engine.park.normalised is not None:  # mean and deviation of each device, unless they are private
-        own, known = dict(engine.park.normalised.about), engine.park.normalised.statistics()
+        own = dict(engine.park.normalised.about)
+        known = engine.park.normalised.statistics()
         devices = {name: {"mean": mean.tolist(), "deviation": std.tolist()} for name, (mean, std) in known.items()}
         if devices:
             folder.write_json(out / FILE, {**own, "devices": devices})
@@ -141,7 +143,8 @@ def write_model(out: Path, experiment: Experiment, engine: Engine, made: Decided
         about["decide"] = made.header
     tensors = engine.network.state(made.model)
     # a single metadata key, as the order of several would differ between processes
-    file, path = save(tensors, metadata={"fedfloor": json_text(about)}), out / (name or FILES[made.which])
+    file = save(tensors, metadata={"fedfloor": json_text(about)})
+    path = out / (name or FILES[made.which])
     beside = path.with_name(path.name + DIGEST)
     beside.unlink(missing_ok=True)  # deleted first, in case of a kill: a model without a digest is not checked
     folder.write(path, file)
@@ -163,7 +166,8 @@ class Coverage:
 
     def of(self, outcome: Outcome, visits: Mapping[int, int]) -> dict[str, list[float]]:
         """Return a round's ``samples`` and ``devices`` per class, [F] each; ``visits`` are those of earlier rounds."""
-        classes, seen = len(self.park.dataset.classes), Counter(visits)
+        classes = len(self.park.dataset.classes)
+        seen = Counter(visits)
         samples = np.zeros(classes)
         covered: dict[int, NDArray[np.bool_]] = {}
         for train, receipt in zip(schedule.in_order(outcome.resolved), outcome.receipts, strict=True):
@@ -172,7 +176,8 @@ class Coverage:
             devices = range(self.park.devices) if receipt.device < 0 else (receipt.device,)
             counts = self._counts(devices, receipt, seen[receipt.device])
             seen[receipt.device] += 1
-            work, held = train.work, int(counts.sum())
+            work = train.work
+            held = int(counts.sum())
             passes = work.epochs if work.steps is None else work.steps * min(work.batch_size, held) / held
             samples += counts.sum(axis=0) * float(passes or 0)
             for device, row in zip(devices, counts > 0, strict=True):
@@ -191,7 +196,8 @@ class Coverage:
 log = logging.getLogger(__name__)
 
 DELTA = 1e-5
-SECRET, SEEDED = "secret", "seeded"
+SECRET = "secret"
+SEEDED = "seeded"
 SEEDED_NOTE = (
     "The noise is drawn from the experiment's public seed: it shows the cost of privacy and gives no protection. ε is "
     "valid on real machines, whose noise is secret."
@@ -276,7 +282,8 @@ def _censuses(epsilon: float, counted: Mapping[int, int], park: Park, *, secret:
     times = -(-park.holdings // park.sizes)
     worst = max(counted, key=lambda k: counted[k] * int(times[k]), default=None)
     most, each = (0, epsilon) if worst is None else (counted[worst], epsilon * int(times[worst]))
-    whole, advanced = composed(each, most), composed(each, most, DELTA)
+    whole = composed(each, most)
+    advanced = composed(each, most, DELTA)
     figures = {"census_epsilon": epsilon, "report_epsilon": each, "reports": most, "epsilon": whole}
     figures |= {"epsilon_advanced": advanced, "delta": DELTA}
     if not most:
@@ -296,7 +303,9 @@ def _censuses(epsilon: float, counted: Mapping[int, int], park: Park, *, secret:
     return figures
 
 
-NAME, FAILED, WAITING = "diverged.json", "failed.json", "waiting.json"
+NAME = "diverged.json"
+FAILED = "failed.json"
+WAITING = "waiting.json"
 
 
 @contextmanager

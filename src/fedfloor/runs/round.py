@@ -296,7 +296,9 @@ class Setup:
 
     def resolved(self, plan: Node, point: Position) -> ResolvedPlan:
         """Return the plan of the round after a point with all choices made, as far as they can be made before it."""
-        carrier, packet, tick = self.carrier, point.state.packet, point.tick
+        carrier = self.carrier
+        packet = point.state.packet
+        tick = point.tick
         if not carrier.foresees:
             return ResolvedPlan(plan, None)
         if not schedule.count_selects(plan) and self.close is None:
@@ -305,7 +307,8 @@ class Setup:
         if first is None:
             return ResolvedPlan(plan, None)
         answers = tuple(carrier.ask(question, packet, tick) for question in first)
-        context, trained = carrier.context(point.round + 1), Counter(carrier.visits)
+        context = carrier.context(point.round + 1)
+        trained = Counter(carrier.visits)
         made = resolved(plan, self.park, context, tick, trained, Foreknown((), answers), carrier.team)
         return ResolvedPlan(plan, made.resolved, Foreknown(made.chosen, answers), tuple(made.receipts))
 
@@ -341,7 +344,8 @@ class Setup:
         if self.tariff is None or not self.priced:
             return ()
         if self.method.needs.clock and (real := self.recorded or self.real) is not None:
-            began_s, arrivals = real.began_s(view.round), real.arrivals(view.round)
+            began_s = real.began_s(view.round)
+            arrivals = real.arrivals(view.round)
             return (self.tariff.arrived(plan, point.state.packet, view.round, arrivals, began_s),)
         if self._flight is not None:
             flown = self._flight.round(view.round).price

@@ -78,7 +78,10 @@ def split(text: str) -> list[str]:
     >>> split('{ kind = "cosine", start = 0.1 },0.01')
     ['{ kind = "cosine", start = 0.1 }', '0.01']
     """
-    pieces, inside, quote, escaped = [""], [], "", False
+    pieces = [""]
+    inside = []
+    quote = ""
+    escaped = False
     for sign in text:
         if quote:
             closes = sign == quote and not escaped
@@ -245,7 +248,8 @@ def plan(
 
 
 def _budget(sizes: Mapping[str, int], trials: int | None) -> int:
-    smallest, listed = min(sizes.values()), ", ".join(f"{name} {size}" for name, size in sizes.items())
+    smallest = min(sizes.values())
+    listed = ", ".join(f"{name} {size}" for name, size in sizes.items())
     require(trials is None or trials >= 1, "--trials", trials, "a whole number of at least 1")
     if trials is None and smallest == 1 < max(sizes.values()):
         name = min(sizes, key=lambda name: sizes[name])
@@ -284,7 +288,8 @@ def _with(experiment: Experiment, method: str, settings: Settings) -> dict[str, 
 
 def results(sweep: Sweep, out: Path, diverged: set[Path]) -> list[Result]:
     """Return the trials' results; ``diverged`` are folders of runs."""
-    rows, figure = [], sweep.original.evaluate.figure
+    rows = []
+    figure = sweep.original.evaluate.figure
     for trial in sweep.trials:
         folders = [sweep.folder(out, trial, seed) for seed in sweep.seeds]
         rows.append(Result(trial, tuple(None if path in diverged else _value(path, figure) for path in folders)))
@@ -294,7 +299,8 @@ def results(sweep: Sweep, out: Path, diverged: set[Path]) -> list[Result]:
 def _value(folder: Path, figure: Figure) -> float:
     """Return the metric of the final model, as the ledger's last value may be of an earlier round."""
     path = folder / "evaluation.json"
-    value, why = None, "it is missing"
+    value = None
+    why = "it is missing"
     try:
         value = figure.read(json.loads(regular.read_text(path)))
     except (OSError, ValueError, TypeError, AttributeError) as error:
@@ -329,7 +335,8 @@ def tuned(sweep: Sweep, best: Mapping[str, Result]) -> Experiment:
 
 def document(sweep: Sweep, best: Mapping[str, Result], rounds: int, out: Path) -> str:
     """Return :func:`tuned` as an experiment file whose comments describe the sweep."""
-    seeds, evaluate = ",".join(map(str, sweep.seeds)), sweep.original.evaluate
+    seeds = ",".join(map(str, sweep.seeds))
+    evaluate = sweep.original.evaluate
     lines = [
         f"The best settings of a sweep: {sweep.budget} trials of every method, {rounds} rounds each, seeds {seeds}.",
         f"Compared by the final model's {evaluate.figure.name} on validation data, {evaluate.validation:.3g} of",

@@ -99,7 +99,8 @@ def losses(line: Mapping[str, Any], names: Names | None) -> str:
     """
     if not line.get("lost"):
         return ""
-    lost, visits = line["lost"], line.get("visits")
+    lost = line["lost"]
+    visits = line.get("visits")
     of = "" if visits is None else f" of {visits:,}"
     text = f", all {lost:,} visits lost, model unchanged" if lost == visits else f", {lost:,}{of} visits lost"
     if names is None or not line.get("lost_by"):

@@ -53,7 +53,8 @@ class Gloo:
     """
 
     def __init__(self) -> None:
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
+        self.rank = dist.get_rank()
+        self.size = dist.get_world_size()
 
     def gather(self, mine: Sequence[Blob]) -> list[list[memoryview]]:
         """Return all ranks' blobs, exchanged with padding to the longest one; raise PeerLostError if a rank ended."""
@@ -195,7 +196,8 @@ def _host() -> str:
 
 def _team(packet_bytes: int) -> Team:
     """Return a team with shared memory if all ranks are on one host, otherwise with gloo."""
-    size, rank = dist.get_world_size(), dist.get_rank()
+    size = dist.get_world_size()
+    rank = dist.get_rank()
     if size == 1:
         return Alone()
     hosts: list[str] = [""] * size

@@ -16,14 +16,21 @@ from fedfloor.park.normalise import DeviceNormaliser, prepared
 from fedfloor.park.park import Park
 from fedfloor.runs.references import columns
 
-MOST, LEAST_OF_LONG = 4000, 400  # samples of a trial, evenly spread over each device's; of long samples, at least
+MOST = 4000  # samples of a trial, evenly spread over each device's
+LEAST_OF_LONG = 400  # of long samples, at least
 NUMBERS = 4_000_000  # in all of its samples, at most
 FOLDS = 4  # parts that are held out in turn
-TREES, LEAST = 50, 3  # of a forest, and samples of a leaf
+# of a forest, and samples of a leaf
+TREES = 50
+LEAST = 3
 DISTINCT = 0.2  # share of a sensor's variance between devices from which these have levels of their own
-GAIN, SURE = 0.02, 0.75  # of the explained variance, at least; one-sided confidence, as errors would cost little
-BLOCKS, APART = 40, 10  # of neighbours among dealt samples, at most; windows of which each consists at least
-FEW, MANY = 3, 100  # devices or recordings of a trial, at least, and devices at most
+GAIN = 0.02  # of the explained variance, at least
+SURE = 0.75  # one-sided confidence, as errors would cost little
+BLOCKS = 40  # of neighbours among dealt samples, at most
+APART = 10  # windows of which each consists at least
+# devices or recordings of a trial, at least, and devices at most
+FEW = 3
+MANY = 100
 FIRST = (5 / 6, 1 / 2, 1 / 3, 1 / 4, 1 / 8)  # of the shortest device's rows: the first that may normalise a new one
 ROWS = (20, 1000)  # of these first rows, the least and the most
 BOOSTED = 100  # boosted trees, at most
@@ -357,7 +364,8 @@ class HeldOut:
 
 def _rows(park: Park, device: int) -> int:
     """Return the number of rows of a device's training samples, of windows those that they cover."""
-    part, first = park.indices[device], park.dataset.first
+    part = park.indices[device]
+    first = park.dataset.first
     if first is None:
         return len(part)
     length = park.dataset.shape[-1]

@@ -90,7 +90,8 @@ class ValueAccount:
     def refuse(self, refusal: Refusal) -> None:
         """Count messages or rows that are left out, and log the first of a subject for its reason."""
         self.refused[refusal.reason] += refusal.count
-        key, text = f"{refusal.subject} {refusal.reason}", "left out (%s), and others will be: %s"
+        key = f"{refusal.subject} {refusal.reason}"
+        text = "left out (%s), and others will be: %s"
         self._warn(key, text, refusal.reason, refusal.detail)
 
     def suggest(self, others: Iterable[str]) -> None:
@@ -107,7 +108,8 @@ class ValueAccount:
         """
         if end or now - self._began >= SILENT_S:
             for column in np.flatnonzero(self._numbers + self._absent == 0)[:MOST_SILENT]:
-                key, name = f"{column} silent", self.names[column]
+                key = f"{column} silent"
+                name = self.names[column]
                 if key not in self._warned:  # advice takes time
                     advice = absent(addresses[column], self._others)
                     self._warn(key, "sensor '%s': no value so far.%s", name, advice)

@@ -46,7 +46,10 @@ class Buffer:
     """
 
     def __init__(self, base: sqlite3.Connection, path: Path, columns: Sequence[str], most: int, age_s: float) -> None:
-        self.path, self.columns, self.most, self.age_s = path, tuple(columns), most, age_s
+        self.path = path
+        self.columns = tuple(columns)
+        self.most = most
+        self.age_s = age_s
         self._base = base
         self._waiting: deque[Row] = deque(maxlen=min(WAITING, most))
         self._labels: list[Label] = []
@@ -107,7 +110,8 @@ class Buffer:
         base.executemany("INSERT OR REPLACE INTO labels VALUES (?, ?, ?)", self._labels)
         if self._position is not None:
             base.execute("INSERT OR REPLACE INTO about VALUES ('position', ?)", (self._position,))
-        newest, before = self.newest, base.total_changes
+        newest = self.newest
+        before = base.total_changes
         if newest is not None:
             base.execute("DELETE FROM rows WHERE epoch <= ? AND time < ?", (newest[0], newest[1] - self.age_s))
         rows -= base.total_changes - before

@@ -105,9 +105,11 @@ class Inbox:
         drained = False
         while not self.stop.is_set():
             try:
-                event, drained = self.queue.get(drained, POLL_S), False
+                event = self.queue.get(drained, POLL_S)
+                drained = False
             except queue.Empty:
-                event, drained = quiet(), True
+                event = quiet()
+                drained = True
             if isinstance(event, BaseException):
                 raise event
             yield event

@@ -98,7 +98,8 @@ class FolderReader:
     """
 
     def __init__(self, source: FolderSource, addresses: Sequence[str], position: str | None) -> None:
-        self._source, self._addresses = source, addresses
+        self._source = source
+        self._addresses = addresses
         self._places = _places(position)  # in the order of their last reading
         self._others = ("", "")  # a file, and the text of all other places
         self._began = bool(self._places)
@@ -131,7 +132,8 @@ class FolderReader:
             facts = path.stat()
         except OSError:  # it was removed meanwhile
             return
-        name, mark = path.name, (facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)
+        name = path.name
+        mark = (facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)
         if self._marks.get(name) == mark:
             if time.monotonic() - self._unfinished.get(name, float("inf")) > UNFINISHED_S:
                 del self._unfinished[name]
@@ -174,7 +176,8 @@ class FolderReader:
         with regular.opened(path) as file:
             file.seek(max(0, path.stat().st_size - FOOT))
             foot = file.read(FOOT)
-        place, crc = self._places.get(path.name, FilePosition()), zlib.crc32(foot)
+        place = self._places.get(path.name, FilePosition())
+        crc = zlib.crc32(foot)
         repeated = bool(place.size) and place.crc != crc
         if repeated:
             place = self._replaced(path)
@@ -286,7 +289,9 @@ def _number(text: str) -> int | float:
 def whole_lines(file: BinaryIO, begin: int) -> Iterator[tuple[int, bytes | None]]:
     """Yield the complete lines of a file from a byte on, each with the offset of its end; None for too long ones."""
     file.seek(begin)
-    end, rest, long = begin, b"", False
+    end = begin
+    rest = b""
+    long = False
     while block := file.read(BLOCK):
         *lines, rest = (rest + block).split(b"\n")
         for line in lines:
@@ -295,7 +300,8 @@ def whole_lines(file: BinaryIO, begin: int) -> Iterator[tuple[int, bytes | None]
             long = False
         if len(rest) > LONGEST:  # its end is awaited without keeping it
             end += len(rest)
-            rest, long = b"", True
+            rest = b""
+            long = True
 
 
 def _cells(line: bytes | None, mark: str) -> list[str] | Missing:

@@ -65,21 +65,30 @@ class RowGrid:
         self, columns: int, period_s: float, wait_s: float, gap_s: float, hold_s: float = math.inf,
         epoch: int = 0, last: float = -math.inf, counts: Counter[str] | None = None,
     ) -> None:  # fmt: skip
-        self.period_s, self.wait_s, self.gap_s, self.hold_s = period_s, wait_s, gap_s, hold_s
-        self.epoch, self.last = epoch, last
+        self.period_s = period_s
+        self.wait_s = wait_s
+        self.gap_s = gap_s
+        self.hold_s = hold_s
+        self.epoch = epoch
+        self.last = last
         self.counts: Counter[str] = Counter() if counts is None else counts
         self._begin(columns)
 
     def _begin(self, columns: int) -> None:
         self._values = np.full(columns, np.nan)
-        self._times, self._seen = np.full(columns, -np.inf), np.full(columns, -np.inf)
-        self._label, self._label_time = "", -math.inf
-        self._pending, self._order = list[Pending](), 0
-        self._newest, self._reached = -math.inf, 0.0
+        self._times = np.full(columns, -np.inf)
+        self._seen = np.full(columns, -np.inf)
+        self._label = ""
+        self._label_time = -math.inf
+        self._pending = list[Pending]()
+        self._order = 0
+        self._newest = -math.inf
+        self._reached = 0.0
         self._marks: deque[tuple[float, float]] = deque()  # (now, newest time at that moment)
         self._log: deque[tuple[Pending, Held]] = deque()  # with the preceding values
         self.broken = True  # no earlier value is carried over
-        self._back, self._back_since = list[tuple[float, Cells, Label]](), 0.0
+        self._back = list[tuple[float, Cells, Label]]()
+        self._back_since = 0.0
 
     def add(self, time: float, cells: Cells, label: Label, now: float, *, initial: bool = False) -> None:
         """Add the values of a time.
@@ -109,7 +118,8 @@ class RowGrid:
         heapq.heappush(self._pending, (time, self._order, cells, label))
         self._seen[list(cells)] = np.maximum(self._seen[list(cells)], time)
         if time > self._newest:
-            self._newest, self._reached = time, now
+            self._newest = time
+            self._reached = now
             if not self._marks or now - self._marks[-1][0] > self.wait_s / 8:
                 self._marks.append((now, time))
 
@@ -146,7 +156,8 @@ class RowGrid:
         """Forget all values, because the connection was lost before the first row."""
         self._values[:] = np.nan
         self._times[:] = -np.inf
-        self._label, self._label_time = "", -math.inf
+        self._label = ""
+        self._label_time = -math.inf
 
     def detach(self) -> RowGrid:
         """Return a grid without values for the time after a lost connection.
@@ -235,7 +246,8 @@ class RowGrid:
 
     def _turn_back(self, now: float) -> Iterator[Row]:
         """Begin a new epoch with the kept values after the clock was set back; yield the old epoch's rows."""
-        back, self._back = self._back, []
+        back = self._back
+        self._back = []
         yield from self.rows(now, end=True)
         log.warning(
             "the source's clock was set back by %.0f s: a new recording begins. If this happens often, set "
@@ -243,6 +255,7 @@ class RowGrid:
         )  # fmt: skip
         self.counts["clock went back"] += 1
         self._begin(len(self._values))
-        self.epoch, self.last = self.epoch + 1, -math.inf
+        self.epoch = self.epoch + 1
+        self.last = -math.inf
         for time, cells, label in back:
             self.add(time, cells, label, now)

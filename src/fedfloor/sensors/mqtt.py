@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 15
 EXPIRY_S = 7 * 86400  # time for which a broker keeps messages for this client
-PACKET_KB, ENVELOPE = 4096, 1 << 16  # brokers send no larger messages; bytes of topic and header beside a payload
+PACKET_KB = 4096  # brokers send no larger messages
+ENVELOPE = 1 << 16  # bytes of topic and header beside a payload
 DEEPEST = 8  # nested objects in an address or in the list of --check, at most
 MOST_FIELDS = 2_000  # listed of a message, at most
 TOPIC = re.compile(r"[^\x00+#]{1,1000}")
@@ -112,7 +113,8 @@ class MqttSource:
         topics = [*wanted] or [*self.topics]
         if not topics:
             raise SettingError('neither tags nor source.topics are set. Set one, such as topics = ["plant/#"].')
-        inbox, reader = Inbox(stop), MessageReader(self, wanted)
+        inbox = Inbox(stop)
+        reader = MessageReader(self, wanted)
         dated = bool(self.time) and any("#" in end for ends in wanted.values() for end in ends)
         with connected(self.broker, topics, inbox, reader.read, keep=dated):
             yield from inbox.events(lambda: Signal.IDLE)
@@ -128,7 +130,8 @@ class MessageReader:
     """
 
     def __init__(self, source: MqttSource, wanted: Mapping[str, Sequence[str]]) -> None:
-        self._source, self._wanted = source, wanted
+        self._source = source
+        self._wanted = wanted
         self._silent = {f"{topic}{end}" for topic, ends in wanted.items() for end in ends}
 
     def read(self, topic: str, payload: bytes, retained: bool) -> Iterator[Event]:
@@ -145,7 +148,9 @@ class MessageReader:
         if isinstance(document, Missing):
             yield Refusal(document.reason, topic, f"{shown(topic)}: {payload[:60]!r}")
             return
-        own, spans = f"{topic}#{self._source.time}", "#" in (ends or ())  # messages of labels have times of their own
+        # messages of labels have times of their own
+        own = f"{topic}#{self._source.time}"
+        spans = "#" in (ends or ())
         fields = dict(_fields(document, topic)) if ends is None or (self._silent and not spans) else {}
         values = fields if ends is None else dict(_wanted(document, topic, ends))
         self._silent -= values.keys()
@@ -231,7 +236,8 @@ def connected(
         keep: whether the broker keeps messages for ``broker.client`` while it is away, which requires that they have a
             time of their own.
     """
-    client, keep = _client(broker), keep and bool(broker.client)
+    client = _client(broker)
+    keep = keep and bool(broker.client)
     name = f"{broker.host}:{broker.port or (8883 if broker.ca else 1883)}"
 
     def on_connect(_client: object, _data: object, flags: Any, reason: Any, _properties: object) -> None:
@@ -256,7 +262,9 @@ def connected(
     def failed(*_: object) -> None:
         log.warning("broker %s cannot be reached (%s). Attempts continue.", name, sys.exc_info()[1])
 
-    client.on_connect, client.on_subscribe, client.on_connect_fail = on_connect, on_subscribe, failed
+    client.on_connect = on_connect
+    client.on_subscribe = on_subscribe
+    client.on_connect_fail = failed
     client.listen(_reader(broker, inbox, take))
     client.on_disconnect = lambda _client, _data, _flags, _reason, _properties: lost()
     host, _, port = name.rpartition(":")

@@ -94,7 +94,8 @@ class OpcUaSource:
         except ImportError as error:
             raise SettingError("OPC UA sources need asyncua: pip install 'fedfloor[opcua]'.") from error
         library = logging.getLogger("asyncua")
-        library.handlers, library.propagate = [LibraryLog()], False
+        library.handlers = [LibraryLog()]
+        library.propagate = False
         newest = None if position is None else seconds(position)
         since = {} if newest is None else dict.fromkeys(addresses, newest)
         check_nodes(addresses)
@@ -131,9 +132,12 @@ class Session:
     def __init__(
         self, source: OpcUaSource, addresses: tuple[str, ...], inbox: Inbox, since: Mapping[str, float]
     ) -> None:
-        self.source, self.addresses, self.inbox = source, addresses, inbox
+        self.source = source
+        self.addresses = addresses
+        self.inbox = inbox
         self.alive = False
-        self._began, self._seen = False, set[str]()
+        self._began = False
+        self._seen = set[str]()
         self._address = dict[str, str]()  # node in asyncua's notation → its address
         self._newest = dict[str, float]()  # newest time of each address, s since 1970
         self._since = dict(since)  # the same at the loss of the connection
@@ -280,7 +284,8 @@ async def _variables(client: Any) -> AsyncIterator[tuple[str, Any]]:
     """Yield the NodeIds and present values of a server's variables except those in its own folder."""
     from asyncua import ua
 
-    level, count = [client.nodes.objects], 0
+    level = [client.nodes.objects]
+    count = 0
     for _ in range(DEEPEST):
         below = []
         for node in level:

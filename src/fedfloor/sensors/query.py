@@ -62,7 +62,10 @@ class QuerySource:
 
     def events(self, addresses: Sequence[str], stop: threading.Event, position: str | None) -> Iterator[Event]:
         """Yield the new rows of each query; a failed query is repeated, except the first one."""
-        where, warned, since, began = address(self.url), set[str](), _moment(position, self.start), False
+        where = address(self.url)
+        warned = set[str]()
+        since = _moment(position, self.start)
+        began = False
         refused = set[str]()
         while not stop.is_set():
             rows = self._rows(where, addresses, since, refused)
@@ -109,7 +112,8 @@ class QuerySource:
                         )
                 if time is None or time <= last:  # rows up to :since were read before
                     continue
-                last, since = time, value
+                last = time
+                since = value
                 names = wanted or [name for name in record if name != self.time]
                 values = {name: _number(record[name]) for name in names}
                 yield Update(time, values, position=_position(value)), value

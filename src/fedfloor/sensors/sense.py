@@ -92,7 +92,8 @@ class Recorder:
     counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        settings, newest = self.settings, self.buffer.newest or (0, -math.inf)
+        settings = self.settings
+        newest = self.buffer.newest or (0, -math.inf)
         self.account = ValueAccount(self.columns, [settings.offsets.get(name, 0) for name in self.columns])
         self.stored = RowGrid(
             len(self.columns), settings.period_s, settings.wait_s, settings.gap, settings.hold_s or math.inf, *newest
@@ -102,8 +103,11 @@ class Recorder:
         self._resumed = math.inf  # time of the first row of this connection
         self._addresses = [settings.tags.get(name, name) for name in self.columns]
         self._place = {address: i for i, address in enumerate(self._addresses)}
-        self._rows, self._labels, self._position = list[Row](), list[Label](), ""
-        self._written, self._alive = time.monotonic(), False
+        self._rows = list[Row]()
+        self._labels = list[Label]()
+        self._position = ""
+        self._written = time.monotonic()
+        self._alive = False
         self._later = LabelFile(settings.labels.file) if settings.labels.file else None
 
     def take(self, event: Event) -> None:
@@ -140,7 +144,9 @@ class Recorder:
         later = self._later.news() if self._later is not None else []
         self.counts["rows"] += len(self._rows)
         self.buffer.write(self._rows, [*self._labels, *later], self._position or None)
-        self._rows, self._labels, self._position = [], [], ""
+        self._rows = []
+        self._labels = []
+        self._position = ""
 
     def _again(self, rows: Iterator[Row]) -> None:
         """Process rows from before the reconnection."""
@@ -253,7 +259,9 @@ class LabelFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path, self._done, self._checked = path, 0, -math.inf
+        self._path = path
+        self._done = 0
+        self._checked = -math.inf
 
     def news(self) -> list[Label]:
         """Return the labels of new rows; the file is read at most once a second.
@@ -263,7 +271,8 @@ class LabelFile:
         """
         if time.monotonic() - self._checked < 1 or not self._path.is_file():
             return []
-        self._checked, labels = time.monotonic(), list[Label]()
+        self._checked = time.monotonic()
+        labels = list[Label]()
         for end, cells in whole_rows(self._path, self._done, ","):
             texts = () if isinstance(cells, Missing) else tuple(cells)
             if not self._done and texts != LABELS:
@@ -287,7 +296,9 @@ def check(settings: SenseSettings, seconds: float) -> list[dict[str, Any]]:
     Raises:
         SettingError: the connection is refused, or the source lacks an address.
     """
-    stop, ends, news = threading.Event(), time.monotonic() + seconds, math.inf
+    stop = threading.Event()
+    ends = time.monotonic() + seconds
+    news = math.inf
     wanted = {address: name for name, address in settings.tags.items()}
     wanted |= {settings.labels.address: "(label)"} if settings.labels.address and wanted else {}
     seen = dict[str, tuple[object, float]]()  # address → its newest value, which may be missing, and its time

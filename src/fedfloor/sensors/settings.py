@@ -127,7 +127,8 @@ def read(path: Path) -> SenseSettings:
     Raises:
         SettingError: the file does not exist, or has an unknown key or a wrong value.
     """
-    document, folder = toml(path, "source file"), path.parent
+    document = toml(path, "source file")
+    folder = path.parent
     check_kind(document, "source file", path)
     try:
         settings: SenseSettings = below(folder, checked(SenseSettings, document, ""))

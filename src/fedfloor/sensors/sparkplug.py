@@ -34,7 +34,9 @@ FIELDS = {  # of a metric: (number, protobuf type)
     "float_value": (12, "FLOAT"), "double_value": (13, "DOUBLE"), "boolean_value": (14, "BOOL"),
     "string_value": (15, "STRING"),
 }  # fmt: skip
-QUALITY, GOOD = "Quality", (64, 255)  # a property, and its range of usable values, as in OPC: 0 is bad, 500 stale
+# a property, and its range of usable values, as in OPC: 0 is bad, 500 stale
+QUALITY = "Quality"
+GOOD = (64, 255)
 VALUES = [name for name in FIELDS if name.endswith("_value")]
 
 
@@ -63,7 +65,8 @@ class SparkplugSource:
         self, addresses: Sequence[str], stop: threading.Event, position: str | None  # noqa: ARG002
     ) -> Iterator[Event]:  # fmt: skip
         """Yield an update for each time in each message."""
-        inbox, state = Inbox(stop), NodeState({*addresses})
+        inbox = Inbox(stop)
+        state = NodeState({*addresses})
         command = f"{ROOT}/{self.group}/NCMD/{self.node}"
         topics = [f"{ROOT}/{self.group}/+/{self.node}", f"{ROOT}/{self.group}/+/{self.node}/+"]
         clients: list[BoundedClient] = []
@@ -86,7 +89,9 @@ class SparkplugSource:
             return Signal.ALIVE if state.alive else Signal.IDLE
 
         def lost() -> None:  # the broker does not keep the node's messages for this client
-            state.alive, state.lacking, state.requested = False, True, float("-inf")
+            state.alive = False
+            state.lacking = True
+            state.requested = float("-inf")
             inbox.put(Signal.LOST)
 
         with connected(self.broker, topics, inbox, take, ask, lost):
@@ -127,14 +132,16 @@ class NodeState:
         if kind == "NDEATH":
             number = next((int(m.long_value or m.int_value) for m in message.metrics if m.name == "bdSeq"), None)
             if self.alive and (number is None or number == self.birth):  # otherwise the death of an earlier connection
-                self.alive, self.lacking = False, True
+                self.alive = False
+                self.lacking = True
                 yield Signal.LOST
             return
         if kind == "NBIRTH":
             self.names.clear()
             self.types.clear()
             self.birth = next((int(m.long_value or m.int_value) for m in message.metrics if m.name == "bdSeq"), None)
-            self.lacking, self.seq = False, int(message.seq)
+            self.lacking = False
+            self.seq = int(message.seq)
             self.alive = True
         elif not self._follows(int(message.seq)) or not self.alive:
             self.lacking = True
@@ -148,14 +155,17 @@ class NodeState:
         yield from self._updates(message, device, born=kind.endswith("BIRTH"))
 
     def _follows(self, seq: int) -> bool:
-        follows, self.seq = seq == (self.seq + 1) % 256, seq
+        follows = seq == (self.seq + 1) % 256
+        self.seq = seq
         return follows
 
     def _updates(self, message: Any, device: str, *, born: bool) -> Iterator[Event]:
-        others, nameless = set[str](), 0
+        others = set[str]()
+        nameless = 0
         times: dict[tuple[int, bool], dict[str, object]] = {}
         for metric in message.metrics:
-            name, datatype = metric.name, metric.datatype
+            name = metric.name
+            datatype = metric.datatype
             if born and name:
                 if metric.HasField("alias"):
                     self.names[device, metric.alias] = name, datatype
@@ -226,8 +236,10 @@ def payload_type() -> Any:
         if not scalar:
             new.type_name = f".fedfloor.{typed}"
 
-    metric, payload = file.message_type.add(name="Metric"), file.message_type.add(name="Payload")
-    entry, entries = file.message_type.add(name="Property"), file.message_type.add(name="Properties")
+    metric = file.message_type.add(name="Metric")
+    payload = file.message_type.add(name="Payload")
+    entry = file.message_type.add(name="Property")
+    entries = file.message_type.add(name="Properties")
     for name, (number, typed) in FIELDS.items():
         add(metric, name, number, typed)
     add(metric, "properties", 9, "Properties")

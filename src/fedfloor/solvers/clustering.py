@@ -120,7 +120,8 @@ def purity(groups: Integers, kinds: Integers) -> float:
     >>> purity(np.array([0, 0, 0, 1, 1]), np.array([7, 7, 3, 3, 3]))  # (2 + 2)/5
     0.8
     """
-    groups, kinds = np.asarray(groups), np.asarray(kinds)
+    groups = np.asarray(groups)
+    kinds = np.asarray(kinds)
     require(groups.ndim == 1 and groups.size > 0, "shape of groups", groups.shape, "(n,), with at least one member")
     require(groups.shape == kinds.shape, "shape of kinds", kinds.shape, f"{groups.shape}, that of groups")
     pairs, count = np.unique(np.stack([groups, kinds]), axis=1, return_counts=True)

@@ -100,7 +100,8 @@ def nab_points(detected: NDArray[Any], points: NDArray[Any], window: float) -> f
     >>> round(nab_points(np.array([5, 10, 40]), np.array([10]), window=10), 3)  # the second detection is not counted
     0.89
     """
-    total, begin = 0.0, -math.inf
+    total = 0.0
+    begin = -math.inf
     outside = np.ones(len(detected), np.bool_)
     for point in points.tolist():
         begin, end = max(begin, point - window / 2), point + window / 2
@@ -126,11 +127,13 @@ def nab(detection: Detection) -> float | None:
 
     The windows of a recording have a tenth of its rows in total.
     """
-    sums, many = 0.0, 0
+    sums = 0.0
+    many = 0
     for part in detection.recordings():
         points = changes(detection.odd[part])
         window = max(1.0, WINDOWS * (part.stop - part.start) / max(1, len(points)))
-        sums, many = sums + nab_points(switched(detection.alarm[part]), points, window), many + len(points)
+        sums = sums + nab_points(switched(detection.alarm[part]), points, window)
+        many = many + len(points)
     return nab_score(sums, many)
 
 
@@ -161,10 +164,13 @@ def vus_pr(detection: Detection) -> float | None:
     plain = detection.odd.astype(np.float64)
     areas = []
     for buffer in range(most + 1):
-        label, reach = plain.copy(), buffer // 2
+        label = plain.copy()
+        reach = buffer // 2
         for start, end, (low, high) in zip(starts, ends, bounds, strict=True):
-            after, before = np.arange(end, min(end + reach, high)), np.arange(max(start - reach, low), start)
-            rows, away = np.concatenate([before, after]), np.concatenate([start - before, after - end + 1])
+            after = np.arange(end, min(end + reach, high))
+            before = np.arange(max(start - reach, low), start)
+            rows = np.concatenate([before, after])
+            away = np.concatenate([start - before, after - end + 1])
             label[rows] = np.maximum(label[rows], np.sqrt(1 - away / max(1, buffer)))
         first = np.sort([
             place[max(start - reach, low) : min(end + reach, high)].min()
@@ -179,7 +185,9 @@ def vus_pr(detection: Detection) -> float | None:
 
 def _segments(detection: Detection) -> tuple[list[int], list[int], list[tuple[int, int]]]:
     """Return the first rows and the ends of all anomalies, and the bounds of their recordings."""
-    starts, ends, bounds = list[int](), list[int](), list[tuple[int, int]]()
+    starts = list[int]()
+    ends = list[int]()
+    bounds = list[tuple[int, int]]()
     for part in detection.recordings():
         flags = np.concatenate([[False], detection.odd[part], [False]])
         edges = changes(flags) - 1

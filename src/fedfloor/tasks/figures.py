@@ -48,7 +48,8 @@ class Ranking:
     @property
     def average_precision(self) -> float | None:
         """Σ_t (R_t − R_t−1)·P_t over the distinct scores t from the highest, with recall R and precision P."""
-        own, every = self.own[::-1], (self.own + self.others)[::-1]
+        own = self.own[::-1]
+        every = (self.own + self.others)[::-1]
         total = int(own.sum())
         return float((own * np.cumsum(own) / np.cumsum(every)).sum() / total) if total else None
 
@@ -160,7 +161,8 @@ def _accuracy(tested: Predictions, _: int) -> float:
 
 def recalls(table: Counts) -> NDArray[np.float64]:
     """Return float64 [F], the share of each class's samples predicted correctly; NaN for a class without samples."""
-    of_class, share = table.sum(axis=1), np.full(len(table), np.nan)
+    of_class = table.sum(axis=1)
+    share = np.full(len(table), np.nan)
     np.divide(np.diag(table), of_class, out=share, where=of_class > 0)
     return share
 
@@ -182,7 +184,8 @@ def _f1(tested: Predictions, label: int) -> float | None:
 
 def f1s(table: Counts) -> NDArray[np.float64]:
     """Return float64 [F], F1 = 2·TP / (2·TP + FP + FN); NaN for a class that neither occurs nor is predicted."""
-    both, share = table.sum(axis=0) + table.sum(axis=1), np.full(len(table), np.nan)
+    both = table.sum(axis=0) + table.sum(axis=1)
+    share = np.full(len(table), np.nan)
     np.divide(2 * np.diag(table), both, out=share, where=both > 0)
     return share
 
@@ -228,7 +231,8 @@ def r_squared(errors: Errors) -> float | None:
     0.5
     """
     varies = np.ptp(errors.wanted, axis=0) > 0
-    wanted, away = errors.wanted[:, varies], errors.away[:, varies]
+    wanted = errors.wanted[:, varies]
+    away = errors.away[:, varies]
     spread = np.square(wanted - wanted.mean(axis=0)).sum(axis=0)
     return float((1 - np.square(away).sum(axis=0) / spread).mean()) if varies.any() else None
 
@@ -255,7 +259,8 @@ def coverage(errors: Errors) -> float | None:
     1.0
     """
     slack = ROUNDING * np.abs(errors.wanted).max(axis=0, initial=0.0)
-    low, high = errors.predicted[:, :, 0] - slack, errors.predicted[:, :, -1] + slack
+    low = errors.predicted[:, :, 0] - slack
+    high = errors.predicted[:, :, -1] + slack
     inside = (low <= errors.wanted) & (errors.wanted <= high)
     return float(inside.mean()) if errors.predicted.shape[2] > 1 else None
 

@@ -43,7 +43,8 @@ def read(about: Mapping[str, Any] | None, bins: int, columns: Sequence[str], pla
     """
     if about is None:
         return TASKS["classification"]()
-    noun, advice = "the task of a model", "Train it again with this version."
+    noun = "the task of a model"
+    advice = "Train it again with this version."
     kind = about.get("kind")
     if not isinstance(kind, str) or kind not in TASKS:
         raise SettingError(f"{place}: not {noun} (kind = {shown(kind)}; known: {', '.join(TASKS)}). {advice}")

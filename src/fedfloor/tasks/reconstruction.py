@@ -62,7 +62,8 @@ class Reconstruction(Task):
 
     def __post_init__(self) -> None:
         require(0.5 <= self.quantile < 1, "data.task.quantile", self.quantile, "a share from 0.5 to below 1")
-        rate, period = self.false_alarms_per_hour, self.period_s
+        rate = self.false_alarms_per_hour
+        period = self.period_s
         fits = rate is None or (period is not None and 0 < rate * period < 1800)
         wanted = "a number above 0, of at most half of the samples, together with data.task.period_s"
         require(fits, "data.task.false_alarms_per_hour", rate, wanted)
@@ -131,13 +132,15 @@ class Reconstruction(Task):
         self, table: Counts, loss: float, y: NDArray[Any], scores: NDArray[Any], scored: Sequence[int]
     ) -> Predictions:  # fmt: skip
         """Return the confusion table, the loss, the ranking by score, and scores and alarms as one recording."""
-        score, odd = scores[:, 0].astype(np.float64), y > 0
+        score = scores[:, 0].astype(np.float64)
+        odd = y > 0
         detection = Detection(odd, score, scores[:, 1] > 0, np.zeros(len(y), np.int64), self.rows)
         return Predictions(table, loss, {1: ranking(score, odd)}, detection=detection)
 
     def judge(self, answer: Answer, target: NDArray[Any]) -> Predictions:
         """Return predictions for metrics from scores of a recording and known labels [n, 1], 1 for an anomaly."""
-        score, odd = np.asarray(answer.parts()["score"], np.float64), target[:, 0] > 0
+        score = np.asarray(answer.parts()["score"], np.float64)
+        odd = target[:, 0] > 0
         alarm = ~(score <= 1) & (self.threshold is not None)
         found = Detection(odd, score, alarm, np.zeros(len(odd), np.int64), self.rows)
         return Predictions(np.zeros((2, 2), np.int64), math.nan, {1: ranking(score, odd)}, detection=found)

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
     from fedfloor.tasks.task import Boosted, Rows
 
-EARLY, LATE, STEEPEST = 13.0, 10.0, 50.0  # of NASA's score, in the target's unit
+# of NASA's score, in the target's unit
+EARLY = 13.0
+LATE = 10.0
+STEEPEST = 50.0
 MOST_FITS = 20  # by scikit-learn, one for each output
 LIVES = re.compile(  # names of a remaining life; "rows left" is the name for counted rows
     r"(remaining.?(useful.?)?)?life|rul|ttf|time.to.failure|(cycles|rows).left|restlebensdauer", re.IGNORECASE
@@ -124,7 +127,8 @@ class Predicting(Task):
         many = len(self.center)
         values = scores[:, many:].reshape(-1, many, self._each).astype(np.float64)
         levels = self.levels if self._each > 1 else ()
-        true, names = scores[:, :many].astype(np.float64), self.called()
+        true = scores[:, :many].astype(np.float64)
+        names = self.called()
         errors = Errors(true, values, self.cap, self.naive, names, self.unit, levels, self.edges)
         return Predictions(table, loss, errors=errors)
 
@@ -153,7 +157,8 @@ class Predicting(Task):
 
     def check_fitted(self, bins: int, columns: Sequence[str]) -> None:
         """Refuse scales, edges or names that cannot result from training samples."""
-        many, edges = len(self.center), self.edges
+        many = len(self.center)
+        edges = self.edges
         if not 1 <= many == len(self.scale) or not all(map(math.isfinite, (*self.center, *self.scale))):
             raise ValueError(f"{many} means and {len(self.scale)} standard deviations of targets, all finite")
         if min(self.scale) <= 0:
@@ -192,7 +197,8 @@ class Predicting(Task):
             SettingError: all targets are equal.
         """
         own = targets if self.cap is None else np.minimum(targets, self.cap)
-        center, scale = own.mean(axis=0, dtype=np.float64), own.std(axis=0, dtype=np.float64)
+        center = own.mean(axis=0, dtype=np.float64)
+        scale = own.std(axis=0, dtype=np.float64)
         if (scale == 0).any():
             column = int(np.flatnonzero(scale == 0)[0])
             capped = f", with data.task.cap = {self.cap:g}" if self.cap is not None else ""

@@ -45,7 +45,9 @@ class FromLast(nn.Module):
 
     def __init__(self, body: nn.Module, channels: Sequence[int], each: int) -> None:
         super().__init__()
-        self.body, self.channels, self.each = body, list(channels), each
+        self.body = body
+        self.channels = list(channels)
+        self.each = each
         last = [layer for layer in body.modules() if isinstance(layer, nn.Linear)][-1:]
         for parameter in (parameter for layer in last for parameter in layer.parameters()):
             nn.init.zeros_(parameter)

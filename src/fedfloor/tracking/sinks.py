@@ -116,7 +116,8 @@ def points(run: About) -> list[Point]:
     """
     path = run.folder / "ledger.jsonl"
     texts = regular.read_text(path).splitlines(keepends=True)
-    time_s, result = path.stat().st_mtime, []
+    time_s = path.stat().st_mtime
+    result = []
     for number, text in reversed(list(enumerate(texts, start=1))):
         if not text.endswith("\n"):
             continue
@@ -272,7 +273,9 @@ def _append(path: Path, events: Sequence[object]) -> None:
 log = logging.getLogger(__name__)
 
 NOTE = "tracking.json"
-METRICS, PARAMS = 1000, 100  # MLflow's limits for one request
+# MLflow's limits for one request
+METRICS = 1000
+PARAMS = 100
 PARAM_LENGTH = 6000
 # Defaults for unset environment variables: folders are allowed as stores, an unreachable server costs seconds instead
 # of minutes, MLflow prints nothing, and no usage is reported.
@@ -303,10 +306,12 @@ class Mlflow:
             from mlflow.entities import Param
 
             uri = tracking_uri()
-            self.client, known = MlflowClient(tracking_uri=uri), True
+            self.client = MlflowClient(tracking_uri=uri)
+            known = True
             stored = _find(self.client, _stored_ids(run.folder).get(public(uri)))
             if stored is None:
-                stored, known = _begin(self.client, run), False
+                stored = _begin(self.client, run)
+                known = False
                 ids = _stored_ids(run.folder) | {public(uri): stored.info.run_id}
                 write_json(run.folder / NOTE, {"mlflow": ids})
             else:

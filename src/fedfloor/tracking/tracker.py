@@ -36,7 +36,9 @@ class Tracker:
     """
 
     def __init__(self, kind: str, folder: Path, sink: Sink) -> None:
-        self.kind, self.folder, self.sink = kind, folder, sink
+        self.kind = kind
+        self.folder = folder
+        self.sink = sink
         self.began = self.opened = self.warned = False
         self.problem = ""
         self.classes: tuple[str, ...] = ()
@@ -72,7 +74,8 @@ class Tracker:
             self.problem = ""
         except Exception as error:  # no error of a sink may stop the training
             now = time.monotonic()
-            self.opened, self.again_at = False, now + max(RETRY_S, PATIENCE * (now - began))
+            self.opened = False
+            self.again_at = now + max(RETRY_S, PATIENCE * (now - began))
             self.problem = reason(error)
             if not self.warned:
                 log.warning("%s: %s. The run continues without it.", self.kind, self.problem)
@@ -85,7 +88,8 @@ class Tracker:
         if not self.opened:
             run = about(self.folder)
             self.sink.open(run)
-            self.classes, self.waiting = run.classes, points(run)
+            self.classes = run.classes
+            self.waiting = points(run)
             self.opened = True
         safe = safe_round(self.folder)
         ready = [point for point in self.waiting if point.round <= safe]

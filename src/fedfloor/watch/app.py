@@ -93,7 +93,8 @@ class PageGuard:
     """A wrapper of the application that passes admitted requests to it and adds security headers to answers."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
-        self.app, self.access = app, access
+        self.app = app
+        self.access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
@@ -106,7 +107,8 @@ class PageGuard:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        headers, answer = Headers(scope=scope), self.app
+        headers = Headers(scope=scope)
+        answer = self.app
         if len(scope["raw_path"]) + sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
             answer = PlainTextResponse("", 431)
         elif not self.access.knows(headers.getlist("host")):
@@ -124,8 +126,10 @@ class Feed:
     """The state of a run for any number of readers, which share a list of the last changes."""
 
     def __init__(self, watched: Watched | WatchedRuns) -> None:
-        self.watched, self.document = watched, dict[str, Any]()
-        self._number, self._changes = 0, deque[bytes](maxlen=BEHIND)
+        self.watched = watched
+        self.document = dict[str, Any]()
+        self._number = 0
+        self._changes = deque[bytes](maxlen=BEHIND)
         self._changed = asyncio.Condition()
         self._whole: tuple[int, bytes] = (-1, b"")
 
@@ -156,7 +160,8 @@ class Feed:
             except TimeoutError:
                 yield b": nothing new\n\n"
                 continue
-            behind, seen = self._number - seen, self._number
+            behind = self._number - seen
+            seen = self._number
             yield self.whole() if behind > len(self._changes) else b"".join(list(self._changes)[-behind:])
 
 
@@ -241,7 +246,8 @@ class _Document(Collector):
         self._document = document
 
     def collect(self) -> Iterator[Metric]:
-        run, rows = self._document.get("run", {}), self._document.get
+        run = self._document.get("run", {})
+        rows = self._document.get
         last = (rows("rounds") or [{}])[-1]
         about = {key: str(run.get(key)) for key in ("name", "method", "seed", "data", "state")}
         yield InfoMetricFamily("fedfloor_run", "The run.", about)

@@ -50,8 +50,10 @@ class Tail:
     """A reader of the new complete lines of a growing file, from its beginning or its last ``kept`` bytes on."""
 
     def __init__(self, path: Path, kept: int | None = None) -> None:
-        self.path, self._kept = path, kept
-        self._place, self._seen = 0, (0, 0, 0)  # offset; inode, size and time at the last check
+        self.path = path
+        self._kept = kept
+        self._place = 0  # offset
+        self._seen = (0, 0, 0)  # inode, size and time at the last check
 
     def read(self) -> tuple[bool, list[bytes]]:
         """Return whether the file is read from its beginning (first call or truncated file), and the new lines."""
@@ -68,7 +70,9 @@ class Tail:
                 file.seek(start)
                 data = file.read(CHUNK)
         except OSError:
-            gone, self._place, self._seen = self._place > 0, 0, (0, 0, 0)
+            gone = self._place > 0
+            self._place = 0
+            self._seen = (0, 0, 0)
             return gone, []
         end = data.rfind(b"\n") + 1
         if end == 0 and len(data) == CHUNK:
@@ -112,7 +116,8 @@ def by_device(receipts: Iterable[Any]) -> dict[int, Visits]:
             device.lost += 1
             device.refused = short(row[13]) if len(row) > 13 and row[13] else device.refused
         else:
-            device.loss, device.accuracy = finite(row[6]), finite(row[7])
+            device.loss = finite(row[6])
+            device.accuracy = finite(row[7])
     return devices
 
 
@@ -185,7 +190,8 @@ def _device(row: Row, reached: Container[str]) -> Row:
     Args:
         reached: factories with a connected broker; for others the last known state is shown.
     """
-    drift, decision = [*map(short, row["drift"])], [short(row["decision"])] if row["decision"] else []
+    drift = [*map(short, row["drift"])]
+    decision = [short(row["decision"])] if row["decision"] else []
     alarm = short("; ".join([*([f"drift: {', '.join(drift)}"] if drift else []), *decision]))
     version = None if row["version"] is None else int(row["version"])
     texts = {name: short(row[name] or "") for name in ("device", "factory", "state", "why", "since")}

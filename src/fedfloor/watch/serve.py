@@ -204,7 +204,9 @@ class TlsListener:
     """
 
     def __init__(self, sock: socket.socket, tls: ssl.SSLContext, protocol: Callable[[], asyncio.Protocol]) -> None:
-        self._sock, self._tls, self._protocol = sock, tls, protocol
+        self._sock = sock
+        self._tls = tls
+        self._protocol = protocol
         self._handshakes: dict[asyncio.Task[None], None] = {}  # the oldest first
         self._loop = asyncio.get_running_loop()
         self._accepting = self._loop.create_task(self._accept())
@@ -273,7 +275,8 @@ class _Server(uvicorn.Server):
         def protocol() -> BoundedProtocol:
             return BoundedProtocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
-        tls, loop = self._tls, asyncio.get_running_loop()
+        tls = self._tls
+        loop = asyncio.get_running_loop()
         servers: list[Any] = [  # Uvicorn only closes them
             await loop.create_server(protocol, sock=sock) if tls is None else TlsListener(sock, tls, protocol)
             for sock in sockets or ()

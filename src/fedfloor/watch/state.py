@@ -103,14 +103,17 @@ class Watched:
         self._hashes: deque[str] = deque(maxlen=7)
         self._walls: deque[float] = deque(maxlen=7)
         self._totals: dict[str, Counter[str]] = {"predicted": Counter(), "measured": Counter()}
-        self._lost, self._wall_s, self._predicted_s = 0, 0.0, 0.0
+        self._lost = 0
+        self._wall_s = 0.0
+        self._predicted_s = 0.0
         self._last: WatchedLine | None = None
         self._absent: dict[str, int] = {}
         self._failed: dict[str, str] = {}
 
     def poll(self) -> Row:
         """Read all files; return the changed sections, and under ``append`` the new rows of lists."""
-        self._changed, gained = {}, Counter[str]()
+        self._changed = {}
+        gained = Counter[str]()
         self._read_about()
         gained["rounds"] = self._read_ledger()
         self._read_checkpoint()
@@ -201,8 +204,11 @@ class Watched:
         self._put("plan", {"method": title, "svg": picture.replace(f"<style>{STYLE}</style>", "")})
 
     def _run(self) -> Row:
-        settings, park, last = self._experiment, self._described, self._last
-        done, planned = (last.round if last else 0), (settings.rounds if settings else None)
+        settings = self._experiment
+        park = self._described
+        last = self._last
+        done = last.round if last else 0
+        planned = settings.rounds if settings else None
         name, value = self._headline(last)
         wall = statistics.median(self._walls) if self._walls else None
         left = None if wall is None or planned is None else wall * (planned - done)
@@ -280,7 +286,8 @@ class Watched:
         return -1 if anew else len(self._rounds) - before
 
     def _add(self, line: WatchedLine) -> None:
-        self._last, measured = line, line.measured
+        self._last = line
+        measured = line.measured
         self._hashes.append(line.plan_hash)
         if line.wall_s is not None:
             self._walls.append(line.wall_s)
@@ -329,7 +336,8 @@ class Watched:
         """Add the visits of a round that did not wait for all devices; late ones until the round ended."""
         if not line.arrivals:
             return
-        began, ended = min(row[2] for row in line.arrivals), max(row[3] for row in line.arrivals)
+        began = min(row[2] for row in line.arrivals)
+        ended = max(row[3] for row in line.arrivals)
         late: list[tuple[int, float, float, int | None]] = [(k, began, ended, None) for k in line.late]
         visits = [(k, departed, arrived, line.round - 1 - version) for k, version, departed, arrived in line.arrivals]
         for k, begin, end, age in [*visits, *late]:
@@ -349,7 +357,8 @@ class Watched:
 
     def _links(self) -> list[Row]:
         """Return rows of predicted and measured bytes by link, for the last round and for all rounds."""
-        last, totals = self._last, self._totals
+        last = self._last
+        totals = self._totals
         priced = (last and last.priced and last.priced.bytes) or {}
         measured = (last and last.measured and last.measured.bytes) or {}
         return [
@@ -395,7 +404,8 @@ class Watched:
         if self._described is None or number not in self._described.numbers:
             return None
         self._read_tested()
-        rounds, tested = self._history.get(number, ()), self._courses.get(number, ())
+        rounds = self._history.get(number, ())
+        tested = self._courses.get(number, ())
         return {"device": number, "rounds": list(rounds), "tested": list(tested)}
 
     def _read_tested(self) -> None:
@@ -415,7 +425,8 @@ class Watched:
                             course.append([line.round, value])
 
     def _devices(self) -> list[Row]:
-        park, (_, visits) = self._described, self._visits
+        park = self._described
+        (_, visits) = self._visits
         if park is None:
             return []
         machines = [row for row in self._sections["processes"] if row["kind"] == "device"]
@@ -440,7 +451,8 @@ class Watched:
         return next((short(why) for failed, why in self._failed.items() if failed in names), "")
 
     def _factories(self) -> list[Row]:
-        park, (_, visits) = self._described, self._visits
+        park = self._described
+        (_, visits) = self._visits
         if park is None:
             return []
         rows: list[Row] = []
@@ -476,9 +488,11 @@ class Watched:
         self._put("processes", rows)
 
     def _process(self, crew: Crew, process: ParkProcess) -> Row:
-        state, memory = "ended" if process.kind == "cloud" else "dead", None
+        state = "ended" if process.kind == "cloud" else "dead"
+        memory = None
         if crew.alive(process):
-            state, memory = ("at work" if self._is_busy(process.pid) else "alive"), resident_mb(process.pid)
+            state = "at work" if self._is_busy(process.pid) else "alive"
+            memory = resident_mb(process.pid)
         return {
             "name": short(process.name), "kind": short(process.kind), "state": state,
             "memory_mb": None if memory is None else round(memory, -1),
@@ -488,7 +502,9 @@ class Watched:
         """Return whether a process has used more than a share of a core since the last call (Linux)."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-            now, used = time.monotonic(), (int(fields[11]) + int(fields[12])) / 100  # in ticks of 10 ms
+            # in ticks of 10 ms
+            now = time.monotonic()
+            used = (int(fields[11]) + int(fields[12])) / 100
             at, before = self._cpu_s.pop(pid, (now, used))
             self._cpu_s[pid] = (now, used)
             if len(self._cpu_s) > MOST_PIDS:  # most are of processes that have ended

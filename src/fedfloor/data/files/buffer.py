@@ -122,7 +122,8 @@ def read(path: Path, newest: int | None = None) -> BufferedRows:
         )
     x = np.frombuffer(b"".join(row[2] for row in rows), kind).reshape(len(rows), -1).astype(np.float64)
     x = np.where(np.abs(x) <= LARGEST, x, np.nan)
-    time, epoch = np.array([row[1] for row in rows], np.float64), np.array([row[0] for row in rows], np.int64)
+    time = np.array([row[1] for row in rows], np.float64)
+    epoch = np.array([row[0] for row in rows], np.int64)
     label = np.array([str(row[3]) for row in rows], object)
     for since, until, text in later:
         label[(time >= since) & (time <= until)] = str(text)

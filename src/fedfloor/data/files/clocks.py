@@ -74,7 +74,8 @@ def universal(local: Moments, recording: NDArray[np.integer], name: str) -> Mome
         wall = np.datetime64(int(local[row]), "s")
         raise TimeError(row, f"{wall} does not exist in {name}, where summer time begins. Choose another data.zone.")
     order = np.argsort(recording, kind="stable")
-    twice, time = (first > second)[order], local[order]
+    twice = (first > second)[order]
+    time = local[order]
     follows = np.concatenate([[False], twice[1:] & twice[:-1] & (np.diff(recording[order]) == 0)])
     follows[1:] &= np.abs(np.diff(time)) < DOUBLED
     back = np.cumsum(follows & (np.diff(time, prepend=np.inf) <= 0))
@@ -108,7 +109,8 @@ def summer(time: Moments, recording: NDArray[np.integer]) -> tuple[int, str] | N
         for jump in jumps.tolist():
             absent = float(np.floor(time[order[jump]] / QUARTER) + 1) * QUARTER
             wall = datetime.fromtimestamp(absent, UTC).replace(tzinfo=_zone(name))
-            early, late = wall.replace(fold=0).utcoffset(), wall.replace(fold=1).utcoffset()
+            early = wall.replace(fold=0).utcoffset()
+            late = wall.replace(fold=1).utcoffset()
             if early is not None and late is not None and early < late:
                 return int(order[jump + 1]), name
     return None

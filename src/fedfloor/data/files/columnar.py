@@ -132,13 +132,16 @@ class _Body:
             or (b'"' in first and (first.count(b'"') % 2 or not header))
         ):
             raise UnfitError("a header of several lines, or no plain delimiter")
-        self._stream, self._rest = stream, b"" if header else first
+        self._stream = stream
+        self._rest = b"" if header else first
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._last = b"\n"
-        self.lines, self.closed = 0, False
+        self.lines = 0
+        self.closed = False
 
     def read(self, size: int = -1) -> bytes:
-        block, self._rest = self._rest or self._stream.read(PIECE if size < 0 else size), b""
+        block = self._rest or self._stream.read(PIECE if size < 0 else size)
+        self._rest = b""
         if b'"' in block or b"\0" in block:
             raise UnfitError("quotation marks or NUL")
         if b"\r" in block or self._last == b"\r":
@@ -282,7 +285,8 @@ def _is_text(kind: Any) -> bool:
 def _of_parquet(batch: Any, layout: TableLayout, before: int) -> ColumnBatch:
     import pyarrow as pa
 
-    path, x = layout.path, np.empty((batch.num_rows, len(layout.values)))
+    path = layout.path
+    x = np.empty((batch.num_rows, len(layout.values)))
     for place_, number in enumerate(layout.values):
         name = layout.header[number]
         column = batch.column(name)

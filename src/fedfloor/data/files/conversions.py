@@ -129,7 +129,8 @@ def unlabelled(error: UnlabelledError) -> ConversionError:
     """Return the error for rows without a label, with lines of code that leave them out."""
     path = error.path
     read, write, out = _converted(path, error.dialect, "labelled")
-    column, among = _code(error.column), f"str.strip().str.lower().isin({_code(error.texts)})"
+    column = _code(error.column)
+    among = f"str.strip().str.lower().isin({_code(error.texts)})"
     missing = "isna()" if is_parquet(path) and {*error.texts} == NO_LABEL else among
     return ConversionError(
         "unlabelled", error=error, read=read, column=column, missing=missing, write=write, then=_then(out),
@@ -217,7 +218,8 @@ def _check_influx(path: Path, table: Excerpt) -> None:
         return
     names = next((row for row in table.rows if row and row[0] not in ANNOTATIONS), [])
     kept = [name for name in names if name == "_time" or (name and name not in INFLUX)]
-    out, per_field = f"{stem_of(path.name)}-wide.csv", "_field" in names
+    out = f"{stem_of(path.name)}-wide.csv"
+    per_field = "_field" in names
     write = f"to_csv({_code(out)}, index=False)"
     raise ConversionError(
         "influx", name=path.name, path=_code(path), last=_code(names[-1] if names else "_value"),
@@ -345,7 +347,8 @@ def _as_text(path: Path, given: Mapping[str, Any]) -> list[str]:
 
 def _check_short_header(path: Path, table: Excerpt, given: Mapping[str, Any]) -> None:
     """Refuse a header with one cell fewer than each row, as pandas and R write for an unnamed index."""
-    names, body = table.names, table.rows
+    names = table.names
+    body = table.rows
     longer = {len(row) for row in body} == {len(names) + 1} and len({row[0] for row in body}) == len(body)
     if not longer or len(names) < 2 or any(map(is_number, names)) or is_workbook(path):
         return
@@ -365,7 +368,8 @@ def _check_long(path: Path, table: Excerpt, given: Mapping[str, Any]) -> None:
     If only one of the two columns has a usual name, the other must be the only further column of texts (of numbers),
     and several sensors must have a value at the same time.
     """
-    names, columns = table.names, given.get("columns", {})
+    names = table.names
+    columns = given.get("columns", {})
     stated = {name for each in columns.values() for name in ([each] if isinstance(each, str) else each or ())}
     known = {role: name for role, name in columns.items() if isinstance(name, str) and name in names}
     roles = roles_of(table, known, given.get("time_format"))
@@ -474,7 +478,8 @@ def _inside(folder: Path, root: Path) -> tuple[list[Path], list[Path]]:
     top = root.resolve()
     with os.scandir(folder) as entries:
         names = sorted(each.name for each in entries if each.name[0] != "." and each.name.casefold() not in IGNORED)
-    folders, files = list[Path](), list[Path]()
+    folders = list[Path]()
+    files = list[Path]()
     for path in (folder / name for name in names):
         (folders if is_folder(path, top, str(path.relative_to(root))) else files).append(path)
     return folders, files
@@ -497,13 +502,16 @@ def _check_partitions(root: Path, tops: Sequence[Path]) -> None:
             break
     else:
         return
-    first, keys, files = folders[0].name, [], list[Path]()
+    first = folders[0].name
+    keys = []
+    files = list[Path]()
     while folders and (match := PARTITION.fullmatch(folders[0].name)):
         keys.append(match[1])
         folders, files = _inside(folders[0], root)
     kinds = {".csv": "csv", ".orc": "orc", ".feather": "feather", ".arrow": "ipc", ".json": "json"}
     kind = next((kinds[end] for end in kinds if files and end in files[0].name), "parquet")
-    dates, out = [key for key in keys if key in DATES], _beside(root, ".parquet")
+    dates = [key for key in keys if key in DATES]
+    out = _beside(root, ".parquet")
     raise ConversionError(
         "partitions", root=root, first=first, keys=", ".join(keys), top=_code(top), kind=kind, out=_code(out),
         without_dates=f"table = table.drop_columns({_code(dates)})" if dates else "", then=_then(out, SORTED),
@@ -522,7 +530,9 @@ def _check_parts(root: Path, tops: Sequence[Path]) -> None:
     labels, _ = _inside(top / train, root)
     inner, files = _inside(labels[0], root) if labels else ([], [])
     pictures = not inner and any(file.name.casefold().endswith(SUFFIXES) for file in files)
-    alone, merged, out = top == root, pictures and len(labels) == 1, _beside(root, "-parts")
+    alone = top == root
+    merged = pictures and len(labels) == 1
+    out = _beside(root, "-parts")
     others = [name for name in names.values() if name not in (train, test)]
     raise ConversionError(
         "merged_parts" if merged else "copied_parts", root=root, train=train, test=test,
@@ -544,14 +554,16 @@ def _check_moments(folder: Path, files: Sequence[Path], given: Mapping[str, Any]
     stems = [stem_of(file.name) if table else file.name for file, table in zip(files, tables, strict=True)]
     if any(match is None or match[0] != stem for match, stem in zip(moments, stems, strict=True)):
         return
-    way, table = given.get("device"), Excerpt()
+    way = given.get("device")
+    table = Excerpt()
     with suppress(SettingError):
         table = head(files[0], LOOKED_AT, given)
     known = {role: name for role, name in given.get("columns", {}).items() if name in table.names or name == ""}
     named_device = way is None and (not alone or "device" in roles_of(table, known))
     if tables[0] and (way in ("folder", "column") or named_device):
         return
-    name, codes = stems[0], iter("mdHMS")
+    name = stems[0]
+    codes = iter("mdHMS")
     form = "%Y" + re.sub(r"\d\d", lambda _: f"%{next(codes)}", name[4:])
     settings = [] if moment(name, None) is not None else [f"data.time_format={form}"]
     out = _beside(folder, ".csv")

@@ -226,7 +226,8 @@ def labelled(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], Re
         sheets = [replace(sheet, text=sheet.text | {"label": list(map(str, _left(sheet)[0]))}) for sheet in sheets]
     if reading.bins is None or reading.number is not None:
         return list(sheets), reading
-    names, binned_sheets = names_of(reading.bins, reading.classes), []
+    names = names_of(reading.bins, reading.classes)
+    binned_sheets = []
     for sheet in sheets:
         texts = sheet.text.get("label", [])
         label = binned(texts, reading.bins, names, lambda row: sheet.place(row, reading.columns.label))  # noqa: B023
@@ -240,12 +241,17 @@ def finished(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], tu
     Raises:
         SettingError: all recordings still run.
     """
-    kept, running, seen, total = [], 0, set[str](), 0
+    kept = []
+    running = 0
+    seen = set[str]()
+    total = 0
     for sheet in sheets if reading.ended is not None else ():
-        labels, last = np.array(sheet.text["label"]), _left(sheet)[1]
+        labels = np.array(sheet.text["label"])
+        last = _left(sheet)[1]
         ends = np.unique(last)
         seen |= {*labels[ends].tolist()}
-        running, total = running + int((labels[ends] != reading.ended).sum()), total + len(ends)
+        running = running + int((labels[ends] != reading.ended).sum())
+        total = total + len(ends)
         kept.append(sheet.take(np.flatnonzero(labels[last] == reading.ended)))
     if total and running == total:
         raise SettingError(
@@ -387,7 +393,8 @@ def _encoded(sheet: Sheet, categories: Categories, *, known: bool) -> Sheet:
 
 def _numbers(sheet: Sheet, name: str, how: OneHot | tuple[str, ...], *, known: bool) -> NDArray[np.float32]:
     """Return the columns of a one-hot category [T, V], or of an ordinal one [T, 1]."""
-    texts, one_hot = sheet.text[CATEGORY + name], isinstance(how, OneHot)
+    texts = sheet.text[CATEGORY + name]
+    one_hot = isinstance(how, OneHot)
     values: tuple[str, ...] = how.values if isinstance(how, OneHot) else how
     place: dict[str, float] = {value: number for number, value in enumerate(values)}
     code = np.array([place.get(text, -1.0) for text in texts], np.float64)

@@ -175,7 +175,8 @@ def _load_tables(root: Path, files: Sequence[DataFile], reading: Reading, seed: 
     the end of each file.
     """
     reading.only((*MEANT, "layout", "device", "factory", "file_name"), "tables")
-    paths, recipe = [file.path for file in files], f"{RECIPE} {reading.recipe()}"
+    paths = [file.path for file in files]
+    recipe = f"{RECIPE} {reading.recipe()}"
     entry = remember(recipe, paths, lambda writer: _parse_tables(files, reading, writer, own=own), root)
     return of_entry(root.name or root.resolve().name, entry, reading, seed, apart=entry.facts["apart"])
 
@@ -183,7 +184,8 @@ def _load_tables(root: Path, files: Sequence[DataFile], reading: Reading, seed: 
 def _parse_tables(files: Sequence[DataFile], reading: Reading, writer: Writer, *, own: bool) -> Mapping[str, Any]:
     rank = {name: i for i, name in enumerate(natural_order([file.name for file in files]))}
     files = sorted(files, key=lambda file: rank[file.name])
-    depth, columns = len(files[0].folders), reading.device == "column"
+    depth = len(files[0].folders)
+    columns = reading.device == "column"
     required = _required(depth, reading)
     scanned = [_read(file, own_columns, required) for file, own_columns in _readings(files, reading)]
     if isinstance(reading.asked, Reconstruction):
@@ -256,7 +258,8 @@ def _normal_without_label(sheets: Sequence[Sheet], reading: Reading) -> list[She
     labels = sorted({text for sheet in sheets for text in sheet.text.get("label", ())})
     if not labels:
         return [*sheets]
-    normal, filled = normal_label(labels, reading.asked), []
+    normal = normal_label(labels, reading.asked)
+    filled = []
     for sheet in sheets:
         if "label" not in sheet.text:
             log.info("%s: no column '%s': all rows count as normal.", sheet.title, reading.columns.label)

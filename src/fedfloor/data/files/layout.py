@@ -167,7 +167,8 @@ class TableLayout:
         if "_" in joined or (self.reading.decimal == "," and "." in joined):
             return None
         if self.reading.decimal == ",":
-            many, cells = len(cells), joined.replace(",", ".").split("\0")
+            many = len(cells)
+            cells = joined.replace(",", ".").split("\0")
             if len(cells) != many:  # a cell contains a NUL
                 return None
         try:
@@ -204,7 +205,8 @@ class TableLayout:
 
     def not_a_number(self, line: int, cell: str, column: int) -> SettingError:
         """Return the error for a cell that holds another text."""
-        name, decimal = self.header[column], self.reading.decimal
+        name = self.header[column]
+        decimal = self.reading.decimal
         marks = other_marks(cell.strip(), decimal)
         if self.lenient:
             hint = f"The model was trained on tables with the decimal mark '{decimal}'."
@@ -338,7 +340,10 @@ class NoColumnError(SettingError):
         candidates: Mapping[str, str] | None = None, labels: Mapping[str, str] | None = None, ordered: bool = False,
         hint: str = "",
     ) -> None:  # fmt: skip
-        self.path, self.name, self.role, self.names = path, name, role, names
+        self.path = path
+        self.name = name
+        self.role = role
+        self.names = names
         self.hint = hint
         same = [other for other in names if other.casefold() == name.casefold()]
         near = nearest(name, names, cutoff=0.8 if name == Columns().roles().get(role) else 0.55)  # the default name
@@ -398,7 +403,10 @@ class OddTextError(SettingError):
     """
 
     def __init__(self, place: str, cell: str, name: str, column: int, texts: Sequence[str] = ()) -> None:
-        self.place, self.cell, self.name, self.column = place, cell, name, column
+        self.place = place
+        self.cell = cell
+        self.name = name
+        self.column = column
         missing = json.dumps([*texts], ensure_ascii=False)
         hint = f"If its texts denote missing values: --set 'data.missing_texts={missing}'. " if texts else ""
         super().__init__(
@@ -420,7 +428,9 @@ class MarksError(SettingError):
     """
 
     def __init__(self, place: str, cell: str, column: int, marks: str, decimal: str) -> None:
-        self.place, self.cell, self.column = place, cell, column
+        self.place = place
+        self.cell = cell
+        self.column = column
         super().__init__(
             f"{place}: '{cell}' is not a number. {marks}. Numbers are read with the decimal mark '{decimal}': write "
             "all numbers with it."
@@ -444,8 +454,11 @@ class UnlabelledError(SettingError):
         classes: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(message)
-        self.path, self.column, self.dialect = path, column, dialect
-        self.texts, self.classes = sorted(texts), classes
+        self.path = path
+        self.column = column
+        self.dialect = dialect
+        self.texts = sorted(texts)
+        self.classes = classes
 
     def within(self, folder: str) -> UnlabelledError:
         """Return the error with the table's folder in its message."""

@@ -135,7 +135,8 @@ def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: st
             )
         if not dtype.itemsize:
             raise ValueError(f"array '{name}' has elements of no length")  # any number of elements would fit
-        stated, available = math.prod(shape) * dtype.itemsize, info.file_size - stream.tell()
+        stated = math.prod(shape) * dtype.itemsize
+        available = info.file_size - stream.tell()
         if stated != available:
             raise ValueError(f"array '{name}' {shape} needs {stated:,} bytes, but there are {available:,}")
     with archive.open(info) as stream:
@@ -163,7 +164,8 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
     recipe = f"{RECIPE} {reading.recipe()}"
     entry = remember(recipe, [path], lambda writer: _parse(path, reading, writer))
     x = entry.arrays["x"]
-    image, ready = x.dtype == np.uint8, x.ndim == 3
+    image = x.dtype == np.uint8
+    ready = x.ndim == 3
     kind = IMAGES if image else WINDOWS if ready else ROWS
     reading.only(kind, f"{path.name}, whose x are {'images' if image else 'windows' if ready else 'rows'}")
     inputs = Inputs("image")
@@ -306,7 +308,8 @@ def _numbers(path: Path, arrays: Arrays, parts: list[str]) -> NDArray[np.float32
     """Return the targets of a regression, float32 [N, T], of training samples followed by test samples."""
     targets = []
     for part in parts:
-        name, y = f"y{part}", arrays[f"y{part}"]
+        name = f"y{part}"
+        y = arrays[f"y{part}"]
         if y.dtype.kind not in "iuf":
             raise SettingError(
                 f"{path.name}, array '{name}': {y.dtype}, but data.task = 'regression' predicts numbers. Write numbers."
@@ -332,14 +335,16 @@ def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> t
         raise SettingError(f"{path.name}, array 'classes': must be [F], unique names.")
     if given and reading.classes and given != reading.classes:
         raise SettingError(f"{path.name}: its array 'classes' differs from [data] classes. Leave one of them out.")
-    classes, labels = given or reading.classes, list[str]()
+    classes = given or reading.classes
+    labels = list[str]()
     kinds = {arrays[f"y{part}"].dtype.kind in "iub" for part in parts}
     if len(kinds) == 2:
         raise SettingError(
             f"{path.name}: one of 'y' and 'y_test' has numbers, the other texts. Use the same type for both."
         )
     for part in parts:
-        name, y = f"y{part}", arrays[f"y{part}"]
+        name = f"y{part}"
+        y = arrays[f"y{part}"]
         y = y.astype(np.int64) if y.dtype.kind == "b" else y
         if reading.bins is not None and y.dtype.kind in "iuf":
             place = f"{path.name}, array '{name}', row "

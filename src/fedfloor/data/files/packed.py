@@ -48,7 +48,10 @@ class Unpacking(io.RawIOBase):
     """
 
     def __init__(self, path: Path, packed: BinaryIO, stream: BinaryIO) -> None:
-        self._path, self._packed, self._stream, self._count = path, packed, stream, 0
+        self._path = path
+        self._packed = packed
+        self._stream = stream
+        self._count = 0
 
     def readable(self) -> bool:
         """Return True."""

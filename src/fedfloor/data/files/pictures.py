@@ -113,7 +113,8 @@ def load(root: Path, files: Sequence[DataFile], reading: Reading, seed: int) -> 
             '{ kind = "random" }, { kind = "stratified" } or { kind = "device" }, or put the '
             "pictures into the folders train and test."
         )
-    paths, recipe = [file.path for file in files], f"{RECIPE} {reading.recipe()}"
+    paths = [file.path for file in files]
+    recipe = f"{RECIPE} {reading.recipe()}"
     entry = remember(recipe, paths, lambda writer: _parse(files, reading, writer), root)
     inputs = Inputs("image", scaled=reading.size is not None)
     return of_entry(root.name or root.resolve().name, entry, reading, seed, inputs, noun="pictures", ordered=False)
@@ -146,8 +147,10 @@ def _parse(files: Sequence[DataFile], reading: Reading, writer: Writer) -> Mappi
 
 def _write_pixels(files: Sequence[DataFile], reading: Reading, writer: Writer) -> hashlib._Hash:
     """Write the array x, a picture at a time, and return the hash of the pixels."""
-    digest, first = hashlib.sha256(), None
-    wide, brightest = "", 0
+    digest = hashlib.sha256()
+    first = None
+    wide = ""
+    brightest = 0
     for file in files:
         x, is_wide = decode(file.path, file.name, reading.size)
         if first is None:
@@ -166,7 +169,8 @@ def _write_pixels(files: Sequence[DataFile], reading: Reading, writer: Writer) -
                 f"--set 'data.size=[{shape[1]},{shape[2]}]'."
             )
         if is_wide:
-            wide, brightest = wide or file.name, max(brightest, int(x.max()))
+            wide = wide or file.name
+            brightest = max(brightest, int(x.max()))
         writer.append("x", x[None])
         digest.update(x.data)
     if wide and brightest < DARK:

@@ -56,7 +56,8 @@ def preamble(path: Path, given: Mapping[str, Any]) -> list[int]:
     encoding = given.get("encoding") or marked(start) or "utf-8-sig"
     lines = list(enumerate(start.decode(encoding, "replace").splitlines(), start=1))
     lines = [(number, line) for number, line in lines if line.strip() and not (number == 1 and STATED.fullmatch(line))]
-    decimal, delimiter = given.get("decimal", "."), given.get("delimiter")
+    decimal = given.get("decimal", ".")
+    delimiter = given.get("delimiter")
     marks = dict.fromkeys(delimiter_of(line, decimal, delimiter) for _, line in lines)
     return _preamble([[(number, _cells(line, mark)) for number, line in lines] for mark in marks])
 
@@ -84,7 +85,8 @@ def _filled(cells: Sequence[str]) -> int:
 
 
 def _is_header(rows: Rows, place: int) -> bool:
-    cells, below = rows[place][1], rows[place + 1 : place + 1 + BELOW]
+    cells = rows[place][1]
+    below = rows[place + 1 : place + 1 + BELOW]
     names = [cell for cell in cells if cell.strip()]
     numbers = sum(NUMBER.fullmatch(name.strip()) is not None for name in names)
     return (

@@ -177,16 +177,20 @@ def _parsed(
     path: Path, text: io.TextIOWrapper, decimal: str, given: str | None, skip: Collection[int]
 ) -> Iterator[Row]:
     body = _lines(path, text)
-    head, line = [next(body, "")], 1
+    head = [next(body, "")]
+    line = 1
     stated = STATED.fullmatch(head[0].strip())
     if stated:
-        head, line = [next(body, "")], 2
+        head = [next(body, "")]
+        line = 2
     while line in skip or (skip and head[0].isspace()):  # titles need not be complete rows
-        head, line = [next(body, "")], line + 1
+        head = [next(body, "")]
+        line = line + 1
     while "".join(head).count('"') % 2 and len(head) < LONGEST_HEADER:
         head.append(next(body, ""))
     delimiter = stated[1] if stated and given is None else delimiter_of("".join(head), decimal, given)
-    lines, blanks = chain(head, body), delimiter == " "
+    lines = chain(head, body)
+    blanks = delimiter == " "
     if blanks:  # several blanks are one delimiter; blanks at a line's ends are ignored
         lines = (line.strip() + "\n" for line in lines)  # type: ignore[assignment]
     reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=blanks, strict=True)

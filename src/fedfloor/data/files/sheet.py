@@ -105,7 +105,8 @@ def settled(sheets: Sequence[Sheet], reading: Reading) -> list[Sheet]:
     if not clocks or len(clocks) < len(sheets):
         # a mixture of tables with and without times is refused later
         return _without_copies(sheets) if reading.copies else list(sheets)
-    form, column = shared([clock.form for clock in clocks]), reading.columns.time
+    form = shared([clock.form for clock in clocks])
+    column = reading.columns.time
     if not isinstance(form, Form):
         raise SettingError(
             f"{sheets[form].place(0, column)}: times are {clocks[form].form}, but {sheets[0].title} has "
@@ -332,7 +333,8 @@ def _opened(path: Path, given: Mapping[str, Any]) -> AbstractContextManager[Iter
     """Open a table to read row by row: CSV, a sheet of a workbook, or Parquet with its names as row 0."""
     if columnar.is_parquet(path):
         return nullcontext(chain([(0, columnar.parquet_names(path))], columnar.parquet_rows(path)))
-    decimal, skip = given.get("decimal", "."), skipped(given.get("skip"))
+    decimal = given.get("decimal", ".")
+    skip = skipped(given.get("skip"))
     if is_workbook(path):
         return opened_workbook(path, given.get("sheet"), decimal, skip)
     return opened(path, given.get("encoding"), decimal, given.get("delimiter"), skip)
@@ -345,7 +347,9 @@ class _Gathered:
         self.layout = layout
         self._same: dict[str, str] = {}  # one object for equal texts: names recur in every row
         self._low, self._high = np.array(np.inf), np.array(-np.inf)
-        self._x, self._lines, self._times = _Pile(), _Pile(), _Pile()
+        self._x = _Pile()
+        self._lines = _Pile()
+        self._times = _Pile()
         self._text: dict[str, list[str]] = {role: [] for role in layout.text}
         self._form: Form | None = None
         self._empty: list[int] = []  # numbers of rows without any value, which are left out
@@ -356,7 +360,8 @@ class _Gathered:
                 self._add(batch.take(~empty) if empty.any() else batch)
 
     def _add(self, batch: columnar.ColumnBatch) -> None:
-        time, x = batch.time, batch.x
+        time = batch.time
+        x = batch.x
         if isinstance(time, list):
             time = self.layout.moments(batch.lines, time, self._form)
         if time is not None:
@@ -371,7 +376,8 @@ class _Gathered:
             self._text[role] += words if role == "id" else [same.setdefault(word, word) for word in words]
 
     def sheet(self) -> Sheet:
-        path, layout = self.layout.path, self.layout
+        path = self.layout.path
+        layout = self.layout
         if not self._lines.rows:
             raise SettingError(f"{path.name}: a header, but no rows below it. Add rows.")
         if self._empty:
@@ -391,7 +397,8 @@ class _Gathered:
 
     def _warn_delimiters(self) -> None:
         """Warn of texts that may be several cells, because they contain another delimiter beside a number."""
-        path, given = self.layout.path, self.layout.reading.delimiter
+        path = self.layout.path
+        given = self.layout.reading.delimiter
         if given is not None or columnar.is_parquet(path) or is_workbook(path):
             return
         for text in self._same:
@@ -415,11 +422,14 @@ class _Pile:
     """Blocks of rows that grow to an array in place, so that memory is not doubled."""
 
     def __init__(self) -> None:
-        self.rows, self._bytes, self._block = 0, bytearray(), np.empty(0)
+        self.rows = 0
+        self._bytes = bytearray()
+        self._block = np.empty(0)
 
     def add(self, block: NDArray[Any]) -> None:
         self._bytes += block.tobytes()
-        self.rows, self._block = self.rows + len(block), block[:0]
+        self.rows = self.rows + len(block)
+        self._block = block[:0]
 
     def whole(self) -> NDArray[Any]:
         return np.frombuffer(self._bytes, self._block.dtype).reshape(self.rows, *self._block.shape[1:])

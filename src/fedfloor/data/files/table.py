@@ -75,7 +75,8 @@ def of_entry(
     name: str, entry: CacheEntry, reading: Reading, seed: int, inputs: Inputs | None = None, **more: Any
 ) -> Dataset:
     """Return a data set made from the output of :func:`write`."""
-    arrays, facts = entry.arrays, entry.facts
+    arrays = entry.arrays
+    facts = entry.facts
     rows = Rows(
         arrays["x"], arrays["y"], arrays["segment"], arrays.get("owner"), arrays.get("part"),
         arrays.get("time"), arrays.get("line"), arrays["file"], tuple(facts["files"]), run=arrays.get("run"),
@@ -167,11 +168,14 @@ def write(
     everything = JoinedTables(sheets)
     _check_ids(sheets, roles["id"])
     least = 1 if reading.whole or not reading.asked.labelled else 2
-    target, classes = None, tuple[str, ...]([""])  # bins of numbers are determined after the split
+    # bins of numbers are determined after the split
+    target = None
+    classes = tuple[str, ...]([""])
     if label is None:
         label = [""] * len(everything.line)
     elif isinstance(label, np.ndarray):
-        target, label = label, [str(row) for row in label.tolist()]
+        target = label
+        label = [str(row) for row in label.tolist()]
     elif reading.number is not None:
         target = numbers(label, lambda row: everything.place(row, roles["label"]))
     else:
@@ -251,7 +255,8 @@ def _factory_of(
     of_device = code[first]
     odd = np.flatnonzero(code != of_device[owner])
     if len(odd):
-        row, device = int(odd[0]), devices[owner[odd[0]]]
+        row = int(odd[0])
+        device = devices[owner[odd[0]]]
         raise SettingError(
             f"{rows.place(row, column)}: device '{device}' is in factory '{factory[row]}' here, but in "
             f"'{names[of_device[owner[row]]]}' in row {rows.line[first[owner[row]]]}. A device belongs to one factory; "

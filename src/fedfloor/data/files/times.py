@@ -90,7 +90,8 @@ class Form(NamedTuple):
         return f"dates {such}with{'' if self.zone else 'out'} a time zone{clock}"
 
 
-NUMBERS, ISO = Form("numbers"), {zone: Form("ISO", zone) for zone in (False, True)}
+NUMBERS = Form("numbers")
+ISO = {zone: Form("ISO", zone) for zone in (False, True)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +117,8 @@ class TimeError(ValueError):
 
     def __init__(self, row: int, message: str) -> None:
         super().__init__(message)
-        self.row, self.message = row, message
+        self.row = row
+        self.message = message
 
 
 def check_format(given: str | None) -> None:
@@ -373,8 +375,10 @@ def _dates(text: str) -> tuple[str, tuple[str, ...], list[int | None]]:
         kind = "ISO" if part["s"] == "-" else "2026{0}01{0}20".format(part["s"])
         return kind, (), [_day(int(part["y"]), int(part["m"]), int(part["d"]))]
     if part["a"]:
-        (a, b, c), mark = (int(part[key]) for key in "abc"), part["t"]
-        year, short = _year(part["c"]), len(part["c"]) == 2
+        (a, b, c) = (int(part[key]) for key in "abc")
+        mark = part["t"]
+        year = _year(part["c"])
+        short = len(part["c"]) == 2
         days = [_day(year, b, a), _day(year, a, b)]
         if short and mark != ".":
             days.append(_day(_year(part["a"]), b, c) if len(part["a"]) == 2 else None)

@@ -58,7 +58,8 @@ def walk(root: Path) -> list[DataFile]:
     files = []
     for path, folders, empty in _walk(root, root.resolve(), ()):
         name = "/".join(folders if empty else (*folders, path.name))
-        clean, part = tuple(map(normal, folders)), None
+        clean = tuple(map(normal, folders))
+        part = None
         if split:
             clean, part = clean[1:], PARTS.index(clean[0])
         files.append(DataFile(path, name, clean, part, empty))
@@ -243,7 +244,8 @@ def check_layout(files: Sequence[DataFile], reading: Reading, *, images: bool) -
     Pictures, and tables in three folders, are in folders named for labels. A name that occurs in several devices
     confirms this; otherwise the folders may be devices, parts or days, unless ``[data] classes`` or ``layout`` is set.
     """
-    given, depth = reading.layout, len(files[0].folders)
+    given = reading.layout
+    depth = len(files[0].folders)
     if given is not None:
         if given.count("/") != depth or (images and "label" not in given) or (not images and given == "label/file"):
             known = [layout for layout in LAYOUTS[depth] if ("label" in layout if images else layout != "label/file")]

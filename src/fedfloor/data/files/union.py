@@ -38,7 +38,8 @@ class MissingValuesError(SettingError):
 
     def __init__(self, message: str, count: int, *, carried: bool) -> None:
         super().__init__(message)
-        self.count, self.carried = count, carried
+        self.count = count
+        self.carried = carried
 
 
 class TimesError(SettingError):
@@ -173,7 +174,9 @@ class JoinedTables:
             ordered = np.lexsort((self.time, self.run, owner))
             sorted_step = self._steps(ordered, owner, self.time)
             if (sorted_step == 0).any():  # sorting would be of no help
-                order, step, wrong = ordered, sorted_step, np.flatnonzero(sorted_step == 0)
+                order = ordered
+                step = sorted_step
+                wrong = np.flatnonzero(sorted_step == 0)
         if len(wrong):
             raise TimesError(self._misfit(order, owner, devices, step, wrong, roles))
         self._note_clock(owner, roles["time"])
@@ -190,8 +193,10 @@ class JoinedTables:
         roles: Mapping[str, str],
     ) -> str:  # fmt: skip
         """Return the message on rows whose times do not ascend, with the probable cause and its remedy."""
-        time, recording = cast(Times, self.time), self._recordings(owner)
-        row, before = int(order[wrong[0] + 1]), int(order[wrong[0]])
+        time = cast(Times, self.time)
+        recording = self._recordings(owner)
+        row = int(order[wrong[0] + 1])
+        before = int(order[wrong[0]])
         device = _device(owner, devices, row)
         if (away := reset(time, recording)).size:
             return (
@@ -230,7 +235,8 @@ class JoinedTables:
 
     def _note_clock(self, owner: NDArray[np.int32], column: str) -> None:
         """Warn of clocks that were reset, and of an hour that the beginning of summer time leaves out."""
-        time, recording = cast(Times, self.time), self._recordings(owner)
+        time = cast(Times, self.time)
+        recording = self._recordings(owner)
         dated = self.sheets[0].dated
         if dated and (away := reset(time, recording)).size:
             log.warning(
@@ -247,7 +253,8 @@ class JoinedTables:
 
     def _note_mixed(self, owner: NDArray[np.int32], column: str) -> None:
         """Warn of rows of two courses of a clock that sorting mixes."""
-        time, recording = cast(Times, self.time), self._recordings(owner)
+        time = cast(Times, self.time)
+        recording = self._recordings(owner)
         if interleaves(time, recording):
             zone = zone_of(time, recording) if self.sheets[0].local else None
             advice = f"name the time zone (--set data.zone={zone}, for example)" if zone else "correct the clock"

@@ -168,7 +168,8 @@ def labels(devices: int, samples_per_device: int, seed: int, classes: int = len(
     fewer = "Use fewer devices, or fewer samples per device."
     require_memory(sizes, SAMPLE_BYTES * devices * samples_per_device, fewer)
     names = LETTERS_AND_DIGITS[:classes]
-    tested, per_test = min(devices, TEST_STYLES), max(1, samples_per_device // 10)
+    tested = min(devices, TEST_STYLES)
+    per_test = max(1, samples_per_device // 10)
     y, owner = _classes(seed, devices, samples_per_device, classes, 0)
     y_test, owner_test = _classes(seed, tested, per_test, classes, 1)
 
@@ -181,7 +182,8 @@ def labels(devices: int, samples_per_device: int, seed: int, classes: int = len(
         return np.concatenate([_render(style(seed, k), names, y_test[i], i, seed, "test label") for k, i in shares])
 
     text = f"{RECIPE} devices={devices} samples={samples_per_device} seed={seed} classes={classes} ".encode()
-    digest, shape = hashlib.sha256(text + fingerprint()).hexdigest(), (1, SIDE, SIDE)
+    digest = hashlib.sha256(text + fingerprint()).hexdigest()
+    shape = (1, SIDE, SIDE)
     return Dataset(
         "labels", names, shape, y, y_test, owner, owner_test, digest, take, lambda i: tests()[i], rendered=True
     )
@@ -194,9 +196,11 @@ def style(seed: int, device: int) -> Style:
     (True, False)
     """
     rng = generator(seed, "label style", device)
-    paper, ink = rng.uniform(0.62, 0.95), rng.uniform(0.05, 0.3)
+    paper = rng.uniform(0.62, 0.95)
+    ink = rng.uniform(0.05, 0.3)
     if rng.random() < 0.15:  # marked by laser: light on dark
-        paper, ink = 1 - paper, 1 - ink
+        paper = 1 - paper
+        ink = 1 - ink
     worn = rng.random() < 0.3
     return Style(
         font=FONTS[rng.integers(len(FONTS))],
@@ -236,7 +240,8 @@ def _render(look: Style, names: tuple[str, ...], y: Labels, numbers: Indices, se
         drawn = np.empty((len(y[part]), 7 + SIDE * SIDE), np.float32)
         for row, number in zip(drawn, numbers[part], strict=True):
             generator(seed, purpose, int(number)).standard_normal(dtype=np.float32, out=row)
-        chance, noise = np.clip(drawn[:, :7], -2.5, 2.5), drawn[:, 7:]
+        chance = np.clip(drawn[:, :7], -2.5, 2.5)
+        noise = drawn[:, 7:]
         across, down = _places(look, chance)
         ink = _ink(look, maps, y[part], across, down)
         contrast = np.clip(1 - 0.12 * np.abs(chance[:, 5:6]), 0.6, 1)
@@ -263,8 +268,11 @@ def _ink(look: Style, maps: NDArray[np.int8], y: Labels, across: Floats, down: F
     """Return the amount of ink on each pixel, 0..1: outlines shifted by the weight, with edges as wide as the blur."""
     column = np.clip(DENSITY * across + np.float32((CELL - 1) / 2), 0, CELL - 1.001)
     row = np.clip(DENSITY * down + np.float32((CELL - 1) / 2), 0, CELL - 1.001)
-    left, top = column.astype(np.int32), row.astype(np.int32)
-    right, low = column - left, row - top  # shares of the right and lower neighbours
+    left = column.astype(np.int32)
+    top = row.astype(np.int32)
+    # shares of the right and lower neighbours
+    right = column - left
+    low = row - top
     at = (y[:, None] * CELL + top) * CELL + left
     flat = maps.reshape(-1)
     upper = flat[at] * (1 - right) + flat[at + 1] * right

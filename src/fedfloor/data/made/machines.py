@@ -136,17 +136,23 @@ def recordings(machines: int, factories: int, seed: int, like: Machines | None =
     like = like or Machines()
     rows = machines * like.runs * like.life
     require(rows <= MOST_ROWS, "machines × runs × life", rows, f"at most {MOST_ROWS:,} rows")
-    plant, sensors = generator(seed, "machines"), len(SENSORS)
-    base, moves = plant.normal(20, 5, sensors), plant.normal(0, 1, (6, sensors)) * (like.regimes > 1)
+    plant = generator(seed, "machines")
+    sensors = len(SENSORS)
+    base = plant.normal(20, 5, sensors)
+    moves = plant.normal(0, 1, (6, sensors)) * (like.regimes > 1)
     worn = plant.choice([-1.0, 1.0], (len(KINDS), sensors)) * plant.uniform(0.3, 1.0, (len(KINDS), sensors))
     ageing = plant.normal(0, 1, (factories, sensors))
     sign = plant.choice([-1.0, 1.0], (len(FAULTS), 2))
     points = plant.uniform(size=(6, len(SETTINGS)))
     made: dict[str, list[Column]] = {name: [] for name in ("x", "left", "fault", "regime", "wear", "row")}
-    lengths, offsets, kinds = list[int](), list[Floats](), list[int]()
+    lengths = list[int]()
+    offsets = list[Floats]()
+    kinds = list[int]()
     for k in range(machines):
-        rng, set_to = generator(seed, "machine", k), generator(seed, "settings", k)
-        kind, offset = int(rng.integers(like.kinds)), rng.normal(0, like.calibration, sensors)
+        rng = generator(seed, "machine", k)
+        set_to = generator(seed, "settings", k)
+        kind = int(rng.integers(like.kinds))
+        offset = rng.normal(0, like.calibration, sensors)
         mix = np.full(len(FAULTS), (1 - like.skew) / len(FAULTS))
         mix[rng.integers(len(FAULTS))] += like.skew
         clock = 0
@@ -183,12 +189,15 @@ def _faults(
     rng: np.random.Generator, rows: int, like: Machines, mix: Floats, sign: Floats
 ) -> tuple[NDArray[np.int64], Floats]:
     """Return the fault of each row [rows], and its effect on every sensor [rows, 8]."""
-    fault, effect, t = np.zeros(rows, np.int64), np.zeros((rows, len(SENSORS))), 0
+    fault = np.zeros(rows, np.int64)
+    effect = np.zeros((rows, len(SENSORS)))
+    t = 0
     while like.fault > 0:
         t += int(rng.geometric(like.fault))
         if t >= rows:
             break
-        kind, end = int(rng.choice(len(FAULTS), p=mix)), t + int(rng.integers(*EPISODE))
+        kind = int(rng.choice(len(FAULTS), p=mix))
+        end = t + int(rng.integers(*EPISODE))
         fault[t:end] = kind + 1
         effect[t:end, STRIKES[kind]] = like.strength * sign[kind]
         t = end

@@ -24,7 +24,8 @@ MAX_CLASSES = 1000
 DEVICE_BYTES = 36  # memory for a device in a park and its assignment to a factory, at least
 NOISE_BYTES = 4  # of noise per number of a picture
 COARSE = 4  # side of a prototype's patches of equal value, in pixels
-GREY, CONTRAST = 127.5, 40.0
+GREY = 127.5
+CONTRAST = 40.0
 Words = NDArray[np.uint64]
 
 
@@ -80,11 +81,13 @@ def procedural(devices: int, samples_per_device: int, seed: int, like: Procedura
     require(samples_per_device >= 1, "[data] samples_per_device", samples_per_device, "a whole number of at least 1")
     like = like or Procedural()
     _check_memory(devices, samples_per_device, like)
-    n, classes = samples_per_device, like.classes
+    n = samples_per_device
+    classes = like.classes
     y_test = np.arange(like.test_samples) % classes
 
     def take(indices: Indices, device: int) -> Images:  # noqa: ARG001  (samples do not depend on the device here)
-        noise, owners = np.empty((len(indices), *like.shape), np.uint8), indices // n
+        noise = np.empty((len(indices), *like.shape), np.uint8)
+        owners = indices // n
         order = np.argsort(owners, kind="stable")
         ends = np.flatnonzero(np.diff(owners[order], append=-1)) + 1
         for mine in np.split(order, ends[:-1]):

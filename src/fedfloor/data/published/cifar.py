@@ -88,7 +88,8 @@ def load(name: str, folder: Path, layout: Layout) -> Dataset:
     source = _source(folder, layout)
     files = [source] if source.is_file() else [source / file for file in _wanted(layout) if (source / file).is_file()]
     entry = remember(f"cifar 1, {layout.archive}", files, lambda writer: _parse(name, source, layout, writer))
-    arrays, train = entry.arrays, layout.sizes[0]
+    arrays = entry.arrays
+    train = layout.sizes[0]
     parts = [
         SamplePool(arrays["x"], arrays["y"][part], rows=arrays["rows"][part])
         for part in (slice(train), slice(train, None))
@@ -134,7 +135,8 @@ def _wanted(layout: Layout) -> tuple[str, ...]:
 
 def _parse(name: str, source: Path, layout: Layout, writer: Writer) -> Mapping[str, Any]:
     places = dict[str, tuple[int, Labels]]()
-    classes, digests = layout.names, dict[str, bytes]()
+    classes = layout.names
+    digests = dict[str, bytes]()
     for path, data in _unpacked(source, layout) if source.is_file() else _loose(source, layout):
         if path.name in digests:
             raise damaged(source, f"holds {path.name} twice")
@@ -174,7 +176,10 @@ class _Bounded(io.BufferedIOBase):
     """A stream that raises an error if an archive unpacks to more bytes than published."""
 
     def __init__(self, path: Path, stream: io.BufferedIOBase, limit: int) -> None:
-        self._path, self._stream, self._limit, self._left = path, stream, limit, limit
+        self._path = path
+        self._stream = stream
+        self._limit = limit
+        self._left = limit
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Return up to ``size`` bytes."""

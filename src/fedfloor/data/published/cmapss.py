@@ -105,14 +105,16 @@ def load(name: str, folder: Path, reading: Reading, like: Cmapss | None = None) 
     x, left, part, engine, subset = (arrays[key][row] for key in ("x", "left", "part", "engine", "subset"))
     columns = _columns(name, like.sensors, x, part)
     names, owner, factory = _devices(like, engine, subset, part)
-    classes, y = tuple[str, ...]([""]), np.zeros(len(row), np.int64)
+    classes = tuple[str, ...]([""])
+    y = np.zeros(len(row), np.int64)
     if reading.number is None and reading.asked.labelled:
         if reading.bins is None:
             raise SettingError(
                 f"{name}: its labels are remaining cycles. Set [data] bins, such as [30, 80], for classes of life, "
                 'or task = "regression".'
             )
-        classes, y = names_of(reading.bins, reading.classes), np.searchsorted(reading.bins, left, "right")
+        classes = names_of(reading.bins, reading.classes)
+        y = np.searchsorted(reading.bins, left, "right")
     order = np.lexsort((np.arange(len(row)), owner))  # a device's training engines, then its engines for testing
     rows = Rows(
         np.ascontiguousarray(x[order][:, columns]), y[order].astype(np.int64), arrays["segment"][row][order],
@@ -151,7 +153,8 @@ def _files(folder: Path, subset: str) -> list[Path]:
 
 def _taken(name: str, segment: NDArray[np.int32], part: NDArray[np.int8], need: int) -> Indices:
     """Return the rows to use: all of a training engine, the last ``need`` of a test engine; short ones padded."""
-    taken, short = [], {0: 0, 1: 0}
+    taken = []
+    short = {0: 0, 1: 0}
     for first, end in runs(segment, None):
         test = int(part[first])
         short[test] += end - first < need
@@ -187,21 +190,25 @@ def _devices(
 
     Test engines are dealt to devices like training engines, so that every device has some of its subset.
     """
-    names, factory, owner = list[str](), list[int](), np.empty(len(engine), np.int32)
+    names = list[str]()
+    factory = list[int]()
+    owner = np.empty(len(engine), np.int32)
     for number, title in enumerate(like.subsets):
         mine = subset == number
         many = int(engine[mine & (part == 0)].max())
         devices = -(-many // like.engines)
         owner[mine] = len(names) + np.minimum((engine[mine] - 1) // like.engines, devices - 1)
         for device in range(devices):
-            first, last = device * like.engines + 1, min(many, (device + 1) * like.engines)
+            first = device * like.engines + 1
+            last = min(many, (device + 1) * like.engines)
             names.append(f"{title} engine{f's {first}-{last}' if last > first else f' {first}'}")
         factory += [number] * devices
     return tuple(names), owner, np.array(factory, np.int32)
 
 
 def _parse(paths: list[Path], writer: Writer) -> Mapping[str, Any]:
-    digest, engines = hashlib.sha256(), 0
+    digest = hashlib.sha256()
+    engines = 0
     for number in range(len(paths) // 3):
         train, test, life = paths[3 * number : 3 * number + 3]
         data = [content(path) for path in (train, test, life)]
@@ -230,7 +237,8 @@ def _parse(paths: list[Path], writer: Writer) -> Mapping[str, Any]:
 
 def _engines(path: Path, rows: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return the engine of each row, after a check that engines and their cycles are numbered from 1."""
-    engine, cycle = rows[:, 0], rows[:, 1]
+    engine = rows[:, 0]
+    cycle = rows[:, 1]
     new = np.diff(engine, prepend=0.0)
     follows = np.where(new == 0, np.diff(cycle, prepend=0.0) == 1, (new == 1) & (cycle == 1))
     if not follows.all():

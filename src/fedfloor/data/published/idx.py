@@ -27,7 +27,8 @@ def load(name: str, folder: Path, classes: tuple[str, ...]) -> Dataset:
     paths = [needed(folder, file) for file in FILES]
     entry = remember(f"idx 1, {len(classes)} classes", paths, lambda writer: _parse(paths, len(classes), writer))
     arrays = entry.arrays
-    train, test = SamplePool(arrays["x"], arrays["y"]), SamplePool(arrays["x_test"], arrays["y_test"])
+    train = SamplePool(arrays["x"], arrays["y"])
+    test = SamplePool(arrays["x_test"], arrays["y_test"])
     return pooled(name, classes, train, test, entry.facts["digest"])
 
 

@@ -37,7 +37,8 @@ class Scan:
         self._pieces = iter(pieces)
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
         self._read = json.JSONDecoder().raw_decode
-        self._text, self._at = "", 0
+        self._text = ""
+        self._at = 0
         self._before = 0  # characters already discarded
         self._ended = False
 
@@ -157,7 +158,8 @@ def load(name: str, folder: Path) -> Dataset:
     Raises:
         SettingError: no files, or a file that is incomplete, damaged or inconsistent.
     """
-    train, test = files(folder / "train"), files(folder / "test")
+    train = files(folder / "train")
+    test = files(folder / "test")
     recipe = f"leaf 2, {len(train)} for training"  # names of files do not show their part
     entry = remember(recipe, [*train, *test], lambda writer: _parse(train, test, writer))
     return pooled(name, LETTERS_AND_DIGITS, _pool(entry, ""), _pool(entry, "_test"), entry.facts["digest"])

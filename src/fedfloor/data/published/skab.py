@@ -84,7 +84,8 @@ def load(name: str, folder: Path, reading: Reading, like: Skab | None = None) ->
     rows = Rows(entry.arrays["x"], entry.arrays["y"], device, device, part=part, time=entry.arrays["time"])
     names = tuple(f"{path.parent.name}/{_stem(path)}" for path in paths)
     factory = np.array([like.subsets.index(path.parent.name) for path in paths], np.int32)
-    inputs, owned = Inputs("table", SENSORS, missing="refuse"), Owned(names, factory, like.subsets)
+    inputs = Inputs("table", SENSORS, missing="refuse")
+    owned = Owned(names, factory, like.subsets)
     return assemble(name, CLASSES, rows, reading, inputs, owned, entry.facts["digest"], seed=0)
 
 

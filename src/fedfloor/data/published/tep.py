@@ -61,10 +61,8 @@ def _parse(paths: list[Path], writer: Writer) -> Mapping[str, Any]:
         data = content(path)
         digest.update(data)
         test, fault = divmod(number, len(CLASSES))
-        x, published = (
-            matrix(path, data, len(COLUMNS), either_way=True),
-            TEST_ROWS if test else TRAINING_ROWS[fault == 0],
-        )
+        x = matrix(path, data, len(COLUMNS), either_way=True)
+        published = TEST_ROWS if test else TRAINING_ROWS[fault == 0]
         if len(x) != published:
             raise damaged(path, f"{len(x)} rows instead of {published}")
         y = np.full(len(x), fault, np.int64)

@@ -190,7 +190,8 @@ class Cohort:
         self, program: Program, weights: Tensor, rate: float, plan: Order, anchors: list[Tensor], height: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Execute all steps of a program; return the losses and the numbers of correctly classified samples, [S, K]."""
-        steps, many = len(plan.many), len(weights)
+        steps = len(plan.many)
+        many = len(weights)
         # no cache of cast weights, as they change in between; disabled unless bf16
         with torch.autocast(weights.device.type, torch.bfloat16, self.precision == "bf16", cache_enabled=False):
             recorded = self._record(program, plan) if self.record and self._stays(weights.device) else None

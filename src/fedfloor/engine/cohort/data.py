@@ -74,7 +74,8 @@ def activations(engine: Engine) -> int:
             if isinstance(layer, nn.Conv2d):
                 total += out.shape[-1] * out.shape[-2] * layer.in_channels * prod(layer.kernel_size)
 
-    module, shape = engine.network.module, engine.park.dataset.shape
+    module = engine.network.module
+    shape = engine.park.dataset.shape
     handles = [part.register_forward_hook(note) for part in module.modules() if not list(part.children())]
     was_training = module.training
     try:
@@ -96,7 +97,9 @@ class Pool:
     """
 
     def __init__(self, x: Tensor, y: Tensor, scale: Scale | None = None) -> None:
-        self.x, self.y, self.scale = x, y, scale
+        self.x = x
+        self.y = y
+        self.scale = scale
 
     def values(self, rows: Tensor) -> Tensor:
         x = self.x.index_select(0, rows.flatten())
@@ -135,7 +138,8 @@ class Resident:
     """All devices' samples in one tensor on the accelerator; a device's are added at its first visit."""
 
     def __init__(self, engine: Engine) -> None:
-        park, device = engine.park, engine.network.flat.device
+        park = engine.park
+        device = engine.network.flat.device
         total = int(park.sizes.sum())
         first = park.samples(0)[0]
         x = torch.empty((total, *first.shape[1:]), dtype=torch.from_numpy(first[:0]).dtype, device=device)
@@ -147,7 +151,8 @@ class Resident:
         """Return each device's present rows of the pool; its samples are added if necessary."""
         rows = []
         for k, part in zip(devices, engine.park.windows.held(devices, tick, visits), strict=True):
-            first, stop = int(self._first[k]), int(self._first[k + 1])
+            first = int(self._first[k])
+            stop = int(self._first[k + 1])
             if k not in self._loaded:
                 x, y = engine.park.samples(k)
                 self.pool.x[first:stop].copy_(torch.from_numpy(x))
@@ -161,7 +166,8 @@ def fits(engine: Engine) -> bool:
     """Return whether all devices' stored samples may be kept in the memory of the engine's accelerator."""
     if isinstance(engine.park.stream, Altering):
         return False
-    device, park = engine.network.flat.device, engine.park
+    device = engine.network.flat.device
+    park = engine.park
     whole = int(park.sizes.sum()) * park.dataset.sample_bits // 8
     if device.type != "cuda":
         return whole <= park.cache_bytes
@@ -193,12 +199,14 @@ def held(engine: Engine, resident: Resident | None, wanted: Sequence[Whose]) -> 
 
 def of_visit(job: VisitJob) -> Whose:
     """Return the devices whose samples a visit needs; for a visit to the cloud, all devices."""
-    engine, device = job.engine, job.key.device
+    engine = job.engine
+    device = job.key.device
     devices = range(engine.park.devices) if device < 0 else (device,)
     return Whose(devices, job.key.tick, (engine.memory.visits[device],) * len(devices))
 
 
 def of_union(job: UnionJob) -> Whose:
     """Return the devices whose samples a super node needs."""
-    seen, devices = job.engine.memory.visits, [key.device for key in job.keys]
+    seen = job.engine.memory.visits
+    devices = [key.device for key in job.keys]
     return Whose(devices, job.keys[0].tick, [seen[k] for k in devices])

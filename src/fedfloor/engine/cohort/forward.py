@@ -45,7 +45,8 @@ def grouped(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) ->
 def unfolded(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return the stacked convolution, computed as a batched matrix product of the patches, channels last."""
     models = len(x)
-    (high, wide), (down, right) = layer.kernel_size, layer.stride
+    (high, wide) = layer.kernel_size
+    (down, right) = layer.stride
     (over, beside) = _padding(layer)
     last = x.permute(0, 1, 3, 4, 2)
     if over or beside:
@@ -127,7 +128,8 @@ def _simple(layer: nn.Conv2d) -> bool:
 
 
 def _linear(path: str, numbers: Numbers, x: Tensor) -> Tensor:
-    weight, bias = numbers[f"{path}.weight".lstrip(".")], numbers.get(f"{path}.bias".lstrip("."))
+    weight = numbers[f"{path}.weight".lstrip(".")]
+    bias = numbers.get(f"{path}.bias".lstrip("."))
     rows = x.flatten(1, -2)
     out = torch.bmm(rows, weight.mT) if bias is None else torch.baddbmm(bias[:, None], rows, weight.mT)
     whole: Tensor = out.unflatten(1, x.shape[1:-1])
@@ -135,7 +137,8 @@ def _linear(path: str, numbers: Numbers, x: Tensor) -> Tensor:
 
 
 def _convolution(path: str, layer: nn.Conv2d, convolve: Convolve, numbers: Numbers, x: Tensor) -> Tensor:
-    weight, bias = numbers[f"{path}.weight".lstrip(".")], numbers.get(f"{path}.bias".lstrip("."))
+    weight = numbers[f"{path}.weight".lstrip(".")]
+    bias = numbers.get(f"{path}.bias".lstrip("."))
     return convolve(layer, x, weight, bias)
 
 
@@ -153,10 +156,12 @@ def views(network: Network, flat: Tensor, begin: int = 0) -> dict[str, Tensor]:
     named = {}
     shapes = {name: tensor.shape for name, tensor in network.named(network.flat).items()}
     for name, place in network.layout.items():
-        first, stop = place[0] - begin, place[1] - begin
+        first = place[0] - begin
+        stop = place[1] - begin
         if first < 0 or stop > flat.shape[1]:
             continue
-        shape, part = shapes[name], flat[:, first:stop]
+        shape = shapes[name]
+        part = flat[:, first:stop]
         if network.channels_last and len(shape) == 4:
             out, into, high, wide = shape
             named[name] = part.unflatten(1, (out, high, wide, into)).permute(0, 1, 4, 2, 3)
@@ -209,7 +214,8 @@ class Chooser:
 
 
 def _timed(convolve: Convolve, layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> float:
-    leaf, kernel = x.detach().requires_grad_(), weight.detach().requires_grad_()
+    leaf = x.detach().requires_grad_()
+    kernel = weight.detach().requires_grad_()
     began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     try:
         with torch.enable_grad():

@@ -113,7 +113,8 @@ class Recorded:
     """
 
     def __init__(self, step: Callable[[Tensor, int], None], models: int, device: torch.device) -> None:
-        self._step, self._models = step, models
+        self._step = step
+        self._models = models
         self._at = torch.zeros(1, dtype=torch.int64, device=device)
         self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
         self._graphs: dict[int, Callable[[], object]] = {}
@@ -188,9 +189,16 @@ class Program:
     """A stack of models with its buffers, and the step that trains it."""
 
     def __init__(self, spec: Spec, network: Network, forward: Forward, pool: Pool) -> None:
-        self.spec, self.network, self.forward, self.pool = spec, network, forward, pool
-        flat, (models, steps, batch) = network.flat, (spec.models, spec.steps, spec.batch)
-        begin, (first, stop) = spec.held[0], spec.trained
+        self.spec = spec
+        self.network = network
+        self.forward = forward
+        self.pool = pool
+        flat = network.flat
+        models = spec.models
+        steps = spec.steps
+        batch = spec.batch
+        begin = spec.held[0]
+        (first, stop) = spec.trained
         self.weights = flat.new_zeros(models, spec.held[1] - begin)
         self.trained = self.weights[:, first - begin : stop - begin]
         self.velocity = torch.zeros_like(self.trained) if spec.momentum else None
@@ -200,15 +208,19 @@ class Program:
         self.rate = flat.new_zeros(())
         self.rows = torch.zeros(steps, models, batch, dtype=torch.int64, device=flat.device)
         self.share = flat.new_zeros(steps, models, batch)
-        self.losses, self.hits = flat.new_zeros(steps, models), flat.new_zeros(steps, models)
-        self.each, self.right = flat.new_zeros(0), flat.new_zeros(0)
+        self.losses = flat.new_zeros(steps, models)
+        self.hits = flat.new_zeros(steps, models)
+        self.each = flat.new_zeros(0)
+        self.right = flat.new_zeros(0)
         if spec.apart:
-            self.each, self.right = flat.new_zeros(models, batch), flat.new_zeros(models, batch)
+            self.each = flat.new_zeros(models, batch)
+            self.right = flat.new_zeros(models, batch)
         self.recorded: Recorded | None = None
         self._cut: dict[int, tuple[dict[str, Tensor], list[Tensor], list[Tensor]]] = {}
 
     def load(self, weights: Tensor, rate: float, order: Order, anchor: Sequence[Tensor], height: Tensor | None) -> None:
-        many, steps = len(weights), len(order.many)
+        many = len(weights)
+        steps = len(order.many)
         self.weights[:many].copy_(weights)
         self.rate.fill_(rate)
         self.share.zero_()
@@ -266,7 +278,8 @@ class Program:
         """Take a step; return the losses and the numbers of correctly classified samples before it, both [many]."""
         spec = self.spec
         numbers, leaves, places = self._parts(many)
-        x, y = self.pool.values(rows), self.pool.y.index_select(0, rows.flatten()).view_as(rows)
+        x = self.pool.values(rows)
+        y = self.pool.y.index_select(0, rows.flatten()).view_as(rows)
         logits = self.forward(numbers, x)
         losses_of = partial(cross_entropy, reduction="none") if spec.samples is None else spec.samples.losses
         each = losses_of(logits.flatten(0, 1), y.flatten()).view_as(share)
@@ -280,19 +293,23 @@ class Program:
         scale = (live * self.rate if plain else live)[:, 0]
         gradients = torch.autograd.grad(losses, leaves, grad_outputs=scale)
         with torch.no_grad():
-            reported, extra = losses.detach(), None
+            reported = losses.detach()
+            extra = None
             if self.anchor is not None:
                 value, extra = spec.term.of(self.trained[:many], self.anchor[:many], self.height[:many])
                 reported = reported + value
             right = (logits.argmax(2) == y) & (share > 0)
             if spec.apart:
-                self.each[:many], self.right[:many] = each, right
+                self.each[:many] = each
+                self.right[:many] = right
             self._move(places, gradients, extra, live)
         return reported, right.sum(1).to(reported.dtype)
 
     def _move(self, places: Sequence[Tensor], gradients: Sequence[Tensor], extra: Tensor | None, live: Tensor) -> None:
-        spec, many = self.spec, len(live)
-        weights, rate = self.trained[:many], live * self.rate
+        spec = self.spec
+        many = len(live)
+        weights = self.trained[:many]
+        rate = live * self.rate
         if self.velocity is None:
             if spec.decay:
                 weights.mul_(1 - rate * spec.decay)
@@ -319,7 +336,8 @@ def _leaving(array: np.ndarray, to: Tensor) -> Tensor:
 
 def batches(held: Indices, work: Work, key: Key) -> list[Indices]:
     """Return a visit's mini-batches in order, each the rows of its samples in the pool."""
-    rng, size = key.rng("batches"), work.batch_size
+    rng = key.rng("batches")
+    size = work.batch_size
     minibatches: list[Indices] = []
     for order, count in batch_order(len(held), size, work.epochs, work.steps, rng):
         rows = held[order[: count * size]]
@@ -329,7 +347,8 @@ def batches(held: Indices, work: Work, key: Key) -> list[Indices]:
 
 def stacked(visits: Sequence[Sequence[Indices]], kind: np.dtype) -> Order:
     """Return the order of steps for a stack of visits, those with more mini-batches first."""
-    steps, widest = len(visits[0]), max(len(batch) for visit in visits for batch in visit)
+    steps = len(visits[0])
+    widest = max(len(batch) for visit in visits for batch in visit)
     rows = np.zeros((steps, len(visits), widest), np.int64)
     share = np.zeros((steps, len(visits), widest), kind)
     many = np.zeros(steps, np.int64)
@@ -344,7 +363,8 @@ def stacked(visits: Sequence[Sequence[Indices]], kind: np.dtype) -> Order:
 
 def fetching(*tensors: Tensor) -> Callable[[], list[np.ndarray]]:
     """Return a function that copies tensors from the device as float64 at its first call, and frees them there."""
-    left, arrays = list(tensors), list[np.ndarray]()
+    left = list(tensors)
+    arrays = list[np.ndarray]()
 
     def fetched() -> list[np.ndarray]:
         while left:
@@ -367,7 +387,8 @@ def lazy_stats(
         losses, hits: [S, K] on the device: mean losses of the mini-batches, and the numbers of their correctly
             classified samples.
     """
-    fetched, sizes_of = fetching(losses, hits), [[len(batch) for batch in visit] for visit in visits]
+    fetched = fetching(losses, hits)
+    sizes_of = [[len(batch) for batch in visit] for visit in visits]
 
     def stats(k: int) -> list[VisitStats]:
         sizes = sizes_of[k]
@@ -398,7 +419,8 @@ def lazy_union_stats(
 
     @cache
     def stats(k: int) -> list[VisitStats]:
-        starts, many = sizes[k].cumsum() - sizes[k], sizes[k].sum()
+        starts = sizes[k].cumsum() - sizes[k]
+        many = sizes[k].sum()
         means, right = ((np.add.reduceat(array[k, :many], starts) / sizes[k]).tolist() for array in fetched())
         for key, loss in zip(keys[k], means, strict=True):
             check_finite(loss, key, work)

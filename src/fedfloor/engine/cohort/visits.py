@@ -71,13 +71,15 @@ class _Stack:
 
 def visited(cohort: Programs, jobs: Sequence[VisitJob], extractor: FrozenExtractor) -> list[CohortAnswer]:
     """Train the models of several devices as one stack; return their answers in order."""
-    work, engine = jobs[0].work, jobs[0].engine
+    work = jobs[0].work
+    engine = jobs[0].engine
     goal = objectives.objective(work.objective, work.settings)
     headed = goal.on_features or local_update.extracts_once(engine, work)
     stack = _headed(jobs, goal, extractor) if headed else _arrived(cohort, jobs, goal)
     part = trained_part(engine.network, goal, work)
     held = (part.start, part.stop) if headed else (0, stack.weights.shape[1])
-    steps, added = len(stack.batches[0]), term(goal)
+    steps = len(stack.batches[0])
+    added = term(goal)
     kind = np.dtype(str(stack.weights.dtype).removeprefix("torch."))
     spec = Spec(
         len(jobs), max(len(batch) for visit in stack.batches for batch in visit), steps, held, (part.start, part.stop),
@@ -106,7 +108,9 @@ def _arrived(cohort: Programs, jobs: Sequence[VisitJob], goal: Objective) -> _St
     held = [np.concatenate(rows) for rows in parts]
     orders = [batches(rows, work, job.key) for rows, job in zip(held, jobs, strict=True)]
     ranked = sorted(range(len(jobs)), key=lambda k: -len(orders[k]))
-    jobs, held, orders = [jobs[k] for k in ranked], [held[k] for k in ranked], [orders[k] for k in ranked]
+    jobs = [jobs[k] for k in ranked]
+    held = [held[k] for k in ranked]
+    orders = [orders[k] for k in ranked]
     weights = torch.stack([job.packet["w"] for job in jobs])
     starts = weights.clone() if goal.needs_start else None
     gradients = _Full(cohort, jobs[0].engine, pool, held, weights)
@@ -118,7 +122,8 @@ def _arrived(cohort: Programs, jobs: Sequence[VisitJob], goal: Objective) -> _St
 
 
 def _about(job: VisitJob, goal: Objective, start: Tensor | None, steps: int, gradients: _Full | None, k: int) -> Visit:
-    engine, device = job.engine, job.key.device
+    engine = job.engine
+    device = job.key.device
     kept = engine.memory.load(device) if goal.remembers else {}
     kept = {name: tensor.to(engine.network.flat.device) for name, tensor in kept.items()}
     beside = objectives.beside(goal, job.work.objective, job.packet)
@@ -128,7 +133,8 @@ def _about(job: VisitJob, goal: Objective, start: Tensor | None, steps: int, gra
 
 def _headed(jobs: Sequence[VisitJob], goal: Objective, extractor: FrozenExtractor) -> _Stack:
     """Return the stack of devices that train the classifier on features that are computed once."""
-    work, network = jobs[0].work, jobs[0].engine.network
+    work = jobs[0].work
+    network = jobs[0].engine.network
     prepared: list[tuple[VisitJob, Visit, Tensor, Tensor]] = []
     for job in jobs:
         engine = job.engine
@@ -167,9 +173,12 @@ def _anchors(stack: _Stack, term: Term, part: slice) -> tuple[list[Tensor], Tens
 
 def _left(stack: _Stack, index: int, model: Tensor, ends: _Full, stats: Sequence[Stats]) -> CohortAnswer:
     """Return a device's answer; its memory is committed."""
-    job, about, goal = stack.jobs[index], stack.abouts[index], stack.goal
+    job = stack.jobs[index]
+    about = stack.abouts[index]
+    goal = stack.goal
     about = replace(about, gradient=lambda: ends.of(index))
-    engine, device = job.engine, job.key.device
+    engine = job.engine
+    device = job.key.device
     sent = objectives.sent(job.work.objective, goal.send(model, about), about.packet)
     digest = None
     if goal.remembers:
@@ -184,7 +193,11 @@ class _Full:
     """The gradients over all of each device's samples at given models, computed as one stack at the first use."""
 
     def __init__(self, cohort: Programs, engine: Engine, pool: Pool, held: list[Indices], weights: Tensor) -> None:
-        self._cohort, self._engine, self._pool, self._held, self._weights = cohort, engine, pool, held, weights
+        self._cohort = cohort
+        self._engine = engine
+        self._pool = pool
+        self._held = held
+        self._weights = weights
 
     def of(self, k: int) -> Tensor:
         """Return device k's gradient [trained]; the caller may change it."""
@@ -198,17 +211,22 @@ class _Full:
         return torch.cat([self._some(slice(first, first + most)) for first in firsts])
 
     def _some(self, models: slice) -> Tensor:
-        weights, those, trained = self._weights[models], self._held[models], (0, self._engine.network.trained)
+        weights = self._weights[models]
+        those = self._held[models]
+        trained = (0, self._engine.network.trained)
         spec = Spec(len(weights), BLOCK, 1, (0, weights.shape[1]), trained)
         program = self._cohort.program(spec, self._engine, self._pool, headed=False)
         program.weights[: len(weights)].copy_(weights)
         total = weights.new_zeros(len(weights), trained[1])
         for first in range(0, max(map(len, those)), BLOCK):
             wide = min(BLOCK, max(map(len, those)) - first)
-            rows, share = np.zeros((len(weights), wide), np.int64), np.zeros((len(weights), wide))
+            rows = np.zeros((len(weights), wide), np.int64)
+            share = np.zeros((len(weights), wide))
             for k, held in enumerate(those):
                 part = held[first : first + BLOCK]
-                rows[k, : len(part)], rows[k, len(part) :], share[k, : len(part)] = part, held[0], 1 / len(held)
+                rows[k, : len(part)] = part
+                rows[k, len(part) :] = held[0]
+                share[k, : len(part)] = 1 / len(held)
             places = torch.from_numpy(rows).to(weights.device)
             total += program.gradient(places, torch.from_numpy(share).to(weights))
         return total
@@ -216,8 +234,11 @@ class _Full:
 
 def united(cohort: Programs, jobs: Sequence[UnionJob]) -> list[CohortAnswer]:
     """Take the steps of several super nodes as one stack; return their answers in order."""
-    engine, work = jobs[0].engine, work_of(jobs[0])
-    sizes, rows, shares = [], [], []
+    engine = jobs[0].engine
+    work = work_of(jobs[0])
+    sizes = []
+    rows = []
+    shares = []
     pool, held = cohort.samples(engine, [data.of_union(job) for job in jobs])
     for job, given in zip(jobs, held, strict=True):
         parts = [
@@ -241,7 +262,8 @@ def united(cohort: Programs, jobs: Sequence[UnionJob]) -> list[CohortAnswer]:
     program = cohort.program(spec, engine, pool, headed=False)
     cohort.run(program, weights, work.rate, plan, [], None)
     weights.copy_(program.weights[: len(jobs)])
-    each, right = program.each[: len(jobs)].clone(), program.right[: len(jobs)].clone()
+    each = program.each[: len(jobs)].clone()
+    right = program.right[: len(jobs)].clone()
     stats = lazy_union_stats(each, right, sizes, [job.keys for job in jobs], work)
     return [CohortAnswer({**job.packet, "w": weights[k]}, stats[k]) for k, job in enumerate(jobs)]
 

@@ -141,9 +141,11 @@ def branches(
     done = list[NodeResult]()
     aggregation = aggregation_of(trainer.engine, request.node, request.packet, trainer.place(request.tick))
     packet = aggregation.given
-    parts, width = request.branches(mine), max(1, min(room, len(mine)))
+    parts = request.branches(mine)
+    width = max(1, min(room, len(mine)))
     for first in range(0, len(parts), width):
-        some, below = parts[first : first + width], max(1, room // width)
+        some = parts[first : first + width]
+        below = max(1, room // width)
         walks = [
             driven(trainer.apart(branch.known), branch.walk.node(branch.node, packet, request.tick), below)
             for branch in some
@@ -165,7 +167,8 @@ def _meet(trainer: Trainer, request: ParallelRequest, room: int) -> Driven:
 def _visit(trainer: Trainer, request: TrainRequest) -> Generator[list[Job], list[CohortAnswer], tuple[Packet, Receipt]]:
     key = request.key
     (answer,) = yield [VisitJob(trainer.engine, request.node.work, request.packet, key)]
-    samples, memory = answer.samples, answer.memory
+    samples = answer.samples
+    memory = answer.memory
     place = (key.device, key.visit, key.tick)
     pending = PendingReceipt(*place, samples, request.size, memory, lambda: answer.stats()[0])
     return answer.packet, cast(Receipt, pending)
@@ -178,7 +181,8 @@ def _together(trainer: Trainer, request: ParallelRequest) -> Driven:
     (answer,) = yield [UnionJob(trainer.engine, request.node, request.packet, tuple(keys))]
 
     def pending(index: int, key: Key) -> Receipt:
-        samples, place = trainer.round.samples_of(key.device), (key.device, key.visit, key.tick)
+        samples = trainer.round.samples_of(key.device)
+        place = (key.device, key.visit, key.tick)
         return cast(Receipt, PendingReceipt(*place, samples, size, None, lambda: answer.stats()[index]))
 
     return trainer.united(request, {key.device: pending(i, key) for i, key in enumerate(keys)}, answer.packet)

@@ -61,7 +61,8 @@ def mean(models: Models, weights: Sequence[float] | None = None) -> Tensor:
     shares = [1.0] * len(models) if weights is None else _checked("weight", weights, len(models), above=True)
     if len(models) == 1:
         return models[0].clone()
-    total, out = _tree(shares), torch.empty_like(models[0])
+    total = _tree(shares)
+    out = torch.empty_like(models[0])
     for span in spans(out.numel()):
         parts = [model[span] * share for model, share in zip(models, shares, strict=True)]
         torch.div(_tree(parts), total, out=out[span])
@@ -221,7 +222,8 @@ def median(models: Models) -> Tensor:
     tensor([3.])
     """
     models = rows(models)
-    out, middle = torch.empty_like(models[0]), len(models) // 2
+    out = torch.empty_like(models[0])
+    middle = len(models) // 2
     for span, ordered in _sorted(models):
         high = ordered[:, middle]
         # halved before the addition: the sum of two large numbers may overflow

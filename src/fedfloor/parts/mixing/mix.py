@@ -601,7 +601,8 @@ class Private(Mix):
     def of_sum(self, start: Tensor, total: Tensor, weight: float, trained: int, rng: np.random.Generator) -> Tensor:
         from fedfloor.parts.mixing.means import noisy
 
-        mixed, front = start.clone(), slice(trained)
+        mixed = start.clone()
+        front = slice(trained)
         noise = self.noise * self.clip if self.noise and not self.distributed else 0.0
         mixed[front] = noisy(total[front], noise, rng).div_(self.expected or weight).add_(start[front])
         return mixed
@@ -613,7 +614,8 @@ class Private(Mix):
             raise unfit("its plan names no mix.expected, the devices that take part in a round on average")
         if any(not model[met.trained :].equal(met.start[met.trained :]) for model in met.models if met.trained):
             raise unfit(STATISTICS)
-        front, mixed = slice(met.trained), met.start.clone()
+        front = slice(met.trained)
+        mixed = met.start.clone()
         updates = (model[front].double().sub_(met.start[front]) for model in met.models)
         lengths = list[float]()
         deviation = self.update_noise * self.clip if self.noise else 0.0

@@ -47,7 +47,8 @@ def centred_clipping(start: Tensor, models: Models, radius: float | None = None,
     >>> centred_clipping(torch.zeros(1), torch.tensor([[1.0], [1.0], [9.0]]), radius=1.0, iterations=1)
     tensor([1.])
     """
-    models, centre = finite(models), start.double()
+    models = finite(models)
+    centre = start.double()
     for _ in range(iterations):
         far = distances(models, centre)
         bound = float(np.median(far)) if radius is None else radius
@@ -78,7 +79,8 @@ def geometric_median(models: Models, smoothing: float = 1e-6, iterations: int = 
     for _ in range(iterations):
         far = distances(models, centre)
         weights = 1 / np.maximum(far, smoothing)
-        before, centre = centre, mean(models, (weights / weights.max()).clip(1e-38).tolist())
+        before = centre
+        centre = mean(models, (weights / weights.max()).clip(1e-38).tolist())
         if distances([before], centre)[0] <= max(smoothing, 1e-6 * float(far.mean())):
             break
     return centre
@@ -95,14 +97,18 @@ def bulyan(models: Models, outliers: int) -> Tensor:
     tensor([2.])
     """
     models = rows(models)
-    n, f = len(models), outliers
+    n = len(models)
+    f = outliers
     if n < 4 * f + 3:
         raise SettingError(f"bulyan with {n} models and outliers = {f}: 4·{f} + 3 = {4 * f + 3} models are needed.")
-    apart, left, chosen = squared_distances(models), list(range(n)), list[int]()
+    apart = squared_distances(models)
+    left = list(range(n))
+    chosen = list[int]()
     while len(chosen) < n - 2 * f:
         scores = neighbour_scores(apart[np.ix_(left, left)], max(1, len(left) - f - 2))
         chosen.append(left.pop(min(range(len(left)), key=scores.__getitem__)))
-    keep, out = n - 4 * f, torch.empty_like(models[0])
+    keep = n - 4 * f
+    out = torch.empty_like(models[0])
     for span in spans(out.numel()):
         block = np.sort(np.stack([models[i][span].numpy() for i in sorted(chosen)], axis=1), axis=1)
         middle = np.median(block, axis=1, keepdims=True)
@@ -164,7 +170,8 @@ def norm_bound(start: Tensor, models: Models, weights: Sequence[float], bound: f
     every = rows(models)
     far = distances(finite(every), start.double())
     pairs = [(model, a) for model, a in zip(every, weights, strict=True) if bool(torch.isfinite(model).all())]
-    most, total = float(np.median(far)) if bound is None else bound, math.fsum(a for _, a in pairs)
+    most = float(np.median(far)) if bound is None else bound
+    total = math.fsum(a for _, a in pairs)
     mixed = start.double()
     for (model, weight), length in zip(pairs, far, strict=True):
         share = weight / total * (most / length if length > most else 1.0)

@@ -117,7 +117,8 @@ def from_counts(counts: Sequence[int] | np.ndarray, smoothing: float, cap: float
     (0.5, 100.0)
     """
     real = np.asarray(counts, np.float64).clip(0)
-    many, total = len(real), real.sum()
+    many = len(real)
+    total = real.sum()
     with np.errstate(divide="ignore", invalid="ignore"):
         weights = (total + many * smoothing) / (many * (real + smoothing))
     return tuple(np.nan_to_num(weights, nan=1.0, posinf=cap).clip(max=cap).tolist())

@@ -102,7 +102,8 @@ def mean_features(extractor: FeatureExtractor, x: Values, scaling: Scaling) -> F
     """
     require(len(x) >= 1, "samples of a device", len(x), "at least 1")
     shape = x.shape[1:]
-    dimension, rows = extractor.dimension(shape), block_rows(shape)
+    dimension = extractor.dimension(shape)
+    rows = block_rows(shape)
     total = np.zeros(dimension)
     for first in range(0, len(x), rows):
         values = scaling.values(x[first : first + rows])
@@ -201,7 +202,8 @@ class RandomConv(FeatureExtractor):
 
         self.dimension(x.shape[1:])
         # copies aligned by PyTorch: the alignment of NumPy's memory affects the last digits
-        weights, values = torch.tensor(self.weights(x.shape[1:])), torch.tensor(x)
+        weights = torch.tensor(self.weights(x.shape[1:]))
+        values = torch.tensor(x)
         with one_thread(), torch.no_grad():
             if x.ndim == 2:
                 pooled = functional.linear(values, weights).relu_()
@@ -390,7 +392,8 @@ def _mobilenet(weights: str) -> Any:
             f"extractor 'mobilenet' needs transformers: pip install 'fedfloor[features]'. {WITHOUT_WEIGHTS}."
         ) from absent
     talk = transformers.utils.logging
-    before, bars = talk.get_verbosity(), talk.is_progress_bar_enabled()
+    before = talk.get_verbosity()
+    bars = talk.is_progress_bar_enabled()
     talk.set_verbosity_error()
     talk.disable_progress_bar()
     try:
@@ -439,7 +442,8 @@ def _input(label: str, session: Any, shape: Shape) -> tuple[str, list[int | None
     inputs = session.get_inputs()
     if len(inputs) != 1:
         raise SettingError(f"{label} has the inputs {', '.join(entry.name for entry in inputs)}: it must have one.")
-    given, kind = inputs[0].shape, inputs[0].type
+    given = inputs[0].shape
+    kind = inputs[0].type
     if kind != "tensor(float)":
         raise SettingError(f"{label} takes {kind}: it must take float32, tensor(float).")
     dims = [side if isinstance(side, int) else None for side in given]

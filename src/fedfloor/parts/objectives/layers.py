@@ -78,7 +78,8 @@ class Fusion(Objective):
     def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
         from fedfloor.models.layers import fused
 
-        part, other = fused(module)[1], visit.per_sample["other"]
+        part = fused(module)[1]
+        other = visit.per_sample["other"]
         part.other = other.permute(0, 3, 1, 2) if other.dim() == 4 else other
         try:
             return Plain().loss(module, x, y, visit)
@@ -183,7 +184,8 @@ class Gated(Objective):
     def arrive(self, model: Tensor, memory: Mapping[str, Tensor], network: Network) -> None:
         if "own" not in memory:
             return
-        place, own = _columns(network), memory["own"]
+        place = _columns(network)
+        own = memory["own"]
         if own.shape != (place.stop - place.start,):
             raise SettingError(
                 f"a device memory from another model: it holds {tuple(own.shape)} numbers of the device's own, this "
@@ -199,7 +201,8 @@ class Gated(Objective):
         from fedfloor.models.gated import head_of, through
 
         network = visit.resident()
-        module, head = network.module, head_of(network)
+        module = network.module
+        head = head_of(network)
         with evaluating(module):
             return {"features": torch.cat([through(module, head, piece)[0] for piece in x.split(PIECE)])}
 

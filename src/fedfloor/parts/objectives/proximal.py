@@ -306,7 +306,8 @@ class Contrastive(Represented):
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:
         if self.mu:
             _head(visit.resident())
-            got, size = visit.memory.get("previous"), visit.arrived().numel()
+            got = visit.memory.get("previous")
+            size = visit.arrived().numel()
             if got is not None and got.numel() != size:
                 raise SettingError(
                     f"objective contrastive: a device memory from another model: the kept model has {got.numel()} "
@@ -320,7 +321,8 @@ class Contrastive(Represented):
         if not self.mu or "previous" not in visit.memory:
             return {}
         head = _head(visit.resident())
-        previous, arrived = features(visit, x, head, visit.memory["previous"]), features(visit, x, head)
+        previous = features(visit, x, head, visit.memory["previous"])
+        arrived = features(visit, x, head)
         from torch.nn.functional import normalize
 
         return {"apart": normalize(previous, dim=1, eps=SHORT) - normalize(arrived, dim=1, eps=SHORT)}

@@ -64,7 +64,8 @@ def to_spec(goal: Objective) -> tuple[str, dict[str, Scalar]]:
     ('prox', {'mu': 0.5})
     """
     if isinstance(goal, Reweighted):
-        (own, own_settings), (samples, sample_settings) = to_spec(goal.part), to_spec(goal.data)
+        (own, own_settings) = to_spec(goal.part)
+        (samples, sample_settings) = to_spec(goal.data)
         about = {f"own.{key}": value for key, value in own_settings.items()} | {
             f"samples.{key}": v for key, v in sample_settings.items()
         }
@@ -94,7 +95,8 @@ def sent(name: str, values: Mapping[str, Tensor], arrived: Mapping[str, Tensor])
                 f"objective '{name}' sends '{key}', which does not travel beside the model: name it in 'travels', and "
                 "let the method's init give it its first value."
             )
-        got, wanted = (value.dtype, tuple(value.shape)), (arrived[key].dtype, tuple(arrived[key].shape))
+        got = (value.dtype, tuple(value.shape))
+        wanted = (arrived[key].dtype, tuple(arrived[key].shape))
         if got != wanted:
             raise SettingError(
                 f"objective '{name}' sends '{key}' as {got[0]} of shape {got[1]}: it arrived as {wanted[0]} of shape "

@@ -74,7 +74,8 @@ class Replay(Plain):
         """Return Z* and this period's candidates; after the period's last visit, Z."""
         import torch
 
-        extractor, memory = visit.frozen(), visit.memory
+        extractor = visit.frozen()
+        memory = visit.memory
         if self.raw:
             old = (memory["x"], memory["y"]) if memory else (extractor.stored()[:0], extractor.labels[:0])
             return {"x": torch.cat([old[0], extractor.stored()]), "y": torch.cat([old[1], extractor.labels])}
@@ -92,16 +93,19 @@ class Replay(Plain):
 
         from fedfloor.parts.objectives.semantic import compensated, drift
 
-        extractor, memory = visit.frozen(), visit.memory
+        extractor = visit.frozen()
+        memory = visit.memory
         if not memory:
             return extractor.window()[:0], extractor.labels[:0]
         if self.raw:
             return extractor.of(memory["x"]), memory["y"]
-        z, y = memory["z"], memory["y"]
+        z = memory["z"]
+        y = memory["y"]
         if extractor.before == extractor.name:
             return z, y
         if len(memory["new.y"]):  # the last visit of that period did not take place
-            z, y = torch.cat([z, memory["new.z"]]), torch.cat([y, memory["new.y"]])
+            z = torch.cat([z, memory["new.z"]])
+            y = torch.cat([y, memory["new.y"]])
             z, y = self._nearest((z, y), extractor)
         if not self.compensate:
             return z, y

@@ -33,7 +33,8 @@ def discrete_gaussian(deviation: float, size: int, rng: np.random.Generator) -> 
     >>> discrete_gaussian(0.0, 2, np.random.default_rng(0)).tolist()
     [0, 0]
     """
-    drawn, filled = np.zeros(size, np.int64), size if deviation == 0 else 0
+    drawn = np.zeros(size, np.int64)
+    filled = size if deviation == 0 else 0
     scale = math.floor(deviation) + 1
     while filled < size:
         many = min(AT_ONCE, 2 * (size - filled) + 16)

@@ -93,7 +93,8 @@ class Residues:
             raise RefusedError("payload", f"{other.size} bytes arrived; {total.size} are expected.")
         cut = self.bytes - 8 * FIGURES
         for part, kind in ((slice(0, cut), self._kind()), (slice(cut, None), "<u8")):
-            into, more = total[part].view(kind), other[part].view(kind)
+            into = total[part].view(kind)
+            more = other[part].view(kind)
             _ = np.add(into, more, out=into) if sign > 0 else np.subtract(into, more, out=into)
 
     def _kind(self) -> str:
@@ -146,7 +147,8 @@ class FixedPoint:
     def decoded(self, total: Bytes) -> tuple[NDArray[np.float64], float, tuple[float, ...]]:
         """Return Σ w·Δ, Σ w, and the figures' weighted means, from the bytes of a sum."""
         whole, figures = self.ring.signed(total)
-        weight, means = float(figures[0]), tuple((figures[1:] / figures[0]).tolist())
+        weight = float(figures[0])
+        means = tuple((figures[1:] / figures[0]).tolist())
         return np.multiply(whole, 2.0**-self.fraction, dtype=np.float64), weight, means
 
 
@@ -177,7 +179,8 @@ def joined(shares: Mapping[int, bytes], threshold: int) -> bytes:
         above = below = 1
         for other, _ in points:
             if other != x:
-                above, below = above * other % PRIME, below * (other - x) % PRIME
+                above = above * other % PRIME
+                below = below * (other - x) % PRIME
         value = (value + y * above * pow(below, -1, PRIME)) % PRIME
     return value.to_bytes(KEY_BYTES, "little")
 
@@ -269,7 +272,8 @@ def _decoded(points: Mapping[int, tuple[int, int]], threshold: int) -> Polynomia
     left, right = [1], _through([*points.values()])
     for x, _ in points.values():
         left = _product(left, [-x, 1])
-    before, now = Polynomial(), [1]
+    before = Polynomial()
+    now = [1]
     while 2 * (len(right) - 1) >= len(points) + threshold:
         quotient, rest = _divided(left, right)
         left, right = right, rest
@@ -309,7 +313,8 @@ def _difference(one: Polynomial, other: Polynomial) -> Polynomial:
 
 def _divided(one: Polynomial, by: Polynomial) -> tuple[Polynomial, Polynomial]:
     """Return the quotient and the remainder of two polynomials."""
-    rest, quotient = [*one], [0] * max(0, len(one) - len(by) + 1)
+    rest = [*one]
+    quotient = [0] * max(0, len(one) - len(by) + 1)
     inverse = pow(by[-1], -1, PRIME)
     for place in reversed(range(len(quotient))):
         factor = rest[place + len(by) - 1] * inverse % PRIME
@@ -321,7 +326,8 @@ def _divided(one: Polynomial, by: Polynomial) -> tuple[Polynomial, Polynomial]:
 
 def _through(points: Sequence[tuple[int, int]]) -> Polynomial:
     """Return the polynomial of the lowest degree through points, by Newton's divided differences."""
-    xs, slopes = [x for x, _ in points], [y for _, y in points]
+    xs = [x for x, _ in points]
+    slopes = [y for _, y in points]
     for order in range(1, len(xs)):
         for i in reversed(range(order, len(xs))):
             slopes[i] = (slopes[i] - slopes[i - 1]) * pow(xs[i] - xs[i - order], -1, PRIME) % PRIME
@@ -354,14 +360,16 @@ def crews(devices: Sequence[int], homes: Sequence[int]) -> list[tuple[int, ...]]
     >>> crews(range(8), [0, 0, 1, 1, 1, 2, 2, 3])
     [(2, 3, 4), (0, 1, 5, 6, 7)]
     """
-    made, few = list[tuple[int, ...]](), tuple[int, ...]()
+    made = list[tuple[int, ...]]()
+    few = tuple[int, ...]()
     for home in sorted(set(homes)):
         here = tuple(k for k, at in zip(devices, homes, strict=True) if at == home)
         if len(here) < LEAST:
             few += here
             if len(few) < LEAST:
                 continue
-            here, few = few, ()
+            here = few
+            few = ()
         sizes = [LEAST] * (len(here) // LEAST)
         for more in range(len(here) % LEAST):
             sizes[-1 - more % max(1, len(sizes) - 1)] += 1
@@ -384,7 +392,8 @@ def neighbours(ring: Sequence[int], device: int) -> tuple[int, ...]:
     """
     if len(ring) <= ALL_PAIRS + 1:
         return tuple(v for v in ring if v != device)
-    place, half = ring.index(device), ALL_PAIRS // 2
+    place = ring.index(device)
+    half = ALL_PAIRS // 2
     return tuple(sorted(ring[(place + step) % len(ring)] for step in range(-half, half + 1) if step))
 
 
@@ -394,7 +403,8 @@ def exchanges(devices: int) -> tuple[tuple[int, int], ...]:
     Device numbers, message frames and the masked vector of the third stage are not counted.
     """
     near = min(devices - 1, ALL_PAIRS)
-    keys, sealed = 2 * KEY_BYTES, SEALED_BYTES
+    keys = 2 * KEY_BYTES
+    sealed = SEALED_BYTES
     return (0, keys), (near * keys, near * sealed), (near * sealed, 0), (-(-devices // 8), (near + 1) * KEY_BYTES)
 
 
@@ -456,7 +466,8 @@ def share(keys: DeviceKeys, others: Mapping[int, PublicKeys], least: int) -> dic
     public = [key for pair in (keys.public, *others.values()) for key in (pair.channel, pair.mask)]
     if len(holders) < least or len(set(public)) < len(public):
         raise RefusedError("sum", f"keys of {len(others)} neighbours, or equal keys; {least - 1} are needed.")
-    ours, seeds = split(keys.mask, holders, least), split(keys.seed, holders, least)
+    ours = split(keys.mask, holders, least)
+    seeds = split(keys.seed, holders, least)
     sealed = {v: _sealed(keys, v, others[v], ours[v] + seeds[v]) for v in others}
     return {**sealed, keys.device: ours[keys.device] + seeds[keys.device]}
 

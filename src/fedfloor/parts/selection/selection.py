@@ -48,7 +48,9 @@ def chosen(
     left = np.ones(some.size, bool)
     left[drawn] = False
     others = np.flatnonzero(left)
-    given, share, how_many = counts[drawn].sum(0), np.asarray(node.share), node.how_many - len(drawn)
+    given = counts[drawn].sum(0)
+    share = np.asarray(node.share)
+    how_many = node.how_many - len(drawn)
     whole = counts.sum(1).mean() * how_many + given.sum()
     problem = SelectionProblem(counts.T[:, others], whole * share - given, how_many, share, given)
     solver_seed = int(rng.integers(2**32))

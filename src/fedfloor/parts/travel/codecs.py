@@ -195,7 +195,8 @@ class Quantise(Codec):
         return 4 * -(-layout.numbers // self.bucket)
 
     def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
-        most, levels = np.float32(self._levels), np.empty(x.size, np.int8)
+        most = np.float32(self._levels)
+        levels = np.empty(x.size, np.int8)
         scales = np.empty(-(-x.size // self.bucket), "<f4")
         rows = max(1, AT_ONCE // self.bucket)
         for row in range(0, len(scales), rows):  # blocks that fit into a processor's cache
@@ -211,8 +212,10 @@ class Quantise(Codec):
         return scales.view(np.uint8), levels
 
     def arrive(self, side: Bytes, numbers: Numbers, layout: NumberLayout, rng: np.random.Generator) -> Numbers:
-        scales, full = _scales(side), numbers.size // self.bucket * self.bucket
-        x, shape = np.empty(numbers.size, np.float32), (-1, self.bucket)
+        scales = _scales(side)
+        full = numbers.size // self.bucket * self.bucket
+        x = np.empty(numbers.size, np.float32)
+        shape = (-1, self.bucket)
         whole = scales[: full // self.bucket, None]
         np.multiply(numbers[:full].reshape(shape), whole, out=x[:full].reshape(shape), dtype=np.float32)
         np.multiply(numbers[full:], scales[-1], out=x[full:], dtype=np.float32)
@@ -274,7 +277,8 @@ class TopK(Codec):
         return packing.places_bytes(self._kept(layout), layout.numbers)
 
     def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
-        kept, sizes = self._kept(layout), np.abs(x)
+        kept = self._kept(layout)
+        sizes = np.abs(x)
         least = np.partition(sizes, x.size - kept)[x.size - kept]
         chosen = sizes > least  # of equal numbers the first
         chosen[np.flatnonzero(sizes == least)[: kept - np.count_nonzero(chosen)]] = True
@@ -349,7 +353,8 @@ class LowRank(Codec):
             if not self._smaller(shape):
                 parts.append(part)
                 continue
-            matrix, right = part.reshape(shape), rng.standard_normal((shape[1], self.rank)).astype(x.dtype)
+            matrix = part.reshape(shape)
+            right = rng.standard_normal((shape[1], self.rank)).astype(x.dtype)
             for _ in range(self.iterations):
                 left, _ = np.linalg.qr(matrix @ right)
                 right = matrix.T @ left
@@ -361,7 +366,8 @@ class LowRank(Codec):
         parts = []
         for shape in layout.shapes:
             if self._smaller(shape):
-                left, right = next(factors).reshape(-1, self.rank), next(factors).reshape(-1, self.rank)
+                left = next(factors).reshape(-1, self.rank)
+                right = next(factors).reshape(-1, self.rank)
                 parts.append((left @ right.T).reshape(-1))
             else:
                 parts.append(next(factors))
@@ -610,7 +616,8 @@ class Coding:
     @cached_property
     def steps(self) -> tuple[tuple[Codec, NumberLayout], ...]:
         """Each codec with the layout of its input, in order."""
-        layout, steps = self.layout, []
+        layout = self.layout
+        steps = []
         for step in self.codecs:
             steps.append((step, layout))
             layout = step.after(layout)

@@ -104,7 +104,9 @@ def pack_numbers(x: Numbers, layout: NumberLayout) -> Bytes:
         return x.astype(np.int8).view(np.uint8)
     if layout.bits == 1:
         return np.packbits(x > 0)
-    each, packed = 8 // layout.bits, np.zeros(layout.bytes, np.uint8)  # levels per byte, the first in the lowest bits
+    # levels per byte, the first in the lowest bits
+    each = 8 // layout.bits
+    packed = np.zeros(layout.bytes, np.uint8)
     levels = np.add(x, 2 ** (layout.bits - 1), dtype=np.int8).view(np.uint8)
     for place in range(each):
         some = levels[place::each]
@@ -124,7 +126,8 @@ def unpack_numbers(packed: Bytes, layout: NumberLayout) -> Numbers:
         return packed.view(np.int8)
     if layout.bits == 1:
         return np.unpackbits(packed, count=layout.numbers).astype(np.int8) * 2 - 1
-    each, most = 8 // layout.bits, 2**layout.bits - 1
+    each = 8 // layout.bits
+    most = 2**layout.bits - 1
     levels = np.empty(layout.numbers, np.int8)
     for place in range(each):
         some = levels[place::each]

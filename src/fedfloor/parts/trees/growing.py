@@ -186,7 +186,8 @@ def divided(bounds: Bounds, split: Split, sign: int, ridge: float) -> tuple[Boun
         return bounds, bounds
     low, high = bounds
     middle = (np.clip(output(split.left, ridge), low, high) + np.clip(output(split.right, ridge), low, high)) / 2
-    below, above = (low, middle), (middle, high)
+    below = (low, middle)
+    above = (middle, high)
     return (below, above) if sign > 0 else (above, below)
 
 
@@ -196,7 +197,8 @@ def bounded(sums: Floats) -> Floats:
     Rounding, lost devices, noise and codecs can make h smaller, and differences of sums even negative.
     """
     width = sums.shape[-1] // 2
-    g, h = sums[..., :width], sums[..., width:]
+    g = sums[..., :width]
+    h = sums[..., width:]
     return np.concatenate([g, np.maximum(h, np.abs(g) / FARTHEST)], -1)
 
 
@@ -383,7 +385,8 @@ class ForestState:
     def grow(self, sums: Sums, rule: Rule) -> Notes:
         """Add a level to the unfinished tree; complete it after its last level, or where no node can be split."""
         about = self.part("growing")
-        level, tree = self.notes["level"], self.notes["tree"]
+        level = self.notes["level"]
+        tree = self.notes["tree"]
         kept = self.tensors
         before = Tree()
         if level:

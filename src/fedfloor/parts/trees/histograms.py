@@ -120,7 +120,10 @@ class Histograms(Objective):
         phase, step_g, step_h, key = about.nan_to_num().tolist()
         if self.rows < 1:
             kept = uniform(names, key) < self.rows
-            features, first, second, names = features[kept], first[kept], second[kept], names[kept]
+            features = features[kept]
+            first = first[kept]
+            second = second[kept]
+            names = names[kept]
         second = torch.maximum(second, first.abs() / FARTHEST)
         first = rounded(first, step_g, uniform(names, key + 1)[:, None])
         second = rounded(second, step_h, uniform(names, key + 2)[:, None])
@@ -197,7 +200,8 @@ def quarter(values: Tensor, bins: Tensor, edges: Tensor) -> Tensor:
     import torch
 
     column = torch.arange(values.shape[1], device=values.device)
-    low, high = edges[column, (bins - 1).clamp(min=0)], edges[column, bins.clamp(max=edges.shape[1] - 1)]
+    low = edges[column, (bins - 1).clamp(min=0)]
+    high = edges[column, bins.clamp(max=edges.shape[1] - 1)]
     share = ((values - low) / (high - low).clamp(min=1e-30)).nan_to_num(0.0, 0.0, 0.0)
     inner = (bins > 0) & (bins < edges.shape[1])
     return torch.where(inner, (share * 4).long().clamp(0, 3), 0)

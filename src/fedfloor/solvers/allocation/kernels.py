@@ -62,7 +62,8 @@ def log_budgets(data: ChannelData, members: Integers, size: int, limit: float, w
     Σ b ≥ m(m − 1) ln(1 + γ): see :func:`fedfloor.solvers.allocation.problem.lower_bound`.
     """
     compute, _, _, _, threshold, fading, alone, log_upload = data
-    shares, bears = 0.0, 0.0
+    shares = 0.0
+    bears = 0.0
     for a in range(size):
         i = members[a]
         if alone[i] > limit:
@@ -85,11 +86,15 @@ def start_levels(data: ChannelData, members: Integers, size: int, work: Workspac
     The powers' sum X is at least Σ max(weakest level, share·X). The least X for which this holds is found by Newton's
     method from below, which does not exceed it, as the sum is convex in X.
     """
-    power, count = data[1], data[3]
+    power = data[1]
+    count = data[3]
     rank, _, share = work
-    x, after = -1.0, 0.0
+    x = -1.0
+    after = 0.0
     while after > x * (1.0 + SLACK):
-        x, least, shares = after, 0.0, 0.0
+        x = after
+        least = 0.0
+        shares = 0.0
         for a in range(size):
             i = members[a]
             if share[i] * x > power[i, 0]:
@@ -130,7 +135,8 @@ def least_powers(data: ChannelData, members: Integers, size: int, limit: float, 
             total += power[members[a], rank[members[a]]]
         for a in range(size):
             i = members[a]
-            r, room = rank[i], rooms_of[i]
+            r = rank[i]
+            room = rooms_of[i]
             if fading:
                 while log_airtime[i, r] + log_harm(data, members, size, rank, i, r, total) > room:
                     r += 1
@@ -174,7 +180,8 @@ def fastest(
 
     ``low`` is a lower bound of the latency (0 is enough); the result is inf if no latency is at most ``high``.
     """
-    alone, rank = data[6], work[0]
+    alone = data[6]
+    rank = work[0]
     for a in range(size):
         low = max(low, alone[members[a]])
     if low > high:
@@ -215,7 +222,9 @@ def draw(state: Unsigned) -> float:
 
 
 PATIENCE = 100  # consecutive devices that do not fit
-COARSE, FINE = 1.1, 1.015  # factors between tried latencies
+# factors between tried latencies
+COARSE = 1.1
+FINE = 1.015
 
 
 @compiled
@@ -225,7 +234,8 @@ def log_factor(terms: CostTerms, k: int, held: Floats, joins: int, leaves: int) 
     out = math.log(scale * (offset + 1.0 / k))
     if weight == 0.0:
         return out
-    total, square = 0.0, 0.0
+    total = 0.0
+    square = 0.0
     now = held.copy()
     if joins >= 0:
         now += counts[joins]
@@ -248,10 +258,12 @@ def pack(
     ``size`` [C]; return the number of placed devices.
     """
     channels = len(size)
-    failed, still_open = np.zeros(channels, np.int64), np.arange(channels)
+    failed = np.zeros(channels, np.int64)
+    still_open = np.arange(channels)
     channel[:] = -1
     size[:] = 0
-    placed, many = 0, channels
+    placed = 0
+    many = channels
     for i in order:
         kept = 0
         for a in range(many):
@@ -279,7 +291,8 @@ def promise(data: ChannelData, limit: float) -> Integers:
 
     −ln q is at most ln((T − compute)/airtime): the device with the longest time left for its upload is first.
     """
-    compute, alone = data[0], data[6]
+    compute = data[0]
+    alone = data[6]
     able = np.flatnonzero(alone < limit)
     left = np.empty(len(able))
     for a, i in enumerate(able):
@@ -295,9 +308,12 @@ def scan(data: ChannelData, channels: int, scale: float, offset: float, best: In
     a filling.
     """
     n = len(best)
-    members, size, channel = np.empty((channels, n), np.int64), np.zeros(channels, np.int64), np.empty(n, np.int64)
+    members = np.empty((channels, n), np.int64)
+    size = np.zeros(channels, np.int64)
+    channel = np.empty(n, np.int64)
     work = (np.zeros(n, np.int64), np.empty(n), np.empty(n))
-    least, chosen = INFINITE, INFINITE
+    least = INFINITE
+    chosen = INFINITE
     fewest = scale * (offset + 1.0 / n)  # iterations, if all devices took part
     start, end = data[6].min() * (1.0 + SLACK), INFINITE
     for step in (COARSE, FINE):
@@ -306,7 +322,8 @@ def scan(data: ChannelData, channels: int, scale: float, offset: float, best: In
             k = pack(data, promise(data, limit), limit, channel, members, size, work)
             value = scale * (offset + 1.0 / k) * limit if k > 0 else INFINITE
             if value < least:
-                least, chosen = value, limit
+                least = value
+                chosen = limit
                 best[:] = channel
             limit *= step
         start, end = max(start, chosen / COARSE), chosen * COARSE
@@ -336,10 +353,16 @@ def list_sets(
     and the end; and whether the list is complete: it ends when it has more than ``room`` members.
     """
     m = len(devices)
-    items, starts = np.empty(4096, np.int32), np.empty(1024, np.int32)
-    count, filled, size, a = 0, 0, 0, 0
+    items = np.empty(4096, np.int32)
+    starts = np.empty(1024, np.int32)
+    count = 0
+    filled = 0
+    size = 0
+    a = 0
     starts[0] = 0
-    members, at = np.empty(m, np.int64), np.empty(m, np.int32)  # the set, and the indices of its members in devices
+    # the set, and the indices of its members in devices
+    members = np.empty(m, np.int64)
+    at = np.empty(m, np.int32)
     while a < m or size > 0:
         if a == m:
             size -= 1
@@ -349,7 +372,8 @@ def list_sets(
         if least_powers(data, members, size + 1, limit, work) < INFINITE:
             at[size] = a
             size += 1
-            items, starts = grown_array(items, filled + size), grown_array(starts, count + 2)
+            items = grown_array(items, filled + size)
+            starts = grown_array(starts, count + 2)
             items[filled : filled + size] = at[:size]
             filled += size
             count += 1
@@ -425,7 +449,8 @@ def cheapest_set(terms: CostTerms, devices: Integers, latency: Floats) -> tuple[
     """Return the set with the smallest cost, and the logarithm of the cost."""
     held = np.zeros(len(terms[4]))
     members = np.empty(len(devices), np.int64)
-    best, which = INFINITE, 0
+    best = INFINITE
+    which = 0
     for mask in range(1, len(latency)):
         if latency[mask] == INFINITE:
             continue
@@ -435,5 +460,6 @@ def cheapest_set(terms: CostTerms, devices: Integers, latency: Floats) -> tuple[
             held += terms[3][members[a]]
         value = log_factor(terms, size, held, -1, -1) + math.log(latency[mask])
         if value < best:
-            best, which = value, mask
+            best = value
+            which = mask
     return which, best

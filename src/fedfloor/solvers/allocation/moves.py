@@ -45,7 +45,8 @@ def rows_of(channel: Integers, channels: int, pool: Integers) -> Rows:
 def move(rows: Rows, i: int, to: int) -> None:
     """Put a device into another row; the last device of its old row takes its place."""
     members, size, row, place = rows
-    c, at = row[i], place[i]
+    c = row[i]
+    at = place[i]
     size[c] -= 1
     last = members[c, size[c]]
     members[c, at] = last
@@ -155,7 +156,8 @@ def attempt(
 def first_state(data: ChannelData, terms: CostTerms, rows: Rows, work: Workspace) -> tuple[Floats, Floats]:
     """Return the latency of every channel [C], and the active devices' samples of each class [F]."""
     members, size, _, _ = rows
-    latency, held = np.zeros(len(size) - 1), np.zeros(len(terms[4]))
+    latency = np.zeros(len(size) - 1)
+    held = np.zeros(len(terms[4]))
     for c in range(len(latency)):
         if size[c] > 0:
             latency[c] = fastest(data, members[c], size[c], 0.0, INFINITE, PRECISION, work)
@@ -174,14 +176,17 @@ def anneal(
     ``pool`` [M]: the devices that may be active; ``hot`` and ``cold``: the first and last temperature of the log cost.
     """
     rows = rows_of(channel, channels, pool)
-    trial, state = np.empty(len(pool) + 1, np.int64), np.array([seed], np.uint64)
+    trial = np.empty(len(pool) + 1, np.int64)
+    state = np.array([seed], np.uint64)
     work = (np.zeros(len(channel), np.int64), np.empty(len(channel)), np.empty(len(channel)))
     latency, held = first_state(data, terms, rows, work)
-    k, unit = len(pool) - rows[1][channels], latency.max()
+    k = len(pool) - rows[1][channels]
+    unit = latency.max()
     slow = (latency / unit) ** SHARPNESS
     best = log_factor(terms, k, held, -1, -1)
     now = best + math.log(slow.sum()) / SHARPNESS
-    temperature, cooling = hot, (cold / hot) ** (STAGE / max(proposals, 1))
+    temperature = hot
+    cooling = (cold / hot) ** (STAGE / max(proposals, 1))
     for step in range(proposals):
         if step % STAGE == STAGE - 1:
             temperature *= cooling
@@ -208,7 +213,9 @@ Loads = tuple[Floats, Floats]  # for each channel: the largest ln t, and Σ ln t
 def channel_loads(data: ChannelData, members: Integers, size: int, rank: Integers) -> tuple[float, float]:
     """Return the largest and the sum of ln t on a channel; −inf and 0 if it is empty."""
     compute, power, log_airtime, _, _, _, _, _ = data
-    total, worst, logs = 0.0, -INFINITE, 0.0
+    total = 0.0
+    worst = -INFINITE
+    logs = 0.0
     for a in range(size):
         total += power[members[a], rank[members[a]]]
     for a in range(size):
@@ -225,7 +232,8 @@ def channel_loads(data: ChannelData, members: Integers, size: int, rank: Integer
 @compiled
 def total_loads(loads: Loads, skip: int, other: int) -> tuple[float, float]:
     """Return the largest and the sum of ln t over all channels but two."""
-    worst, logs = -INFINITE, 0.0
+    worst = -INFINITE
+    logs = 0.0
     for c in range(len(loads[0])):
         if c not in (skip, other):
             worst = max(worst, loads[0][c])
@@ -254,7 +262,8 @@ def best_choice(
         for r in range(data[3][i]):
             rank[i] = r
             load = channel_loads(data, members[c], size[c] + 1, rank)
-            value, tie = factor + max(worst, load[0]), logs + load[1]
+            value = factor + max(worst, load[0])
+            tie = logs + load[1]
             if value < best[0] - EQUAL or (ties and value < best[0] + EQUAL and tie < best[1] - EQUAL):
                 best = (min(value, best[0]), tie, c, r)
     rank[i] = before
@@ -270,7 +279,9 @@ def sweep(
 
     A choice changes only for a smaller cost, or with ``ties`` for an equal cost and a smaller Σ ln t.
     """
-    members, size = np.empty((channels, len(channel)), np.int64), np.zeros(channels, np.int64)  # devices by channel
+    # devices by channel
+    members = np.empty((channels, len(channel)), np.int64)
+    size = np.zeros(channels, np.int64)
     for i, c in enumerate(channel):
         if c >= 0:
             members[c, size[c]] = i
@@ -300,8 +311,11 @@ def sweep(
         near = EQUAL * max(1.0, min(abs(now), 1e300))  # rounding grows with the numbers, and must not count as a gain
         fewer = tie < logs - EQUAL * max(1.0, min(abs(logs), 1e300))
         if value < now - near or (ties and value < now + near and fewer):
-            c, r, other = to, level, True
-        channel[i], rank[i] = c, r
+            c = to
+            r = level
+            other = True
+        channel[i] = c
+        rank[i] = r
         if c >= 0:
             members[c, size[c]] = i
             size[c] += 1

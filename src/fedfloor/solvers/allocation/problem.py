@@ -225,7 +225,9 @@ def device_set(problem: AllocationProblem, active: Integers) -> Integers:
 
 def check(problem: AllocationProblem, allocation: Allocation) -> None:
     """Raise SettingError for an allocation that the problem does not allow."""
-    channel, level, n = allocation.channel, allocation.level, problem.devices
+    channel = allocation.channel
+    level = allocation.level
+    n = problem.devices
     bounds = (("channel", channel, SILENT, problem.channels), ("level", level, 0, problem.levels))
     for name, values, low, high in bounds:
         fits = values.shape == (n,) and values.min() >= low and values.max() < high
@@ -290,7 +292,8 @@ def level_tables(problem: AllocationProblem) -> LevelTables:
     refused = ~problem.allowed
     order = np.lexsort((problem.airtime_s, problem.received_w, refused), axis=1)
     power = np.take_along_axis(problem.received_w, order, 1) / problem.noise_w
-    log_airtime, count = np.log(np.take_along_axis(problem.airtime_s, order, 1)), problem.allowed.sum(1)
+    log_airtime = np.log(np.take_along_axis(problem.airtime_s, order, 1))
+    count = problem.allowed.sum(1)
     fading = problem.reception == "exact"
     return LevelTables(
         problem.compute_s, power, log_airtime, count.astype(np.int64), order.astype(np.int64), problem.threshold, fading
@@ -345,7 +348,8 @@ def latest(problem: AllocationProblem, value: float) -> float:
 def fixed_bound(problem: AllocationProblem, active: Integers) -> float:
     """Return a lower bound of the cost of a given set of devices [k], whatever their channels and powers."""
     alone = alone_s(problem)[active]
-    compute, upload = problem.compute_s[active], alone - problem.compute_s[active]
+    compute = problem.compute_s[active]
+    upload = alone - problem.compute_s[active]
     low = high = float(alone.max())
     while most(problem, compute, upload, high) < active.size and math.isfinite(high):
         low, high = high, 2 * high

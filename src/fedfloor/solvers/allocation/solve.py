@@ -80,7 +80,8 @@ def random_allocation(
     allowed = problem.allowed
     chosen = np.flatnonzero(allowed.any(1) & (rng.random(problem.devices) < 0.5)) if active is None else active
     at = device_set(problem, chosen) if active is not None else chosen
-    channel, level = np.full(problem.devices, SILENT), np.zeros(problem.devices, np.int64)
+    channel = np.full(problem.devices, SILENT)
+    level = np.zeros(problem.devices, np.int64)
     channel[at] = rng.integers(problem.channels, size=at.size)
     level[at] = np.where(allowed[at], rng.random((at.size, problem.levels)), -1.0).argmax(1)
     return Allocation(channel, level)
@@ -96,8 +97,10 @@ def _swept(
     check(problem, start)
     began = time.perf_counter()
     tables = level_tables(problem)
-    data, other = kernels.channel_data(tables), cost_terms(problem)
-    channel, rank = start.channel.astype(np.int64), tables.ranks(start)
+    data = kernels.channel_data(tables)
+    other = cost_terms(problem)
+    channel = start.channel.astype(np.int64)
+    rank = tables.ranks(start)
     no_device = np.empty(0, np.int64)
     before, _ = moves.sweep(data, other, channel, rank, problem.channels, no_device, may_rest, False)
     goes_on = True
@@ -112,14 +115,17 @@ def _swept(
 
 def _gain(before: float, now: float) -> float:
     with np.errstate(over="ignore"):
-        first, second = float(np.exp(before)), float(np.exp(now))
+        first = float(np.exp(before))
+        second = float(np.exp(now))
     return math.inf if math.isinf(first) else first - second
 
 
 PROPOSALS = 16_000
 ACTIVE = 16  # number of active devices to which the number of proposals refers
 POOL = 32  # least number of devices among which the search selects; more if more take part
-HOT, COLD = 0.16, 0.016  # temperatures of the log cost, times the number of active devices
+# temperatures of the log cost, times the number of active devices
+HOT = 0.16
+COLD = 0.016
 CLASSES = (
     (1.0,),
     (1 / 64, 1 / 16, 1 / 4, 1.0),
@@ -146,7 +152,8 @@ def search(problem: AllocationProblem, *, proposals: int = PROPOSALS, seed: int 
     # the fastest device alone; if even its latency overflows, any device that may upload
     channel[int(np.where(problem.allowed.any(1), np.minimum(data[6], 1e308), np.inf).argmin())] = 0
     limit = kernels.scan(data, problem.channels, problem.iterations_scale, problem.iterations_offset, channel)
-    allocation, filled = with_least_powers(problem, tables, data, channel), channel
+    allocation = with_least_powers(problem, tables, data, channel)
+    filled = channel
     if np.isfinite(limit) and proposals:
         k = int((channel != SILENT).sum())
         pool = _pool(problem, data, channel, limit)
@@ -201,7 +208,9 @@ def with_least_powers(
 
 
 SLACK = 1e-6  # from the number of devices
-START, MORE = 300, 300  # sets in the first linear programme, and added in each iteration
+# sets in the first linear programme, and added in each iteration
+START = 300
+MORE = 300
 
 
 class UnprovenError(Exception):
@@ -255,7 +264,8 @@ def _column_generation(matrix: Any, sizes: Floats, channels: int, k: int, deadli
     devices = matrix.shape[0]
     inside = np.zeros(sizes.size, np.bool_)
     inside[np.argsort(-sizes, kind="stable")[:START]] = True
-    least, best = np.inf, np.zeros(sizes.size)
+    least = np.inf
+    best = np.zeros(sizes.size)
     while True:
         left = deadline - time.perf_counter()
         if left <= 0:
@@ -270,14 +280,17 @@ def _column_generation(matrix: Any, sizes: Floats, channels: int, k: int, deadli
         worth = sizes - matrix.T @ price
         bound = price.sum() + channels * max(float(worth.max()), 0.0)
         if bound < least:
-            least, best = bound, worth
+            least = bound
+            best = worth
         if least < k - SLACK or bound <= -solved.fun + SLACK or inside.all():
             return best, least
         order = np.argsort(-np.where(inside, -np.inf, worth), kind="stable")[:MORE]
         inside[order] = True
 
 
-FEW, CLASSES_FEW = 14, 18  # most devices for which all sets are enumerated, without and with classes
+# most devices for which all sets are enumerated, without and with classes
+FEW = 14
+CLASSES_FEW = 18
 CLOSE = 1.01  # value/bound below which the value itself is tested
 ROOM = 8_000_000  # greatest number of members of all sets that a channel serves: with more the programmes get too large
 SMALLEST_STEP = 0.05  # share of the way from the bound to the value
@@ -368,7 +381,9 @@ def _close_gap(
 
     If there are too many sets to list, the bound is raised by less.
     """
-    choice, bound, step = known.choice, known.bound, 0.5
+    choice = known.choice
+    bound = known.bound
+    step = 0.5
     while step > SMALLEST_STEP and time.perf_counter() < deadline:
         value = cost(problem, choice)
         whole = value < bound * CLOSE and step == 0.5

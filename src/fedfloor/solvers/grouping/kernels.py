@@ -31,39 +31,54 @@ def exchange_between(
     the groups' devices, rows of G, changed in place. ``reserve``: whether b are the devices in no group.
     """
     A, B = len(a), len(b)
-    Sa, Sb = np.zeros(A + B), np.zeros(A + B)  # products of the sums of a and b with the devices of both groups
+    # products of the sums of a and b with the devices of both groups
+    Sa = np.zeros(A + B)
+    Sb = np.zeros(A + B)
     ids = np.concatenate((a, b))
     for p in range(A + B):
         for q in range(A):
             Sa[p] += G[ids[p], a[q]]
         for q in range(B):
             Sb[p] += G[ids[p], b[q]]
-    Qa, Qb = Sa[:A].sum(), Sb[A:].sum()
-    na, nb, ra, rb = total[a].sum(), total[b].sum(), along[a].sum(), along[b].sum()
+    Qa = Sa[:A].sum()
+    Qb = Sb[A:].sum()
+    na = total[a].sum()
+    nb = total[b].sum()
+    ra = along[a].sum()
+    rb = along[b].sum()
     for made in range(A + B):  # ends in spite of rounding errors
         before = squared_deviation(Qa, na, ra, centre) + (0.0 if reserve else squared_deviation(Qb, nb, rb, centre))
-        least, x, y = before - gain, -1, -1
+        least = before - gain
+        x = -1
+        y = -1
         for p in range(A):
             i = a[p]
             for q in range(B):
                 j = b[q]
                 apart = G[i, i] + G[j, j] - 2.0 * G[i, j]
-                more, turn = total[j] - total[i], along[j] - along[i]
+                more = total[j] - total[i]
+                turn = along[j] - along[i]
                 after = squared_deviation(Qa + 2.0 * (Sa[A + q] - Sa[p]) + apart, na + more, ra + turn, centre)
                 if not reserve:
                     after += squared_deviation(Qb + 2.0 * (Sb[p] - Sb[A + q]) + apart, nb - more, rb - turn, centre)
                 if after < least:
-                    least, x, y = after, p, q
+                    least = after
+                    x = p
+                    y = q
         if x < 0:
             return made
         i, j = a[x], b[y]
         apart = G[i, i] + G[j, j] - 2.0 * G[i, j]
         Qa += 2.0 * (Sa[A + y] - Sa[x]) + apart
         Qb += 2.0 * (Sb[x] - Sb[A + y]) + apart
-        na, nb = na + total[j] - total[i], nb - total[j] + total[i]
-        ra, rb = ra + along[j] - along[i], rb - along[j] + along[i]
-        a[x], b[y] = j, i
-        ids[x], ids[A + y] = j, i
+        na = na + total[j] - total[i]
+        nb = nb - total[j] + total[i]
+        ra = ra + along[j] - along[i]
+        rb = rb - along[j] + along[i]
+        a[x] = j
+        b[y] = i
+        ids[x] = j
+        ids[A + y] = i
         Sa[x], Sa[A + y] = Sa[A + y], Sa[x]
         Sb[x], Sb[A + y] = Sb[A + y], Sb[x]
         for p in range(A + B):
@@ -90,7 +105,8 @@ def exchange_rounds(
     made = 0
     for turn in range(len(order)):
         for at in range(P // 2):
-            first, second = order[turn, 2 * at], order[turn, 2 * at + 1]
+            first = order[turn, 2 * at]
+            second = order[turn, 2 * at + 1]
             first, second = min(first, second), max(first, second)
             if first >= groups:
                 continue
@@ -99,7 +115,8 @@ def exchange_rounds(
                 made += exchange_between(G, total, along, centre, gain, a, b, second >= groups)
                 continue
             ids = np.concatenate((a, b))
-            near, far = np.arange(L), np.arange(L, len(ids))
+            near = np.arange(L)
+            far = np.arange(L, len(ids))
             own = x[ids]
             made += exchange_between(own @ own.T, total[ids], along[ids], centre, gain, near, far, second >= groups)
             a[:], b[:] = ids[near], ids[far]
@@ -113,13 +130,16 @@ def mediators(counts: Floats, choice: Integers) -> None:
     left = np.ones(K, np.bool_)
     total = counts.sum(1)
     for m in range(len(choice)):
-        held, n = np.zeros(F), 0.0
+        held = np.zeros(F)
+        n = 0.0
         for place in range(choice.shape[1]):
-            best, least = -1, np.inf
+            best = -1
+            least = np.inf
             for k in range(K):
                 if not left[k]:
                     continue
-                whole, score = n + total[k], np.inf
+                whole = n + total[k]
+                score = np.inf
                 if whole > 0.0:
                     score = -np.log(whole)
                     for f in range(F):
@@ -127,7 +147,8 @@ def mediators(counts: Floats, choice: Integers) -> None:
                         if v > 0.0:
                             score += v / whole * np.log(v)
                 if best < 0 or score < least:
-                    best, least = k, score
+                    best = k
+                    least = score
             choice[m, place] = best
             left[best] = False
             held += counts[best]
@@ -159,7 +180,8 @@ def update_moves(cost: Floats, move: Floats, cheapest_member: Integers, i: int, 
     """Record point i, the p-th point of cluster a, for every cluster to which its move is the cheapest."""
     for b in range(cost.shape[1]):
         if b != a and cost[i, b] - cost[i, a] < move[a, b]:
-            move[a, b], cheapest_member[a, b] = cost[i, b] - cost[i, a], p
+            move[a, b] = cost[i, b] - cost[i, a]
+            cheapest_member[a, b] = p
 
 
 @compiled
@@ -171,7 +193,8 @@ def shortest_path(move: Floats, price: Floats, held: Integers, size: int, before
     each cluster on its path; −1: the start of a path.
     """
     L = len(price)
-    far, done = np.full(L, np.inf), np.zeros(L, np.bool_)
+    far = np.full(L, np.inf)
+    done = np.zeros(L, np.bool_)
     for a in range(L):
         before[a] = -1
         if held[a] > size:
@@ -188,7 +211,8 @@ def shortest_path(move: Floats, price: Floats, held: Integers, size: int, before
             if not done[b]:
                 way = far[a] + max(0.0, move[a, b] + price[b] - price[a])
                 if way < far[b]:
-                    far[b], before[b] = way, a
+                    far[b] = way
+                    before[b] = a
     for b in range(L):
         price[b] -= min(far[b], far[a])
     return a
@@ -202,15 +226,18 @@ def assign(cost: Floats, price: Floats, size: int, label: Integers) -> None:
     each point [L·size]; overwritten.
     """
     n, L = cost.shape
-    held, plain = cheapest_clusters(cost, price, label), np.zeros(L)
+    held = cheapest_clusters(cost, price, label)
+    plain = np.zeros(L)
     if excess(held, size) > excess(cheapest_clusters(cost, plain, label), size):  # the prices are out of date
         price[:] = 0.0
     held = cheapest_clusters(cost, price, label)
-    members, place = np.empty((L, n), np.int64), np.zeros(L, np.int64)
+    members = np.empty((L, n), np.int64)
+    place = np.zeros(L, np.int64)
     for i in range(n):
         members[label[i], place[label[i]]] = i
         place[label[i]] += 1
-    move, cheapest_member = np.full((L, L), np.inf), np.full((L, L), -1, np.int64)
+    move = np.full((L, L), np.inf)
+    cheapest_member = np.full((L, L), -1, np.int64)
     for a in range(L):
         for p in range(held[a]):
             update_moves(cost, move, cheapest_member, members[a, p], a, p)
@@ -238,11 +265,13 @@ def move_point(
         if d == a:
             continue
         if cheapest_member[a, d] == p:
-            move[a, d], cheapest_member[a, d] = np.inf, -1
+            move[a, d] = np.inf
+            cheapest_member[a, d] = -1
             for q in range(last):
                 other = members[a, q]
                 if cost[other, d] - cost[other, a] < move[a, d]:
-                    move[a, d], cheapest_member[a, d] = cost[other, d] - cost[other, a], q
+                    move[a, d] = cost[other, d] - cost[other, a]
+                    cheapest_member[a, d] = q
         elif cheapest_member[a, d] == last:
             cheapest_member[a, d] = p
     members[b, held[b]] = i

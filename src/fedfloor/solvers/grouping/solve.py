@@ -99,7 +99,9 @@ def canonical(choice: Integers) -> Integers:
 
 def check(problem: GroupingProblem, choice: Integers) -> None:
     """Raise SettingError for a choice that the problem does not allow."""
-    k, m, size = problem.devices, problem.groups, problem.size
+    k = problem.devices
+    m = problem.groups
+    size = problem.size
     fits = choice.shape == (m, size) and choice.dtype == np.int64 and bool((np.diff(choice) > 0).all())
     fits = fits and int(choice.min()) >= 0 and int(choice.max()) < k and np.unique(choice).size == choice.size
     allowed = f"int64 [{m}, {size}]: in each row a group's devices, 0 … {k - 1}, ascending and without repetitions"
@@ -230,7 +232,9 @@ def clusters(points: Floats, how_many: int, distance: Distance, rng: np.random.G
     variance = float(n * squares.sum() - (total * total).sum()) / n**2
     tolerance = TOLERANCE * size**2 * variance / points.shape[1]
     sums = size * points[kmeans_plus_plus(points, squares, how_many, rng)]
-    price, label, best = np.zeros(how_many), np.zeros(n, np.int64), np.zeros(n, np.int64)
+    price = np.zeros(how_many)
+    label = np.zeros(n, np.int64)
+    best = np.zeros(n, np.int64)
     least = np.inf
     for _ in range(ITERATIONS):
         apart = size**2 * squares[:, None] - 2 * size * (points @ sums.T) + (sums * sums).sum(1)
@@ -238,7 +242,8 @@ def clusters(points: Floats, how_many: int, distance: Distance, rng: np.random.G
         kernels.assign(cost, price, size, label)
         inertia = float(np.take_along_axis(apart, label[:, None], 1).sum())
         if inertia < least:
-            least, best = inertia, label.copy()
+            least = inertia
+            best = label.copy()
         held = points[np.argsort(label, kind="stable")].reshape(how_many, size, -1).sum(1)
         moved = float(((held - sums) ** 2).sum())
         sums = held
@@ -269,7 +274,8 @@ def kmeans_plus_plus(points: Floats, squares: Floats, how_many: int, rng: np.ran
     return chosen
 
 
-ROUNDS, LONG = 20, 300
+ROUNDS = 20
+LONG = 300
 TURNS = 4  # number of updates of the centre
 TRIED = 20_000  # exchanges: a problem that needs fewer starts again,
 STARTS = 32  # at most so many times
@@ -301,15 +307,18 @@ def exchange(
         starts = min(STARTS, max(1, TRIED // max(1, tried)))
     else:
         check(problem, start)
-        initial, starts = start, 1
-    least, choice = value(problem, initial), initial
+        initial = start
+        starts = 1
+    least = value(problem, initial)
+    choice = initial
     for number in range(starts):
         if number:
             initial = random_groups(problem, int(rng.integers(2**32)))
         groups = _exchange_rounds(problem, initial, rounds, rng)
         reached = value(problem, groups)
         if reached < least:
-            least, choice = reached, groups
+            least = reached
+            choice = groups
     return solved(least, 0.0, choice, time.perf_counter() - began)
 
 
@@ -317,7 +326,10 @@ def _exchange_rounds(problem: GroupingProblem, start: Integers, rounds: int, rng
     """Return the groups [M, L] after ``rounds`` rounds of exchanges."""
     from fedfloor.solvers.grouping import kernels
 
-    V, M, K, L = problem.counts, problem.groups, problem.devices, problem.size
+    V = problem.counts
+    M = problem.groups
+    K = problem.devices
+    L = problem.size
     rows = -(-K // L)
     slots = np.full((rows, L), -1)
     left_out = np.ones(K, np.bool_)

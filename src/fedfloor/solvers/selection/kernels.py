@@ -31,16 +31,21 @@ ROUNDING = 8 * 2.0**-52  # share of the largest |g|: the same, if the target is 
 def greedy(columns: Floats, y: Floats, k: int, x: Flags) -> None:
     """Set k candidates in x [N], each time the one that brings the sum nearest to the growing target y·c/k."""
     n, classes = columns.shape
-    held, wanted, half = np.zeros(n), columns @ y, np.zeros(n)  # Aᵀ(A x), Aᵀy, half the squares
+    # Aᵀ(A x), Aᵀy, half the squares
+    held = np.zeros(n)
+    wanted = columns @ y
+    half = np.zeros(n)
     for i in range(n):
         for f in range(classes):
             half[i] += columns[i, f] ** 2 / 2.0
     for c in range(1, k + 1):
-        best, least = -1, np.inf
+        best = -1
+        least = np.inf
         for i in range(n):
             cost = held[i] + half[i] - wanted[i] * c / k
             if not x[i] and cost < least:
-                best, least = i, cost
+                best = i
+                least = cost
         x[best] = True
         held += columns @ columns[best]
 
@@ -51,7 +56,8 @@ def exchange(G: Floats, g: Floats, inside: Integers, outside: Integers, a: int, 
     j, i = inside[a], outside[b]
     for p in range(len(g)):
         g[p] += G[i, p] - G[j, p]
-    inside[a], outside[b] = i, j
+    inside[a] = i
+    outside[b] = j
 
 
 @compiled
@@ -63,9 +69,12 @@ def change(G: Floats, g: Floats, i: int, j: int) -> float:
 @compiled
 def descend(G: Floats, g: Floats, inside: Integers, outside: Integers, gain: float) -> float:
     """Make best exchanges while each gains more than ``gain``; return the change of the square."""
-    total, gain = 0.0, max(gain, ROUNDING * np.max(np.abs(g)))
+    total = 0.0
+    gain = max(gain, ROUNDING * np.max(np.abs(g)))
     for _ in range(1000 * len(g)):  # an end, whatever rounding does
-        best, a, b = -gain, -1, -1
+        best = -gain
+        a = -1
+        b = -1
         for p in range(len(inside)):
             j = inside[p]
             least = 2.0 * g[j] - G[j, j] + best  # upper bound of the remaining change
@@ -73,7 +82,9 @@ def descend(G: Floats, g: Floats, inside: Integers, outside: Integers, gain: flo
                 i = outside[q]
                 rest = 2.0 * (g[i] - G[j, i]) + G[i, i]
                 if rest < least:
-                    least, a, b = rest, p, q
+                    least = rest
+                    a = p
+                    b = q
             best = least + G[j, j] - 2.0 * g[j]
         if a < 0:
             return total
@@ -87,7 +98,9 @@ def iterated_descent(G: Floats, g: Floats, inside: Integers, outside: Integers, 
     """Descend; per row of ``kicks`` [K, E, 2] in 0 … 1 make E random exchanges, descend, and keep no worse result."""
     gain = GAIN * np.max(np.diag(G))
     descend(G, g, inside, outside, gain)
-    kept, others, gradient = inside.copy(), outside.copy(), g.copy()
+    kept = inside.copy()
+    others = outside.copy()
+    gradient = g.copy()
     for kick in kicks:
         total = 0.0
         for e in range(len(kick)):
@@ -96,17 +109,23 @@ def iterated_descent(G: Floats, g: Floats, inside: Integers, outside: Integers, 
             exchange(G, g, inside, outside, a, b)
         total += descend(G, g, inside, outside, gain)
         if total <= 0.0:
-            kept[:], others[:], gradient[:] = inside, outside, g
+            kept[:] = inside
+            others[:] = outside
+            gradient[:] = g
         else:
-            inside[:], outside[:], g[:] = kept, others, gradient
+            inside[:] = kept
+            outside[:] = others
+            g[:] = gradient
 
 
 @compiled
 def descended(columns: Floats, G: Floats, y: Floats, k: int) -> Integers:
     """Return the choice after a descent from the choice of :func:`greedy`, ascending."""
-    x, g = np.zeros(len(columns), np.bool_), -(columns @ y)
+    x = np.zeros(len(columns), np.bool_)
+    g = -(columns @ y)
     greedy(columns, y, k, x)
-    inside, outside = np.flatnonzero(x), np.flatnonzero(~x)
+    inside = np.flatnonzero(x)
+    outside = np.flatnonzero(~x)
     for j in inside:
         g += G[j]
     descend(G, g, inside, outside, GAIN * np.max(np.diag(G)))
@@ -116,13 +135,16 @@ def descended(columns: Floats, G: Floats, y: Floats, k: int) -> Integers:
 @compiled
 def best_pair(products: Floats, enter: Floats, leave: Floats) -> tuple[float, int, int]:
     """Return the least enter[i] + leave[j] − 2·products[j, i], with j and i."""
-    least, a, b = np.inf, -1, -1
+    least = np.inf
+    a = -1
+    b = -1
     for j in range(len(leave)):
         low = np.inf
         for i in range(len(enter)):
             low = min(low, enter[i] - 2.0 * products[j, i])
         if low + leave[j] < least:
-            least, a = low + leave[j], j
+            least = low + leave[j]
+            a = j
     for i in range(len(enter)):
         if enter[i] - 2.0 * products[a, i] + leave[a] == least:
             b = i
@@ -137,10 +159,13 @@ def best_subset(G: Floats, c: Floats, k: int, choice: Integers) -> None:
     last candidate only needs the least entry of its row.
     """
     n = len(c)
-    added, sums, at = np.empty((k, n)), np.zeros(k), np.zeros(k, np.int64)
+    added = np.empty((k, n))
+    sums = np.zeros(k)
+    at = np.zeros(k, np.int64)
     for i in range(n):
         added[0, i] = G[i, i] - 2.0 * c[i]
-    best, level = np.inf, 0
+    best = np.inf
+    level = 0
     while level >= 0:
         i = at[level]
         if level == k - 1:
@@ -182,14 +207,17 @@ def relax(G: Floats, x: Floats, g: Floats, gap: float) -> int:
         for a in range(n):
             if x[a] < 1.0 - FLAT and (i < 0 or g[a] < g[i]):
                 i = a
-        j, most, steepest = -1, 0.0, 0.0
+        j = -1
+        most = 0.0
+        steepest = 0.0
         for a in range(n):
             slope = g[a] - g[i]
             if x[a] > FLAT and slope > 0.0:
                 steepest = max(steepest, slope)
                 gain = slope * slope / max(G[i, i] + G[a, a] - 2.0 * G[i, a], FLAT)
                 if gain > most:
-                    j, most = a, gain
+                    j = a
+                    most = gain
         if j < 0 or steepest <= gap:
             return step
         move = min((g[j] - g[i]) / max(G[i, i] + G[j, j] - 2.0 * G[i, j], FLAT), 1.0 - x[i], x[j])
@@ -225,7 +253,8 @@ def decision_penalties(x: Floats, g: Floats, m: int, ridge: float, penalty: Tabl
         skip_cost = -slope * x[a] - ridge * x[a] ** 2
         take_cost = slope * (1.0 - x[a]) - ridge * (1.0 - x[a]) ** 2
         least = min(skip_cost, take_cost)
-        penalty[a, 0], penalty[a, 1] = skip_cost - least, take_cost - least
+        penalty[a, 0] = skip_cost - least
+        penalty[a, 1] = take_cost - least
         base += least
     return base
 
@@ -257,7 +286,8 @@ def factor(G: Floats, order: Integers, ridge: float) -> Floats:
 
     With c its index, entry (p, q) of the matrix is G_pq − G_pc − G_qc + G_cc, plus the ridge.
     """
-    n, c = len(order), order[0]
+    n = len(order)
+    c = order[0]
     L = np.zeros((n, n))
     for p in range(1, n):
         i = order[p]
@@ -304,9 +334,14 @@ def enumerate_subtree(
     """
     L, x, penalty, earlier = tables
     n = len(x)
-    least, sums, ones = np.empty(n + 1), np.zeros((n + 1, n)), np.zeros(n + 1, np.int64)
-    tried, preferred, level = np.zeros(n, np.int8), np.zeros(n, np.int8), n - 1
-    least[n], nodes = base, 0
+    least = np.empty(n + 1)
+    sums = np.zeros((n + 1, n))
+    ones = np.zeros(n + 1, np.int64)
+    tried = np.zeros(n, np.int8)
+    preferred = np.zeros(n, np.int8)
+    level = n - 1
+    least[n] = base
+    nodes = 0
     while level < n and nodes <= budget:
         before = sums[level + 1, level]
         if tried[level] == 0:
@@ -315,7 +350,8 @@ def enumerate_subtree(
             preferred[level] = (before + L[level, level] * (1.0 - x[level])) ** 2 + penalty[level, 1] < zero
         v = preferred[level] ^ tried[level]
         tried[level] += 1
-        step, ones[level] = v - x[level], ones[level + 1] + v
+        step = v - x[level]
+        ones[level] = ones[level + 1] + v
         least[level] = least[level + 1] + (before + L[level, level] * step) ** 2 + penalty[level, v]
         if least[level] >= best[0] * (1.0 - EQUAL):
             tried[level] = 2  # the other value costs more
@@ -370,17 +406,22 @@ def settle_subtree(
     ``incumbent`` [N] are improved in place. Return a bound on the squared values of the subtree; the candidate to
     branch on, −1 if the subtree has nothing better; and the number of visited nodes.
     """
-    free, chosen = np.flatnonzero(fixed < 0), fixed.copy()
+    free = np.flatnonzero(fixed < 0)
+    chosen = fixed.copy()
     n, m = len(free), k - np.sum(fixed == 1)
     if m < 0 or m > n:
         return np.inf, CLOSED, 0
     if m in (0, n):
         chosen[free] = 1 if m else 0
         return keep_best(columns, y, chosen, best, incumbent), CLOSED, 0
-    inside, G, rest = columns[free], gram[free][:, free].copy(), -y
+    inside = columns[free]
+    G = gram[free][:, free].copy()
+    rest = -y
     for i in np.flatnonzero(fixed == 1):
         rest += columns[i]
-    x, penalty, ridge = np.empty(n), np.empty((n, 2)), RIDGE * max(np.trace(G) / n, TINY)
+    x = np.empty(n)
+    penalty = np.empty((n, 2))
+    ridge = RIDGE * max(np.trace(G) / n, TINY)
     x[:] = m / n
     relax(G, x, inside @ (rest + x @ inside), SLOPE * np.max(np.diag(G)))
     rest += x @ inside

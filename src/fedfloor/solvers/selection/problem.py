@@ -117,7 +117,8 @@ def whole_bound(problem: SelectionProblem) -> float:
     If every batch has n samples, Σ v = n·L, too: the rounded y is then corrected where that costs least (Conway,
     Sloane, IEEE Trans. Inf. Theory 28(2), 1982).
     """
-    A, y = problem.counts, problem.target
+    A = problem.counts
+    y = problem.target
     if (np.rint(A) != A).any():
         return 0.0
     v = np.rint(y)

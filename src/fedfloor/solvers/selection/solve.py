@@ -38,7 +38,8 @@ def gbpcs(
     """
     began = time.perf_counter()
     x = initial_exchange(problem, init, seed=seed, trace=trace)
-    A, y = problem.counts, problem.target
+    A = problem.counts
+    y = problem.target
     rest = A[:, x].sum(1) - y
     best = rest @ rest
     while 0 < problem.how_many < problem.candidates:
@@ -49,8 +50,10 @@ def gbpcs(
         length = moved @ moved
         if not length < best:
             break
-        rest, best = moved, length
-        x[i], x[j] = True, False
+        rest = moved
+        best = length
+        x[i] = True
+        x[j] = False
         if trace is not None:
             trace.append(np.flatnonzero(x))
     choice = np.flatnonzero(x)
@@ -82,10 +85,12 @@ def _warmed_up(problem: SelectionProblem, x: np.ndarray, trace: Trace | None) ->
 
     With n = Σ y/L samples per batch and c ones: y_c = (n·c + Σ b)·P − b, which is y at the end; y·c/L if P is unknown.
     """
-    A, k = problem.counts, problem.how_many
+    A = problem.counts
+    k = problem.how_many
     if k == 0:
         return x
-    y, b = problem.target, problem.already
+    y = problem.target
+    b = problem.already
     held = np.zeros(y.shape)
     for c in range(k):
         known = problem.share is not None
@@ -126,12 +131,14 @@ def genetic(
     n, k = problem.candidates, problem.how_many
     X = np.zeros((population, n), np.bool_)
     np.put_along_axis(X, rng.random((population, n)).argsort(1)[:, :k], True, 1)
-    best, best_chromosome = np.inf, X[0]
+    best = np.inf
+    best_chromosome = X[0]
     for _ in range(generations):
         distance = np.linalg.norm(X @ problem.counts.T - problem.target, axis=1)
         first = int(distance.argmin())
         if distance[first] < best:
-            best, best_chromosome = distance[first], X[first]
+            best = distance[first]
+            best_chromosome = X[first]
         drawn = rng.integers(len(X), size=(population, TOURNAMENT))
         parents = X[drawn[np.arange(population), distance[drawn].argmin(1)]]
         children = cross(parents, rng)
@@ -158,7 +165,8 @@ def cross(parents: Chromosomes, rng: np.random.Generator) -> Chromosomes:
 
 def mutate(chromosome: Chromosomes, k: int, rng: np.random.Generator) -> None:
     """Repair a chromosome [N] to k ones, or swap a one and a zero if it has k; in place."""
-    zeros, ones = np.flatnonzero(~chromosome), np.flatnonzero(chromosome)
+    zeros = np.flatnonzero(~chromosome)
+    ones = np.flatnonzero(chromosome)
     more = k - ones.size
     swapped = int(more == 0 and zeros.size > 0 and ones.size > 0)
     chromosome[rng.permutation(zeros)[: swapped + max(more, 0)]] = True
@@ -180,18 +188,21 @@ def monte_carlo(problem: SelectionProblem, *, draws: int = DRAWS, seed: int = 0)
     require(draws >= 1, "draws", draws, "a whole number of at least 1")
     began = time.perf_counter()
     rng = np.random.default_rng(seed)
-    best, choice = np.inf, np.empty(0, np.int64)
+    best = np.inf
+    choice = np.empty(0, np.int64)
     for _ in range(draws):
         drawn = rng.permutation(problem.candidates)[: problem.how_many]
         rest = problem.counts[:, drawn].sum(1) - problem.target
         length = rest @ rest
         if length < best:
-            best, choice = length, drawn
+            best = length
+            choice = drawn
     choice = np.sort(choice)
     return solved(value(problem, choice), whole_bound(problem), choice, time.perf_counter() - began)
 
 
-POINTS, ITERATIONS = 5, 25
+POINTS = 5
+ITERATIONS = 25
 ABSENT = "the Bayesian sampler needs bayesian-optimization: pip install 'fedfloor[samplers]'"
 
 
@@ -250,7 +261,8 @@ def brute(problem: SelectionProblem) -> Solution[Integers]:
     if 0 < k < n:
         from fedfloor.solvers.selection import kernels
 
-        A, y = problem.counts, problem.target
+        A = problem.counts
+        y = problem.target
         kernels.best_subset(A.T @ A, y @ A, k, choice)
     least = value(problem, choice)
     return solved(least, least, choice, time.perf_counter() - began)
@@ -282,9 +294,11 @@ def swap(
     first = choice = np.flatnonzero(x)
     if 0 < choice.size < x.size:
         choice = _small(problem, x, kicks, seed) if x.size <= GRAM else _large(problem, x)
-    reached, before = value(problem, choice), value(problem, first)
+    reached = value(problem, choice)
+    before = value(problem, first)
     if before < reached:  # no gain, by rounding
-        choice, reached = first, before
+        choice = first
+        reached = before
     return solved(reached, whole_bound(problem), choice, time.perf_counter() - began)
 
 
@@ -309,7 +323,8 @@ def _small(problem: SelectionProblem, x: Flags, kicks: int, seed: int) -> Intege
     from fedfloor.solvers.selection import kernels
 
     A = problem.counts
-    inside, outside = np.flatnonzero(x), np.flatnonzero(~x)
+    inside = np.flatnonzero(x)
+    outside = np.flatnonzero(~x)
     draws = np.random.default_rng(seed).random((kicks, STRENGTH, 2))
     kernels.iterated_descent(A.T @ A, (A[:, inside].sum(1) - problem.target) @ A, inside, outside, draws)
     return np.sort(inside)
@@ -320,10 +335,12 @@ def _large(problem: SelectionProblem, x: Flags) -> Integers:
 
     A = problem.counts
     squares = (A * A).sum(0)
-    inside, outside = np.flatnonzero(x), np.flatnonzero(~x)
+    inside = np.flatnonzero(x)
+    outside = np.flatnonzero(~x)
     while True:
         g = (A[:, inside].sum(1) - problem.target) @ A
-        enter, leave = 2 * g[outside] + squares[outside], squares[inside] - 2 * g[inside]
+        enter = 2 * g[outside] + squares[outside]
+        leave = squares[inside] - 2 * g[inside]
         change, a, b = _best_exchange(A[:, inside].T, A[:, outside], enter, leave)
         if change >= -max(kernels.GAIN * squares.max(), kernels.ROUNDING * np.abs(g).max()):
             return np.sort(inside)
@@ -344,7 +361,9 @@ def _best_exchange(chosen: Floats, others: Floats, enter: Floats, leave: Floats)
     return best
 
 
-ROOT, PART = 10_000_000, 50_000  # greatest number of nodes for the whole tree, or for a subtree
+# greatest number of nodes for the whole tree, or for a subtree
+ROOT = 10_000_000
+PART = 50_000
 MANY = 1000  # most candidates for which a proof is tried: the factor takes N³/6 steps
 FEW = 40  # most candidates for which the tree is faster than kicks
 Signs = NDArray[np.int8]
@@ -398,9 +417,11 @@ def _branch_and_bound(
     """Return the best choice, and a bound on all others; ``left`` is the number of nodes to visit at most."""
     from fedfloor.solvers.selection import kernels
 
-    y, twin = problem.target, np.empty(len(columns), np.int64)
+    y = problem.target
+    twin = np.empty(len(columns), np.int64)
     kernels.twins(columns, gram, twin)
-    best, incumbent = np.array([known.value**2]), np.zeros(len(twin), np.int8)
+    best = np.array([known.value**2])
+    incumbent = np.zeros(len(twin), np.int8)
     incumbent[known.choice] = 1
     number = itertools.count()
     parts = [(0.0, next(number), np.full(len(twin), -1, np.int8))]
@@ -413,7 +434,9 @@ def _branch_and_bound(
         bound, at, taken = kernels.settle_subtree(
             columns, gram, y, twin, fixed, problem.how_many, budget, best, incumbent
         )
-        most, left = PART, left - max(taken, 1)  # a subtree that is closed at once counts as one node
+        # a subtree that is closed at once counts as one node
+        most = PART
+        left = left - max(taken, 1)
         if at >= 0:
             for half in _branches(fixed, twin, int(at)):
                 heapq.heappush(parts, (max(least, bound), next(number), half))
@@ -421,7 +444,8 @@ def _branch_and_bound(
 
 
 def _branches(fixed: Signs, twin: Integers, at: int) -> tuple[Signs, Signs]:
-    without, with_it = fixed.copy(), fixed.copy()
+    without = fixed.copy()
+    with_it = fixed.copy()
     same = twin == twin[at]
     after = np.arange(len(twin)) >= at
     without[same & after & (fixed < 0)] = 0
