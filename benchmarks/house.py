@@ -16,6 +16,9 @@ SRC is the folder of a package ``fedfloor`` (default: this tree's). Two trees si
 - *calls*: how often the source reads a method from an experiment (``combined``) and builds the network's profile;
   *builds in a run*: how often a run of FedAvg on a network builds it
 - *longest body in runs*: the lines of the longest function there
+- *modules at the top*: files directly in the package
+- *assignments of several values*, *comments of their own line*: per 1,000 lines
+- *bodies above 50 lines*: functions, without their heads and docstrings
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 PASSED = """
@@ -148,9 +151,10 @@ def circles(graph: dict[Path, set[Path]]) -> list[list[Path]]:
     return found
 
 
-def hooks(root: Path, file: str, name: str) -> dict[str, int]:
+def hooks(texts: Iterable[str], name: str) -> dict[str, int]:
     """Return how many public members a protocol has, by the interface that it has them from."""
-    classes = {one.name: one for one in ast.parse((root / file).read_text()).body if isinstance(one, ast.ClassDef)}
+    text = next(text for text in texts if re.search(rf"^class {name}\b", text, re.MULTILINE))
+    classes = {one.name: one for one in ast.parse(text).body if isinstance(one, ast.ClassDef)}
     found: dict[str, int] = {}
     wanted = [name]
     while wanted:
@@ -214,15 +218,21 @@ def walkers(text: str) -> list[str]:
     return [name for name, methods in own.items() if {"_train", "_parallel", "_probe"} <= methods]
 
 
-def longest_body(root: Path) -> str:
-    """Return the lines of the longest function in a folder, without its head and docstring, and its name."""
-    best = (0, "")
+def bodies(root: Path) -> list[tuple[int, str]]:
+    """Return the lines of each function in a folder, without its head and docstring, and its name."""
+    found = []
     for path in sorted(root.rglob("*.py")):
         for one in ast.walk(ast.parse(path.read_text())):
             if isinstance(one, ast.FunctionDef):
                 first = one.body[1] if ast.get_docstring(one) and len(one.body) > 1 else one.body[0]
-                best = max(best, ((one.end_lineno or 0) - first.lineno + 1, f"{one.name} in {path.name}"))
-    return f"{best[0]}, {best[1]}"
+                found.append(((one.end_lineno or 0) - first.lineno + 1, f"{one.name} in {path.name}"))
+    return found
+
+
+def several(text: str) -> int:
+    """Return how often a file assigns a tuple that it writes out to a tuple of targets."""
+    assigned = (one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Assign))
+    return sum(isinstance(one.targets[0], ast.Tuple) and isinstance(one.value, ast.Tuple) for one in assigned)
 
 
 def rooms(files: list[Path], root: Path) -> Iterator[tuple[str, int, int]]:
@@ -260,6 +270,8 @@ def measured(root: Path) -> dict[str, object]:
     beside = [folder for name in ("benchmarks", "papers") for folder in (root.parents[1] / name).rglob("*.py")]
     every = texts | {path: path.read_text() for path in beside}
     by_room = list(rooms(files, root))
+    lines = sum(many for _, _, many in by_room)
+    commented = sum(line.lstrip().startswith("#") for text in texts.values() for line in text.splitlines())
 
     def named(paths: list[Path]) -> list[str]:
         return [str(path.relative_to(root)) for path in paths]
@@ -270,8 +282,8 @@ def measured(root: Path) -> dict[str, object]:
         "files that repeat turns": named([path for path, text in texts.items() if repeats(text)]),
         "files that count bytes of numbers": named(counting),
         "files a packet passes in a round of FedSR": through,
-        "hooks of Objective": hooks(root, "parts/objectives/objective.py", "Objective"),
-        "hooks of Method": hooks(root, "methods/contract.py", "Method"),
+        "hooks of Objective": hooks(texts.values(), "Objective"),
+        "hooks of Method": hooks(texts.values(), "Method"),
         "places that carry a round out": [
             str(path.relative_to(root.parents[1])) for path, text in every.items() if by_hand(text)
         ],
@@ -286,12 +298,16 @@ def measured(root: Path) -> dict[str, object]:
             name: texts[root / name].count("SettingError(")
             for name in ("methods/configured.py", "runs/checks.py", "runs/loop.py")
         },
-        "longest body in runs": longest_body(root / "runs"),
+        "longest body in runs": "{}, {}".format(*max(bodies(root / "runs"))),
+        "bodies above 50 lines": [f"{many}, {name}" for many, name in bodies(root) if many > 50],
         "import circles": tied,
         "files in import circles": sum(map(len, tied)),
         "rooms": {room: {"files": many, "lines": lines} for room, many, lines in by_room},
         "files": len(files),
-        "lines": sum(lines for _, _, lines in by_room),
+        "lines": lines,
+        "modules at the top": len(list(root.glob("*.py"))),
+        "assignments of several values": round(1000 * sum(map(several, texts.values())) / lines, 1),
+        "comments of their own line": round(1000 * commented / lines, 1),
     }
 
 
