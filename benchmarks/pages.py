@@ -32,6 +32,7 @@ from benchmarks import (
     private_beside,
     revealed,
     tep_anomalies,
+    updates,
     waiting,
 )
 from fedfloor.api import benchmark
@@ -80,6 +81,7 @@ MADE: dict[str, Callable[[Path], str]] = {
     "rafed-parks": parks.page,
     "revealed": lambda source: revealed.page(read(source)),
     "robust": lambda source: "\n".join(attacks.page(source)) + "\n",
+    "updates": lambda source: updates.page(read(source)),
     "waiting": lambda source: waiting.page(read(source)),
     "tep-anomalies": lambda source: tep_anomalies.page(read(source)),
 }

@@ -100,14 +100,15 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         f"{about} Mean ± half width of 95 % over seeds. `python -m benchmarks.updates`.",
     ]
     for factor in FACTORS:
-        heads = ["method", "seeds", *(f"{n}" for n in range(EVERY, UPDATES + 1, 2 * EVERY)), f"{UPDATES}", "minutes"]
+        marks = [f"{n}" for n in (*range(EVERY, UPDATES + 1, 2 * EVERY), UPDATES)]
+        heads = ["method", "seeds", *marks, "minutes, by seed"]
         lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
         for method in METHODS:
             curves = [row["curve"] for row in rows if row["method"] == method and row["factor"] == factor]
             if curves:
                 places = [n // EVERY - 1 for n in (*range(EVERY, UPDATES + 1, 2 * EVERY), UPDATES)]
                 accuracies = [mean_of([100 * curve[place][1] for curve in curves]) for place in places]
-                minutes = mean_of([curve[-1][2] / 60 for curve in curves])
+                minutes = ", ".join(f"{curve[-1][2] / 60:,.0f}" for curve in curves)
                 lines.append("| " + " | ".join([method, str(len(curves)), *accuracies, minutes]) + " |")
         if len(lines) > 2:
             blocks += [

@@ -107,9 +107,9 @@ def longer(by: float, when: Callable[[int, int], bool]) -> Callable[..., Any]:
     """A device's visit whose update is ``by`` times as long where ``when(device, round)``."""
     usual = executor.local_update
 
-    def local_update(engine: Any, work: Work, packet: Any, key: Any, extractor: Any) -> Any:
+    def local_update(engine: Any, work: Work, packet: Any, key: Any, extractor: Any, acting: Any = None) -> Any:
         start = {name: one.clone() for name, one in packet.items()}
-        sent, receipt = usual(engine, work, packet, key, extractor)
+        sent, receipt = usual(engine, work, packet, key, extractor, acting)
         if when(key.device, key.round):
             sent = {name: start[name] + by * (one - start[name]) for name, one in sent.items()}
         return sent, receipt
@@ -416,8 +416,8 @@ def test_the_cloud_refuses_an_edge_whose_mean_holds_a_negative_variance(tmp_path
 def test_a_simulation_with_the_limit_refuses_a_negative_variance(tmp_path: Path) -> None:
     usual = executor.local_update
 
-    def local_update(engine: Any, work: Work, packet: Any, key: Any, extractor: Any) -> Any:
-        sent, receipt = usual(engine, work, packet, key, extractor)
+    def local_update(engine: Any, work: Work, packet: Any, key: Any, extractor: Any, acting: Any = None) -> Any:
+        sent, receipt = usual(engine, work, packet, key, extractor, acting)
         if key.device == BAD:
             sent["w"][-1] = -4.0
         return sent, receipt

@@ -306,7 +306,8 @@ class CloudExecutor:
             aggregation, aggregation.sums[0], partial(self._stage, engine), refuse, self._facts, self._filter.signer,
             self._device_names, self._conduct,
         )  # fmt: skip
-        key = Key(engine.seed, subtask.round, subtask.tick, secure_sum.devices[0], 0)
+        first = secure_sum.devices[0]
+        key = Key(engine.seed, subtask.round, subtask.tick, first, subtask.visits.get(first, 0))
         path = VisitPath(network, work)
         model = path.receive(path.send(subtask.start, key), subtask.start["w"], key)["w"]
         secure_sum.begin()

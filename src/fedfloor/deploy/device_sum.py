@@ -507,6 +507,8 @@ class DeviceSum:
         noise = discrete_gaussian(place.noise, cut.numbers, secret())
         vector = place.fixed.encoded(numbers, place.weight, figures, noise)
         # the record of the update, and its masks
+        if place.crews:
+            self.revealed.admit_crew(self.identities(open_sum, place.crews))
         if place.noise:  # a single sum for each round of a run: noise of several would average out, and ε is of one
             open_sum.needed = place.needed
             self.revealed.admit_round(run, key.round, open_sum.nonce)
@@ -514,8 +516,6 @@ class DeviceSum:
             held = open_sum.held | {self.device: self.held}
             part, state = self.placed(key)
             self.revealed.admit_place(part, state, held)
-            if place.crews:
-                self.revealed.admit_crew(self.identities(open_sum, place.crews))
             open_sum.updates = (part, numbers.tobytes()) if numbers.any() else (part,)
             open_sum.scale = rule, place.fixed.fraction
         open_sum.around = place.around

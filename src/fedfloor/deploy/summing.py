@@ -11,6 +11,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,7 +35,7 @@ from fedfloor.deploy.sum_messages import (
 from fedfloor.engine.summing import GroupSum, SecureAggregation
 from fedfloor.engine.team import Blob
 from fedfloor.parts.protection import masking
-from fedfloor.parts.protection.masking import KEY_BYTES, SEALED_BYTES, LostSumError, PublicKeys, TrueShares
+from fedfloor.parts.protection.masking import KEY_BYTES, LEAST, SEALED_BYTES, LostSumError, PublicKeys, TrueShares
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
 from fedfloor.runs.folder import write
@@ -45,6 +46,7 @@ T = TypeVar("T")
 PAIRS = ("partners", "met")
 CONDUCT = "conduct.json"  # a file with the conduct of devices
 MOST_COLLUDING = 2  # devices that together have no honest one named, in sums of any size
+MOST_STATED = 12  # most devices that state one crew, of which it is looked for
 MOST_FALSE = 3  # sums in which a device was found false, after which it takes part in no more
 StageRequest = Callable[[str, Mapping[int, Mapping[str, Any]]], Mapping[int, Any]]  # (stage, device → about) → answers
 Refuse = Callable[[int, str, RefusedError], None]
@@ -165,7 +167,8 @@ class ServerSum:
 
     def _order(self, crews: Sequence[tuple[int, ...]]) -> None:
         """Set the ring, and the crews whose devices are in the sum together or not at all."""
-        self.ring, self.sizes = masking.crewed_ring(crews) if crews else (masking.ring(self.devices), ())
+        together = self.aggregation.codec.together
+        self.ring, self.sizes = masking.crewed_ring(crews) if together else (masking.ring(self.devices), ())
         self._around = {k: masking.neighbours(self.ring, k) for k in self.ring}
         self.crews = list(crews)
         self.group.crews = [frozenset(map(self.aggregation.devices.index, crew)) for crew in crews]
@@ -177,13 +180,13 @@ class ServerSum:
 
     def begin(self) -> None:
         """Exchange keys and shares, the first three stages; a sum of too few devices is lost before they train."""
-        flaws = {k: self.conduct.flaw(k, self._around[k]) for k in self.devices}
+        flaws = {k: self.conduct.flaw(k, self._around.get(k, ())) for k in self.devices}
         for k, why in flaws.items():
             if why:
                 self.refuse(k, "sum-keys", RefusedError("sum", f"{why} It takes part again in the next run."))
         devices = [k for k, why in flaws.items() if not why]
         known = self.distinct(self.stage("sum-keys", devices, lambda _: {}, self.checked_keys))
-        if self.crews:
+        if self.aggregation.codec.together:
             self._order(self.recognised(known))
         advertised = {k: entry for k, entry in known.items() if k in self.ring}
 
@@ -243,8 +246,12 @@ class ServerSum:
             if known.keys() >= {*crew} and {known[k].crew for k in crew} <= {"", crew_id(who[k] for k in crew)}:
                 keep(crew)
         for crew_of, some in stated.items():
-            if crew_of == crew_id(who[k] for k in some):
-                keep(some)
+            sizes = range(min(len(some), masking.MOST_CREW), LEAST - 1, -1) if len(some) <= MOST_STATED else ()
+            every = (crew for size in sizes for crew in combinations(some, size))
+            if crew := next((crew for crew in every if crew_of == crew_id(who[k] for k in crew)), None):
+                keep(crew)
+                for k in {*some} - {*crew}:
+                    self.refuse(k, "sum-keys", RefusedError("sum", "it states the crew of other devices."))
         for crew in self.crews:
             if not known.keys() >= {*crew}:  # it has no sum now
                 keep(crew)

@@ -56,10 +56,10 @@ def aggregation_of(engine: Engine, node: Parallel, start: Packet, place: Key) ->
     """
     works = [child.work for child in node.children if isinstance(child, Train)]
     codec = VisitPath(engine.network, works[0]).summed if works and not node.travel else None
+    path = EdgePath(engine.network, node, place) if walk.coded(node) else None
     if codec is not None:
-        return SecureAggregation(engine, node, start, codec)
-    part = None if node.travel else mixed_part(engine.network, node)
-    return Aggregation(node, start, part, EdgePath(engine.network, node, place) if walk.coded(node) else None)
+        return SecureAggregation(engine, node, start, codec, path)
+    return Aggregation(node, start, None if node.travel else mixed_part(engine.network, node), path)
 
 
 def farthest(work: Work, samples: int, numbers: int) -> float:
@@ -157,8 +157,10 @@ class SecureAggregation(Aggregation):
         codec: the visits' codec.
     """
 
-    def __init__(self, engine: Engine, node: Parallel, start: Packet, codec: SecureSum) -> None:
-        super().__init__(node, start, mixed_part(engine.network, node))
+    def __init__(
+        self, engine: Engine, node: Parallel, start: Packet, codec: SecureSum, path: EdgePath | None = None
+    ) -> None:  # fmt: skip
+        super().__init__(node, start, mixed_part(engine.network, node), path)
         self.wire = np.dtype(np.int64)  # whole numbers, masked or not
         self.devices = [walk.first_device(child) for child in node.children]
         # all visits of a sum have the same work
@@ -218,8 +220,9 @@ class SecureAggregation(Aggregation):
                     "sum; all must be in each. Leave it out, or choose a method that trains all, such as fedavg."
                 )
         for group in self.sums.values():
-            homes = [self.factory_of[self.devices[index]] for index in group.planned]
-            group.crews = [frozenset(crew) for crew in crews(group.planned, homes)]
+            order = sorted(group.planned, key=self.devices.__getitem__)  # plans may have another one in each round
+            homes = [self.factory_of[self.devices[index]] for index in order]
+            group.crews = [frozenset(crew) for crew in crews(order, homes)]
 
     def _put(self, group: GroupSum, members: Set[int], vector: Bytes) -> None:
         """Add the vector of branches to their group's sum, or let it wait for the others of their crew."""
@@ -328,6 +331,9 @@ class SecureAggregation(Aggregation):
             names = ", ".join(str(self.devices[mate]) for mate in sorted(crew))
             why = f"a device of its crew ({names}) did not deliver; a crew is in a sum whole or not at all."
             return replace(result, receipts=[replace(receipt, update=()).without(why)], trained=frozenset())
+        if not crew and index in group.apart:
+            why = f"it has no crew: the others of its earlier one, or {LEAST} devices without one, must be there."
+            return replace(result, receipts=[receipt.without(why)], trained=frozenset())
         if receipt.lost:
             return result
         if group.lost:

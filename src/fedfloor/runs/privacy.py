@@ -196,7 +196,7 @@ def revealed(method: ConfiguredMethod) -> dict[str, str]:
         RECEIPT: "the mean loss and training accuracy of a visit",
     }
     for part in method.path:
-        entries |= part.reveals
+        entries |= {name: content for name, content in part.reveals.items() if entries.get(name) != ""}
     return entries
 
 

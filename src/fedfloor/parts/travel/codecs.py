@@ -519,6 +519,11 @@ def chain(text: str) -> tuple[Codec, ...]:
             raise SettingError(
                 f"codec '{name}' adds noise, which hides a change but no model: set changes = True in it."
             )
+        if made[0] is not noisy:
+            raise SettingError(
+                f"travel: '{name}' must be the first codec: what others send beside their numbers, such as a scale, "
+                "would have no noise."
+            )
         if keeping := next((step for step in made if step.feedback), None):
             raise SettingError(
                 f"travel: '{name}' beside '{named.to_spec(keeping, CODECS)[0]}': what the device keeps of a change "

@@ -54,7 +54,9 @@ class PathPart:
     @property
     def traits(self) -> Mapping[str, str]:
         """What the part is for other settings: :mod:`fedfloor.parts.fitting`."""
-        return {fitting.PROTECTED: ""} if self.privacy is not None else {}
+        if self.privacy is None:
+            return {}
+        return dict.fromkeys((fitting.PROTECTED, *((fitting.NOISED,) if self.privacy.kind == "sums" else ())), "")
 
     @property
     def excludes(self) -> Mapping[str, str]:
