@@ -39,3 +39,9 @@ def test_a_table_without_texts_has_nothing_to_repeat(
     show([{"seconds": 1.5, "bytes": 12_345, "joules": 0.25}], as_json=False)
     text = capsys.readouterr().out
     assert [text.count(cell) for cell in ("1.5000", "12345", "0.2500")] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("name", ["Drehzahl [/min]", "Wirkarbeit [kWh]", "load [bold]"])
+def test_a_heading_is_shown_as_it_is(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    show([{"row": 1, name: 2.5}], as_json=False)
+    assert name in capsys.readouterr().out

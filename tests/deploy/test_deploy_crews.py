@@ -95,16 +95,12 @@ def test_sums_of_two_rounds_with_a_device_fewer_in_the_second_differ_by_three(tm
     assert np.allclose(learnt, sum((k + 1) / 99 * (20 + k) for k in (0, 1, 2)), atol=1e-3)
 
 
-def without_zero(sums: Crewed, crews: Iterable[Iterable[int]] = ()) -> None:
-    """Let a server leave device 0 out, and say that the others are in such crews; none: in none at all."""
+def without_zero(sums: Crewed, crews: Iterable[Iterable[int]]) -> None:
+    """Let a server leave device 0 out, and say that the others are in such crews."""
     made = [tuple(crew) for crew in crews]
     sums.gone = lacking({0})
     sums.tolerant = True
     sums.server.recognised = lambda _: made  # type: ignore[method-assign]
-    if not made:
-        sums.server.crews = []
-        sums.made.sums[0].crews = []
-        sums.server.sizes = ()
 
 
 @pytest.mark.parametrize(
@@ -114,7 +110,6 @@ def without_zero(sums: Crewed, crews: Iterable[Iterable[int]] = ()) -> None:
         [(1, 2, 3, 4, 5), (6, 7, 8)],
         [tuple(range(1, 9))],
         [(1, 2), (3, 4, 5, 6, 7, 8)],
-        [],
     ],
 )
 def test_a_server_that_puts_devices_into_other_crews_gets_no_sum(crews: list[tuple[int, ...]], tmp_path: Path) -> None:
@@ -124,6 +119,39 @@ def test_a_server_that_puts_devices_into_other_crews_gets_no_sum(crews: list[tup
     without_zero(second, crews)
     with pytest.raises(RefusedError, match=r"in earlier sums it was|its crews must|the size of a crew|its crews"):
         second.run()
+
+
+def test_a_server_that_names_no_crews_gets_no_sum(tmp_path: Path) -> None:
+    sums = Crewed(tmp_path)
+    usual = sums.server.about
+
+    def about(k: int) -> dict[str, Any] | None:
+        given = usual(k) or {}
+        given.pop("crews", None)
+        return given
+
+    sums.server.about = about  # type: ignore[method-assign]
+    with pytest.raises(RefusedError, match="its crews"):
+        sums.run()
+
+
+class Thief(RevealedSums):
+    """A device that states the crew of others."""
+
+    crew = ""
+
+
+def test_a_device_that_states_the_crew_of_others_is_named_and_stops_nobody(tmp_path: Path) -> None:
+    first = Crewed(tmp_path / "first")
+    first.gone = lacking({8})
+    first.server.recognised = lambda _: [(0, 1, 2), (3, 4, 5, 6, 7)]  # type: ignore[method-assign]
+    assert first.members() == set(DEVICES) - {8}
+    second = first.later(tmp_path / "second")
+    thief = Thief()
+    thief.crew = first.devices[3].revealed.crew  # type: ignore[misc]
+    second.devices[8].revealed = thief
+    assert second.members() == set(DEVICES) - {8}
+    assert "it states the crew of other devices" in str(second.refused)
 
 
 def test_a_server_that_names_survivors_without_one_device_of_a_crew_gets_no_shares(tmp_path: Path) -> None:
@@ -307,6 +335,47 @@ def test_a_crew_that_lost_a_round_of_a_stream_stays_at_one_place_in_it(refuses: 
     assert [one.lost for one in lines] == [0, 3, 0, 0]
     assert [figures(one) for one in lines] == [figures(one) for one in wanted]
     assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()
+
+
+@pytest.mark.live
+def test_a_crew_that_misses_one_of_its_devices_for_ever_is_told_so(tmp_path: Path) -> None:
+    """A device of a factory's only crew gets a new disk: the others' visits are lost with a reason."""
+    what = experiment(tmp_path, "fedavg", devices=7, factories=2, rounds=2, more=SECURE)
+    with live(tmp_path, what) as park:
+        worker = park.agents[0].worker()
+        usual = worker.reply
+
+        def reply(message: Any) -> Any:
+            if message.round == 2:
+                worker._sum.held = "f" * 16 + "0" * 32  # type: ignore[union-attr]
+                worker._sum.revealed = RevealedSums()  # type: ignore[union-attr]
+            return usual(message)
+
+        worker.reply = reply  # type: ignore[method-assign]
+        lines = park.run()
+    mine = sum(agent.settings.factory == park.agents[0].settings.factory for agent in park.agents.values())
+    assert [one.lost for one in lines] == [0, mine]
+    assert all("crew" in why for why in lines[1].info["refused"].values())
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("visit", [0, 1])
+def test_two_sums_of_a_round_lose_what_the_simulation_loses(visit: int, tmp_path: Path) -> None:
+    what = experiment(tmp_path, "floor:Twice", devices=12, factories=4, rounds=2, more=ACROSS)
+    with losing(lambda key: (key.device, key.round, key.visit) == (0, 2, visit)):
+        _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        worker = park.agents[0].worker()
+        usual = worker.reply
+
+        def reply(message: Any) -> Any:
+            if message.kind == "visit" and message.round == 2 and message.about["visit"] == visit:
+                raise RefusedError("sum", "it does not want to.")
+            return usual(message)
+
+        worker.reply = reply  # type: ignore[method-assign]
+        lines = park.run()
+    assert [one.lost for one in lines] == [one.lost for one in wanted] == [0, 3]
 
 
 @pytest.mark.live

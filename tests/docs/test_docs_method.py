@@ -140,6 +140,7 @@ def test_a_codec_with_noise_is_accounted_and_hides_metrics(tmp_path: Path) -> No
         ({"method": {"name": "scaffold", "travel": "ways:NoisyUpdate"}}, "beside the model, without the noise"),
         ({"model": {"name": "normed:network"}}, "batch norm's statistics"),
         ({"method": {"travel": ["ways:NoisyUpdate", "top-k"]}}, "would remove the noise"),
+        ({"method": {"travel": ["int8", "ways:NoisyUpdate"]}}, "must be the first codec"),
     ):
         with pytest.raises(SettingError, match=message):
             fedfloor.run(noisy(**more), tmp_path / "refused", ranks=1)

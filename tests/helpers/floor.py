@@ -20,10 +20,14 @@ from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.ranks import run
 from fedfloor.engine.team import Alone, Team
 from fedfloor.methods.contract import Method, State, View
+from fedfloor.methods.fedavg import FedAvg
 from fedfloor.models.network import Network
 from fedfloor.park.park import Park
+from fedfloor.parts.mixing.mix import Mix
 from fedfloor.parts.objectives.objective import Objective, Visit
-from fedfloor.plan.nodes import Node, Parallel, Train, Work, device
+from fedfloor.parts.travel.packing import Bytes, NumberLayout, Numbers
+from fedfloor.parts.travel.path import NONE
+from fedfloor.plan.nodes import Node, Parallel, Repeat, Train, Work, device
 from fedfloor.plan.outcome import Outcome
 from fedfloor.runs import launch
 from networks import build
@@ -171,6 +175,26 @@ class Rememberer(Method):
 
         first = Parallel(visits(view.devices, COUNTING))
         return Chain((first, Parallel(first.children[::-1])))
+
+
+@dataclass(frozen=True)
+class Halved(Mix):
+    """The mean of halved updates."""
+
+    def weight(self, samples: int) -> float:
+        return float(samples)
+
+    def leave(self, x: Numbers, layout: NumberLayout, rng: np.random.Generator) -> tuple[Bytes, Numbers]:
+        return NONE, x / 2
+
+
+@dataclass(frozen=True)
+class Twice(FedAvg):
+    """FedAvg with two meetings in a round."""
+
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
+        work = self.work.at(view.round, view.rounds, self.objective)
+        return Repeat(2, Parallel(tuple(Train(device(k), work) for k in view.devices)))
 
 
 def dropout(shape: tuple[int, ...], classes: int) -> nn.Module:

@@ -17,10 +17,11 @@ from fedfloor.base.errors import SettingError
 from fedfloor.base.outside import load
 from fedfloor.methods.catalog import METHODS, REFERENCES
 from fedfloor.methods.contract import Method, Needs, State, View
+from fedfloor.parts.travel.path import RECEIPT, SUM, UPDATE
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Node, Parallel, Probe, Select, Sequence, Train, Work, device
 from fedfloor.plan.questions import FACTS, asked, covers, facts_of
-from fedfloor.runs import revealed
+from fedfloor.runs import privacy, revealed
 
 WORK = Work(epochs=1)
 PROTECTIONS: dict[str, dict[str, Any]] = {
@@ -144,3 +145,22 @@ def test_private_sgd_withholds_losses_and_refuses_rules_that_read_accuracy(tmp_p
     with pytest.raises(SettingError, match="training accuracy"):
         _ = experiment("ida", methods={"ida": {"factors": "accuracy"}}, **protection).configured
     _ = experiment("ida", **protection).configured
+
+
+def test_what_one_part_hides_no_other_part_reveals() -> None:
+    summed = experiment("fedavg", method={"travel": "secure-sum"}, **PROTECTIONS["work.sample_clip"])
+    assert privacy.revealed(summed.configured) == {UPDATE: "", RECEIPT: "", SUM: ""}
+
+
+def test_a_rule_whose_leave_nobody_would_call_is_refused() -> None:
+    halved = {"mix": "floor:Halved"}
+    with pytest.raises(SettingError, match="in secure sums alone"):
+        _ = experiment("fedavg", method=halved).configured
+    _ = experiment("fedavg", method={**halved, "travel": "secure-sum"}).configured
+
+
+def test_a_device_that_changes_factories_stays_in_no_crew(tmp_path: Path) -> None:
+    crews = {"travel": {"kind": "secure-sum", "together": True}}
+    moving = experiment("hierfavg", park={"mobility": {"every": 2}}, method=crews)
+    with pytest.raises(SettingError, match="stays with its crew"):
+        fedfloor.run(moving, tmp_path / "run", ranks=1)

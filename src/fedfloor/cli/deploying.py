@@ -157,7 +157,9 @@ def left_crew(state: Path) -> str:
     from fedfloor.deploy import record
     from fedfloor.deploy.device_sum import RevealedSums
 
-    if not (names := RevealedSums(record.of_device(state)).leave_crew()):
+    known = (state / record.REVEALED).is_file()
+    names = RevealedSums(record.of_device(state)).leave_crew() if known else ""
+    if not names:
         return f"{state} has no crew: this device has been in no secure sum with travel.secure-sum.together = true."
     return (
         f"its crew ({names}) is forgotten. Let all others of it that are left do the same, between runs. Sums from "

@@ -502,7 +502,7 @@ class DeviceSum:
         cut = VisitPath(network, work).up
         rule = mix.to_spec(place.rule)
         # the update in the sum's unit, with noise
-        numbers = summand(self.rule, change, cut.among(network.trained))
+        numbers = summand(self.rule, change, cut.among(network.trained), key.seed, receipt)
         figures = (0.0, 0.0, 0.0) if place.noise else receipt.figures
         noise = discrete_gaussian(place.noise, cut.numbers, secret())
         vector = place.fixed.encoded(numbers, place.weight, figures, noise)

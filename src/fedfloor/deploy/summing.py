@@ -246,11 +246,14 @@ class ServerSum:
             if known.keys() >= {*crew} and {known[k].crew for k in crew} <= {"", crew_id(who[k] for k in crew)}:
                 keep(crew)
         for crew_of, some in stated.items():
+            if not crew_of:
+                continue
             sizes = range(min(len(some), masking.MOST_CREW), LEAST - 1, -1) if len(some) <= MOST_STATED else ()
             every = (crew for size in sizes for crew in combinations(some, size))
-            if crew := next((crew for crew in every if crew_of == crew_id(who[k] for k in crew)), None):
-                keep(crew)
-                for k in {*some} - {*crew}:
+            found = next((crew for crew in every if crew_of == crew_id(who[k] for k in crew)), ())
+            if found:
+                keep(found)
+                for k in {*some} - {*found}:
                     self.refuse(k, "sum-keys", RefusedError("sum", "it states the crew of other devices."))
         for crew in self.crews:
             if not known.keys() >= {*crew}:  # it has no sum now

@@ -84,15 +84,21 @@ def bound(codec: SecureSum, work: Work, samples: int) -> float:
     return codec.bound or min(BOUND, farthest(work, samples, 1))
 
 
-def summand(rule: mix.Mix, change: Tensor, trained: int) -> Numbers:
+def summand(rule: mix.Mix, change: Tensor, trained: int, seed: int, visit: Receipt) -> Numbers:
     """Return a device's term in a sum, float64 or as given [n]: its change as the rule's ``leave`` bounds it.
+
+    Args:
+        rule, change: the mixing rule, and the change of the model in the visit.
+        trained: the trained numbers, before the statistics.
+        seed, visit: of the run, and the visit, by which ``leave`` draws.
 
     Raises:
         SettingError: statistics behind the trained numbers changed, for which the rule's noise is not meant.
     """
     if rule.privacy is not None and bool(change[trained:].any()):
         raise mix.unfit(mix.STATISTICS)
-    _, bounded = rule.leave(change.cpu().numpy(), NumberLayout(((1, len(change)),)), np.random.default_rng(0))
+    rng = generator(seed, "mix", visit.tick, visit.device, visit.visit)
+    _, bounded = rule.leave(change.cpu().numpy(), NumberLayout(((1, len(change)),)), rng)
     return bounded
 
 
@@ -102,11 +108,20 @@ def sum_noise(rule: mix.Mix, numbers: int = 0, fraction: int = 0) -> float:
     Args:
         numbers: the length of a vector.
         fraction: the fractional bits: the deviation is in steps of 2^−fraction.
+
+    Raises:
+        SettingError: the rule states no bound on updates.
     """
     noise = rule.privacy
     if noise is None or noise.kind != "sums" or not noise.multiplier:
         return 0.0
-    return noise.multiplier * ((noise.about["clip"] or 0.0) * 2.0**fraction + math.sqrt(numbers) / 2)
+    clip = noise.about.get("clip")
+    if clip is None:
+        raise SettingError(
+            'method.mix: the noise of its sums needs a bound on the length of updates, about = {"clip": …} of its '
+            "AddedNoise."
+        )
+    return noise.multiplier * (clip * 2.0**fraction + math.sqrt(numbers) / 2)
 
 
 def device_noise(rule: mix.Mix, fixed: FixedPoint, needed: int) -> float:
@@ -199,7 +214,7 @@ class SecureAggregation(Aggregation):
         else:
             (receipt,) = receipts
             figures = receipt.figures
-            change = summand(self._rule, sent, self.trained)
+            change = summand(self._rule, sent, self.trained, self.seed, receipt)
             rng = generator(self.seed, "device noise", receipt.tick, receipt.device, receipt.visit)
             noise = discrete_gaussian(self.noise(group), self.cut.numbers, rng)
             fixed = replace(self.fixed, bound=self.bounds[index])

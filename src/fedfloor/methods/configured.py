@@ -354,7 +354,15 @@ class ConfiguredMethod(Method):
         return changed
 
     def _check_codecs(self) -> None:
-        """Check that codecs for changes are only on the way up from devices."""
+        """Check that codecs for changes are only on the way up from devices, and that a rule's ``leave`` is called."""
+        rule = self.parts.mix
+        if rule is not None and not rule.whole and not codecs.secure(self.parts.travel or ""):
+            adds = rule.privacy is not None and rule.privacy.kind == "sums"
+            if adds or type(rule).leave is not PathPart.leave:
+                raise SettingError(
+                    f"method.mix = '{mixing.to_spec(rule)[0]}': devices call its leave, and add its noise, in secure "
+                    "sums alone. Set method.travel = 'secure-sum', or write a codec."
+                )
         if dropping := [codec for codec in codecs.chain(self.parts.travel_down or "") if codec.changes]:
             name = named.to_spec(dropping[0], codecs.CODECS)[0]
             raise SettingError(

@@ -31,6 +31,7 @@ CLOSE = "rounds end early"
 DECIDE = "devices decide"
 FINETUNE = "devices train before an evaluation"
 INTERFERENCE = "uploads interfere"
+MOVES = "devices change factories"
 
 # what masks or noise on updates exclude, whichever setting adds them
 PROTECTING = {

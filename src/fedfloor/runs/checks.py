@@ -186,6 +186,7 @@ def settings(experiment: Experiment, *, live: bool) -> list[Choice]:
         (evaluate.finetune is not None, FINETUNING),
         (evaluate.patience is not None, PATIENCE),
         (experiment.model.init_from is not None, STARTING),
+        (experiment.park.mobility is not None, MOVING),
     ]
     made = [choice for given, choice in chosen if given]
     limit = experiment.deploy.limit if live or experiment.deploy.simulate else None
@@ -216,6 +217,7 @@ CLOSING = Choice(
         "another network.",
     },
 )
+MOVING = Choice("park.mobility", {fitting.MOVES: ""})
 INTERFERING = Choice("a radio whose uploads interfere (sharing = 'sinr')", {fitting.INTERFERENCE: ""})
 DECIDING = Choice(
     "[decide]", {fitting.DECIDE: ""}, {fitting.PERSONAL: "there is no single model for decisions. Leave [decide] out."}

@@ -254,7 +254,7 @@ def show(
             short = longest[name] <= SHORT
             heading = heading.replace(" ", "\n") if wide and short else heading
             justify: Literal["left", "right"] = "right" if name in numeric else "left"
-            table.add_column(heading, justify=justify, overflow="fold", no_wrap=short)
+            table.add_column(Text(printable(heading)), justify=justify, overflow="fold", no_wrap=short)
         for row in rows:
             table.add_row(*(Text(_cell(row.get(name))) for name in shown))  # verbatim, as [park] is not markup
         console.print(table)

@@ -413,7 +413,10 @@ class SecureSum(Codec):
     def excludes(self) -> Mapping[str, str]:
         why = "a sum over a cohort's few devices reveals more than a sum over all. Choose a method with one model."
         each = "with travel.secure-sum.together all devices are in each sum, without noise of theirs. Leave one out."
-        crews = dict.fromkeys((fitting.DRAWS, fitting.NOISED), each) if self.together else {}
+        crews = dict[str, str]()
+        if self.together:
+            crews = dict.fromkeys((fitting.DRAWS, fitting.NOISED), each)
+            crews[fitting.MOVES] = "with travel.secure-sum.together a device stays with its crew. Leave one out."
         return {**super().excludes, **fitting.PROTECTING, fitting.COHORTS: why, **crews}
 
     @property
