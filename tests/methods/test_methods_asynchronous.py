@@ -292,10 +292,12 @@ def test_the_ledger_and_the_report_show_visits_in_time(tmp_path: Path) -> None:
     run(tmp_path / "run", **{"network": {"profile": "wifi", "devices": {"seconds_per_sample": [0.1, 2.0]}}})
     recorded = ledger.read(tmp_path / "run" / "ledger.jsonl")
     assert [len(line.arrivals or ()) for line in recorded] == [2] * 12
-    ends = [arrived for line in recorded for *_, arrived in line.arrivals or ()]
+    ends = [row[3] for line in recorded for row in line.arrivals or ()]
     assert ends == sorted(ends)
     assert recorded[-1].priced is not None
     assert recorded[-1].priced["total"]["seconds"] == pytest.approx(ends[-1])
+    for _, _, departed, arrived, received, trained in (row for line in recorded for row in line.arrivals or ()):
+        assert departed < received < trained < arrived
     assert 'id="timeline-0"' in fedfloor.write_report(tmp_path / "run").read_text()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import fedfloor
 from fedfloor import config
 from fedfloor.base.errors import SettingError
 from fedfloor.engine.memory import DeviceMemory
@@ -71,6 +72,32 @@ def test_the_first_results_count_and_end_the_round(tmp_path: Path, first: int) -
         assert line.participants == first
         assert line.info["late"] == sorted(order[first:])
         assert line.priced["seconds"] == times()[order[first - 1]]
+
+
+def test_the_ledger_has_the_times_of_results_and_the_report_draws_them(tmp_path: Path) -> None:
+    """A second a sample, as many passes as epochs; the clock goes on from round to round."""
+    network = {"profile": "lte-cat-m2", "devices": {"seconds_per_sample": 0.5}}
+    lines = run(tmp_path / "run", close={"first": 3}, network=network)
+    clock = 0.0
+    for line in lines:
+        assert [row[0] for row in line.arrivals] == [k for k in range(8) if k not in line.info["late"]]
+        for _, version, departed, arrived, received, trained in line.arrivals:
+            assert version == line.round - 1
+            assert departed == clock < received
+            assert trained - received == pytest.approx(0.5 * 12)
+            assert trained < arrived
+        clock = line.priced["total"]["seconds"]
+        assert line.arrivals[-1][3] == pytest.approx(clock)
+    drawn = fedfloor.write_report(tmp_path / "run").read_text()
+    assert "model or result on its way" in drawn
+    assert "late, in vain" in drawn
+
+
+def test_without_a_network_the_clock_counts_mini_batches(tmp_path: Path) -> None:
+    lines = run(tmp_path / "run", close={"first": 3}, network={})
+    assert [row[2:] for line in lines for row in line.arrivals] == [
+        [begin, begin + 3, begin, begin + 3] for begin in (0, 3, 6) for _ in range(3)
+    ]
 
 
 def test_a_deadline_ends_the_round_and_costs_no_more_than_waiting(tmp_path: Path) -> None:

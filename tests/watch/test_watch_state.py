@@ -62,7 +62,8 @@ def test_all_sections_of_a_run(tmp_path: Path) -> None:
 def test_visits_of_rounds_that_do_not_wait(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", [0.25])
     body = json.loads(line(2, 0.5)) | {"arrivals": [[1, 1, 2.0, 3.5], [0, 0, 0.5, 4.0]], "info": {"late": [5]}}
-    odd = json.loads(line(3, 0.5)) | {"arrivals": [[2, 2, 4.0, 5.0]], "info": {"late": ["6", -1, None, 10**40]}}
+    late = ["6", -1, None, 10**40]
+    odd = json.loads(line(3, 0.5)) | {"arrivals": [[2, 2, 4.0, 5.0, 4.25, 4.5]], "info": {"late": late}}
     with (run / "ledger.jsonl").open("a") as file:
         file.write(f"{json.dumps(body)}\n{json.dumps(odd)}\n")
     watched = Watched(run)
@@ -71,6 +72,7 @@ def test_visits_of_rounds_that_do_not_wait(tmp_path: Path) -> None:
     assert [(row["device"], row["begin"], row["end"], row["ended"], row["age"]) for row in rows[:4]] == [
         (1, 2.0, 3.5, 4.0, 0), (0, 0.5, 4.0, 4.0, 1), (5, 0.5, 4.0, 4.0, None), (2, 4.0, 5.0, 5.0, 0)
     ]  # fmt: skip
+    assert [row["training"] for row in rows[:4]] == [[], [], [], [4.25, 4.5]]
     assert rows[0]["name"] == "device 1"
     assert watched.document["rounds"][-1]["round"] == 3
 

@@ -169,7 +169,7 @@ class ArrivingVisits:
         self._alone_since: float | None = None  # since when no visit is on its way
         self._again = 0  # times that devices whose visits were lost have departed again in a row
         line = point.line if point is not None else None
-        before = [at for *_, at in ((line.arrivals or ()) if line is not None else ())]
+        before = [row[3] for row in ((line.arrivals or ()) if line is not None else ())]
         self._ended_s = {point.round if point is not None else 0: max(before, default=0.0)}  # round → last arrival
         self._began = time.monotonic() - max((*before, *(at for *_, at in self._resumed)), default=0.0)
         self._held: dict[int, set[str]] = {factory: set() for factory in set(self._factory_of)}

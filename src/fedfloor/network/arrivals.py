@@ -31,6 +31,7 @@ class Trips(Protocol):
     """The contract of the course of a visit in simulated time."""
 
     clock: SimulatedClock
+    training: dict[int, tuple[float, float]]  # device → beginning and end of the training of its last visit
 
     def steps(self, k: int, process: PacketProcess) -> Steps:
         """Simulate a visit to device ``k`` that departs now; return its arrival."""
@@ -67,6 +68,7 @@ class NetworkTrips:
         self.down = down
         self.up = up
         self.account = Account(sites, None, self.clock, trace=False)
+        self.training: dict[int, tuple[float, float]] = {}
 
     def steps(self, k: int, process: PacketProcess) -> Steps:
         """Simulate a visit, transfer by transfer."""
@@ -78,7 +80,9 @@ class NetworkTrips:
             if hop.resource >= 0 and time > clock.now:
                 yield time
             time = account.transfer(hop, time, self.down, process)
+        received = time
         time += account.train(Train(site, self.work), process)
+        self.training[k] = received, time
         for hop in self.sites.routes.route(site, CLOUD).hops:
             if hop.resource >= 0 and time > clock.now:
                 yield time
@@ -104,11 +108,13 @@ class StepTrips:
     def __init__(self, batches: Callable[[int], int]) -> None:
         self.clock = SimulatedClock()
         self.batches = batches
+        self.training: dict[int, tuple[float, float]] = {}
 
     def steps(self, k: int, process: PacketProcess) -> Steps:
         """Simulate a visit of one unit of time per mini-batch."""
         end = self.clock.now + self.batches(k)
         process.compute_s += end - self.clock.now
+        self.training[k] = self.clock.now, end
         yield end
         return end
 
@@ -199,7 +205,7 @@ class Arrivals:
         if arrival > self.clock.now:
             yield arrival
         version, departed = self.flying.pop(k)
-        self.buffer.append(Arrival(k, version, departed, arrival))
+        self.buffer.append(Arrival(k, version, departed, arrival, *self.trips.training[k]))
         if len(self.buffer) == self.flow.buffer:
             self._flush(Critical(tuple(process.path), process.compute_s, process.transfer_s, process.wait_s))
         self._fill()
@@ -226,8 +232,9 @@ class Arrivals:
             return None
         each = [now_j - then_j for now_j, then_j in zip(spent.joules, before.joules, strict=True)]
         joules = {k: each[k] for k in self.flow.devices if each[k]}
-        for k, _, departed, _ in arrivals:  # a device waits until its round ends, as in other rounds
-            waited = now - departed - (self.trips.busy_s(k) - self.busy[k])
+        for one in arrivals:  # a device waits until its round ends, as in other rounds
+            k = one.device
+            waited = now - one.departed_s - (self.trips.busy_s(k) - self.busy[k])
             joules[k] = joules.get(k, 0.0) + self.trips.idle_w(k) * max(0.0, waited)
         return Price(
             seconds=now - then,

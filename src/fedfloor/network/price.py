@@ -100,6 +100,21 @@ class Payload:
         return self.asked[question.what](question.settings)
 
 
+class Phases(NamedTuple):
+    """The times of a visit since the beginning of the plan, s.
+
+    Attributes:
+        departed_s, arrived_s: of the model's departure, and of the result's arrival.
+        received_s, trained_s: of the beginning and the end of training; until and from then on something is transferred
+            or waits for a link.
+    """
+
+    departed_s: float
+    received_s: float
+    trained_s: float
+    arrived_s: float
+
+
 @dataclass(frozen=True)
 class Critical:
     """The critical path, which ended last.
@@ -129,6 +144,7 @@ class Price:
         moves: every transfer, if traced.
         holders: the devices with the final state of the model's frozen part, that is, all except its classifier.
         late: the numbers, in plan order, of visits whose results came too late; they have no entry in ``visits``.
+        phases: number of a visit in plan order → its times, of branches with a single visit, if meetings may end early.
     """
 
     seconds: float
@@ -140,6 +156,7 @@ class Price:
     moves: tuple[Move, ...] = ()
     holders: frozenset[int] = frozenset()
     late: frozenset[int] = frozenset()
+    phases: Mapping[int, Phases] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -203,7 +220,7 @@ def price(
         seconds=end, joules=sum(joules.values()), bytes=dict(sorted(spent.bytes.items())), joules_by_device=joules,
         visits=tuple(s for i, s in enumerate(job.visit_s) if i not in job.late) if job.late else tuple(job.visit_s),
         critical=Critical(tuple(root.path), root.compute_s, root.transfer_s, root.wait_s),
-        moves=tuple(spent.moves), holders=job.holders, late=frozenset(job.late),
+        moves=tuple(spent.moves), holders=job.holders, late=frozenset(job.late), phases=job.phases,
     )  # fmt: skip
 
 
@@ -234,6 +251,7 @@ class PriceWalk:
         self.visit_s = [0.0] * self._visits(plan)
         self.closing = closing
         self.late = set[int]()
+        self.phases: dict[int, Phases] = {}
         self.late_of = Counter[int]()
         self.root = PacketProcess(-1, None)
         self.sent = {} if air is None else self._sent(air, when)
@@ -405,13 +423,17 @@ class PriceWalk:
         if number in self.pulls:
             rest = self.full - self._size(node.work.travels)
             time = yield from self._pull(state._replace(time=time), site, rest, own)
+        received = time
         time += self.spent.train(node, own)
+        trained = time
         sent = self.sent.get(number)
         for hop in self.routes.route(site, at).hops:
             if hop.resource >= 0 and time > clock.now:
                 yield time
             time = self.spent.transfer(hop, time, up, own, sent)
         self.visit_s[number] = time - since
+        if self.closing is not None:
+            self.phases[number] = Phases(since, received, trained, time)
         return time
 
     def _broadcast(self, node: Broadcast, state: PacketState, process: PacketProcess) -> Walking:

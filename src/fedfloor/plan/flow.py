@@ -37,12 +37,25 @@ class Arrival(NamedTuple):
         device: the number of the device.
         version: the number of the round after which the model departed; 0: the initial model.
         departed_s, arrived_s: times since the beginning of the run; s, or mini-batches without a network.
+        received_s, trained_s: times of the beginning and the end of training; None on real machines, which do not
+            report them.
     """
 
     device: int
     version: int
     departed_s: float
     arrived_s: float
+    received_s: float | None = None
+    trained_s: float | None = None
+
+    def later(self, seconds: float) -> Arrival:
+        """Return the arrival of a run that began earlier by some seconds."""
+        times = (None if time is None else time + seconds for time in self[2:])
+        return Arrival(self.device, self.version, *times)  # type: ignore[arg-type]
+
+    def row(self) -> tuple[float, ...]:
+        """Return what is known of it."""
+        return tuple(value for value in self if value is not None)
 
     @property
     def round(self) -> int:

@@ -111,29 +111,38 @@ MOST_VISITS = 400  # drawn in a timeline
 
 LATE = "late, in vain"
 RESTS = "waits for the end of the round"
+TRAVELS = "model or result on its way"
 
 
 def timeline_figure(run: RecordedRun, unit_s: float = 1.0) -> Any:
     """Return a chart of visits in time: a line from departure to arrival for each, by the age of its model.
 
-    A thin line follows until the round ends. A late result, which does not count, is drawn until then.
+    Where the times of training are known, only they have the colour of the age: before, the model is on its way to the
+    device or waits for a link; after, the result. A thin line follows until the round ends. A late result, which does
+    not count, is drawn until then.
 
     Args:
         unit_s: the seconds in a unit of the axis of time.
     """
     name_of = partial(run.park.names.site, "device")
-    lines = {name: list[tuple[int, float, float, str]]() for name in (*(name for _, name in AGES), LATE, RESTS)}
+    names = [TRAVELS, *(name for _, name in AGES), LATE, RESTS]
+    lines = {name: list[tuple[int, float, float, str]]() for name in names}
     for line in (line for line in run.rounds if line.arrivals):
         if len(lines[RESTS]) >= MOST_VISITS:
             break
         began = min(row[2] for row in line.arrivals)
         ended = max(row[3] for row in line.arrivals)
-        for k, version, departed, arrived in line.arrivals:
+        for k, version, departed, arrived, *training in line.arrivals:
             age = max(name for name in AGES if name[0] <= line.round - 1 - version)[1]
-            lines[age].append((k, departed, arrived, f"round {line.round}, from the model of round {version}"))
+            begins, ends = training or (departed, arrived)
+            lines[age].append((k, begins, ends, f"round {line.round}, from the model of round {version}"))
+            if departed < begins:
+                lines[TRAVELS].append((k, departed, begins, f"round {line.round}, model to the device"))
+            if ends < arrived:
+                lines[TRAVELS].append((k, ends, arrived, f"round {line.round}, result to the cloud"))
             lines[RESTS].append((k, arrived, ended, f"round {line.round}"))
         lines[LATE] += [(k, began, ended, f"round {line.round}, late") for k in line.late]
-    styles = [{"color": colour(i), "width": 6} for i in range(len(AGES))]
+    styles = [{"color": "#c3cad2", "width": 6}, *({"color": colour(i), "width": 6} for i in range(len(AGES)))]
     styles += [{"color": colour(len(AGES)), "width": 3, "dash": "dot"}, {"color": "#9aa3ad", "width": 1}]
     traces = []
     for (name, rows), style in zip(lines.items(), styles, strict=True):

@@ -176,14 +176,18 @@ class MeasuredRecord:
     against: dict[str, Count] = field(default_factory=dict)
 
 
+InTime = tuple[Count, Count, Amount, Amount]  # device, version of the model, departure, arrival
+VisitRecord = InTime | tuple[Count, Count, Amount, Amount, Amount, Amount]  # and begin and end of training
+
+
 @dataclass(frozen=True)
 class LineRecord:
     """A line of ``ledger.jsonl``: the global model's metrics on the test data, None in a round without evaluation.
 
     ``figures`` and ``headlines`` hold headlines other than the accuracy, and their spread over devices. ``backdoor``
     is the share of test samples whose prediction a trigger changes to its target. ``arrivals`` are the device, the
-    version of the model, the departure and the arrival of each visit, unless all were waited for. ``info`` is what
-    the method and the run report.
+    version of the model, the departure and the arrival of each visit, and in simulated time when its training began and
+    ended, unless all were waited for. ``info`` is what the method and the run report.
     """
 
     round: Positive
@@ -203,7 +207,7 @@ class LineRecord:
     visits: Count | None = None
     measured: MeasuredRecord | None = None
     backdoor: OptionalShare = None
-    arrivals: tuple[tuple[Count, Count, Amount, Amount], ...] = ()
+    arrivals: tuple[VisitRecord, ...] = ()
     info: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -238,7 +238,7 @@ def timeline_section(compared: Compared, drawn: Drawn) -> str:
             continue
         live = any(line.measured for line in run.rounds)
         priced = live or any(line.priced for line in run.rounds)
-        longest = max(arrived for line in run.rounds for *_, arrived in line.arrivals)
+        longest = max(row[3] for line in run.rounds for row in line.arrivals)
         unit_s, symbol = unit("seconds", longest) if priced else (1.0, "mini-batches")
         drawing = charts.timeline_figure(run, unit_s)
         clock = f"time {'of the machines' if live else 'on the network'} ({symbol})" if priced else "mini-batches"
@@ -247,6 +247,8 @@ def timeline_section(compared: Compared, drawn: Drawn) -> str:
             f"Every line is a visit, from the departure of the model to the arrival of its result, of the first "
             f"{charts.MOST_VISITS} results of seed {run.seed}; its colour is the age of the model that it started from."
         )
+        parted = any(len(row) > 4 for line in run.rounds for row in line.arrivals)
+        caption += " Grey: the model or the result is on its way, or waits for a link." if parted and priced else ""
         late = any(line.late for line in run.rounds)
         caption += " Dotted: results that came after the end of their round, and do not count." if late else ""
         parts.append(title(group.label.shown) + chart(f"timeline-{number}", drawing, caption, drawn))

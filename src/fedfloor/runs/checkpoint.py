@@ -155,22 +155,7 @@ def save_to(folder: Path, point: Checkpoint) -> None:
     try:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
-        about = {
-            "format": FORMAT,
-            "round": point.round,
-            "tick": point.tick,
-            "notes": dict(point.state.notes),
-            "receipts": [receipt.row() for receipt in point.receipts],
-            "memory": {str(device): digest for device, digest in point.memory.items()},
-            "line": to_row(point.line) if point.line else None,
-            "visits": {str(device): count for device, count in point.visits.items()},
-            "reports": {str(device): count for device, count in point.reports.items()},
-            "answers": {name: {str(k): n for k, n in counts.items()} for name, counts in point.answers.items()},
-            "holders": sorted(point.holders),
-            "updates": limit.to_json(point.updates),
-            "departures": [list(departure) for departure in point.departures],
-        } | ({} if point.best is None else {"best": point.best.row})
-        files = {TENSORS: save(tensors), ABOUT: json_text(about, separators=(",", ":")).encode()}
+        files = {TENSORS: save(tensors), ABOUT: json_text(_about(point), separators=(",", ":")).encode()}
         for name, data in files.items():
             write(temporary / name, data)
         digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
@@ -184,6 +169,26 @@ def save_to(folder: Path, point: Checkpoint) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
     for old in _all(folder)[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _about(point: Checkpoint) -> dict[str, Any]:
+    """Return all of a checkpoint but its tensors, as JSON."""
+    return {
+        "format": FORMAT,
+        "round": point.round,
+        "tick": point.tick,
+        "clock_s": point.clock_s,
+        "notes": dict(point.state.notes),
+        "receipts": [receipt.row() for receipt in point.receipts],
+        "memory": {str(device): digest for device, digest in point.memory.items()},
+        "line": to_row(point.line) if point.line else None,
+        "visits": {str(device): count for device, count in point.visits.items()},
+        "reports": {str(device): count for device, count in point.reports.items()},
+        "answers": {name: {str(k): n for k, n in counts.items()} for name, counts in point.answers.items()},
+        "holders": sorted(point.holders),
+        "updates": limit.to_json(point.updates),
+        "departures": [list(departure) for departure in point.departures],
+    } | ({} if point.best is None else {"best": point.best.row})
 
 
 def latest(folder: Path, memory: Path | None = None, *, warn: bool = True) -> Checkpoint | None:
@@ -281,6 +286,7 @@ def _made(about: dict[str, Any], tensors: dict[str, Tensor]) -> Checkpoint:
     return Checkpoint(
         round=about["round"],
         tick=about["tick"],
+        clock_s=float(about.get("clock_s", 0.0)),
         state=state,
         receipts=receipts,
         holders=holders,

@@ -15,6 +15,7 @@ from fedfloor.network.price import Closing, Price
 from fedfloor.park.park import Park
 from fedfloor.plan import schedule, walk
 from fedfloor.plan.closing import Close
+from fedfloor.plan.flow import Arrival
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Select, Train
 from fedfloor.plan.schedule import Key, is_lost
 from fedfloor.runs.resolving import ResolvedPlan
@@ -28,11 +29,14 @@ class ClosedRound:
         made: what is carried out.
         late: the devices of late visits, in plan order.
         price: the cost of all visits until they are abandoned; None if none is late.
+        arrivals: of results that are not late, in the order of their arrival in simulated time; times since the round's
+            beginning.
     """
 
     made: ResolvedPlan
     late: tuple[int, ...] = ()
     price: Price | None = None
+    arrivals: tuple[Arrival, ...] = ()
 
 
 def closed(
@@ -58,8 +62,14 @@ def closed(
         return is_lost(replace(key, tick=visit.tick, device=visit.device, visit=visit.visit - late), loss_chance)
 
     paid = price(whole, Closing(close, lost))
+    in_time = [
+        Arrival(visit.device, key.round - 1, at.departed_s, at.arrived_s, at.received_s, at.trained_s)
+        for number, visit in enumerate(visits)
+        if number not in paid.late and (at := paid.phases.get(number)) is not None
+    ]
+    arrivals = tuple(sorted(in_time, key=lambda one: one.arrived_s))
     if not paid.late:
-        return ClosedRound(made)
+        return ClosedRound(made, arrivals=arrivals)
     if len(paid.late) == len(visits) and key.round == 1:
         raise SettingError(
             f"round.close: deadline_s = {close.deadline_s:g} is shorter than every visit of round {key.round}; the "
@@ -68,7 +78,7 @@ def closed(
     plan, choices = without(made.plan, made.known.choices, paid.late)
     known = made.known._replace(choices=choices)
     late = tuple(visits[number].device for number in sorted(paid.late))
-    return ClosedRound(replace(made, plan=plan, known=known), late, paid)
+    return ClosedRound(replace(made, plan=plan, known=known), late, paid, arrivals)
 
 
 def check_form(made: ResolvedPlan, close: Close, park: Park, number: int) -> Node:

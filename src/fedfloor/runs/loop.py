@@ -167,7 +167,9 @@ class _Run(round_.Observer):
         plan, state = prepare.first_state(self.engine, self.method, self.setup.view(0))
         reports = {} if plan is None else results.reports(self.experiment, plan)
         answers = {} if plan is None else revealed.answered(plan)
-        return Checkpoint(state=state, reports=reports, answers=answers)
+        surveyed = self.setup.surveyed(self.experiment, 1)
+        clock_s = 0.0 if surveyed is None else surveyed.seconds
+        return Checkpoint(clock_s=clock_s, state=state, reports=reports, answers=answers)
 
     def go(self, start: dict[str, torch.Tensor], point: Checkpoint) -> str:
         why = "stopped" if self.reached(point) else "finished"
@@ -283,7 +285,7 @@ class _Run(round_.Observer):
         if evaluated and self.triggered is not None:
             backdoor = self.evaluate(state, record.view.round, tick, self.triggered).accuracy
         coverage = self.coverage.of(record.outcome, before) if self.coverage else None
-        arrivals = [tuple(arrival) for arrival in record.arrivals] or None
+        arrivals = [arrival.row() for arrival in record.arrivals] or None
         return {"measured": measured, "coverage": coverage, "backdoor": backdoor, "arrivals": arrivals}
 
     def carried_out(self, point: round_.Position, outcome: Outcome) -> None:

@@ -79,7 +79,7 @@ class Round:
         plan = _outside(text.to_json(self.plan), works)
         lost = sorted(list(visit) for visit in self.lost)
         about = {"round": self.number, "plan": plan, WORKS: works, "lost": lost, "answered": dict(self.answered)}
-        arrivals = [list(arrival) for arrival in self.arrivals]
+        arrivals = [arrival.row() for arrival in self.arrivals]
         return {**about, "late": list(self.late), "arrivals": arrivals, "model": self.model}
 
     @classmethod
@@ -89,7 +89,7 @@ class Round:
         plan = text.from_json(_inside(row["plan"], row[WORKS]))
         answered = {str(what): [int(k) for k in devices] for what, devices in row["answered"].items()}
         late = tuple(int(k) for k in row["late"])
-        arrivals = tuple(Arrival(int(k), int(v), float(a), float(b)) for k, v, a, b in row["arrivals"])
+        arrivals = tuple(Arrival(int(k), int(v), *map(float, times)) for k, v, *times in row["arrivals"])
         return cls(int(row["round"]), plan, lost, answered, str(row["model"]), late, arrivals)
 
 
@@ -237,7 +237,7 @@ class Recording:
     def began_s(self, number: int) -> float:
         """Return the time at which the last result before a round arrived, s."""
         before = self.rounds[number - 1].arrivals if number > 1 else ()
-        return max((at for *_, at in before), default=0.0)
+        return max((one.arrived_s for one in before), default=0.0)
 
     def check(self, packet: Packet) -> None:
         """Raise RunError if the round's model differs from that of the run."""

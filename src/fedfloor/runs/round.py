@@ -402,6 +402,8 @@ class Position:
     Attributes:
         round: the number of the last finished round.
         tick: the park's clock.
+        clock_s: the time since the beginning of the run; s on the network, or mini-batches without one if rounds end
+            early. Real machines have their own.
         state: the method's state.
         receipts: the receipts of the last round's visits.
         holders: the devices with the current frozen part of the model, if rounds are priced.
@@ -411,6 +413,7 @@ class Position:
 
     round: int = 0
     tick: int = 0
+    clock_s: float = 0.0
     state: State
     receipts: tuple[Receipt, ...] = ()
     holders: frozenset[int] = frozenset()
@@ -424,8 +427,8 @@ class Record:
 
     Attributes:
         late: the devices whose results would have come after the round's end.
-        arrivals: the results of the round in the order of their arrival, of methods that do not wait, and on real
-            machines of rounds that end early.
+        arrivals: the results of the round in the order of their arrival, of methods that do not wait, and of rounds
+            that end early.
     """
 
     view: View
@@ -503,13 +506,17 @@ def step(setup: Setup, point: Position, observer: Observer | None = None) -> tup
         state = setup.method.absorb(point.state, outcome)
     else:
         state = setup.method.noted(point.state, outcome.resolved)
+    began_s = point.clock_s + sum(price.seconds for price in prices[:-1])  # after the initial questions
+    arrivals = tuple(one.later(began_s) for one in round_.arrivals) or setup.arrivals(view.round)
+    took_s = prices[-1].seconds if prices else max((one.arrived_s for one in round_.arrivals), default=0.0)
     after = Position(
         round=view.round,
         tick=point.tick + outcome.ticks,
+        clock_s=began_s + took_s,
         state=state,
         receipts=outcome.receipts if setup.carrier.trains else (),
         holders=prices[-1].holders if prices else frozenset(),
         versions=setup.needed(versions, view.round),
         departures=setup.real.on_their_way() if setup.real is not None else (),
     )
-    return after, Record(view, plan, outcome, prices, round_.late, setup.arrivals(view.round))
+    return after, Record(view, plan, outcome, prices, round_.late, arrivals)

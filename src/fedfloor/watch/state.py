@@ -338,11 +338,12 @@ class Watched:
             return
         began = min(row[2] for row in line.arrivals)
         ended = max(row[3] for row in line.arrivals)
-        late: list[tuple[int, float, float, int | None]] = [(k, began, ended, None) for k in line.late]
-        visits = [(k, departed, arrived, line.round - 1 - version) for k, version, departed, arrived in line.arrivals]
-        for k, begin, end, age in [*visits, *late]:
+        late = [(k, began, ended, None, ()) for k in line.late]
+        visits = [(k, begin, end, line.round - 1 - version, rest) for k, version, begin, end, *rest in line.arrivals]
+        for k, begin, end, age, training in [*visits, *late]:
             named = {"device": k, "name": short(self._name(str(k))), "round": line.round}
-            self._trips.append({**named, "begin": begin, "end": end, "ended": ended, "age": age})
+            times = {"begin": begin, "end": end, "ended": ended, "training": list(training)}
+            self._trips.append({**named, **times, "age": age})
 
     def _note(self, number: int | None, machine: str, kind: str, why: str) -> None:
         self._troubles.append(_trouble(number, machine, kind, why))

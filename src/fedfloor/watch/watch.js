@@ -193,12 +193,14 @@
         const [at, late] = [y.get(row.device), row.age == null];
         const colour = late ? "#b58500" : COLOURS[ages.filter((age) => row.age >= age).length];
         const line = (begin, end, more) => make("line", { x1: x(begin), x2: x(end), y1: at, y2: at, ...more });
-        svg.append(line(row.begin, row.end, { stroke: colour, "stroke-width": late ? 3 : 8, ...(late ? { "stroke-dasharray": "3 3" } : {}) }));
+        const [from, to] = row.training.length ? row.training : [row.begin, row.end];
+        if (row.training.length) svg.append(line(row.begin, row.end, { stroke: "#c3cad2", "stroke-width": 8 }));
+        svg.append(line(from, to, { stroke: colour, "stroke-width": late ? 3 : 8, ...(late ? { "stroke-dasharray": "3 3" } : {}) }));
         if (row.ended > row.end) svg.append(line(row.end, row.ended, { stroke: "#9aa3ad", "stroke-width": 1 }));
       }
       $("trips").replaceChildren(svg);
       const late = rows.some((row) => row.age == null);
-      $("trips-note").textContent = `Every bar is a visit, from the departure of the model to the arrival of its result; then a thin line until its round ended. Blue: it started from the present model; orange, green, violet: from one that is 1, 3, 10 models old or more.${late ? " Dashed: too late for its round, so that it does not count." : ""}`;
+      $("trips-note").textContent = `Every bar is a visit, from the departure of the model to the arrival of its result; then a thin line until its round ended. Blue: it started from the present model; orange, green, violet: from one that is 1, 3, 10 models old or more.${rows.some((row) => row.training.length) ? " Grey: the model or the result is on its way." : ""}${late ? " Dashed: too late for its round, so that it does not count." : ""}`;
     },
     devices() {
       const rows = state.devices.map((row) => [[row.name, "", `#device-${row.device}`], state.factories[row.factory]?.name ?? row.factory, row.samples.toLocaleString("en"), row.visits, [row.lost, row.lost ? "bad" : ""],
