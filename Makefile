@@ -35,8 +35,9 @@ demo-live: broker $(READY)  ## A park of real processes: train, release, notice 
 	$(BIN)/fedfloor park live demo
 
 .PHONY: test
-test: $(READY)  ## All tests but the slow ones below (about 12 minutes on 2 cores)
-	$(BIN)/pytest -m 'not slow and not live' -n 2 --maxschedchunk 8 --durations 15
+test: $(READY)  ## All tests but the slow ones below (about 20 minutes on 2 cores), or ROOM=report: those that a room may concern
+	@tests=$$($(BIN)/python tests/programs/affected.py $(ROOM)) || exit 2; set -x; \
+		$(BIN)/pytest $$tests -m 'not slow and not live' -n 2 --maxschedchunk 8 --durations 15
 
 .PHONY: test-slow
 test-slow: $(READY)  ## Whole runs on real data, processes that are killed, and a browser (about 18 minutes on 2 cores)

@@ -33,6 +33,19 @@ def layers() -> list[dict[str, Any]]:
     return found
 
 
+def imports() -> dict[str, set[str]]:
+    """Return what each room may import, beside itself; ``training`` is all rooms from config downwards."""
+    rooms = {name: about for layer in layers() for name, about in layer["rooms"].items()}
+    order = list(rooms)
+    training = set(order[order.index("config") :])
+    found = {"cli": set(order)}
+    for name, about in rooms.items():
+        if name not in found:
+            named = {one for each in about.get("may", ()) for one in (training if each == "training" else {each})}
+            found[name] = named | {"base"}
+    return found
+
+
 def drawn() -> str:
     """Return the map as SVG."""
     every = layers()

@@ -24,14 +24,7 @@ OPTIONAL = (
 
 # A room (a folder or a file of the package) → what it may import of ours, beside itself and base. Only cli sees all.
 LAYERS = {each["name"]: each["rooms"] for each in rooms.layers()}
-ORDER = [name for layer in LAYERS.values() for name in layer]
-TRAINING = set(ORDER[ORDER.index("config") :])
-MAY = {
-    name: {one for each in about.get("may", ()) for one in (TRAINING if each == "training" else {each})}
-    for layer in LAYERS.values()
-    for name, about in layer.items()
-    if name != "cli"
-}
+MAY = rooms.imports()
 OUTSIDERS = {"__init__", "__main__", "cli"}
 # All that solvers may import beside the standard library; bayes_opt: an optional extra, for the sampler of that name.
 NUMBERS = {"numpy", "scipy", "numba", "ortools", "sklearn", "threadpoolctl", "bayes_opt"}
@@ -66,12 +59,12 @@ def test_a_file_imports_only_what_its_room_may(path: Path) -> None:
     if here in OUTSIDERS:
         return
     assert here in MAY, f"{here} is a new room: say here what it may import"
-    assert ours(path) <= MAY[here] | {here, "base"}
+    assert ours(path) <= MAY[here] | {here}
 
 
 def test_rooms_import_downwards_in_the_map() -> None:
     place = {name: number for number, layer in enumerate(LAYERS.values()) for name in layer}
-    assert {(name, one) for name, may in MAY.items() for one in may if place[one] < place[name]} == set()
+    assert {(name, one) for name, may in MAY.items() for one in may - {"base"} if place[one] < place[name]} == set()
 
 
 def test_the_map_is_drawn_from_the_table() -> None:
