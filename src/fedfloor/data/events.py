@@ -249,10 +249,18 @@ def _universal(
 ) -> NDArray[np.float64]:
     """Return the universal times of local ones."""
     check_zone(zone)
+    machine = np.unique(np.array(device), return_inverse=True)[1].ravel()
     try:
-        return universal(time, np.unique(np.array(device), return_inverse=True)[1].ravel(), zone)
+        moments, unsure = universal(time, machine, machine, zone)
     except TimeError as error:
         raise SettingError(f"{place(path, error.row + 2, column)}: {error.message}") from error
+    if unsure.any():
+        log.warning(
+            "%s: this time occurs twice in %s, and the order of rows does not show which of both hours this is; %s in "
+            "total, which may be an hour off. Write the offset beside such times: 02:30+01:00.",
+            place(path, int(unsure.argmax()) + 2, column), zone, count(int(unsure.sum()), "such row"),
+        )  # fmt: skip
+    return moments
 
 
 def _ends(events: _Table, column: str, given: str | None, zone: str | None) -> NDArray[np.float64]:

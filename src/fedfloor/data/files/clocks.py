@@ -22,6 +22,7 @@ Mask = NDArray[np.bool_]
 ZONES = ("Europe/Berlin", "Europe/London", "Europe/Athens", "America/New_York", "Australia/Sydney", "America/Santiago")
 QUARTER = 900  # seconds; offsets from UTC change on quarters of an hour
 DOUBLED = 3 * 3600  # seconds: rows of a repeated hour are no further apart
+HOLE = 3  # usual steps of a hole between rows, from which an hour may be missing there
 RESET = 366 * 86_400  # seconds of a jump of a clock that was reset, at least
 FAR = 1000  # usual steps of such a jump, at least
 BETWEEN = 10  # alternations per step back from which sorting would mix the rows of two courses of a clock
@@ -44,23 +45,52 @@ def _zone(name: str) -> ZoneInfo:
         ) from error
 
 
-def universal(local: Moments, recording: NDArray[np.integer], name: str) -> Moments:
-    """Return the universal times of local ones, in seconds since 1970.
+def universal(
+    local: Moments, device: NDArray[np.integer], recording: NDArray[np.integer], name: str
+) -> tuple[Moments, Mask]:
+    """Return the universal times of local ones, in seconds since 1970, and a mask of rows that may be an hour earlier.
 
-    An hour that occurs twice, at the end of summer time, is the second one from the row on whose time does not exceed
-    that of the row before it in its recording.
+    Of an hour that occurs twice, at the end of summer time, the rows of a device from the one on whose time does not
+    exceed that of the row before it are in the second one. Without such a row, the second hour begins where an hour can
+    be missing: before or after a recording, or at a hole. If it can be missing at several places, or the order of rows
+    does not show one, the mask has these rows, and they count as early ones where that is possible.
+
+    The order of recordings counts if a device's recordings ascend in time elsewhere; otherwise each has its own order.
 
     Args:
         local: float64 [T], as if they were in UTC.
-        recording: integers [T], the recording of each row, whose rows are in order.
+        device: integers [T], the device of each row, whose rows are in order.
+        recording: integers [T], the recording of each row; a recording has a single device.
         name: the name of the time zone.
 
     Raises:
         TimeError: a time does not exist, because summer time begins.
 
     >>> twice = np.array([25.0, 26.0, 26.5, 26.0, 26.5, 27.0]) * 3600 + 1792800000  # 25 Oct 2026
-    >>> (universal(twice, np.zeros(6, np.int32), "Europe/Berlin") / 3600 % 24).tolist()
-    [23.0, 0.0, 0.5, 1.0, 1.5, 2.0]
+    >>> device, runs = np.zeros(6, np.int32), np.array([0, 1, 1, 2, 2, 2])
+    >>> times, unsure = universal(twice, device, runs, "Europe/Berlin")
+    >>> (times / 3600 % 24).tolist(), unsure.any()
+    ([23.0, 0.0, 0.5, 1.0, 1.5, 2.0], np.False_)
+    """
+    first, second = _offsets(local, name)
+    doubled = first > second
+    later = np.zeros(len(local), np.bool_)
+    unsure = np.zeros(len(local), np.bool_)
+    if not doubled.any():
+        return local - first, unsure
+    group = _ordered_groups(local, device, recording, doubled)
+    for whose in np.unique(group[doubled]).tolist():
+        rows = np.flatnonzero(group == whose)
+        for hour in _hours(local, rows, doubled):
+            later[rows[hour]], unsure[rows[hour]] = _second(local[rows], recording[rows], hour)
+    return local - np.where(later, second, first), unsure
+
+
+def _offsets(local: Moments, name: str) -> tuple[Moments, Moments]:
+    """Return the offset of each local time from UTC in seconds, if it is the first and if it is the second such time.
+
+    Raises:
+        TimeError: a time does not exist, because summer time begins.
     """
     zone = _zone(name)
     quarters, place = np.unique(np.floor(local / QUARTER), return_inverse=True)
@@ -73,28 +103,80 @@ def universal(local: Moments, recording: NDArray[np.integer], name: str) -> Mome
         row = int((first < second).argmax())
         wall = np.datetime64(int(local[row]), "s")
         raise TimeError(row, f"{wall} does not exist in {name}, where summer time begins. Choose another data.zone.")
-    order = np.argsort(recording, kind="stable")
-    twice = (first > second)[order]
-    time = local[order]
-    follows = np.concatenate([[False], twice[1:] & twice[:-1] & (np.diff(recording[order]) == 0)])
-    follows[1:] &= np.abs(np.diff(time)) < DOUBLED
-    back = np.cumsum(follows & (np.diff(time, prepend=np.inf) <= 0))
-    begun = np.maximum.accumulate(np.where(follows, 0, back))  # steps back before the repeated hours began
-    later = np.empty(len(local), np.bool_)
-    later[order] = twice & (back > begun)
-    return local - np.where(later, second, first)
+    return first, second
+
+
+def _ordered_groups(
+    local: Moments, device: NDArray[np.integer], recording: NDArray[np.integer], doubled: Mask
+) -> NDArray[np.int64]:
+    """Return the rows whose order counts together, [T]: a device's, or a recording's where recordings do not ascend."""
+    order = np.argsort(device, kind="stable")
+    same = np.diff(device[order]) == 0
+    other = np.diff(recording[order]) != 0
+    within = doubled[order][1:] & doubled[order][:-1]
+    back = same & other & ~within & (np.diff(local[order]) < 0)
+    disordered = np.isin(device, device[order][1:][back])
+    return np.where(disordered, recording.astype(np.int64) + int(device.max()) + 1, device)
+
+
+def _hours(local: Moments, rows: Indices, doubled: Mask) -> list[Indices]:
+    """Return the places within ``rows`` of each hour that occurs twice, for example of each year."""
+    places = np.flatnonzero(doubled[rows])
+    ascending = places[np.argsort(local[rows[places]], kind="stable")]
+    ends = np.flatnonzero(np.diff(local[rows[ascending]]) > DOUBLED) + 1
+    return [np.sort(part) for part in np.split(ascending, ends) if len(part)]
+
+
+def _second(time: Moments, recording: NDArray[np.integer], hour: Indices) -> tuple[Mask, Mask]:
+    """Return which rows of an hour that occurs twice are in the second one, and which of them may be in either.
+
+    Args:
+        time: float64 [T], the local times of a device, in order.
+        recording: integers [T].
+        hour: places of the rows of this hour among the T.
+    """
+    many = len(hour)
+    place = np.arange(many)
+    steps = np.diff(time[hour])
+    ahead = np.diff(time)
+    usual = float(np.median(ahead[ahead > 0])) if (ahead > 0).any() else np.inf
+    other = np.diff(recording[hour]) != 0
+    back = np.flatnonzero(steps < 0) + 1
+    if not len(back):
+        back = np.flatnonzero((steps == 0) & ~other)[:1] + 1 if usual >= QUARTER else back
+    whole = hour[-1] - hour[0] + 1 == many  # no other rows between those of the hour
+    if len(back):
+        begin = back[steps[back - 1].argmin()]
+        return place >= begin, np.full(many, len(back) > 1 or not whole)
+    joints = np.diff(hour) > 1  # which do not count as adjacent
+    holes = [0] if hour[0] == 0 or _parted(time, recording, hour[0], usual) else []
+    holes += (np.flatnonzero(other | joints | (steps > HOLE * usual)) + 1).tolist()
+    holes += [many] if hour[-1] == len(time) - 1 or _parted(time, recording, hour[-1] + 1, usual) else []
+    begin = holes[-1] if holes else many
+    unsure = (place >= holes[0]) & (place < begin) if holes else np.ones(many, np.bool_)
+    return place >= begin, unsure | (not whole)
+
+
+def _parted(time: Moments, recording: NDArray[np.integer], row: int, usual: float) -> bool:
+    """Return whether an hour can be missing before a row: it begins a recording, or follows a hole."""
+    return bool(recording[row] != recording[row - 1] or time[row] - time[row - 1] > HOLE * usual)
 
 
 def zone_of(local: Moments, recording: NDArray[np.integer]) -> str | None:
     """Return a zone of :data:`ZONES` in which times ascend that do not in UTC; None if there is none."""
     for name in ZONES:
         try:
-            time = universal(local, recording, name)
+            time, _ = universal(local, recording, recording, name)
         except TimeError:
             continue
         if _ascends(time, recording):
             return name
     return None
+
+
+def zone_of_recordings(local: Moments, device: NDArray[np.integer]) -> str | None:
+    """Return a zone in which the rows of devices ascend through all recordings, if they do not in UTC."""
+    return None if _ascends(local, device) else zone_of(local, device)
 
 
 def summer(time: Moments, recording: NDArray[np.integer]) -> tuple[int, str] | None:

@@ -163,7 +163,7 @@ def _check_empty(entries: Sequence[DataFile], depth: int) -> None:
             raise SettingError(f"{file.name}: an empty folder. Put the device's files into it, or remove it.")
 
 
-RECIPE = "recordings 6"
+RECIPE = "recordings 7"
 
 
 def _load_tables(root: Path, files: Sequence[DataFile], reading: Reading, seed: int, *, own: bool = False) -> Dataset:
@@ -190,7 +190,7 @@ def _parse_tables(files: Sequence[DataFile], reading: Reading, writer: Writer, *
     scanned = [_read(file, own_columns, required) for file, own_columns in _readings(files, reading)]
     if isinstance(reading.asked, Reconstruction):
         scanned = _normal_without_label(scanned, reading)
-    sheets, running = finished(settled(scanned, reading), reading)
+    sheets, running = finished(settled(scanned, reading, [file.folders for file in files]), reading)
     sheets, reading = labelled(sheets, reading)
     categories = listed(sheets, reading.columns.categories)
     sheets = encoded(sheets, categories, known=reading.whole)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,7 +25,18 @@ from fedfloor.data.files.layout import NUMBER, WORDS, MarksError, OddTextError, 
 from fedfloor.data.files.packed import BombError
 from fedfloor.data.files.quality import emptied
 from fedfloor.data.files.rows import Row, decoded, in_blocks, is_workbook, opened, opened_workbook, place
-from fedfloor.data.files.times import NUMBERS, NUMERALS, Form, TimeColumn, TimeError, day, decide, numeral, shared
+from fedfloor.data.files.times import (
+    NUMBERS,
+    NUMERALS,
+    Form,
+    TimeColumn,
+    TimeError,
+    day,
+    decide,
+    numeral,
+    shared,
+    written,
+)
 from fedfloor.data.reading import Reading, skipped
 
 log = logging.getLogger(__name__)
@@ -74,12 +85,10 @@ class Sheet:
         """Return the place of a cell in messages."""
         return f"{self.title}, row {self.line[row]}, {self.cell.format(column)}"
 
-    def recordings(self) -> NDArray[np.int32]:
-        """Return the recording of each row, [T], by its device and run."""
-        parts = [self.text[role] for role in ("device", "run") if role in self.text]
-        number: dict[tuple[str, ...], int] = {}
-        names = zip(*parts, strict=True) if parts else [()] * len(self.line)
-        return np.array([number.setdefault(name, len(number)) for name in names], np.int32)
+    def named(self, *roles: str) -> Iterable[tuple[str, ...]]:
+        """Return the texts of some roles for each row, without those that the table lacks."""
+        parts = [self.text[role] for role in roles if role in self.text]
+        return zip(*parts, strict=True) if parts else [()] * len(self.line)
 
     def copies(self) -> NDArray[np.bool_]:
         """Return a mask of the rows that equal an earlier one in time, sensors and texts, [T]."""
@@ -99,8 +108,14 @@ def read(path: Path, reading: Reading, required: Sequence[str], *, lenient: bool
     return sheet
 
 
-def settled(sheets: Sequence[Sheet], reading: Reading) -> list[Sheet]:
-    """Return tables with times converted; the format and the order of day and month are determined by all tables."""
+def settled(sheets: Sequence[Sheet], reading: Reading, owners: Sequence[tuple[str, ...]] | None = None) -> list[Sheet]:
+    """Return tables with times converted; the format and the order of day and month are determined by all tables.
+
+    Args:
+        sheets: the tables.
+        reading: the settings of times and copies.
+        owners: the folders of each table, or the device whose file it is; None if a column alone tells devices apart.
+    """
     clocks = [sheet.clock for sheet in sheets if sheet.clock is not None]
     if not clocks or len(clocks) < len(sheets):
         # a mixture of tables with and without times is refused later
@@ -137,16 +152,43 @@ def settled(sheets: Sequence[Sheet], reading: Reading) -> list[Sheet]:
         replace(sheet, time=part, clock=None, order=order, dated=form != NUMBERS, local=local)
         for sheet, part in zip(sheets, np.split(time, ends[:-1]), strict=True)
     ]
-    timed = [_zoned(sheet, reading.zone, column) for sheet in timed] if reading.zone else timed
+    timed = _zoned(timed, reading.zone, column, owners or [()] * len(timed)) if reading.zone else timed
     return _without_copies(timed) if reading.copies else timed
 
 
-def _zoned(sheet: Sheet, zone: str, column: str) -> Sheet:
-    """Return a table with local times converted to universal ones."""
+def _zoned(sheets: Sequence[Sheet], zone: str, column: str, owners: Sequence[tuple[str, ...]]) -> list[Sheet]:
+    """Return tables with local times converted to universal ones; the rows of a device are in order through tables."""
+    ends = np.cumsum([len(sheet.line) for sheet in sheets])
+
+    def at(row: int) -> str:
+        number = int(np.searchsorted(ends, row, "right"))
+        return sheets[number].place(row - int(ends[number]) + len(sheets[number].line), column)
+
+    local = np.concatenate([cast(Times, sheet.time) for sheet in sheets])
+    device = _numbered(
+        (owner, *names) for sheet, owner in zip(sheets, owners, strict=True) for names in sheet.named("device")
+    )
+    run = _numbered((number, *names) for number, sheet in enumerate(sheets) for names in sheet.named("device", "run"))
     try:
-        return replace(sheet, time=universal(cast(Times, sheet.time), sheet.recordings(), zone))
+        time, unsure = universal(local, device, run, zone)
     except TimeError as error:
-        raise SettingError(f"{sheet.place(error.row, column)}: {error.message}") from error
+        raise SettingError(f"{at(error.row)}: {error.message}") from error
+    if unsure.any():
+        row = int(unsure.argmax())
+        wall = written(float(local[row]), dated=True).replace("T", " ")
+        log.warning(
+            "%s: %s occurs twice in %s, and the order of rows does not show which of both hours this is; %s in total, "
+            "which may be an hour off. Put the recordings of each device in the order of time, or write the offset "
+            "beside such times: 02:30+01:00.",
+            at(row), wall, zone, count(int(unsure.sum()), "such row"),
+        )  # fmt: skip
+    return [replace(sheet, time=part) for sheet, part in zip(sheets, np.split(time, ends[:-1]), strict=True)]
+
+
+def _numbered(names: Iterable[Hashable]) -> NDArray[np.int32]:
+    """Return a number for each name, equal for equal names."""
+    number: dict[Hashable, int] = {}
+    return np.array([number.setdefault(name, len(number)) for name in names], np.int32)
 
 
 def _without_copies(sheets: Sequence[Sheet]) -> list[Sheet]:

@@ -40,7 +40,7 @@ from fedfloor.tasks.regression import LIVES
 
 log = logging.getLogger(__name__)
 
-RECIPE = "table 8"
+RECIPE = "table 9"
 MEANT = (
     "columns", "classes", "window", "missing", "split", "sort", "copies", "small", "decimal", "test", "bins",
     "remaining", "ended", "task", *DIALECT,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedfloor.base.errors import SettingError
 from fedfloor.base.names import count
 from fedfloor.data.dataset import Indices, Times, Values
-from fedfloor.data.files.clocks import interleaves, reset, summer, zone_of
+from fedfloor.data.files.clocks import interleaves, reset, summer, zone_of, zone_of_recordings
 from fedfloor.data.files.encode import sources
 from fedfloor.data.files.joined import JOIN
 from fedfloor.data.files.sheet import Sheet
@@ -249,6 +249,12 @@ class JoinedTables:
                 "%s: the clock goes forward an hour, as at the beginning of summer time, and no hour is missing if "
                 "times are local: --set data.zone=%s, for example.",
                 self.place(jump[0], column), jump[1],
+            )  # fmt: skip
+        if self.sheets[0].local and self.run.any() and (zone := zone_of_recordings(time, owner)):
+            log.warning(
+                "%s, column '%s': recordings go back an hour, as at the end of summer time, and are divided for "
+                "testing in another order than they were made. Name the time zone: --set data.zone=%s, for example.",
+                self.sheets[0].title, column, zone,
             )  # fmt: skip
 
     def _note_mixed(self, owner: NDArray[np.int32], column: str) -> None:
