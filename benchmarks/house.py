@@ -19,6 +19,8 @@ SRC is the folder of a package ``fedfloor`` (default: this tree's). Two trees si
 - *modules at the top*: files directly in the package
 - *assignments of several values*, *comments of their own line*: per 1,000 lines
 - *bodies above 50 lines*: functions, without their heads and docstrings
+- *what the plant imports of the rest*: names of modules outside deploy, rollout, sensors and watch, and names that the
+  rest, apart from the commands, imports of these four
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+PLANT = {"deploy", "rollout", "sensors", "watch"}
 PASSED = """
 import json, sys, tempfile
 from pathlib import Path
@@ -248,6 +251,24 @@ def rooms(files: list[Path], root: Path) -> Iterator[tuple[str, int, int]]:
         yield room, many[room], lines[room]
 
 
+def waist(files: Iterable[Path], root: Path) -> dict[str, int]:
+    """Return how many names of how many modules the rooms of the plant import of the rest, and the rest of them."""
+    beyond = {True: set[tuple[str, str]](), False: set[tuple[str, str]]()}
+    for path in files:
+        here = path.relative_to(root).parts[0]
+        if here == "cli":  # the commands import every room
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("fedfloor"):
+                continue
+            for alias in node.names:
+                there = [*(node.module or "").split("."), alias.name][1]
+                if (here in PLANT) != (there in PLANT):
+                    beyond[here in PLANT].add((node.module or "", alias.name))
+    modules = {module for module, _ in beyond[True]}
+    return {"names": len(beyond[True]), "modules": len(modules), "names back": len(beyond[False])}
+
+
 def _printed(program: str, root: Path) -> str:
     """Return the last line that a program prints with a tree's package."""
     place = {**os.environ, "PYTHONPATH": str(root.parent), "OMP_NUM_THREADS": "1"}
@@ -303,6 +324,11 @@ def measured(root: Path) -> dict[str, object]:
         "import circles": tied,
         "files in import circles": sum(map(len, tied)),
         "rooms": {room: {"files": many, "lines": lines} for room, many, lines in by_room},
+        "what the plant imports of the rest": waist(files, root),
+        "the plant's rooms": {
+            "files": sum(many for room, many, _ in by_room if room in PLANT),
+            "lines": sum(many for room, _, many in by_room if room in PLANT),
+        },
         "files": len(files),
         "lines": lines,
         "modules at the top": len(list(root.glob("*.py"))),
