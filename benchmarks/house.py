@@ -15,6 +15,10 @@ SRC is the folder of a package ``fedfloor`` (default: this tree's). Two trees si
 - *walkers of plans*: classes with methods of their own for visits, meetings and questions
 - *calls*: how often the source reads a method from an experiment (``combined``) and builds the network's profile;
   *builds in a run*: how often a run of FedAvg on a network builds it
+- *a draft of a CSV file*: how often `fedfloor new` opens the file, loads its data and builds the park, for a table with
+  gaps, an empty sensor, a column of texts and a measured label
+- *changes of the document*: items set, removed or merged into a table by the files of drafting
+- *errors caught by drafting*: kinds of errors whose text or values become a part of the draft
 - *longest body in runs*: the lines of the longest function there
 - *modules at the top*: files directly in the package
 - *assignments of several values*, *comments of their own line*: per 1,000 lines
@@ -197,6 +201,67 @@ print(len(counts))
 """
 
 
+DRAFTED = """
+import json, os, random, sys, tempfile
+from pathlib import Path
+
+place = tempfile.TemporaryDirectory()
+os.environ["FEDFLOOR_CACHE"] = place.name + "/cache"
+path = Path(place.name) / "plant.csv"
+rng = random.Random(0)
+lines = ["machine,time,heat,load,spare,mode,wear"]
+modes = ["idle", "run", "rinse"]
+for n in range(600):
+    heat = "" if n % 97 == 5 else f"{rng.gauss(50, 5):.2f}"
+    mode = modes[n // 10 % 3]
+    lines.append(f"m{n // 100},{n % 100},{heat},{rng.random():.3f},,{mode},{rng.gauss(2, 1):.3f}")
+path.write_text("\\n".join(lines) + "\\n")
+found = {"opens": 0, "loads": 0, "parks": 0}
+
+
+def watch(event, given):
+    found["opens"] += event == "open" and str(given[0]) == str(path) and given[1] is not None  # not by os.open
+
+
+from fedfloor.runs import parks
+
+
+def counted(key, whole):
+    def function(*given, **named):
+        found[key] += 1
+        return whole(*given, **named)
+    return function
+
+
+parks.load_own = counted("loads", parks.load_own)
+parks.build = counted("parks", parks.build)
+from fedfloor.drafting.draft import draft
+
+sys.addaudithook(watch)
+draft(path, path.with_name("plant.toml"), ["data.columns.label=wear"])
+print(json.dumps(found))
+"""
+
+
+def changes(text: str) -> int:
+    """Return how often a file sets an item of a table, removes one, or merges a table into it."""
+    found = 0
+    for one in ast.walk(ast.parse(text)):
+        if isinstance(one, ast.Subscript):
+            found += isinstance(one.ctx, ast.Store | ast.Del)
+        elif isinstance(one, ast.AugAssign):
+            found += isinstance(one.op, ast.BitOr)
+        elif isinstance(one, ast.Call):
+            found += getattr(one.func, "attr", "") in ("setdefault", "update", "pop")
+    return found
+
+
+def caught(text: str) -> set[str]:
+    """Return the kinds of errors that a file catches and gives a name to."""
+    handlers = (one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.ExceptHandler))
+    return {ast.unparse(one.type) for one in handlers if one.type is not None and ast.unparse(one.type) != "OSError"}
+
+
 def calls(text: str, name: str) -> int:
     """Return how often a file calls a function of this name."""
     found = (one.func for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Call))
@@ -319,6 +384,11 @@ def measured(root: Path) -> dict[str, object]:
             name: texts[root / name].count("SettingError(")
             for name in ("methods/configured.py", "runs/checks.py", "runs/loop.py")
         },
+        "a draft of a CSV file": json.loads(_printed(DRAFTED, root)),
+        "changes of the document": sum(changes(text) for path, text in texts.items() if path.parent.name == "drafting"),
+        "errors caught by drafting": sorted(
+            set[str]().union(*(caught(text) for path, text in texts.items() if path.parent.name == "drafting"))
+        ),
         "longest body in runs": "{}, {}".format(*max(bodies(root / "runs"))),
         "bodies above 50 lines": [f"{many}, {name}" for many, name in bodies(root) if many > 50],
         "import circles": tied,
