@@ -43,9 +43,16 @@ def load(path: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
         raise SettingError(
             f"[data] path: {path} is neither a file nor a folder (a pipe, a socket, a device). Give a file or a folder."
         )
-    stated = {**reading.settings(), "columns": vars(reading.columns)}
-    for each in (path, *([expanded(reading.test)] if reading.test else [])):
-        conversions.check(each, stated | ({"device": "folder"} if device else {}))
+    try:
+        return _loaded(path, reading, seed, device)
+    except SettingError:
+        stated = {**reading.settings(), "columns": vars(reading.columns)}
+        for each in (path, *([expanded(reading.test)] if reading.test else [])):
+            conversions.check(each, stated | ({"device": "folder"} if device else {}))
+        raise
+
+
+def _loaded(path: Path, reading: Reading, seed: int, device: str) -> Dataset:
     kind = reading.format or format_of(path)
     if (kind == "folder") != path.is_dir():
         noun = "a folder" if path.is_dir() else "a file"

@@ -71,22 +71,24 @@ class Unpacking(io.RawIOBase):
         super().close()
 
 
-def unpacked_bytes(path: Path) -> BinaryIO:
+def unpacked_bytes(path: Path) -> io.BufferedReader:
     """Open a file that is unpacked while it is read; the size in its header is not trusted.
 
     Raises:
         BombError: when bytes are read, or for a zip archive at once.
     """
-    with regular.opened(path) as raw:
-        start = raw.read(6)
+    raw = regular.opened(path)
+    start = raw.peek(6)
     for magic, unpack in ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open)):
         if start.startswith(magic):
-            packed = regular.opened(path)
-            return io.BufferedReader(Unpacking(path, packed, cast(BinaryIO, unpack(packed))))
-    return _member(path) if start.startswith(b"PK\x03\x04") else regular.opened(path)
+            return io.BufferedReader(Unpacking(path, raw, cast(BinaryIO, unpack(raw))))
+    if not start.startswith(b"PK\x03\x04"):
+        return raw
+    raw.close()
+    return _member(path)
 
 
-def _member(path: Path) -> BinaryIO:
+def _member(path: Path) -> io.BufferedReader:
     """Open the only file in a zip archive, apart from metadata of file managers."""
     archive = zipfile.ZipFile(regular.check(path))
     members = [
@@ -101,7 +103,7 @@ def _member(path: Path) -> BinaryIO:
             )
         # no more bytes are read than the archive states
         check_ratio(path, path.stat().st_size, members[0].file_size, "unpack the file, and give the unpacked one")
-        return cast(BinaryIO, archive.open(members[0]))
+        return io.BufferedReader(cast(io.RawIOBase, archive.open(members[0])))
     except (RuntimeError, NotImplementedError) as error:  # encrypted, or an unsupported compression
         raise SettingError(
             f"{path.name}: cannot be unpacked ({error}). Unpack it, and give the table itself."

@@ -108,10 +108,9 @@ def opened(
     """
     try:
         with unpacked_bytes(path) as stream:
-            start = stream.read(2)
-        encoding = encoding or marked(start) or "utf-8-sig"
-        with unpacked_bytes(path) as stream, io.TextIOWrapper(stream, encoding=encoding, newline="") as text:
-            yield _parsed(path, text, decimal, delimiter, skip)
+            encoding = encoding or marked(stream.peek(2)) or "utf-8-sig"
+            with io.TextIOWrapper(stream, encoding=encoding, newline="") as text:
+                yield _parsed(path, text, decimal, delimiter, skip)
     except UnicodeError as error:
         raise _undecodable(path, encoding, decimal, delimiter) from error
     except DAMAGED as error:
