@@ -223,6 +223,7 @@ def watch(event, given):
     found["opens"] += event == "open" and str(given[0]) == str(path) and given[1] is not None  # not by os.open
 
 
+from fedfloor.data.files import table
 from fedfloor.runs import parks
 
 
@@ -233,7 +234,7 @@ def counted(key, whole):
     return function
 
 
-parks.load_own = counted("loads", parks.load_own)
+table.load = counted("loads", table.load)
 parks.build = counted("parks", parks.build)
 from fedfloor.drafting.draft import draft
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import pytest
 
 from commands import Command
+from fedfloor.base.errors import SettingError
 from fedfloor.data.files import own
-from fedfloor.data.reading import Columns, Reading
+from fedfloor.data.reading import Columns, DraftReading, Reading
+from fedfloor.drafting.draft import draft
 from model_files import sensors_of
 
 
@@ -138,3 +141,25 @@ def test_texts_for_missing_values(command: Command) -> None:
     sensors = sensors_of(own.load(path, reading, 0).inputs.describe())
     assert sensors is not None
     assert sensors.dialect["missing_texts"] == ["bad input", "I/O Timeout"]
+
+
+def test_all_problems_of_a_table_are_told_and_solved_at_once(tmp_path: Path) -> None:
+    lines = ["machine,heat,load,spare,mode,wear"]
+    modes = ("idle", "run", "rinse")
+    for n in range(600):
+        mode = modes[n // 10 % 3] if n > 300 else modes[n % 2]
+        lines.append(f"m{n // 100},{n % 31 if n % 97 else ''},{n % 7},,{mode},{n * n % 97 / 10}")
+    path = tmp_path / "plant.csv"
+    path.write_text("\n".join(lines) + "\n")
+    columns = Columns(device="machine", label="wear", categories={"mode": ("idle", "run")})
+    reading = DraftReading(columns=columns)
+    with pytest.raises(SettingError):
+        own.load(path, reading, 0)
+    assert [(problem.kind, problem.columns) for problem in reading.told] == [
+        ("measure", ()), ("unlisted", ("mode",)), ("empty", ("spare",)), ("missing", ())
+    ]  # fmt: skip
+    with pytest.raises(SettingError, match=re.escape(reading.told[0].text)):  # the first is what an experiment refuses
+        own.load(path, Reading(columns=columns), 0)
+    notes = draft(path, tmp_path / "plant.toml", ["data.columns.label=wear"]).notes
+    for start in ("the label is a number", "'spare' holds no value", "'mode' holds a few texts"):
+        assert sum(note.startswith(start) for note in notes) == 1

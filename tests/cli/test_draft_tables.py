@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from commands import Command
-from fedfloor.data.guess import guess
+from fedfloor.data.guess import TableProfile, guess
 
 DEALT = ("data.columns.device=", "park.devices=4", 'data.partition={kind="dirichlet",alpha=1.0}')
 DEAL = tuple(word for setting in DEALT for word in ("--set", setting))
@@ -73,7 +73,7 @@ def test_a_site_that_each_machine_has_several_of_is_no_factory(command: Command)
 def test_machines_within_a_device_are_found_beyond_the_first_rows(command: Command) -> None:
     rows = [f"line {n // 900},pump {n // 300},{n * 37 % 101},{n % 2}" for n in range(1800)]
     write(command, "machine,pump_id,heat,label", rows)
-    assert guess(command.folder / "t.csv", {}).settings["columns"]["device"] == "pump_id"
+    assert guess(TableProfile.of(command.folder / "t.csv", {}), {}).settings["columns"]["device"] == "pump_id"
 
 
 @pytest.mark.parametrize(("hour", "season"), [(24, 24), (0, None)])

@@ -12,7 +12,7 @@ import pytest
 
 from commands import Command
 from fedfloor.base.errors import SettingError
-from fedfloor.data.guess import Guess, words
+from fedfloor.data.guess import Guess, TableProfile, words
 from fedfloor.data.guess import guess as whole
 
 GERMAN = "timestamp;Machine;plant;rpm;torque;condition;operator\n" + "".join(
@@ -23,8 +23,8 @@ GERMAN = "timestamp;Machine;plant;rpm;torque;condition;operator\n" + "".join(
 )
 
 
-def guess(*words: Any) -> dict[str, Any]:
-    return whole(*words).settings
+def guess(path: Path, given: dict[str, Any], *needed: Any) -> dict[str, Any]:
+    return whole(TableProfile.of(path, given), given, *needed).settings
 
 
 def table(folder: Path, text: str) -> Path:
@@ -65,7 +65,7 @@ def test_lots_that_are_numbered_are_no_sensors(tmp_path: Path, lot: Callable[[in
         for row in range(100)
         for machine in range(3)
     ]
-    got = whole(table(tmp_path, "device,lot,load,label\n" + "".join(rows)), {})
+    got = whole(TableProfile.of(table(tmp_path, "device,lot,load,label\n" + "".join(rows)), {}), {})
     assert (got.settings["columns"].get("ignore") == ["lot"]) == left_out
     assert ("none of which returns" in got.evidence.get("lot", "")) == left_out
 

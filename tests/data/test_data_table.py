@@ -14,8 +14,7 @@ from fedfloor.base.errors import SettingError
 from fedfloor.data import cache
 from fedfloor.data.files import table
 from fedfloor.data.files.encode import natural_order
-from fedfloor.data.files.union import MissingValuesError
-from fedfloor.data.reading import Columns, Reading
+from fedfloor.data.reading import Columns, DraftReading, Problem, Reading
 from fedfloor.park.build import build
 from tables import HEADER, SENSORS, Lines, Mistake, everywhere, load, plant, put, text, without
 
@@ -226,11 +225,20 @@ def test_names_are_ordered_as_people_count() -> None:
     ]  # fmt: skip
 
 
+def told(folder: Path, rows: list[list[str]]) -> list[Problem]:
+    """Return the problems that a draft is told of a table."""
+    reading = DraftReading()
+    with pytest.raises(SettingError):
+        load(folder, rows, reading)
+    return reading.told
+
+
 def test_holes_are_refused_unless_something_is_said(tmp_path: Path) -> None:
     holes = plant(lambda rows: (put(9, "speed", "")(rows), put(17, "temp", " n/a ")(rows)))
-    with pytest.raises(MissingValuesError, match=r"row 9, column 'speed': no value \(2 missing") as said:
+    with pytest.raises(SettingError, match=r"row 9, column 'speed': no value \(2 missing"):
         load(tmp_path, holes)
-    assert (said.value.count, said.value.carried) == (2, True)
+    (problem,) = told(tmp_path, holes)
+    assert (problem.kind, problem.count, problem.carried) == ("missing", 2, True)
     previous = load(tmp_path, holes, Reading(missing="previous"))
     mine = [row for row in plant()[1:] if row[0] == "press 3"]
     assert previous.take(np.array([72 + 1]), 0)[0, 3] == np.float32(mine[0][6])
@@ -245,9 +253,7 @@ def test_a_recording_without_any_value_cannot_be_carried_on(tmp_path: Path) -> N
     for row in rows[1:]:
         if row[0] == "press 1":
             row[HEADER.index("flow")] = ""
-    with pytest.raises(MissingValuesError) as said:
-        load(tmp_path, rows)
-    assert said.value.carried
+    assert [problem.carried for problem in told(tmp_path, rows)] == [True]
     flow = [load(tmp_path, rows, Reading(missing=missing)) for missing in ("previous", "mean")]
     holes = [np.isnan(data.take(np.arange(96), 0)) for data in flow]
     assert holes[0].sum() == 24

@@ -13,7 +13,7 @@ import pytest
 from fedfloor import config
 from fedfloor.base.checking import checked
 from fedfloor.base.errors import SettingError
-from fedfloor.data.guess import guess
+from fedfloor.data.guess import TableProfile, guess
 from fedfloor.experiment import Experiment
 from fedfloor.runs.parks import load_data
 from fedfloor.runs.references import of_run
@@ -198,4 +198,4 @@ def test_a_minute_that_rises_is_the_time_and_one_of_a_clock_is_not(tmp_path: Pat
     for rows, time in ((90, {"time": "minute"}), (None, {})):
         lines = ["minute,a,b", *(f"{t % (rows or 60)},{t % 7},{t % 5}" for t in range(90))]
         (tmp_path / "wide.csv").write_text("\n".join(lines))
-        assert guess(tmp_path / "wide.csv", {}, ()).settings.get("columns", {}) == time
+        assert guess(TableProfile.of(tmp_path / "wide.csv", {}), {}, ()).settings.get("columns", {}) == time

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,40 @@ PLACES = (  # columns taken for the factory if each device has one value, and a 
 
 
 @dataclass(frozen=True)
+class TableProfile:
+    """The rows of a table from which the roles of its columns are guessed, read once.
+
+    Args:
+        path: the table's file.
+        start: its first rows, of any length.
+        looked: the number of those by which kinds of columns are judged; texts are counted in all.
+    """
+
+    path: Path
+    start: Excerpt
+    looked: int = LOOKED_AT
+
+    @classmethod
+    def of(cls, path: Path, given: Mapping[str, Any]) -> TableProfile:
+        """Read the profile of a table, with the settings of ``[data]`` that its format needs."""
+        return cls(path, head(path, COUNTED + 1, given), LOOKED_AT - (not given.get("header")))
+
+    @cached_property
+    def top(self) -> Excerpt:
+        """The rows by which kinds of columns are judged, without incomplete ones."""
+        return self.start.top(self.looked).whole()
+
+    @cached_property
+    def counted(self) -> Excerpt:
+        """All rows without incomplete ones."""
+        return self.start.whole()
+
+    def joined(self, roles: Mapping[str, Any]) -> TableProfile:
+        """Return the profile with the columns that roles join."""
+        return replace(self, start=self.start.joined(roles))
+
+
+@dataclass(frozen=True)
 class Guess:
     """Keys of ``[data]``, and the evidence for columns that are left out or name recordings, as predicates."""
 
@@ -84,7 +119,7 @@ class Guess:
     evidence: dict[str, str] = field(default_factory=dict)
 
 
-def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device", "label")) -> Guess:
+def guess(profile: TableProfile, given: Mapping[str, Any], needed: Sequence[str] = ("device", "label")) -> Guess:
     """Return the keys of ``[data]`` that a table probably needs in addition to ``given``.
 
     A column with a common name is taken for the device, factory, time or label, and the only column of dates for the
@@ -95,26 +130,26 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
     reports the missing role. Unreadable dates are never ignored.
 
     Raises:
-        SettingError: the file cannot be read as a table, its first row holds values, or its time cannot be read because
-            dates have an unknown format or are in two columns.
+        SettingError: the first row holds values, or the time cannot be read because dates have an unknown format or are
+            in two columns.
     """
-    table = head(path, LOOKED_AT, given)
-    if not table.first:
+    if not profile.start.first:
         return Guess()
-    check_header(path, table.first, given.get("header"))
-    _check_names(path, table.names, given)
-    table = table.whole()
+    check_header(profile.path, profile.start.first, given.get("header"))
+    _check_names(profile.path, profile.start.names, given)
+    table = profile.top
     before = given.get("columns", {})
     form = given.get("time_format")
     columns: dict[str, Any] = {**before}
     if "time" not in columns and (pair := _day_and_clock(table, form)):
         columns["time"] = pair
         given = {**given, "columns": {**columns}}
-        table = head(path, LOOKED_AT, given).whole()
+        profile = profile.joined(columns)
+        table = profile.top
     out = () if "device" in needed else ("device", "factory") if "label" in needed else ("device", "factory", "label")
     roles = {role: name for role, name in roles_of(table, columns, form).items() if role not in out}
-    roles |= _places(path, roles, given, device="device" in needed)
-    evidence = _recorded(path, table, roles, columns, given) if "label" in needed else {}
+    roles |= _places(profile, roles, given, device="device" in needed)
+    evidence = _recorded(profile, roles, columns) if "label" in needed else {}
     for name in evidence:
         columns["run"] = name
         roles = {role: column for role, column in roles.items() if column != name}
@@ -124,7 +159,7 @@ def guess(path: Path, given: Mapping[str, Any], needed: Sequence[str] = ("device
         known = {role: name for role, name in named.items() if name in table.names}
         return Guess({"columns": columns | known} if known else {})
     columns |= named
-    marks, left_out = _sort_sensors(path, table, given, columns, roles)
+    marks, left_out = _sort_sensors(profile, given, columns, roles)
     evidence |= left_out
     if form is None and (written := _numeral(table, roles)) is not None:
         marks["time_format"] = written
@@ -139,19 +174,15 @@ def _numeral(table: Excerpt, roles: Mapping[str, str]) -> str | None:
     return None if known == "s" else known
 
 
-def _counted(path: Path, given: Mapping[str, Any]) -> Excerpt:
-    """Return the rows in which texts are counted."""
-    return head(path, COUNTED + 1, given).whole()
-
-
 def _sort_sensors(
-    path: Path, table: Excerpt, given: Mapping[str, Any], columns: dict[str, Any], roles: Mapping[str, str]
+    profile: TableProfile, given: Mapping[str, Any], columns: dict[str, Any], roles: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Add columns that are no numbers of sensors to ``columns``, as categories or ignored.
 
     Returns:
         The guessed marks in numbers and qualities of values, and the evidence for the columns that are ignored.
     """
+    table = profile.top
     taken = {
         *(name for role, name in Columns().roles().items() if roles.get(role) != ""),
         *roles.values(),
@@ -163,7 +194,7 @@ def _sort_sensors(
     sensors = [name for name in table.names if name in free or name in columns.get("values", ())]
     measured = [cell for name in sensors for cell in table.cells(name)]
     # numbers of a Parquet file have no decimal mark: its texts may have commas beside them
-    written = [table.cells(name) for name in sensors] if is_parquet(path) else [measured]
+    written = [table.cells(name) for name in sensors] if is_parquet(profile.path) else [measured]
     comma = given.get("decimal", ",") == "," and any(map(_commas, written))
     decimal = "," if comma else "."
     mark = given.get("thousands") or _thousands(measured, decimal)
@@ -175,16 +206,16 @@ def _sort_sensors(
     texts = [name for name in free if mostly_text(profiles[name].cells, decimal)]
     if texts and "time" not in given.get("columns", {}):
         of_texts = {name: table.cells(name) for name in texts}
-        _check_times(path.name, of_texts, given.get("time_format"), has_time="time" in roles)
+        _check_times(profile.path.name, of_texts, given.get("time_format"), has_time="time" in roles)
     odd = {name: kind for name in free if (kind := kind_of(profiles[name])).kind in LEFT_OUT or name in texts}
-    more = _counted(path, given) if odd else table
+    more = profile.counted if odd else table
     few = {}
     profiles = _profiles(more, odd, roles, decimal, mark)
     for name in odd:
         cells = more.cells(name)
         odd[name] = kind = kind_of(profiles[name])
         if name in texts and kind.kind not in LEFT_OUT:
-            _check_numbers(path.name, name, table.cells(name), decimal)
+            _check_numbers(profile.path.name, name, table.cells(name), decimal)
             odd[name] = kind = textual(profiles[name])
         if kind.kind == "category" and not _copies(cells, more, roles.get("label", "label")):
             few[name] = _coded(cells)
@@ -333,13 +364,15 @@ def _finer(table: Excerpt, device: str, others: Sequence[str]) -> str:
     return next((name for name, own in cells if 2 * len({*own}) <= len(own) and _groups(own, whole)), device)
 
 
-def _places(path: Path, roles: Mapping[str, str], given: Mapping[str, Any], *, device: bool) -> dict[str, str]:
+def _places(
+    profile: TableProfile, roles: Mapping[str, str], given: Mapping[str, Any], *, device: bool
+) -> dict[str, str]:
     """Return the guessed columns of device and factory, judged by more rows than the first.
 
     The device is the column that distinguishes most machines, and the factory a column with one value for each device;
     no other column with a common name is taken for the factory. Without a device there is no factory.
     """
-    table = _counted(path, given)
+    table = profile.counted
     columns = given.get("columns", {})
     if roles.get("device") not in table.names:
         none = roles.get("device") == "" and "factory" not in columns and "factory" in roles
@@ -359,10 +392,9 @@ def _places(path: Path, roles: Mapping[str, str], given: Mapping[str, Any], *, d
     return found
 
 
-def _recorded(
-    path: Path, table: Excerpt, roles: Mapping[str, str], columns: Mapping[str, Any], given: Mapping[str, Any]
-) -> dict[str, str]:
+def _recorded(profile: TableProfile, roles: Mapping[str, str], columns: Mapping[str, Any]) -> dict[str, str]:
     """Return the column that names recordings, with the evidence; {} without one, or where one is given."""
+    table = profile.top
     taken = {
         *_told(columns),
         *(roles.get(role, "") for role in ("device", "factory", "label")),
@@ -371,7 +403,7 @@ def _recorded(
     free = [name for name in table.names if name not in taken and are_identifiers(name, table.cells(name))]
     if "run" in roles or roles.get("label") not in table.names or not free:
         return {}
-    more = _counted(path, given)
+    more = profile.counted
     devices = _recordings(more, roles)
     labels = more.cells(roles["label"])
     every = {name: recordings(name, more.cells(name), devices, labels) for name in free}
@@ -387,14 +419,14 @@ def _groups(devices: Sequence[str], places: Sequence[str]) -> bool:
     return len({*zip(devices, places, strict=True)}) == len({*devices}) > len({*places}) > 1
 
 
-def marks(path: Path, given: Mapping[str, Any], guessed: dict[str, Any], *, judged: bool) -> list[str]:
+def marks(profile: TableProfile, given: Mapping[str, Any], guessed: dict[str, Any], *, judged: bool) -> list[str]:
     """Leave out columns that mark anomalies, but keep the first as the label for evaluation; return sentences on both.
 
     :func:`~fedfloor.data.kinds.kind_of` decides. As a sensor such a column would reveal the anomalies. If its name has
     a legend of its codes, such as ``Attack (1: no attack, -1: attack)``, the code of normal operation is taken from it.
     """
     columns: dict[str, Any] = {**given.get("columns", {}), **guessed.get("columns", {})}
-    table = _counted(path, given)
+    table = profile.counted
     told = {*columns.get("values", ()), *columns.get("ignore", ()), *given.get("columns", {}).get("categories", ())}
     told |= {name for role, name in columns.items() if role in CALLED and role != "label"}
     free = [name for name in table.names if name not in told]
@@ -427,14 +459,14 @@ def _task_of(given: Mapping[str, Any]) -> dict[str, Any]:
     return dict(task) if isinstance(task, Mapping) else {"kind": task}
 
 
-def endings(path: Path, given: Mapping[str, Any], guessed: dict[str, Any]) -> list[str]:
+def endings(profile: TableProfile, given: Mapping[str, Any], guessed: dict[str, Any]) -> list[str]:
     """Take the column that separates recordings to failure from those that still run for the label; return a sentence.
 
     Such a column has two texts: one for each recording, of which one matches :data:`FAILED` or :data:`RUNNING`; or one
     of them in the last rows of some recordings only, which marks their ends.
     """
     columns: dict[str, Any] = {**given.get("columns", {}), **guessed.get("columns", {})}
-    table = _counted(path, given)
+    table = profile.counted
     places = {role: columns.get(role, role) for role in ("device", "factory", "time", "run")}
     whose = [table.cells(name) for role, name in places.items() if role in ("device", "run") and name in table.names]
     recording = [*zip(*whose, strict=True)] or [()] * len(table.rows)
@@ -518,7 +550,7 @@ def separating(path: Path, given: Mapping[str, Any]) -> str | None:
     columns = given.get("columns", {})
     if not path.is_file() or columns.get("run"):
         return None
-    table = _counted(path, given)
+    table = TableProfile.of(path, given).counted
     roles = Columns().roles() | {role: name for role, name in columns.items() if isinstance(name, str)}
     device, time = (table.cells(roles[role]) if roles[role] in table.names else [] for role in ("device", "time"))
     free = [name for name in table.names if name not in roles.values()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 
@@ -211,6 +211,29 @@ Layout = Literal["label/file", "device/file", "device/label/file", "factory/devi
 Split = TimeSplit | RandomSplit | DeviceSplit | RunSplit | StratifiedSplit | LastSplit
 
 
+@dataclass(frozen=True)
+class Problem:
+    """A problem of data that a setting solves: refused by an experiment, solved by a draft.
+
+    Args:
+        kind: the problem. ``measure``: labels are measured values, but the task needs classes. ``unlisted``: a column
+            of categories holds a text that is not listed. ``times``: the times of a device do not ascend, or occur
+            twice. ``empty``: sensors have no value in any row. ``missing``: values are missing. ``short``: no recording
+            is as long as a window. ``small``: devices have too few rows for a training and a test sample. ``one
+            class``: all training samples have the same class.
+        text: the message of the refusal, with place and remedy.
+        columns: the columns that it concerns.
+        count: the number of missing values, or the rows of the longest possible window.
+        carried: whether missing values can be carried on: rows have times, and are not parts that most lack a sensor.
+    """
+
+    kind: Literal["measure", "unlisted", "times", "empty", "missing", "short", "small", "one class"]
+    text: str
+    columns: tuple[str, ...] = ()
+    count: int = 0
+    carried: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reading:
     """The settings of the conversion of the user's files to samples.
@@ -304,6 +327,7 @@ class Reading:
         | Classification | Regression | Reconstruction | Forecasting | None
     ) = None  # fmt: skip
     whole: ClassVar[bool] = False
+    told: ClassVar[Sequence[Problem]] = ()
 
     def __post_init__(self) -> None:
         settle(self, "data")
@@ -397,6 +421,19 @@ class Reading:
         """Return the settings of the tables' format that are set."""
         return {key: getattr(self, key) for key in DIALECT if getattr(self, key) is not None}
 
+    def tell(self, problem: Problem) -> None:
+        """Refuse data with a problem.
+
+        Raises:
+            SettingError: always, unless the reading is a :class:`DraftReading`.
+        """
+        raise SettingError(problem.text)
+
+    def refuse(self, problem: Problem) -> NoReturn:
+        """Refuse data with a problem after which nothing more can be read."""
+        self.tell(problem)
+        raise SettingError(problem.text)
+
     def only(self, keys: Collection[str], noun: str) -> None:
         """Refuse settings other than ``keys``, which have no effect on data of this kind (``noun``)."""
         for (key, got), usual in zip(self.settings().items(), Reading().settings().values(), strict=True):
@@ -421,6 +458,22 @@ def skipped(rows: int | Sequence[int] | None) -> tuple[int, ...]:
     ((1, 2), (1, 4), ())
     """
     return tuple(range(1, rows + 1)) if isinstance(rows, int) else tuple(rows or ())
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftReading(Reading):
+    """The reading of data for a draft: problems that settings solve are collected in ``told`` while reading goes on."""
+
+    told: list[Problem] = field(default_factory=list)  # type: ignore[misc]  # of the class for other readings
+
+    @classmethod
+    def of(cls, reading: Reading) -> DraftReading:
+        """Return the reading with the settings of another one."""
+        return cls(**reading.settings())
+
+    def tell(self, problem: Problem) -> None:
+        """Note a problem."""
+        self.told.append(problem)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from fedfloor.base.names import count, some
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Labels, Missing, Owned, Owners, Targets, Times, Values
 from fedfloor.data.files.encode import ONE_CLASS, columns_of, described, names_of
 from fedfloor.data.pace import pace_of
-from fedfloor.data.reading import LastSplit, Reading, RunSplit, WholeSplit, Window
+from fedfloor.data.reading import LastSplit, Problem, Reading, RunSplit, WholeSplit, Window
 from fedfloor.data.split import Cut, Rows, divided, few_tests, runs, split_of
 from fedfloor.tasks.forecasting import Forecasting
 from fedfloor.tasks.reconstruction import CLASSES, NORMAL, Reconstruction
@@ -22,10 +22,6 @@ from fedfloor.tasks.regression import LIVES, Regression
 from fedfloor.tasks.task import Task
 
 log = logging.getLogger(__name__)
-
-
-class OneClassError(SettingError):
-    """An error: all training samples have one class, and test samples another."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,11 +157,12 @@ def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Re
         judged = replace(task, rows=length, normal=task.normal if usual else classes[number])  # for later tables
         return TaskTargets(judged, CLASSES, (y != number).astype(np.int64))
     if rows.noun == "rows" and not reading.whole and (y[train] == y[train][0]).all():
-        raise OneClassError(
+        text = (
             f"{name}: every training sample is '{classes[y[train][0]]}'. Other classes exist, but no training "
             'sample is one of them: try [data] split = { kind = "device" }, another share for testing, or other '
             f"windows. {ONE_CLASS}"
         )
+        reading.refuse(Problem("one class", text))
     if not reading.whole:
         _check_ranges(name, reading, classes, y, ". Give edges between the label's values")
     return TaskTargets(task, classes, y)

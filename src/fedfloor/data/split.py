@@ -17,6 +17,7 @@ from fedfloor.data.dataset import Dataset, Indices, Labels, Owned, Owners, Targe
 from fedfloor.data.reading import (
     DeviceSplit,
     LastSplit,
+    Problem,
     RandomSplit,
     Reading,
     RunSplit,
@@ -28,18 +29,6 @@ from fedfloor.data.reading import (
 )
 
 log = logging.getLogger(__name__)
-
-
-class SmallDevicesError(SettingError):
-    """An error: devices have too few rows for both a training and a test sample."""
-
-
-class ShortRecordingsError(SettingError):
-    """An error: no recording is as long as a window; ``longest`` is the longest possible window in rows."""
-
-    def __init__(self, message: str, longest: int) -> None:
-        super().__init__(message)
-        self.longest = longest
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,12 +131,12 @@ def divided(name: str, rows: Rows, reading: Reading, owned: Owned, seed: int) ->
     ) and rows.x.dtype.kind == "f":
         cut = _without_missing(name, rows, cut)
     if isinstance(split, WholeSplit) and not len(cut.start):
-        _check_not_empty(name, rows, cut, part, whole=reading.whole)
+        _check_not_empty(name, rows, cut, part, reading)
     cut = _divide(rows, cut, split, stride, seed)
     if rows.owner is not None and split is not None:
         both = not isinstance(split, WholeSplit)
         cut = _large_enough(name, rows, rows.owner, cut, reading, owned, part, both=both)
-    _check_not_empty(name, rows, cut, part, whole=reading.whole)
+    _check_not_empty(name, rows, cut, part, reading)
     return cut
 
 
@@ -420,12 +409,14 @@ def _large_enough(
         keep = ~np.isin(mine, small)
         return replace(cut, start=cut.start[keep], test=cut.test[keep])
     longest = _longest(rows, part, int(small[0])) if cut.length > 1 else 0
-    raise _too_small(rows, owner, small, names, (int(train[small[0]]), int(test[small[0]])), reading, longest)
+    samples = (int(train[small[0]]), int(test[small[0]]))
+    reading.refuse(Problem("small", _too_small(rows, owner, small, names, samples, reading, longest)))
 
 
 def _too_small(
     rows: Rows, owner: Owners, small: Owners, names: list[str], samples: tuple[int, int], reading: Reading, longest: int
-) -> SettingError:
+) -> str:
+    """Return the message on devices with too few rows."""
     first = int(np.flatnonzero(owner == small[0])[0])
     many = int((owner == small[0]).sum())
     where = rows.place(first) + (f", column '{reading.columns.device}'" if rows.noun == "rows" else "")
@@ -448,16 +439,16 @@ def _too_small(
             f" Each row is a separate device: if '{reading.columns.device}' names parts and not machines, deal the "
             f"rows to made-up ones ({dealt('data.columns.device=')})."
         )
-    return SmallDevicesError(
+    return (
         f"{where}: device '{names[0]}' has {count(many, rows.noun.removesuffix('s'))}{made}{others}: too few to be "
         f"split into training and test. Add data, {shorten}set a larger share [data] split test, {whole}or leave such "
         f'devices out with [data] small = "drop" (--set data.small=drop).{parts}'
     )
 
 
-def _check_not_empty(name: str, rows: Rows, cut: Cut, part: NDArray[np.int8] | None, *, whole: bool) -> None:
+def _check_not_empty(name: str, rows: Rows, cut: Cut, part: NDArray[np.int8] | None, reading: Reading) -> None:
     for part_name, test in (("training", False), ("test", True)):
-        if (cut.test == test).any() or (whole and test):
+        if (cut.test == test).any() or (reading.whole and test):
             continue
         made = f"windows of {cut.length} rows" if cut.length > 1 else rows.noun
         problem = f"{name}: no {part_name} samples are left ({made})."
@@ -466,4 +457,4 @@ def _check_not_empty(name: str, rows: Rows, cut: Cut, part: NDArray[np.int8] | N
         if not 0 < longest < cut.length:
             raise SettingError(f"{problem} Check {advice}")
         fits = f"A window may have at most {longest} rows: set [data] window length."
-        raise ShortRecordingsError(f"{problem} {fits} Check {advice}", longest)
+        reading.refuse(Problem("short", f"{problem} {fits} Check {advice}", count=longest))

@@ -13,6 +13,7 @@ from typing import Any
 from fedfloor import config
 from fedfloor.base.errors import SettingError
 from fedfloor.data import guess, proposals
+from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import conversions, expanded, own
 from fedfloor.data.files.layout import NoColumnError
 from fedfloor.data.files.rows import PACKED
@@ -26,7 +27,8 @@ from fedfloor.drafting.columns import (
     on_target,
     set_unmarked,
 )
-from fedfloor.drafting.readable import check_published, guess_roles, mend, with_candidates
+from fedfloor.drafting.problems import Mending
+from fedfloor.drafting.readable import check_published, guess_roles, with_candidates
 from fedfloor.drafting.samples import (
     set_forecast,
     set_gap,
@@ -138,10 +140,10 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     given = Given.of(document, changes)
 
     # what must be set before the data can be read
-    notes, missing = _readable(document, source, given)
+    notes, dataset, missing = _readable(document, source, given)
 
     # what a sample is, and which samples are for tests
-    park, split = _samples(document, source, notes, given)
+    park, split = _samples(document, dataset, source, notes, given)
 
     # what is found in them, as they are trained on
     data = document["data"]
@@ -167,8 +169,8 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     return Draft(text_of(document, park, missing, split, notes), park, tuple(notes))
 
 
-def _readable(document: dict[str, Any], source: Path, given: Given) -> tuple[list[str], str]:
-    """Guess the roles of columns, and correct what keeps the data from being read; return notes and one on gaps.
+def _readable(document: dict[str, Any], source: Path, given: Given) -> tuple[list[str], Dataset, str]:
+    """Guess the roles of columns, and solve what keeps the data from being read; return notes, data, one on gaps.
 
     Raises:
         SettingError: a mistake or an ambiguity that no guess mends.
@@ -177,8 +179,9 @@ def _readable(document: dict[str, Any], source: Path, given: Given) -> tuple[lis
     check_published(source, data)
     conversions.check(source, data)
     notes = guess_roles(data, source)
+    mending = Mending(document, notes, given.time, given.coded)
     try:
-        return notes, mend(document, notes, timed=given.time, coded=given.coded)
+        return notes, mending.readable(), mending.comment
     except SettingError as error:
         lack = error if isinstance(error, NoColumnError) else error.__cause__  # in a folder with more on its place
         if not isinstance(lack, NoColumnError) or lack.role not in ("device", "label"):
@@ -186,10 +189,12 @@ def _readable(document: dict[str, Any], source: Path, given: Given) -> tuple[lis
         raise SettingError(str(error).replace(str(lack), str(with_candidates(lack, data)))) from None
 
 
-def _samples(document: dict[str, Any], source: Path, notes: list[str], given: Given) -> tuple[Park, str]:
+def _samples(
+    document: dict[str, Any], dataset: Dataset, source: Path, notes: list[str], given: Given
+) -> tuple[Park, str]:
     """Set split, sensors, windows and normalisation, unless given; return the park and the kind of its split."""
     data = document["data"]
-    park, split = set_split(document, source, notes, settled="split" in data and not given.split)
+    park, split = set_split(document, dataset, source, notes, settled="split" in data and not given.split)
     park = set_windows_of_recordings(document, park, notes)
     if park.dataset.task == CLASSIFICATION:
         check_classes(data, park.dataset, source.name)

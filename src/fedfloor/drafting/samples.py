@@ -92,14 +92,15 @@ def set_gap(document: dict[str, Any], park: Park, notes: list[str]) -> Park:
     return park
 
 
-def set_split(document: dict[str, Any], path: Path, notes: list[str], *, settled: bool) -> tuple[Park, str]:
+def set_split(
+    document: dict[str, Any], dataset: Dataset, path: Path, notes: list[str], *, settled: bool
+) -> tuple[Park, str]:
     """Set the most suitable split, or complete a given kind; return the park and the sentence on the split."""
-    experiment = config.from_table(document)
     data = document["data"]
     if settled:
-        return build_park(experiment), str(data["split"]["kind"])
+        return build_park(config.from_table(document)), str(data["split"]["kind"])
 
-    split, sentences = proposals.propose(load_data(experiment), data, path, reader(document))
+    split, sentences = proposals.propose(dataset, data, path, reader(document))
     notes += sentences
     if split:
         data["split"] = split

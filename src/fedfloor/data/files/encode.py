@@ -17,7 +17,7 @@ from fedfloor.base.errors import SettingError, nearest
 from fedfloor.base.names import count, some
 from fedfloor.data.files.layout import CATEGORY, NO_LABEL
 from fedfloor.data.files.sheet import Sheet
-from fedfloor.data.reading import Categories, OneHot, Reading
+from fedfloor.data.reading import Categories, OneHot, Problem, Reading
 from fedfloor.tasks.reconstruction import CLASSES
 from fedfloor.tasks.task import Task
 
@@ -66,23 +66,6 @@ def classes_of(
     return tuple(wanted) or tuple(occur)
 
 
-class MeasureError(SettingError):
-    """An error: labels are measured values, but the task needs classes."""
-
-
-class UnlistedTextError(SettingError):
-    """An error: a column of categories holds a text that is not listed.
-
-    Args:
-        message: the place of the cell, its text and the listed ones.
-        name: the name of the column.
-    """
-
-    def __init__(self, message: str, name: str) -> None:
-        super().__init__(message)
-        self.name = name
-
-
 class OddLabelsError(SettingError):
     """An error: labels are measured values except for the few different texts ``texts``."""
 
@@ -91,7 +74,7 @@ class OddLabelsError(SettingError):
         self.texts = tuple(texts)
 
 
-def check_no_measure(labels: Sequence[str], where: str, most: int = MOST_NUMBERS) -> None:
+def check_no_measure(labels: Sequence[str], where: str, reading: Reading, most: int = MOST_NUMBERS) -> None:
     """Refuse labels that are measured values: numbers with fractions, or more than ``most`` different numbers.
 
     One in :data:`FEW` different labels may be another text, such as ``<5``.
@@ -114,12 +97,13 @@ def check_no_measure(labels: Sequence[str], where: str, most: int = MOST_NUMBERS
         )
     edges = ", ".join(thirds(numbers))
     which = f"such as {values[0]}" if fraction is None else f"with fractions such as {fraction}"
-    raise MeasureError(
+    text = (
         f"{where}: {len(values)} different numbers, {which}: measured values and no classes. To predict the number "
         f"itself: --set data.task=regression. To make classes of its ranges: --set 'data.bins=[{edges}]'. Or name the "
         "column that holds classes (--set data.columns.label=NAME); if each number is a class, list them all: [data] "
         "classes."
     )
+    reading.tell(Problem("measure", text))
 
 
 def _number(text: str) -> float:
@@ -280,13 +264,13 @@ SHOWN = 5  # labels in a message, at most
 MOST = 100  # values of a one-hot column that need not be listed, at most
 
 
-def encoded(sheets: Sequence[Sheet], categories: Categories | None, *, known: bool = False) -> list[Sheet]:
+def encoded(sheets: Sequence[Sheet], categories: Categories | None, reading: Reading) -> list[Sheet]:
     """Return tables with columns of texts appended to their sensors as numbers; :func:`listed` gives the values.
 
     One-hot: x_v = 1 if the text is v, else 0, for each value v in its order; ordinal: the position 0, 1, … in the list.
-    A missing text is missing in all its columns. With ``known`` an unlisted text is logged and not refused.
+    A missing text is missing in all its columns. An unlisted text of a single device is logged and not refused.
     """
-    return [_encoded(sheet, categories, known=known) for sheet in sheets] if categories else list(sheets)
+    return [_encoded(sheet, categories, reading) for sheet in sheets] if categories else list(sheets)
 
 
 def listed(sheets: Sequence[Sheet], categories: Categories | None) -> Categories | None:
@@ -375,12 +359,12 @@ def described(table: Mapping[str, Any]) -> Categories | None:
     return result or None
 
 
-def _encoded(sheet: Sheet, categories: Categories, *, known: bool) -> Sheet:
+def _encoded(sheet: Sheet, categories: Categories, reading: Reading) -> Sheet:
     blocks = [sheet.x.astype(np.float32, copy=False)]
     for name, how in categories.items():
         if isinstance(how, str):
             raise ValueError(f"{name}: values are not listed")
-        blocks.append(_numbers(sheet, name, how, known=known))
+        blocks.append(_numbers(sheet, name, how, reading))
     names = (*sheet.columns, *columns_of(categories))
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -391,7 +375,7 @@ def _encoded(sheet: Sheet, categories: Categories, *, known: bool) -> Sheet:
     return replace(sheet, x=np.concatenate(blocks, axis=1), columns=names, text=text)
 
 
-def _numbers(sheet: Sheet, name: str, how: OneHot | tuple[str, ...], *, known: bool) -> NDArray[np.float32]:
+def _numbers(sheet: Sheet, name: str, how: OneHot | tuple[str, ...], reading: Reading) -> NDArray[np.float32]:
     """Return the columns of a one-hot category [T, V], or of an ordinal one [T, 1]."""
     texts = sheet.text[CATEGORY + name]
     one_hot = isinstance(how, OneHot)
@@ -401,12 +385,13 @@ def _numbers(sheet: Sheet, name: str, how: OneHot | tuple[str, ...], *, known: b
     for row in np.flatnonzero(code == -1.0).tolist():
         if texts[row].casefold() in NO_LABEL:
             code[row] = np.nan
-        elif not known:
-            raise UnlistedTextError(
+        elif not reading.whole:
+            text = (
                 f"{sheet.place(row, name)}: '{texts[row]}' is not a listed value.{nearest(texts[row], values)} Values: "
-                f"{', '.join(values)} ([data] columns.categories).",
-                name,
+                f"{', '.join(values)} ([data] columns.categories)."
             )
+            reading.tell(Problem("unlisted", text, (name,)))
+            break
     if (code == -1.0).any():
         odd = Counter(texts[row] for row in np.flatnonzero(code == -1.0).tolist())
         became = f"0 for all of {', '.join(values[:5])}" if one_hot else "a missing value"

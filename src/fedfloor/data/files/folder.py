@@ -193,7 +193,7 @@ def _parse_tables(files: Sequence[DataFile], reading: Reading, writer: Writer, *
     sheets, running = finished(settled(scanned, reading, [file.folders for file in files]), reading)
     sheets, reading = labelled(sheets, reading)
     categories = listed(sheets, reading.columns.categories)
-    sheets = encoded(sheets, categories, known=reading.whole)
+    sheets = encoded(sheets, categories, reading)
     by_folder = reading.device is None and (depth == 3 or (depth == 2 and _are_labels(files, sheets, reading, own=own)))
     if not by_folder:
         check_labels(sheets, reading)

@@ -26,12 +26,12 @@ from fedfloor.base.names import count
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset, Inputs, Values
 from fedfloor.data.files import unreadable
-from fedfloor.data.files.encode import MeasureError, binned, check_no_measure, names_of
+from fedfloor.data.files.encode import binned, check_no_measure, names_of
 from fedfloor.data.files.packed import check_ratio
 from fedfloor.data.files.rows import check_columns
 from fedfloor.data.files.sheet import Sheet
 from fedfloor.data.files.table import of_entry, write
-from fedfloor.data.reading import Columns, Reading
+from fedfloor.data.reading import Columns, Problem, Reading
 
 CHANNELS = (1, 3)
 LARGEST = float(np.finfo(np.float32).max)
@@ -353,10 +353,11 @@ def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> t
             continue
         if y.dtype.kind == "f":
             more = "" if (y % 1).any() else "; if they are classes: y.astype('int64')"
-            raise MeasureError(
+            text = (
                 f"{path.name}, array '{name}': {y.dtype}. Labels are whole numbers or texts. To predict numbers, set "
                 f"data.task = 'regression'{more}."
             )
+            reading.refuse(Problem("measure", text))
         if y.dtype.kind not in "iu":
             labels += texts(path, arrays, name)
             continue
@@ -366,5 +367,5 @@ def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> t
             raise SettingError(f"{path.name}, row {wrong[0]}, array '{name}': {y[wrong[0]]}. Labels are {most}.")
         labels += [classes[label] if classes else str(label) for label in y.tolist()]
     if not classes and not reading.whole and reading.asked.labelled:
-        check_no_measure(labels, f"{path.name}, array 'y'")
+        check_no_measure(labels, f"{path.name}, array 'y'", reading)
     return labels, classes

@@ -46,6 +46,8 @@ def load(path: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     try:
         return _loaded(path, reading, seed, device)
     except SettingError:
+        if reading.told:  # a draft solves what it was told
+            raise
         stated = {**reading.settings(), "columns": vars(reading.columns)}
         for each in (path, *([expanded(reading.test)] if reading.test else [])):
             conversions.check(each, stated | ({"device": "folder"} if device else {}))

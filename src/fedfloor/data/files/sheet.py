@@ -319,6 +319,12 @@ class Excerpt:
         """Return the first rows."""
         return replace(self, rows=self.rows[:many])
 
+    def joined(self, roles: Mapping[str, Any]) -> Excerpt:
+        """Return the rows with the columns that roles join from several."""
+        added = joined(self.names, {role: name for role, name in roles.items() if isinstance(name, str)})
+        rows = [row + [each.cell(row) for each in added if len(row) >= len(self.names)] for row in self.rows]
+        return Excerpt(self.names + [each.name for each in added], rows, self.first)
+
 
 def head(path: Path, many: int, given: Mapping[str, Any]) -> Excerpt:
     """Return the first rows of a table."""
@@ -332,10 +338,7 @@ def head(path: Path, many: int, given: Mapping[str, Any]) -> Excerpt:
     rows = decoded(path, given.get("encoding"), texts_in)
     first = rows[0] if rows else []
     names, body = (list(given["header"]), rows) if given.get("header") else (first, rows[1:])
-    roles = {role: name for role, name in given.get("columns", {}).items() if isinstance(name, str)}
-    added = joined(names, roles)
-    body = [row + [each.cell(row) for each in added if len(row) >= len(names)] for row in body]
-    return Excerpt(names + [each.name for each in added], body, first)
+    return Excerpt(names, body, first).joined(given.get("columns", {}))
 
 
 def named_columns(header: Sequence[str]) -> list[str]:

@@ -33,7 +33,7 @@ from fedfloor.data.files.encode import (
 from fedfloor.data.files.layout import UnlabelledError
 from fedfloor.data.files.sheet import Sheet, scan, settled
 from fedfloor.data.files.union import JoinedTables
-from fedfloor.data.reading import DIALECT, Reading
+from fedfloor.data.reading import DIALECT, Problem, Reading
 from fedfloor.data.series import assemble, fill, say_missing
 from fedfloor.data.split import Rows, pieces
 from fedfloor.tasks.regression import LIVES
@@ -112,7 +112,7 @@ def _parse(paths: Sequence[Path], reading: Reading, writer: Writer) -> Mapping[s
     sheets, reading = labelled(sheets, reading)
     check_labels(sheets, reading)
     categories = listed(sheets, reading.columns.categories)
-    sheets = encoded(sheets, categories, known=reading.whole)
+    sheets = encoded(sheets, categories, reading)
     texts = {
         role: sheets[0].text[role] if len(sheets) == 1 else [*chain.from_iterable(sheet.text[role] for sheet in sheets)]
         for role in ("device", "factory", "label")
@@ -141,7 +141,7 @@ def check_labels(sheets: Sequence[Sheet], reading: Reading) -> None:
         where = f"{sheets[0].title}, {sheets[0].cell.format(reading.columns.label)}"
         most = 2 if LIVES.fullmatch(reading.columns.label) else MOST_NUMBERS
         try:
-            check_no_measure([text for sheet in sheets for text in sheet.text["label"]], where, most)
+            check_no_measure([text for sheet in sheets for text in sheet.text["label"]], where, reading, most)
         except OddLabelsError as error:
             sheet = next(sheet for sheet in sheets if error.texts[0] in sheet.text["label"])
             place = sheet.place(sheet.text["label"].index(error.texts[0]), reading.columns.label)
@@ -199,6 +199,8 @@ def write(
     ):  # fmt: skip
         if values is not None:
             writer.append(name, values[order])
+    if reading.told:  # of a draft, which must not keep what it read
+        raise SettingError(reading.told[0].text)
     return {
         "columns": everything.columns, "classes": classes, "devices": devices, "factories": factories,
         "factory": factory_of, "files": [sheet.title for sheet in sheets], "missing": missing,
@@ -211,11 +213,15 @@ def _write_values(
     writer: Writer, tables: JoinedTables, order: Indices, segment: NDArray[np.int32], reading: Reading
 ) -> Mapping[str, int]:
     """Write the values of all sensors with missing values treated; return sensor → number of missing values."""
+    silent = tables.silent()
+    if silent:
+        text = f"{tables.place(0, silent[0])}: no value, as in all other rows. {tables.left_out(silent[0])}"
+        reading.tell(Problem("empty", text, silent))
     missing = tables.missing(reading.columns.categories or ())
-    tables.check_measured()
+    missing = {name: many for name, many in missing.items() if name not in silent}
     if missing and reading.missing == "refuse":
         sparse = not reading.columns.device and 2 * max(missing.values()) > len(order)
-        raise tables.hole(sum(missing.values()), sparse=sparse)
+        reading.tell(tables.hole(sum(missing.values()), sparse=sparse))
     if missing and reading.missing == "previous":
         times = None if tables.time is None else tables.time[order]
         writer.append("x", _filled(tables.rows(order), pieces(segment, times, reading.gap_s)))

@@ -19,39 +19,12 @@ from fedfloor.data.files.encode import sources
 from fedfloor.data.files.joined import JOIN
 from fedfloor.data.files.sheet import Sheet
 from fedfloor.data.files.times import written
-from fedfloor.data.reading import Reading
+from fedfloor.data.reading import Problem, Reading
 
 log = logging.getLogger(__name__)
 
 PIECE = 1 << 16  # texts added to a digest at a time
 BLOCK = 1 << 26  # bytes of samples sorted at a time
-
-
-class MissingValuesError(SettingError):
-    """An error: values are missing, and no setting covers them.
-
-    Args:
-        message: the place of the first missing value, and the possible settings.
-        count: the number of missing values.
-        carried: whether values can be carried on: rows have times, and are not parts that most lack a sensor.
-    """
-
-    def __init__(self, message: str, count: int, *, carried: bool) -> None:
-        super().__init__(message)
-        self.count = count
-        self.carried = carried
-
-
-class TimesError(SettingError):
-    """An error: the times of a device do not ascend, or occur twice."""
-
-
-class EmptySensorsError(SettingError):
-    """An error: the sensors in ``columns`` have no value in any row."""
-
-    def __init__(self, message: str, columns: Sequence[str]) -> None:
-        super().__init__(message)
-        self.columns = tuple(columns)
 
 
 def _difference(names: Sequence[str], others: Sequence[str]) -> str:
@@ -140,18 +113,14 @@ class JoinedTables:
         change = (np.diff(owner[order]) != 0) | (np.diff(self.run[order]) != 0)
         return np.concatenate([[0], np.cumsum(change)]).astype(np.int32)
 
-    def check_measured(self) -> None:
-        """Refuse a sensor without a single value."""
+    def silent(self) -> tuple[str, ...]:
+        """Return the sensors without a single value."""
         silent = np.ones(len(self.columns), np.bool_)
         for sheet in self.sheets:
             if sheet.x.dtype.kind != "f" or len(self.columns) != sheet.x.shape[1]:
-                return  # the channels of pictures have no names
+                return ()  # the channels of pictures have no names
             silent &= np.isnan(sheet.x).all(axis=(0, *range(2, sheet.x.ndim)))
-        if silent.any():
-            names = [self.columns[i] for i in np.flatnonzero(silent)]
-            raise EmptySensorsError(
-                f"{self.place(0, names[0])}: no value, as in all other rows. {self.left_out(names[0])}", names
-            )
+        return tuple(self.columns[i] for i in np.flatnonzero(silent))
 
     def left_out(self, name: str) -> str:
         """Return the advice to leave a sensor out."""
@@ -178,7 +147,8 @@ class JoinedTables:
                 step = sorted_step
                 wrong = np.flatnonzero(sorted_step == 0)
         if len(wrong):
-            raise TimesError(self._misfit(order, owner, devices, step, wrong, roles))
+            reading.tell(Problem("times", self._misfit(order, owner, devices, step, wrong, roles)))
+            return order
         self._note_clock(owner, roles["time"])
         if not self.run.any():
             return order
@@ -282,8 +252,8 @@ class JoinedTables:
         same = (np.diff(owner[order]) == 0) & (np.diff(self.run[order]) == 0)
         return np.where(same, np.diff(time[order]), np.inf)
 
-    def hole(self, count: int, *, sparse: bool) -> MissingValuesError:
-        """Return the error for missing values; ``sparse``: rows are parts, most of which lack a sensor."""
+    def hole(self, count: int, *, sparse: bool) -> Problem:
+        """Return the problem of missing values; ``sparse``: rows are parts, most of which lack a sensor."""
         number = next(number for number, sheet in enumerate(self.sheets) if np.isnan(sheet.x).any())
         row, column, *_ = np.argwhere(np.isnan(self.sheets[number].x))[0]
         more = f" ({count:,} missing values in total)" if count > 1 else ""
@@ -292,7 +262,7 @@ class JoinedTables:
             '"previous" (the device\'s last value before), "mean" (the sensor\'s mean over all devices) or "drop" '
             "(leave such samples out)."
         )
-        return MissingValuesError(message, count, carried=self.time is not None and not sparse)
+        return Problem("missing", message, count=count, carried=self.time is not None and not sparse)
 
     def digest(self, words: Iterator[str], part: NDArray[np.int8] | None, reading: Reading) -> str:
         """Return the SHA-256 of the data, including shapes, names of columns and the rows for testing."""
