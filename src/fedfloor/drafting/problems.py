@@ -41,7 +41,8 @@ class Mending:
 
     def __post_init__(self) -> None:
         data = self.data
-        self.free = (task_of(data).ahead > 0 or (data.get("remaining") and "bins" not in data)) and "window" not in data
+        lives = bool(data.get("remaining")) and "bins" not in data
+        self.free = (task_of(data).ahead > 0 or lives) and "window" not in data
         if self.free:
             data["window"] = {"length": WINDOW, "step": 1}
 
