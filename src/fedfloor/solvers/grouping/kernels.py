@@ -21,6 +21,16 @@ def squared_deviation(square: float, total: float, along: float, centre: float) 
 
 
 @compiled
+def products_with_sum(G: Floats, ids: Integers, group: Integers) -> Floats:
+    """Return S·V_k for each device k of ``ids``, where S is the sum of a group's counts; ``G``: all V_k·V_k′."""
+    products = np.zeros(len(ids))
+    for p in range(len(ids)):
+        for q in range(len(group)):
+            products[p] += G[ids[p], group[q]]
+    return products
+
+
+@compiled
 def exchange_between(
     G: Floats, total: Floats, along: Floats, centre: float, gain: float, a: Integers, b: Integers, reserve: bool
 ) -> int:
@@ -30,16 +40,11 @@ def exchange_between(
     ``G``: V_k·V_k′ of all devices. ``total``, ``along``: ΣV_k and V_k·c of each device. ``centre``: ‖c‖². ``a``, ``b``:
     the groups' devices, rows of G, changed in place. ``reserve``: whether b are the devices in no group.
     """
-    A, B = len(a), len(b)
-    # products of the sums of a and b with the devices of both groups
-    Sa = np.zeros(A + B)
-    Sb = np.zeros(A + B)
+    A = len(a)
+    B = len(b)
     ids = np.concatenate((a, b))
-    for p in range(A + B):
-        for q in range(A):
-            Sa[p] += G[ids[p], a[q]]
-        for q in range(B):
-            Sb[p] += G[ids[p], b[q]]
+    Sa = products_with_sum(G, ids, a)
+    Sb = products_with_sum(G, ids, b)
     Qa = Sa[:A].sum()
     Qb = Sb[A:].sum()
     na = total[a].sum()
@@ -47,6 +52,7 @@ def exchange_between(
     ra = along[a].sum()
     rb = along[b].sum()
     for made in range(A + B):  # ends in spite of rounding errors
+        # the pair whose exchange leaves the least
         before = squared_deviation(Qa, na, ra, centre) + (0.0 if reserve else squared_deviation(Qb, nb, rb, centre))
         least = before - gain
         x = -1
@@ -67,7 +73,9 @@ def exchange_between(
                     y = q
         if x < 0:
             return made
-        i, j = a[x], b[y]
+        # the two devices change places
+        i = a[x]
+        j = b[y]
         apart = G[i, i] + G[j, j] - 2.0 * G[i, j]
         Qa += 2.0 * (Sa[A + y] - Sa[x]) + apart
         Qb += 2.0 * (Sb[x] - Sb[A + y]) + apart
