@@ -67,7 +67,7 @@ def test_a_written_park_is_the_same_park(tmp_path: Path) -> None:
 
 
 def test_the_bundled_parks_are_what_their_command_draws(tmp_path: Path) -> None:
-    parks = bundled("cells")
+    parks = bundled("experiments/cells")
     assert list(parks) == [f"rafed-{i}" for i in range(5)]
     for i, path in enumerate(parks.values()):
         (tmp_path / path.name).write_text(f"devices = 40\nseed = {i}\n", encoding="utf-8")

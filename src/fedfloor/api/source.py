@@ -121,7 +121,7 @@ def with_fraction(experiment: Experiment, method: str, fraction: float) -> Exper
 
 
 def bundled(kind: str = "experiments") -> dict[str, Path]:
-    """Return the bundled files of a kind, ``"experiments"`` or ``"cells"``, by name."""
+    """Return the bundled files of a kind, ``"experiments"`` or ``"experiments/cells"``, by name."""
     here = Path(__file__).parents[1]
     folder = here / kind if (here / kind).is_dir() else here.parents[1] / kind
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}

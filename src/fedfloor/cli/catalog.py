@@ -121,7 +121,7 @@ def experiments(
     as_json: Json = False,
 ) -> None:
     """List the bundled experiments and radio cells, or print one."""
-    kinds = {"experiment": bundled(), "cell": bundled("cells")}
+    kinds = {"experiment": bundled(), "cell": bundled("experiments/cells")}
     if name is None:
         rows = [
             {"name": key, "kind": kind, "what": _first_comment(path)}

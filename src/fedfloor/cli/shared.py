@@ -134,7 +134,7 @@ def ask_for_code(file: str, changes: Sequence[str] | None = None, *, own: bool) 
 def cell_file(file: str) -> Path:
     """Return a cell file by its path or its bundled name."""
     path = Path(file)
-    known = bundled("cells")
+    known = bundled("experiments/cells")
     if path.is_file() or path.suffix or len(path.parts) > 1:
         return path
     if file not in known:
