@@ -12,7 +12,7 @@ import pytest
 
 from commands import Command
 from fedfloor import config
-from fedfloor.data import guess
+from fedfloor.drafting import guess
 from fedfloor.runs.parks import build_park
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from commands import Command
-from fedfloor.data.guess import TableProfile, guess
+from fedfloor.drafting.guess import TableProfile, guess
 
 DEALT = ("data.columns.device=", "park.devices=4", 'data.partition={kind="dirichlet",alpha=1.0}')
 DEAL = tuple(word for setting in DEALT for word in ("--set", setting))

@@ -15,7 +15,7 @@ from commands import Command
 from fedfloor.base.errors import SettingError
 from fedfloor.config import from_table
 from fedfloor.data.files import own
-from fedfloor.data.proposals import values_beyond
+from fedfloor.data.ranges import values_beyond
 from fedfloor.data.reading import Columns, DeviceReading, OneHot, Reading
 from fedfloor.deploy import facts
 from fedfloor.deploy import own as own_of

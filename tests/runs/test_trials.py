@@ -11,8 +11,8 @@ import pytest
 
 from commands import Command
 from fedfloor import config
-from fedfloor.data.proposals import never_met
 from fedfloor.drafting import training
+from fedfloor.drafting.proposals import never_met
 from fedfloor.runs import trials
 from fedfloor.runs.parks import build_park
 

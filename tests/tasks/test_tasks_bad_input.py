@@ -13,7 +13,7 @@ import pytest
 from fedfloor import config
 from fedfloor.base.checking import checked
 from fedfloor.base.errors import SettingError
-from fedfloor.data.guess import TableProfile, guess
+from fedfloor.drafting.guess import TableProfile, guess
 from fedfloor.experiment import Experiment
 from fedfloor.runs.parks import load_data
 from fedfloor.runs.references import of_run

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from fedfloor.base.errors import SettingError
 from fedfloor.base.names import count
-from fedfloor.data import guess
 from fedfloor.data.files import check_new, expanded, new_file
 from fedfloor.data.files.clocks import check_zone, universal
 from fedfloor.data.files.rows import place
 from fedfloor.data.files.sheet import Excerpt, head
 from fedfloor.data.files.times import NUMBERS, NUMERALS, Form, TimeError, check_format, decide, numeral, read
 from fedfloor.data.kinds import CALLED, is_number, is_time, word_of
+from fedfloor.data.roles import LOOKED_AT, roles_of
 
 log = logging.getLogger(__name__)
 
@@ -218,7 +218,7 @@ def _read(path: Path, given: Mapping[str, str], form: str | None, zone: str | No
     last = known.pop("end", None) or next(
         (name for name in names if ends and {*re.split(r"[\W_]+", name.casefold())} & {*ENDS}), None
     )
-    roles = guess.roles_of(table.top(guess.LOOKED_AT), {**known, "ignore": [last] if last else []})
+    roles = roles_of(table.top(LOOKED_AT), {**known, "ignore": [last] if last else []})
     unread = next((name for name in names if word_of(name) in CALLED["time"]), "")
     roles = {"time": unread} | roles  # the cells of the column are then read, and refused one by one
     for role in ("device", "time"):
@@ -347,7 +347,7 @@ def _kinds(events: _Table, given: str) -> list[str]:
     table = events.cells
     names = events.cells.names
     free = [name for name in names if name not in events.used and not _is_time(table.cells(name))]
-    roles = guess.roles_of(table.top(guess.LOOKED_AT), {"ignore": [name for name in names if name not in free]})
+    roles = roles_of(table.top(LOOKED_AT), {"ignore": [name for name in names if name not in free]})
     usual = roles.get("label", "")
     column = given or (usual if usual in free else free[0] if len(free) == 1 else "")
     if column not in names:

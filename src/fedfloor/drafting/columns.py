@@ -11,15 +11,15 @@ import numpy as np
 from fedfloor import config
 from fedfloor.base.errors import SettingError
 from fedfloor.base.names import count, some
-from fedfloor.data import proposals
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, own
 from fedfloor.data.files.encode import sorted_numbers, thirds
 from fedfloor.data.files.times import UNITS
 from fedfloor.data.files.tree import files_in, named
 from fedfloor.data.kinds import FEW
-from fedfloor.data.proposals import findings
 from fedfloor.data.reading import ignoring
+from fedfloor.drafting import proposals
+from fedfloor.drafting.proposals import findings
 from fedfloor.drafting.readable import ignore, task_table
 from fedfloor.drafting.training import network_of
 from fedfloor.park.park import Park

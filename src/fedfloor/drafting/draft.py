@@ -12,11 +12,11 @@ from typing import Any
 
 from fedfloor import config
 from fedfloor.base.errors import SettingError
-from fedfloor.data import guess, proposals
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import conversions, expanded, own
 from fedfloor.data.files.layout import NoColumnError
 from fedfloor.data.files.rows import PACKED
+from fedfloor.drafting import guess, proposals
 from fedfloor.drafting.columns import (
     check_classes,
     leave_out,

@@ -10,11 +10,11 @@ from typing import Any
 
 from fedfloor import config
 from fedfloor.base.errors import SettingError
-from fedfloor.data import guess, proposals
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, own
 from fedfloor.data.kinds import is_called_time
 from fedfloor.data.reading import DraftReading, Problem
+from fedfloor.drafting import guess, proposals
 from fedfloor.drafting.readable import MOST_WINDOWS, SHORTEST, WINDOW, ignore, reader, task_of, windows_note
 
 PASSES = 8  # over the data, each of which may tell problems that an earlier one hid

@@ -10,7 +10,6 @@ from typing import Any
 
 from fedfloor import config
 from fedfloor.base.errors import SettingError
-from fedfloor.data import guess, proposals
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, own
 from fedfloor.data.files.layout import NoColumnError, are_names
@@ -20,6 +19,7 @@ from fedfloor.data.files.sheet import head
 from fedfloor.data.files.tree import files_in, tables
 from fedfloor.data.reading import skipped
 from fedfloor.data.sources import SOURCES
+from fedfloor.drafting import guess, proposals
 from fedfloor.runs.parks import load_data
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.kinds import TASKS

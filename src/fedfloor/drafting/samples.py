@@ -11,11 +11,11 @@ import numpy as np
 
 from fedfloor import config
 from fedfloor.base.errors import SettingError
-from fedfloor.data import proposals
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded
 from fedfloor.data.files.tree import named
 from fedfloor.data.pace import pace_of
+from fedfloor.drafting import proposals
 from fedfloor.drafting.readable import MOST_WINDOWS, SHORTEST, WINDOW, reader, task_table, windows_note
 from fedfloor.park.park import Park
 from fedfloor.runs import trials

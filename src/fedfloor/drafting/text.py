@@ -14,9 +14,9 @@ from fedfloor import config
 from fedfloor.base.checking import toml_text
 from fedfloor.base.errors import SettingError
 from fedfloor.base.names import count
-from fedfloor.data import proposals
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import is_there
+from fedfloor.drafting import proposals
 from fedfloor.drafting.training import LEVELS, ROUNDS, TREES, network_of, rounds_of
 from fedfloor.park.described import LabelSkew, label_skew
 from fedfloor.park.park import Park

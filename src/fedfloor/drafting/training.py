@@ -9,8 +9,8 @@ from typing import Any
 from fedfloor import config
 from fedfloor.base.errors import SettingError
 from fedfloor.base.names import count
-from fedfloor.data import proposals
 from fedfloor.data.dataset import Dataset
+from fedfloor.drafting import proposals
 from fedfloor.drafting.readable import MOST_WINDOWS, WINDOW
 from fedfloor.models.forest import ROUNDS_OF_BINS, described
 from fedfloor.park.described import raw_bytes

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from fedfloor.base.names import excerpt
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.own import load as load_own
-from fedfloor.data.proposals import values_beyond
+from fedfloor.data.ranges import values_beyond
 from fedfloor.data.reading import DeviceSplit
 from fedfloor.data.sources import load
 from fedfloor.experiment import Experiment

@@ -32,9 +32,9 @@ from fedfloor.data.files.rows import LEGACY, SheetsError, delimiter_of, is_workb
 from fedfloor.data.files.sheet import Excerpt, head
 from fedfloor.data.files.times import moment
 from fedfloor.data.files.tree import IGNORED, PARTS, TABLES, TEXTS, is_folder, named, stem_of
-from fedfloor.data.guess import NAMED, is_nameless, roles_of
 from fedfloor.data.kinds import is_number, is_text, word_of
 from fedfloor.data.reading import SKEWED, skipped
+from fedfloor.data.roles import NAMED, is_nameless, roles_of
 
 LOOKED_AT = 2000  # rows
 PEEKED = 1 << 16  # bytes

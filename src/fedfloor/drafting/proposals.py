@@ -19,9 +19,9 @@ from fedfloor.data.files.encode import natural_order, sources
 from fedfloor.data.files.layout import looks_like_time
 from fedfloor.data.files.tree import DataFile, dated, files_in, named, of_file, walk
 from fedfloor.data.kinds import CALENDAR, COUNTS, measured, word_of
+from fedfloor.data.ranges import MOST, last_row, looked_at
 from fedfloor.tasks.classification import CLASSIFICATION
 
-MOST = 50_000  # training samples examined at most, evenly spread
 # devices, and samples of each, examined for counters
 DEVICES = 20
 IN_A_ROW = 500
@@ -29,8 +29,6 @@ FEW = 50  # values of a sensor that may reveal a class, at most
 SHOWN = 5  # samples of a value that counts, at least
 ODD = 0.05  # of the rows without a flag's most frequent value, the share that may contradict the label
 CHANCE = 1e-4  # probability that a value independent of the class occurs with a single class
-MARGIN = 0.1  # share of a sensor's range in training by which a value exceeds the range
-BEYOND = 0.1  # share of test samples with such values
 SAME = 1e-6  # 1 − |correlation| of copies, at most
 MARKS = (  # values that denote missing ones: nines, limits of whole numbers, and an overload
     *(sign * nines for nines in (99.0, 99.9, 999.0, 999.9, 9999.0, 9999.9, 99999.0, 999999.0) for sign in (1, -1)),
@@ -76,9 +74,9 @@ class Finding:
 
 def findings(data: Dataset) -> list[Finding]:
     """Return findings on sensors that are constant, count up, reveal the class, or copy another sensor."""
-    if (every := _looked_at(data)) is None:
+    if (every := looked_at(data)) is None:
         return []
-    x, y = _last_row(data, every), data.y[every]
+    x, y = last_row(data, every), data.y[every]
     counted = _counters(data)
     named = {i for i, name in enumerate(data.inputs.columns) if _numbers_things(name, x[:, i]) and not _related(x, i)}
     reasons: dict[int, str] = {}
@@ -144,9 +142,9 @@ def regimes(data: Dataset) -> tuple[list[str], int] | None:
     of the other sensors have a share of :data:`MOVED` of their variance between regimes, which would hide the variance
     within them if all rows had one scale.
     """
-    if (every := _looked_at(data)) is None or len(every) < 100 * SHOWN:
+    if (every := looked_at(data)) is None or len(every) < 100 * SHOWN:
         return None
-    x = _last_row(data, every)
+    x = last_row(data, every)
     texts = _texts(data)
     owner = np.zeros(len(every), np.int64) if data.owner is None else data.owner[every]
     devices = np.unique(owner)[:DEVICES]
@@ -190,9 +188,9 @@ def heavy_tailed(data: Dataset) -> list[str]:
 
     Missing values do not count.
     """
-    if (every := _looked_at(data)) is None:
+    if (every := looked_at(data)) is None:
         return []
-    x = _last_row(data, every)
+    x = last_row(data, every)
     centred = np.where(np.isnan(x), 0.0, x - np.nanmean(x, axis=0))
     known = (~np.isnan(x)).sum(axis=0)
     variance = (centred**2).sum(axis=0) / known
@@ -217,7 +215,7 @@ def period(data: Dataset) -> int | None:
     whose = data.run if data.run is not None else data.owner
     rows = np.arange(len(data.y)) if whose is None else np.flatnonzero(whose == np.bincount(whose).argmax())
     names = {*data.task.called()}
-    x = _last_row(data, rows[:SERIES])[:, [i for i, name in enumerate(data.inputs.columns) if name in names]]
+    x = last_row(data, rows[:SERIES])[:, [i for i, name in enumerate(data.inputs.columns) if name in names]]
     votes = Counter(lag for column in x.T if not _ramps(column) and (lag := _period(np.diff(column))) is not None)
     lag, many = votes.most_common(1)[0] if votes else (0, 0)
     return lag if many and 4 * many >= len(names) else None
@@ -289,39 +287,6 @@ def _between(column: NDArray[np.float64], group: NDArray[np.int64]) -> float | N
     return float((count * (means - column.mean()) ** 2).sum() / len(column) / total)
 
 
-def values_beyond(data: Dataset) -> dict[str, float]:
-    """Return sensor → share of test samples outside the range of training, for shares of at least :data:`BEYOND`.
-
-    Outside is below min − m·r or above max + m·r, with m = :data:`MARGIN` and r = max − min of the training samples. Up
-    to :data:`MOST` samples of each part are examined, evenly spread; of windows the last row.
-    """
-    train = _looked_at(data)
-    test = _looked_at(data, tests=True)
-    if train is None or test is None:
-        return {}
-    x = _last_row(data, train)
-    z = _last_row(data, test, tests=True)
-    low, high = np.fmin.reduce(x), np.fmax.reduce(x)
-    margin = MARGIN * (high - low)
-    share = ((z < low - margin) | (z > high + margin)).mean(axis=0)
-    return {data.inputs.columns[i]: float(share[i]) for i in np.flatnonzero(share >= BEYOND)}
-
-
-def _looked_at(data: Dataset, *, tests: bool = False) -> NDArray[np.int64] | None:
-    """Return the indices of up to :data:`MOST` samples, evenly spread; None without samples, or for pictures."""
-    many = len(data.y_test if tests else data.y)
-    if data.inputs.kind != "table" or data.made is not None or not many:
-        return None
-    return np.arange(min(many, MOST)) * many // min(many, MOST)
-
-
-def _last_row(data: Dataset, indices: NDArray[np.int64], *, tests: bool = False) -> NDArray[np.float64]:
-    blocks = [indices[first : first + 5000] for first in range(0, len(indices), 5000)]
-    parts = [data.take_test(block) if tests else data.take(block, -1) for block in blocks]
-    x = np.concatenate(parts).astype(np.float64)
-    return x if x.ndim == 2 else x[:, :, -1]
-
-
 def _counters(data: Dataset) -> set[int]:
     """Return the sensors with whole numbers that rise from sample to sample of a device or a recording."""
     owner = data.run if data.run is not None else data.owner
@@ -330,7 +295,7 @@ def _counters(data: Dataset) -> set[int]:
     every = np.concatenate([np.empty(0, np.int64), *(mine for mine in rows if len(mine) >= SHOWN)])
     if not len(every):
         return set()
-    x = _last_row(data, every)
+    x = last_row(data, every)
     whose = owner[every]
     return {i for i, column in enumerate(x.T) if measured(column, whose).kind == "counter"}
 
@@ -664,7 +629,7 @@ def neighbours_alike(data: Dataset) -> bool:
     if data.inputs.kind != "table" or data.made is not None or len(data.shape) > 1 or len(data.y) < 100 * SHOWN:
         return False
     first = np.arange(min(len(data.y), MOST))
-    x = _last_row(data, first)
+    x = last_row(data, first)
     texts = _texts(data)
     owner = np.zeros(len(first), np.int64) if data.owner is None else data.owner[first]
     group = np.unique(np.stack([owner, data.y[first]]), axis=1, return_inverse=True)[1].ravel()

@@ -12,8 +12,8 @@ import pytest
 
 from commands import Command
 from fedfloor.base.errors import SettingError
-from fedfloor.data.guess import Guess, TableProfile, words
-from fedfloor.data.guess import guess as whole
+from fedfloor.drafting.guess import Guess, TableProfile, words
+from fedfloor.drafting.guess import guess as whole
 
 GERMAN = "timestamp;Machine;plant;rpm;torque;condition;operator\n" + "".join(
     f"2026-03-01T06:{minute:02}:00;M{machine};{'Linz' if machine < 2 else 'Graz'};{1500 + minute},5;{minute % 7};"

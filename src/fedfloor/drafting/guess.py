@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby, pairwise
@@ -19,20 +19,16 @@ from fedfloor.base.errors import SettingError
 from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.encode import natural_order
 from fedfloor.data.files.joined import JOIN, MIDNIGHT, Joined, parts_of
-from fedfloor.data.files.layout import MISSING, are_names, looks_like_time, numbers_of, other_marks
+from fedfloor.data.files.layout import MISSING, looks_like_time, other_marks
 from fedfloor.data.files.rows import place
 from fedfloor.data.files.sheet import Excerpt, check_header, head
 from fedfloor.data.files.times import NUMERALS, READ, numeral
 from fedfloor.data.kinds import (
     ANSWERS,
     CALLED,
-    COUNTERS,
     FEW,
     STATE,
-    STEPS,
-    ColumnProfile,
     answers,
-    called_label,
     filled,
     is_date,
     is_number,
@@ -43,16 +39,24 @@ from fedfloor.data.kinds import (
     mostly_text,
     names_machine,
     normal_of,
-    rises,
     textual,
     word_of,
 )  # fmt: skip
 from fedfloor.data.reading import Columns, ignoring
 from fedfloor.data.recordings import are_identifiers, recordings
+from fedfloor.data.roles import (
+    LOOKED_AT,
+    NAMED,
+    declared,
+    finer,
+    is_grouped,
+    is_nameless,
+    machines_of,
+    profiles_of,
+    recordings_of,
+    roles_of,
+)
 
-LOOKED_AT = 200  # rows
-NAMED = 40  # columns for which an error lists names to copy
-UNEVEN = 10.0  # ratio of the steps between numbers that may be names
 MOST_FILES = 40  # files of a folder in which texts are counted
 COUNTED = 20_000  # rows in which texts are counted
 UNIT = re.compile(r"[+-]?\d[\d.,' ]*?\s*((?:[^\W\d_]|[°%])[^\W_]{0,3}(?:/[^\W_]{1,3})?|)")  # the unit after a number
@@ -187,7 +191,7 @@ def _sort_sensors(
         *(name for role, name in Columns().roles().items() if roles.get(role) != ""),
         *roles.values(),
         *(part for name in roles.values() for part in parts_of(name)),
-        *_told(columns),
+        *declared(columns),
         columns.get("id", "id"),
     }
     free = [name for name in table.names if name not in taken]
@@ -202,7 +206,7 @@ def _sort_sensors(
     guessed = {key: text for key, text in guessed.items() if text and key not in given}
     if columns.get("values"):
         return guessed, {}
-    profiles = _profiles(table, free, roles, decimal, mark)
+    profiles = profiles_of(table, free, roles, decimal, mark)
     texts = [name for name in free if mostly_text(profiles[name].cells, decimal)]
     if texts and "time" not in given.get("columns", {}):
         of_texts = {name: table.cells(name) for name in texts}
@@ -210,7 +214,7 @@ def _sort_sensors(
     odd = {name: kind for name in free if (kind := kind_of(profiles[name])).kind in LEFT_OUT or name in texts}
     more = profile.counted if odd else table
     few = {}
-    profiles = _profiles(more, odd, roles, decimal, mark)
+    profiles = profiles_of(more, odd, roles, decimal, mark)
     for name in odd:
         cells = more.cells(name)
         odd[name] = kind = kind_of(profiles[name])
@@ -233,32 +237,9 @@ def _sort_sensors(
     return guessed, evidence
 
 
-def _profiles(
-    table: Excerpt, names: Iterable[str], roles: Mapping[str, str], decimal: str = ".", mark: str = ""
-) -> dict[str, ColumnProfile]:
-    """Return the profiles of columns, without marks between thousands."""
-    recording = _recordings(table, roles)
-    words = {word_of(name): name for name in table.names}
-    return {
-        name: ColumnProfile(name, [cell.replace(mark, "") for cell in table.cells(name)], recording, words, decimal)
-        for name in names
-    }
-
-
-def _recordings(table: Excerpt, roles: Mapping[str, str]) -> list[str]:
-    """Return the recording of each row, by its device and run."""
-    parts = [table.cells(roles[role]) for role in ("device", "run") if roles.get(role) in table.names]
-    return ["\0".join(both) for both in zip(*parts, strict=True)] or [""] * len(table.rows)
-
-
 def _copies(cells: Sequence[str], table: Excerpt, label: str) -> bool:
     """Return whether each text of a column occurs with one label only."""
     return label in table.names and len({*zip(cells, table.cells(label), strict=True)}) == len({*filled(cells)})
-
-
-def _told(columns: Mapping[str, Any]) -> set[str]:
-    """Return the columns that the settings declare as sensors, categories or ignored."""
-    return {name for role in ("values", "ignore", "categories") for name in columns.get(role) or ()}
 
 
 def _day_and_clock(table: Excerpt, form: str | None) -> str | None:
@@ -287,17 +268,6 @@ def _coded(cells: Sequence[str]) -> str | list[str]:
     return natural_order([*known]) if len(known) == 2 else "one-hot"
 
 
-def is_nameless(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> bool:
-    """Return whether a first row holds values; numbers in even steps may be names, such as wavelengths or pixels."""
-    numbers = numbers_of(names)
-    columns = given.get("columns", {})
-    known = {word for called in CALLED.values() for word in called} | {*ANSWERS, "id"}
-    named = any(word_of(name) in known or name in columns.values() or name in _told(columns) for name in names)
-    steps = sorted(after - before for before, after in pairwise(numbers))
-    ordered = not steps or (steps[0] * steps[-1] > 0 and max(map(abs, steps)) <= UNEVEN * min(map(abs, steps)))
-    return not (given.get("header") or is_parquet(path) or named or ordered or are_names(names))
-
-
 def _check_names(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> None:
     """Refuse a first row of values."""
     if is_nameless(path, names, given):
@@ -306,62 +276,6 @@ def _check_names(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> 
             f"{place(path, 1)}: it holds values ({', '.join(map(repr, names[:3]))}, …), no names. Name the "
             f"{len(names)} columns: --set 'data.header=[{header}]'." + (MATRIX if len(names) > NAMED else "")
         )
-
-
-def roles_of(table: Excerpt, given: Mapping[str, Any], form: str | None = None) -> dict[str, str]:
-    """Return role → column: the given column, otherwise the first column with one of the role's common names."""
-    names = [name for name in table.names if name not in _told(given)]
-    roles = {role: str(given[role]) for role in CALLED if role in given}
-    words = {name: word_of(name) for name in names}
-    run = next((name for name, word in words.items() if word in CALLED["run"]), None)
-    for role, called in CALLED.items():
-        for word in called if role not in roles else ():
-            if word in STEPS and run is None:
-                continue
-            match = [name for name, own in words.items() if own == word and name not in roles.values()]
-            cells = table.cells(match[0]) if match else []
-            fits = role != "time" or word == "time" or is_time(cells, form)
-            whose = _recordings(table, {"device": roles.get("device", ""), "run": run or ""})
-            if match and fits and (word not in COUNTERS + STEPS or rises(cells, whose)):
-                roles[role] = match[0]
-                break
-    machines = _machines(table, roles, given)
-    if "device" not in roles:
-        texts = [name for name in machines if names_machine(word_of(name))]
-        roles |= {"device": texts[0]} if texts else {}
-    elif "device" not in given:
-        roles["device"] = _finer(table, roles["device"], machines)
-    if "label" not in roles:
-        taken = {*roles.values(), *given.get("values", ()), *given.get("ignore", ())}
-        free = [name for name in names if name not in taken]
-        usual = answers(free)
-        marked = [name for name, each in _profiles(table, free, roles).items() if called_label(each)]
-        marked = usual[:1] or (marked if len(marked) == 1 else [])  # several are named by the refusal
-        roles |= {"label": marked[0]} if marked else {}
-    if "time" not in roles:
-        known = {*roles.values(), *given.get("values", ()), *given.get("ignore", ()), given.get("id", "id")}
-        dates = [name for name in names if name not in known and is_time(table.cells(name), form, numbers=False)]
-        if len(dates) == 1:
-            roles["time"] = dates[0]
-        free = [name for name in names if name not in known]
-        profiles = _profiles(table, () if dates else free, roles, ",")
-        clocks = [name for name, profile in profiles.items() if kind_of(profile).kind == "time"]
-        roles |= {"time": clocks[0]} if clocks else {}
-    return roles
-
-
-def _machines(table: Excerpt, roles: Mapping[str, str], given: Mapping[str, Any]) -> list[str]:
-    """Return other columns that may name machines; those that :func:`names_machine` only if they hold texts."""
-    free = [name for name in table.names if name not in roles.values() and name not in given.get("ignore", ())]
-    texts = [name for name in free if names_machine(word_of(name)) and is_text(table.cells(name), ".")]
-    return [*texts, *(name for name in free if word_of(name) in CALLED["device"])]
-
-
-def _finer(table: Excerpt, device: str, others: Sequence[str]) -> str:
-    """Return the first of the other columns that divides each device into separate machines, otherwise ``device``."""
-    whole = table.cells(device)
-    cells = ((name, table.cells(name)) for name in others)
-    return next((name for name, own in cells if 2 * len({*own}) <= len(own) and _groups(own, whole)), device)
 
 
 def _places(
@@ -380,15 +294,15 @@ def _places(
     found = {"device": roles["device"]}
     factory = roles.get("factory")
     if "device" not in columns:
-        found["device"] = _finer(table, roles["device"], _machines(table, roles, columns))
+        found["device"] = finer(table, roles["device"], machines_of(table, roles, columns))
     devices = table.cells(found["device"])
     if factory is not None and factory in table.names and "factory" not in columns and factory != Columns().factory:
         one = len({*zip(devices, table.cells(factory), strict=True)}) == len({*devices})
         found |= {} if one else {"factory": ""}
     if device and factory is None:
-        told = {*roles.values(), *_told(columns)}
+        told = {*roles.values(), *declared(columns)}
         known = (name for name in table.names if word_of(name) in PLACES and name not in told)
-        found |= next(({"factory": name} for name in known if _groups(devices, table.cells(name))), {})
+        found |= next(({"factory": name} for name in known if is_grouped(devices, table.cells(name))), {})
     return found
 
 
@@ -396,7 +310,7 @@ def _recorded(profile: TableProfile, roles: Mapping[str, str], columns: Mapping[
     """Return the column that names recordings, with the evidence; {} without one, or where one is given."""
     table = profile.top
     taken = {
-        *_told(columns),
+        *declared(columns),
         *(roles.get(role, "") for role in ("device", "factory", "label")),
         columns.get("id", "id"),
     }
@@ -404,19 +318,10 @@ def _recorded(profile: TableProfile, roles: Mapping[str, str], columns: Mapping[
     if "run" in roles or roles.get("label") not in table.names or not free:
         return {}
     more = profile.counted
-    devices = _recordings(more, roles)
+    devices = recordings_of(more, roles)
     labels = more.cells(roles["label"])
     every = {name: recordings(name, more.cells(name), devices, labels) for name in free}
     return dict([(name, text) for name, text in every.items() if text][:1])
-
-
-def _groups(devices: Sequence[str], places: Sequence[str]) -> bool:
-    """Return whether each device has a single place, and there are several places, some with several devices.
-
-    >>> _groups(["a", "b", "c"], ["x", "x", "y"]), _groups(["a", "b"], ["x", "y"]), _groups(["a", "a"], ["x", "y"])
-    (True, False, False)
-    """
-    return len({*zip(devices, places, strict=True)}) == len({*devices}) > len({*places}) > 1
 
 
 def marks(profile: TableProfile, given: Mapping[str, Any], guessed: dict[str, Any], *, judged: bool) -> list[str]:
@@ -430,7 +335,7 @@ def marks(profile: TableProfile, given: Mapping[str, Any], guessed: dict[str, An
     told = {*columns.get("values", ()), *columns.get("ignore", ()), *given.get("columns", {}).get("categories", ())}
     told |= {name for role, name in columns.items() if role in CALLED and role != "label"}
     free = [name for name in table.names if name not in told]
-    marked = [name for name, profile in _profiles(table, free, {}).items() if kind_of(profile).kind == "label"]
+    marked = [name for name, profile in profiles_of(table, free, {}).items() if kind_of(profile).kind == "label"]
     marked = [name for name in (*answers(marked), *marked) if name in marked]
     marked = [*dict.fromkeys(marked)]
     sentences = []
