@@ -21,6 +21,9 @@ SHEETS = (".xls", ".ods")
 def load(path: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     """Read the user's data as a data set.
 
+    If reading fails, the error names a conversion where the data have another form. Data that would be misread are
+    refused by drafts, which ask for conversions first.
+
     Args:
         path: the path of the file or folder.
         reading: the format (by default implied by the path) and the conversion to samples.
