@@ -25,6 +25,8 @@ SRC is the folder of a package ``fedfloor`` (default: this tree's). Two trees si
 - *bodies above 50 lines*: functions, without their heads and docstrings
 - *what the plant imports of the rest*: names of modules outside deploy, rollout, sensors and watch, and names that the
   rest, apart from the commands, imports of these four
+- *words pinned by tests*: expected errors whose message a test compares with words of its own (``match=``, or a text in
+  ``str(error.value)``); *errors expected by key*: those by ``refused(key)``, whose words stand in tests/messages.txt
 """
 
 from __future__ import annotations
@@ -304,6 +306,18 @@ def several(text: str) -> int:
     return sum(isinstance(one.targets[0], ast.Tuple) and isinstance(one.value, ast.Tuple) for one in assigned)
 
 
+def words_pinned(text: str) -> int:
+    """Return how often a test compares an error's message with words of its own."""
+    found = 0
+    for one in ast.walk(ast.parse(text)):
+        if isinstance(one, ast.Call) and getattr(one.func, "attr", "") == "raises":
+            found += any(keyword.arg == "match" for keyword in one.keywords)
+        elif isinstance(one, ast.Compare) and isinstance(one.ops[0], ast.In | ast.Eq):
+            sides = [ast.unparse(side) for side in (one.left, *one.comparators)]
+            found += any(re.fullmatch(r"str\(\w+\.value\)", side) for side in sides)
+    return found
+
+
 def rooms(files: list[Path], root: Path) -> Iterator[tuple[str, int, int]]:
     """Yield each room with its files and lines."""
     many = Counter[str]()
@@ -357,6 +371,7 @@ def measured(root: Path) -> dict[str, object]:
     beside = [folder for name in ("benchmarks", "papers") for folder in (root.parents[1] / name).rglob("*.py")]
     every = texts | {path: path.read_text() for path in beside}
     by_room = list(rooms(files, root))
+    tests = [path.read_text() for path in (root.parents[1] / "tests").rglob("*.py")]
     lines = sum(many for _, _, many in by_room)
     commented = sum(line.lstrip().startswith("#") for text in texts.values() for line in text.splitlines())
 
@@ -403,6 +418,10 @@ def measured(root: Path) -> dict[str, object]:
         "files": len(files),
         "lines": lines,
         "modules at the top": len(list(root.glob("*.py"))),
+        "words pinned by tests": sum(map(words_pinned, tests)),
+        "errors expected by key": sum(
+            len(re.findall(r"\b(?:with|,) (?:refusals\.)?refused\(", text)) for text in tests
+        ),
         "assignments of several values": round(1000 * sum(map(several, texts.values())) / lines, 1),
         "comments of their own line": round(1000 * commented / lines, 1),
     }

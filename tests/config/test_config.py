@@ -23,6 +23,7 @@ from fedfloor.network import cell
 from fedfloor.park.partition import Dirichlet, Dominant, Iid, Natural, Shards
 from fedfloor.parts.work import DEFAULTS, Cosine, Exponential, WorkSettings
 from fedfloor.sensors import settings as sensors
+from refusals import refused
 
 FULL = """
 name = "full"
@@ -199,20 +200,20 @@ def test_set_changes_one_key(change: str, expected: dict) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("work", "must be KEY=VALUE, such as work.lr=0.05"),
-        ("=3", "must be KEY=VALUE"),
-        ("rounds.x=3", "'rounds' is a value, not a table"),
+        ("work", "--set"),
+        ("=3", "--set"),
+        ("rounds.x=3", "--set"),
     ],
 )
 def test_set_refuses(change: str, message: str) -> None:
     document = {"rounds": 3}
-    with pytest.raises(SettingError, match=message):
+    with refused(message):
         apply(document, change)
     assert document == {"rounds": 3}
 
 
 def test_a_setting_of_a_part_that_stands_there_as_a_name_says_how_to_write_it() -> None:
-    with pytest.raises(SettingError, match="Write a part with settings as a table, such as"):
+    with refused("--set"):
         apply({"method": {"mix": "krum"}}, "method.mix.outliers=2")
 
 
@@ -328,7 +329,7 @@ def test_a_resolved_experiment_has_no_default_without_effect(tmp_path: Path) -> 
 )
 def test_a_file_of_another_kind_is_named_as_such(tmp_path: Path, text: str, kind: str) -> None:
     (tmp_path / "given.toml").write_text(text)
-    with pytest.raises(SettingError, match=rf"experiment file .*given\.toml: this is {kind}, which `fedfloor"):
+    with refused("kind-of-file"):
         read(tmp_path / "given.toml")
 
 
@@ -344,5 +345,5 @@ def test_a_file_of_another_kind_is_named_as_such(tmp_path: Path, text: str, kind
 )
 def test_an_experiment_is_named_where_another_file_is_needed(tmp_path: Path, load: Callable[[Path], object]) -> None:
     (tmp_path / "plant.toml").write_text('rounds = 3\n[data]\npath = "plant.csv"\n')
-    with pytest.raises(SettingError, match=r"plant\.toml: this is an experiment file, which `fedfloor run` reads"):
+    with refused("kind-of-file"):
         load(tmp_path / "plant.toml")

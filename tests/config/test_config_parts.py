@@ -12,6 +12,7 @@ import pytest
 from fedfloor.base.errors import SettingError
 from fedfloor.config import brief, from_table, resolved
 from floor import bits, park
+from refusals import refused
 from rounds import Job, method
 
 OWN = """
@@ -212,15 +213,15 @@ def test_names_that_only_a_type_checker_knows_will_do() -> None:
 
 
 RETURNED = {
-    "Short": ({"mix": "odd:Short"}, r"mix 'odd:Short': mixed returned torch.float32 \[\d+\]. Return a tensor"),
-    "Nothing": ({"mix": "odd:Nothing"}, "mix 'odd:Nothing': mixed returned NoneType. Return a tensor"),
-    "Model": ({"server": "odd:Model"}, r"server Model: step must return \(new model of \d+ numbers, \{name: mo"),
+    "Short": ({"mix": "odd:Short"}, "mix"),
+    "Nothing": ({"mix": "odd:Nothing"}, "mix"),
+    "Model": ({"server": "odd:Model"}, "own-server"),
 }
 
 
 @pytest.mark.parametrize(("parts", "message"), RETURNED.values(), ids=RETURNED)
 def test_what_a_part_of_your_own_returns_is_looked_at(parts: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
+    with refused(message):
         Job(method("fedavg", parts), park((6, 6, 6))).run()
 
 

@@ -16,6 +16,7 @@ import pytest
 from fedfloor.base.errors import RunError, SettingError
 from fedfloor.data import cache
 from fedfloor.data.cache import Writer, remember
+from refusals import refused
 
 
 @pytest.fixture
@@ -140,7 +141,7 @@ def test_a_full_disk_is_said_and_nothing_left(root: Path, source: Path, monkeypa
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(RunError, match=r"the disk is full.*FEDFLOOR_CACHE"):
+    with refused("cache", RunError):
         remember("r", [source], Parser(source))
     assert entries(root) == []
 
@@ -149,7 +150,7 @@ def test_a_full_disk_is_said_and_nothing_left(root: Path, source: Path, monkeypa
 def test_a_disk_that_fills_up_while_writing(tmp_path: Path) -> None:
     (tmp_path / "x.npy").symlink_to("/dev/full")
     writer = Writer(tmp_path)
-    with pytest.raises(RunError, match="the disk is full"):
+    with refused("cache", RunError):
         writer.append("x", np.zeros(1 << 16))
     writer.close()
 
@@ -160,7 +161,7 @@ def test_a_file_that_changes_meanwhile_is_refused(root: Path, source: Path) -> N
         source.write_bytes(bytes(24))
         return facts
 
-    with pytest.raises(SettingError, match=r"numbers\.bin changed while it was being read"):
+    with refused("changed-while-read"):
         remember("r", [source], parse)
     assert entries(root) == []
 
@@ -180,7 +181,7 @@ def test_no_cache_is_said_once_and_does_no_harm(
     assert list((tmp_path / "tmp").iterdir()) == []
     assert kept[0].arrays["x"].tolist() == np.arange(12).reshape(4, 3).tolist()  # its files have no name any more
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
-    with pytest.raises(RunError, match="neither the cache nor a temporary folder"):
+    with refused("cache", RunError):
         remember("r", [source], parser)
 
 
@@ -190,7 +191,7 @@ def test_a_relative_cache_and_an_unknown_home(tmp_path: Path, source: Path, monk
     remember("r", [source], Parser(source))
     assert len(entries(tmp_path / "here")) == 1
     monkeypatch.setenv("FEDFLOOR_CACHE", "~nobody-of-this-name/cache")
-    with pytest.raises(SettingError, match="FEDFLOOR_CACHE = ~nobody-of-this-name"):
+    with refused("home-folder"):
         cache.cache_root()
 
 

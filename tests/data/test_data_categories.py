@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import fedfloor
+import refusals
 from commands import Command
-from fedfloor.base.errors import SettingError
 from fedfloor.config import from_table
 from fedfloor.data.files import own
 from fedfloor.data.ranges import values_beyond
@@ -73,18 +73,18 @@ def test_values_of_several_tables_are_pooled(tmp_path: Path) -> None:
     [
         (
             {"grade": ["low", "mid"]},
-            r"p\.csv, row \d+, column 'grade': 'high' is not a listed value\. Values: low, mid",
+            "unlisted",
         ),
-        ({"material": OneHot(("alu", "steel"))}, r"column 'material': 'brass' is not a listed value"),
-        ({"matreial": "one-hot"}, "no column 'matreial'. Did you mean 'material'"),
-        ({"device": "one-hot"}, "unique names"),
-        ({"heat": "one-hot"}, "different texts, more than 100: not a category"),
-        ({"grade": ["low", "low"]}, "values, each given once"),
+        ({"material": OneHot(("alu", "steel"))}, "unlisted"),
+        ({"matreial": "one-hot"}, "no-column"),
+        ({"device": "one-hot"}, "data.columns"),
+        ({"heat": "one-hot"}, "no-category"),
+        ({"grade": ["low", "low"]}, "data.columns.categories"),
     ],
 )
 def test_refused(tmp_path: Path, categories: dict[str, Any], text: str) -> None:
     ignore = tuple(name for name in ("material", "grade") if name not in categories)
-    with pytest.raises(SettingError, match=text):
+    with refusals.refused(text):
         own.load(parts(tmp_path / "p.csv", rows=400), Reading(columns=Columns(categories=categories, ignore=ignore)), 0)
 
 
@@ -92,7 +92,7 @@ def test_a_missing_text_is_missing_in_all_its_columns(tmp_path: Path) -> None:
     path = parts(tmp_path / "p.csv")
     path.write_text(path.read_text().replace(",steel,", ",,", 1))
     columns = Columns(categories=BOTH)
-    with pytest.raises(SettingError, match=r"row 4, column .material=alu.: no value. Set"):  # one text, not 3 values
+    with refusals.refused("missing"):  # one text, not 3 values
         own.load(path, Reading(columns=columns), 0)
     data = own.load(path, Reading(columns=columns, missing="mean"), 0)
     every = np.concatenate([data.take(np.arange(len(data.y)), 0), data.take_test(np.arange(len(data.y_test)))])
@@ -118,7 +118,7 @@ def test_settings_are_read_and_recorded() -> None:
     said = {"material": "one-hot", "grade": ["low", "high"], "tool": {"kind": "one-hot", "values": ["a", "b"]}}
     found = from_table({"data": {"path": "p.csv", "columns": {"categories": said}}}).data.columns.categories
     assert found == {"material": "one-hot", "grade": ("low", "high"), "tool": OneHot(("a", "b"))}
-    with pytest.raises(SettingError, match="categories"):
+    with refusals.refused("data.columns.categories.material"):
         from_table({"data": {"path": "p.csv", "columns": {"categories": {"material": "two-hot"}}}})
     assert "categories" not in DataSettings(path="p.csv").recipe()
 

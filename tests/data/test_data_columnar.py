@@ -24,6 +24,7 @@ from fedfloor.data.files.own import load
 from fedfloor.data.reading import Reading, Window
 from fedfloor.inference import inputs
 from model_files import sensors_of
+from refusals import refused
 from tables import plant, text
 
 ROLES = ("device", "label")
@@ -195,18 +196,18 @@ def test_parquet_holds_what_csv_holds(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ({"x": [1.0] * 39 + [float("inf")]}, "t.parquet, row 40, column 'x': 'inf' is not a finite number"),
-        ({"x": ["1"] * 30 + ["5 bar"] * 10}, r"row 31, column 'x': '5 bar' is not a number.*columns = { ignore"),
-        ({"seen": columns()["time"]}, "column 'seen': holds timestamp.*--set data.columns.time=seen"),
-        ({"label": [*columns()["label"][:20], None, *columns()["label"][21:]]}, "row 21, column 'label': empty"),
-        ({"time": [*columns()["time"][:20], None, *columns()["time"][21:]]}, "row 21, column 'time': no time"),
-        ({"time": [f"{i}:00 Uhr" for i in range(40)]}, "row 1, column 'time': '0:00 Uhr' is no time"),
-        ({"l": [[1]] * 40}, "column 'l': holds list"),
-        ({"x": [None] * 20 + [1.0] * 20}, r"row 1, column 'x': no value \(20 missing values in total\)"),
+        ({"x": [1.0] * 39 + [float("inf")]}, "not-finite"),
+        ({"x": ["1"] * 30 + ["5 bar"] * 10}, "odd-text"),
+        ({"seen": columns()["time"]}, "no-numbers"),
+        ({"label": [*columns()["label"][:20], None, *columns()["label"][21:]]}, "conversion"),
+        ({"time": [*columns()["time"][:20], None, *columns()["time"][21:]]}, "no-time"),
+        ({"time": [f"{i}:00 Uhr" for i in range(40)]}, "no-time"),
+        ({"l": [[1]] * 40}, "no-numbers"),
+        ({"x": [None] * 20 + [1.0] * 20}, "missing"),
     ],
 )  # fmt: skip
 def test_mistakes_in_parquet_have_their_place(tmp_path: Path, more: dict[str, Any], told: str) -> None:
-    with pytest.raises(SettingError, match=told):
+    with refused(told):
         load(stored(tmp_path / "t.parquet", **more), Reading(), 0)
 
 
@@ -214,7 +215,7 @@ def test_damaged_parquet_is_refused(tmp_path: Path) -> None:
     path = stored(tmp_path / "t.parquet")
     for content in (path.read_bytes()[:-9], b"PAR1", b"", b"device,label\n"):
         path.write_bytes(content)
-        with pytest.raises(SettingError, match=r"t.parquet: not a complete Parquet file"):
+        with refused("damaged-table"):
             load(path, Reading(), 0)
 
 
@@ -266,16 +267,16 @@ def test_a_workbook_holds_what_csv_holds(tmp_path: Path, decimal: str) -> None:
 
 def test_sheets_and_mistakes_of_workbooks(tmp_path: Path) -> None:
     path = workbook(tmp_path / "t.xlsx", "north", "south")
-    with pytest.raises(SettingError, match=r"t.xlsx: 2 sheets \(north, south\). Choose one: --set 'data.sheet=north'"):
+    with refused("conversion"):
         load(path, Reading(), 0)
     found = load(path, Reading(sheet="south"), 0)
     assert found.inputs.dialect == {"sheet": "south"}
-    with pytest.raises(SettingError, match=r"no sheet 'sout'. Did you mean 'south'.*Rename the sheet"):
+    with refused("no-sheet"):
         load(path, Reading(sheet="sout"), 0)
-    with pytest.raises(SettingError, match=r"t.xlsx, row 6, column 'x': '#DIV/0!' is not a number"):
+    with refused("odd-text"):
         load(workbook(path, x=[1, 2, 3, 4, "#DIV/0!", *range(35)]), Reading(), 0)
     path.write_bytes(path.read_bytes()[:-99])
-    with pytest.raises(SettingError, match=r"t.xlsx: not a complete workbook"):
+    with refused("damaged-table"):
         load(path, Reading(), 0)
 
 
@@ -298,7 +299,7 @@ def test_numbers_beyond_single_precision_are_refused_by_columns_too(
     monkeypatch.setattr(columnar, "QUICK", 0)
     path = tmp_path / "t.csv"
     path.write_text("device,label,x\na,ok,1\na,ok,1e39\n")
-    with pytest.raises(SettingError, match="row 3, column 'x': '1e39' is not a finite number"):
+    with refused("not-finite"):
         sheet.read(path, Reading(), ("device", "label"))
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.errors import RunError
 from fedfloor.data.download import get
 from fedfloor.data.sources import CATALOG, PUBLISHED, SOURCES
+from refusals import refused
 from web import CLOSED, ONE, TWO, Server, names, published, refuse, states
 
 # -- what works --------------------------------------------------------------------------------------------------------
@@ -112,7 +113,7 @@ def test_a_file_that_differs_and_does_not_load_is_an_error(server: Server, tmp_p
     (tmp_path / "tiny").mkdir()
     mine = tmp_path / "tiny" / "a"
     mine.write_bytes(b"mine")
-    with pytest.raises(RunError, match=r"tiny/a: not as published .* it is damaged\. `fedfloor datasets get tiny --f"):
+    with refused("download", RunError):
         get("tiny", tmp_path, catalog=published(server.url, a=ONE), load=refuse)
     assert mine.read_bytes() == b"mine"
     assert not server.asked
@@ -126,7 +127,7 @@ def test_force_keeps_the_old_file_until_the_new_one_is_whole(server: Server, tmp
     server.files = {"/a": ONE[::-1]}
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "a").write_bytes(b"mine")
-    with pytest.raises(RunError):
+    with refused("download", RunError):
         get("tiny", tmp_path, force=True, catalog=published(server.url, a=ONE))
     assert (tmp_path / "tiny" / "a").read_bytes() == b"mine"
     assert names(tmp_path / "tiny") == {"a"}
@@ -144,11 +145,11 @@ def test_what_stands_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "tiny").mkdir()
     packed = tmp_path / "tiny" / "a.gz"
     packed.write_bytes(gzip.compress(TWO)[:-9])  # cut short
-    with pytest.raises(SettingError, match=r"tiny/a\.gz differs from the published a and is read before it"):
+    with refused("download-in-the-way"):
         get("tiny", tmp_path, force=True, catalog=published(CLOSED, a=ONE))
     packed.unlink()
     (tmp_path / "tiny" / "a").mkdir()
-    with pytest.raises(SettingError, match="tiny/a is not a file"):
+    with refused("download-in-the-way"):
         get("tiny", tmp_path, catalog=published(CLOSED, a=ONE))
 
 

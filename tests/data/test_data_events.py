@@ -12,6 +12,7 @@ import pytest
 from commands import Command
 from fedfloor.base.errors import SettingError
 from fedfloor.data.events import label_rows
+from refusals import refused
 
 HOURS = 60
 
@@ -56,20 +57,20 @@ def test_the_time_until_the_next_event_and_the_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("failures", "settings", "message"),
     [
-        ("A,2026-01-02,belt\n", {}, "either --within SPAN"),
-        ("A,2026-01-02,belt\n", {"within": "6 weeks"}, "--within 6 weeks: must be a duration"),
-        ("A,2027-01-02,belt\n", {"within": "1h"}, "no event follows any row"),
-        ("A,7,belt\n", {"within": "1h"}, "failures.csv: times are numbers, but telemetry.csv has"),
-        ("A,yesterday,belt\n", {"within": "1h"}, "failures.csv, row 2, column 'datetime': 'yesterday'"),
-        ("A,2026-01-02,none\n", {"within": "1h"}, "row 2, column 'failure': an event needs a kind"),
-        ("A,2026-01-02,belt\n", {"within": "1h", "kind": "part"}, "no column 'part'"),
-        ("A,2026-01-02\n", {"within": "1h"}, "row 2: 2 cells, but the header has 3"),
+        ("A,2026-01-02,belt\n", {}, "label-or-remaining"),
+        ("A,2026-01-02,belt\n", {"within": "6 weeks"}, "--within"),
+        ("A,2027-01-02,belt\n", {"within": "1h"}, "no-event"),
+        ("A,7,belt\n", {"within": "1h"}, "forms-of-times"),
+        ("A,yesterday,belt\n", {"within": "1h"}, "no-time"),
+        ("A,2026-01-02,none\n", {"within": "1h"}, "kinds-of-events"),
+        ("A,2026-01-02,belt\n", {"within": "1h", "kind": "part"}, "kinds-of-events"),
+        ("A,2026-01-02\n", {"within": "1h"}, "length-of-row"),
     ],
 )
 def test_mistakes_are_named_and_nothing_is_written(
     tmp_path: Path, failures: str, settings: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(SettingError, match=message):
+    with refused(message):
         label_rows(*written(tmp_path, failures), tmp_path / "out.csv", **settings)  # type: ignore[arg-type]
     assert not (tmp_path / "out.csv").exists()
 
@@ -116,7 +117,7 @@ def test_hours_are_hours_whatever_the_numbers(tmp_path: Path, form: str, other: 
 
 def test_cycles_have_no_hours(tmp_path: Path) -> None:
     tables = in_form(tmp_path, "cycle", "cycle")
-    with pytest.raises(SettingError, match="unknown unit"):
+    with refused("--within"):
         label_rows(*tables, tmp_path / "out.csv", within="6h")
     facts = label_rows(*tables, tmp_path / "out.csv", within="6")
     assert facts["labels"]["belt"] == 7
@@ -128,7 +129,7 @@ def test_local_times_beside_universal_ones_are_refused(tmp_path: Path) -> None:
     _, events = written(tmp_path, "A,2026-01-02T00:00:00,belt\n")
     events = events.rename(tmp_path / "local.csv")
     data, _ = in_form(tmp_path, "utc", "utc")
-    with pytest.raises(SettingError, match=r"local\.csv: times have no time zone"):
+    with refused("forms-of-times"):
         label_rows(data, events, tmp_path / "out.csv", within="6h", columns={"device": ""})
 
 
@@ -137,7 +138,7 @@ def test_ambiguous_dates_have_an_option(tmp_path: Path) -> None:
     events = tmp_path / "e.csv"
     data.write_text("datetime,machine,heat\n03/02/2026 06:00,A,1.5\n03/02/2026 07:00,A,2.5\n")
     events.write_text("machine,datetime,failure\nA,03/02/2026 08:00,belt\n")
-    with pytest.raises(SettingError, match="--time-format day-first"):
+    with refused("no-time"):
         label_rows(data, events, tmp_path / "out.csv", within="1h")
     assert label_rows(data, events, tmp_path / "out.csv", within="1h", time_format="month-first")["labels"]["belt"] == 1
 
@@ -184,7 +185,7 @@ def test_rows_during_an_event_with_an_end_belong_to_it(tmp_path: Path) -> None:
 def test_an_end_before_its_event_and_unknown_columns_are_refused(tmp_path: Path) -> None:
     data, events = written(tmp_path)
     events.write_text("machineID,start,end,failure\nA,2026-01-02T00:00:00,2026-01-01T05:00:00,belt\n")
-    with pytest.raises(SettingError, match="row 2, column 'end'"):
+    with refused("end-before-event"):
         label_rows(data, events, tmp_path / "no.csv", within="6h", kind="failure")
     written(tmp_path)
     for role in ("time", "event-time", "end"):
@@ -206,10 +207,10 @@ def test_times_of_events_may_have_a_name_of_their_own_and_are_no_kinds(tmp_path:
     tables = with_two_times(tmp_path)
     facts = label_rows(*tables, tmp_path / "a.csv", within="6h", columns={"time": "moment", "event-time": "began"})
     assert facts["labels"] == {"belt": 7, "seal": 7, "none": 2 * HOURS - 14}
-    with pytest.raises(SettingError, match="--event-time NAME"):
+    with refused("--time"):
         label_rows(*tables, tmp_path / "no.csv", within="6h", columns={"time": "moment"}, kind="failure")
     shared = {"time": "moment", "event-time": "began"}
-    with pytest.raises(SettingError, match="holds times"):
+    with refused("kinds-of-events"):
         label_rows(*tables, tmp_path / "no.csv", within="6h", columns=shared, kind="reported")
 
 
@@ -219,7 +220,7 @@ def test_times_and_numbers_of_orders_are_no_classes(tmp_path: Path, kind: str) -
     rows = [f"A,2026-01-02T0{hour}:00:00,{kind.format(hour + 1)}" for hour in range(6)]
     tables = written(tmp_path, "\n".join([*rows, ""]))
     tables[1].write_text(tables[1].read_text().replace("failure", "note"))
-    with pytest.raises(SettingError):
+    with refused("kinds-of-events"):
         label_rows(*tables, tmp_path / "no.csv", within="6h")
     tables = written(
         tmp_path, "\n".join(row.rsplit(",", 1)[0] + f",order-{i % 2}" for i, row in enumerate(rows)) + "\n"
@@ -229,7 +230,7 @@ def test_times_and_numbers_of_orders_are_no_classes(tmp_path: Path, kind: str) -
 
 def test_a_zone_makes_local_events_comparable_with_universal_rows(tmp_path: Path) -> None:
     data, events = in_form(tmp_path, "utc", "iso")
-    with pytest.raises(SettingError, match="--zone"):
+    with refused("forms-of-times"):
         label_rows(data, events, tmp_path / "no.csv", within="6h")
     facts = [
         label_rows(data, events, tmp_path / f"{zone.split('/')[-1]}.csv", within="6h", zone=zone)["labels"]
@@ -238,11 +239,11 @@ def test_a_zone_makes_local_events_comparable_with_universal_rows(tmp_path: Path
     first = [column(tmp_path / f"{zone}.csv", "label").index("belt") for zone in ("UTC", "GMT-3")]
     assert first[0] - first[1] == 3
     assert facts[0] == facts[1]
-    with pytest.raises(SettingError, match="Leave it out"):
+    with refused("--zone"):
         label_rows(*in_form(tmp_path, "utc", "utc"), tmp_path / "no.csv", within="6h", zone="UTC")
 
 
 def test_a_span_of_moments_needs_a_unit(tmp_path: Path) -> None:
     for form in ("s", "ms", "utc"):
-        with pytest.raises(SettingError, match="has no unit"):
+        with refused("--within"):
             label_rows(*in_form(tmp_path, form, form), tmp_path / "out.csv", within="6")

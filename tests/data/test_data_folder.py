@@ -18,6 +18,7 @@ from fedfloor.data.files.pictures import read_picture
 from fedfloor.data.reading import DeviceSplit, RandomSplit, Reading, TimeSplit, Window
 from fedfloor.park.build import build
 from own_data import park_of, picture, table
+from refusals import refused
 
 
 @pytest.fixture(autouse=True)
@@ -51,15 +52,11 @@ def test_the_last_two_folders_are_device_and_label(tmp_path: Path) -> None:
 def test_folders_of_devices_are_not_taken_for_labels(tmp_path: Path) -> None:
     for number in range(6):
         picture(tmp_path / "data" / f"hall {number % 2}" / f"press {number}" / "1.png", number)
-    with pytest.raises(SettingError) as caught:
+    with refused("meaning-of-folders"):
         load(tmp_path / "data", Reading(), 0)
-    assert "labels are 'press 0', 'press 1', 'press 2', … (6), but none of them occurs in two devices" in str(
-        caught.value
-    )
-    assert "--set data.layout=device/label/file" in str(caught.value)
     told = Reading(layout="device/label/file", split=DeviceSplit())
     assert len(load(tmp_path / "data", told, 0).classes) == 6
-    with pytest.raises(SettingError, match=r"is in 2 folders, and pictures need a label.*: device/label/file\."):
+    with refused("data.layout"):
         load(tmp_path / "data", Reading(layout="factory/device/file"), 0)
 
 
@@ -87,7 +84,7 @@ def test_train_and_test_are_a_split(tmp_path: Path) -> None:
     assert data.owner_test is not None
     assert [data.owned.names[k] for k in data.owner_test] == ["press 2", "visitor"]
     assert build(data).names == ("press 2", "press 10")  # who only tests is no device of the park
-    with pytest.raises(SettingError, match=r"test samples of their own"):
+    with refused("data.split"):
         load(tmp_path / "data", Reading(split=RandomSplit()), 0)
 
 
@@ -98,13 +95,13 @@ def test_splits(tmp_path: Path) -> None:
     data = load(root, Reading(split=DeviceSplit(test=0.4)), 0)
     assert data.owner is not None
     assert (len(set(data.owner.tolist())), len(data.y_test)) == (3, 20)
-    with pytest.raises(SettingError, match=r"pictures have no times"):
+    with refused("data.split"):
         load(root, Reading(split=TimeSplit()), 0)
 
 
 def test_small_devices(tmp_path: Path) -> None:
     root = park_of(park_of(tmp_path / "data"), ("tiny",), each=1)
-    with pytest.raises(SettingError, match=r"^tiny: device 'tiny' has 2 pictures, which makes 2 training and 0 "):
+    with refused("small"):
         load(root, Reading(), 0)
     data = load(root, Reading(small="drop"), 0)
     assert {device for _, _, device in everything(data)} == {"press 2", "press 10"}
@@ -122,9 +119,7 @@ def test_what_file_managers_leave_is_passed_over(tmp_path: Path) -> None:
 def test_classes_in_the_order_that_is_asked_for(tmp_path: Path) -> None:
     root = park_of(tmp_path / "data")
     assert load(root, Reading(classes=("ok", "bad", "unseen")), 0).classes == ("ok", "bad", "unseen")
-    with pytest.raises(
-        SettingError, match=r"press 10/ok/0.png: 'ok' is not one of \[data\] classes. Did you mean 'okay'"
-    ):
+    with refused("unknown-class"):
         load(root, Reading(classes=("okay", "bad")), 0)
 
 
@@ -138,17 +133,17 @@ def test_names_of_other_systems_are_put_together(tmp_path: Path) -> None:
 def test_a_name_that_is_no_text(tmp_path: Path) -> None:
     park_of(tmp_path / "data")
     os.mkdir(os.fsencode(tmp_path / "data") + b"/\xff")
-    with pytest.raises(SettingError, match=r"is not Unicode text"):
+    with refused("not-unicode"):
         load(tmp_path / "data", Reading(), 0)
 
 
 def test_size_scales(tmp_path: Path) -> None:
     root = park_of(tmp_path / "data")
     odd = picture(root / "press 2" / "ok" / "odd.png", 9, (8, 6))
-    with pytest.raises(SettingError, match=r"odd.png has 8 × 6 pixels .*, but press 2/bad/0.png has 4 × 5.*size ="):
+    with refused("pictures-differ"):
         load(root, Reading(), 0)
     assert load(root, Reading(size=(2, 3)), 0).shape == (1, 2, 3)
-    with pytest.raises(SettingError, match=r"data.size = \(10000, 5001\): must be .* at most 50,000,000 pixels"):
+    with refused("data.size"):
         load(root, Reading(size=(10_000, 5_001)), 0)
     x = np.zeros((1, 64), np.uint8)
     x[:, ::2] = 255
@@ -159,7 +154,7 @@ def test_size_scales(tmp_path: Path) -> None:
 def test_grey_and_colour_do_not_mix(tmp_path: Path) -> None:
     root = park_of(tmp_path / "data")
     picture(root / "press 2" / "ok" / "c.png", 9, (4, 5, 3))
-    with pytest.raises(SettingError, match=r"press 2/ok/c.png is colour, but press 2/bad/0.png is grey"):
+    with refused("pictures-differ"):
         load(root, Reading(size=(4, 5)), 0)
 
 
@@ -244,7 +239,7 @@ def test_nothing_outside_is_read(kind: str, tmp_path: Path, monkeypatch: pytest.
     outside = park_of(tmp_path / "private")
     link = root / "press 2" / "ok" / "9.png" if kind == "file" else root / "press 3"
     link.symlink_to(outside / "press 2" / "ok" / "0.png" if kind == "file" else outside / "press 2")
-    with pytest.raises(SettingError, match=f"^{link.relative_to(root)}: a link to .*private.*outside the data folder"):
+    with refused("link"):
         load(root, Reading(), 0)
     link.unlink()
     (tmp_path / "alias").symlink_to(root)
@@ -261,5 +256,5 @@ def test_settings_that_say_nothing_about_pictures(reading: Reading, key: str, tm
 
 
 def test_a_format_that_the_path_is_not(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"format = table, but .* is a folder"):
+    with refused("data.format"):
         load(park_of(tmp_path / "data"), Reading(format="table"), 0)

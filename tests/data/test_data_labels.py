@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedfloor.base.errors import SettingError
 from fedfloor.data.dataset import LETTERS_AND_DIGITS
 from fedfloor.data.made.labels import FONTS, REACH, STEPS, _distance, distance_maps, labels, style
+from refusals import refused
 
 
 def test_owners_and_shapes() -> None:
@@ -83,11 +83,11 @@ def test_pictures_use_the_grey_scale_and_keep_their_margin() -> None:
 
 @pytest.mark.parametrize(
     ("numbers", "words"),
-    [((0, 10, 0), "devices = 0"), ((1, 0, 0), "samples_per_device = 0"), ((1, 1, 0, 1), "classes = 1"),
-     ((1, 1, 0, 63), "classes = 63")],
+    [((0, 10, 0), "park.devices"), ((1, 0, 0), "data.samples_per_device"), ((1, 1, 0, 1), "data.classes"),
+     ((1, 1, 0, 63), "data.classes")],
 )  # fmt: skip
 def test_numbers_out_of_range_are_refused(numbers: tuple[int, ...], words: str) -> None:
-    with pytest.raises(SettingError, match=words):
+    with refused(words):
         labels(*numbers)
 
 

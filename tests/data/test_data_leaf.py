@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks import loading
-from fedfloor.base.errors import SettingError
 from fedfloor.data.published import leaf
+from refusals import refused
 
 PIXELS = 28 * 28
 
@@ -139,55 +139,54 @@ def changed(**fields: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("train", "words"),
     [
-        (b'{"users": ["a"], "num_sam', "not valid JSON"),
-        (b"\xff\xfe\xff", "not valid JSON"),
-        ([1, 2], "not LEAF"),
-        ({"users": ["a"]}, "not LEAF"),
-        (changed(users=["zoe", "anna", "bob"]), "writer 'bob' is in 'users' but not in 'user_data'"),
-        (changed(users=["zoe", "zoe", "anna"], num_samples=[2, 2, 1]), "occurs twice"),
-        (changed(users=["zoe"], num_samples=[2]), "'user_data' has 2 writers, 'users' names 1"),
-        (changed(num_samples=[2, 2]), "'num_samples' disagrees"),
-        (changed(user_data={"zoe": {"x": []}, "anna": {}}), "writer 'zoe': has no 'y'"),
-        (changed(user_data={"zoe": {}, "anna": {}}), "writer 'zoe': has neither 'x' nor 'y'"),
-        (changed(user_data={"zoe": 3, "anna": 4}), "writer 'zoe': no x and y"),
-        (content(a=([image(0.0)], [1, 2])), "writer 'a': 1 images, but 2 labels"),
-        (content(a=([image(0.0)[:-1]], [1])), "lists of 784 numbers"),
-        (content(a=([image(0.0), [0.0]], [1, 2])), "lists of 784 numbers"),
-        (content(a=([["ink"] * PIXELS], [1])), "lists of 784 numbers"),
-        (content(a=([image(0.0)], [62])), "label 62: labels are 0 to 61"),
-        (content(a=([image(0.0)], [-1])), "label -1: labels are 0 to 61"),
-        (content(a=([image(0.0)], [1.5])), "whole numbers"),
-        (content(a=([image(1.01)], [1])), r"in \[0, 1\]"),
-        (content(a=([image(-0.01)], [1])), r"in \[0, 1\]"),
-        (content(a=([image(float("nan"))], [1])), "finite"),
-        (content(a=([image(float("inf"))], [1])), "finite"),
-        (content(a=([], [])), "holds no characters"),
-        (json.dumps(good()).encode() + b" {}", "not valid JSON .extra data at character"),
-        (b'{"users": [], "user_data": {"a": {"x": [], "y": []}, "a": {"x": [], "y": []}}}', "twice in 'user_data'"),
-        (b"", "not valid JSON"),
-        (b"[" * 100_000, "not LEAF"),
-        (b'{"users": ' + b"[" * 100_000, "not valid JSON"),
+        (b'{"users": ["a"], "num_sam', "published-file"),
+        (b"\xff\xfe\xff", "published-file"),
+        ([1, 2], "published-file"),
+        ({"users": ["a"]}, "published-file"),
+        (changed(users=["zoe", "anna", "bob"]), "published-file"),
+        (changed(users=["zoe", "zoe", "anna"], num_samples=[2, 2, 1]), "published-file"),
+        (changed(users=["zoe"], num_samples=[2]), "published-file"),
+        (changed(num_samples=[2, 2]), "published-file"),
+        (changed(user_data={"zoe": {"x": []}, "anna": {}}), "published-file"),
+        (changed(user_data={"zoe": {}, "anna": {}}), "published-file"),
+        (changed(user_data={"zoe": 3, "anna": 4}), "published-file"),
+        (content(a=([image(0.0)], [1, 2])), "published-file"),
+        (content(a=([image(0.0)[:-1]], [1])), "published-file"),
+        (content(a=([image(0.0), [0.0]], [1, 2])), "published-file"),
+        (content(a=([["ink"] * PIXELS], [1])), "published-file"),
+        (content(a=([image(0.0)], [62])), "published-file"),
+        (content(a=([image(0.0)], [-1])), "published-file"),
+        (content(a=([image(0.0)], [1.5])), "published-file"),
+        (content(a=([image(1.01)], [1])), "published-file"),
+        (content(a=([image(-0.01)], [1])), "published-file"),
+        (content(a=([image(float("nan"))], [1])), "published-file"),
+        (content(a=([image(float("inf"))], [1])), "published-file"),
+        (content(a=([], [])), "published-file"),
+        (json.dumps(good()).encode() + b" {}", "published-file"),
+        (b'{"users": [], "user_data": {"a": {"x": [], "y": []}, "a": {"x": [], "y": []}}}', "published-file"),
+        (b"", "published-file"),
+        (b"[" * 100_000, "published-file"),
+        (b'{"users": ' + b"[" * 100_000, "published-file"),
     ],
 )
 def test_errors_name_the_file(tmp_path: Path, train: object, words: str) -> None:
-    with pytest.raises(SettingError, match=words) as caught:
+    with refused(words):
         leaf.load("femnist", write(tmp_path, train))
-    assert "all_data_0.json" in str(caught.value)
 
 
 def test_packed_and_plain_copies_together_are_refused(tmp_path: Path) -> None:
     write(tmp_path, good(), packed=True)
     write(tmp_path, good(), packed=False)
-    with pytest.raises(SettingError, match="already in another file"):
+    with refused("repeated-writer"):
         leaf.load("femnist", tmp_path)
 
 
 def test_missing_and_truncated_files(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"holds no \*\.json"):
+    with refused("published-file-missing"):
         leaf.load("femnist", tmp_path)
     path = write(tmp_path, good()) / "train" / "all_data_0.json.gz"
     path.write_bytes(path.read_bytes()[:-12])
-    with pytest.raises(SettingError, match="cut short"):
+    with refused("published-file"):
         leaf.load("femnist", tmp_path)
 
 

@@ -18,6 +18,7 @@ from fedfloor.data.reading import Columns, DeviceReading, Reading, TimeSplit, Wi
 from fedfloor.inference import inputs
 from model_files import sensors_of
 from own_data import table
+from refusals import refused
 
 
 @pytest.fixture(autouse=True)
@@ -47,10 +48,10 @@ def test_files_as_devices_in_folders_as_factories(tmp_path: Path) -> None:
     assert data.owned.names == ("north/a", "north/b", "south/a")
     assert data.owned.factory is not None
     assert (data.owned.factories, data.owned.factory.tolist()) == (("north", "south"), [0, 0, 1])
-    with pytest.raises(SettingError, match=r"north/a.csv: .*--set data.factory=folder.*--set data.device=folder"):
+    with refused("place-in-folder"):
         load(tmp_path / "data", FILES, 0)
     table(tmp_path / "data" / "c.csv")
-    with pytest.raises(SettingError, match=r'c.csv: with \[data\] factory = "folder" each table must be in a folder'):
+    with refused("place-in-folder"):
         load(tmp_path / "data", Reading(device="file", factory="folder"), 0)
 
 
@@ -65,12 +66,12 @@ def test_several_files_of_a_device_by_a_part_of_their_names(tmp_path: Path) -> N
     assert data.owner is not None
     assert np.bincount(data.owner).tolist() == [32, 16, 16]
     assert load(tmp_path / "data", replace(MONTHS, file_name="DEVICE_20*"), 0).owned.names == data.owned.names
-    with pytest.raises(SettingError, match=r"P-1_2026-01.csv: its name does not match 'DEVICE-20\*'"):
+    with refused("name-of-file"):
         load(tmp_path / "data", replace(MONTHS, file_name="DEVICE-20*"), 0)
     for wrong in ("P_*", "DEVICE_DEVICE"):
-        with pytest.raises(SettingError, match=r"data.file_name = .*: must be a pattern with DEVICE once"):
+        with refused("data.file_name"):
             replace(MONTHS, file_name=wrong)
-    with pytest.raises(SettingError, match=r"data.file_name = "):
+    with refused("data.file_name"):
         Reading(file_name="DEVICE_*")
 
 
@@ -144,7 +145,7 @@ def test_folders_mean_nothing_where_the_device_is_a_column(tmp_path: Path) -> No
     months(tmp_path / "data" / "2026" / "q1")
     data = load(tmp_path / "data", Reading(columns=MACHINE, device="column"), 0)
     assert (data.owned.names, data.owned.factories) == (("m0", "m1", "m2"), ())
-    with pytest.raises(SettingError, match=r"2026-01.csv, row 2, column 'machine': 'm0', but the folder is"):
+    with refused("folder-and-column-differ"):
         load(tmp_path / "data", Reading(columns=MACHINE), 0)
 
 
@@ -158,33 +159,33 @@ def test_factories_of_devices_that_are_columns(tmp_path: Path) -> None:
     assert data.owned.names == ("n/m0", "n/m1", "n/m2", "s/m0", "s/m1", "s/m2")
     months(tmp_path / "mixed")
     (tmp_path / "mixed" / "2026-03.csv").write_text("machine,time,x,label,factory\nm0,900,1,ok,n\n")
-    with pytest.raises(SettingError, match=r"2026-03.csv has a column 'factory', but 2026-01.csv has none"):
+    with refused("columns-differ"):
         load(tmp_path / "mixed", Reading(columns=MACHINE, device="column"), 0)
-    with pytest.raises(SettingError, match=r"2026-01.csv, row 1 \(the header\): no column 'factory'"):
+    with refused("no-column"):
         load(tmp_path / "mixed", Reading(columns=MACHINE, device="column", factory="column"), 0)
 
 
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: Reading(factory="folder"), r'\[data\] factory = "folder" needs \[data\] device = "file" or "column"'),
-        (lambda: Reading(device="file", layout="device/file"), r'layout requires devices that are folders, but'),
-        (lambda: Reading(header=()), "data.header = "),
-        (lambda: Reading(thousands=",", decimal=","), "data.thousands = ',': must be another mark than data.decimal"),
-        (lambda: Reading(encoding="cp9999"), "data.encoding = 'cp9999': must be an encoding, such as 'cp1252'"),
-        (lambda: Reading(encoding="zip"), "data.encoding = 'zip'"),
+        (lambda: Reading(factory="folder"), "data.factory"),
+        (lambda: Reading(device="file", layout="device/file"), "data"),
+        (lambda: Reading(header=()), "data.header"),
+        (lambda: Reading(thousands=",", decimal=","), "data.thousands"),
+        (lambda: Reading(encoding="cp9999"), "data.encoding"),
+        (lambda: Reading(encoding="zip"), "data.encoding"),
     ],
 )  # fmt: skip
 def test_settings_that_contradict_are_refused(make: Callable[[], Reading], told: str) -> None:
-    with pytest.raises(SettingError, match=told):
+    with refused(told):
         make()
 
 
 def test_a_device_column_must_agree_with_the_files_name(tmp_path: Path) -> None:
     path = table(tmp_path / "data" / "m1.csv", head="time,a,b,label,device")
-    with pytest.raises(SettingError, match=r"m1.csv, row 2, column 'device': '\?', but the file's name is 'm1'"):
+    with refused("folder-and-column-differ"):
         load(tmp_path / "data", FILES, 0)
-    with pytest.raises(SettingError, match=r"\[data\] device has no effect on a table"):
+    with refused("data.device"):
         load(path, FILES, 0)
 
 
@@ -223,18 +224,14 @@ def test_a_table_without_a_header(tmp_path: Path) -> None:
     named = tmp_path / "named.csv"
     named.write_text(",".join(NAMES) + "\n" + path.read_text())
     assert np.array_equal(sheet.read(named, Reading(columns=MACHINE), ("device",)).x, found.x)
-    with pytest.raises(SettingError, match=r'name the 4 columns: \[data\] header = \["…", …\]'):
+    with refused("names-of-columns"):
         load(path, Reading(columns=MACHINE), 0)
-    with pytest.raises(
-        SettingError, match=r"plant.csv, row 1: 4 cells, but \[data\] header names 5 columns\. Give a name"
-    ):
+    with refused("data.header"):
         load(path, Reading(columns=MACHINE, header=(*NAMES, "y")), 0)
-    with pytest.raises(
-        SettingError, match=r"plant.csv, row 1: 4 cells, but \[data\] header names 3 columns\. Give a name"
-    ):
+    with refused("data.header"):
         load(path, Reading(columns=MACHINE, header=NAMES[:3]), 0)
     path.write_text(path.read_text().replace("3.5", "hot", 1))
-    with pytest.raises(SettingError, match="row 7, column 'x': 'hot' is not a number"):
+    with refused("odd-text"):
         load(path, HEADLESS, 0)
 
 
@@ -273,7 +270,7 @@ def test_encodings(tmp_path: Path, encoding: str, caplog: pytest.LogCaptureFixtu
 def test_a_wrong_encoding_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "plant.csv"
     path.write_bytes(TEXT.encode("latin-1"))
-    with pytest.raises(SettingError, match=r"plant.csv: not text in ascii. .* or name its encoding: data.encoding"):
+    with refused("encoding"):
         sheet.read(path, Reading(encoding="ascii"), ())
 
 
@@ -300,7 +297,5 @@ def test_thousands(tmp_path: Path, thousands: str, decimal: str, cells: list[str
 def test_marks_between_thousands_are_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "plant.csv"
     path.write_text("device;label;x\nd;l;1,234\n")
-    with pytest.raises(
-        SettingError, match=r"--set 'data.decimal=,'; if it stands between thousands: --set 'data.thousands=,'"
-    ):
+    with refused("marks"):
         sheet.read(path, Reading(), ())

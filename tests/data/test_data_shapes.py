@@ -20,6 +20,7 @@ from fedfloor.data.files.preamble import preamble
 from fedfloor.data.reading import Columns, Reading
 from fedfloor.drafting.draft import draft
 from fedfloor.runs.parks import build_park
+from refusals import refused
 
 HEAD = "Date;Time;Machine;Power;Fault"
 ROWS = [f"{1 + i // 8:02}.03.2026;{i % 8:02}:30;M{i // 16};{i}.5;{i % 2}" for i in range(48)]
@@ -44,7 +45,7 @@ def test_a_mistake_below_titles_is_named_by_the_row_that_editors_show(tmp_path: 
     path = titled(tmp_path / "hall.csv")
     path.write_text(path.read_text().replace("7.5;", "seven;"))
     columns = Columns(time="Date + Time", device="Machine", label="Fault")
-    with pytest.raises(SettingError, match=r"hall.csv, row 13, column 'Power': 'seven' is not a number"):
+    with refused("odd-text"):
         sheet.read(path, Reading(skip=(1, 2, 5), columns=columns), ())
 
 
@@ -103,7 +104,7 @@ def test_a_column_whose_name_has_a_plus_is_one_column(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("skip", [0, [0], [-1], []])
 def test_rows_to_skip_are_numbers_from_one(skip: Any, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"data\.skip"):
+    with refused("data.skip"):
         config.from_table({"name": "a", "data": {"path": str(tmp_path), "skip": skip}})
 
 
@@ -114,7 +115,7 @@ def test_pictures_of_labels_alone_are_dealt(tmp_path: Path) -> None:
         for number in range(20):
             Image.fromarray(rng.integers(0, 255, (8, 8), np.uint8)).save(tmp_path / f"pics/{label}/{number}.png")
     table = {"name": "a", "data": {"path": str(tmp_path / "pics")}}
-    with pytest.raises(SettingError, match=r"data\.layout=label/file"):
+    with refused("place-in-folder"):
         build_park(config.from_table(table))
     table["data"] |= {"layout": "label/file", "partition": {"kind": "iid"}}  # type: ignore[operator]
     park = build_park(config.from_table({**table, "park": {"devices": 4}}))
@@ -129,7 +130,7 @@ def test_tables_of_other_endings_in_a_folder_that_has_only_these(tmp_path: Path)
     table = {"name": "a", "data": {"path": str(tmp_path), "device": "file"}}
     assert build_park(config.from_table(table)).dataset.owned.names == ("M1", "M2")
     (tmp_path / "M3.csv").write_text("load,label\n" + "1.0,ok\n2.0,worn\n" * 20)
-    with pytest.raises(SettingError, match=r"M1\.dat: neither a picture"):
+    with refused("foreign-file"):
         build_park(config.from_table(table))
 
 
@@ -152,9 +153,9 @@ def test_matrices_of_a_file_per_sensor(tmp_path: Path) -> None:
         np.testing.assert_allclose(arrays["x"][:, 1], fast.reshape(40, 6, 10).mean(2), rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(arrays["x"][:, 0], slow, rtol=1e-5, atol=1e-6)
         assert arrays["y"].dtype.kind == "i"
-    with pytest.raises(SettingError, match="exists already"):
+    with refused("exists"):
         matrices.convert([tmp_path], out, label=f"{tmp_path / 'y.txt'}:1")
-    with pytest.raises(SettingError, match=r"2 columns\. Choose one"):
+    with refused("choice-of-column"):
         matrices.convert([tmp_path], out, label=str(tmp_path / "y.txt"), force=True)
     (tmp_path / "description.txt").write_text("60 s of a rig\n\n8 sensors\n")  # beside the matrices, as published
     (tmp_path / "times.txt").write_text('-1 "19/07/2008 11:55:00"\n' * 20 + '1 "20/07/2008 11:55:00"\n' * 20)
@@ -167,7 +168,7 @@ def test_matrices_of_a_file_per_sensor(tmp_path: Path) -> None:
         assert sorted(arrays) == ["sensors", "x"]
     matrices.convert([tmp_path], out, label=f"{tmp_path / 'y.txt'}:1", device=device, force=True)
     (tmp_path / "odd.txt").write_text("1 2\n")
-    with pytest.raises(SettingError, match=r"odd.txt: 1 rows, but .* has 40"):
+    with refused("lengths-differ"):
         matrices.convert([tmp_path], out, label=f"{tmp_path / 'y.txt'}:1", device=device, force=True)
 
 
@@ -178,10 +179,10 @@ def test_what_is_no_matrix_is_refused(text: str, tmp_path: Path) -> None:
         matrices.matrix(tmp_path / "a.txt")
 
 
-@pytest.mark.parametrize(("names", "message"), [(["a"], "1 names for 2"), (["a", "a"], "2 names for 2")])
+@pytest.mark.parametrize(("names", "message"), [(["a"], "names-of-sensors"), (["a", "a"], "names-of-sensors")])
 def test_names_of_sensors_in_arrays(names: list[str], message: str, tmp_path: Path) -> None:
     device = np.arange(9) % 3
     y = np.arange(9) % 2
     np.savez(tmp_path / "a.npz", x=np.ones((9, 2)), y=y, device=device, sensors=np.array(names))
-    with pytest.raises(SettingError, match=message):
+    with refused(message):
         build_park(config.from_table({"name": "a", "data": {"path": str(tmp_path / "a.npz")}}))

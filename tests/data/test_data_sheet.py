@@ -21,6 +21,7 @@ from fedfloor.data.files import rows as lines
 from fedfloor.data.files import sheet
 from fedfloor.data.files.layout import TableLayout
 from fedfloor.data.reading import Columns, Reading
+from refusals import refused
 from tables import HEADER, plant, text
 
 ROLES = ("device", "label")
@@ -98,7 +99,7 @@ def test_rows_are_counted_as_lines_even_where_cells_hold_line_ends(tmp_path: Pat
     assert found.columns == ("a", "b", "two\nlines")
     assert found.line.tolist() == [3, 6]
     assert found.text["label"] == ["x\ny", "z"]
-    with pytest.raises(SettingError, match="row 6, column 'b': 'five'"):
+    with refused("odd-text"):
         sheet.read(written(tmp_path, head + '1,2,3,"x\ny",d\n\n4,five,6,z,d\n'), Reading(), ROLES)
 
 
@@ -129,11 +130,9 @@ def test_times(tmp_path: Path) -> None:
         day, day + 3600, day + 7200
     ]  # fmt: skip
     assert times(tmp_path, "1", "1.5", "-3e2") == [1, 1.5, -300]
-    with pytest.raises(
-        SettingError, match="row 3, column 'time': '2026-03-01T06:30Z' belongs to dates such as 2026-01-20 with a time"
-    ):
+    with refused("no-time"):
         times(tmp_path, "2026-03-01T06:29", "2026-03-01T06:30Z")
-    with pytest.raises(SettingError, match="row 3, column 'time': '1_0' is no time"):
+    with refused("no-time"):
         times(tmp_path, "1", "1_0")
 
 
@@ -172,7 +171,7 @@ def test_blocks_make_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     rows = plant()
     rows[20][HEADER.index("flow")] = "x"
     rows[40][2] = "y"
-    with pytest.raises(SettingError, match="row 21, column 'flow'"):
+    with refused("odd-text"):
         sheet.read(written(tmp_path, text(rows)), Reading(), ROLES)
 
 
@@ -209,60 +208,62 @@ def test_a_line_that_names_the_delimiter_is_no_header(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("device,label,a\np,ok,1\ndevice,label,a\np,ok,2\n", "row 3: the header again. Remove this row"),
-        ("device,label,a\np,ok,1,\n", "row 2: 4 cells, but the header has 3. Remove the delimiter at the row's end"),
-        ("Report,,,\ndevice,label,a,b\np,ok,1,2\n", "column 2: has no name.*If row 1 is a title"),
-        ('device,label,a\np,ok,"1,234.5"\n', "'1,234.5' is not a number. If ',' stands between thousands: "),
-        ('device,label,a\np,ok,"1.234,5"\n', "--set 'data.thousands=.' --set 'data.decimal=,'. Numbers are read with"),
+        ("device,label,a\np,ok,1\ndevice,label,a\np,ok,2\n", "repeated-header"),
+        ("device,label,a\np,ok,1,\n", "length-of-row"),
+        ("Report,,,\ndevice,label,a,b\np,ok,1,2\n", "names-of-columns"),
+        ('device,label,a\np,ok,"1,234.5"\n', "marks"),
+        ('device,label,a\np,ok,"1.234,5"\n', "marks"),
     ],
 )
 def test_what_exports_add_is_named(tmp_path: Path, content: str, told: str) -> None:
-    with pytest.raises(SettingError, match=told):
+    with refused(told):
         sheet.read(written(tmp_path, content), Reading(), ROLES)
 
 
 def test_names_given_for_a_table_that_has_them_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, "device,label,a\np,ok,1\n")
-    with pytest.raises(SettingError, match=r"row 1: the same names as in \[data\] header"):
+    with refused("data.header"):
         sheet.read(path, Reading(header=("device", "label", "a")), ROLES)
 
 
 def test_a_cell_with_a_nul_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, "device;label;a;b\np;good;1,5;2,5\np;good;1\0003;2,5\n")
-    with pytest.raises(SettingError, match=r"plant.csv, row 3, column 'a': .* is not a number"):
+    with refused("odd-text"):
         sheet.read(path, Reading(decimal=","), ROLES)
 
 
 def test_neither_utf8_nor_whole(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).bytes(3000).hex().encode()
     packed = gzip.compress(b"device,label,a\np,good,1\np,\xe9" + noise)
-    with pytest.raises(SettingError, match=r"plant.csv.gz: not UTF-8 text"):
+    with refused("encoding"):
         sheet.read(written(tmp_path, packed[:-800], "plant.csv.gz"), Reading(), ROLES)
 
 
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (bz2.compress(b"device,label,x\n" + b"1,a,2\n" * 1000)[:-9], "not a complete table"),
-        (lzma.compress(b"device,label,x\n" + b"1,a,2\n" * 1000)[:-9], "not a complete table"),
-        (archive(("a.csv", "device,label,x\n" + "1,a,2\n" * 1000))[:-30], "not a complete table"),
-        (archive(("a.csv", "device,label,x\n1,a,2\n"), way=zipfile.ZIP_STORED).replace(b"1,a,2", b"1,a,3"), "Bad CRC"),
-        (archive(("a.csv", ""), ("b.csv", "")), r"2 files in the archive \(a.csv, b.csv\)"),
-        (archive(("folder/", "")), r"0 files in the archive \(none\)"),
+        (bz2.compress(b"device,label,x\n" + b"1,a,2\n" * 1000)[:-9], "damaged-table"),
+        (lzma.compress(b"device,label,x\n" + b"1,a,2\n" * 1000)[:-9], "damaged-table"),
+        (archive(("a.csv", "device,label,x\n" + "1,a,2\n" * 1000))[:-30], "damaged-table"),
+        (
+            archive(("a.csv", "device,label,x\n1,a,2\n"), way=zipfile.ZIP_STORED).replace(b"1,a,2", b"1,a,3"),
+            "damaged-table",
+        ),
+        (archive(("a.csv", ""), ("b.csv", "")), "archive"),
+        (archive(("folder/", "")), "archive"),
     ],
     ids=["bzip2 cut short", "xz cut short", "zip cut short", "zip with a wrong checksum", "two tables", "no table"],
 )  # fmt: skip
 def test_damaged_and_ambiguous_archives_are_refused_by_name(tmp_path: Path, content: bytes, told: str) -> None:
-    with pytest.raises(SettingError, match=told) as error:
+    with refused(told):
         sheet.read(written(tmp_path, content, "may.zip"), Reading(), ROLES)
-    assert "may.zip" in str(error.value)
 
 
 def test_an_encrypted_archive_is_refused(tmp_path: Path) -> None:
     content = bytearray(archive(("a.csv", "device,label,x\n1,a,2\n")))
     for header, at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         content[content.index(header) + at] |= 1
-    with pytest.raises(SettingError, match=r"may.zip: cannot be unpacked .*encrypted"):
+    with refused("damaged-archive"):
         sheet.read(written(tmp_path, bytes(content), "may.zip"), Reading(), ROLES)
 
 
@@ -285,7 +286,7 @@ def test_decimal_commas_are_no_delimiters_where_they_are_as_many(tmp_path: Path,
     reading = Reading(header=GERMAN_NAMES, decimal=decimal)  # type: ignore[arg-type]
     path = written(tmp_path, GERMAN)
     if decimal == ".":
-        with pytest.raises(SettingError, match=r"row 1, column 'a': '13,616' is not a number"):
+        with refused("marks"):
             sheet.read(path, reading, ("label",))
         return
     found = sheet.read(path, reading, ("label",))
@@ -336,5 +337,5 @@ def test_texts_that_may_be_several_cells_are_noted(tmp_path: Path, caplog: pytes
     sheet.read(written(tmp_path, "device,label,a\nd,x|y,1\nd,a;b,2\n"), Reading(), ROLES)
     sheet.read(written(tmp_path, "device,label,a\nd,616;1,2\n"), Reading(delimiter=","), ROLES)
     assert not caplog.text
-    with pytest.raises(SettingError, match=r"If ';' is the delimiter: \[data\] delimiter = \";\"\.$"):
+    with refused("no-column"):
         sheet.read(written(tmp_path, "device,label;a,b\nd,x;1,2\n"), Reading(), ROLES)

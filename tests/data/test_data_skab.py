@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from fedfloor.base.checking import checked
-from fedfloor.base.errors import SettingError
 from fedfloor.data import sources
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.published import skab
@@ -19,6 +18,7 @@ from fedfloor.data.published.skab import LABELS, SENSORS, Skab
 from fedfloor.data.reading import Reading, TimeSplit, Window
 from fedfloor.experiment import Experiment
 from fedfloor.runs.parks import build_park
+from refusals import refused
 
 READING = Reading(task=skab.TASK)
 
@@ -85,36 +85,35 @@ def test_the_task_is_reconstruction_unless_another_is_named() -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda text: text.replace(";Pressure", ""), "its columns are datetime"),
-        (lambda text: text.replace("1003.1", "much"), "row 5: could not convert string to float: 'much'"),
-        (lambda text: text.replace("1003.1", "nan"), "row 5: not 10 finite numbers"),
-        (lambda text: text.replace("2020-03-09 10:00:03", "today at four"), "row 5"),
-        (lambda text: text.replace("2020-03-09 10:00:03", "NaT"), "row 5: .NaT. is no time"),
-        (lambda text: text.replace(";1.0;1.0", ";2.0;1.0"), "row 22: the anomaly must be 0 or 1"),
-        (lambda text: text.split("\n")[0], "no rows"),
-        (lambda text: text[:-6], "row 31: not 10 finite numbers"),
+        (lambda text: text.replace(";Pressure", ""), "published-file"),
+        (lambda text: text.replace("1003.1", "much"), "published-file"),
+        (lambda text: text.replace("1003.1", "nan"), "published-file"),
+        (lambda text: text.replace("2020-03-09 10:00:03", "today at four"), "published-file"),
+        (lambda text: text.replace("2020-03-09 10:00:03", "NaT"), "published-file"),
+        (lambda text: text.replace(";1.0;1.0", ";2.0;1.0"), "published-file"),
+        (lambda text: text.split("\n")[0], "published-file"),
+        (lambda text: text[:-6], "published-file"),
     ],
 )
 def test_damaged_files_are_named(folder: Path, spoil: Any, message: str) -> None:
     file = folder / "valve1" / "10.csv"
     file.write_text(spoil(file.read_text()))
-    with pytest.raises(SettingError, match=message) as error:
+    with refused(message):
         read(folder)
-    assert "10.csv" in str(error.value)
 
 
 def test_missing_files_and_odd_settings_are_named(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"valve2: no recordings.*datasets get skab"):
+    with refused("published-file-missing"):
         read(folder, subsets=("valve2",))
-    with pytest.raises(SettingError, match=r"github\.com/waico/SKAB.*set FEDFLOOR_DATA"):
+    with refused("published-file-missing"):
         sources.load("skab", root=tmp_path / "nowhere", reading=READING)
-    with pytest.raises(SettingError, match="have test samples of their own"):
+    with refused("data.split"):
         read(folder, replace(READING, split=TimeSplit()))
-    with pytest.raises(SettingError, match=r"2\.csv\.gz: 25 rows, of which data\.skab\.rows = 25 are for training"):
+    with refused("data.skab.rows"):
         read(folder, rows=25)
-    with pytest.raises(SettingError, match="some of valve1, valve2, other, anomaly-free"):
+    with refused("data.skab.subsets"):
         Skab(subsets=("valve3",))
-    with pytest.raises(SettingError, match="a whole number of at least 1"):
+    with refused("data.skab.rows"):
         Skab(rows=0)
     assert sources.looked_in(["skab"], root=folder.parent)[0]["found"] is True
     assert sources.looked_in(["skab"], root=tmp_path / "nowhere")[0]["found"] is False

@@ -6,6 +6,7 @@ import pytest
 
 from fedfloor.base.errors import SettingError
 from fedfloor.data.sources import CATALOG, SOURCES, data_root, load, looked_in
+from refusals import refused
 
 
 def test_root_is_the_variable_or_the_users_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -23,7 +24,7 @@ def test_unknown_names_are_answered_with_the_nearest() -> None:
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar-10", "cifar-100", "femnist"])
 def test_missing_data_say_where_which_and_how(tmp_path: Path, name: str) -> None:
-    with pytest.raises(SettingError) as caught:
+    with refused("published-file-missing") as caught:
         load(name, root=tmp_path)
     message = str(caught.value)
     for words in (
@@ -37,7 +38,7 @@ def test_missing_data_say_where_which_and_how(tmp_path: Path, name: str) -> None
 
 
 def test_labels_need_a_number_of_devices() -> None:
-    with pytest.raises(SettingError, match="devices is not set"):
+    with refused("park.devices"):
         load("labels")
 
 

@@ -18,6 +18,7 @@ from fedfloor.data.split import by_class
 from fedfloor.experiment import DataSettings
 from fedfloor.park.build import build, hold_out
 from own_data import park_of, table
+from refusals import refused
 
 RUN = Reading(columns=Columns(run="run"), split=RunSplit(test=0.25))
 
@@ -82,14 +83,14 @@ def test_a_device_with_one_run_only_trains(tmp_path: Path) -> None:
 
 def test_runs_that_are_not_there(tmp_path: Path) -> None:
     path = press(tmp_path / "p.csv")
-    with pytest.raises(SettingError, match=r"no device has two recordings .*data\.columns\.run=NAME"):
+    with refused("data.split"):
         own.load(path, Reading(columns=Columns(ignore=("run",)), split=RunSplit()), 0)
-    with pytest.raises(SettingError, match=r"no column 'runs'. Did you mean|no column 'runs'"):
+    with refused("no-column"):
         own.load(path, Reading(columns=Columns(run="runs")), 0)
     path.write_text(path.read_text().replace("a,r1,", "a,,", 1))
-    with pytest.raises(SettingError, match=r"row 8, column 'run': empty\. Every row needs a run"):
+    with refused("empty-cell"):
         own.load(path, RUN, 0)
-    with pytest.raises(SettingError, match="pictures have no recordings"):
+    with refused("data.split"):
         own.load(park_of(tmp_path / "photos"), Reading(split=RunSplit()), 0)
 
 
@@ -102,7 +103,7 @@ def test_validation_holds_out_whole_runs(tmp_path: Path) -> None:
     assert not {*x.ravel().tolist()} & {*z.ravel().tolist()}
     assert len({*z.ravel().tolist()}) == 2  # one of four training runs of each device
     single = own.load(press(tmp_path / "two.csv", runs=2), RUN, 0)
-    with pytest.raises(SettingError, match="no device has two recordings to train with"):
+    with refused("evaluate.on"):
         hold_out(single, build(single).indices, 0.3, seed=1)
 
 
@@ -135,7 +136,7 @@ def test_each_class_of_each_device_is_held_out(tmp_path: Path) -> None:
         many = dict(zip(*np.unique(names[data.y_test[data.owner_test == device]], return_counts=True), strict=True))
         assert many == {"ok": 18, "crack": 2, "burst": 1}
     assert "once" in names[data.y]  # a single sample trains
-    with pytest.raises(SettingError, match="split = stratified with windows of 5 rows every 1"):
+    with refused("data.split"):
         own.load(tmp_path / "p.csv", Reading(split=StratifiedSplit(), window=Window(5, 1)), 0)
 
 
@@ -149,9 +150,9 @@ def test_the_last_rows_of_devices_and_of_runs(tmp_path: Path) -> None:
         [1000 * k + 100 * r + 4, 1000 * k + 100 * r + 5] for k in (0, 1) for r in range(4)
     ]
     assert values(data)[0].max() == 1303
-    with pytest.raises(SettingError, match="split = last: 2 rows for testing, but a window has 3"):
+    with refused("data.split"):
         own.load(path, Reading(columns=columns, split=LastSplit(2), window=Window(3)), 0)
-    with pytest.raises(SettingError, match="device 'a' has 24 rows"):
+    with refused("small"):
         own.load(path, Reading(columns=columns, split=LastSplit(24)), 0)
 
 
@@ -182,7 +183,7 @@ def test_a_table_of_its_own_for_testing(tmp_path: Path) -> None:
     ):
         with pytest.raises(SettingError, match=text):
             own.load(train, replace(reading, columns=Columns(run="run")), 0)
-    with pytest.raises(SettingError, match=r"only data with a \[data\] path have separate test samples"):
+    with refused("data.test"):
         DataSettings(test=str(test))
 
 
@@ -197,7 +198,7 @@ def test_a_folder_of_its_own_for_testing(tmp_path: Path) -> None:
     table(tmp_path / "t2" / "c" / "x.csv")
     data = own.load(tmp_path / "t1", Reading(test=str(tmp_path / "t2")), 0)
     assert (np.unique(data.owner).tolist(), np.unique(data.owner_test).tolist()) == ([0, 1], [2])
-    with pytest.raises(SettingError, match="one of the two folders is inside the other"):
+    with refused("data.test"):
         own.load(train, Reading(test=str(train / "p1")), 0)
 
 
@@ -223,9 +224,7 @@ def test_recordings_shorter_than_a_window_are_counted(tmp_path: Path, caplog: py
 
 def test_a_device_too_short_for_a_window_names_one_that_fits(tmp_path: Path) -> None:
     path = press(tmp_path / "t.csv", runs=1, rows=20)
-    with pytest.raises(
-        SettingError, match=r"device 'a' has 20 rows, .*\[data\] window = { length = 4 } fits this device"
-    ):
+    with refused("small"):
         own.load(path, Reading(columns=Columns(ignore=("run",)), window=Window(6)), 0)
     assert len(own.load(path, Reading(columns=Columns(ignore=("run",)), window=Window(4, 1)), 0).y_test) == 2
 
@@ -288,9 +287,9 @@ def test_a_class_with_one_recording_trains_and_a_device_with_one_keeps_it(tmp_pa
     for seed in range(6):
         assert held_out(labelled(tmp_path / "p.csv", recordings), BY_CLASS, seed) in ([0], [1], [2])
     few = labelled(tmp_path / "p.csv", [("a", "ok ok"), ("a", "bad bad")])
-    with pytest.raises(SettingError, match="no class has two recordings or devices, of which one is held out"):
+    with refused("data"):
         own.load(few, BY_CLASS, 0)
-    with pytest.raises(SettingError, match=r"data\.split\.by_class: data\.task = 'regression' predicts numbers"):
+    with refused("data.split.by_class"):
         replace(BY_CLASS, task="regression")
 
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from commands import Command
-from fedfloor.base.errors import SettingError
 from fedfloor.data.files import folder, sheet, table, times
 from fedfloor.data.reading import Columns, Reading, TimeSplit, Window
 from fedfloor.inference import inputs
 from fedfloor.inference.samples import Sensors
 from model_files import sensors_of
+from refusals import refused
 
 FIRST = 1768896000.0  # 2026-01-20T08:00:00Z: 20,473 days of 86,400 s and 8 h
 SAME = {  # that moment and 1.5 s later, a minute later
@@ -81,7 +81,7 @@ def test_what_is_read_is_what_was_written_or_is_refused(moments: list[datetime],
 
 def test_an_ambiguous_column_asks_for_its_form(tmp_path: Path) -> None:
     path = written(tmp_path, "01/01/2026", "01/02/2026", "02/03/2026")
-    with pytest.raises(SettingError) as caught:
+    with refused("no-time") as caught:
         read(path)
     assert str(caught.value) == (
         "plant.csv, row 3, column 'time': an ambiguous date, which no other row resolves: 2026-02-01 "
@@ -99,9 +99,9 @@ def test_years_of_two_digits(tmp_path: Path) -> None:
     assert read(written(tmp_path, "20/01/26", "21/01/26"))[0] == FIRST - 8 * 3600  # 26 stays, 20 does not
     assert read(written(tmp_path, "26/01/20", "26/01/21"))[0] == FIRST - 8 * 3600
     assert read(written(tmp_path, "31/12/68", "31/12/69")) == [3124137600, -86400]  # as POSIX has it
-    with pytest.raises(SettingError, match=r"2020-01-26 \(day-first\), 2026-01-20 \(year-first\)"):
+    with refused("no-time"):
         read(written(tmp_path, "26-01-20 08:00", "26-01-20 08:01"))
-    with pytest.raises(SettingError, match=r"2003-02-01 \(day-first\), 2003-01-02 \(month-first\), 2001-02-03"):
+    with refused("no-time"):
         read(written(tmp_path, "01/02/03"))
 
 
@@ -124,7 +124,7 @@ def test_years_of_two_digits(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_mixed_and_unreadable_times_are_refused_by_row(tmp_path: Path, cells: tuple[str, ...], told: str) -> None:
-    with pytest.raises(SettingError, match=rf"plant.csv, .*{told}"):
+    with refused("no-time"):
         read(written(tmp_path, *cells))
 
 
@@ -133,9 +133,9 @@ def test_numbers_in_another_unit(tmp_path: Path) -> None:
         path = written(tmp_path, *(f"{int((FIRST + step) * factor)}" for step in (0, 1.5 if factor > 1 else 2)))
         assert read(path, unit) == pytest.approx([FIRST, FIRST + (1.5 if factor > 1 else 2)], abs=1e-6)
         assert read(path) == [float(line.split('"')[1]) for line in path.read_text().splitlines()[1:]]  # as they are
-    with pytest.raises(SettingError, match=r"row 2, column 'time': .*time_format = 'ms', but these are dates such as"):
+    with refused("no-time"):
         read(written(tmp_path, "2026-01-20"), "ms")
-    with pytest.raises(SettingError, match="time_format = 'day-first', but these are numbers"):
+    with refused("no-time"):
         read(written(tmp_path, "1768896000"), "day-first")
 
 
@@ -143,12 +143,10 @@ def test_a_form_of_ones_own(tmp_path: Path) -> None:
     assert read(written(tmp_path, "20260120080000"), "%Y%m%d%H%M%S") == [FIRST]
     assert read(written(tmp_path, "08:00:30", "08:01:00"), "%H:%M:%S") == [28830, 28860]
     assert read(written(tmp_path, "20.01.26 8h00 +0100"), "%d.%m.%y %Hh%M %z") == [FIRST - 3600]
-    with pytest.raises(
-        SettingError, match=r"row 3, .*'20.01.2026' is not written as \[data\] time_format = '%d.%m.%y'"
-    ):
+    with refused("no-time"):
         read(written(tmp_path, "20.01.26", "20.01.2026"), "%d.%m.%y")
     for wrong in ("noon", "%Q", "%", "%d %", ""):
-        with pytest.raises(SettingError, match=f"data.time_format is '{wrong}': must be a format of strptime"):
+        with refused("data.time_format"):
             Reading(time_format=wrong)
 
 
@@ -164,11 +162,10 @@ def test_files_of_a_data_set_decide_together(tmp_path: Path) -> None:
     assert found.time is not None
     assert found.time.tolist() == [day * 86400 for day in (20485, 20486, 20497, 20498)]
     written(tmp_path / "data" / "b", "2026-02-13", "2026-02-14", name="may.csv", device="b")
-    with pytest.raises(SettingError, match=r"b/may.csv, row 2, column 'time': times are dates such as 2026.*, but "
-                       r"a/may.csv has dates such as 20/01/2026 without"):  # fmt: skip
+    with refused("forms-of-times"):  # fmt: skip
         folder.load(tmp_path / "data", Reading(), 0)
     written(tmp_path / "data" / "b", "03/02/2026", "04/02/2026", name="may.csv", device="b")
-    with pytest.raises(SettingError, match=r"a/may.csv, row 2, column 'time': an ambiguous date"):
+    with refused("no-time"):
         folder.load(tmp_path / "data", Reading(), 0)
 
 
@@ -185,7 +182,7 @@ def test_a_model_reads_times_as_in_training(tmp_path: Path) -> None:
     assert sensors.dialect == {"time_format": "day-first"}
     later = written(tmp_path, "01/03/2026", "02/03/2026", "01/04/2026", name="later.csv")  # ambiguous by itself
     assert len(inputs.table(later, sensors, ("a", "b")).x) == 1
-    with pytest.raises(SettingError, match="row 4: its time is not after that of row 3"):
+    with refused("times"):
         inputs.table(written(tmp_path, "01/03/2026", "01/05/2026", "02/04/2026"), sensors, ("a", "b"))
     single = Sensors(("v",), names=Columns().roles())
     assert len(inputs.table(written(tmp_path, "noon", "later"), single, ("a", "b")).x) == 2  # times are not needed

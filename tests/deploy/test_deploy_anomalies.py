@@ -9,7 +9,6 @@ import pytest
 from test_deploy_tasks import DEVICES, folder_of, plant
 
 from fedfloor.base import ranges
-from fedfloor.base.errors import SettingError
 from fedfloor.deploy import subtasks
 from fedfloor.deploy.message import decode
 from fedfloor.engine import calibrate
@@ -19,6 +18,7 @@ from fedfloor.plan.nodes import Probe
 from fedfloor.runs.parks import load_data
 from live_park import experiment, figures, live, simulated
 from live_processes import needs_broker, processes
+from refusals import refused
 
 TEXT = """
 name = "live"
@@ -99,7 +99,7 @@ def test_devices_are_asked_for_counts_and_answers_out_of_range_are_refused(tmp_p
     inf = float("inf")
     lists = [[value, *[0] * 65] for value in (-1, 0.5, nan, inf, 10**400, True, "1", None, [1], {"0": 1})]
     for wrong in (*lists, [held], [0, held + 1, *[0] * 64], [held] * 66, [0] * 67, [[0] * 66], None, "66", {}, 66, nan):
-        with pytest.raises(ranges.RefusedError):
+        with refused("answer", ranges.RefusedError):
             subtasks.read_answer(node, 0, wrong, {}, engine)
 
 
@@ -138,7 +138,7 @@ def test_moments_of_another_number_of_samples_or_of_negative_squares_are_refused
         with pytest.raises(ranges.RefusedError):
             subtasks.read_answer(node, 0, None, {"answer": wrong}, engine)
     for arrays in ({}, {"answer": true, "more": true}, {"w": true}):
-        with pytest.raises(ranges.RefusedError):
+        with refused("names", ranges.RefusedError):
             subtasks.read_answer(node, 0, None, arrays, engine)
 
 
@@ -147,5 +147,5 @@ def test_other_tasks_have_no_scores(tmp_path: Path) -> None:
     what.write_text(what.read_text().replace('task = "reconstruction"', 'task = "classification"'))
     with live(tmp_path, what) as park:
         engine = next(iter(park.edges.values())).engine
-    with pytest.raises(SettingError, match="has no scores to count"):
+    with refused("data.task"):
         question(Probe((0,), "scores", settings={"low": -40.0, "width": 80.0})).answer(engine, 0, {}, 0)

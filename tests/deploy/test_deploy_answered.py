@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from test_deploy_tasks import TASKS, folder_of, plant
 
 from fedfloor import config
-from fedfloor.base.errors import SettingError
 from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.answered import GROWN, Answers
@@ -25,6 +24,7 @@ from fedfloor.park.survey import RowQuestion
 from fedfloor.runs import checks
 from fedfloor.runs.parks import build_park, load_data
 from live_park import Broker, InMemory, device_settings, experiment
+from refusals import refused
 
 SECURE = 'method.travel = "secure-sum"\n'
 NOISY = "methods.fedavg.work = { epochs = 1, sample_clip = 1.0, sample_noise = 50.0 }\n"
@@ -191,7 +191,7 @@ def test_the_questions_of_a_survey_are_limited_over_restarts_and_runs(tmp_path: 
 def test_with_noise_on_updates_there_are_no_questions_of_a_survey(tmp_path: Path) -> None:
     asked = Asked(tmp_path, NOISY, "robust")
     assert asked.ask("a", RowQuestion("below", np.zeros((3, 2))))[1]["reason"] == "question"
-    with pytest.raises(SettingError, match="answer the questions of this normalisation without any"):
+    with refused("data.normalise"):
         checks.method_fits(asked.read, asked.read.configured, build_park(asked.read), live=True)
 
 
@@ -202,7 +202,7 @@ methods.fedgs = { devices = 1, random = 0, work = { sample_clip = 1.0, sample_no
     read = config.read(what, [])
     method = read.configured
     checks.method_fits(read, method, build_park(read), live=False)
-    with pytest.raises(SettingError, match=r"differ by single labels.*Set park\.census_epsilon"):
+    with refused("method"):
         checks.method_fits(read, method, build_park(read), live=True)
     noisy = replace(read, park=replace(read.park, census_epsilon=1.0))
     checks.method_fits(noisy, method, build_park(noisy), live=True)

@@ -27,6 +27,7 @@ from fedfloor.plan.nodes import Probe
 from fedfloor.runs import ledger
 from live_park import NOWHERE, Inside, Live, experiment, figures, live, simulated
 from parks import until
+from refusals import refused
 
 NAME = f"d{WHO}"
 Reply = Callable[[Message], Any]
@@ -73,7 +74,7 @@ def test_who_cannot_train_is_lost_and_named_and_the_round_goes_on(
 def test_a_rate_at_which_everybody_diverges_ends_the_run_as_in_the_simulation(tmp_path: Path) -> None:
     what = experiment(tmp_path, "fedavg")
     what.write_text(what.read_text().replace("lr = 0.05", "lr = 3e38"))
-    with pytest.raises(DivergedError, match=r"became (inf|nan) in round 1"):
+    with refused("diverged", DivergedError):
         simulated(what, tmp_path / "simulated")
     said = r"round 1: no device's training succeeded. d0: the loss of device 0 became .*; 7 more failed likewise."
     with live(tmp_path, what) as park, pytest.raises(DivergedError, match=said):
@@ -144,7 +145,7 @@ def test_an_edge_that_fails_sits_out_and_the_other_factory_carries_the_run(tmp_p
         assert [line.lost for line in got] == [4, 4]
         assert [line.measured["failed"] for line in got] == [{"e0": "no\\x1b[2J disk"}] * 2  # type: ignore[index]
         park.edges[1].walk = fails  # type: ignore[method-assign]
-        with pytest.raises(SettingError, match=r"e0: no\\x1b\[2J disk"):
+        with refused("e0"):
             park.run("again")
 
 
@@ -194,9 +195,7 @@ def test_a_plan_that_cannot_do_without_an_answer_says_so(tmp_path: Path) -> None
     what = experiment(tmp_path, "kcenter", more="methods.kcenter.centers = 8")
     with live(tmp_path, what) as park:
         away(park, WHO)
-        with pytest.raises(
-            RunError, match=rf"devices \[{WHO}\] did not answer, and the method needs their answers.*= 8"
-        ):
+        with refused("no-answer", RunError):
             park.run()
 
 
@@ -205,7 +204,7 @@ def test_a_question_that_nobody_answers_ends_the_run(tmp_path: Path) -> None:
     with live(tmp_path, what) as park:
         away(park, 0, 1)
         park.deadlines = Deadlines(join_s=0.5)
-        with pytest.raises(RunError, match="0 of 2 devices are connected"):
+        with refused("few-devices", RunError):
             park.run()
 
 
@@ -228,7 +227,7 @@ def test_a_question_that_nobody_can_answer_ends_the_run_with_the_reason(tmp_path
     with live(tmp_path, experiment(tmp_path, "fedl", devices=2)) as park:
         for k in (0, 1):
             replies(park, "probe", 0, raises(SettingError("no room for a gradient.")), who=k)
-        with pytest.raises(RunError, match=r"--resume\. d0: no room for a gradient; 1 more"):
+        with refused("no-answer", RunError):
             park.run()
 
 
@@ -242,7 +241,7 @@ def test_a_question_whose_answers_are_all_refused_ends_the_run_with_the_reason(t
     with live(tmp_path, experiment(tmp_path, "fedl", devices=2)) as park:
         for edge in park.edges.values():
             edge.answer_question = answer  # type: ignore[method-assign]
-        with pytest.raises(RunError, match=r"no device answered 'gradient'.*--resume\..* e0: .*header"):
+        with refused("no-answer", RunError):
             park.run()
 
 
@@ -344,7 +343,7 @@ def test_resources_are_told_as_two_numbers() -> None:
     far = {"pass_s": 1.0, "distance_m": 1e10}
     slow = {"pass_s": 1e9}
     for wrong in ({}, {"distance_m": 1.0}, {"pass_s": 1.0, "more": 1.0}, {"pass_s": float("inf")}, [1.0], far, slow):
-        with pytest.raises(RefusedError):
+        with refused("answer", RefusedError):
             subtasks.read_answer(node, 0, wrong, {}, engine)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from test_deploy_failures import away, raises, replies
 
-from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.errors import RunError
 from fedfloor.deploy import cloud, joining
 from fedfloor.deploy import live as live_of
 from fedfloor.deploy.processes import Crew, ParkProcess
@@ -28,6 +28,7 @@ from fedfloor.runs.orders import Limits
 from fedfloor.watch.state import Watched
 from live_park import Inside, experiment, live
 from parks import until
+from refusals import refused
 
 X = np.zeros((3, 1, 28, 28), np.uint8)
 SHORT = "methods.fedavg.work.batch_size = 3\n"
@@ -62,11 +63,9 @@ def test_all_misfits_are_named_at_once_also_one_that_joins_after_the_first(
         away(park, 3)
         timer = threading.Timer(1.0, park.join, (3,))
         timer.start()
-        with pytest.raises(SettingError) as error:
+        with refused("holdings"):
             park.run()
         timer.join()
-    assert "no light at 1" in str(error.value)
-    assert "no light at 3" in str(error.value)
 
 
 @pytest.mark.usefixtures("sensor")
@@ -78,7 +77,7 @@ def test_a_misfit_is_named_soon_although_another_device_is_missing(
         park.deadlines = Deadlines(join_s=60.0)
         away(park, 2)
         began = time.monotonic()
-        with pytest.raises(SettingError, match="no light at 1"):
+        with refused("holdings"):
             park.run()
     assert time.monotonic() - began < 30
 
@@ -136,7 +135,7 @@ def test_a_quorum_that_is_not_met_ends_the_wait_as_before(tmp_path: Path, monkey
         tmp_path, experiment(tmp_path, "fedavg", devices=4, more=SHORT + "deploy.quorum = 3\n"), data=source
     ) as park:
         park.deadlines = Deadlines(join_s=2.0)
-        with pytest.raises(SettingError, match="no light at"):
+        with refused("holdings"):
             park.run()
 
 
@@ -151,10 +150,10 @@ def test_a_second_run_in_a_folder_is_refused_before_edges_are_asked(tmp_path: Pa
     with live(tmp_path, experiment(tmp_path, "fedavg", rounds=1, devices=2)) as park:
         park.run()
         settings = park.settings()
-    with pytest.raises(SettingError, match=r"out in cloud\.toml") as error:
+    with refused("exists") as error:
         cloud.run(settings, Nobody())
     assert "--out" not in str(error.value)
-    with pytest.raises(SettingError, match="holds no run"):
+    with refused("--resume"):
         cloud.run(park.settings("other"), Nobody(), resume=True)
 
 
@@ -207,9 +206,8 @@ def test_an_edge_that_ended_is_not_waited_for(tmp_path: Path) -> None:
     )
     try:
         crew.children[edge.pid].wait(30)
-        with pytest.raises(RunError, match="edge-a died") as error:
+        with refused("process-died", RunError):
             live_of.follow(crew, process, lambda _: None)
-        assert "not yet valid" in str(error.value)
     finally:
         crew.children[process.pid].kill()
         crew.children[process.pid].wait()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfloor.base.errors import SettingError
+import refusals
 from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import message, mqtt
 from fedfloor.deploy.checks import MessageFilter
@@ -169,7 +169,7 @@ def test_what_was_taken_before_a_restart_is_not_taken_again(tmp_path: Path) -> N
     assert after.take(sent[2], "cloud") is not None  # its sender goes on counting
     assert after.counts() == {"cloud": {"replayed": 1}}
     (tmp_path / "state" / "seen.json").write_text("[")
-    with pytest.raises(SettingError, match=r"seen.json is damaged: delete it"):
+    with refusals.refused("damaged-record"):
         MessageFilter(seen=tmp_path / "state" / "seen.json")
 
 

@@ -16,12 +16,12 @@ import calls
 import fedfloor
 from fedfloor import config
 from fedfloor.base import outside
-from fedfloor.base.errors import SettingError
 from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import names, subtasks
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.names import PartNames
 from live_park import Live, experiment, live
+from refusals import refused
 
 ROOT = Path(fedfloor.__file__).parent
 DEPLOY = "fedfloor.deploy."
@@ -159,7 +159,7 @@ def test_another_source_by_the_same_name_is_refused(tmp_path: Path, monkeypatch:
         tables.append(names.table(config.read(what, [])))
     work = tables[0].refer({"objective": "own_goals:Goal", "epochs": 1})
     assert names.work(work, tables[0]).objective == "own_goals:Goal"
-    with pytest.raises(RefusedError, match="compare the source files"):
+    with refused("foreign code", RefusedError):
         names.work(work, tables[1])
 
 
@@ -174,7 +174,7 @@ def test_weights_are_named_by_number_wherever_the_file_lies(tmp_path: Path) -> N
         tables.append(names.table(config.read(what, [])))
     sent = tables[0].reference({"extractor": "onnx", "weights": str(tmp_path / "a" / "net.onnx")})
     assert tables[1].resolved(sent) == {"extractor": "onnx", "weights": str(tmp_path / "b" / "net.onnx")}
-    with pytest.raises(RefusedError, match="foreign code"):
+    with refused("foreign code", RefusedError):
         PartNames(()).resolved({"extractor": "onnx", "weights": "x"})
 
 
@@ -192,7 +192,7 @@ def test_weights_are_named_by_number_wherever_the_file_lies(tmp_path: Path) -> N
     ids=str,
 )  # fmt: skip
 def test_a_work_of_other_types_is_refused(work: Any) -> None:
-    with pytest.raises(RefusedError):
+    with refused("header", RefusedError):
         names.work(work, PartNames(()))
 
 
@@ -253,7 +253,7 @@ def test_a_plan_that_names_a_part_by_text_is_refused_at_the_edge(park: Live) -> 
     body = {"plan": {"node": "parallel", "children": [], "at": "cloud", "mix": "own_goals:Goal", "settings": {}}}
     about = body | {"mine": [], "tick": 0, "frozen": False, "heard": {}, "visits": {}}
     message = Message("walk", "cloud", about=about, arrays={"w": np.zeros(engine.network.flat.numel(), np.float32)})
-    with pytest.raises(RefusedError, match="foreign code"):
+    with refused("foreign code", RefusedError):
         subtasks.read_subtask(message, engine, park.edges[0].names)
 
 
@@ -263,5 +263,5 @@ def test_a_plan_of_more_turns_than_a_list_can_hold_is_refused_at_the_edge(park: 
     body = {"plan": {"node": "parallel", "children": [turns]}, "updates": {}}
     about = body | {"mine": [0], "tick": 0, "frozen": False, "heard": {}, "visits": {}}
     message = Message("walk", "cloud", about=about, arrays={"w": np.zeros(engine.network.flat.numel(), np.float32)})
-    with pytest.raises(SettingError, match="visits and other turns; at most"):
+    with refused("plan"):
         subtasks.read_subtask(message, engine, park.edges[0].names)

@@ -29,6 +29,7 @@ from fedfloor.runs import prepare
 from fedfloor.runs.orders import Limits
 from fedfloor.runs.parks import build_park
 from live_park import device_settings, experiment, figures, live, simulated
+from refusals import refused
 
 METHODS = {
     "fedper": "", "fedrep": "methods.fedrep.head_epochs = 1", "fedbn": "", "ditto": "", "apfl": "",
@@ -156,29 +157,29 @@ def test_a_device_refuses_to_send_what_its_experiment_keeps(tmp_path: Path, send
     kind, _, arrays = one.reply(visit(one, allowed, "all", size))
     assert kind == "update"
     assert arrays["w"].size == one.engine.network.parcel("body").numbers  # although all of the model came
-    with pytest.raises(RefusedError, match="this device's experiment keeps 'head'"):
+    with refused("work", RefusedError):
         one.reply(visit(one, replace(allowed, sends=sends), "all", size))
 
 
 def test_a_device_refuses_other_shapes_and_questions_that_it_did_not_agree_to(tmp_path: Path) -> None:
     one = worker(tmp_path)
     size = one.engine.network.flat.numel()
-    with pytest.raises(RefusedError, match="expected float32"):
+    with refused("shape", RefusedError):
         one.reply(visit(one, Work(epochs=1, sends="all but head"), "all but head", size))
     about = {"device": 1, "held": None, "trained": 0, "tick": 0, "what": "outputs", "settings": {"scored": -1}}
     for numbers in (size, 3):
         whole = Message(
             "probe", "e0", "run", 1, 1, 1, "all", about=about, arrays={"w": np.zeros(numbers, np.float32)}
         )  # fmt: skip
-        with pytest.raises(RefusedError, match="expected float32"):
+        with refused("shape", RefusedError):
             one.reply(whole)
     profile = about | {"what": "profile", "settings": {"epochs": 1, "sends": "all but head"}}
     message = Message("probe", "e0", "run", 1, 1, 1, "all", about=profile, arrays={"w": np.zeros(size, np.float32)})
-    with pytest.raises(RefusedError, match="foreign code"):
+    with refused("foreign code", RefusedError):
         one.reply(message)
     (tmp_path / "other").mkdir()
     other = worker(tmp_path / "other", "fedavg")
-    with pytest.raises(RefusedError, match="no question 'outputs'"):
+    with refused("question", RefusedError):
         other.reply(Message("probe", "e0", "run", 1, 1, 1, "all", about=about, arrays={"w": np.zeros(3, np.float32)}))
 
 

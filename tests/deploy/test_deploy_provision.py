@@ -18,6 +18,7 @@ from fedfloor.deploy.edge import Edge
 from fedfloor.deploy.park_file import DeviceTable, ParkFile
 from fedfloor.deploy.settings import CloudSettings, DataSource, DeviceSettings, EdgeSettings
 from parks import NOW, PARK, plant, provisioned
+from refusals import refused
 
 
 def content(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -68,10 +69,10 @@ def test_a_device_keeps_its_number(tmp_path: Path) -> None:
     provisioned(park, tmp_path)
     before = content(tmp_path / "out")
     devices = (DeviceTable("first", "north"), *(dataclasses.replace(one, number=None) for one in park.device))
-    with pytest.raises(SettingError, match=r"'n0' was provisioned with number 0 and would now have 1.*at the end"):
+    with refused("device"):
         provisioned(dataclasses.replace(park, device=devices), tmp_path)
     taken = dataclasses.replace(park, device=(*park.device[1:], DeviceTable("new", "north", number=0)))
-    with pytest.raises(SettingError, match=r"'new' has number 0, with which 'n0' was provisioned"):
+    with refused("device"):
         provisioned(taken, tmp_path)
     assert content(tmp_path / "out") == before
 
@@ -203,7 +204,7 @@ def test_a_full_disk_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(provision.os, "fsync", full)
-    with pytest.raises(RunError, match="No space left"):
+    with refused("--out", RunError):
         provisioned(dataclasses.replace(park, device=(*park.device, DeviceTable("n2", "north"))), tmp_path)
     assert content(tmp_path) == before
 
@@ -238,16 +239,16 @@ def test_sensors_and_an_agent_without_pytorch_have_units_of_their_own(tmp_path: 
     assert "/fedfloor park sense press.toml --into state/press.sqlite\n" in unit
     assert "sense press.toml" in (tmp_path / "out/devices/n0/compose.yaml").read_text()
     assert "/fedfloor-agent device-n1.toml\n" in (tmp_path / "out/devices/n1/fedfloor-device.service").read_text()
-    with pytest.raises(SettingError, match=r"sense = 'press\.toml': must be beside data\.path"):
+    with refused("sense"):
         DeviceTable("n0", "north", sense="press.toml")
-    with pytest.raises(SettingError, match="agent = true: must be beside predict"):
+    with refused("agent"):
         DeviceTable("n0", "north", agent=True)
 
 
 def test_with_flower_the_cloud_has_no_broker(tmp_path: Path) -> None:
     park = plant(tmp_path)
     park = dataclasses.replace(park, cloud=dataclasses.replace(park.cloud, transport="flower"))
-    with pytest.raises(SettingError, match=r"'ring' crosses factories.*cloud\.transport = 'mqtt'"):
+    with refused("method"):
         provisioned(park, tmp_path)
     park.experiment.write_text('name = "given"\nmethod.name = "hierfavg"\n')
     provisioned(park, tmp_path)
@@ -296,7 +297,7 @@ def test_what_the_experiment_says_otherwise_is_noted(tmp_path: Path) -> None:
     assert "in place of secure sums" in provisioned(park, tmp_path).notes[-1]
     park.experiment.write_text('name = "given"\npark = { devces = 5 }\n')
     before = content(tmp_path)
-    with pytest.raises(SettingError, match="devces"):
+    with refused("unknown-key"):
         provisioned(park, tmp_path)
     assert content(tmp_path) == before
 
@@ -353,7 +354,7 @@ def test_where_rounds_stay_within_factories_no_other_factorys_edge_has_a_way_to_
         link: Any = None
         Edge(read, config.read(park.experiment), None, link)
         ring = config.from_table({"method": {"name": "ring"}, "park": {"devices": 4, "factories": 2}})
-        with pytest.raises(SettingError, match=r"'ring' crosses factories.* fedfloor park provision again"):
+        with refused("method"):
             Edge(read, ring, None, link)
     assert _visitors(tmp_path, park) == {"n0": (), "n1": (), "s0": (), "s1": ()}
     park.experiment.write_text('name = "given"\nmethod.name = "ring"\n')

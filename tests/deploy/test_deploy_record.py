@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from fedfloor import config
-from fedfloor.base.errors import SettingError
 from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import record
 from fedfloor.deploy.device import Agent
 from fedfloor.deploy.device_sum import RevealedSums
 from fedfloor.deploy.record import RevealRecord, mark_of
 from live_park import experiment, live
+from refusals import refused
 
 SECURE = 'method.travel = "secure-sum"\n'
 
@@ -32,7 +32,7 @@ def test_a_device_whose_state_is_lost_does_not_start_as_a_new_one(protection: st
         link = park.links[0]
         Agent(settings, read, None, lambda _: link)  # a restart
         shutil.rmtree(settings.state)
-        with pytest.raises(SettingError, match=r"revealed\.sqlite: is missing.*another folder with another seed"):
+        with refused("record-missing"):
             Agent(settings, read, None, lambda _: link)
         mark_of(settings.state / record.REVEALED).unlink()  # its user begins anew
         Agent(settings, read, None, lambda _: link)
@@ -52,10 +52,10 @@ def test_a_record_from_before_its_last_change_is_refused(tmp_path: Path) -> None
     RevealedSums(RevealRecord(path)).admit([b"update 2"], "a sum")
     newest = path.read_bytes()
     path.write_bytes(copy)
-    with pytest.raises(SettingError, match="is older than this machine has written it"):
+    with refused("record-missing"):
         RevealRecord(path)
     path.write_bytes(newest)
-    with pytest.raises(RefusedError):
+    with refused("sum", RefusedError):
         RevealedSums(RevealRecord(path)).admit([b"update 2"], "another")
 
 
@@ -66,7 +66,7 @@ def test_a_record_of_another_machine_is_refused(tmp_path: Path) -> None:
     for n in range(9):
         RevealedSums(RevealRecord(paths[1])).admit([bytes([n])], "a sum")
     shutil.copy(paths[1], paths[0])
-    with pytest.raises(SettingError, match="is older"):
+    with refused("record-missing"):
         RevealRecord(paths[0])
 
 
@@ -82,7 +82,7 @@ def test_a_change_counts_only_once_the_mark_states_it(tmp_path: Path, monkeypatc
         patch.setattr(record, "write_mark", dies)
         with pytest.raises(KeyboardInterrupt):
             sums.admit([b"update"], "a sum")
-    with pytest.raises(RefusedError):
+    with refused("sum", RefusedError):
         RevealedSums(RevealRecord(path)).admit([b"update"], "another")
 
 
@@ -93,7 +93,7 @@ def test_what_an_earlier_version_kept_is_still_known(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "other" / record.FORMER, tmp_path / "state" / record.FORMER)
     (tmp_path / "state" / record.FORMER_KEY).write_bytes(bytes(range(32)))
     now = record.of_device(tmp_path / "state")
-    with pytest.raises(RefusedError):
+    with refused("sum", RefusedError):
         RevealedSums(now).admit([b"update"], "another")
     assert now.secret("census", 32) == bytes(range(32))
 
@@ -113,7 +113,7 @@ def test_a_run_with_noise_leaves_one_row_however_many_rounds_it_has(tmp_path: Pa
         sums.admit_round("a", number, str(number))
     assert RevealRecord(path).rows("SELECT count(*) FROM noisy") == [(1,)]
     for number, total in ((198, "198"), (199, "another"), (1, "1")):
-        with pytest.raises(RefusedError):
+        with refused("sum", RefusedError):
             RevealedSums(RevealRecord(path)).admit_round("a", number, total)
     sums.admit_round("a", 199, "199")
     sums.admit_round("b", 1, "1")

@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-import pytest
-
 from fedfloor import config
-from fedfloor.base.errors import SettingError
 from fedfloor.deploy import cloud, provision, sizes
 from fedfloor.deploy.channel import ENVELOPE
 from fedfloor.plan.nodes import CLOUD, Parallel, Train, Work, device
 from fedfloor.runs.parks import build_park
 from live_park import Inside, experiment, live
 from parks import plant
+from refusals import refused
 
 LOGISTIC = 4 * (784 * 62 + 62)  # bytes of the weights of logistic regression on the labels
 
@@ -47,9 +45,8 @@ def test_a_model_above_the_limit_is_refused_before_anything_is_written(tmp_path:
     what = 'name = "given"\ndata = { name = "labels", samples_per_device = 20 }\npark.devices = 4\n'
     (tmp_path / "given.toml").write_text(what + 'model.name = "cnn-fedgs"\nmethod.name = "hierfavg"\n')
     park = dataclasses.replace(plant(tmp_path), message_mb=1)
-    with pytest.raises(SettingError, match="message_mb = 27") as error:
+    with refused("message_mb"):
         provision.provision(park, tmp_path / "out")
-    assert "message_mb = 1:" in str(error.value)
     assert not (tmp_path / "out").exists()
     provision.provision(dataclasses.replace(park, message_mb=27), tmp_path / "out")
 
@@ -63,6 +60,6 @@ def test_data_on_other_machines_are_a_note(tmp_path: Path) -> None:
 def test_a_cloud_refuses_before_round_1(tmp_path: Path) -> None:
     with live(tmp_path, experiment(tmp_path, "fedavg", devices=2, model="cnn-fedgs")) as park:
         settings = dataclasses.replace(park.settings(), message_mb=1)
-        with pytest.raises(SettingError, match="message_mb = 27"):
+        with refused("message_mb"):
             cloud.run(settings, Inside(park.edges))
     assert not (tmp_path / "live").exists()

@@ -38,6 +38,7 @@ from forking import Forked, Nursery, nursery
 from live_park import MORE, experiment, figures, live, simulated
 from live_processes import Processes, needs_broker, processes
 from parks import until
+from refusals import refused
 
 SECURE = "method.travel = 'secure-sum'\ndeploy.norm_limit = false\n"
 KEY = Key(0, 1, 0, 0, 0)
@@ -72,12 +73,12 @@ def test_a_device_reveals_no_more_than_one_sum_of_enough_devices() -> None:
         return devices[k].reply(kind, {"identity": first, **about})["answer"]
 
     keys = {k: ask(k, "sum-keys") for k in devices}
-    with pytest.raises(RefusedError, match="before this device has sent its vector"):
+    with refused("sum", RefusedError):
         ask(0, "sum-unmask", survivors=[0, 1, 2])
-    with pytest.raises(RefusedError, match="keys of 1 neighbours, or equal"):
+    with refused("sum", RefusedError):
         ask(0, "sum-shares", keys={"1": keys[1]})
     shares = {k: ask(k, "sum-shares", keys={str(v): keys[v] for v in keys if v != k}) for k in devices}
-    with pytest.raises(RefusedError, match="has sent its shares already"):
+    with refused("sum", RefusedError):
         ask(0, "sum-shares", keys={str(v): keys[v] for v in (1, 2, 3)})
     network = models.build("logistic", (1, 28, 28), 62, 0)
     work = Work(epochs=1, travel="secure-sum")
@@ -91,38 +92,38 @@ def test_a_device_reveals_no_more_than_one_sum_of_enough_devices() -> None:
         assert (shown.loss_first, shown.loss_last, shown.accuracy) == (0, 0, 0)
         return payload
 
-    with pytest.raises(RefusedError, match="has no shares of"):
+    with refused("device", RefusedError):
         sent(0)  # no shares have arrived
     for k in devices:
-        with pytest.raises(RefusedError, match="not its neighbours"):
+        with refused("sum", RefusedError):
             ask(k, "sum-check", shares={"9": "00" * 80})
         assert ask(k, "sum-check", shares={str(v): shares[v][str(k)] for v in devices if v != k}) == []  # type: ignore[index]
-    with pytest.raises(RefusedError, match="out of order"):
+    with refused("sum", RefusedError):
         ask(0, "sum-check", shares={})
     for around in ([1], [1, 1], [1, 2, 9], [1, 2, "3"], [1, 2, [3]], None):
         with pytest.raises(RefusedError):
             sent(0, around=around)
-    with pytest.raises(RefusedError, match="for which this device has no keys"):
+    with refused("sum", RefusedError):
         sent(0, identity="22" * 32)
-    with pytest.raises(RefusedError, match="28 bits after the binary point are too many"):
+    with refused("sum", RefusedError):
         sent(0, fraction=28)
-    with pytest.raises(RefusedError, match="its mixing rule does not add weighted updates"):
+    with refused("sum", RefusedError):
         sent(3, mix="median")
-    with pytest.raises(RefusedError, match="a sum of 60 devices needs 36 of them to share keys; 4 do"):
+    with refused("sum", RefusedError):
         sent(1, ring=list(range(60)))
     for ring in ([0, 2, 3], [0, 1, 1, 2, 3], [0, 1, 2], list(range(60))[::-1] * 2, [0, 1, 2, "3"], 4, None):
         with pytest.raises(RefusedError):
             sent(1, ring=ring)
     assert ask(1, "sum-keys") != keys[1]  # new keys for another sum
     sent(2)
-    with pytest.raises(RefusedError, match="out of order"):
+    with refused("sum", RefusedError):
         sent(2)
-    with pytest.raises(RefusedError, match="not those with whom"):
+    with refused("sum", RefusedError):
         ask(2, "sum-unmask", survivors=[0, 1, 2, 9])
-    with pytest.raises(RefusedError, match="2 devices of the neighbourhood are left"):
+    with refused("sum", RefusedError):
         ask(2, "sum-unmask", survivors=[2, 3])
     assert set(ask(2, "sum-unmask", survivors=[0, 2, 3])) == {"0", "1", "2", "3"}  # type: ignore[call-overload]
-    with pytest.raises(RefusedError, match="has no keys"):  # the shares of another list would unmask its vector
+    with refused("sum", RefusedError):  # the shares of another list would unmask its vector
         ask(2, "sum-unmask", survivors=[1, 2, 3])
 
 
@@ -143,7 +144,7 @@ def test_a_device_takes_no_rule_that_lifts_its_update_above_its_noise() -> None:
     for k, rule in ((0, "by_samples"), (1, "equal")):
         given = {**about, "mix": rule, "around": [v for v in devices if v != k]}
         if rule == "by_samples":
-            with pytest.raises(RefusedError, match="the weight 24 of its rule is too large"):
+            with refused("sum", RefusedError):
                 devices[k].masked(network, work, network.flat, change, receipt, given, KEY)
         else:
             vector, _ = devices[k].masked(network, work, network.flat, change, receipt, given, KEY)
@@ -153,7 +154,7 @@ def test_a_device_takes_no_rule_that_lifts_its_update_above_its_noise() -> None:
 def test_a_device_with_a_key_of_low_order_is_left_out_of_the_sum() -> None:
     keys = [["00" * 32, "11" * 32], ["11" * 32, "01" + "00" * 31]]
     for pair in keys:
-        with pytest.raises(RefusedError, match="not one of X25519"):
+        with refused("sum", RefusedError):
             read_keys([*pair, 0, "", "", ""])
     assert read_keys(["11" * 32, "12" * 32, 0, "", "", ""]).public.mask == b"\x12" * 32
 

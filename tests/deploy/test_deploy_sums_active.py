@@ -22,6 +22,7 @@ from test_deploy_sums_across import FACTORIES, VISIT, Protocol
 from test_deploy_sums_across import SECURE as ACROSS
 from test_deploy_sums_attacks import DEVICES, FALSE, Attacked
 
+import refusals
 from fedfloor import config
 from fedfloor.base.errors import RunError
 from fedfloor.base.ranges import RefusedError
@@ -367,7 +368,7 @@ def test_with_noise_a_device_is_refused_a_second_sum_before_it_trains(tmp_path: 
     network = second.engine.network
     second.server.begin()
     for k in DEVICES:
-        with pytest.raises(RefusedError, match="its update with noise is in an earlier sum of the run's round 1"):
+        with refusals.refused("sum", RefusedError):
             second.devices[k].standing(network, VISIT, second.server.about(k), second.place, "a")
 
 
@@ -393,7 +394,7 @@ def test_a_device_accepts_no_ring_of_more_devices_than_its_park_has(tmp_path: Pa
     about = one.server.about(0)
     assert about is not None
     for ring in ([*DEVICES, 9], list(range(1000))):
-        with pytest.raises(RefusedError, match="settings and experiment there are 9"):
+        with refusals.refused("sum", RefusedError):
             one.devices[0].standing(one.engine.network, VISIT, {**about, "ring": ring}, one.place, "a")
     assert one.devices[0].standing(one.engine.network, VISIT, about, one.place, "a").needed == 6
 
@@ -535,7 +536,7 @@ def test_a_sum_across_factories_is_not_revealed_for_survivors_of_two(tmp_path: P
         if kind != "sum-unmask":
             return Attacked._ask(attacked, kind, told)
         for k in least:
-            with pytest.raises(RefusedError) as refusal:
+            with refusals.refused("sum", RefusedError) as refusal:
                 attacked.devices[k].reply(kind, {**told[k], "survivors": least})
             refusals.append(str(refusal.value))
         return {}

@@ -17,7 +17,7 @@ from test_deploy_sums import SECURE
 from test_deploy_sums_across import SECURE as ACROSS
 from test_deploy_sums_across import Protocol
 
-from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.errors import RunError
 from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import checks
 from fedfloor.deploy.checks import STAGES
@@ -31,6 +31,7 @@ from fedfloor.parts.protection import masking
 from fedfloor.parts.protection.masking import LEAST
 from fedfloor.runs import ledger, loop
 from live_park import Broker, InMemory, Inside, Live, experiment, figures, live, simulated
+from refusals import refused
 
 DEVICES = range(9)
 UNLIMITED = "deploy.norm_limit = false\n"
@@ -189,7 +190,7 @@ def test_a_restart_of_the_server_forgets_no_devices_conduct(tmp_path: Path) -> N
     assert again.flaw(5, [1])
     assert not Conduct(path, "the next run").flaw(5, [1])
     path.write_text("[]")
-    with pytest.raises(SettingError, match=r"conduct\.json is damaged: delete it"):
+    with refused("damaged-record"):
         Conduct(path, "run")
 
 
@@ -392,11 +393,11 @@ def test_a_device_reveals_shares_for_one_sum_of_an_update_also_after_a_restart(t
     first.admit([b"update 1"], "a sum")
     first.admit([b"update 1"], "a sum")  # once more
     second = RevealedSums(RevealRecord(path))
-    with pytest.raises(RefusedError):
+    with refused("sum", RefusedError):
         second.admit([b"update 1"], "another")
     second.admit([b"update 2"], "another")
     path.write_bytes(b"no database" * 100)
-    with pytest.raises(SettingError, match=r"revealed\.sqlite"):
+    with refused("unwritable"):
         RevealRecord(path)
 
 
@@ -495,7 +496,7 @@ def test_new_samples_of_others_hide_one_devices_only_where_all_sums_had_them(bes
     if len(beside) == LEAST - 1:
         admit(4, {0: 1, 1: 2, 2: 1})
         return
-    with pytest.raises(RefusedError, match="only 1 has other samples than in the last sum"):
+    with refused("sum", RefusedError):
         admit(4, {0: 1, 1: 2, 2: 1})
 
 
@@ -521,7 +522,7 @@ def test_two_sums_of_a_round_do_not_differ_by_what_an_edge_chooses_for_one_devic
         second.devices[0].masked = lambda *args: masked(*args[:-1], replace(args[-1], visit=1))  # type: ignore[method-assign]
     else:
         second.devices[0].state = ("another",)
-    with pytest.raises(RefusedError, match="another place in an earlier sum of this round"):
+    with refused("sum", RefusedError):
         second.run()
     third = Attacked(tmp_path / "third")
     third.devices = {k: replace(one, state=()) for k, one in first.devices.items()}
@@ -610,7 +611,7 @@ def test_a_device_reveals_no_shares_for_survivors_with_whom_it_has_no_masks(tmp_
         if kind != "sum-unmask":
             return Protocol._ask(second, kind, told)
         for k, about in told.items():
-            with pytest.raises(RefusedError, match="not those with whom"):
+            with refused("sum", RefusedError):
                 second.devices[k].reply(kind, {**about, "survivors": list(DEVICES)})
         return {}
 
@@ -782,7 +783,7 @@ def test_the_requests_of_a_device_are_those_whose_failures_an_edge_may_report() 
     for kind in checks.REQUESTS:
         assert checks.read_failure([kind, "RunError", "x"]).kind == kind
     for kind in ("walk", "", "sum", 3, None, ["visit"]):
-        with pytest.raises(RefusedError):
+        with refused("range", RefusedError):
             checks.read_failure([kind, "RunError", "x"])
 
 

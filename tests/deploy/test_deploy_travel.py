@@ -16,6 +16,7 @@ from fedfloor.deploy import names
 from fedfloor.deploy.message import decode, encode
 from fedfloor.plan.nodes import Work
 from live_park import experiment, figures, live, simulated
+from refusals import refused
 
 NETWORK = "network.profile = 'lte-cat-m2'\n"
 CODECS = """method.travel = [{ kind = "top-k", share = 0.05 }, "int8"]
@@ -129,7 +130,7 @@ def test_codecs_of_another_experiment_are_refused_by_name(tmp_path: Path) -> Non
     what = experiment(tmp_path, "fedavg", more='method.travel = "int8"')
     table = names.table(config.read(what, []))
     spec = Work(epochs=1, travel="top-k share=0.01").to_spec() | {"settings": {}}
-    with pytest.raises(RefusedError, match=r"coded by 'top-k share=0\.01'.*has 'quantise bits=8 bucket=512'"):
+    with refused("codec", RefusedError):
         names.work(spec, table)
     own = Work(epochs=1, travel=table.codecs[0]).to_spec() | {"settings": {}}
     assert names.work(own, table).travel == "quantise bits=8 bucket=512"

@@ -20,7 +20,7 @@ import pytest
 
 from commands import TINY, Command
 from fedfloor import config
-from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.errors import RunError
 from fedfloor.deploy import broker, live, processes, provision
 from fedfloor.deploy.processes import Crew, tail
 from fedfloor.experiment import Experiment
@@ -28,6 +28,7 @@ from fedfloor.runs import ledger
 from fedfloor.runs.parks import build_park
 from live_park import figures
 from parks import needs_mosquitto, until
+from refusals import refused
 
 EXPERIMENT = TINY + '[method]\nname = "hierfavg"\n'
 
@@ -148,7 +149,7 @@ def test_a_park_whose_devices_hold_too_little_is_refused_before_anything_starts(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "mosquitto", str)
-    with pytest.raises(SettingError, match="batch_size = 5000 is larger than what device"):
+    with refused("work.batch_size"):
         live.prepare(_experiment(folder, "work.batch_size=5000"), folder / "live")
     assert not (folder / "live").exists()
 
@@ -178,9 +179,9 @@ def test_a_park_has_the_datas_own_devices_and_factories(folder: Path, monkeypatc
 def test_more_devices_than_a_machine_carries_have_to_be_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "mosquitto", str)
     many = owned(folder, live.MOST_DEVICES + 1)
-    with pytest.raises(SettingError, match=r"the experiment has 33 devices.*--devices N"):
+    with refused("devices-of-live-park"):
         live.prepare(many, folder / "live")
-    with pytest.raises(SettingError, match="only 5 natural owners"):
+    with refused("park.devices"):
         live.prepare(owned(folder, 5), folder / "live", devices=8)
     assert not (folder / "live").exists()
     assert len(live.prepare(owned(folder, 5), folder / "live", devices=4).park.device) == 4
@@ -188,16 +189,16 @@ def test_more_devices_than_a_machine_carries_have_to_be_named(folder: Path, monk
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name, path: None)
-    with pytest.raises(SettingError, match=r"needs Mosquitto, the MQTT broker: apt install mosquitto"):
+    with refused("live-packages"):
         live.mosquitto()
 
 
 @pytest.mark.parametrize(
     ("told", "words"),
     [
-        ("mosquitto version 2.0.10", r"is Mosquitto 2\.0\.10; must be 2\.0\.11 or later"),
-        ("mosquitto version 1.6.15 (build date x)", r"is Mosquitto 1\.6\.15; must be"),
-        ("no such option", "does not print a version"),
+        ("mosquitto version 2.0.10", "version-of-mosquitto"),
+        ("mosquitto version 1.6.15 (build date x)", "version-of-mosquitto"),
+        ("no such option", "version-of-mosquitto"),
         ("mosquitto version 2.0.11", None),
         ("mosquitto version 2.1.0", None),
     ],
@@ -217,7 +218,7 @@ def test_an_old_mosquitto_is_refused(
         assert broker.main([str(program)]) == 0
         assert not fault
         return
-    with pytest.raises(SettingError, match=words):
+    with refused(words):
         live.mosquitto()
     assert re.search(words, fault[0])
     assert broker.main([str(program)]) == 2  # which keeps the unit from starting it
@@ -228,7 +229,7 @@ def test_a_port_in_use_is_named_with_its_holder(folder: Path, monkeypatch: pytes
     monkeypatch.setattr(live, "mosquitto", str)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        with pytest.raises(RunError, match=rf"port {port} is in use by '.+' \(process {os.getpid()}\)"):
+        with refused("port", RunError):
             live.prepare(_experiment(folder), folder / "live", first_port=port - 1 if port > 60000 else port)
     assert not (folder / "live").exists()
 

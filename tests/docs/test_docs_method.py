@@ -18,6 +18,7 @@ from test_docs import HERE, write_files
 
 import fedfloor
 import live_park
+import refusals
 from commands import TINY, Command, lines
 from fedfloor import config
 from fedfloor.base.errors import SettingError
@@ -188,13 +189,13 @@ def test_a_codec_and_a_limit_of_ones_own_run_alike_on_real_machines(tmp_path: Pa
 
 @pytest.mark.usefixtures("_files")
 def test_settings_of_parts_on_the_way_are_checked() -> None:
-    with pytest.raises(SettingError, match="strenght"):
+    with refusals.refused("unknown setting of attack 'ways:OneLayer'"):
         attacked(4.0, strenght=2.0)
-    with pytest.raises(SettingError, match=r"norm_limit = 0\.5"):
+    with refusals.refused("deploy.norm_limit"):
         attacked({"kind": "ways:PerLayer", "factor": 0.5})
-    with pytest.raises(SettingError, match="no 'PerLayers'"):
+    with refusals.refused("own-code"):
         attacked({"kind": "ways:PerLayers"})
-    with pytest.raises(SettingError, match="not a subclass"):
+    with refusals.refused("own-part"):
         attacked({"kind": "ways:OneLayer"})
 
 
@@ -307,9 +308,7 @@ def test_only_those_who_hold_enough_are_visited() -> None:
     job = Job(method("fedsr", {"selection": {"kind": "who:AtLeast", "samples": 8}}), park(SIZES))
     job.run()
     assert {one.device for of in job.outcomes for one in of.receipts} == {1, 3, 5}
-    with pytest.raises(
-        SettingError, match="selection AtLeast: draw must return a list of one or more device numbers, 0 to 5"
-    ):
+    with refusals.refused("own-selection"):
         Job(method("fedsr", {"selection": {"kind": "who:AtLeast", "samples": 11}}), park(SIZES)).run()
 
 

@@ -23,6 +23,7 @@ from fedfloor.plan.nodes import CLOUD, Broadcast, Node, Parallel, Probe, Repeat,
 from fedfloor.runs import ledger
 from fedfloor.runs.orders import Limits
 from floor import COUNTING, WORK, bits, engine, everywhere, park, visits, walk
+from refusals import refused
 
 HERE = park()
 C = visits(range(5), COUNTING)
@@ -68,7 +69,7 @@ def test_earlier_extractors_stay_at_hand_as_far_as_there_is_room(
     for path in tmp_path.glob("extractor-*"):
         path.unlink()
     assert [memory.numbers(name)[0].item() for name in (names[0], names[2])] == [0.0, 2.0]
-    with pytest.raises(RunError, match="an earlier model's extractor cannot be read"):
+    with refused("device-memory", RunError):
         memory.numbers(names[1])
 
 
@@ -78,7 +79,7 @@ def test_an_extractor_that_was_changed_is_refused(tmp_path: Path) -> None:
     DeviceMemory(tmp_path).keep(numbers, name)
     (path,) = tmp_path.iterdir()
     path.write_bytes(extractor_bytes(2 * numbers))
-    with pytest.raises(RunError, match="does not match its digest"):
+    with refused("device-memory", RunError):
         DeviceMemory(tmp_path).numbers(name)
 
 
@@ -99,7 +100,7 @@ def test_sweep_keeps_what_is_held_or_named_by_a_checkpoint(tmp_path: Path) -> No
     memory.sweep({first})
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {f"4-{first[:32]}.safetensors", f"4-{third[:32]}.safetensors", f"5-{other[:32]}.safetensors"}
-    with pytest.raises(RunError, match="device 4's memory cannot be read"):
+    with refused("device-memory", RunError):
         DeviceMemory(tmp_path, {4: second}).load(4)
     cloud = DeviceMemory(tmp_path / "cloud")  # its number is −1
     cloud.commit(-1, entries(1))
@@ -132,7 +133,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: py
     before = memory.commit(4, entries(1))
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", full)
-        with pytest.raises(RunError, match=r"the disk is full: 4-.* could not be written.*free disk space.*--resume"):
+        with refused("disk-full", RunError):
             memory.commit(4, entries(2))
     assert memory.held == {4: before}
     assert [path.name for path in tmp_path.iterdir()] == [f"4-{before[:32]}.safetensors"]
@@ -158,13 +159,13 @@ def test_what_a_checkpoint_names_goes_to_the_disk_once(tmp_path: Path, monkeypat
     assert len(written) == 3
     memory.commit(4, entries(5))
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(RunError, match=r"the disk is full: 4-.* could not be written"):
+    with refused("disk-full", RunError):
         memory.settle(memory.held)
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "memory").touch()
-    with pytest.raises(RunError, match="could not be written"):
+    with refused("unwritable", RunError):
         DeviceMemory(tmp_path / "memory").commit(4, entries(1))
 
 
@@ -173,12 +174,12 @@ def test_a_changed_file_is_noticed(tmp_path: Path) -> None:
     memory.commit(4, entries(1.5))
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    with pytest.raises(RunError, match="does not match its digest"):
+    with refused("device-memory", RunError):
         memory.load(4)
 
 
 def test_without_a_folder_nothing_can_be_kept() -> None:
-    with pytest.raises(RunError, match="--out"):
+    with refused("no-folder", RunError):
         walk(engine(HERE), C[0])
 
 

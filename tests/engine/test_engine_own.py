@@ -17,6 +17,7 @@ from fedfloor.parts.objectives.objective import Objective, Plain, Visit
 from fedfloor.plan.nodes import Parallel, Work
 from fedfloor.plan.schedule import Key
 from floor import WORK, bits, engine, park, start, visits, walk
+from refusals import refused
 
 KEY = Key(seed=5, round=7, tick=2, device=3, visit=1)
 
@@ -39,15 +40,12 @@ def test_an_objective_that_fails_is_told_with_device_and_round() -> None:
     of = engine(park())
     error = ValueError("no such feature")
     before = bits(of.network.flat)
-    with pytest.raises(
-        RunError,
-        match=r"on device 3 in round 7: ValueError: no such feature \(.*, line \d+, in loss\)\.$",
-    ) as said:
+    with refused("own-code", RunError) as said:
         visit(of, WORK, Failing(error=error))
     assert said.value.__cause__ is error
     assert bits(of.network.flat) == before
     own = SettingError("mu = -1: must be at least 0.")  # an error that is meant for the user stays as it is
-    with pytest.raises(SettingError, match=r"^mu = -1") as said_:
+    with refused("mu") as said_:
         visit(of, WORK, Failing(error=own))
     assert said_.value is own
 
@@ -58,7 +56,7 @@ def test_a_loss_without_a_gradient_is_told() -> None:
             return torch.ones(()), module(x)
 
     of = engine(park())
-    with pytest.raises(RunError, match="device 3 in round 7: RuntimeError: element 0 of tensors does not require grad"):
+    with refused("own-code", RunError):
         visit(of, WORK, Constant())
 
 
@@ -78,11 +76,11 @@ class Sending(Plain):
 
 
 SENT = {
-    "another name": (Sending("other"), "'test_engine_own:Sending' sends 'other', which does not travel"),
-    "the model": (Sending("w"), "sends 'w', which does not travel"),
+    "another name": (Sending("other"), "objective"),
+    "the model": (Sending("w"), "objective"),
     "another size": (
         Sending(numbers=3),
-        r"'extra' as torch.float32 of shape \(3,\): it arrived as torch.float32 of sh",
+        "objective",
     ),
 }
 
@@ -92,7 +90,7 @@ def test_what_an_objective_sends_must_be_what_travels(goal: Sending, said: str) 
     of = engine(park())
     name, settings = objectives.to_spec(goal)
     plan = Parallel(visits((0, 1), replace(WORK, objective=name, settings=settings)))
-    with pytest.raises(SettingError, match=said):
+    with refused(said):
         walk(of, plan, {**start(of), "extra": torch.zeros(2)})
 
 
@@ -100,7 +98,5 @@ def test_batch_norm_that_meets_a_single_sample_says_what_to_do() -> None:
     here = park((9, 8), shape=(2, 1, 1))  # 9 by 4: 4, 4 and 1 with one pixel each
     module = nn.Sequential(nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(2, 3))
     visit(engine(here, module), WORK, Plain(), device=1)
-    with pytest.raises(
-        RunError, match=r"device 3 in round 7.*batch norm cannot be trained on a mini-batch of one sample"
-    ):
+    with refused("single-sample", RunError):
         visit(engine(here, module), WORK, Plain())

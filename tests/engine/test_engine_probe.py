@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfloor.base.errors import SettingError
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.team import Alone, Team
 from fedfloor.parts.mixing.mix import Branch
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Sequence
 from floor import bits, digest, engine, everywhere, park, together, visits, walk
+from refusals import refused
 
 HERE = park()
 T = visits(range(5))
@@ -42,7 +42,7 @@ def test_a_chain_may_ask_for_vectors_on_any_team(plan: Node) -> None:
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_branch_may_not_and_one_rank_says_so_too(ranks: int) -> None:
     plan = Parallel((Sequence((Probe((0,), "gradient"), T[0])), T[1]))
-    with pytest.raises(SettingError, match="a Probe for 'gradient', which is answered by a vector, is in a branch"):
+    with refused("place-of-probe"):
         together(ranks, lambda team: told(plan, team)) if ranks > 1 else told(plan, Alone())
 
 
@@ -52,5 +52,5 @@ def test_a_rule_that_asks_is_refused_where_the_plan_did_not_ask_everybody() -> N
     branch = Branch(3, 0.5, None)
     for known, away in (([branch, replace(branch, loss=1.0)], True), ([replace(branch, loss=1.0)] * 2, False)):
         Aggregation(ends, start).check_asked(known, away=away)
-    with pytest.raises(SettingError, match="needs every device's loss"):
+    with refused("needs-probe"):
         Aggregation(ends, start).check_asked([branch, replace(branch, loss=1.0)], away=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from fedfloor.base.chance import generator, torch_seed
-from fedfloor.base.errors import SettingError
 from fedfloor.engine import visit
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine
@@ -35,6 +33,7 @@ from fedfloor.plan.nodes import (
 )
 from fedfloor.plan.schedule import Key
 from floor import WORK, bits, digest, engine, everywhere, park, start, visits, walk
+from refusals import refused
 from scoped import PART, SEEN, layered
 
 HERE = park()  # five devices with 6, 10, 4, 9 and 5 samples
@@ -236,32 +235,30 @@ def test_the_parts_of_a_network() -> None:
     net = Network(layered("batch norm"), "last")
     assert net.part("all") == slice(0, net.trained)
     assert net.part("classifier") == slice(net.trained - 21, net.trained)
-    with pytest.raises(SettingError, match=re.escape("Did you mean 'classifier'? Take all, head, body, norms")):
+    with refused("part-of-model"):
         net.part("clasifier")
-    with pytest.raises(
-        SettingError, match=r"work.trains = 'classifier': the classifier .* model.classifier.* 0, 1, 3, last"
-    ):
+    with refused("work.trains"):
         Network(layered("batch norm")).part("classifier")
     shared = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3))
     shared[2].weight = shared[0].weight
-    with pytest.raises(SettingError, match="2 separate pieces"):
+    with refused("work.trains"):
         Network(shared, "2").part("classifier")
 
 
 @pytest.mark.parametrize(
     ("plan", "said"),
     [
-        (Parallel((C[0], T[1])), "Parallel at cloud .* 'all', 'classifier'.*one part"),
-        (Parallel((Sequence((C[0], T[1])), C[2])), "Parallel at cloud"),
-        (Sequence((T[0], Parallel((Repeat(2, C[1]), Select("uniform", (0, 2), 1, WORK)), at=edge(0)))), "at edge:0"),
-        (Broadcast((0,), "extractor"), "'extractor' is not part of model"),
-        (Select("uniform", (0, 1), 1, replace(WORK, trains="heads")), "'heads' is not part of model"),
-        (Train(device(0), replace(PART, objective="scoped:First")), "'scoped:First'.* 0 to 54 .* 60 to 81: nothing"),
-        (Train(device(0), replace(PART, objective="scoped:Personal")), "'scoped:Personal': it puts the device's"),
+        (Parallel((C[0], T[1])), "plan"),
+        (Parallel((Sequence((C[0], T[1])), C[2])), "plan"),
+        (Sequence((T[0], Parallel((Repeat(2, C[1]), Select("uniform", (0, 2), 1, WORK)), at=edge(0)))), "plan"),
+        (Broadcast((0,), "extractor"), "part-of-model"),
+        (Select("uniform", (0, 1), 1, replace(WORK, trains="heads")), "part-of-model"),
+        (Train(device(0), replace(PART, objective="scoped:First")), "work.trains"),
+        (Train(device(0), replace(PART, objective="scoped:Personal")), "work.trains"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(plan: Node, said: str) -> None:
-    with pytest.raises(SettingError, match=said):
+    with refused(said):
         walk(of(), plan)
 
 
@@ -269,7 +266,7 @@ def test_nothing_else_may_travel() -> None:
     here = of()
     packet = {**start(here), "c": torch.zeros(2)}
     for plan in (C[0], Parallel(C[:2]), Sequence((Parallel(T[:2]), Parallel(C[:2])))):
-        with pytest.raises(SettingError, match="'classifier': 'c' travels beside the model"):
+        with refused("work.trains"):
             walk(here, plan, packet)
     walk(here, Sequence((Parallel(T[:2]), Broadcast((0,), "classifier"))), packet)  # changes nothing
 
@@ -277,8 +274,8 @@ def test_nothing_else_may_travel() -> None:
 def test_a_network_without_a_known_classifier_is_refused_before_anything_is_trained() -> None:
     here = engine(HERE, layered("plain"))
     before = bits(here.network.flat)
-    with pytest.raises(SettingError, match=r"Name it with model\.classifier"):
+    with refused("work.trains"):
         walk(here, Sequence((T[0], C[1])))
     assert bits(here.network.flat) == before
-    with pytest.raises(SettingError, match=r"Name it with model\.classifier"):
+    with refused("work.trains"):
         visit.check_parts(here.network, Broadcast((), "classifier"), start(here))

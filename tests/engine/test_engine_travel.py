@@ -12,20 +12,20 @@ from torch import Tensor
 
 import fedfloor
 from fedfloor import config
-from fedfloor.base.errors import SettingError
 from fedfloor.engine.travel import VisitPath
 from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import METHODS
 from floor import bits, park
+from refusals import refused
 from rounds import Job, method
 
 SIZES = (6, 10, 4, 9, 5, 8)
 FACTORIES = (0, 1, 0, 1, 2, 2)
 CODECS = {"travel": [{"kind": "top-k", "share": 0.05}, "int8"], "travel_down": "float16"}
 REFUSED = {
-    **dict.fromkeys(("ifca", "flhc"), "may have several models"),
+    **dict.fromkeys(("ifca", "flhc"), "round.close"),
     "local": "no models travel",
-    "boosting": "does not belong to the next",
+    "boosting": "round.close",
 }  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def result(folder: Path) -> tuple[list[object], bytes]:
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_runs_with_codecs_or_refuses_them(name: str, tmp_path: Path) -> None:
     if name in REFUSED:
-        with pytest.raises(SettingError, match=REFUSED[name]):
+        with refused(REFUSED[name]):
             method(name, CODECS)
         return
     job = Job(method(name, CODECS), park(SIZES, factory_of=FACTORIES), rounds=2, folder=tmp_path)
@@ -122,7 +122,7 @@ def test_receipts_and_prices_count_the_payload(tmp_path: Path) -> None:
 
 def test_a_direct_link_between_devices_refuses_changes(tmp_path: Path) -> None:
     direct = {"profile": "lte-cat-m2", "device_device": {"up_bps": 1e6}}
-    with pytest.raises(SettingError, match=r"device_device.*base station then"):
+    with refused("method.travel"):
         fedfloor.run(experiment("fedsr", network=direct), tmp_path, ranks=1)
 
 
@@ -161,13 +161,13 @@ def test_a_codec_of_ones_own_composes_with_the_others(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"travel_down": "top-k"}, r"method\.travel_down = 'top-k': it encodes the change.*Choose 'float16'"),
-        ({"travel": "itn8"}, r"unknown codec 'itn8'\. Did you mean 'int8'\?"),
-        ({"travel": {"kind": "top-k", "share": 2}}, r"travel\.top-k\.share = 2: must be above 0 and at most 1"),
+        ({"travel_down": "top-k"}, "method.travel_down"),
+        ({"travel": "itn8"}, "method.travel"),
+        ({"travel": {"kind": "top-k", "share": 2}}, "method.travel"),
     ],
 )
 def test_what_cannot_be_coded_is_refused(parts: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
+    with refused(message):
         method("fedavg", parts)
 
 

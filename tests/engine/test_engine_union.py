@@ -20,6 +20,7 @@ from fedfloor.park.stream import Fifo, Recycle, Static
 from fedfloor.plan.nodes import CLOUD, Node, Parallel, Repeat, Select, Sequence, Train, Work, device, edge
 from fedfloor.plan.outcome import Outcome
 from floor import batch_norm, bits, digest, dropout, engine, everywhere, extended, network, park, start, visits, walk
+from refusals import refused
 
 STEP = Work(steps=1, batch_size=4, rate=0.1)
 TINY = (6, 10, 4, 9, 5)
@@ -211,7 +212,7 @@ def test_any_number_of_ranks_comes_to_the_same_bits(ranks: int) -> None:
 
 def test_a_step_too_far_names_the_device() -> None:
     of = engine(park(TINY))
-    with pytest.raises(DivergedError, match=r"the loss of device 0 became (nan|inf) in round 1"):
+    with refused("diverged", DivergedError):
         walk(of, Repeat(9, Parallel(visits((0, 1), replace(STEP, rate=1e30)), at=edge(0))))
 
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfloor.base.errors import SettingError
 from fedfloor.engine import ranks
 from fedfloor.engine.ranks import is_lost
 from fedfloor.engine.team import Team
@@ -29,6 +28,7 @@ from fedfloor.plan.nodes import (
 )
 from fedfloor.plan.schedule import Key
 from floor import WORK, bits, digest, engine, everywhere, park, start, visits, walk
+from refusals import refused
 
 HERE = park()  # five devices with 6, 10, 4, 9 and 5 samples
 SIZES = (6, 10, 4, 9, 5)
@@ -285,16 +285,16 @@ def test_losses_are_keyed_and_come_as_often_as_said() -> None:
 @pytest.mark.parametrize(
     ("plan", "said"),
     [
-        (Parallel(T[:2], mix="by_sample"), "mixing rule 'by_sample'.*'by_samples'"),
-        (Probe((0,), "cenus"), "question 'cenus'.*'census'"),
-        (Select("unifrom", (0, 1), 1, WORK), "selection policy 'unifrom'.*'uniform'"),
-        (Select("uniform", (0, 1), 3, WORK), "how_many = 3"),
-        (Train(device(0), replace(WORK, trains="neck")), "'neck' is not part of model"),
-        (Train(device(0), replace(WORK, objective="plian")), "objective 'plian'.*'plain'"),
-        (Parallel(()), "no branches"),
-        (Train(edge(0), WORK), "edge:0"),
+        (Parallel(T[:2], mix="by_sample"), "unknown mixing rule"),
+        (Probe((0,), "cenus"), "unknown question"),
+        (Select("unifrom", (0, 1), 1, WORK), "unknown selection policy"),
+        (Select("uniform", (0, 1), 3, WORK), "select"),
+        (Train(device(0), replace(WORK, trains="neck")), "part-of-model"),
+        (Train(device(0), replace(WORK, objective="plian")), "unknown objective"),
+        (Parallel(()), "no-branches"),
+        (Train(edge(0), WORK), "plan"),
     ],
 )
 def test_what_does_not_exist_is_refused_by_name(plan: Node, said: str) -> None:
-    with pytest.raises(SettingError, match=said):
+    with refused(said):
         walk(engine(HERE), plan)

@@ -12,7 +12,6 @@ import torch
 
 import fedfloor
 from fedfloor import models
-from fedfloor.base.errors import SettingError
 from fedfloor.config import read
 from fedfloor.engine import private
 from fedfloor.models.network import Network
@@ -20,6 +19,7 @@ from fedfloor.parts.objectives.objective import Plain, Visit
 from fedfloor.plan.nodes import Repeat, Select, Sequence, Train, Work, device
 from fedfloor.plan.schedule import Key
 from fedfloor.runs import privacy
+from refusals import refused
 
 WORK = Work(steps=3, batch_size=4, rate=0.1, sample_clip=0.5, sample_noise=0.7)
 NETWORKS = {"mlp-2nn": (1, 8, 8), "cnn-small": (1, 28, 28), "lenet": (3, 32, 32), "cnn-sensor": (3, 30)}
@@ -186,7 +186,7 @@ def test_a_run_stops_before_the_samples_budget_is_exceeded(tmp_path: Path, metho
     assert stated["epsilon"] <= budget
     more = stated["rounds"] // len(done.lines) * (len(done.lines) + 1)  # every device trains in every round
     assert privacy.epsilon(1.0, stated["share"], more, stated["delta"]) > budget
-    with pytest.raises(SettingError, match=r"the first round has ε = .* Raise work.sample_noise"):
+    with refused("--until"):
         fedfloor.run(read(what), tmp_path / "none", ranks=1, limits=fedfloor.Limits(epsilon=spent / 2))
 
 
@@ -197,29 +197,29 @@ def test_visits_of_rounds_that_are_begun_again_count_twice(tmp_path: Path) -> No
         privacy.begin_visits(tmp_path, plan)
     assert privacy.visits_begun(tmp_path, {1: 1, 4: 5}) == {1: 4, 2: 4, 3: 2, 4: 5}
     (tmp_path / privacy.VISITS).write_text("[]")
-    with pytest.raises(SettingError, match="counts the visits, which determine the privacy loss"):
+    with refused("damaged-record"):
         privacy.visits_begun(tmp_path, {})
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"method": "moon"}, "objective 'contrastive'"),
-        ({"work": "sample_noise = 1.0"}, "without work.sample_clip"),
-        ({"work": "sample_clip = 0.0"}, "above 0"),
-        ({"work": "sample_clip = inf"}, "finite"),
-        ({"work": "sample_clip = 1.0, sample_noise = -1.0"}, "at least 0"),
+        ({"method": "moon"}, "work.sample_clip"),
+        ({"work": "sample_noise = 1.0"}, "work.sample_noise"),
+        ({"work": "sample_clip = 0.0"}, "work.sample_clip"),
+        ({"work": "sample_clip = inf"}, "work.sample_clip"),
+        ({"work": "sample_clip = 1.0, sample_noise = -1.0"}, "work.sample_noise"),
     ],
 )
 def test_what_cannot_be_private_is_refused_by_name(tmp_path: Path, change: dict[str, str], words: str) -> None:
-    with pytest.raises(SettingError, match=words):
+    with refused(words):
         fedfloor.run(read(file(tmp_path, **change)), tmp_path / "run", ranks=1)
 
 
 @pytest.mark.parametrize("name", ["lstm", "gru", "cnn-sensor-bn"])
 def test_layers_that_mix_samples_or_have_no_gradient_of_one_are_refused(name: str) -> None:
     one = models.build(name, (3, 30), 5, 0)
-    with pytest.raises(SettingError, match="no gradients of single samples"):
+    with refused("work.sample_clip"):
         private.train_private(one, Samples((3, 30)), WORK, Plain(), visit(one), Key(0, 1, 0, 0, 0), {})
 
 

@@ -14,13 +14,13 @@ import fedfloor
 from commands import Command
 from fedfloor import Experiment, run
 from fedfloor.base.checking import checked
-from fedfloor.base.errors import SettingError
 from fedfloor.data.made.machines import Machines, columns, recordings
 from fedfloor.inference import inputs
 from fedfloor.inference.samples import Sensors
 from fedfloor.inference.trained import load_model
 from fedfloor.runs.parks import load_data
 from fedfloor.tasks.regression import Regression
+from refusals import refused
 
 TASKS: dict[str, dict[str, Any]] = {
     "life": {"kind": "regression", "cap": 40, "unit": "rows", "loss": "quantile"},
@@ -185,32 +185,32 @@ def changed(model: Path, folder: Path, **task: object) -> Path:
 @pytest.mark.parametrize(
     ("model", "task", "said"),
     [
-        ("life", {"kind": "guessing"}, "kind = 'guessing'; known: classification, regression"),
-        ("life", {"kind": ["regression"]}, "kind ="),
-        ("life", {"scale": [0.0]}, "not above 0"),
-        ("life", {"scale": [float("nan")]}, "finite"),
-        ("life", {"center": []}, "0 means"),
-        ("life", {"center": [1.0, 2.0]}, "2 means and 1 standard deviations"),
-        ("life", {"edges": [3.0, 2.0, 1.0, 0.0]}, "ascending"),
-        ("life", {"edges": []}, "0 edges between"),
-        ("life", {"levels": [0.9, 0.5, 0.1]}, "ascend"),
-        ("life", {"loss": "cubic"}, "loss"),
-        ("life", {"unit": 3}, "unit"),
-        ("life", {"names": ["a", "b"]}, "2 names of 1 targets"),
-        ("life", {"kind": "forecasting"}, "0 of the model's sensors"),
-        ("next", {"sensors": ["oil", "secret"]}, "2 of the model's sensors"),
-        ("next", {"horizon": 10_000}, "10000 rows ahead, in 6 targets"),
-        ("next", {"horizon": 10**9}, "data.task.horizon"),
+        ("life", {"kind": "guessing"}, "damaged-model"),
+        ("life", {"kind": ["regression"]}, "damaged-model"),
+        ("life", {"scale": [0.0]}, "damaged-model"),
+        ("life", {"scale": [float("nan")]}, "damaged-model"),
+        ("life", {"center": []}, "damaged-model"),
+        ("life", {"center": [1.0, 2.0]}, "damaged-model"),
+        ("life", {"edges": [3.0, 2.0, 1.0, 0.0]}, "damaged-model"),
+        ("life", {"edges": []}, "damaged-model"),
+        ("life", {"levels": [0.9, 0.5, 0.1]}, "damaged-model"),
+        ("life", {"loss": "cubic"}, "damaged-model"),
+        ("life", {"unit": 3}, "damaged-model"),
+        ("life", {"names": ["a", "b"]}, "damaged-model"),
+        ("life", {"kind": "forecasting"}, "damaged-model"),
+        ("next", {"sensors": ["oil", "secret"]}, "damaged-model"),
+        ("next", {"horizon": 10_000}, "damaged-model"),
+        ("next", {"horizon": 10**9}, "damaged-model"),
     ],
 )
 def test_a_file_that_no_training_left(
     plant: Path, tmp_path: Path, model: str, task: dict[str, object], said: str
 ) -> None:
-    with pytest.raises(SettingError, match=said) as error:
+    with refused(said) as error:
         load_model(changed(plant / model, tmp_path, **task))
     assert str(tmp_path) in str(error.value)
 
 
 def test_a_task_that_does_not_fit_the_weights(plant: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"does not fit|numbers, and the file"):
+    with refused("damaged-model"):
         load_model(changed(plant / "life", tmp_path, loss="squared"))

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedfloor.base.errors import SettingError
 from fedfloor.methods.astraea import Astraea
 from fedfloor.methods.contract import View
 from fedfloor.park.park import Park
@@ -18,6 +17,7 @@ from fedfloor.plan import walk as plans
 from fedfloor.plan.nodes import Parallel, Probe, Repeat, Sequence
 from fedfloor.solvers.grouping.solve import SOLVERS, GroupingProblem, solve
 from floor import bits, park
+from refusals import refused
 from rounds import Job, after, method
 
 SIZES = (6, 10, 4, 9, 5, 8, 7)
@@ -136,7 +136,7 @@ def test_a_share_of_the_groups_is_drawn_anew_in_each_round() -> None:
     assert len({frozenset(one) for one in drawn}) > 1
     narrow = job(floor_((5,) * 12), devices=2, share=0.1)
     state = narrow.begin()
-    with pytest.raises(SettingError, match=r"share of the groups chosen = 0\.1 of 6 groups is less than one group"):
+    with refused("share-of-groups"):
         narrow.plan(state, 1)
 
 
@@ -154,7 +154,7 @@ def test_who_may_not_take_part_is_left_out_of_the_group() -> None:
     few = replace(of.view(1), invited=(state.notes["groups"][1][0],))
     assert tuple(plans.visits(Astraea(devices=2).plan(state, few, np.random.default_rng(0)))) == few.invited
     (out,) = set(range(7)) - {k for one in state.notes["groups"] for k in one}
-    with pytest.raises(SettingError, match="method 'astraea': no group has a device that may take part"):
+    with refused("method"):
         Astraea(devices=2).plan(state, replace(few, invited=(out,)), np.random.default_rng(0))
 
 
@@ -172,14 +172,14 @@ def test_answers_that_are_lost_or_drowned_in_noise_leave_groups_all_the_same(tmp
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"devices": 0}, "methods.astraea.devices = 0: must be a whole number of at least 1"),
-        ({"mediator_epochs": 0}, "methods.astraea.mediator_epochs = 0: must be a whole number of at least 1"),
-        ({"share": 0.0}, "methods.astraea.share = 0.0: must be above 0 and at most 1"),
-        ({"share": 1.5}, "methods.astraea.share = 1.5"),
-        ({"grouping": "icgg"}, "grouping 'icgg'.*'icg'"),
+        ({"devices": 0}, "methods.astraea.devices"),
+        ({"mediator_epochs": 0}, "methods.astraea.mediator_epochs"),
+        ({"share": 0.0}, "methods.astraea.share"),
+        ({"share": 1.5}, "methods.astraea.share"),
+        ({"grouping": "icgg"}, "unknown methods.astraea.grouping"),
         ({"weights": "many"}, "methods.astraea.weights"),
     ],
 )
 def test_what_cannot_be_is_refused(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(SettingError, match=said):
+    with refused(said):
         method("astraea", **settings)

@@ -29,6 +29,7 @@ from fedfloor.runs import checkpoint, forecast, launch, ledger, loop
 from fedfloor.runs.orders import Limits, Orders
 from fedfloor.runs.round import Position, step, training
 from floor import bits, park
+from refusals import refused
 from rounds import method
 from softmax import loss_and_gradient, regression
 
@@ -333,5 +334,5 @@ def test_states_of_unknown_versions_are_refused() -> None:
     state = State(setup.start, {"trained": setup.trained})
     flow = VisitFlow(of.method.work.at(1, 5, of.objective), (0, 1), 2, 1)
     late = next(n for n in range(1, 30) if setup.flight(flow).round(n).arrivals[0].age(n) > 0)
-    with pytest.raises(SettingError):
+    with refused("model-not-kept"):
         step(setup, Position(round=late - 1, state=state))

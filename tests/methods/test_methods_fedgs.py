@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from fedfloor import config
-from fedfloor.base.errors import SettingError
 from fedfloor.engine.team import Alone, Team
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.methods.fedgs import FedGS
@@ -24,6 +23,7 @@ from fedfloor.plan import walk as plans
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Select, Sequence, Train, Work, edge
 from fedfloor.runs import results
 from floor import engine, everywhere, park, plan_of, start, walk
+from refusals import refused
 from rounds import Job, digest
 
 TWELVE = (5, 6, 7, 8, 5, 6, 7, 8, 5, 6, 7, 8)
@@ -218,17 +218,17 @@ def test_a_device_is_visited_once_per_iteration_and_its_stream_moves_with_its_vi
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"iterations": 0}, "methods.fedgs.iterations = 0: must be a whole number of at least 1"),
-        ({"devices": 0}, "methods.fedgs.devices = 0"),
-        ({"random": 3}, "methods.fedgs.random = 3: must be from 0 to devices = 2"),
-        ({"random": -1}, "methods.fedgs.random = -1"),
-        ({"solver": "exakt"}, "solver 'exakt'.*'exact'"),
+        ({"iterations": 0}, "methods.fedgs.iterations"),
+        ({"devices": 0}, "methods.fedgs.devices"),
+        ({"random": 3}, "methods.fedgs.random"),
+        ({"random": -1}, "methods.fedgs.random"),
+        ({"solver": "exakt"}, "unknown methods.fedgs.solver"),
         ({"choose": "day"}, "methods.fedgs.choose"),
         ({"weights": "many"}, "methods.fedgs.weights"),
     ],
 )
 def test_what_cannot_be_is_refused(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(SettingError, match=said):
+    with refused(said):
         fedgs(**settings)
 
 

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from commands import Command
-from fedfloor.base.errors import SettingError
 from fedfloor.data import sources
 from fedfloor.data.dataset import Dataset
 from fedfloor.methods.chosen import method_of
 from papers import catalog, disclosure, fldg, fldg_training
 from papers.cells import Accuracy, Rounds
 from papers.disclosure import Disclosure, Point, Telling
+from refusals import refused
 
 TABLES = fldg_training.tables()
 CASES, CIFAR, GROUPS, HASH = TABLES
@@ -140,7 +140,7 @@ def test_devices_share_no_sample_and_are_as_large_as_can_be() -> None:
         assert held.sum(0).max() == 1
         assert set(held.sum(1).tolist()) == {rarest // 4} == set(counts.sum(1).tolist())  # four want each label wholly
         assert np.bincount(counts.argmax(1)).tolist() == [4] * 10
-    with pytest.raises(SettingError, match="devices = 39: must be a multiple of 10"):
+    with refused("devices"):
         disclosure.park(data, features, Point(1), 39, seed=3)
 
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+import refusals
 from allocation_parks import park
 from commands import Command
 from fedfloor.base.chance import generator
-from fedfloor.base.errors import SettingError
 from fedfloor.methods.chosen import method_of
 from fedfloor.solvers.allocation.problem import Allocation, AllocationProblem, cost, lower_bound, only_level
 from fedfloor.solvers.allocation.solve import random_allocation
@@ -175,14 +175,13 @@ def test_every_point_of_every_figure_can_be_made() -> None:
 @pytest.mark.parametrize(
     ("only", "scale", "seeds", "message"),
     [
-        ("sevn", 1.0, [0], "--only sevn: no point of tiny-figure"), ("", 0.0, [0], "--scale = 0.0: must be a share"),
-        ("", 1.5, [0], "--scale = 1.5"), ("", 1.0, [-1], "--seeds = [-1]"), ("", 1.0, [1, 1], "--seeds = [1, 1]"),
+        ("sevn", 1.0, [0], "--only"), ("", 0.0, [0], "--scale"),
+        ("", 1.5, [0], "--scale"), ("", 1.0, [-1], "--seeds"), ("", 1.0, [1, 1], "--seeds"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_asked(only: str, scale: float, seeds: list[int], message: str) -> None:
-    with pytest.raises(SettingError) as refused:
+    with refusals.refused(message):
         allocation.asked(TINY, only, scale, seeds)
-    assert message in str(refused.value)
 
 
 # -- the command -------------------------------------------------------------------------------------------------------

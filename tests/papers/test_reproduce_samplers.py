@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from fedfloor.base.errors import SettingError
+import refusals
 from fedfloor.solvers.selection.problem import SelectionProblem, divergence, value
 from fedfloor.solvers.selection.solve import gbpcs, solve
 from papers import catalog, selection
@@ -176,15 +176,14 @@ def test_what_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("only", "scale", "seeds", "message"),
     [
-        ("two factoris", 1.0, [0], "--only two factoris: no point of tiny-samplers has this in its name. Did you mean"),
-        ("", 0.0, [0], "--scale = 0.0: must be a share of the selections, above 0"), ("", 1.5, [0], "--scale = 1.5"),
-        ("", 1.0, [-1], "--seeds = [-1]"), ("", 1.0, [1, 1], "--seeds = [1, 1]: must be different numbers"),
+        ("two factoris", 1.0, [0], "--only"),
+        ("", 0.0, [0], "--scale"), ("", 1.5, [0], "--scale"),
+        ("", 1.0, [-1], "--seeds"), ("", 1.0, [1, 1], "--seeds"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_asked(only: str, scale: float, seeds: list[int], message: str) -> None:
-    with pytest.raises(SettingError) as refused:
+    with refusals.refused(message):
         asked(TINY, only, scale, seeds)
-    assert message in str(refused.value)
 
 
 def test_the_papers_figures_agree_with_each_other() -> None:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfloor.base.chance import generator
-from fedfloor.base.errors import SettingError
 from fedfloor.park.stream import Cycle, Fifo, Recycle, Static, Stream, batch_order
+from refusals import refused
 
 
 def test_static_holds_everything_always() -> None:
@@ -127,14 +127,14 @@ def test_the_class_mix_moves_round_after_round() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Fifo(0), "data.stream.window = 0: must be a whole number of at least 1"),
-        (lambda: Recycle(-1), "data.stream.window = -1"),
-        (lambda: Cycle(strength=1.5), "drift.strength = 1.5: must be from 0 to 1"),
-        (lambda: Cycle(period=0), "drift.period = 0"),
+        (lambda: Fifo(0), "data.stream.window"),
+        (lambda: Recycle(-1), "data.stream.window"),
+        (lambda: Cycle(strength=1.5), "data.stream.drift.strength"),
+        (lambda: Cycle(period=0), "data.stream.drift.period"),
     ],
 )
 def test_streams_that_cannot_be(make: Callable[[], object], words: str) -> None:
-    with pytest.raises(SettingError, match=words):
+    with refused(words):
         make()
 
 
@@ -183,14 +183,14 @@ def test_passes_are_reshuffled() -> None:
 @pytest.mark.parametrize(
     ("numbers", "words"),
     [
-        ((0, 4, 1, None), "samples of a device = 0"),
-        ((3, 0, 1, None), "batch_size = 0"),
-        ((3, 4, 0, None), "epochs = 0"),
-        ((3, 4, None, 0), "steps = 0"),
-        ((3, 4, 1, 1), "set exactly one"),
-        ((3, 4, None, None), "set exactly one"),
+        ((0, 4, 1, None), "samples of a device"),
+        ((3, 0, 1, None), "work.batch_size"),
+        ((3, 4, 0, None), "work.epochs"),
+        ((3, 4, None, 0), "work.steps"),
+        ((3, 4, 1, 1), "work.epochs"),
+        ((3, 4, None, None), "work.epochs"),
     ],
 )
 def test_errors_come_at_once_not_with_the_first_pass(numbers: tuple, words: str) -> None:
-    with pytest.raises(SettingError, match=words):
+    with refused(words):
         batch_order(*numbers, np.random.default_rng(0))

@@ -39,6 +39,7 @@ from fedfloor.runs.parks import build_park, load_data
 from live_park import experiment as live_experiment
 from live_park import live, simulated
 from plant_tables import experiment
+from refusals import refused
 
 Rows = NDArray[np.float32]
 POINTS = np.array([[0, 0], [10, 0.25], [20, 0.7], [25, 0.62], [35, 0.84], [42, 0.84]])  # speed, load
@@ -252,10 +253,10 @@ def test_machines_that_read_the_experiments_data_train_the_simulations_bits(tmp_
 
 def test_what_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
     table = shop(tmp_path / "shop.csv")
-    with pytest.raises(SettingError, match=r"'sped' is not a sensor\. Did you mean 'speed'"):
+    with refused("data"):
         build_park(experiment(table, RegimeNormaliser(("sped",), 2)))
     for kind in ("robust", BY):
-        with pytest.raises(SettingError, match="is for sensors in tables: labels has pictures"):
+        with refused("data.normalise"):
             prepared(build("labels", devices=2, samples_per_device=10), kind)  # type: ignore[arg-type]
     for text, message in (
         ("{ kind = 'robust', rounds = 13 }", "data.normalise.rounds = 13: must be a whole number from 1 to 12"),
@@ -281,7 +282,7 @@ def test_damaged_regimes_of_a_model_are_named(tmp_path: Path) -> None:
     about[0]["normalise"]["regimes"]["means"].pop()
     (run.folder / "model.safetensors.sha256").unlink()
     save_file(tensors, path, {"fedfloor": json.dumps(about[0])})
-    with pytest.raises(SettingError, match=r"model.safetensors: its regimes are damaged \(regimes of another shape"):
+    with refused("damaged-model"):
         load_model(run.folder)
 
 

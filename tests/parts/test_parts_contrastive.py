@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import floor
-from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.errors import RunError
 from fedfloor.models.layers import Projected
 from fedfloor.models.network import Network
 from fedfloor.parts.objectives.objective import Objective, Plain, Visit
@@ -22,6 +22,7 @@ from fedfloor.plan.nodes import Train, Work, device
 from fedfloor.plan.schedule import Key
 from floor import batch_norm, bits, dropout, park, walk
 from networks import build
+from refusals import refused
 
 KEY = Key(seed=5, round=7, tick=2, device=3, visit=1)
 
@@ -175,20 +176,18 @@ def nameless(shape: tuple[int, ...], classes: int) -> nn.Module:
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        ("test_parts_contrastive:convolution", "the network's classifier is 'head', a Conv2d"),
-        ("test_parts_contrastive:nameless", "the network's classifier is unknown: a projection head replaces"),
+        ("test_parts_contrastive:convolution", "objective"),
+        ("test_parts_contrastive:nameless", "objective"),
     ],
 )
 def test_a_network_without_a_linear_classifier_is_refused(model: str, said: str) -> None:
-    with pytest.raises(SettingError) as caught:
+    with refused(said):
         adapted(Contrastive(), model)
-    assert said in str(caught.value)
-    assert "Name it with model.classifier" in str(caught.value)
 
 
 def test_a_network_built_for_another_objective_is_refused(tmp_path: Path) -> None:
     of = floor.adapted(park(), Plain(), folder=tmp_path)
-    with pytest.raises(SettingError, match=r"the network has no projection head.*Use the method moon"):
+    with refused("objective"):
         walk(of, Train(device(0), Work(objective="contrastive", epochs=1)))
 
 
@@ -228,7 +227,7 @@ def test_features_of_a_layer_that_is_not_called() -> None:
             return said
 
     network = Network(Skips())
-    with pytest.raises(RunError, match="does not call its layer 'idle'"):
+    with refused("layer", RunError):
         features(Visit(network.flat.clone(), {}, network), torch.zeros(1, 2), "idle")
 
 
@@ -238,14 +237,13 @@ def test_features_of_a_layer_that_is_not_called() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"mu": -1.0}, "objective contrastive: mu = -1.0: must be a number of at least 0."),
-        ({"mu": math.inf}, "objective contrastive: mu = inf"),
-        ({"temperature": 0.0}, "objective contrastive: temperature = 0.0: must be above 0."),
-        ({"dim": 0}, "objective contrastive: dim = 0: must be a whole number of at least 1."),
-        ({"dim": 2.5}, "objective 'contrastive': dim = 2.5: must be a whole number."),
+        ({"mu": -1.0}, "objective contrastive: mu"),
+        ({"mu": math.inf}, "objective contrastive: mu"),
+        ({"temperature": 0.0}, "objective contrastive: temperature"),
+        ({"dim": 0}, "objective contrastive: dim"),
+        ({"dim": 2.5}, "part-settings"),
     ],
 )
 def test_settings_are_checked(settings: dict[str, float], said: str) -> None:
-    with pytest.raises(SettingError) as caught:
+    with refused(said):
         objective("contrastive", settings)
-    assert said in str(caught.value)

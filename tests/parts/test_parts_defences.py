@@ -18,7 +18,7 @@ from torch import Tensor
 
 import fedfloor
 from fedfloor import config
-from fedfloor.base.errors import DivergedError, SettingError
+from fedfloor.base.errors import DivergedError
 from fedfloor.parts.mixing.means import krum, krum_scores, mean, multi_krum
 from fedfloor.parts.mixing.mix import MIXES, Branch, Meeting, rule
 from fedfloor.parts.mixing.robust import (
@@ -29,6 +29,7 @@ from fedfloor.parts.mixing.robust import (
     geometric_median,
     norm_bound,
 )
+from refusals import refused
 
 SEEDS = st.integers(0, 2**32)
 ROBUST = ("median", "trimmed_mean", "multi_krum", "bulyan", "geometric_median", "centred_clipping")
@@ -135,7 +136,7 @@ def test_models_that_are_no_numbers_are_left_out(name: str) -> None:
     of = models(5, 0)
     worse = torch.cat([of, torch.full((1, 6), math.nan), torch.full((1, 6), math.inf)])
     assert mixed(name, torch.zeros(6), worse).equal(mixed(name, torch.zeros(6), of))
-    with pytest.raises(DivergedError, match="every returned model"):
+    with refused("diverged", DivergedError):
         mixed(name, torch.zeros(6), worse[5:])
 
 
@@ -147,16 +148,16 @@ def test_bulyan_leaves_out_what_is_no_number() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda of: bulyan(of, 1), r"bulyan with 6 models and outliers = 1: 4·1 \+ 3 = 7 models are needed"),
-        (lambda of: rule("bulyan", {"outliers": -1}), r"mix\.outliers = -1"),
-        (lambda of: rule("geometric_median", {"smoothing": 0.0}), r"mix\.smoothing = 0\.0: must be a number above 0"),
-        (lambda of: rule("centred_clipping", {"radius": -1.0}), r"mix\.radius = -1\.0"),
-        (lambda of: rule("centred_clipping", {"iterations": 0}), r"mix\.iterations = 0"),
-        (lambda of: rule("norm_bound", {"bound": 0.0}), r"mix\.bound = 0\.0"),
+        (lambda of: bulyan(of, 1), "bulyan"),
+        (lambda of: rule("bulyan", {"outliers": -1}), "mix.outliers"),
+        (lambda of: rule("geometric_median", {"smoothing": 0.0}), "mix.smoothing"),
+        (lambda of: rule("centred_clipping", {"radius": -1.0}), "mix.radius"),
+        (lambda of: rule("centred_clipping", {"iterations": 0}), "mix.iterations"),
+        (lambda of: rule("norm_bound", {"bound": 0.0}), "mix.bound"),
     ],
 )
 def test_out_of_range(call: Callable[[Tensor], object], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
+    with refused(message):
         call(models(6, 0))
 
 
@@ -181,12 +182,12 @@ def experiment(**mix: Any) -> Any:
 
 
 def test_four_sites_may_choose_krum_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(SettingError, match=r"needs at least 5.*mix\.guarantee = false accepts so few"):
+    with refused("mix"):
         fedfloor.run(experiment(kind="krum"), tmp_path / "a", ranks=1)
     with caplog.at_level(logging.WARNING):
         fedfloor.run(experiment(kind="krum", guarantee=False), tmp_path / "b", ranks=1)
     assert "mix 'krum' has 4 models to mix, and its guarantee needs 5" in caplog.text
-    with pytest.raises(SettingError, match="has 4 models to mix: it needs at least 7"):
+    with refused("mix"):
         fedfloor.run(experiment(kind="bulyan"), tmp_path / "c", ranks=1)
 
 

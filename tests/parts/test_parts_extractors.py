@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.errors import RunError
 from fedfloor.base.outside import load
 from fedfloor.park.build import build
 from fedfloor.park.normalise import mean_and_deviation
@@ -31,6 +31,7 @@ from fedfloor.parts.objectives.extractors import (
     extractor,
     mean_features,
 )
+from refusals import refused
 
 PICTURES = [(1, 28, 28), (3, 32, 32), (1, 8, 8), (3, 9, 17), (2, 16, 11)]
 SENSORS = [(52,), (1,), (52, 20), (2, 3), (3, 1)]
@@ -141,11 +142,11 @@ def test_what_an_own_extractor_makes_is_checked() -> None:
             return self.made  # type: ignore[attr-defined,no-any-return]
 
     x = stored(2, (1, 2, 2))
-    with pytest.raises(RunError, match=r"extractor Wrong returned features of \[2, 3\] for 2 samples: .* \[2, 4\]"):
+    with refused("own-extractor", RunError):
         mean_features(Wrong(np.zeros((2, 3), np.float32)), x, BYTES)
-    with pytest.raises(RunError, match="not finite numbers"):
+    with refused("own-extractor", RunError):
         mean_features(Wrong(np.full((2, 4), np.nan, np.float32)), x, BYTES)
-    with pytest.raises(SettingError, match="samples of a device = 0: must be at least 1"):
+    with refused("samples of a device"):
         mean_features(Raw(), x[:0], BYTES)
 
 
@@ -223,12 +224,12 @@ def test_a_grey_picture_in_three_equal_colours_has_the_same_gradients() -> None:
 
 
 def test_hog_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SettingError, match=r"'hog' got samples of shape \(52,\): it needs pictures"):
+    with refused("extractor"):
         Hog().dimension((52,))
-    with pytest.raises(SettingError, match="'hog' got pictures of 7×20 pixels: it needs at least 8×8"):
+    with refused("extractor"):
         Hog().features(shown((1, 7, 20)))
     monkeypatch.setitem(sys.modules, "skimage.feature", None)
-    with pytest.raises(SettingError, match=r"needs scikit-image: pip install 'fedfloor\[features\]'"):
+    with refused("extractor"):
         Hog().features(shown((1, 8, 8)))
 
 
@@ -246,20 +247,20 @@ def test_extractors_by_name() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "said"),
     [
-        ("mobilnet", {}, "unknown extractor 'mobilnet'. Did you mean 'mobilenet'"),
-        ("random-conv", {"filter": 3}, "Did you mean 'filters'"),
-        ("random-conv", {"filters": 0}, "random-conv filters = 0"),
-        ("random-conv", {"size": 0}, "random-conv size = 0"),
-        ("random-conv", {"seed": 0.5}, "seed = 0.5: must be a whole number"),
-        ("hog", {"cells": 1}, "hog cells = 1"),
-        ("hog", {"orientations": 0}, "hog orientations = 0"),
-        ("mobilenet", {"side": 31}, "mobilenet side = 31"),
-        ("onnx", {}, "extractor 'onnx' needs the setting 'weights'"),
-        ("raw", {"scale": 1}, "extractor 'raw' has no settings"),
+        ("mobilnet", {}, "unknown extractor"),
+        ("random-conv", {"filter": 3}, "unknown setting of extractor 'random-conv'"),
+        ("random-conv", {"filters": 0}, "random-conv filters"),
+        ("random-conv", {"size": 0}, "random-conv size"),
+        ("random-conv", {"seed": 0.5}, "part-settings"),
+        ("hog", {"cells": 1}, "hog cells"),
+        ("hog", {"orientations": 0}, "hog orientations"),
+        ("mobilenet", {"side": 31}, "mobilenet side"),
+        ("onnx", {}, "part-settings"),
+        ("raw", {"scale": 1}, "part-settings"),
     ],
 )
 def test_wrong_names_and_settings(name: str, settings: dict[str, int], said: str) -> None:
-    with pytest.raises(SettingError, match=said):
+    with refused(said):
         extractor(name, settings)
 
 
@@ -293,27 +294,25 @@ def test_one_of_your_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     x = stored(3)
     np.testing.assert_allclose(mean_features(made, x, BYTES), [2 * x.mean() / 255], rtol=1e-5)
     assert to_spec(made, EXTRACTORS) == ("own_extractor:Brightness", {"times": 2.0})
-    with pytest.raises(
-        SettingError, match=r"'own_extractor:Half' has no 'features': a class derived from .*Extractor must"
-    ):
+    with refused("own-part"):
         extractor("own_extractor:Half", {})
     load("os:system", "extractor")
-    with pytest.raises(SettingError, match=r"extractor 'os:system' is .*: must be the name of a dataclass"):
+    with refused("own-part"):
         extractor("os:system", {"command": "true"})
 
 
 def test_penultimate_is_the_engines() -> None:
     made: FeatureExtractor = extractor("penultimate", {})
     for ask in (lambda: made.dimension((1, 8, 8)), lambda: made.features(shown((1, 8, 8)))):
-        with pytest.raises(RunError, match="'penultimate' has no features of its own: the engine"):
+        with refused("extractor", RunError):
             ask()
 
 
 def test_sensors_and_four_channels_are_not_for_mobilenet() -> None:
     for shape in ((52,), (52, 20)):
-        with pytest.raises(SettingError, match=r"'mobilenet' got samples of shape .*it needs pictures"):
+        with refused("extractor"):
             MobileNet().dimension(shape)
-    with pytest.raises(SettingError, match="'mobilenet' got pictures with 4 channels: it needs 1 or 3"):
+    with refused("extractor"):
         MobileNet().features(shown((4, 32, 32)))
 
 

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfloor.base.errors import SettingError
 from fedfloor.parts.selection.grouping import (
     MOST,
     Exp,
@@ -24,6 +23,7 @@ from fedfloor.parts.selection.grouping import (
     is_full,
     period_of,
 )
+from refusals import refused
 
 PAPER = Log(alpha=2, beta=10)  # Table II; with K = 368 devices, κ = 0.3 and T = 5
 ALL = (Linear, Log, Exp)
@@ -140,18 +140,17 @@ def test_the_chosen_groups_are_the_floor_of_the_share_that_was_written() -> None
         if exact:
             assert chosen_groups(share / 100, groups) == exact
         else:
-            with pytest.raises(SettingError, match="is less than one group: no device would train"):
+            with refused("share-of-groups", varies=r"[\d.,]+\d"):
                 chosen_groups(share / 100, groups)
 
 
 @pytest.mark.parametrize("groups", [1, 3, 7, 10, 30, 9999, 123_456])
 def test_the_share_that_is_asked_for_is_enough_and_hardly_more(groups: int) -> None:
-    with pytest.raises(SettingError, match=f"of {groups} groups is less than one group") as caught:
+    with refused("share-of-groups") as caught:
         chosen_groups(0.9 / groups, groups)
     least = float(str(caught.value).split("Set at least ")[1].split(",")[0])
     assert chosen_groups(least, groups) >= 1
     assert least < 1 / groups + 1e-4
-    assert "or form more groups" in str(caught.value)
 
 
 # -- rounds ------------------------------------------------------------------------------------------------------------
@@ -184,36 +183,36 @@ def test_the_periods_are_the_reference_codes(every: int) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"alpha": -0.1}, "growth: alpha = -0.1: must be a number of at least 0"),
-        ({"alpha": math.inf}, "growth: alpha = inf"),
-        ({"alpha": math.nan}, "growth: alpha = nan"),
-        ({"beta": 0}, "growth: beta = 0: must be a whole number of at least 1"),
-        ({"beta": 2.5}, r"growth: beta = 2\.5"),
+        ({"alpha": -0.1}, "growth"),
+        ({"alpha": math.inf}, "growth"),
+        ({"alpha": math.nan}, "growth"),
+        ({"beta": 0}, "growth"),
+        ({"beta": 2.5}, "growth"),
     ],
 )
 def test_growths_out_of_range(kind: type[Growth], change: dict[str, float], said: str) -> None:
-    with pytest.raises(SettingError, match=said):
+    with refused(said):
         replace(kind(2, 10), **change)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ALL)
 def test_there_is_no_period_0(kind: type[Growth]) -> None:
-    with pytest.raises(SettingError, match="period = 0: must be a whole number of at least 1"):
+    with refused("period"):
         groups_of(kind(2, 10), 0, 368)
 
 
 def test_parks_shares_and_rounds_out_of_range() -> None:
-    with pytest.raises(SettingError, match="devices = 0"):
+    with refused("devices"):
         groups_of(PAPER, 1, 0)
     for share in (0, -0.3, 1.1, math.nan):
-        with pytest.raises(SettingError, match=f"share of the groups chosen = {share}: must be above 0 and at most 1"):
+        with refused("share of the groups chosen"):
             chosen_groups(share, 10)
-    with pytest.raises(SettingError, match="groups = 0"):
+    with refused("groups"):
         chosen_groups(0.3, 0)
     for ask in (period_of, is_full):
-        with pytest.raises(SettingError, match="rounds from one full synchronisation to the next = 0: must be a whole"):
+        with refused("rounds from one full synchronisation to the next"):
             ask(1, 0)
-        with pytest.raises(SettingError, match="round = 0"):
+        with refused("round"):
             ask(0, 5)
 
 

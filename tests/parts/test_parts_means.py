@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedfloor.base.errors import DivergedError, SettingError
+from fedfloor.base.errors import DivergedError
 from fedfloor.engine.aggregation import TreeSum
 from fedfloor.parts.mixing.means import CHUNK, intrac, inverse_distance, inverse_distance_weights, mean, q_fair, rows
 from fedfloor.parts.mixing.mix import BySamples, Equal
 from fedfloor.plan.nodes import Parallel, Probe, Sequence
 from floor import WORK, batch_norm, bits, engine, park, start, visits, walk
+from refusals import refused
 
 
 def models(n: int, seed: int, size: int = 7) -> Tensor:
@@ -55,21 +56,20 @@ def test_chunks_make_no_difference() -> None:
 @pytest.mark.parametrize(
     ("weights", "said"),
     [
-        ([1.0, 0.0], "weight = 0.0: must be a number above 0"),
-        ([1.0, float("nan")], "weight = nan"),
-        ([1.0], "the number of weight values = 1: must be one per model, 2"),
+        ([1.0, 0.0], "weight"),
+        ([1.0, float("nan")], "weight"),
+        ([1.0], "the number of weight values"),
     ],
 )
 def test_weights_out_of_range(weights: list[float], said: str) -> None:
-    with pytest.raises(SettingError) as caught:
+    with refused(said):
         mean(torch.ones(2, 3), weights)
-    assert said in str(caught.value)
 
 
 def test_models_that_cannot_be_mixed() -> None:
-    with pytest.raises(SettingError, match="no models to mix"):
+    with refused("no-models"):
         rows([])
-    with pytest.raises(SettingError, match="models of 2 and 3 numbers"):
+    with refused("models-differ"):
         mean([torch.zeros(3), torch.zeros(2)])
 
 
@@ -97,7 +97,7 @@ def test_intrac_by_hand() -> None:
     # times the weights 1/3, 1 and 1/4: 1/3, 2 and 5/2, relative to the largest
     of = torch.tensor([[0.0], [2.0], [7.0]])
     assert inverse_distance_weights(of, intrac([1.0, 0.5, 0.05], 10)) == pytest.approx([2 / 15, 4 / 5, 1])
-    with pytest.raises(SettingError, match=r"training accuracy = 1\.5"):
+    with refused("training accuracy"):
         intrac([1.5], 10)
 
 
@@ -121,9 +121,9 @@ def test_inverse_distance_is_a_mean_and_two_models_are_equally_far(n: int, seed:
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
 def test_a_model_that_is_no_longer_finite_is_training_that_diverged(wrong: float) -> None:
-    with pytest.raises(DivergedError, match="model 2 of 3 holds infinite or undefined numbers"):
+    with refused("diverged", DivergedError):
         inverse_distance(torch.tensor([[1.0], [wrong], [3.0]]))
-    with pytest.raises(DivergedError, match=r"a device's loss is (nan|inf)"):
+    with refused("diverged", DivergedError):
         q_fair(torch.zeros(1), torch.ones(2, 1), [1.0, wrong], 0.1, 1.0)
 
 
@@ -161,7 +161,7 @@ def test_q_fair_with_several_learning_rates_is_refused() -> None:
     of = engine(park())
     apart = visits((0,)) + visits((1,), replace(WORK, rate=0.2))
     plan = Sequence((Probe((0, 1), "loss"), Parallel(apart, mix="q_fair", settings={"q": 1.0})))
-    with pytest.raises(SettingError, match=r"'q_fair' needs one learning rate for all branches, not \[0\.1, 0\.2\]"):
+    with refused("mix"):
         walk(of, plan, start(of))
 
 
@@ -205,13 +205,12 @@ def test_q_fair_survives_losses_of_0_and_large_q() -> None:
 @pytest.mark.parametrize(
     ("losses", "rate", "q", "said"),
     [
-        ([1.0, 1.0], 0.0, 1.0, "rate = 0.0: must be a number above 0"),
-        ([1.0, 1.0], 0.1, -1.0, "q = -1.0: must be a number of at least 0"),
-        ([1.0, -1.0], 0.1, 1.0, "loss = -1.0: must be a number of at least 0"),
-        ([1.0], 0.1, 1.0, "the number of loss values = 1: must be one per model, 2"),
+        ([1.0, 1.0], 0.0, 1.0, "rate"),
+        ([1.0, 1.0], 0.1, -1.0, "q"),
+        ([1.0, -1.0], 0.1, 1.0, "loss"),
+        ([1.0], 0.1, 1.0, "the number of loss values"),
     ],
 )
 def test_q_fair_out_of_range(losses: list[float], rate: float, q: float, said: str) -> None:
-    with pytest.raises(SettingError) as caught:
+    with refused(said):
         q_fair(torch.zeros(3), torch.ones(2, 3), losses, rate, q)
-    assert said in str(caught.value)

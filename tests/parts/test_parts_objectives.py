@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.errors import RunError
 from fedfloor.base.outside import load
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.visit import VisitStats, train
@@ -23,6 +23,7 @@ from fedfloor.plan.nodes import Parallel, Sequence, Work, device
 from fedfloor.plan.nodes import Train as TrainNode
 from fedfloor.plan.schedule import Key
 from floor import batch_norm, bits, digest, dropout, engine, park, start, visits, walk
+from refusals import refused
 
 KEY = Key(seed=5, round=7, tick=2, device=3, visit=1)
 
@@ -240,33 +241,32 @@ def test_with_weight_0_it_is_plain_to_the_bit(
 @pytest.mark.parametrize(
     ("name", "settings", "said"),
     [
-        ("proxx", {}, "unknown objective 'proxx'. Did you mean 'prox'? Known: contrastive, corrected, distilled"),
-        ("prox", {}, "objective 'prox' needs the setting 'mu': it has no default."),
-        ("prox", {"nu": 1.0}, "unknown setting of objective 'prox' 'nu'. Known: mu."),
-        ("prox", {"mu": -1.0}, "objective prox: mu = -1.0: must be a number of at least 0."),
-        ("prox", {"mu": math.nan}, "objective prox: mu = nan"),
-        ("prox", {"mu": "0.1"}, "objective 'prox': mu = '0.1': must be a number."),
-        ("prox", {"mu": True}, "objective 'prox': mu = true: must be a number."),
-        ("mmd", {"weight": math.inf}, "objective mmd: weight = inf: must be a number of at least 0."),
-        ("distilled", {"weight": -0.1}, "objective distilled: weight = -0.1: must be a number of at least 0."),
-        ("mmd", {"needs_start": True}, "unknown setting of objective 'mmd' 'needs_start'"),
-        ("plain", {"mu": 0.1}, "objective 'plain' has no settings, but got 'mu': leave it out."),
-        ("floor:Counting", {"remembers": True}, "has no settings, but got 'remembers'"),
-        ("floor:Rememberer", {}, "is not a subclass of fedfloor.Objective"),
+        ("proxx", {}, "unknown objective"),
+        ("prox", {}, "part-settings"),
+        ("prox", {"nu": 1.0}, "unknown setting of objective 'prox'"),
+        ("prox", {"mu": -1.0}, "objective prox: mu"),
+        ("prox", {"mu": math.nan}, "objective prox: mu"),
+        ("prox", {"mu": "0.1"}, "part-settings"),
+        ("prox", {"mu": True}, "part-settings"),
+        ("mmd", {"weight": math.inf}, "objective mmd: weight"),
+        ("distilled", {"weight": -0.1}, "objective distilled: weight"),
+        ("mmd", {"needs_start": True}, "unknown setting of objective 'mmd'"),
+        ("plain", {"mu": 0.1}, "part-settings"),
+        ("floor:Counting", {"remembers": True}, "part-settings"),
+        ("floor:Rememberer", {}, "own-part"),
     ],
 )
 def test_settings_are_checked(name: str, settings: dict[str, object], said: str) -> None:
     if ":" in name:
         load(name, "objective")
-    with pytest.raises(SettingError) as caught:
+    with refused(said):
         objective(name, settings)  # type: ignore[arg-type]
-    assert said in str(caught.value)
 
 
 def test_an_objective_that_did_not_ask_for_the_start_is_told() -> None:
-    with pytest.raises(RunError, match="'needs_start' must be true"):
+    with refused("visit-lacks", RunError):
         Visit(None, {}).arrived()
-    with pytest.raises(RunError, match="needs the network"):
+    with refused("visit-lacks", RunError):
         frozen(Visit(torch.zeros(1), {}), torch.zeros(1, 1))
 
 

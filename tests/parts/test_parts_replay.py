@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.errors import RunError
 from fedfloor.parts.objectives.objective import Visit
 from fedfloor.parts.objectives.replay import Replay
+from refusals import refused
 
 Memory = Mapping[str, Tensor]
 
@@ -188,12 +188,12 @@ def test_raw_samples_are_all_kept_and_seen_anew() -> None:
 
 
 def test_settings_out_of_range_are_refused() -> None:
-    with pytest.raises(SettingError, match="objective replay: keep = 0"):
+    with refused("objective replay: keep"):
         Replay(keep=0)
-    with pytest.raises(SettingError, match="nearest"):
+    with refused("unknown objective replay: rule"):
         Replay(rule="nearest")  # type: ignore[arg-type]
 
 
 def test_a_visit_without_an_extractor_is_refused() -> None:
-    with pytest.raises(RunError, match="on_features"):
+    with refused("visit-lacks", RunError):
         Replay().features(Visit(None, {}))

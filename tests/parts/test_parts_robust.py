@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedfloor.base.errors import SettingError
 from fedfloor.parts.mixing.means import CHUNK, krum, krum_scores, mean, median, multi_krum, trimmed_mean
 from floor import bits
+from refusals import refused
 
 SEEDS = st.integers(0, 2**32)
 
@@ -156,19 +156,16 @@ def test_as_torch_and_numpy_say_over_many_chunks() -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda of: trimmed_mean(of, 0.5), "share trimmed at each end = 0.5: must be at least 0 and below 0.5"),
-        (lambda of: trimmed_mean(of, -0.1), "share trimmed at each end = -0.1"),
-        (lambda of: krum(of, 2), "krum with 6 models and outliers = 2: it needs at least 2·2 + 3 = 7 models. "
-         "Let 1 more take part, or lower krum outliers to at most 1."),
-        (lambda of: krum(of[:2], 0), "krum with 2 models and outliers = 0: it needs at least 2·0 + 3 = 3 models. "
-         "Let 1 more take part."),
-        (lambda of: krum(of, -1), "krum outliers = -1: must be a whole number of at least 0"),
-        (lambda of: multi_krum(of, 1, keep=6), "krum keep = 6: must be 1 to 5, the 6 models without 1 outliers"),
-        (lambda of: multi_krum(of, 1, keep=0), "krum keep = 0"),
-        (lambda of: median(of[:0]), "no models to mix"),
+        (lambda of: trimmed_mean(of, 0.5), "share trimmed at each end"),
+        (lambda of: trimmed_mean(of, -0.1), "share trimmed at each end"),
+        (lambda of: krum(of, 2), "krum"),
+        (lambda of: krum(of[:2], 0), "krum"),
+        (lambda of: krum(of, -1), "krum outliers"),
+        (lambda of: multi_krum(of, 1, keep=6), "krum keep"),
+        (lambda of: multi_krum(of, 1, keep=0), "krum keep"),
+        (lambda of: median(of[:0]), "no-models"),
     ],
 )  # fmt: skip
 def test_out_of_range(call: Callable[[Tensor], Tensor], said: str) -> None:
-    with pytest.raises(SettingError) as caught:
+    with refused(said):
         call(models(6, 0))
-    assert said in str(caught.value)

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedfloor.base.chance import generator
-from fedfloor.base.errors import DivergedError, SettingError
+from fedfloor.base.errors import DivergedError
 from fedfloor.parts.objectives.semantic import class_means, compensated, drift, fused, nearest
 from floor import bits
+from refusals import refused
 
 D = 3
 F = 4
@@ -264,33 +265,33 @@ def test_an_empty_window_and_an_empty_memory() -> None:
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 ASKED: dict[str, tuple[Callable[[], object], str]] = {
-    "one feature": (lambda: class_means(NOW[0], Y, 2), r"features = 'torch.float32 \[3\]': must be a float tensor"),
-    "whole numbers": (lambda: nearest(NOW.long(), Y, 2), r"the candidates' features = 'torch.int64 \[4, 3\]'"),
-    "labels too few": (lambda: class_means(NOW, Y[:3], 2), r"labels of features = .*int64 \[3\]': must be int64 \[4\]"),
-    "labels as floats": (lambda: fused(NOW, Y.float(), NOW, Y), "labels of the window's features = 'torch.float32"),
-    "label too large": (lambda: class_means(NOW, Y, 1), "the largest label = 1: must be between 0 and 0"),
-    "label too small": (lambda: class_means(NOW, Y - 1, 2), "the smallest label = -1: must be between 0 and 1"),
-    "label without drift": (lambda: compensated(NOW, 2 * Y, MOVED), "the largest label = 2: must be between 0 and 1"),
-    "label from the end": (lambda: nearest(NOW, Y - 1, 2), "the smallest label = -1"),
+    "one feature": (lambda: class_means(NOW[0], Y, 2), "features"),
+    "whole numbers": (lambda: nearest(NOW.long(), Y, 2), "the candidates' features"),
+    "labels too few": (lambda: class_means(NOW, Y[:3], 2), "labels of features"),
+    "labels as floats": (lambda: fused(NOW, Y.float(), NOW, Y), "labels of the window's features"),
+    "label too large": (lambda: class_means(NOW, Y, 1), "the largest label"),
+    "label too small": (lambda: class_means(NOW, Y - 1, 2), "the smallest label"),
+    "label without drift": (lambda: compensated(NOW, 2 * Y, MOVED), "the largest label"),
+    "label from the end": (lambda: nearest(NOW, Y - 1, 2), "the smallest label"),
     "another length": (
         lambda: fused(NOW, Y, NOW[:, :2], Y),
-        r"the window and the memory are torch.float32 \[4, 3\] and torch.float32 \[4, 2\]: they must be of one dtype",
+        "memory-differs",
     ),
-    "another dtype": (lambda: compensated(NOW.double(), Y, MOVED), "the memory and its drift are torch.float64"),
-    "fewer before": (lambda: drift(NOW, BEFORE[:3], Y, 2), "extractor before = 3: must be as many as now, 4"),
-    "one before for all": (lambda: drift(NOW, BEFORE[:1], Y, 2), "samples seen by the extractor before = 1"),
-    "negative memory": (lambda: nearest(NOW, Y, -1), "semantics to keep = -1: must be a whole number of at least 0"),
+    "another dtype": (lambda: compensated(NOW.double(), Y, MOVED), "memory-differs"),
+    "fewer before": (lambda: drift(NOW, BEFORE[:3], Y, 2), "samples seen by the extractor before"),
+    "one before for all": (lambda: drift(NOW, BEFORE[:1], Y, 2), "samples seen by the extractor before"),
+    "negative memory": (lambda: nearest(NOW, Y, -1), "semantics to keep"),
     "mistyped rule": (
         lambda: nearest(NOW, Y, 2, "candidate"),  # type: ignore[arg-type]
-        "unknown rule of the memory 'candidate'. Did you mean 'candidates'",
+        "unknown rule of the memory",
     ),
     "no window": (
         lambda: nearest(NOW, Y, 2, "window"),
-        "window = 0: must be between 1 and the number of candidates, 4",
+        "window",
     ),
     "no generator": (
         lambda: nearest(NOW, Y, 2, "random"),
-        "the rule 'random' draws the kept features: pass a generator",
+        "rng",
     ),
 }
 
@@ -298,7 +299,7 @@ ASKED: dict[str, tuple[Callable[[], object], str]] = {
 @pytest.mark.parametrize("case", ASKED)
 def test_what_does_not_belong_together_is_refused(case: str) -> None:
     ask, said = ASKED[case]
-    with pytest.raises(SettingError, match=said):
+    with refused(said):
         ask()
 
 
@@ -316,5 +317,5 @@ def test_features_that_are_no_longer_finite_are_training_that_diverged(wrong: fl
         lambda: fused(NOW, Y, bad, Y),
     ]
     for ask in asks:
-        with pytest.raises(DivergedError, match=r"hold infinite or undefined numbers. Lower work\.lr"):
+        with refused("diverged", DivergedError):
             ask()

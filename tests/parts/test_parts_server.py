@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfloor.base.errors import SettingError
 from fedfloor.parts.server import Adagrad, Adam, Server, Sgd, Yogi, step
 from floor import bits
+from refusals import refused
 
 ALL: tuple[Server, ...] = (
     Sgd(), Sgd(rate=0.5), Sgd(momentum=0.9), Adagrad(), Adagrad(beta1=0.5), Adam(), Adam(beta1=0.0), Yogi(),
@@ -114,22 +114,21 @@ def test_adaptive_steps_stay_below_the_rate_over_the_first_change(server: Server
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Sgd(rate=0.0), "server.rate = 0.0: must be a number above 0"),
-        (lambda: Sgd(rate=math.nan), "server.rate = nan"),
-        (lambda: Sgd(momentum=1.0), "server.momentum = 1.0: must be at least 0 and below 1"),
-        (lambda: Adagrad(tau=0.0), "server.tau = 0.0: must be a number above 0"),
-        (lambda: Adam(beta1=-0.1), "server.beta1 = -0.1: must be at least 0 and below 1"),
-        (lambda: Adam(beta2=1.0), "server.beta2 = 1.0: must be at least 0 and below 1"),
-        (lambda: Yogi(rate=math.inf), "server.rate = inf"),
-        (lambda: Yogi(tau=-1.0), "server.tau = -1.0"),
+        (lambda: Sgd(rate=0.0), "server.rate"),
+        (lambda: Sgd(rate=math.nan), "server.rate"),
+        (lambda: Sgd(momentum=1.0), "server.momentum"),
+        (lambda: Adagrad(tau=0.0), "server.tau"),
+        (lambda: Adam(beta1=-0.1), "server.beta1"),
+        (lambda: Adam(beta2=1.0), "server.beta2"),
+        (lambda: Yogi(rate=math.inf), "server.rate"),
+        (lambda: Yogi(tau=-1.0), "server.tau"),
     ],
 )
 def test_out_of_range(make: object, said: str) -> None:
-    with pytest.raises(SettingError) as caught:
+    with refused(said):
         make()  # type: ignore[operator]
-    assert said in str(caught.value)
 
 
 def test_moments_of_another_model_are_refused() -> None:
-    with pytest.raises(SettingError, match=r"'m' has 3 numbers, the model 5: .* another model"):
+    with refused("state-of-server"):
         step(Adam(), torch.zeros(5), torch.ones(5), {"m": torch.zeros(3), "v": torch.zeros(5)})

@@ -15,7 +15,6 @@ from torch import nn
 
 from cohorts import both, same
 from commands import Command
-from fedfloor.base.errors import SettingError
 from fedfloor.methods.catalog import METHODS
 from fedfloor.methods.contract import State, View
 from fedfloor.parts.mixing.weighting import Focal, Weighted, from_counts, reweighted, settled
@@ -29,6 +28,7 @@ from fedfloor.plan.nodes import Parallel, Work
 from fedfloor.runs import loop, results
 from floor import bits, park, visits
 from live_park import experiment, figures, live, simulated
+from refusals import refused
 from rounds import Job, after, method
 
 GIVEN = {"kind": "weighted", "weights": [0.5, 2, 4.25]}
@@ -172,15 +172,15 @@ def test_what_moon_keeps_and_costs_stays_with_weights() -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_objectives_without_a_cross_entropy_to_replace_are_refused_by_name(name: str) -> None:
-    with pytest.raises(SettingError, match=f"method '{name}': its own objective is '"):
+    with refused("method.objective"):
         method(name, {"objective": "weighted"})
 
 
 def test_a_plan_whose_parts_do_not_combine_is_refused() -> None:
     for settings in ({"own": "gated", "samples": "weighted"}, {"own": "prox", "own.mu": 0.1, "samples": "plain"}):
-        with pytest.raises(SettingError, match="do not combine"):
+        with refused("objective"):
             objective("reweighted", settings)
-    with pytest.raises(SettingError, match="own must be one of"):
+    with refused("objective"):
         objective("reweighted", {"samples": "focal"})
 
 
@@ -291,28 +291,28 @@ def test_real_machines_do_the_same(tmp_path: Path, goal: str) -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("weighted", {"weights": "heavy"}, "objective weighted: weights = 'heavy': must be \"census\", or one number"),
-        ("weighted", {"weights": "0 0"}, "not all of them 0"),
-        ("weighted", {"weights": "-1 1"}, "one number of at least 0 per class"),
-        ("weighted", {"weights": "1 nan"}, "one number of at least 0 per class"),
-        ("weighted", {"weights": ""}, 'must be "census"'),
-        ("weighted", {"cap": 0.5}, "objective weighted: cap = 0.5"),
-        ("weighted", {"smoothing": -1.0}, "objective weighted: smoothing = -1.0"),
-        ("focal", {"gamma": -1.0}, "objective focal: gamma = -1.0"),
-        ("focal", {"weights": "x"}, "objective focal: weights = 'x'"),
+        ("weighted", {"weights": "heavy"}, "objective"),
+        ("weighted", {"weights": "0 0"}, "objective"),
+        ("weighted", {"weights": "-1 1"}, "objective"),
+        ("weighted", {"weights": "1 nan"}, "objective"),
+        ("weighted", {"weights": ""}, "objective"),
+        ("weighted", {"cap": 0.5}, "objective weighted: cap"),
+        ("weighted", {"smoothing": -1.0}, "objective weighted: smoothing"),
+        ("focal", {"gamma": -1.0}, "objective focal: gamma"),
+        ("focal", {"weights": "x"}, "objective"),
     ],
 )
 def test_settings_that_cannot_be(name: str, settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
+    with refused(message):
         objective(name, settings)
 
 
 def test_another_number_of_classes_is_refused_before_training() -> None:
-    with pytest.raises(SettingError, match="2 class weights, but the data have 3 classes"):
+    with refused("method.objective"):
         Job(method("fedavg", {"objective": {"kind": "weighted", "weights": [1, 2]}}), park())
 
 
 def test_weights_that_nobody_worked_out_are_refused() -> None:
-    with pytest.raises(SettingError, match="needs the census before round 1"):
+    with refused("weights"):
         losses(Weighted(), [[0.0, 0.0]], [0])
     assert type(Plain()) is Plain

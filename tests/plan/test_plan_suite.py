@@ -35,6 +35,7 @@ from fedfloor.runs.resolving import resolved
 from floor import digest, engine, everywhere
 from floor import walk as walked
 from plan_suite import HEAVY, PLANS, STEP, here
+from refusals import refused
 
 NETWORK = from_table({"network": {"profile": "wifi"}})
 
@@ -173,7 +174,7 @@ def test_what_a_driver_raises_is_never_taken_for_the_end_of_a_walk() -> None:
 
 def test_what_is_no_node_is_refused() -> None:
     plan = nodes.Sequence((PLANS["a visit: epochs"], (PLANS["a visit: epochs"],)))  # type: ignore[arg-type]
-    with pytest.raises(FedfloorError, match="a plan consists of nodes"):
+    with refused("plan", FedfloorError):
         schedule.Dry().over(plan, schedule.RoundContext(0, 1))
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from fedfloor.base.errors import SettingError
 from fedfloor.report import charts
 from fedfloor.report.charts import heat_map
 from fedfloor.report.groups import groups
@@ -16,6 +15,7 @@ from fedfloor.report.ledger import collect
 from fedfloor.report.page import render
 from fedfloor.report.table import summary
 from fedfloor.report.words import confusions
+from refusals import refused
 from run_folders import evaluate, make_run
 
 
@@ -113,7 +113,7 @@ def test_a_damaged_evaluation_is_named(tmp_path: Path, change: dict[str, object]
     folder = evaluate(make_run(tmp_path / "a", [0.5]))
     body = json.loads((folder / "evaluation.json").read_text()) | change
     (folder / "evaluation.json").write_text(json.dumps(body))
-    with pytest.raises(SettingError, match=r"evaluation\.json: not an evaluation"):
+    with refused("damaged-model"):
         collect([folder])
 
 
@@ -173,5 +173,5 @@ def test_a_temperature_alone_and_validation_samples(tmp_path: Path) -> None:
     page = render(collect([decide(folder)]))
     assert "On the same validation samples: recall 90.0\xa0%" in page
     assert "Decisions by a threshold" not in render(collect([decide(folder, positive=None)]))
-    with pytest.raises(SettingError, match="a decision on class 3 of 3"):
+    with refused("damaged-model"):
         collect([decide(folder, positive=3)])

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedfloor.base.errors import SettingError
 from fedfloor.engine.evaluate import describe_errors
 from fedfloor.report.ledger import collect
 from fedfloor.report.page import render
 from fedfloor.tasks.figures import Errors
+from refusals import refused
 from run_folders import evaluate, make_run
 
 LEVELS = (0.1, 0.5, 0.9)
@@ -91,5 +91,5 @@ def test_the_page_does_without_them(tmp_path: Path) -> None:
      {"points": {"true": [1.0], "predicted": [1.0], "low": [0.0]}}],
 )  # fmt: skip
 def test_damage_is_named(tmp_path: Path, change: dict[str, Any]) -> None:
-    with pytest.raises(SettingError, match=r"evaluation\.json"):
+    with refused("damaged-model"):
         render(collect([folder(tmp_path / "a", **change)]))

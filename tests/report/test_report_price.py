@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from commands import Command
-from fedfloor.base.errors import SettingError
 from fedfloor.report import charts
 from fedfloor.report.groups import groups
 from fedfloor.report.ledger import RecordedRun, collect
@@ -20,6 +19,7 @@ from fedfloor.report.sections import budget_story
 from fedfloor.report.story import prices
 from fedfloor.report.table import Budget, at, paired_at, summary
 from fedfloor.report.words import markdown as table
+from refusals import refused
 from run_folders import diverge, make_run, price
 
 T1 = math.tan(0.475 * math.pi)  # the 97.5 % point of Student's t with one degree of freedom
@@ -145,7 +145,7 @@ def test_a_run_that_diverged_counts_only_for_budgets_that_were_used_before(tmp_p
 def test_runs_without_a_price(tmp_path: Path) -> None:
     run = make_run(tmp_path / "a", [0.5, 0.6])
     runs = collect([run])
-    with pytest.raises(SettingError, match="--at bytes: these runs have no price"):
+    with refused("--at"):
         at(runs, Budget("bytes", 1e9))
     assert summary(runs, 0.5)[0]["seconds_to_target"] is None
     assert "Costs on the network" not in render(runs)

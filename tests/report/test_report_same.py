@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import refusals
 from commands import TINY, Command
-from fedfloor.base.errors import SettingError
 from fedfloor.data.files import own
 from fedfloor.data.reading import DeviceSplit, RandomSplit, Reading, Split
 from fedfloor.park.build import build
@@ -47,9 +47,9 @@ def two(tmp_path: Path) -> tuple[Path, Path]:
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
-        ({"test_sha256": "f" * 64}, r"test samples \(test_sha256\) 000000000000 and ffffffffffff"),
-        ({"test_sha256": "f" * 64, "dataset": "mnist"}, "data set labels <A&B> and mnist"),
-        ({"test_sha256": "f" * 64, "test_samples": 900}, "test samples 1,200 and 900"),
+        ({"test_sha256": "f" * 64}, "runs-differ"),
+        ({"test_sha256": "f" * 64, "dataset": "mnist"}, "runs-differ"),
+        ({"test_sha256": "f" * 64, "test_samples": 900}, "runs-differ"),
     ],
 )
 def test_other_test_samples_are_not_compared(two: tuple[Path, Path], facts: dict[str, Any], words: str) -> None:
@@ -57,7 +57,7 @@ def test_other_test_samples_are_not_compared(two: tuple[Path, Path], facts: dict
     described(a, test_sha256="0" * 64)
     described(b, **facts)
     for use in (paired, table, render):
-        with pytest.raises(SettingError, match=words) as refused:
+        with refusals.refused(words) as refused:
             use(collect([a, b]))
         assert str(a) in str(refused.value)
         assert str(b) in str(refused.value)
@@ -66,10 +66,10 @@ def test_other_test_samples_are_not_compared(two: tuple[Path, Path], facts: dict
 @pytest.mark.parametrize(
     ("facts", "data", "provenance", "words"),
     [
-        ({"dataset": "mnist"}, "", "", "data set labels <A&B> and mnist"),
-        ({"test_samples": 900}, "", "", "test samples 1,200 and 900"),
-        ({}, 'split = { kind = "random" }', "", r"\[data\] split not set and \{'kind': 'random'\}"),
-        ({}, "", 'data_sha256 = "bbbb"', r"content \(data_sha256\) aaaa and bbbb"),
+        ({"dataset": "mnist"}, "", "", "runs-differ"),
+        ({"test_samples": 900}, "", "", "runs-differ"),
+        ({}, 'split = { kind = "random" }', "", "runs-differ"),
+        ({}, "", 'data_sha256 = "bbbb"', "runs-differ"),
     ],
 )
 def test_without_a_digest_the_records_decide(
@@ -80,13 +80,13 @@ def test_without_a_digest_the_records_decide(
     set_in(b, "data", data)
     described(b, **facts)
     set_in(b, "provenance", provenance)
-    with pytest.raises(SettingError, match=words):
+    with refusals.refused(words):
         paired(collect([a, b]))
 
 
 def test_validation_data_are_not_test_data(two: tuple[Path, Path]) -> None:
     set_in(two[1], "evaluate", 'on = "validation"')
-    with pytest.raises(SettingError, match="measured on test and validation"):
+    with refusals.refused("runs-differ"):
         paired(collect(two))
 
 
@@ -105,14 +105,14 @@ def test_seeds_may_have_test_samples_of_their_own(tmp_path: Path) -> None:
             set_in(folder, "provenance", f'data_sha256 = "{seed}"')
     assert paired(collect([tmp_path]))[0]["seeds"] == [0, 1]
     described(tmp_path / "fedavg1", test_sha256="f" * 64)
-    with pytest.raises(SettingError, match=r"fedavg1 and .*fedsr1 were measured on different data"):
+    with refusals.refused("runs-differ"):
         paired(collect([tmp_path]))
 
 
 def test_other_data_with_another_seed_are_not_compared(tmp_path: Path) -> None:
     make_run(tmp_path / "a", [0.5])
     described(make_run(tmp_path / "b", [0.5], method="fedavg", seed=1), dataset="mnist")
-    with pytest.raises(SettingError, match="data set labels <A&B> and mnist"):
+    with refusals.refused("runs-differ"):
         paired(collect([tmp_path]))
 
 

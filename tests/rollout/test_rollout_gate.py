@@ -58,6 +58,7 @@ from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.figures import named
 from live_park import device_settings, member
 from parks import needs_mosquitto
+from refusals import refused
 from rollouts import model as onnx_model
 from rollouts import provisioned, registered
 
@@ -121,16 +122,16 @@ def test_a_device_of_an_experiment_has_its_own_share_of_them_alone(tmp_path: Pat
 @pytest.mark.parametrize(
     ("lines", "why"),
     [
-        ("", r"\[evaluate\] recent is not set"),
-        ('evaluate.recent = 0.25\nmethod.travel = "secure-sum"\n', "its experiment is private"),
-        ("evaluate.recent = 0.25\nwork.sample_clip = 1.0\nwork.sample_noise = 1.0\n", "its experiment is private"),
-        ("evaluate.recent = 0.25\npark.census_epsilon = 1.0\n", "its experiment is private"),
+        ("", "evaluate.recent"),
+        ('evaluate.recent = 0.25\nmethod.travel = "secure-sum"\n', "private-metrics"),
+        ("evaluate.recent = 0.25\nwork.sample_clip = 1.0\nwork.sample_noise = 1.0\n", "private-metrics"),
+        ("evaluate.recent = 0.25\npark.census_epsilon = 1.0\n", "private-metrics"),
     ],
 )
 def test_a_device_that_holds_nothing_out_or_protects_it_judges_nothing(tmp_path: Path, lines: str, why: str) -> None:
     what = experiment(tmp_path, lines)
     agent = agents.of(device_settings(tmp_path, tmp_path / "e.toml", 1, 0), what, lambda _: cast(Any, None))
-    with pytest.raises(SettingError, match=why):
+    with refused(why):
         agent.labelled()
 
 
@@ -183,7 +184,7 @@ def test_a_device_that_was_started_again_since_it_trained_still_judges(tmp_path:
     settings = device_settings(tmp_path, tmp_path / "e.toml", 0, 0)
     settings = replace(settings, data=DataSource("folder", path=str(path)), state=tmp_path / "state")
     first, again = (agents.Agent(settings, what, None, lambda _: cast(Any, None)) for _ in range(2))
-    with pytest.raises(SettingError, match="it has not trained yet"):
+    with refused("not-trained"):
         first.labelled()
     about = {"facts": facts_of(path, what).to_dict()}
     first.holding(Message("facts", settings.edge, "run", 0, 1, 1, "all", "", about, {}), at_home=True)
@@ -222,7 +223,7 @@ def test_classes_are_known_by_name_and_not_by_place() -> None:
     seen = replace(seen_by(truth), classes=("bad", "good"))
     seen = replace(seen, y=1 - seen.y)
     assert value(truth, seen, ACCURACY) == 1.0
-    with pytest.raises(RefusedError, match="other classes"):
+    with refused("classes", RefusedError):
         value(truth, replace(seen, classes=("bad", "fair")), ACCURACY)
 
 
@@ -319,7 +320,7 @@ def test_a_statement_for_a_trial_releases_nothing_and_the_other_way_round() -> N
     assert (is_trial(trial), is_trial(release), is_trial(b"[" * 10_000)) == (True, False, False)
     bare = json.dumps({key: text for key, text in json.loads(trial).items() if key != "purpose"}).encode()
     for data, purpose in ((trial, "release"), (bare, "release"), (release, TRIAL)):
-        with pytest.raises(RefusedError, match="not signed by the park"):
+        with refused("signature", RefusedError):
             opened(data, CA.cert, "trial", "d0", purpose)
 
 
@@ -340,22 +341,22 @@ def test_a_trial_that_nobody_signed_or_that_is_old_is_not_judged(tmp_path: Path)
 
 GOOD = {"figure": "accuracy", "samples": 40, "new": 0.75, "old": 0.5}
 HOSTILE: list[tuple[dict[str, Any], str]] = [
-    ({"new": 1.5}, "new is not a number from 0 to 1"),
-    ({"new": float("nan")}, "new is not a number"),
-    ({"old": True}, "old is not a number"),
-    ({"old": "0.5"}, "old is not a number"),
-    ({"samples": 0}, "samples is not a whole number"),
-    ({"samples": 1 << 60}, "samples is not a whole number"),
-    ({"samples": 40.0}, "samples is not a whole number"),
-    ({"figure": "loss"}, "the run's is 'accuracy'"),
-    ({"figure": ["x"] * 10_000}, "the run's is 'accuracy'"),
+    ({"new": 1.5}, "range"),
+    ({"new": float("nan")}, "range"),
+    ({"old": True}, "range"),
+    ({"old": "0.5"}, "range"),
+    ({"samples": 0}, "range"),
+    ({"samples": 1 << 60}, "range"),
+    ({"samples": 40.0}, "range"),
+    ({"figure": "loss"}, "range"),
+    ({"figure": ["x"] * 10_000}, "range"),
 ]
 
 
 @pytest.mark.parametrize(("change", "message"), HOSTILE)
 def test_a_judgement_that_cannot_be_is_refused(change: dict[str, Any], message: str) -> None:
     assert read(GOOD, "accuracy") == Judgement(40, 0.75, 0.5)
-    with pytest.raises(RefusedError, match=message):
+    with refused(message, RefusedError):
         read(GOOD | change, "accuracy")
 
 
@@ -403,7 +404,7 @@ def test_the_reason_of_a_device_is_passed_on_cut_short() -> None:
     with pytest.raises(SettingError) as error:
         read({"why": "x" * 4000}, "accuracy")
     assert len(str(error.value)) == gate.WHY_CHARS
-    with pytest.raises(SettingError, match="it uses no version"):
+    with refused("no-version"):
         read(GOOD | {"old": None}, "accuracy")
 
 
@@ -514,7 +515,7 @@ def test_a_person_at_a_terminal_decides_and_a_script_needs_a_word(
 ) -> None:
     monkeypatch.setattr(gate, "judged", lambda *_: rows_of({"d0": "it has not trained yet."}))
     known = park_of(tmp_path)
-    with pytest.raises(SettingError, match=r"no device judged it .*: not released\. Release it with --force, or by"):
+    with refused("no-release"):
         releasing._passed(known, 2, (), 1.0, as_json=False)
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
     put: list[str] = []
@@ -523,7 +524,7 @@ def test_a_person_at_a_terminal_decides_and_a_script_needs_a_word(
         if answer:
             assert releasing._passed(known, 2, (), 1.0, as_json=False)
         else:
-            with pytest.raises(SettingError, match="not released"):
+            with refused("no-release"):
                 releasing._passed(known, 2, (), 1.0, as_json=False)
     assert "Version 2 has accuracy 0.9000 on the cloud's test samples. Release it?" in put[0]
 

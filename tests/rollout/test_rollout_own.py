@@ -17,7 +17,6 @@ import torch
 from safetensors.torch import save
 from test_rollout_drift import CA, predicting
 
-from fedfloor.base.errors import SettingError
 from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy.mqtt import MqttConnection
 from fedfloor.inference.onnx import export
@@ -32,6 +31,7 @@ from fedfloor.rollout.statement import CHUNK_BYTES, Statement, sealed
 from live_park import experiment, live
 from model_files import SENSORS, write_model
 from parks import needs_mosquitto, until
+from refusals import refused
 from rollouts import COLUMNS, TOP, provisioned, running
 
 RUN = "run-3"
@@ -203,7 +203,7 @@ def test_a_file_that_is_no_such_part_is_refused(tmp_path: Path, name: str) -> No
     path.write_bytes(_array(GOOD))
     assert (OwnPart.of(about, tmp_path).now() == GOOD).all()
     path.write_bytes(DAMAGED[name])
-    with pytest.raises(RefusedError) as error:
+    with refused("own", RefusedError) as error:
         OwnPart.of(about, tmp_path).now()
     assert error.value.reason == "own"
     assert str(path) in str(error.value)
@@ -220,7 +220,7 @@ def test_metadata_that_name_no_part_are_refused(tmp_path: Path, change: dict[str
 def test_a_run_of_an_earlier_version_is_refused_by_name(tmp_path: Path) -> None:
     run = run_of(tmp_path, "logistic", "head", (1, 28, 28))
     (run / "devices.json").write_text('{"0": {"file": "memory/0-1.safetensors", "stays": true}}')
-    with pytest.raises(SettingError, match="its devices trained by an earlier version"):
+    with refused("earlier-version"):
         load_model(run, stays=True)
 
 

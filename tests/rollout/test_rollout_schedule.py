@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from fedfloor import config
-from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.errors import RunError
 from fedfloor.data.files import buffer
 from fedfloor.deploy import kept, live, machines, park_file, settings
 from fedfloor.deploy.live import TrialPark
@@ -40,6 +40,7 @@ from fedfloor.runs.privacy import Spent
 from fedfloor.sensors.buffer import writing
 from fedfloor.sensors.grid import Row
 from parks import PARK, needs_mosquitto, until
+from refusals import refused
 from rollouts import model, provisioned, registered
 
 ZONE = dt.timezone(dt.timedelta(hours=1))
@@ -97,22 +98,21 @@ def test_windows_and_drift_wait_for_the_pause() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "must be a table with every, at, windows or drift"),
-        ({"every": "1 day"}, "schedule.every = '1 day': must be a whole number with its unit, such as \"90s\""),
-        ({"every": "0h"}, "schedule.every = '0h'"),
-        ({"every": "1h", "look": "367d"}, "schedule.look = '367d'"),
-        ({"at": "24:00"}, "schedule.at = '24:00': must be a time of day"),
-        ({"windows": 0}, "schedule.windows = 0"),
-        ({"drift": 1, "release": "some"}, "schedule.release = 'some': must be canary or all"),
-        ({"drift": 1, "release": "canary"}, "schedule.canary = []: must be names of devices"),
-        ({"drift": 1, "canary": ("d0",)}, "schedule.canary = ['d0']"),
-        ({"drift": 1, "epsilon": 0.0}, "schedule.epsilon = 0.0"),
+        ({}, "schedule"),
+        ({"every": "1 day"}, "schedule.every"),
+        ({"every": "0h"}, "schedule.every"),
+        ({"every": "1h", "look": "367d"}, "schedule.look"),
+        ({"at": "24:00"}, "schedule.at"),
+        ({"windows": 0}, "schedule.windows"),
+        ({"drift": 1, "release": "some"}, "schedule.release"),
+        ({"drift": 1, "release": "canary"}, "schedule.canary"),
+        ({"drift": 1, "canary": ("d0",)}, "schedule.canary"),
+        ({"drift": 1, "epsilon": 0.0}, "schedule.epsilon"),
     ],
 )
 def test_settings_that_cannot_be_are_named(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingError) as error:
+    with refused(message):
         Schedule(**given)
-    assert message in str(error.value)
 
 
 def test_a_park_file_hands_its_schedule_to_the_cloud(tmp_path: Path) -> None:
@@ -122,10 +122,10 @@ def test_a_park_file_hands_its_schedule_to_the_cloud(tmp_path: Path) -> None:
     path.write_text(PARK + table.format("camera"))
     assert park_file.read(path).schedule == Schedule(at="02:00", drift=2, release="canary", canary=("camera",))
     path.write_text(PARK + table.format("camara"))
-    with pytest.raises(SettingError, match=r"device in schedule.canary 'camara'\. Did you mean 'camera'\?"):
+    with refused("unknown device in schedule.canary"):
         park_file.read(path)
     path.write_text(PARK + "[schedule]\nevry = '24h'\n")
-    with pytest.raises(SettingError, match=r"evry.*Did you mean 'every'\?"):
+    with refused("unknown-key"):
         park_file.read(path)
 
 
@@ -345,7 +345,7 @@ def test_a_run_that_fails_is_not_repeated_before_the_next_reason(desk: Desk, mon
 
 
 def test_two_schedules_do_not_start_the_same(desk: Desk, runs: list[list[str]]) -> None:
-    with owned(desk.folder / "state/run"), pytest.raises(SettingError, match="another process is using"):
+    with owned(desk.folder / "state/run"), refused("folder-in-use"):
         desk.scheduler(Schedule(every="2h")).run(Event())
     assert runs == []
 
@@ -354,7 +354,7 @@ def test_a_damaged_log_is_named_with_its_line(desk: Desk, runs: list[list[str]])
     looks(desk, desk.scheduler(Schedule(every="2h")))
     with (desk.folder / "state/run-schedule.jsonl").open("a") as file:
         file.write('{"event": "started"}\n')
-    with pytest.raises(SettingError, match=r"run-schedule\.jsonl, line 2: not a line of a schedule's log"):
+    with refused("damaged-log"):
         desk.scheduler(Schedule(every="2h")).run(Event())
     assert runs == []
 
@@ -369,13 +369,11 @@ def test_a_line_of_the_log_may_hold_any_character(desk: Desk, runs: list[list[st
 
 def test_a_key_that_needs_another_folder_is_refused_without_it(desk: Desk) -> None:
     for given in (Schedule(windows=1), Schedule(drift=1)):
-        with pytest.raises(
-            SettingError, match=r"windows and drift need the folder of stored alarms: give --alarms DIR"
-        ):
+        with refused("schedule"):
             desk.scheduler(given)
-    with pytest.raises(SettingError, match=r"release needs the park's authority: give --park DIR"):
+    with refused("schedule"):
         desk.scheduler(Schedule(every="1h", release="all"))
-    with pytest.raises(SettingError, match=r"has no \[schedule\]"):
+    with refused("schedule"):
         desk.scheduler(None)
 
 
@@ -434,7 +432,7 @@ def test_runs_of_a_private_experiment_stay_within_the_budget_together(desk: Desk
 
 
 def test_a_budget_of_an_experiment_without_noise_is_refused(desk: Desk) -> None:
-    with pytest.raises(SettingError, match=r"\[schedule\] epsilon limits the privacy loss"):
+    with refused("schedule"):
         desk.scheduler(Schedule(every="2h", epsilon=1.0))
 
 
@@ -450,7 +448,7 @@ def test_losses_of_runs_are_added_by_what_they_protect(tmp_path: Path) -> None:
     assert privacy.epsilon(2.0, 0.4, 10, 1e-2, 50) < value < privacy.epsilon(1.0, 0.4, 10, 1e-2, 50)
     assert privacy.of_run(tmp_path) == []
     (tmp_path / "privacy.json").write_text("{")
-    with pytest.raises(SettingError, match=r"privacy\.json cannot be read"):
+    with refused("damaged-record"):
         privacy.of_run(tmp_path)
 
 
@@ -493,7 +491,7 @@ def test_a_line_is_appended_behind_the_last_whole_one(tmp_path: Path, torn: str)
         path.write_text(whole + torn)
         schedule.append(path, "next\n")
         assert path.read_text() == whole + "next\n"
-    with pytest.raises(RunError):
+    with refused("unwritable", RunError):
         schedule.append(tmp_path / "none" / "log", "next\n")
 
 
@@ -501,7 +499,7 @@ def test_a_line_is_appended_behind_the_last_whole_one(tmp_path: Path, torn: str)
 
 
 def test_a_canary_that_is_no_device_is_refused(desk: Desk) -> None:
-    with pytest.raises(SettingError, match=r"device in schedule.canary 'd9'"):
+    with refused("unknown device in schedule.canary"):
         desk.scheduler(Schedule(every="1h", release="canary", canary=("d9",)), provisioned(desk.folder))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from commands import Command
 from fedfloor.api import benchmark
-from fedfloor.base.errors import SettingError
+from refusals import refused
 
 MINE = """
 name = "mine"
@@ -133,5 +133,5 @@ def test_mistakes_are_named(command: Command) -> None:
     command.refused(command("benchmark", "--rerun", "0"), "--rerun 0")
     command.refused(command("benchmark", "--rerun", "1", "--out", "none"), "has no results of a benchmark")
     (command.folder / "benchmark.json").write_text("[]")
-    with pytest.raises(SettingError, match="has no results"):
+    with refused("results-of-benchmark"):
         benchmark.results(Path(command.folder / "benchmark.json"))

@@ -11,7 +11,6 @@ import pytest
 import fedfloor
 from commands import Command, Said, lines
 from fedfloor import config
-from fedfloor.base.errors import SettingError
 from fedfloor.report.groups import curve, groups
 from fedfloor.report.ledger import collect
 from fedfloor.report.page import render
@@ -19,6 +18,7 @@ from fedfloor.report.story import story
 from fedfloor.report.table import paired, summary
 from fedfloor.report.words import markdown as table
 from fedfloor.tasks.figures import ACCURACY
+from refusals import refused
 from run_folders import diverge, evaluate, make_run
 
 T1 = math.tan(0.475 * math.pi)  # the 97.5 % point of Student's t with one degree of freedom
@@ -172,7 +172,7 @@ def test_markdown_says_it(folder: Path) -> None:
 
 def test_a_damaged_note_is_named(folder: Path) -> None:
     (folder / "b1" / "diverged.json").write_text("{}")
-    with pytest.raises(SettingError, match=r"diverged\.json: not a diverged round \(round is missing\)"):
+    with refused("damaged-model"):
         collect([folder])
 
 

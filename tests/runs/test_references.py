@@ -16,7 +16,6 @@ import torch
 import fedfloor
 from commands import Command, lines
 from fedfloor import config
-from fedfloor.base.errors import SettingError
 from fedfloor.engine import separate
 from fedfloor.engine.evaluate import evaluate
 from fedfloor.engine.memory import DeviceMemory
@@ -32,6 +31,7 @@ from fedfloor.report.ledger import collect
 from fedfloor.report.table import natural_target, paired
 from fedfloor.runs import launch, prepare, references
 from fedfloor.runs.references import work
+from refusals import refused
 
 REFERENCES = ("local-only", "pooled", "scikit-learn")
 UNMARKED = "No test sample is marked as an anomaly"
@@ -411,7 +411,7 @@ def test_visits_that_send_what_they_trained_are_written_as_before() -> None:
 
 
 def test_local_only_has_one_name() -> None:
-    with pytest.raises(SettingError, match="unknown method"):
+    with refused("method.name"):
         _ = replace(Experiment(), method=replace(Experiment().method, name="local")).configured
 
 

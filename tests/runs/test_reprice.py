@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import fedfloor
+import refusals
 from commands import Command
 from fedfloor import config
 from fedfloor.base.errors import DivergedError, SettingError
@@ -70,14 +71,14 @@ def test_what_it_refuses(tmp_path: Path) -> None:
     assert "free, round 1: the plan depends on training or on the network" in refused([free], slow)
     out.mkdir()
     (out / "there").touch()
-    with pytest.raises(SettingError, match="exists already"):
+    with refusals.refused("exists"):
         reprice([free], slow, out, lambda _: None)
 
 
 def test_a_run_that_diverged_in_its_first_round_has_nothing_to_price(tmp_path: Path) -> None:
     wild = tmp_path / "wild"
     what = config.from_table({**TABLE, "work": {"epochs": 2, "batch_size": 6, "lr": 3e38}})
-    with pytest.raises(DivergedError):
+    with refusals.refused("diverged", DivergedError):
         launch.start(what, Orders(wild, keep=True), 1, launch.ignore)
     (copy,) = reprice([wild], NetworkSettings("lte-cat-m2"), tmp_path / "copies", lambda _: None)
     assert (copy / "diverged.json").read_bytes() == (wild / "diverged.json").read_bytes()

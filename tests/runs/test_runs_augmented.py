@@ -15,7 +15,6 @@ import fedfloor
 import floor
 from commands import lines
 from fedfloor import config
-from fedfloor.base.errors import SettingError
 from fedfloor.data.dataset import Dataset, Inputs
 from fedfloor.experiment import Experiment
 from fedfloor.park.augment import Augmented
@@ -24,6 +23,7 @@ from fedfloor.park.normalise import mean_and_deviation
 from fedfloor.park.park import Park
 from fedfloor.park.partition import Iid
 from fedfloor.park.stream import Altering, Fifo, Recycle, Static
+from refusals import refused
 
 SIZES = (6, 10, 4, 9, 5)
 
@@ -127,30 +127,30 @@ def test_settings_are_read_and_written_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stream", "words"),
     [
-        ({"window": 0}, r"data\.stream\.window = 0: must be a whole number of at least 1"),
-        ({"brightness": 1.5}, r"data\.stream\.brightness = 1\.5: must be from 0 to 1"),
-        ({"every": 0}, r"data\.stream\.every = 0: must be a whole number of at least 1"),
-        ({"brightness": -0.1}, r"data\.stream\.brightness = -0\.1"),
+        ({"window": 0}, "data.stream.window"),
+        ({"brightness": 1.5}, "data.stream.brightness"),
+        ({"every": 0}, "data.stream.every"),
+        ({"brightness": -0.1}, "data.stream.brightness"),
         (
             {"scale": [0, 1]},
-            r"data\.stream\.scale = \[0\.0, 1\.0\]: must be two numbers, the smaller one first, above 0",
+            "data.stream.scale",
         ),
-        ({"scale": [0.8, 1.1]}, "above 0 and at most 1"),
-        ({"scale": [1.0, 0.8]}, "the smaller one first"),
-        ({"scale": [0.8]}, r"data\.stream\.scale = \[0\.8\]: must be two numbers"),
-        ({"scale": 0.8}, r"data\.stream\.scale = 0\.8"),
-        ({"ratio": [0.8, 1, 1.2]}, r"data\.stream\.ratio = \[0\.8, 1\.0, 1\.2\]: must be two numbers"),
-        ({"ratio": [0, 1]}, "above 0"),
-        ({"ratio": [float("nan"), 1]}, r"data\.stream\.ratio"),
-        ({"ratio": [1, float("inf")]}, r"data\.stream\.ratio"),
-        ({"ratio": [1.5, 2]}, r"some of 0\.8 … 1\.25, as no other crops fit"),
-        ({"ratio": [0.5, 0.7]}, r"some of 0\.8 … 1\.25, as no other crops fit"),
-        ({"brightnes": 0.1}, "Did you mean 'brightness'"),
-        ({"drift": {"kind": "cycle"}}, "unknown key 'drift'"),
+        ({"scale": [0.8, 1.1]}, "data.stream.scale"),
+        ({"scale": [1.0, 0.8]}, "data.stream.scale"),
+        ({"scale": [0.8]}, "data.stream.scale"),
+        ({"scale": 0.8}, "data.stream.scale"),
+        ({"ratio": [0.8, 1, 1.2]}, "data.stream.ratio"),
+        ({"ratio": [0, 1]}, "data.stream.ratio"),
+        ({"ratio": [float("nan"), 1]}, "data.stream.ratio"),
+        ({"ratio": [1, float("inf")]}, "data.stream.ratio"),
+        ({"ratio": [1.5, 2]}, "data.stream.ratio"),
+        ({"ratio": [0.5, 0.7]}, "data.stream.ratio"),
+        ({"brightnes": 0.1}, "unknown-key"),
+        ({"drift": {"kind": "cycle"}}, "unknown-key"),
     ],
 )
 def test_settings_that_cannot_be(stream: dict[str, object], words: str) -> None:
-    with pytest.raises(SettingError, match=words):
+    with refused(words):
         experiment(stream)
 
 
@@ -159,7 +159,7 @@ def rows() -> Dataset:
 
 
 def test_sensors_are_refused() -> None:
-    with pytest.raises(SettingError, match=r"data set 'press' are not pictures\. Use \{ kind = \"fifo\""):
+    with refused("data.stream"):
         build(rows(), devices=2, partition=Iid(), stream=Augmented())
     assert build(rows(), devices=2, partition=Iid(), stream=Fifo(3)).devices == 2
 

@@ -10,7 +10,6 @@ import pytest
 
 import fedfloor
 from fedfloor import config
-from fedfloor.base.errors import SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.rafed import RaFed
@@ -20,6 +19,7 @@ from fedfloor.runs import forecast, launch
 from fedfloor.runs.forecast import reprice
 from fedfloor.runs.orders import Limits
 from priced import BYTES, priced, visit
+from refusals import refused
 from scoped import Asking
 
 PART = Work(epochs=1, trains="classifier")  # 10 bytes, a hundredth of the packet
@@ -142,7 +142,7 @@ def test_methods_that_read_it_read_it_in_every_round_unless_they_say_so() -> Non
 def test_a_part_that_has_no_price_is_refused_by_name() -> None:
     def said(**more: Any) -> str:
         what = experiment(**more)
-        with pytest.raises(SettingError) as caught:
+        with refused("work.trains") as caught:
             list(forecast.rounds(what, launch.build_park(what), 2))
         return str(caught.value)
 
@@ -159,5 +159,5 @@ def test_a_server_that_steps_is_refused() -> None:
 
     assert len(rounds()) == 2
     for server in ({"momentum": 0.9}, {"rate": 0.5}):
-        with pytest.raises(SettingError, match=r"method\.server with method 'scoped:Alternating'.*'classifier'"):
+        with refused("method.server"):
             rounds(**server)

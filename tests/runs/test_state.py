@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedfloor.base.errors import SettingError
 from fedfloor.methods.contract import State
 from fedfloor.runs import checkpoint, ledger
 from fedfloor.runs.checkpoint import Checkpoint
+from refusals import refused
 
 NOTES = {"group of": {3: (0, 1), 4: ()}, "round": 7, "share": 0.1, "done": False, "none": None, "info": {"µ": "é"}}
 
@@ -78,12 +78,12 @@ def test_a_checkpoint_says_who_holds_the_frozen_part_and_an_older_one_nobody(tmp
     ids=["array", "NumPy number", "tensor", "set", "key", "no mapping", "circle", "no number"],
 )
 def test_what_is_no_json_is_refused(notes: dict[str, object]) -> None:
-    with pytest.raises(SettingError, match=r"the method's state cannot be checkpointed: its notes are not JSON"):
+    with refused("state-of-method"):
         State({}, notes)
 
 
 @pytest.mark.parametrize("line", [b'{"round": 1, "strange": 2}', b"[1]", b"nothing", b"\xff", b"[" * 100_000])
 def test_a_damaged_line_of_a_ledger_is_named(tmp_path: Path, line: bytes) -> None:
     (tmp_path / "ledger.jsonl").write_bytes(line + b"\n")
-    with pytest.raises(SettingError, match=r"ledger\.jsonl: line 1 is damaged"):
+    with refused("damaged-ledger"):
         ledger.read(tmp_path / "ledger.jsonl")

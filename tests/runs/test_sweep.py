@@ -17,6 +17,7 @@ from fedfloor.park.partition import Dirichlet, Iid, Natural
 from fedfloor.parts.work import WorkSettings
 from fedfloor.runs import sweep as sweeps
 from fedfloor.runs.sweep import Result, Sweep, axis
+from refusals import refused
 
 BOTH = ("fedavg", "fedsr")
 SWEEP = ("sweep", "tiny.toml", "--ranks", "1", "--methods", "fedavg,fedsr", "--grid", "work.lr=0.3,0.003")
@@ -55,12 +56,12 @@ def test_a_smaller_budget_is_drawn_for_everybody() -> None:
 
 
 def test_budgets_that_cannot_be_equal() -> None:
-    with pytest.raises(SettingError, match=r"--trials 4: .* fedavg 3, fedsr 6 points.* at most 3"):
+    with refused("--trials"):
         planned("work.lr=0.1,0.2,0.3", "methods.fedsr.laps=1,2", trials=4)
-    with pytest.raises(SettingError, match=r"'fedavg' has only one point \(points: fedavg 1, fedsr 2\)"):
+    with refused("--trials"):
         planned("methods.fedsr.laps=1,2")
     assert planned("methods.fedsr.laps=1,2", trials=1).budget == 1
-    with pytest.raises(SettingError, match="--trials = 0"):
+    with refused("--trials"):
         planned("work.lr=0.1,0.2", trials=0)
 
 
@@ -274,7 +275,7 @@ def test_the_final_model_counts_though_no_round_evaluated_it(command: Command) -
 
 def test_a_trial_without_its_evaluation(command: Command) -> None:
     got = planned("work.lr=0.1,0.2")
-    with pytest.raises(RunError, match=r"trial1-seed0/evaluation\.json holds no accuracy .* resume"):
+    with refused("trial-lacks", RunError):
         sweeps.results(got, command.folder / "all", set())
 
 

@@ -10,7 +10,6 @@ import pytest
 
 import fedfloor
 from commands import lines
-from fedfloor.base.errors import SettingError
 from fedfloor.data.files import own
 from fedfloor.data.reading import DeviceSplit, Reading, TimeSplit, Window
 from fedfloor.experiment import EvaluateSettings, Experiment
@@ -20,6 +19,7 @@ from fedfloor.park.partition import Iid
 from fedfloor.parts.decision import DecideSettings
 from fedfloor.runs.parks import build_park
 from plant_tables import experiment, plant
+from refusals import refused
 
 MACHINES = 10
 
@@ -124,5 +124,5 @@ def test_figures_per_device_on_validation_data_are_of_the_held_out_ones(tmp_path
 
 def test_a_share_out_of_range_is_refused(tmp_path: Path) -> None:
     data = own.load(floor(tmp_path), Reading(split=DeviceSplit(test=0.2)), 0)
-    with pytest.raises(SettingError, match=r"evaluate.validation = 1.0"):
+    with refused("evaluate.validation"):
         build(data, validation=1.0, whole_devices=True)

@@ -26,6 +26,7 @@ from fedfloor.solvers.allocation.problem import (
 )
 from fedfloor.solvers.allocation.solve import exact, fixed, rafed, search
 from fedfloor.solvers.solution import solved
+from refusals import refused
 
 
 def two(**more: Any) -> AllocationProblem:
@@ -124,32 +125,32 @@ def test_the_best_answer_by_hand() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"channels": 0}, "channels = 0: must be a whole number of at least 1"),
-        ({"channels": 1.5}, "channels = 1.5"),
-        ({"noise_w": 0.0}, "noise_w = 0.0: must be finite and above 0"),
-        ({"threshold": -1.0}, "threshold = -1.0"),
+        ({"channels": 0}, "channels"),
+        ({"channels": 1.5}, "channels"),
+        ({"noise_w": 0.0}, "noise_w"),
+        ({"threshold": -1.0}, "threshold"),
         ({"iterations_scale": 0.0}, "iterations_scale"),
         ({"iterations_offset": -0.1}, "iterations_offset"),
-        ({"airtime_s": np.array([[0.5, 0.0], [1, 1]])}, "airtime_s = 0.0: must be finite and above 0"),
-        ({"airtime_s": np.array([[0.5, -2.0], [1, 1]])}, "airtime_s = -2.0"),
-        ({"received_w": np.array([[1, math.nan], [1, 1]])}, "received_w = nan"),
-        ({"compute_s": np.array([1.0, math.inf])}, "compute_s = inf: must be finite and at least 0"),
-        ({"compute_s": np.array([])}, r"shape of compute_s = \(0,\)"),
-        ({"compute_s": np.ones((2, 1))}, r"shape of compute_s = \(2, 1\)"),
-        ({"airtime_s": np.ones((3, 2))}, r"shape of airtime_s = \(3, 2\)"),
-        ({"received_w": np.ones((2, 3))}, r"shape of received_w = \(2, 3\): must be \(2, 2\)"),
-        ({"usable": np.ones(2, bool)}, r"shape of usable = \(2,\)"),
-        ({"usable": np.zeros((2, 2), bool)}, "no device has a usable power level.*p_max.*ζ.*γ"),
-        ({"reception": "none"}, "reception = 'none': must be 'mean' or 'exact'"),
+        ({"airtime_s": np.array([[0.5, 0.0], [1, 1]])}, "airtime_s"),
+        ({"airtime_s": np.array([[0.5, -2.0], [1, 1]])}, "airtime_s"),
+        ({"received_w": np.array([[1, math.nan], [1, 1]])}, "received_w"),
+        ({"compute_s": np.array([1.0, math.inf])}, "compute_s"),
+        ({"compute_s": np.array([])}, "shape of compute_s"),
+        ({"compute_s": np.ones((2, 1))}, "shape of compute_s"),
+        ({"airtime_s": np.ones((3, 2))}, "shape of airtime_s"),
+        ({"received_w": np.ones((2, 3))}, "shape of received_w"),
+        ({"usable": np.ones(2, bool)}, "shape of usable"),
+        ({"usable": np.zeros((2, 2), bool)}, "powers"),
+        ({"reception": "none"}, "reception"),
         ({"divergence_weight": -1.0}, "divergence_weight"),
-        ({"divergence_weight": 1.0}, "needs counts"),
+        ({"divergence_weight": 1.0}, "divergence_weight"),
         ({"divergence_weight": 1.0, "counts": np.ones((2, 3)), "target": np.ones(2)}, "shape of counts"),
         ({"divergence_weight": 1.0, "counts": np.ones((2, 2)), "target": np.zeros(2)}, "sum of target"),
-        ({"divergence_weight": 1.0, "counts": -np.ones((2, 2)), "target": np.ones(2)}, "counts = -1.0"),
+        ({"divergence_weight": 1.0, "counts": -np.ones((2, 2)), "target": np.ones(2)}, "counts"),
     ],
 )
 def test_problems_that_cannot_be(change: dict[str, Any], says: str) -> None:
-    with pytest.raises(SettingError, match=says):
+    with refused(says):
         dataclasses.replace(two(), **change)
 
 
@@ -180,9 +181,9 @@ def test_a_wrong_value_or_bound_is_found_out() -> None:
     one = of((0, 1), (-1, 0))
     value = cost(problem, one)
     verify(problem, solved(value, 0.0, one, 0.0))
-    with pytest.raises(RunError, match="value of the choice is"):
+    with refused("solution", RunError):
         verify(problem, solved(value * 1.001, 0.0, one, 0.0))
-    with pytest.raises(RunError, match="the bound"):
+    with refused("solution", RunError):
         verify(problem, dataclasses.replace(solved(value, 0.0, one, 0.0), bound=value * 1.001))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,8 +12,8 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from fedfloor.base.errors import SettingError
 from fedfloor.solvers.clustering import Clusters, canonical, kmeans, purity
+from refusals import refused
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -161,14 +160,12 @@ def test_one_thread_whatever_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bad_vectors_are_refused() -> None:
-    with pytest.raises(SettingError, match=r"shape of vectors = \(0, 3\)"):
+    with refused("shape of vectors"):
         kmeans(np.zeros((0, 3)), 2, 0)
-    with pytest.raises(SettingError, match="groups = 0: must be a whole number of at least 1"):
+    with refused("groups"):
         kmeans(np.zeros((4, 3)), 0, 0)
     for bad in (math.nan, -math.inf, 1e101):
-        with pytest.raises(
-            SettingError, match=rf"vectors = {re.escape(str(bad))}: must be finite and of size 1e\+100 at most"
-        ):
+        with refused("vectors"):
             kmeans(np.array([[0.0], [bad]]), 2, 0)
 
 
@@ -200,7 +197,7 @@ def test_purity_of_anything(seed: int) -> None:
 
 
 def test_purity_of_nobody_is_refused() -> None:
-    with pytest.raises(SettingError, match=r"shape of groups = \(0,\)"):
+    with refused("shape of groups"):
         purity(np.empty(0, np.int64), np.empty(0, np.int64))
-    with pytest.raises(SettingError, match=r"shape of kinds = \(3,\): must be \(2,\)"):
+    with refused("shape of kinds"):
         purity(np.zeros(2, np.int64), np.zeros(3, np.int64))

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.errors import RunError
 from fedfloor.solvers.grouping import solve as exchange_module
 from fedfloor.solvers.grouping.kernels import assign, exchange_between
 from fedfloor.solvers.grouping.solve import (
@@ -36,6 +36,7 @@ from fedfloor.solvers.grouping.solve import (
 )
 from fedfloor.solvers.solution import solved
 from groupings import femnist_like, groupings, least, strange
+from refusals import refused
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -124,9 +125,9 @@ def test_cpd_is_the_kernels_discrepancy() -> None:
     np.testing.assert_allclose(cpd(p, sigma), want, rtol=1e-12)
     # two devices with one class each, by σ = √2: 1 − 2·0 + 1 without, 2 − 2e^{−1/2} with the kernel
     assert cpd(np.eye(2)).tolist() == [pytest.approx(2 - 2 * math.exp(-1 / 2))]
-    with pytest.raises(SettingError, match="bandwidth = 0: must be above 0"):
+    with refused("bandwidth"):
         cpd(p, 0)
-    with pytest.raises(SettingError, match=r"shape of p = \(4,\)"):
+    with refused("shape of p"):
         cpd(p[0])
 
 
@@ -272,34 +273,34 @@ def test_who_is_left_out_is_chosen() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"groups": 7}, "groups = 7: must be a whole number of 1 … 6, the devices"),
-        ({"groups": 0}, "groups = 0: must be"),
-        ({"groups": 2.0}, "groups = 2.0: must be a whole number"),
-        ({"size": 4}, "size = 4: must be a whole number of 1 … 3, devices/groups"),
-        ({"size": -1}, "size = -1: must be"),
-        ({"counts": np.zeros((6, 3))}, "sum of counts = 0: must be above 0: no device has a sample"),
-        ({"counts": -np.ones((6, 3))}, "counts = -1.0: must be finite and at least 0"),
-        ({"counts": np.full((6, 3), np.nan)}, "counts = nan: must be finite"),
-        ({"counts": np.ones(6)}, r"shape of counts = \(6,\)"),
-        ({"counts": np.empty((0, 3))}, r"shape of counts = \(0, 3\)"),
+        ({"groups": 7}, "groups"),
+        ({"groups": 0}, "groups"),
+        ({"groups": 2.0}, "groups"),
+        ({"size": 4}, "size"),
+        ({"size": -1}, "size"),
+        ({"counts": np.zeros((6, 3))}, "sum of counts"),
+        ({"counts": -np.ones((6, 3))}, "counts"),
+        ({"counts": np.full((6, 3), np.nan)}, "counts"),
+        ({"counts": np.ones(6)}, "shape of counts"),
+        ({"counts": np.empty((0, 3))}, "shape of counts"),
     ],
 )
 def test_problems_that_cannot_be(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(SettingError, match=said):
+    with refused(said):
         GroupingProblem(**{"counts": np.ones((6, 3)), "groups": 2, **change})
 
 
 def test_calls_that_cannot_be() -> None:
     problem = GroupingProblem(np.eye(4), 2)
-    with pytest.raises(SettingError, match=r"unknown grouping solver 'exchang'. Did you mean 'exchange'"):
+    with refused("unknown grouping solver"):
         solve("exchang", problem)
-    with pytest.raises(SettingError, match="seed = -1"):
+    with refused("seed"):
         solve("icg", problem, seed=-1)
-    with pytest.raises(SettingError, match=r"unknown distance 'square'. Did you mean 'squared'"):
+    with refused("unknown distance"):
         icg(problem, distance="square")  # type: ignore[arg-type]
-    with pytest.raises(SettingError, match="rounds = -1"):
+    with refused("rounds"):
         exchange(problem, rounds=-1)
-    with pytest.raises(SettingError, match=r"choice = \[\[0, 1\], \[1, 2\]\]"):
+    with refused("choice"):
         exchange(problem, np.array([[0, 1], [1, 2]]))
 
 
@@ -307,7 +308,7 @@ def test_calls_that_cannot_be() -> None:
     "choice", [[[0, 1]], [[0, 1], [2, 4]], [[1, 0], [2, 3]], [[0, 1], [1, 2]], [[-1, 0], [1, 2]], [[0], [1]]]
 )
 def test_choices_that_are_none(choice: list[list[int]]) -> None:
-    with pytest.raises(SettingError, match=r"must be int64 \[2, 2\]: in each row a group's devices, 0 … 3, ascending"):
+    with refused("choice"):
         check(GroupingProblem(np.eye(4), 2), np.array(choice, np.int64))
 
 
@@ -316,9 +317,9 @@ def test_wrong_values_and_bounds_are_found_out() -> None:
     problem = GroupingProblem(np.eye(4), 2)
     choice = np.array([[0, 1], [2, 3]])
     verify(problem, solved(1.0, 0.0, choice, 0.0))
-    with pytest.raises(RunError, match=r"value of the choice is 1.0, the solver returned 0.9"):
+    with refused("solution", RunError):
         verify(problem, solved(0.9, 0.0, choice, 0.0))
-    with pytest.raises(RunError, match=r"the bound 1.1 is above the value 1.0"):
+    with refused("solution", RunError):
         verify(problem, dataclasses.replace(solved(1.0, 0.0, choice, 0.0), bound=1.1))
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfloor.base.errors import SettingError
 from fedfloor.solvers import clustering
 from fedfloor.solvers.clustering import k_center, squared_distances_from
+from refusals import refused
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -159,19 +159,19 @@ def test_the_first_round_of_a_pass_lies_farthest_apart() -> None:
 def test_bad_choices_are_refused() -> None:
     rng = np.random.default_rng(0)
     v = np.zeros((4, 2), np.float32)
-    with pytest.raises(SettingError, match=r"k = 5: must be a whole number of 1 … 4"):
+    with refused("k"):
         k_center(v, 5, rng)
-    with pytest.raises(SettingError, match=r"k = 3: must be a whole number of 1 … 2"):
+    with refused("k"):
         k_center(v, 3, rng, among=np.array([0, 3]))
-    with pytest.raises(SettingError, match="k = 7: must be"):
+    with refused("k"):
         next_centres(v, np.arange(4), 7, rng)
     for first, among in ((4, None), (-1, None), (2, np.array([0, 3]))):
-        with pytest.raises(SettingError, match=f"first = {first}: must be one of the rows"):
+        with refused("first"):
             k_center(v, 1, rng, first=first, among=among)
-    with pytest.raises(SettingError, match=r"shape of vectors = \(4,\)"):
+    with refused("shape of vectors"):
         k_center(v[:, 0], 1, rng)
     for bad in (np.nan, np.inf):
         v[3, 1] = bad
-        with pytest.raises(SettingError, match="rows 0 and 3 have no finite distance"):
+        with refused("vectors"):
             k_center(v, 2, rng, first=0)
         assert k_center(v, 2, rng, first=0, among=np.arange(3)).tolist() == [0, 1]

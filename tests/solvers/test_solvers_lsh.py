@@ -14,6 +14,7 @@ from scipy.stats import norm
 
 from fedfloor.base.errors import SettingError
 from fedfloor.solvers.clustering import HashFunctions, fewest_functions, hash_functions, hash_vectors
+from refusals import refused
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -169,13 +170,13 @@ def test_bad_hashes_are_refused() -> None:
         with pytest.raises(SettingError, match=said):
             hash_functions(dimension, h, width, 0)
     made = hash_functions(3, 2, 3.0, 0)
-    with pytest.raises(SettingError, match=r"shape of v = \(2, 4\): must be \(n, 3\)"):
+    with refused("shape of v"):
         hash_vectors(made, np.zeros((2, 4)))
     for bad in (math.nan, math.inf, 1e300):
-        with pytest.raises(SettingError, match=r"hash = .*finite and of 64 bits"):
+        with refused("hash"):
             hash_vectors(made, np.full((1, 3), bad))
     for width in (1.0, 0.5, math.nan):
-        with pytest.raises(SettingError, match=r"width = .*must be above 1.*a single value separates nothing"):
+        with refused("width"):
             fewest_functions(10, width)
-    with pytest.raises(SettingError, match="groups = 0"):
+    with refused("groups"):
         fewest_functions(0, 3.0)

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedfloor.base.errors import RunError, SettingError
+from fedfloor.base.errors import RunError
 from fedfloor.solvers.selection import solve as exact_module
 from fedfloor.solvers.selection.problem import SelectionProblem, batches, check, divergence, value, verify, whole_bound
 from fedfloor.solvers.selection.solve import SOLVERS, brute, exact, monte_carlo, random, solve, swap
 from fedfloor.solvers.solution import solved
+from refusals import refused
 from selections import close, femnist_like, least, scale, strange
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -46,7 +47,7 @@ def test_shares_that_are_not_given_are_those_of_the_target() -> None:
     assert divergence(problem, np.array([1])) == pytest.approx(math.sqrt(2) / 4)
     none = SelectionProblem(np.zeros((2, 3)), np.array([1.0, 3.0]), 2)
     assert divergence(none, np.array([0, 1])) == pytest.approx(math.hypot(0.25, 0.75))  # nobody holds anything
-    with pytest.raises(SettingError, match="share is not given, and target"):
+    with refused("share"):
         divergence(SelectionProblem(np.eye(2), np.array([-1.0, 3.0]), 1), np.array([1]))
 
 
@@ -191,52 +192,52 @@ def test_many_candidates_take_the_gram_matrix_in_blocks(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"how_many": 4}, "how_many = 4: must be a whole number of 0 … 3, the candidates"),
-        ({"how_many": -1}, "how_many = -1: must be"),
-        ({"how_many": 1.5}, "how_many = 1.5: must be a whole number"),
-        ({"counts": np.ones(3)}, r"shape of counts = \(3,\)"),
-        ({"counts": np.empty((2, 0))}, r"shape of counts = \(2, 0\)"),
-        ({"counts": -np.ones((2, 3))}, "counts = -1.0: must be finite and at least 0"),
-        ({"counts": np.full((2, 3), np.nan)}, "counts = nan: must be finite"),
-        ({"target": np.ones(3)}, r"shape of target = \(3,\): must be \(2,\)"),
-        ({"target": np.array([1.0, np.inf])}, "target = inf: must be finite"),
-        ({"share": np.array([0.5, 0.6])}, "sum of share = 1.1: must be 1"),
-        ({"share": np.array([-0.5, 1.5])}, "share = -0.5: must be"),
+        ({"how_many": 4}, "how_many"),
+        ({"how_many": -1}, "how_many"),
+        ({"how_many": 1.5}, "how_many"),
+        ({"counts": np.ones(3)}, "shape of counts"),
+        ({"counts": np.empty((2, 0))}, "shape of counts"),
+        ({"counts": -np.ones((2, 3))}, "counts"),
+        ({"counts": np.full((2, 3), np.nan)}, "counts"),
+        ({"target": np.ones(3)}, "shape of target"),
+        ({"target": np.array([1.0, np.inf])}, "target"),
+        ({"share": np.array([0.5, 0.6])}, "sum of share"),
+        ({"share": np.array([-0.5, 1.5])}, "share"),
         ({"given": np.ones(1)}, "shape of given"),
     ],
 )
 def test_problems_that_cannot_be(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(SettingError, match=said):
+    with refused(said):
         SelectionProblem(**{"counts": np.ones((2, 3)), "target": np.ones(2), "how_many": 2, **change})
 
 
 def test_calls_that_cannot_be() -> None:
     problem = SelectionProblem(np.eye(3), np.ones(3), 2)
-    with pytest.raises(SettingError, match=r"unknown selection solver 'exat'. Did you mean 'exact'"):
+    with refused("unknown selection solver"):
         solve("exat", problem)
-    with pytest.raises(SettingError, match="seed = -1"):
+    with refused("seed"):
         solve("swap", problem, seed=-1)
-    with pytest.raises(SettingError, match=r"unknown start 'gredy'. Did you mean 'greedy'"):
+    with refused("unknown start"):
         swap(problem, "gredy")  # type: ignore[arg-type]
-    with pytest.raises(SettingError, match="kicks = -1"):
+    with refused("kicks"):
         swap(problem, kicks=-1)
-    with pytest.raises(SettingError, match=r"choice = \[1, 1\]"):
+    with refused("choice"):
         swap(problem, np.array([1, 1]))
-    with pytest.raises(SettingError, match="time_limit_s = 0"):
+    with refused("time_limit_s"):
         exact(problem, 0)
-    with pytest.raises(SettingError, match="nodes = 0: must be a whole number of at least 1"):
+    with refused("nodes"):
         exact(problem, nodes=0)
-    with pytest.raises(SettingError, match="draws = 0"):
+    with refused("draws"):
         monte_carlo(problem, draws=0)
-    with pytest.raises(SettingError, match="batch_size = 0"):
+    with refused("batch_size"):
         batches(np.eye(2), np.array([0.5, 0.5]), 1, 0)
-    with pytest.raises(SettingError, match=r"16 of 60 candidates can be chosen in 1.5e\+14 ways"):
+    with refused("enumeration"):
         brute(femnist_like(0, 60, 16))
 
 
 @pytest.mark.parametrize("choice", [[0], [0, 3], [1, 0], [1, 1], [-1, 0]])
 def test_choices_that_are_none(choice: list[int]) -> None:
-    with pytest.raises(SettingError, match="2 different candidates of 0 … 2 in ascending order"):
+    with refused("choice"):
         check(SelectionProblem(np.eye(3), np.ones(3), 2), np.array(choice, np.int64))
 
 
@@ -244,9 +245,9 @@ def test_wrong_values_and_bounds_are_found_out() -> None:
     problem = SelectionProblem(np.eye(3), np.ones(3), 2)
     choice = np.array([0, 1])
     verify(problem, solved(1.0, 0.5, choice, 0.0))
-    with pytest.raises(RunError, match=r"value of the choice is 1.0, the solver returned 0.9"):
+    with refused("solution", RunError):
         verify(problem, solved(0.9, 0.5, choice, 0.0))
-    with pytest.raises(RunError, match=r"the bound 1.1 is above the value 1.0"):
+    with refused("solution", RunError):
         verify(problem, dataclasses.replace(solved(1.0, 0.5, choice, 0.0), bound=1.1))
 
 

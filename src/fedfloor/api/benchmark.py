@@ -219,7 +219,8 @@ def results(path: Path) -> dict[str, Any]:
         _ = [(each["protocol"], each["method"], each["seed"]) for each in document["records"]], document["protocols"]
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise SettingError(
-            f"{path} has no results of a benchmark ({error}). Run fedfloor benchmark with this --out first."
+            f"{path} has no results of a benchmark ({error}). Run fedfloor benchmark with this --out first.",
+            key="results-of-benchmark",
         ) from error
     return dict(document)
 

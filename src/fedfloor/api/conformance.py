@@ -230,7 +230,10 @@ def check_method(method: Any, changes: Sequence[str] | Mapping[str, Any] = ()) -
     done = [*checked(method, changes)]
     if broken := [check for check in done if check.why]:
         violations = "".join(f"\n- {check.name}: {check.why}" for check in broken)
-        raise RunError(f"{objects.method(method)[0]}: {len(broken)} of {count(len(done), 'check')} failed:{violations}")
+        raise RunError(
+            f"{objects.method(method)[0]}: {len(broken)} of {count(len(done), 'check')} failed:{violations}",
+            key="method-checks",
+        )
     return done
 
 

@@ -204,7 +204,9 @@ class Run:
 
         run = self._recorded
         if run.plan is None:
-            raise SettingError(f"{self.folder}: it has no plan.json that can be read. Run the experiment again.")
+            raise SettingError(
+                f"{self.folder}: it has no plan.json that can be read. Run the experiment again.", key="folder-of-run"
+            )
         return PlanDrawing(tree(run.plan, names=run.park.names), drawn_round(run))
 
     def plot(self, ax: Any = None) -> Any:

@@ -94,7 +94,10 @@ def _read(source: Experiment | Path | str, pairs: Mapping[str, Any]) -> Experime
     if isinstance(source, Experiment):
         for key in pairs:
             if key in FIXED:
-                raise SettingError(f"{key} of an experiment cannot be changed: load the other data by their name.")
+                raise SettingError(
+                    f"{key} of an experiment cannot be changed: load the other data by their name.",
+                    key="experiment-data",
+                )
         document = toml_text(config.brief(source), "the experiment")
     elif isinstance(source, str) and source in SOURCES and source not in bundled() and not Path(source).is_file():
         document = {"name": source, "data": {"name": source}, "work": {"short_batches": True}}

@@ -53,9 +53,9 @@ def toml(path: Path, noun: str) -> Table:
     except OSError as error:
         beside = [neighbour.name for neighbour in path.parent.glob("*.toml")] if path.parent.is_dir() else []
         near = "" if path.exists() else nearest(path.name, beside)
-        raise SettingError(f"{noun} {path}: {error.strerror or error}.{near}") from error
+        raise SettingError(f"{noun} {path}: {error.strerror or error}.{near}", key="unreadable-file") from error
     except UnicodeDecodeError as error:
-        raise SettingError(f"{noun} {path} is not valid TOML: {error}") from error
+        raise SettingError(f"{noun} {path} is not valid TOML: {error}", key="not-toml") from error
     return toml_text(text, f"{noun} {path}")
 
 
@@ -66,7 +66,8 @@ def check_kind(document: Table, noun: str, path: Path, remedy: str = "") -> None
         return
     article = "an" if found[0] in "aeiou" else "a"
     raise SettingError(
-        f"{noun} {path}: this is {article} {found}, which `{READERS[found]}` reads.{remedy and f' {remedy}'}"
+        f"{noun} {path}: this is {article} {found}, which `{READERS[found]}` reads.{remedy and f' {remedy}'}",
+        key="kind-of-file",
     )
 
 
@@ -91,9 +92,11 @@ def toml_text(text: str, source: str) -> Table:
     try:
         return tomllib.loads(text)
     except ValueError as error:  # not TOML, or a number of 5,000 digits
-        raise SettingError(f"{source} is not valid TOML: {error}{quoted(text, error)}") from error
+        raise SettingError(f"{source} is not valid TOML: {error}{quoted(text, error)}", key="not-toml") from error
     except RecursionError as error:
-        raise SettingError(f"{source}: lists or tables nested too deeply: at most {DEEPEST} levels.") from error
+        raise SettingError(
+            f"{source}: lists or tables nested too deeply: at most {DEEPEST} levels.", key="depth"
+        ) from error
 
 
 def checked(kind: type[T], table: Table, where: str) -> T:
@@ -166,11 +169,13 @@ def check_values(value: Any, path: str, depth: int = 0) -> None:
         for inner in value:
             check_values(inner, path, depth + 1)
     elif isinstance(value, datetime.date | datetime.time):
-        raise SettingError(f"{path} = {value}: no setting is a date or time. If it is a name, put it in quotes.")
+        raise SettingError(
+            f"{path} = {value}: no setting is a date or time. If it is a name, put it in quotes.", key="date-as-value"
+        )
     elif isinstance(value, int) and abs(value) > LARGEST:
         raise SettingError(f"{path} = {shown(value)}: must be a whole number within ±{LARGEST}.")
     elif isinstance(value, str) and "\0" in value:
-        raise SettingError(f"{path} = {shown(value)}: must be a text without NUL characters.")
+        raise SettingError(f"{path} = {shown(value)}: must be a text without NUL characters.", key="nul-character")
 
 
 def parsed(kind: type[T], data: bytes | str, place: str, noun: str, advice: str) -> T:
@@ -184,7 +189,7 @@ def parsed(kind: type[T], data: bytes | str, place: str, noun: str, advice: str)
     try:
         return typing.cast(T, _adapter(typing.cast(Hashable, kind)).validate_json(data, strict=True))
     except SettingError as error:  # from the checks of the dataclass
-        raise SettingError(f"{place}: not {noun} ({error}). {advice}") from error
+        raise SettingError(f"{place}: not {noun} ({error}). {advice}", key="damaged-model") from error
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(map(str, first["loc"]))
@@ -194,7 +199,7 @@ def parsed(kind: type[T], data: bytes | str, place: str, noun: str, advice: str)
             wrong = f"{where} is missing"
         elif where:
             wrong = f"{where} = {got}: {wrong}"
-        raise SettingError(f"{place}: not {noun} ({wrong}). {advice}") from error
+        raise SettingError(f"{place}: not {noun} ({wrong}). {advice}", key="damaged-model") from error
 
 
 @lru_cache(maxsize=256)  # cached, because parts of plans are checked at every visit
@@ -271,11 +276,11 @@ def _built(kind: type[Any], table: Any, path: str) -> Any:
     for key, value in table.items():
         if key not in known:
             own = " A method's own settings belong in [methods.NAME]." if path == "method" else ""
-            raise SettingError(f"{f'[{path}] ' if path else ''}{unknown('key', key, known)}{own}")
+            raise SettingError(f"{f'[{path}] ' if path else ''}{unknown('key', key, known)}{own}", key="unknown-key")
         values[key] = _converted(value, types_of.get(key, Any), f"{path}.{key}".lstrip("."))
     for name, field in known.items():
         if name not in values and _is_required(field):
-            raise SettingError(f"{path}.{name}".lstrip(".") + " is missing: it has no default.")
+            raise SettingError(f"{path}.{name}".lstrip(".") + " is missing: it has no default.", key="missing-setting")
     try:
         return kind(**values)
     except TypeError as error:  # a user's class, whose types are unknown here

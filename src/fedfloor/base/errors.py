@@ -12,10 +12,28 @@ SHOWN = 200  # characters of a value in a message
 BEGINNING = 3  # characters of a word, at least, of which a longer name with this beginning may be meant
 
 
+# The beginning of a message: an option, a table of a file with its key, a setting, or a thing with its name in quotes
+SUBJECT = re.compile(
+    r"(?P<option>--[a-z][\w-]*)|\[\[?(?P<table>[\w.-]+)\]\]?(?: (?P<key>[\w.]+)(?= =|:| is | has no effect))?"
+    r"|(?P<setting>[a-z][\w.-]*)(?= =|:| is |, )|(?P<thing>[a-z]+) '"
+)
+
+
 class FedfloorError(Exception):
-    """The base class of errors caused by a user's input, shown without a traceback."""
+    """The base class of errors caused by a user's input, shown without a traceback.
+
+    Args:
+        message: the message.
+        key: what is refused, for programs that treat errors differently, whatever the words of the message: by default
+            what the message begins with (:func:`subject`), or the class's own.
+    """
 
     exit_code = 1
+    key = ""
+
+    def __init__(self, message: object = "", *, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key or self.key or subject(str(message))
 
 
 class SettingError(FedfloorError):
@@ -30,6 +48,20 @@ class RunError(FedfloorError):
 
 class DivergedError(RunError):
     """An error: training diverged, with a loss or a parameter that is not finite."""
+
+    key = "diverged"
+
+
+def subject(message: str) -> str:
+    """Return what a message begins with: an option, a setting, or a thing such as a method; "" if it is none of these.
+
+    >>> subject("--rounds 9: the run has 3"), subject("work.lr = -1: must be above 0"), subject("[data] test = 'x': no")
+    ('--rounds', 'work.lr', 'data.test')
+    >>> subject("[decide] is for classes"), subject("method 'fedcs' needs a network"), subject("The disk is full")
+    ('decide', 'method', '')
+    """
+    found = SUBJECT.match(message)
+    return ".".join(part for part in found.groups() if part) if found else ""
 
 
 def nearest(word: str, allowed: Iterable[str], cutoff: float = 0.55) -> str:
@@ -108,7 +140,8 @@ def first_line(error: BaseException) -> str:
 def unknown(noun: str, got: str, allowed: Iterable[str]) -> SettingError:
     """Return the error for an unknown name, with the nearest known name."""
     names = sorted(allowed)
-    return SettingError(f"unknown {noun} {shown(got)}.{nearest(got, names)} Known: {', '.join(names)}.")
+    known = ", ".join(names)
+    return SettingError(f"unknown {noun} {shown(got)}.{nearest(got, names)} Known: {known}.", key=f"unknown {noun}")
 
 
 def quoted(text: str, error: Exception) -> str:
@@ -129,7 +162,8 @@ def require(ok: bool, noun: str, got: object, allowed: str) -> None:
     fedfloor.base.errors.SettingError: rounds = 0: must be a whole number of at least 1.
     """
     if not ok:
-        raise SettingError(f"{noun} = {shown(got)}: must be {allowed}.")
+        message = f"{noun} = {shown(got)}: must be {allowed}."
+        raise SettingError(message, key=subject(message) or noun)
 
 
 def require_private(noun: str, remedy: str, *, private: bool) -> None:
@@ -159,9 +193,11 @@ def disk_error(path: Path, error: OSError) -> RunError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return RunError(
             f"the disk is full: {path.name} could not be written in {path.parent}. "
-            "The last checkpoint is intact: free disk space, then continue with --resume."
+            "The last checkpoint is intact: free disk space, then continue with --resume.",
+            key="disk-full",
         )
     return RunError(
         f"{path} could not be written: {error.strerror or error}. The last checkpoint is intact: correct "
-        "the problem, then continue with --resume."
+        "the problem, then continue with --resume.",
+        key="unwritable",
     )

@@ -29,7 +29,9 @@ def require_memory(settings: str, needed_bytes: float, advice: str) -> None:
     free = free_bytes()
     if needed_bytes > free:
         raise SettingError(
-            f"{settings}: needs {_gigabytes(needed_bytes)} of memory or more, but {_gigabytes(free)} are free. {advice}"
+            f"{settings}: needs {_gigabytes(needed_bytes)} of memory or more, but {_gigabytes(free)} are free. "
+            f"{advice}",
+            key="memory",
         )
 
 

@@ -59,7 +59,8 @@ def load(spec: str, role: str) -> Any:
         if error.name and module_name.startswith(error.name):
             raise SettingError(
                 f"{role} '{spec}': no module '{module_name}' in the current folder or the installed packages. Start "
-                "fedfloor in the folder of the file, or set PYTHONPATH."
+                "fedfloor in the folder of the file, or set PYTHONPATH.",
+                key="own-code",
             ) from error
         raise SettingError(f"{role} '{spec}': importing it failed: {located(error)}") from error
     except (Exception, SystemExit) as error:
@@ -71,7 +72,9 @@ def load(spec: str, role: str) -> Any:
                 f"defines '{name}' first, or move it into a file and import it from there."
             )
         public = [n for n in vars(module) if not n.startswith("_")]
-        raise SettingError(f"{role} '{spec}': module '{module_name}' has no '{name}'.{nearest(name, public)}")
+        raise SettingError(
+            f"{role} '{spec}': module '{module_name}' has no '{name}'.{nearest(name, public)}", key="own-code"
+        )
     _LOADED[spec] = getattr(module, name)
     return _LOADED[spec]
 
@@ -176,6 +179,7 @@ def loaded(spec: str, role: str) -> Any:
     if spec not in _LOADED:
         raise SettingError(
             f"{role} '{spec}' is not loaded: your own parts in a plan must occur in the experiment file or the "
-            "method's module, too. Name it under [method], or import it in the method's module."
+            "method's module, too. Name it under [method], or import it in the method's module.",
+            key="own-code",
         )
     return _LOADED[spec]

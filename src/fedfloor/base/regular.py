@@ -25,6 +25,8 @@ class IrregularFileError(SettingError, OSError):
     It is an ``OSError``, too, so that a reader which treats unreadable files treats these alike.
     """
 
+    key = "not-a-file"
+
     def __init__(self, path: Path | str, kind: str) -> None:
         super().__init__(
             f"{path}: {kind}, which is not opened, because reading it may never end. Replace it by a file, or give "

@@ -79,9 +79,9 @@ def _passed(known: Registry, number: int, to: Sequence[str], wait_s: float, *, a
         name, value = known.versions[number].run.get("headline") or ("", None)
         figure = "no metric" if value is None else f"{name} {value:.4f} on the cloud's test samples"
         if not typer.confirm(f"{verdict.why}. Version {number} has {figure}. Release it?"):
-            raise SettingError(f"not released. {way}")
+            raise SettingError(f"not released. {way}", key="no-release")
     elif not verdict.better:
-        raise SettingError(f"{verdict.why}: not released. {way}")
+        raise SettingError(f"{verdict.why}: not released. {way}", key="no-release")
     return [*verdict.rows]
 
 

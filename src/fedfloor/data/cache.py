@@ -46,7 +46,8 @@ def _work_folder(place: Path) -> Iterator[Path]:
         except OSError as error:
             raise RunError(
                 f"neither the cache nor a temporary folder can be written ({error.strerror or error}). Set "
-                "FEDFLOOR_CACHE to a writable folder."
+                "FEDFLOOR_CACHE to a writable folder.",
+                key="cache",
             ) from error
         try:
             yield folder
@@ -219,7 +220,10 @@ def remember(
             )
         changed = [path for path, stamp in zip(files, stamps, strict=True) if _stamp(path) != stamp]
         if changed:
-            raise SettingError(f"{changed[0]} changed while it was being read. Try again once it is complete.")
+            raise SettingError(
+                f"{changed[0]} changed while it was being read. Try again once it is complete.",
+                key="changed-while-read",
+            )
         if folder.parent == place.parent:
             with contextlib.suppress(OSError):  # then the entry is not kept; mapped arrays stay readable
                 if place.exists():  # a damaged entry
@@ -266,7 +270,8 @@ def _writing(folder: Path) -> Iterator[None]:
         why = "the disk is full" if full else f"{error.strerror or error}"
         raise RunError(
             f"{why}: parsed data could not be kept in {folder.parent}. Free disk space, or set FEDFLOOR_CACHE to a "
-            "folder on another disk. No partial files were left."
+            "folder on another disk. No partial files were left.",
+            key="cache",
         ) from error
 
 

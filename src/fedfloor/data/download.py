@@ -79,7 +79,8 @@ def get(
             path = present[file]
             if path is not None and path.name != file.name:
                 raise SettingError(
-                    f"{path} differs from the published {file.name} and is read before it. Move it away."
+                    f"{path} differs from the published {file.name} and is read before it. Move it away.",
+                    key="download-in-the-way",
                 )
     elif folder.is_dir() and not any(present.values()) and _problem(load, name, root) is None:
         log.info("%s holds %s in another form (unpacked?); it is left unchanged.", folder, name)
@@ -96,7 +97,7 @@ def get(
         again = f"`fedfloor datasets get {name} --force` replaces it with the published version."
         problem = _problem(load, name, root)
         if problem is not None:
-            raise RunError(f"{which}, and the data set cannot be loaded: {problem} {again}")
+            raise RunError(f"{which}, and the data set cannot be loaded: {problem} {again}", key="download")
         log.info("%s, but the data set can be loaded: left alone. %s", which, again)
     return rows
 
@@ -114,7 +115,10 @@ def _present(folder: Path, file: File) -> Path | None:
         if path.is_file():
             return path
         if path.exists():
-            raise SettingError(f"{path} is not a file, but {file.name} is to be saved under this path. Move it away.")
+            raise SettingError(
+                f"{path} is not a file, but {file.name} is to be saved under this path. Move it away.",
+                key="download-in-the-way",
+            )
     return None
 
 
@@ -175,15 +179,18 @@ def _fetch(file: File, folder: Path, places: tuple[str, ...], page: str, follow:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise RunError(
                     f"the disk is full: {file.name} ({file.size:,} bytes) could not be written in {folder}, and no "
-                    "part was kept. Free disk space, or choose another folder with --root."
+                    "part was kept. Free disk space, or choose another folder with --root.",
+                    key="disk-full",
                 ) from error
             raise SettingError(
                 f"cannot write {file.name} in {folder}: {_reason(error)}. Choose another folder with --root, or set "
-                "FEDFLOOR_DATA."
+                "FEDFLOOR_DATA.",
+                key="unwritable",
             ) from error
     raise RunError(
         f"{file.name} could not be downloaded, and no part was kept. {' '.join(refused)} By hand: get it from {page} "
-        f"and put it into {folder}. Without internet: use your mirror with --from URL."
+        f"and put it into {folder}. Without internet: use your mirror with --from URL.",
+        key="download",
     )
 
 

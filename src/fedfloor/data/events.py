@@ -141,7 +141,10 @@ def label_rows(
     options = {option: named[option] for option in (*own.values(), "end") if option in named}
     marks = _read(expanded(events), options, time_format, zone, ends=True)
     if bool(within) == remaining and (remaining or marks.end is None):
-        raise SettingError("give either --within SPAN, for labels, or --remaining, for the time until the next event.")
+        raise SettingError(
+            "give either --within SPAN, for labels, or --remaining, for the time until the next event.",
+            key="label-or-remaining",
+        )
     _check_pair(table, marks)
     if zone and table.form.zone and marks.form.zone:
         raise SettingError(f"--zone {zone}: the times of both tables have a time zone. Leave it out.")
@@ -162,7 +165,9 @@ def label_rows(
         cells = [[kinds[event] if event >= 0 else NONE] for event in event_of.tolist()]
     kept = [row + more for row, more in zip(table.cells.rows, cells, strict=True) if more]
     if not kept or (not remaining and all(row[-1] == NONE for row in kept)):
-        raise SettingError(f"{marks.path.name}: no event follows any row of {table.path.name}: compare their times.")
+        raise SettingError(
+            f"{marks.path.name}: no event follows any row of {table.path.name}: compare their times.", key="no-event"
+        )
     with new_file(out) as part, part.open("w", newline="", encoding="utf-8") as file:
         # cells of the user's own table, which fedfloor reads again: unchanged, unlike those of csv_text
         csv.writer(file).writerows([table.cells.names + added, *kept])
@@ -180,13 +185,15 @@ def _check_pair(table: _Table, marks: _Table) -> None:
     if table.absolute != marks.absolute:
         raise SettingError(
             f"{marks.path.name}: times are {marks.form}, but {table.path.name} has {table.form}. Write "
-            "both in one format."
+            "both in one format.",
+            key="forms-of-times",
         )
     if table.absolute and table.zoned != marks.zoned and NUMBERS not in (table.form, marks.form):
         with_zone, local = (table, marks) if table.zoned else (marks, table)
         raise SettingError(
             f"{local.path.name}: times have no time zone, but those of {with_zone.path.name} have one, so that they "
-            "may be hours apart. Name the zone of the others, such as --zone Europe/Berlin, or write both with a zone."
+            "may be hours apart. Name the zone of the others, such as --zone Europe/Berlin, or write both with a zone.",
+            key="forms-of-times",
         )
 
 
@@ -207,7 +214,9 @@ def _read(path: Path, given: Mapping[str, str], form: str | None, zone: str | No
     rows = table.rows
     short = next((number for number, row in enumerate(rows, start=2) if len(row) != len(names)), None)
     if short is not None:
-        raise SettingError(f"{place(path, short)}: {len(rows[short - 2])} cells, but the header has {len(names)}.")
+        raise SettingError(
+            f"{place(path, short)}: {len(rows[short - 2])} cells, but the header has {len(names)}.", key="length-of-row"
+        )
     for option, name in given.items():
         if name not in names:
             other = f", or name the column of EVENTS with --event-{option} NAME" if ends and option in SHARED else ""
@@ -231,7 +240,7 @@ def _read(path: Path, given: Mapping[str, str], form: str | None, zone: str | No
         written, time, moments = _times(table.cells(roles["time"]), form)
     except TimeError as error:
         message = error.message.replace("--set data.time_format=", "--time-format ")
-        raise SettingError(f"{place(path, error.row + 2, roles['time'])}: {message}") from error
+        raise SettingError(f"{place(path, error.row + 2, roles['time'])}: {message}", key="no-time") from error
     if moments and not form:
         log.info("%s: times are numbers, read as %s; for another format: --time-format.", path.name, NUMERALS[moments])
     device = table.cells(roles["device"])
@@ -284,7 +293,9 @@ def _ends(events: _Table, column: str, given: str | None, zone: str | None) -> N
     end[filled] = time
     if (end < events.time).any():
         row = int((end < events.time).argmax())
-        raise SettingError(f"{place(events.path, row + 2, column)}: this end is before the time of the event.")
+        raise SettingError(
+            f"{place(events.path, row + 2, column)}: this end is before the time of the event.", key="end-before-event"
+        )
     log.info("%s: '%s' is taken for the end of events; rows until then belong to them.", events.path.name, column)
     return end
 
@@ -352,23 +363,29 @@ def _kinds(events: _Table, given: str) -> list[str]:
     column = given or (usual if usual in free else free[0] if len(free) == 1 else "")
     if column not in names:
         problem = f"no column '{column}'" if column else "no column for the kind of event"
-        raise SettingError(f"{events.path.name}: {problem}. Available: {', '.join(names)}. Name it with --kind NAME.")
+        raise SettingError(
+            f"{events.path.name}: {problem}. Available: {', '.join(names)}. Name it with --kind NAME.",
+            key="kinds-of-events",
+        )
     kinds = table.cells(column)
     if _is_time(kinds):
         raise SettingError(
             f"{events.path.name}, column '{column}': holds times, such as '{kinds[0]}', and not kinds of events. Name "
-            "another column with --kind NAME."
+            "another column with --kind NAME.",
+            key="kinds-of-events",
         )
     if not given and len(kinds) >= MANY and len({*kinds}) == len(kinds):
         raise SettingError(
             f"{events.path.name}, column '{column}': differs from event to event, as a number of an order does, and is "
-            f"the only column left for the kind of event. Add a column with the kind, or take it by --kind {column}."
+            f"the only column left for the kind of event. Add a column with the kind, or take it by --kind {column}.",
+            key="kinds-of-events",
         )
     if "" in kinds or NONE in kinds:
         row = 2 + next(i for i, each in enumerate(kinds) if each in ("", NONE))
         raise SettingError(
             f"{place(events.path, row, column)}: an event needs a kind other than '{NONE}', the label of rows without "
-            "a following event."
+            "a following event.",
+            key="kinds-of-events",
         )
     return kinds
 

@@ -48,11 +48,12 @@ def write(frame: Any, path: Path) -> None:
             table = table.select(range(len(names))).rename_columns(names)
         twice = next((name for name in table.column_names if table.column_names.count(name) > 1), None)
         if twice is not None:
-            raise SettingError(f"the table has two columns '{twice}'. Rename one of them.")
+            raise SettingError(f"the table has two columns '{twice}'. Rename one of them.", key="repeated-column")
         parquet.write_table(_of_one_mark(table), path, store_schema=False)
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise SettingError(
-            f"the table cannot be read as columns of equal length with values of one type each: {error}"
+            f"the table cannot be read as columns of equal length with values of one type each: {error}",
+            key="not-a-table",
         ) from error
 
 
@@ -70,7 +71,8 @@ def _arrow(frame: Any) -> Any:
 
         return from_dataframe(frame)
     raise SettingError(
-        f"a {type(frame).__name__} is no table: give a pandas, Polars or Arrow table, or a dictionary of arrays."
+        f"a {type(frame).__name__} is no table: give a pandas, Polars or Arrow table, or a dictionary of arrays.",
+        key="not-a-table",
     )
 
 

@@ -65,7 +65,8 @@ def convert(
         if many != samples:
             raise SettingError(
                 f"{name}: {many:,} rows, but {first} has {samples:,}. Give files with the same number of rows, one per "
-                "sample."
+                "sample.",
+                key="lengths-differ",
             )
     sizes = {path.stem: x.shape[1] for path, x in matrices.items()}
     length = length or min(sizes.values())
@@ -102,10 +103,10 @@ def matrix(path: Path, column: int | None = None) -> Matrix:
     try:
         x = loaded(lines, column)
     except ValueError as error:
-        raise SettingError(f"{path.name}: not a matrix of numbers ({error}).") from error
+        raise SettingError(f"{path.name}: not a matrix of numbers ({error}).", key="no-matrix") from error
     if not (np.abs(x) <= LARGEST).all():
         row, column = np.argwhere(~(np.abs(x) <= LARGEST))[0]
-        raise SettingError(f"{path.name}, row {row + 1}, column {column + 1}: not a finite number.")
+        raise SettingError(f"{path.name}, row {row + 1}, column {column + 1}: not a finite number.", key="not-finite")
     return x
 
 
@@ -153,7 +154,7 @@ def _column(text: str) -> NDArray[Any]:
     path, number = _parsed(text)
     columns = len(next(filter(None, map(str.split, _lines(path))), []))
     if number is None and columns > 1:
-        raise SettingError(f"{text}: {columns} columns. Choose one of them, such as {text}:1.")
+        raise SettingError(f"{text}: {columns} columns. Choose one of them, such as {text}:1.", key="choice-of-column")
     if number is not None and not 1 <= number <= columns:
         raise SettingError(f"{text}: {path.name} has columns 1 to {columns}. Choose one of them.")
     values = matrix(path, (number or 1) - 1)[:, 0]

@@ -192,7 +192,8 @@ def fetch(url: str, query: str, out: Path, *, force: bool = False, plain: bool =
             rows, columns = _write(records, part)
         if not rows:
             raise SettingError(
-                "the result of the query is empty: no file is written. Check its conditions and its time span."
+                "the result of the query is empty: no file is written. Check its conditions and its time span.",
+                key="empty-result",
             )
         facts = {
             "file": out.name, "sha256": content_hash(part), "rows": rows, "columns": columns, "query": text,
@@ -232,7 +233,7 @@ def _rfc3339(value: object) -> str:
     try:
         moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError:
-        raise SettingError(f"{value}: no time of Flux. Give one such as 2026-03-01T06:30:00Z.") from None
+        raise SettingError(f"{value}: no time of Flux. Give one such as 2026-03-01T06:30:00Z.", key="no-time") from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
 
 
@@ -243,7 +244,9 @@ def _sql(where: DatabaseAddress, text: str, since: object) -> Iterator[Iterator[
         import sqlalchemy
         from sqlalchemy import exc
     except ModuleNotFoundError as error:
-        raise SettingError("queries to databases need SQLAlchemy: pip install 'fedfloor[sql]'.") from error
+        raise SettingError(
+            "queries to databases need SQLAlchemy: pip install 'fedfloor[sql]'.", key="sql-package"
+        ) from error
     try:
         url = sqlalchemy.make_url(where.url)
         engine = sqlalchemy.create_engine(url, poolclass=sqlalchemy.NullPool)
@@ -291,12 +294,15 @@ def _influx(where: DatabaseAddress, text: str) -> Iterator[Iterator[Record]]:
         from influxdb_client.rest import ApiException
         from urllib3.exceptions import HTTPError
     except ModuleNotFoundError as error:
-        raise SettingError("queries to InfluxDB need its client: pip install 'fedfloor[influx]'.") from error
+        raise SettingError(
+            "queries to InfluxDB need its client: pip install 'fedfloor[influx]'.", key="influx-package"
+        ) from error
     parts = urlsplit(where.url)
     organisation = unquote(parts.path.strip("/"))
     if not organisation or not parts.hostname or not parts.password:
         raise SettingError(
-            f"{where.shown}: the address of InfluxDB is influxdb+https://:$TOKEN@HOST:8086/ORGANISATION."
+            f"{where.shown}: the address of InfluxDB is influxdb+https://:$TOKEN@HOST:8086/ORGANISATION.",
+            key="address",
         )
     server = f"{parts.scheme.removeprefix('influxdb+')}://{parts.netloc.rpartition('@')[2]}"
     client = InfluxDBClient(
@@ -308,9 +314,9 @@ def _influx(where: DatabaseAddress, text: str) -> Iterator[Iterator[Record]]:
     except ApiException as error:
         with suppress(ValueError, TypeError, AttributeError):
             error = json.loads(error.body)["message"]
-        raise SettingError(f"{where.shown}: {where.clean(error)}.") from None
+        raise SettingError(f"{where.shown}: {where.clean(error)}.", key="query") from None
     except (HTTPError, ConnectionError, TimeoutError) as error:
-        raise RunError(f"{where.shown} cannot be reached: {where.clean(error)}.") from None
+        raise RunError(f"{where.shown} cannot be reached: {where.clean(error)}.", key="unreachable") from None
 
 
 def _points(answer: Iterator[Any]) -> Iterator[Record]:
@@ -322,7 +328,8 @@ def _points(answer: Iterator[Any]) -> Iterator[Record]:
         if len(fields) > 1:
             raise SettingError(
                 f"the query gives a row per field ({', '.join(sorted(map(str, fields)))}, …), but a table needs a "
-                'column per field: add |> pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value").'
+                'column per field: add |> pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value").',
+                key="query",
             )
         yield values
 

@@ -427,12 +427,12 @@ class Reading:
         Raises:
             SettingError: always, unless the reading is a :class:`DraftReading`.
         """
-        raise SettingError(problem.text)
+        raise SettingError(problem.text, key=problem.kind)
 
     def refuse(self, problem: Problem) -> NoReturn:
         """Refuse data with a problem after which nothing more can be read."""
         self.tell(problem)
-        raise SettingError(problem.text)
+        raise SettingError(problem.text, key=problem.kind)
 
     def only(self, keys: Collection[str], noun: str) -> None:
         """Refuse settings other than ``keys``, which have no effect on data of this kind (``noun``)."""

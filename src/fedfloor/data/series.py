@@ -60,7 +60,8 @@ def with_rows_ahead(name: str, rows: Rows, reading: Reading) -> Reading:
     if longest < window.length + ahead:
         raise SettingError(
             f"{name}: a window of {window.length} rows and the {ahead} rows ahead of it (data.task.horizon) are longer "
-            f"than every recording; the longest has {longest} rows. Shorten one of them."
+            f"than every recording; the longest has {longest} rows. Shorten one of them.",
+            key="window-too-long",
         )
     return replace(reading, window=Window(window.length + ahead, window.stride))
 
@@ -114,7 +115,8 @@ def _normal(name: str, classes: tuple[str, ...], task: Reconstruction) -> int:
     if len(known) != 1:
         raise SettingError(
             f"{name}: unknown which of the classes {', '.join(classes[:20])} is normal operation. Name the class: "
-            '[data] task = { kind = "reconstruction", normal = "…" }.'
+            '[data] task = { kind = "reconstruction", normal = "…" }.',
+            key="normal-class",
         )
     return known[0]
 
@@ -186,7 +188,8 @@ def _check_sensors(name: str, rows: Rows, inputs: Inputs) -> None:
         raise SettingError(
             f"{name}: no sensor ever changes ({some(values, 5)}), so that a model cannot learn anything. Check which "
             "columns are sensors ([data] columns) and how numbers are written "
-            "([data] decimal)."
+            "([data] decimal).",
+            key="constant-sensors",
         )
 
 
@@ -204,7 +207,8 @@ def _check_falls(name: str, task: Regression, rows: Rows, inputs: Inputs) -> Non
             f"{name}: its label rises along the recordings, from {rows.target[0, 0]:g} in the first row, and never "
             "falls; with data.task.cap it is taken for a remaining life, which falls until the failure. If it counts "
             "the past rows, leave it out (data.columns.ignore) and set data.remaining = true for recordings that run "
-            "to failure; if it is another number, leave data.task.cap out."
+            "to failure; if it is another number, leave data.task.cap out.",
+            key="rising-labels",
         )
     if len(rises):
         first = int(rises[0])
@@ -221,7 +225,8 @@ def _check_ranges(name: str, reading: Reading, called: tuple[str, ...], y: Label
     empty = [called[i] for i in np.flatnonzero(np.bincount(y, minlength=len(called)) == 0)]
     if reading.bins and empty:
         raise SettingError(
-            f"{name}: data.bins = {list(reading.bins)}: no sample is in {' or '.join(map(repr, empty))}{advice}."
+            f"{name}: data.bins = {list(reading.bins)}: no sample is in {' or '.join(map(repr, empty))}{advice}.",
+            key="data.bins",
         )
 
 
@@ -263,7 +268,8 @@ def _forecast(name: str, task: Forecasting, rows: Rows, cut: Cut, reading: Readi
         raise SettingError(
             f"{name}: sensor '{still[0]}' {what} within the recordings' training rows: nothing to forecast"
             f"{more}. Name the sensors to forecast with "
-            "data.task.sensors, or leave it out of the table (data.columns.ignore)."
+            "data.task.sensors, or leave it out of the table (data.columns.ignore).",
+            key="constant-sensors",
         )
     fitted = task.fitted(flat[~cut.test], naive=np.repeat(naive, task.horizon).tolist())
     fitted = replace(fitted, sensors=tuple(sensors))

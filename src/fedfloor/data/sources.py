@@ -203,7 +203,8 @@ def load(
     elif not folder.is_dir():
         raise SettingError(
             f"data set '{name}': looked in {folder}, which does not exist. {_how(name, folder)}, or set FEDFLOOR_DATA "
-            "to the folder that holds it. The data set 'labels' needs no download."
+            "to the folder that holds it. The data set 'labels' needs no download.",
+            key="published-file-missing",
         )
     return source.load(
         name=name, folder=folder, devices=devices, samples_per_device=samples_per_device, seed=seed, reading=reading,

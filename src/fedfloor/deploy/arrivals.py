@@ -525,7 +525,8 @@ class ArrivingVisits:
             raise SettingError(
                 f"the plan of round {self._number} has another visit to device {key.device} than the one that "
                 f"departed in round {departed.key.round}: the work of a visit must be that of the round of its "
-                "departure (Arrival.round), its model that of its version, and its tick that of its version."
+                "departure (Arrival.round), its model that of its version, and its tick that of its version.",
+                key="work-changed",
             )
         return landed.packet, landed.receipt
 

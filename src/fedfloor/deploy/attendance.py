@@ -121,7 +121,8 @@ class Attendance:
         """Return the error of a round whose devices disconnect whenever they are sent a request."""
         return RunError(
             f"round {number} was begun {ATTEMPTS} times, and each time all its devices disconnected before they "
-            "answered. Read their logs and their edges', then continue with --resume."
+            "answered. Read their logs and their edges', then continue with --resume.",
+            key="few-devices",
         )
 
     def _here(self) -> frozenset[int]:
@@ -167,7 +168,9 @@ class Attendance:
             if left <= 0:
                 raise RunError(
                     f"round {number} did not begin: for {self._wait_s:g} s {state}. Start what is missing, set "
-                    "deploy.quorum lower, or wait longer (deadlines.join_s in cloud.toml), then continue with --resume."
+                    "deploy.quorum lower, or wait longer (deadlines.join_s in cloud.toml), then continue with "
+                    "--resume.",
+                    key="few-devices",
                 )
             if state != shown:
                 log.warning("round %d waits, since %s until %s: %s.", number, since, until, state)

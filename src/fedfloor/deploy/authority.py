@@ -165,7 +165,8 @@ def certificate(path: Path) -> x509.Certificate:
         return x509.load_pem_x509_certificate(read_bytes(path, "certificate"))
     except ValueError as error:
         raise SettingError(
-            f"{path} is not a certificate in PEM format: copy it again from the folder where it was provisioned."
+            f"{path} is not a certificate in PEM format: copy it again from the folder where it was provisioned.",
+            key="not-a-certificate",
         ) from error
 
 
@@ -243,7 +244,7 @@ def check(tls: Tls, name: str, at: dt.datetime | None = None) -> None:
     if wrong is None and cert.public_key() != private_key(tls.key).public_key():
         wrong = f"{tls.key} is not the key of {tls.cert}: copy both again."
     if wrong is not None:
-        raise SettingError(wrong)
+        raise SettingError(wrong, key="wrong-certificate")
 
 
 def refusal(error: str, where: str, own: Path | None = None) -> str:
@@ -288,7 +289,8 @@ def read_bytes(path: Path, what: str) -> bytes:
         return regular.read_bytes(path)
     except OSError as error:
         raise SettingError(
-            f"{what} {path}: {error.strerror or error}. fedfloor park provision PARK.toml writes it."
+            f"{what} {path}: {error.strerror or error}. fedfloor park provision PARK.toml writes it.",
+            key="unreadable-file",
         ) from error
 
 

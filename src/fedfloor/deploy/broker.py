@@ -141,10 +141,13 @@ def check_version(program: str) -> None:
         raise SettingError(f"{program} cannot be started: {error}. Install Mosquitto {least} or later.") from error
     numbers = re.search(r"mosquitto version (\d+)\.(\d+)\.(\d+)", text)
     if numbers is None:
-        raise SettingError(f"{program} -h does not print a version: install Mosquitto {least} or later.")
+        raise SettingError(
+            f"{program} -h does not print a version: install Mosquitto {least} or later.", key="version-of-mosquitto"
+        )
     if tuple(map(int, numbers.groups())) < LEAST:
         raise SettingError(
-            f"{program} is Mosquitto {'.'.join(numbers.groups())}; must be {least} or later: upgrade it."
+            f"{program} is Mosquitto {'.'.join(numbers.groups())}; must be {least} or later: upgrade it.",
+            key="version-of-mosquitto",
         )
 
 

@@ -200,7 +200,9 @@ def read_seen(path: Path | None) -> dict[str, tuple[int, int]]:
             for sender, (session, number) in stored.items():
                 last[str(sender)] = max(last.get(str(sender), (0, 0)), (int(session), int(number)))
         except (ValueError, TypeError, AttributeError) as error:
-            raise SettingError(f"{place} is damaged: delete it; an old message may then be accepted once.") from error
+            raise SettingError(
+                f"{place} is damaged: delete it; an old message may then be accepted once.", key="damaged-record"
+            ) from error
     return last
 
 

@@ -360,7 +360,8 @@ class CloudExecutor:
         reason = reason_of(self._measurements.failed, "probe")
         if silent and not answers and not (self._round and self.attendance.others(devices)):
             raise RunError(
-                f"no device answered '{node.what}': check edges and devices, then continue with --resume.{reason}"
+                f"no device answered '{node.what}': check edges and devices, then continue with --resume.{reason}",
+                key="no-answer",
             )
         if silent:
             log.warning("devices %s did not answer '%s': it is decided without them.%s", silent, node.what, reason)
@@ -402,7 +403,8 @@ class CloudExecutor:
         if self._settings.transport == "flower":
             raise SettingError(
                 "results that are taken as they come need a connection that stays open, and Flower starts a process "
-                "for each message. Choose transport = 'mqtt', or a method that waits without round.close."
+                "for each message. Choose transport = 'mqtt', or a method that waits without round.close.",
+                key="waiting-over-flower",
             )
         deadlines = self._settings.deadlines
         return ArrivingVisits(self, engine, self._factory_of, deadlines.join_s, deadlines.round_s, point)

@@ -335,13 +335,15 @@ class Agent:
         if self.experiment.evaluate.recent is None:
             raise SettingError("[evaluate] recent is not set, so no samples are held out of training.")
         if privacy.protects(self._method) or self.experiment.park.census_epsilon is not None:
-            raise SettingError("its experiment is private: metrics of its samples do not leave it.")
+            raise SettingError(
+                "its experiment is private: metrics of its samples do not leave it.", key="private-metrics"
+            )
         park = self._raw or self.park
         kept = self.settings.state / FACTS
         if park is None and kept.exists():  # it was restarted after training
             park = own.park(self.settings, self.experiment, read_facts(json.loads(regular.read_bytes(kept))))
         if park is None:
-            raise SettingError("it has not trained yet.")
+            raise SettingError("it has not trained yet.", key="not-trained")
         if park.dataset.task.calibrates:
             raise SettingError("it trains only on normal samples, which have no labels for an evaluation.")
         samples = own.labelled(park)

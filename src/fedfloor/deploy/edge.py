@@ -602,14 +602,17 @@ def check_places(settings: EdgeSettings, park: Park) -> None:
     for listed in (*settings.devices, *settings.neighbours):
         named = f"device '{listed.name}' (number {listed.device})"
         if listed.device >= park.devices:
-            raise SettingError(f"{named}: the experiment has devices 0 to {park.devices - 1}. Set park.devices.")
+            raise SettingError(
+                f"{named}: the experiment has devices 0 to {park.devices - 1}. Set park.devices.", key="devices-differ"
+            )
         factory = int(park.factory_of[listed.device])
         if (factory == settings.factory) != (listed in settings.devices):
             place = f"factory {settings.factory} ('{settings.name}')"
             stands = f"not in {place}" if listed in settings.neighbours else f"in {place}"
             raise SettingError(
                 f"{named} is {stands} by the park file, but in factory {factory} by the experiment. Set "
-                "park.assignment in the experiment to each device's factory; fedfloor park provision names the list."
+                "park.assignment in the experiment to each device's factory; fedfloor park provision names the list.",
+                key="factories-differ",
             )
 
 

@@ -370,7 +370,7 @@ def check_claims(experiment: Experiment, held: Sequence[Holding]) -> None:
         SettingError: a device's claims fail a check; names the device.
     """
     for why in doubts(experiment, dict(enumerate(held))).values():
-        raise SettingError(why)
+        raise SettingError(why, key="claims")
 
 
 def doubts(experiment: Experiment, held: Mapping[int, Holding]) -> dict[int, str]:

@@ -78,7 +78,8 @@ class ByGrid:
             self.find_nodes(AGAIN_S if self._met else FIND_S)
         if not self._nodes and not self._met:
             raise RunError(
-                f"no factory's SuperNode answered within {FIND_S:g} s: flwr supernode ls lists the connected ones."
+                f"no factory's SuperNode answered within {FIND_S:g} s: flwr supernode ls lists the connected ones.",
+                key="no-answer",
             )
         self._met = True
         factories = [factory for factory in messages if factory in self._nodes]

@@ -165,11 +165,12 @@ def wait_for_holdings(
             continue
         if judged:
             rest = f" {len(wrong) - SHOWN} more do not fit either." if len(wrong) > SHOWN else ""
-            raise SettingError(" ".join(wrong[:SHOWN]) + rest)
+            raise SettingError(" ".join(wrong[:SHOWN]) + rest, key="holdings")
         if late:
             raise RunError(
                 f"after {deadline_s:g} s holdings are missing from {', '.join(lacking)}. Start them, take them out of "
-                "the park file, begin without them (deploy.quorum), or wait longer: deadlines.join_s in cloud.toml."
+                "the park file, begin without them (deploy.quorum), or wait longer: deadlines.join_s in cloud.toml.",
+                key="holdings-missing",
             )
         time.sleep(LOOK_S)
 
@@ -271,7 +272,7 @@ def take_answer(
         wrong += map(checks.short_line, errors.values())
         lacking += [ranges.matching(name, NAME, "a device is not a name.") for name in names]
     except RefusedError as error:
-        raise RunError(f"edge {edge.name}: {error}") from error
+        raise RunError(f"edge {edge.name}: {error}", key=error.reason) from error
 
 
 def in_order(factory_of: Mapping[int, int], held: Mapping[int, Holding]) -> Gathered:

@@ -74,12 +74,14 @@ def read(place: Path, root: x509.Certificate) -> tuple[Entry, ...]:
     for number in range(1, len(names) + 1):
         path = folder / f"{number}.json"
         if not path.exists():
-            raise SettingError(f"{path} is missing: the journal has entries up to {names[-1]}. {ADVICE}")
+            raise SettingError(f"{path} is missing: the journal has entries up to {names[-1]}. {ADVICE}", key="journal")
         entries.append(read_entry(path, number, entries[-1].digest if entries else "", root))
     if head is None and entries and (place / HEAD).parent.is_dir():
-        raise SettingError(f"{place / HEAD} is missing: it names the last entry of the journal. {ADVICE}")
+        raise SettingError(
+            f"{place / HEAD} is missing: it names the last entry of the journal. {ADVICE}", key="journal"
+        )
     if head not in (None, NONE, *map(_named, entries)):
-        raise SettingError(f"{folder}: the entry that {place / HEAD} names is missing. {ADVICE}")
+        raise SettingError(f"{folder}: the entry that {place / HEAD} names is missing. {ADVICE}", key="journal")
     return tuple(entries)
 
 
@@ -96,9 +98,11 @@ def _head(place: Path, root: x509.Certificate) -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise SettingError(f"{place / HEAD} is not the head of a journal ({type(error).__name__}). {ADVICE}") from error
+        raise SettingError(
+            f"{place / HEAD} is not the head of a journal ({type(error).__name__}). {ADVICE}", key="journal"
+        ) from error
     if not genuine:
-        raise SettingError(f"{place / HEAD} does not match its signature: it was edited. {ADVICE}")
+        raise SettingError(f"{place / HEAD} does not match its signature: it was edited. {ADVICE}", key="journal")
     return text
 
 
@@ -111,11 +115,17 @@ def read_entry(path: Path, number: int, before: str, root: x509.Certificate) -> 
         genuine = authority.signed(root, PURPOSE, text, signature)
         fields = json.loads(text) if genuine else {}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise SettingError(f"{path} is not an entry of a journal ({type(error).__name__}). {ADVICE}") from error
+        raise SettingError(
+            f"{path} is not an entry of a journal ({type(error).__name__}). {ADVICE}", key="journal"
+        ) from error
     if not genuine or set(fields) != KEYS:
-        raise SettingError(f"{path} does not match its signature: it was edited, or belongs to another park. {ADVICE}")
+        raise SettingError(
+            f"{path} does not match its signature: it was edited, or belongs to another park. {ADVICE}", key="journal"
+        )
     if (fields["number"], fields["before"]) != (number, before):
-        raise SettingError(f"{path} does not follow the previous entry: entries were exchanged. {ADVICE}")
+        raise SettingError(
+            f"{path} does not follow the previous entry: entries were exchanged. {ADVICE}", key="journal"
+        )
     return Entry(**fields, digest=hashlib.sha256(text.encode()).hexdigest())
 
 
@@ -158,7 +168,8 @@ def append(
         other = read_entry(path, number, before, ca.cert)
         raise SettingError(
             f"the park was changed meanwhile: {other.action} by {other.by} at {other.at} (entry {number} of "
-            "its journal). Nothing was done: check fedfloor model list, and repeat the command if it is still needed."
+            "its journal). Nothing was done: check fedfloor model list, and repeat the command if it is still needed.",
+            key="changed-meanwhile",
         ) from None
     except OSError as error:
         raise RunError(f"{path} could not be written: {error.strerror or error}.") from error

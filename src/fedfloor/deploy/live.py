@@ -66,7 +66,7 @@ def mosquitto() -> str:
     """
     program = shutil.which("mosquitto", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")))
     if program is None:
-        raise SettingError(f"a live park needs {INSTALL}.")
+        raise SettingError(f"a live park needs {INSTALL}.", key="live-packages")
     broker.check_version(program)
     return program
 
@@ -136,7 +136,8 @@ def _sized(experiment: Experiment, factories: int | None, devices: int | None) -
     if devices is None and park.devices > MOST_DEVICES:
         raise SettingError(
             f"the experiment has {park.devices:,} devices, and each is a process of its own here: limit them with "
-            f"--devices N. More than {MOST_DEVICES} are started only if N is given."
+            f"--devices N. More than {MOST_DEVICES} are started only if N is given.",
+            key="devices-of-live-park",
         )
     if not sized.configured.short_batches:
         batches_fit(sized, park, max(walk.batch_sizes(plan_of(sized, park)), default=0))  # before processes are started

@@ -209,7 +209,7 @@ def from_document(document: dict[str, Any], path: Path) -> ParkFile:
             except SettingError as error:
                 name = row.get("name") if isinstance(row, dict) else None
                 label = f"{key} {i} '{name}'" if isinstance(name, str) else f"{key} {i}"
-                raise SettingError(f"{label}: {error}") from None
+                raise SettingError(f"{label}: {error}", key=error.key) from None
     park = checked(ParkFile, {"name": path.stem} | document | lists, "")
     check_units(park)
     return park
@@ -296,7 +296,9 @@ def reserve(holders: dict[str, str], name: str, role: str) -> None:
     """Add the holder of a name; raise SettingError if the name is taken."""
     taken = next((holder for holder in holders if holder.lower() == name.lower()), None)  # file systems may ignore case
     if taken is not None:
-        raise SettingError(f"'{name}' is the name of both {role} and {holders[taken]}. Rename one of them.")
+        raise SettingError(
+            f"'{name}' is the name of both {role} and {holders[taken]}. Rename one of them.", key="repeated-name"
+        )
     holders[name] = role
 
 
@@ -320,6 +322,7 @@ def check_ports(park: ParkFile) -> None:
         broker = f"the broker of factory '{factory.name}'"
         if place in seen:
             raise SettingError(
-                f"{seen[place]} and {broker} both use port {factory.port} of {factory.address}: change one of them."
+                f"{seen[place]} and {broker} both use port {factory.port} of {factory.address}: change one of them.",
+                key="repeated-port",
             )
         seen[place] = broker

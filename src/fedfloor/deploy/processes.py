@@ -57,7 +57,9 @@ def need(port: int, host: str = "127.0.0.1") -> None:
                 raise RunError(f"port {port} of {host} cannot be used: {error.strerror or error}.") from error
             owner = holder(port)
             by = f" by {owner}" if owner else " by another user's process"
-            raise RunError(f"port {port} is in use{by}: end that process, or choose other ports.") from error
+            raise RunError(
+                f"port {port} is in use{by}: end that process, or choose other ports.", key="port"
+            ) from error
 
 
 def holder(port: int) -> str | None:
@@ -190,7 +192,8 @@ class Crew:
                 child = self.children.get(process.pid)
                 how = "" if child is None else f" (exit code {child.returncode})"
                 raise RunError(
-                    f"{process.name} died{how}. Its last lines, of {process.log}:\n{tail(Path(process.log))}"
+                    f"{process.name} died{how}. Its last lines, of {process.log}:\n{tail(Path(process.log))}",
+                    key="process-died",
                 )
 
     def wait(self, goal: str, ready: Callable[[], bool], watched: Collection[ParkProcess], seconds: float) -> None:

@@ -194,7 +194,8 @@ def check_roles(holders: Mapping[str, Certified], index: Index) -> None:
             before = "a device" if name in index.numbers else "no device"
             raise SettingError(
                 f"'{name}' ({one.what}) was {before} when it was provisioned before, and that certificate may still "
-                "be valid: choose another name."
+                "be valid: choose another name.",
+                key="name-certified-before",
             )
 
 

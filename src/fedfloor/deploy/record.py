@@ -70,7 +70,8 @@ class RevealRecord:
             raise SettingError(
                 f"{self.path}: {'is missing' if begun is None else 'is older than this machine has written it'}, by "
                 f"{self._mark}. Without it this device does not know what it has revealed. Put back the newest one; if "
-                "it is lost, delete the latter file, and begin a run in another folder with another seed."
+                "it is lost, delete the latter file, and begin a run in another folder with another seed.",
+                key="record-missing",
             )
 
     @contextmanager
@@ -105,7 +106,8 @@ class RevealRecord:
         except (sqlite3.Error, OSError) as error:
             raise SettingError(
                 f"{self.path}: {error}. It and its mark {self._mark} must be writable. Make room on the disk, or put "
-                "the file back; without it, this device does not know what it has revealed."
+                "the file back; without it, this device does not know what it has revealed.",
+                key="unwritable",
             ) from error
 
 

@@ -31,12 +31,12 @@ def read(kind: type[T], path: Path | str) -> T:
     try:
         body = toml(path, "settings file")
     except SettingError as error:
-        raise SettingError(f"{error} `fedfloor park provision PARK.toml` writes such files.") from error
+        raise SettingError(f"{error} `fedfloor park provision PARK.toml` writes such files.", key=error.key) from error
     check_kind(body, "settings file", path)
     try:
         settings: T = below(path.parent, checked(kind, body, ""))
     except SettingError as error:
-        raise SettingError(f"{path}: {error}") from None
+        raise SettingError(f"{path}: {error}", key=error.key) from None
     return settings
 
 

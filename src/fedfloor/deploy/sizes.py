@@ -37,7 +37,8 @@ def check(experiment: Experiment, park: Park, message_mb: int) -> None:
     raise SettingError(
         f"the model of network '{experiment.model.name}' with all that method '{experiment.method.name}' sends needs "
         f"message_mb = {needed}, and the park's brokers have memory for message_mb = {message_mb}: "
-        f"{remedy if needed <= MOST_MB else f'at most {MOST_MB} are allowed, so choose {smaller}'}."
+        f"{remedy if needed <= MOST_MB else f'at most {MOST_MB} are allowed, so choose {smaller}'}.",
+        key="message_mb",
     )
 
 

@@ -87,7 +87,9 @@ class Conduct:
                 self.partners, self.met = ({int(k): set(some) for k, some in kept[n].items()} for n in PAIRS)
                 self.false = Counter({int(k): int(times) for k, times in kept["false"].items()})
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise SettingError(f"{self.path} is damaged: delete it; devices left out of sums then return.") from error
+            raise SettingError(
+                f"{self.path} is damaged: delete it; devices left out of sums then return.", key="damaged-record"
+            ) from error
 
     def dispute(self, pairs: Collection[frozenset[int]]) -> None:
         """Record pairs of devices of which one is false; a pair counts once in a run."""

@@ -93,7 +93,8 @@ class Downlink:
                 self.channel.stop()
                 raise RunError(
                     f"no edge connected within {wait_s:g} s ({names}): check the broker {self._settings.broker} and "
-                    "the edges' logs, then start again."
+                    "the edges' logs, then start again.",
+                    key="no-edge",
                 )
             log.warning("edges not connected yet: %s. The run begins without them.", names)
         return self
@@ -247,5 +248,5 @@ def socket_request(state: Path, message: bytes, deadline_s: float) -> bytes:
             if edge.poll(deadline_s):
                 return edge.recv_bytes(MOST_BYTES)
     except (OSError, EOFError, ValueError, KeyError, AuthenticationError) as error:
-        raise RunError(f"the edge in {state}: {error}.") from error
-    raise RunError(f"the edge in {state} did not answer in time.")
+        raise RunError(f"the edge in {state}: {error}.", key="edge") from error
+    raise RunError(f"the edge in {state} did not answer in time.", key="edge")

@@ -186,7 +186,8 @@ def _readable(document: dict[str, Any], source: Path, given: Given) -> tuple[lis
         lack = error if isinstance(error, NoColumnError) else error.__cause__  # in a folder with more on its place
         if not isinstance(lack, NoColumnError) or lack.role not in ("device", "label"):
             raise
-        raise SettingError(str(error).replace(str(lack), str(with_candidates(lack, data)))) from None
+        named = with_candidates(lack, data)
+        raise SettingError(str(error).replace(str(lack), str(named)), key=named.key) from None
 
 
 def _samples(

@@ -274,7 +274,8 @@ def _check_names(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> 
         header = ", ".join(f'"c{i}"' for i in range(1, len(names) + 1)) if len(names) <= NAMED else '"…", …'
         raise SettingError(
             f"{place(path, 1)}: it holds values ({', '.join(map(repr, names[:3]))}, …), no names. Name the "
-            f"{len(names)} columns: --set 'data.header=[{header}]'." + (MATRIX if len(names) > NAMED else "")
+            f"{len(names)} columns: --set 'data.header=[{header}]'." + (MATRIX if len(names) > NAMED else ""),
+            key="no-names-of-columns",
         )
 
 
@@ -408,13 +409,15 @@ def _check_times(table: str, texts: Mapping[str, Sequence[str]], form: str | Non
         if odd and (shaped or word_of(name) in CALLED["time"]):
             raise SettingError(
                 f"{table}, column '{name}': '{odd[0]}' looks like a date or time, but cannot be read. {READ} "
-                f"Or leave the column out: {ignoring(name)}."
+                f"Or leave the column out: {ignoring(name)}.",
+                key="no-time",
             )
     dates = [name for name, cells in texts.items() if is_time(cells, form, numbers=False)]
     if dates and not has_time:
         raise SettingError(
             f"{table}: columns {', '.join(map(repr, dates))} hold dates. Choose the time: --set "
-            f"data.columns.time={dates[0]}. Or leave them out: {ignoring(*dates)}."
+            f"data.columns.time={dates[0]}. Or leave them out: {ignoring(*dates)}.",
+            key="choice-of-time",
         )
 
 
@@ -432,7 +435,8 @@ def _check_numbers(table: str, name: str, cells: Sequence[str], decimal: str) ->
     raise SettingError(
         f"{table}, column '{name}': '{odd}' looks like a number, but cannot be read as one. {hint} Or leave the column "
         f"out: {ignoring(name)}; if its texts are classes: --set 'data.columns.categories."
-        f'{json.dumps(name, ensure_ascii=False)}="one-hot"\'.'
+        f'{json.dumps(name, ensure_ascii=False)}="one-hot"\'.',
+        key="no-number",
     )
 
 

@@ -64,8 +64,8 @@ class Mending:
                 return dataset
             for problem in problems:
                 if not SOLVED[problem.kind](self, problem):
-                    raise SettingError(problem.text)
-        raise SettingError(problems[0].text)
+                    raise SettingError(problem.text, key=problem.kind)
+        raise SettingError(problems[0].text, key=problems[0].kind)
 
     def _spaced(self, dataset: Dataset) -> bool:
         """Note the windows; return whether they are few enough, otherwise begin them at a distance."""
@@ -130,7 +130,8 @@ def _times(draft: Mending, problem: Problem) -> bool:
     if draft.timed or not name or is_called_time(name):
         if (run := guess.separating(expanded(data["path"]), data)) is None:
             return False
-        raise SettingError(f"{problem.text} '{run}' does: --set 'data.columns.run={run}'.")
+        advice = f"'{run}' does: --set 'data.columns.run={run}'."
+        raise SettingError(f"{problem.text} {advice}", key=problem.kind)
     ignore(data, [name])
     data["columns"]["time"] = ""
     draft.notes[:] = [note for note in draft.notes if note != f"'{name}' is taken for the time"]

@@ -137,7 +137,10 @@ class Aggregation:
         self, node: Parallel, start: Packet, part: Parcel | None = None, path: EdgePath | None = None
     ) -> None:  # fmt: skip
         if not node.children:
-            raise SettingError(f"the plan has a Parallel at {node.at} with no branches: leave it out, or add a visit.")
+            raise SettingError(
+                f"the plan has a Parallel at {node.at} with no branches: leave it out, or add a visit.",
+                key="no-branches",
+            )
         self._node = node
         self.start = start
         self.part = part
@@ -227,7 +230,8 @@ class Aggregation:
         asked = self._rule.asks == "loss" and not away
         if asked and any(branch is not None and branch.loss is None for branch in known):
             raise SettingError(
-                "the mixing rule needs every device's loss: put Probe(devices, 'loss') before the visits."
+                "the mixing rule needs every device's loss: put Probe(devices, 'loss') before the visits.",
+                key="needs-probe",
             )
 
     def _checked(self, model: object, start: Tensor) -> Tensor:

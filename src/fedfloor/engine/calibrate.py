@@ -31,7 +31,8 @@ def counts(scores: NDArray[np.floating], low: float, width: float) -> NDArray[np
     if np.isnan(scores).any():
         raise SettingError(
             f"{int(np.isnan(scores).sum())} of {len(scores)} scores of held-out samples are not numbers (NaN): they "
-            "have no threshold, as the model diverged, or values are missing. Lower work.lr, or set data.missing."
+            "have no threshold, as the model diverged, or values are missing. Lower work.lr, or set data.missing.",
+            key="not-finite",
         )
     with np.errstate(divide="ignore"):
         logs = np.log2(scores.astype(np.float64)).clip(-REACH, REACH)

@@ -139,7 +139,8 @@ def no_vector(answers: Mapping[int, Mapping[str, Any]]) -> None:
         if isinstance(answer, Tensor):
             raise SettingError(
                 f"a Probe for '{name}', which is answered by a vector, is in a branch of a Parallel: put it "
-                "before the Parallel."
+                "before the Parallel.",
+                key="place-of-probe",
             )
 
 
@@ -171,7 +172,8 @@ class Acting:
         if len(shapes) != 2 or not len(altered[0]) == len(altered[1]) > 0 or shapes[0][1:] != x.shape[1:]:
             raise SettingError(
                 f"attack {type(self.attack).__name__}: data must return samples as samples.x and as many classes, "
-                f"got {altered!r:.80}."
+                f"got {altered!r:.80}.",
+                key="own-attack",
             )
         return altered
 
@@ -188,7 +190,8 @@ class Acting:
         if not isinstance(update, Tensor) or update.shape != visit.update.shape:
             raise SettingError(
                 f"attack {type(self.attack).__name__}: sent must return a tensor of {len(visit.update)} numbers, as "
-                f"visit.update, got {update!r:.80}."
+                f"visit.update, got {update!r:.80}.",
+                key="own-attack",
             )
         if update is visit.update:
             return model

@@ -138,7 +138,8 @@ class Limit:
         if not right or len(given) > MOST_PIECES or (not given and network.parcel(travels).numbers):
             raise SettingError(
                 f"limit {type(self.rule).__name__}: pieces must return a list of 1 to {MOST_PIECES} parts of the model "
-                f"that hold numbers, such as those of network.parcel(travels), got {given!r:.80}."
+                f"that hold numbers, such as those of network.parcel(travels), got {given!r:.80}.",
+                key="own-limit",
             )
         return given
 

@@ -147,12 +147,14 @@ def require_head(engine: Engine, whose: str) -> None:
         raise SettingError(
             f"objective {whose}: it is trained on the input of the classifier '{network.classifier}', whose output "
             "is not the network's output. Name the network's last layer with model.classifier, and "
-            "let forward() return its output."
+            "let forward() return its output.",
+            key="objective",
         )
     if len(engine.headed) != 1:
         raise SettingError(
             f"objective {whose}: the input of the classifier '{network.classifier}' is {list(engine.headed)} for a "
-            "sample, and devices keep rows of features, [length]. Name the network's last layer with model.classifier."
+            "sample, and devices keep rows of features, [length]. Name the network's last layer with model.classifier.",
+            key="objective",
         )
 
 

@@ -48,7 +48,10 @@ class DeviceMemory:
 
     def _path(self, whose: int | str, digest: str) -> Path:
         if self._folder is None:
-            raise RunError("this run has no folder, but the method's devices keep tensors between visits: give --out.")
+            raise RunError(
+                "this run has no folder, but the method's devices keep tensors between visits: give --out.",
+                key="no-folder",
+            )
         return self._folder / f"{whose}-{digest[:32]}.safetensors"
 
     def load(self, device: int) -> dict[str, Tensor]:
@@ -185,9 +188,11 @@ def _checked(path: Path, digest: str, name: str, *, sure: bool = False) -> bytes
     try:
         data = regular.read_bytes(path)
     except OSError as error:
-        raise RunError(f"{name} cannot be read: {error}. Restore the file, or begin the run again.") from error
+        raise RunError(
+            f"{name} cannot be read: {error}. Restore the file, or begin the run again.", key="device-memory"
+        ) from error
     if not sure and hashlib.sha256(data).hexdigest() != digest:
-        raise RunError(f"{name} {path.name} does not match its digest: the file was changed.")
+        raise RunError(f"{name} {path.name} does not match its digest: the file was changed.", key="device-memory")
     return data
 
 

@@ -214,11 +214,13 @@ def check(network: Network, work: Work) -> None:
     if work.objective not in SEPARATE:
         raise SettingError(
             f"work.sample_clip with objective '{work.objective}': its loss is not known to be a mean over samples, "
-            f"whose gradients could be clipped one by one. Use one of: {', '.join(SEPARATE)}."
+            f"whose gradients could be clipped one by one. Use one of: {', '.join(SEPARATE)}.",
+            key="work.sample_clip",
         )
     mixing = next((type(layer).__name__ for layer in network.module.modules() if isinstance(layer, MIXING)), None)
     if mixing is not None:
         raise SettingError(
             f"work.sample_clip with a network that has {mixing}: it gives no gradients of single samples. Use one "
-            "with group norm, convolutions or attention, such as cnn-sensor-gn, tcn or transformer."
+            "with group norm, convolutions or attention, such as cnn-sensor-gn, tcn or transformer.",
+            key="work.sample_clip",
         )

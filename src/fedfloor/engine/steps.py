@@ -103,7 +103,8 @@ def stepper(flat: Tensor, shaped: Shaped, work: Work, kept: dict[str, Tensor] | 
         if value.shape != start.shape:
             raise SettingError(
                 f"a device memory from another model: the optimiser's '{name}' has {value.numel()} numbers, this model "
-                f"trains {start.numel()}. Begin the run again with another --out."
+                f"trains {start.numel()}. Begin the run again with another --out.",
+                key="device-memory",
             )
         return value
 

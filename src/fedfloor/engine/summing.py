@@ -135,7 +135,8 @@ def device_noise(rule: mix.Mix, fixed: FixedPoint, needed: int) -> float:
         raise SettingError(
             f"mix.distributed with travel.secure-sum.bits = {fixed.ring.bits} and bound = {fixed.bound:g}: a device's "
             f"noise has a standard deviation of {deviation:.2g} steps; at least {LEAST_DEVIATION:g} are needed. Set "
-            "bits = 32, a bound near mix.clip, or more noise."
+            "bits = 32, a bound near mix.clip, or more noise.",
+            key="mix.distributed",
         )
     return deviation
 

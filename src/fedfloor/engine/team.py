@@ -85,6 +85,8 @@ class Alone:
 class PeerLostError(RunError):
     """The death of another rank that left no error message."""
 
+    key = "rank-lost"
+
 
 class Shared:
     """The team of ranks on one host: a shared file with a control page, and two mailboxes per rank for use in turn.

@@ -153,14 +153,16 @@ class VisitPath:
         if np.shape(corrected) != change.shape:
             raise SettingError(
                 f"codec {type(codec).__name__}: correct must return {len(change)} numbers, as the change has, got "
-                f"{corrected!r:.80}."
+                f"{corrected!r:.80}.",
+                key="own-codec",
             )
         encoded = _coding(self.up).leave(corrected, chance)
         decoded = _coding(self.up).arrive(encoded, _upwards(key)).astype(corrected.dtype, copy=False)
         left = codec.keep(change, corrected, decoded, own)
         if not isinstance(left, Mapping) or not all(isinstance(numbers, np.ndarray) for numbers in left.values()):
             raise SettingError(
-                f"codec {type(codec).__name__}: keep must return a dictionary of NumPy arrays, got {left!r:.80}."
+                f"codec {type(codec).__name__}: keep must return a dictionary of NumPy arrays, got {left!r:.80}.",
+                key="own-codec",
             )
         return _payload(self.up, model, encoded), {**kept, **self._entries(left)}
 

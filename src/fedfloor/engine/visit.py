@@ -72,6 +72,8 @@ class PerSampleCache:
 class SingleSampleError(RunError):
     """An error: a network with batch norm was trained on a mini-batch of one sample."""
 
+    key = "single-sample"
+
 
 def call_objective(call: Callable[[], T], batch: int, key: Key) -> T:
     """Return an objective's result.
@@ -89,7 +91,7 @@ def call_objective(call: Callable[[], T], batch: int, key: Key) -> T:
         failed = f"training failed on {key.where} in round {key.round}"
         if batch == 1 and "more than 1 value per channel" in str(error):
             raise SingleSampleError(f"{failed}: batch norm cannot be trained on a mini-batch of one sample.") from error
-        raise RunError(f"{failed}: {located(error)}.") from error
+        raise RunError(f"{failed}: {located(error)}.", key="own-code") from error
 
 
 def without_single_samples(batch_size: int, held: int, sizes: NDArray[np.int64]) -> str:

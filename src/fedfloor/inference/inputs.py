@@ -133,14 +133,20 @@ def _matrix(path: Path, columns: tuple[str, ...]) -> Sheet:
     try:
         x = loaded(io.BytesIO(content(path)))
     except ValueError as error:
-        raise SettingError(f"{path.name}: not a matrix of numbers ({error}).") from error
+        raise SettingError(f"{path.name}: not a matrix of numbers ({error}).", key="no-matrix") from error
     if x.shape[1] != len(columns) == x.shape[0]:
         x = x.T
     if x.shape[1] != len(columns):
-        raise SettingError(f"{path.name}: {x.shape[1]} columns; the model takes {len(columns)}: {', '.join(columns)}.")
+        raise SettingError(
+            f"{path.name}: {x.shape[1]} columns; the model takes {len(columns)}: {', '.join(columns)}.",
+            key="columns-differ",
+        )
     if np.isinf(x).any():
         row, column = np.argwhere(np.isinf(x))[0]
-        raise SettingError(f"{path.name}, row {row + 1}, column '{columns[column]}': not a finite number. Correct it.")
+        raise SettingError(
+            f"{path.name}, row {row + 1}, column '{columns[column]}': not a finite number. Correct it.",
+            key="not-finite",
+        )
     return Sheet(path, columns, x.astype(np.float32), np.arange(1, len(x) + 1), {}, None)
 
 
@@ -154,7 +160,8 @@ def _check_order(sheet: Sheet, order: Numbers, device: Numbers) -> None:
         before = int(order[wrong[0]])
         raise SettingError(
             f"{sheet.path.name}, row {sheet.line[row]}: its time is not after that of row {sheet.line[before]} of "
-            "the same device. Sort the rows by time."
+            "the same device. Sort the rows by time.",
+            key="times",
         )
 
 
@@ -205,7 +212,10 @@ def _cut(sheet: Sheet, sensors: Sensors, order: Numbers, device: Numbers) -> tup
     short = [(first, end - first) for first, end in each if end - first < length]
     if not len(starts):
         most = max(end - first for first, end in each)
-        raise SettingError(f"{sheet.path.name}: at most {most} rows of a device; the model takes windows of {length}.")
+        raise SettingError(
+            f"{sheet.path.name}: at most {most} rows of a device; the model takes windows of {length}.",
+            key="short",
+        )
     whose = sheet.text.get("device", [""] * len(sheet.line))
     left = [
         f"{sheet.path.name}, row {sheet.line[order[first]]}: device '{whose[order[first]]}' has {many} rows from this "
@@ -247,7 +257,8 @@ def picture(path: Path, shape: tuple[int, ...], *, resize: bool = False, invert:
     if data.shape[1:] != shape[1:]:
         raise SettingError(
             f"{path} has {data.shape[1]}×{data.shape[2]} pixels (height × width): the model takes "
-            f"{shape[1]}×{shape[2]}. Crop it to that size, or scale it with --resize."
+            f"{shape[1]}×{shape[2]}. Crop it to that size, or scale it with --resize.",
+            key="size-of-picture",
         )
     if len(data) != shape[0]:
         data = _recoloured(data, shape[0])
@@ -287,7 +298,8 @@ def files(given: Sequence[Path]) -> list[Path]:
                 for each in (path, *inside):
                     conversions.check(each, {})
                 raise SettingError(
-                    f"{path} holds {len(inside)} files, none of them a picture, .npz or .csv. Choose another folder."
+                    f"{path} holds {len(inside)} files, none of them a picture, .npz or .csv. Choose another folder.",
+                    key="no-samples",
                 )
             paths += readable
         elif path.is_file():

@@ -119,7 +119,9 @@ def by_regimes(raw: RawNetwork, document: Mapping[str, Any], shape: tuple[int, .
     try:
         regimes = Regimes.from_dict(document, shape[0])
     except (KeyError, TypeError, ValueError) as error:
-        raise SettingError(f"{place}: its regimes are damaged ({error}). Train it again.") from error
+        raise SettingError(
+            f"{place}: its regimes are damaged ({error}). Train it again.", key="damaged-model"
+        ) from error
     return RegimeRawNetwork(raw, regimes, len(shape) + 1)
 
 
@@ -169,7 +171,8 @@ class OwnScale:
             mean, deviation = (np.array(values, np.float32) for values in (scale.mean, scale.deviation))
             if not (mean.shape == deviation.shape == (channels,) and np.isfinite(mean).all() and (deviation > 0).all()):
                 raise SettingError(
-                    f"{path}: device '{name}' needs {channels} means, and standard deviations above 0. {advice}"
+                    f"{path}: device '{name}' needs {channels} means, and standard deviations above 0. {advice}",
+                    key="damaged-normalisation",
                 )
             known[name] = (mean, deviation)
         return cls(rows, known, fixed)

@@ -77,7 +77,8 @@ def _batch(x: NDArray[Any], shape: Shape, sensors: Sensors | None, where: str) -
     raise SettingError(
         f"{where} has shape {x.shape}: the model takes samples of shape {shape}, as an array {('n', *shape)} or a "
         "single sample."
-        f"{hint}".replace("'n'", "n")
+        f"{hint}".replace("'n'", "n"),
+        key="shape-of-samples",
     )
 
 
@@ -105,7 +106,8 @@ def _values(x: NDArray[Any], sensors: Sensors, where: str) -> NDArray[np.float32
         raise SettingError(
             f"{where}: sample {sample}, {sensors.columns[channel]} is {x[bad][0]}: must be a finite number"
             f"{' or nan' if sensors.missing in HOLES else ''}. This model was trained with "
-            f'missing = "{sensors.missing}"; fill missing values first.'
+            f'missing = "{sensors.missing}"; fill missing values first.',
+            key="not-finite",
         )
     return values
 

@@ -259,7 +259,8 @@ def load_model(
         names = " and ".join(f"{kind} {shown(spec)}" for kind, spec in outside.items())
         raise SettingError(
             f"{path} names code outside fedfloor: {names}. Loading the file imports and runs that module. If you "
-            "trust both, give --own-code (in Python: load_model(folder, own=True))."
+            "trust both, give --own-code (in Python: load_model(folder, own=True)).",
+            key="foreign-code",
         )
     try:
         for kind, spec in outside.items():
@@ -354,7 +355,8 @@ def _fill(network: Network, tensors: Mapping[str, Tensor], name: str, path: Path
         raise SettingError(
             f"{path} does not fit network '{name}': {'; '.join(wrong[:3])}"
             f"{f'; and {len(wrong) - 3} more' if len(wrong) > 3 else ''}. "
-            "The network has changed since its training: use the code of that time."
+            "The network has changed since its training: use the code of that time.",
+            key="damaged-model",
         )
     places = dict(network.module.named_parameters(remove_duplicate=False))
     places |= dict(network.module.named_buffers(remove_duplicate=False))  # type: ignore[arg-type]

@@ -84,7 +84,8 @@ class Training:
                 raise SettingError("its arrays are no hashes")
         except SettingError as error:
             raise SettingError(
-                f"{path} is damaged ({error}). Delete it: samples are then not recognised as those of training."
+                f"{path} is damaged ({error}). Delete it: samples are then not recognised as those of training.",
+                key="damaged-training",
             ) from error
         return arrays
 
@@ -102,7 +103,8 @@ class Training:
             return Summaries.from_dict(json.loads(regular.read_text(path)))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise SettingError(
-                f"{path} is damaged ({error}). Delete it: files are then not compared with the devices of training."
+                f"{path} is damaged ({error}). Delete it: files are then not compared with the devices of training.",
+                key="damaged-training",
             ) from error
 
     def mark(self, samples: FileSamples) -> FileSamples:

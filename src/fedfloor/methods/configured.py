@@ -423,7 +423,9 @@ class ConfiguredMethod(Method):
         return made
 
     def _no_edge_travel(self, why: str) -> SettingError:
-        return SettingError(f"method.edge_travel with method '{self.name}': {why}. {MEET_AT_EDGES}")
+        return SettingError(
+            f"method.edge_travel with method '{self.name}': {why}. {MEET_AT_EDGES}", key="method.edge_travel"
+        )
 
     def coded(self, work: Work) -> Work:
         """Return a device's work with the codecs; unchanged if its visits send nothing."""
@@ -443,7 +445,8 @@ class ConfiguredMethod(Method):
         at_cloud = bool(walk.visits(node, cloud=True)[-1]) and not walk.devices(node)
         if self.parts.selection not in (None, Everyone()) and at_cloud:
             raise SettingError(
-                f"method.selection with method '{self.name}': its rounds visit no devices. Leave method.selection out."
+                f"method.selection with method '{self.name}': its rounds visit no devices. Leave method.selection out.",
+                key="method.selection",
             )
         visits = walk.count_visits(node)
         sizes = {key: value for key, value in vars(self.method).items() if type(value) is int and value >= LARGE}
@@ -491,7 +494,8 @@ class ConfiguredMethod(Method):
             raise SettingError(
                 f"method.server with method '{self.name}': a round trains only part of the model (work.trains = "
                 f"'{parts[0]}'), and the server's momentum or rate would move the rest. Leave method.server out: the "
-                "mixed model is then the next one."
+                "mixed model is then the next one.",
+                key="method.server",
             )
 
     def _needs_sgd(self, part: str) -> SettingError:

@@ -125,7 +125,8 @@ class State:
         except (TypeError, ValueError, RecursionError) as error:
             raise SettingError(
                 f"the method's state cannot be checkpointed: its notes are not JSON ({error}). Write finite numbers, "
-                "text, lists and dictionaries (int(…), .tolist()) into State.notes, and tensors into State.tensors."
+                "text, lists and dictionaries (int(…), .tolist()) into State.notes, and tensors into State.tensors.",
+                key="state-of-method",
             ) from error
         object.__setattr__(self, "notes", notes)
 

@@ -77,7 +77,8 @@ def no_layer(setting: str, model: str, module: nn.Module, path: str) -> SettingE
     layer = path.rpartition(".")[0]  # "head.weight" is a tensor of "head"
     near = f" Did you mean '{layer}'?" if layer in known else nearest(path, known)
     return SettingError(
-        f"{setting}: model '{model}' has no such layer.{near} Layers with trained parameters: {_shown(known)}."
+        f"{setting}: model '{model}' has no such layer.{near} Layers with trained parameters: {_shown(known)}.",
+        key="layer",
     )
 
 

@@ -260,7 +260,8 @@ def fused(module: nn.Module) -> tuple[str, Fused]:
             return path, part
     raise SettingError(
         f"objective fusion: the network {type(module).__name__} has no fused layer: it was built for another "
-        "objective. Use the method fedfusion, or build it with adapt = Fusion().adapt."
+        "objective. Use the method fedfusion, or build it with adapt = Fusion().adapt.",
+        key="objective",
     )
 
 

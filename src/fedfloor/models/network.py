@@ -212,7 +212,8 @@ class Network:
         if not pieces and name != "norms":
             raise SettingError(
                 f"'{name}' is not part of model '{type(self.module).__name__}':{nearest(name, PARTS)} Take all, head, "
-                f"body, norms, or a pattern of: {', '.join(self.layout)}."
+                f"body, norms, or a pattern of: {', '.join(self.layout)}.",
+                key="part-of-model",
             )
         return _joined(pieces)
 
@@ -229,7 +230,8 @@ class Network:
             by = getattr(self.module, "set_by", None)
             raise SettingError(
                 f"this network has nothing to train{f': method {by!r} sets it' if by else ''}. Choose that method, or "
-                "another network (model.name)."
+                "another network (model.name).",
+                key="nothing-to-train",
             )
         key = f"work.trains = '{name}'"
         model = type(self.module).__name__

@@ -108,7 +108,9 @@ def devices(path: Path) -> dict[str, dict[str, Any]]:
             "method that trains several, such as fedrep or ifca."
         ) from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise SettingError(f"{path / DEVICES} is damaged ({error}). Resume the run, which writes it again.") from error
+        raise SettingError(
+            f"{path / DEVICES} is damaged ({error}). Resume the run, which writes it again.", key="damaged-model"
+        ) from error
 
 
 def staying(path: Path) -> tuple[str, str] | None:
@@ -126,7 +128,8 @@ def staying(path: Path) -> tuple[str, str] | None:
     if not (isinstance(part, str) and isinstance(run, str)):
         raise SettingError(
             f"{path}: its devices trained by an earlier version, which wrote no file of their own parts for releases. "
-            "Train the run for further rounds with this version."
+            "Train the run for further rounds with this version.",
+            key="earlier-version",
         )
     return part, run
 
@@ -144,7 +147,8 @@ def _of_device(path: Path, device: str, which: str, *, by_device: bool) -> tuple
     if not device and not shared and not by_device and len(known):
         raise SettingError(
             f"{path} has a model for each of {len(files)} cohorts of devices: name a device, such as "
-            f"--device {shown(next(iter(known)))}, or give a model's file."
+            f"--device {shown(next(iter(known)))}, or give a model's file.",
+            key="choice-of-cohort",
         )
     if which != "last" and (device or not shared):
         raise SettingError(

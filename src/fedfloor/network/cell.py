@@ -123,7 +123,7 @@ def read(path: Path) -> Cell:
             settings = replace(settings, network=replace(settings.network, profile=str(path.parent / own)))
         return place_devices(settings)
     except SettingError as error:
-        raise SettingError(f"{path}: {error}") from error
+        raise SettingError(f"{path}: {error}", key=error.key) from error
 
 
 def _settings(document: dict[str, Any]) -> CellSettings:

@@ -208,7 +208,9 @@ def price(
             ``air`` is None.
     """
     if air is None and sites.network.uplink.sharing == "sinr":
-        raise SettingError("the devices' uplink is a radio (sinr): price the plan with air=radio_uplink(sites, seed).")
+        raise SettingError(
+            "the devices' uplink is a radio (sinr): price the plan with air=radio_uplink(sites, seed).", key="air"
+        )
     job = PriceWalk(plan, sites, payload, air, (round_number, tick, numbered), holders, trace=trace, closing=closing)
     end = job.run()
     spent = job.spent
@@ -576,7 +578,7 @@ def _survey(plan: Node, payload: Payload) -> tuple[dict[int, int], set[int], boo
         nonlocal parts
         if isinstance(node, Train):
             if node.work.sends == "nothing":
-                raise SettingError("visits without a result have no price. Leave [network] out.")
+                raise SettingError("visits without a result have no price. Leave [network] out.", key="no-price")
             if node.work.borrows:
                 parts = True
             if node.site.kind == "device":

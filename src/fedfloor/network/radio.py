@@ -105,5 +105,6 @@ def check_reach(radio: RadioModel, ok: NDArray[np.bool_], distance_m: Floats, na
         raise SettingError(
             f"device {names[k] if names else k}{more} out of reach: at {d:.0f} m even {radio.powers_dbm[-1]:g} dBm "
             f"violate the outage bound radio.outage = {radio.outage}. Allow more power, a larger outage, or a smaller "
-            "radio.threshold."
+            "radio.threshold.",
+            key="out-of-reach",
         )

@@ -240,7 +240,10 @@ def mean_and_deviation(park: Park, normalise: Normalise) -> tuple[NDArray[np.flo
     channels = park.dataset.shape[0]
     inputs = park.dataset.inputs
     if normaliser(normalise) is not None and park.normalised is None:
-        raise SettingError("this park is not normalised: call fedfloor.park.normalise.prepared(park, normalise) first.")
+        raise SettingError(
+            "this park is not normalised: call fedfloor.park.normalise.prepared(park, normalise) first.",
+            key="not-normalised",
+        )
     if park.normalised is not None:
         return park.normalised.alike or (np.zeros(channels), np.ones(channels))
     if normalise == "unit" and inputs.holes:

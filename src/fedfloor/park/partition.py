@@ -136,7 +136,8 @@ class Dirichlet:
         raise SettingError(
             f"partition dirichlet with alpha = {self.alpha} left one of {devices} devices with fewer than "
             f"{self.at_least} samples in each of {DIRICHLET_DRAWS} draws from {len(y):,}. "
-            "Use a larger alpha or fewer devices."
+            "Use a larger alpha or fewer devices.",
+            key="partition",
         )
 
 
@@ -171,7 +172,8 @@ class Shards:
         if shards > len(y):
             raise SettingError(
                 f"partition shards: {devices} devices × per_device = {self.per_device} needs {shards:,} shards, "
-                f"but there are {len(y):,} samples. Use fewer devices or a smaller per_device."
+                f"but there are {len(y):,} samples. Use fewer devices or a smaller per_device.",
+                key="partition",
             )
         pieces = np.array_split(np.argsort(y, kind="stable"), shards)
         drawn = rng.permutation(shards).reshape(devices, self.per_device)
@@ -230,7 +232,8 @@ class Dominant:
             raise SettingError(
                 f"partition dominant, case {self.case}: {devices} devices with {wanted:,} samples each need "
                 f"{shares[:, label].sum():,} of label {label}, but there are {have[label]:,}. "
-                + (f"Set the partition's samples to at most {fit:,}." if fit else "Use fewer devices.")
+                + (f"Set the partition's samples to at most {fit:,}." if fit else "Use fewer devices."),
+                key="partition",
             )
         cuts = np.concatenate([np.cumsum(shares.T, axis=1), have[:, None]], axis=1)
         return _deal_classes(y, cuts, devices + 1, rng)[:-1]  # the last part is the unused rest
@@ -283,7 +286,8 @@ def no_owners() -> SettingError:
     return SettingError(
         "partition kind = 'natural': these data have no natural owners. Deal the samples "
         'with [data] partition = { kind = "iid" }, dirichlet, shards or dominant, and [park] devices; or, if the data '
-        "are your own, name the owners (the array device of an .npz file)."
+        "are your own, name the owners (the array device of an .npz file).",
+        key="partition",
     )
 
 

@@ -305,7 +305,10 @@ class Windows:
     def check(self, devices: Sequence[int], visits: Sequence[int]) -> None:
         """Raise SettingError unless there is one number of visits per device."""
         if len(visits) != len(devices):
-            raise SettingError(f"{len(visits)} visits for {len(devices)} devices. Give one number per device.")
+            raise SettingError(
+                f"{len(visits)} visits for {len(devices)} devices. Give one number per device.",
+                key="visits-and-devices",
+            )
 
     def at(self, devices: Sequence[int], tick: int, visits: Sequence[int]) -> list[tuple[WindowBlock, int]]:
         """Return for each device the block of its current position, and that position.

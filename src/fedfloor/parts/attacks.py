@@ -254,7 +254,10 @@ class LabelFlip(Attack):
 
     def __post_init__(self) -> None:
         if (self.source is None) != (self.target is None):
-            raise SettingError("faults.attackers.source and target of 'label-flip' go together: set both or none.")
+            raise SettingError(
+                "faults.attackers.source and target of 'label-flip' go together: set both or none.",
+                key="faults.attackers",
+            )
         for name, value in (("source", self.source), ("target", self.target)):
             require(value is None or value >= 0, f"faults.attackers.{name}", value, "a class, counted from 0")
 

@@ -61,7 +61,8 @@ class By:
         if len(given) != 1:
             raise SettingError(
                 f"decide.by has {' and '.join(given) or 'nothing'}: give one of {', '.join(rules)}, such as "
-                'by = { cost = { missed = 20, false_alarm = 1 } }, or by = "f1".'
+                'by = { cost = { missed = 20, false_alarm = 1 } }, or by = "f1".',
+                key="decide.by",
             )
         for name in ("recall", "precision"):
             value = getattr(self, name)
@@ -112,7 +113,9 @@ class DecideSettings:
     def __post_init__(self) -> None:
         settle(self, "decide")
         if self.by is not None and self.positive is None:
-            raise SettingError("decide.by chooses a threshold for a class: name it with decide.positive.")
+            raise SettingError(
+                "decide.by chooses a threshold for a class: name it with decide.positive.", key="decide.by"
+            )
 
     @property
     def asked(self) -> bool:

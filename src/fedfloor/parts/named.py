@@ -27,9 +27,9 @@ def maker(noun: str, name: str, known: Makers, base: type[Any]) -> Callable[...,
     if ":" in name:
         made = loaded(name, noun)
         if not isinstance(made, type):  # a function would run with the settings of a file
-            raise SettingError(f"{noun} '{name}' is {made!r:.40}: must be the name of a dataclass.")
+            raise SettingError(f"{noun} '{name}' is {made!r:.40}: must be the name of a dataclass.", key="own-part")
         if base not in made.__mro__:  # a protocol, which issubclass refuses
-            raise SettingError(f"{noun} '{name}' is not a subclass of {_path(base)}.")
+            raise SettingError(f"{noun} '{name}' is not a subclass of {_path(base)}.", key="own-part")
         if "__dataclass_fields__" not in vars(made):  # otherwise a plan could not contain its settings
             raise SettingError(f"{noun} '{name}' is not a dataclass: put @dataclass(frozen=True) before its class.")
         if lacking := sorted(getattr(made, "__abstractmethods__", ())):
@@ -68,11 +68,15 @@ def complete(noun: str, name: str, part: object, base: type[Any], writes: Sequen
         try:
             inspect.signature(getattr(part, hook)).bind(*words[1:])
         except TypeError as error:
-            raise SettingError(f"{noun} '{name}': {hook} must take ({', '.join(words)}): {error}.") from error
+            raise SettingError(
+                f"{noun} '{name}': {hook} must take ({', '.join(words)}): {error}.", key="own-part"
+            ) from error
 
 
 def _lacks(noun: str, name: str, hook: str, base: type[Any]) -> SettingError:
-    return SettingError(f"{noun} '{name}' has no '{hook}': a class derived from {_path(base)} must define it.")
+    return SettingError(
+        f"{noun} '{name}' has no '{hook}': a class derived from {_path(base)} must define it.", key="own-part"
+    )
 
 
 def _path(kind: type[Any]) -> str:
@@ -96,7 +100,7 @@ def check(noun: str, name: str, made: Callable[..., Any], settings: Mapping[str,
         return
     for key in settings:
         if not known:
-            raise SettingError(f"{noun} '{name}' has no settings, but got '{key}': leave it out.")
+            raise SettingError(f"{noun} '{name}' has no settings, but got '{key}': leave it out.", key="part-settings")
         if key not in known:
             raise unknown(f"setting of {noun} '{name}'", key, known)
     types = hints(made)
@@ -106,14 +110,14 @@ def check(noun: str, name: str, made: Callable[..., Any], settings: Mapping[str,
         hint = types.get(key, Any)
         words = wanted(hint)
         if words and not any(fits(value, part) for part in alternatives(hint)):
-            raise SettingError(f"{noun} '{name}': {key} = {shown(value)}: must be {words}.")
+            raise SettingError(f"{noun} '{name}': {key} = {shown(value)}: must be {words}.", key="part-settings")
     for key, parameter in known.items():
         if (
             key not in settings
             and parameter.default is parameter.empty
             and parameter.kind is not parameter.VAR_POSITIONAL
         ):
-            raise SettingError(f"{noun} '{name}' needs the setting '{key}': it has no default.")
+            raise SettingError(f"{noun} '{name}' needs the setting '{key}': it has no default.", key="part-settings")
 
 
 def literals(made: Callable[..., Any]) -> set[str]:

@@ -191,7 +191,8 @@ def step(server: Server, model: Tensor, mean: Tensor, moments: Moments, rng: Gen
     if not isinstance(after, tuple) or len(after) != 2 or getattr(after[0], "shape", None) != model.shape:
         raise SettingError(
             f"server {type(server).__name__}: step must return (new model of {model.numel()} numbers, "
-            "{name: moment}), with {} where it keeps none."
+            "{name: moment}), with {} where it keeps none.",
+            key="own-server",
         )
     return after
 
@@ -215,7 +216,8 @@ def _moment(moments: Moments, name: str, like: Tensor, start: float) -> Tensor:
     if moments[name].shape != like.shape:
         raise SettingError(
             f"the server's moment '{name}' has {moments[name].numel()} numbers, the model {like.numel()}: it belongs "
-            "to another model. Resume with the model of the checkpoint, or start a new run."
+            "to another model. Resume with the model of the checkpoint, or start a new run.",
+            key="state-of-server",
         )
     return moments[name]
 

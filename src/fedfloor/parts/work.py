@@ -129,7 +129,9 @@ class WorkSettings(PathPart):
     def __post_init__(self) -> None:
         settle(self, "work")
         if self.epochs is not None and self.steps is not None:
-            raise SettingError(f"work has epochs = {self.epochs} and steps = {self.steps}: give one of them.")
+            raise SettingError(
+                f"work has epochs = {self.epochs} and steps = {self.steps}: give one of them.", key="work"
+            )
         for name in ("epochs", "steps", "batch_size", "warmup"):
             value = getattr(self, name)
             require(value is None or value >= 1, f"work.{name}", value, "a whole number of at least 1")
@@ -158,7 +160,8 @@ class WorkSettings(PathPart):
             if getattr(self, name) is not None:
                 raise SettingError(
                     f"work.{name} belongs to optimizers 'adam' and 'adamw', and work.optimizer is 'sgd'. Leave {name} "
-                    'out, or set work.optimizer = "adam".'
+                    'out, or set work.optimizer = "adam".',
+                    key="work.betas",
                 )
 
     def over(self, below: WorkSettings) -> WorkSettings:

@@ -249,7 +249,7 @@ class Walk:
             return self._alone(node, packet, tick)
         step = next((_STEPS[kind] for kind in type(node).__mro__ if kind in _STEPS), None)
         if step is None:
-            raise SettingError(f"a plan consists of nodes (fedfloor.plan.nodes); got {shown(node)}.")
+            raise SettingError(f"a plan consists of nodes (fedfloor.plan.nodes); got {shown(node)}.", key="plan")
         return step(self, node, packet, tick)
 
     def _alone(self, node: Node, packet: Packet, tick: int) -> Walking:
@@ -306,7 +306,8 @@ class Walk:
             if node.version not in self.round.versions:
                 raise SettingError(
                     f"the plan starts from the model of round {node.version}, which is not kept: a run "
-                    "that does not wait must be resumed with the same network, devices and work."
+                    "that does not wait must be resumed with the same network, devices and work.",
+                    key="model-not-kept",
                 )
             start = {**packet, MODEL: self.round.versions[node.version]}
         # its draws are those of then
@@ -441,7 +442,7 @@ def count_selects(node: Node) -> int:
 
 def unresolved() -> SettingError:
     """Return the error for a plan with a ``Select``, where visits must be known."""
-    return SettingError("the plan has a Select: its visits are known only once it is resolved.")
+    return SettingError("the plan has a Select: its visits are known only once it is resolved.", key="unresolved-plan")
 
 
 def rebuilt(node: Node, resolved: list[Node]) -> Node:
@@ -480,7 +481,9 @@ def single(packet: Packet, model: str = MODEL) -> Packet:
     if MODEL not in packet or (model == MODEL and not several(packet)):
         return packet
     if model not in packet:
-        raise SettingError(f"the plan has a Parallel of model {shown(model)}: the packet has {', '.join(packet)}.")
+        raise SettingError(
+            f"the plan has a Parallel of model {shown(model)}: the packet has {', '.join(packet)}.", key="plan"
+        )
     return {name: packet[model] if name == MODEL else x for name, x in packet.items() if name[:2] != f"{MODEL}/"}
 
 

@@ -30,7 +30,7 @@ def to_json(node: Node) -> dict[str, Any]:
     'device:3'
     """
     if type(node) not in NAMES:
-        raise SettingError(f"a plan consists of {', '.join(KINDS)}; got {node!r}.")
+        raise SettingError(f"a plan consists of {', '.join(KINDS)}; got {node!r}.", key="plan")
     body: dict[str, Any] = {"node": NAMES[type(node)]}
     for name in _NAMES[type(node)]:
         value = getattr(node, name)

@@ -129,7 +129,8 @@ def scopes(node: Node) -> set[str]:
             raise SettingError(
                 f"the plan has a Parallel at {at.at} whose visits train different parts of the model (work.trains "
                 f"{', '.join(map(repr, sorted(own)))}): their models cannot be aggregated. Let all its visits "
-                "train one part, or put a Parallel for each part into a Sequence."
+                "train one part, or put a Parallel for each part into a Sequence.",
+                key="plan",
             )
     return travelling
 
@@ -166,14 +167,19 @@ def check(node: Node, park_devices: int) -> None:
     for at, times in every(node):
         turns += times
         if isinstance(at, Train) and at.site.kind not in ("device", "cloud"):
-            raise SettingError(f"the plan trains at {at.site}: a visit must be to a device or to the cloud.")
+            raise SettingError(
+                f"the plan trains at {at.site}: a visit must be to a device or to the cloud.", key="plan"
+            )
     if turns > MOST_TURNS:
         raise SettingError(
-            f"a round of the plan has too many visits and other turns; at most {MOST_TURNS:,} are allowed."
+            f"a round of the plan has too many visits and other turns; at most {MOST_TURNS:,} are allowed.",
+            key="plan",
         )
     strange = [k for k in devices(node) if not 0 <= k < park_devices]
     if strange:
-        raise SettingError(f"the plan names device {min(strange)}: the park has devices 0 to {park_devices - 1}.")
+        raise SettingError(
+            f"the plan names device {min(strange)}: the park has devices 0 to {park_devices - 1}.", key="plan"
+        )
 
 
 def meets(node: Node) -> bool:

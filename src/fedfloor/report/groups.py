@@ -302,7 +302,8 @@ def check_same_test(runs: Iterable[RecordedRun]) -> None:
         if different := list(_different(other, run)):
             raise SettingError(
                 f"{other.folder} and {run.folder} were measured on different data, so that their metrics are not "
-                f"comparable: {'; '.join(different)}. Report them separately."
+                f"comparable: {'; '.join(different)}. Report them separately.",
+                key="runs-differ",
             )
 
 

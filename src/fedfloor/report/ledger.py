@@ -214,7 +214,9 @@ def _run_folders(path: Path) -> list[Path]:
         raise SettingError(f"{path}: {len(inside)} runs, none of which has finished a round. Wait for the first round.")
     if not started:
         reason = "has no experiment.toml, nor does a folder in it" if path.is_dir() else "is not a folder"
-        raise SettingError(f"{path} is not a run folder: it {reason}. Name the folder of `fedfloor run --out`.")
+        raise SettingError(
+            f"{path} is not a run folder: it {reason}. Name the folder of `fedfloor run --out`.", key="folder-of-run"
+        )
     return started
 
 
@@ -296,7 +298,9 @@ def read_ledger(path: Path, classes: int) -> tuple[RecordedRound, ...]:
         place = f"{path}, line {number}"
         line = parsed(LineRecord, text, place, "a ledger line", advice)
         if rounds and line.round <= rounds[-1].round:
-            raise SettingError(f"{place}: round {line.round} after round {rounds[-1].round}. {advice}")
+            raise SettingError(
+                f"{place}: round {line.round} after round {rounds[-1].round}. {advice}", key="damaged-ledger"
+            )
         if line.by_class is not None and len(line.by_class) != classes:
             raise SettingError(
                 f"{place}: accuracies of {len(line.by_class)} classes, park.json has {classes}. {advice}"
@@ -304,7 +308,9 @@ def read_ledger(path: Path, classes: int) -> tuple[RecordedRound, ...]:
         spent = with_round(spent, line.priced)
         rounds.append(RecordedRound(**vars(line), spent=spent))
     if not rounds:
-        raise SettingError(f"{path}: no finished round. Wait for the first one, or resume the run.")
+        raise SettingError(
+            f"{path}: no finished round. Wait for the first one, or resume the run.", key="damaged-ledger"
+        )
     return tuple(rounds)
 
 

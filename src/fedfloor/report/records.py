@@ -560,7 +560,8 @@ def content(path: Path) -> bytes:
         return read_bytes(path)
     except OSError as error:
         raise SettingError(
-            f"{path} cannot be read: {error.strerror or error}. A run folder has it; was the run interrupted?"
+            f"{path} cannot be read: {error.strerror or error}. A run folder has it; was the run interrupted?",
+            key="folder-of-run",
         ) from error
 
 

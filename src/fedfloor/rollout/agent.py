@@ -50,7 +50,8 @@ def check_wheels(folder: Path) -> None:
     if len({wheel.rpartition("-")[2] for wheel in wheels}) > 1:
         raise SettingError(
             f"{' and '.join(wheels)} are both installed in {folder}, and share files. "
-            "Run `pip uninstall fedfloor fedfloor-agent`, then install one of them."
+            "Run `pip uninstall fedfloor fedfloor-agent`, then install one of them.",
+            key="two-wheels",
         )
 
 

@@ -222,5 +222,5 @@ def read(body: Mapping[str, Any], headline: str) -> Judgement:
     low, high = (0.0, 1.0) if share else (-LARGEST, LARGEST)
     new, old = (None if body.get(key) is None else number(body[key], low, high, key) for key in ("new", "old"))
     if old is None:
-        raise SettingError("it uses no version.")
+        raise SettingError("it uses no version.", key="no-version")
     return Judgement(whole(body.get("samples"), 1, COUNT, "samples"), new, old)

@@ -139,7 +139,9 @@ class Registry:
         path = self.place / MODELS / f"{sha256}.onnx"
         data = regular.read_bytes(path) if path.is_file() else b""
         if hashlib.sha256(data).hexdigest() != sha256:
-            raise SettingError(f"{path} is missing, or was changed after its registration. Restore it from a copy.")
+            raise SettingError(
+                f"{path} is missing, or was changed after its registration. Restore it from a copy.", key="registry"
+            )
         return data
 
     def appended(self, action: str, **about: Any) -> Registry:

@@ -194,7 +194,8 @@ class Scheduler:
         if given is None:
             raise SettingError(
                 f'{file}: has no [schedule], such as [schedule] every = "24h". Write it into the park file, and '
-                "provision the park again."
+                "provision the park again.",
+                key="schedule",
             )
         if self.settings.transport == "flower":
             raise SettingError("transport = 'flower': Flower starts the cloud's loop; a schedule needs 'mqtt'.")
@@ -349,7 +350,9 @@ class Scheduler:
                 past = _first(line) if past is None else past.after(line)
             except (ValueError, KeyError, TypeError) as error:
                 advice = "Delete that line, or move the file away to restart the schedule."
-                raise SettingError(f"{self.path}, line {number}: not a line of a schedule's log. {advice}") from error
+                raise SettingError(
+                    f"{self.path}, line {number}: not a line of a schedule's log. {advice}", key="damaged-log"
+                ) from error
         return past
 
     def _past(self) -> Past:

@@ -146,7 +146,7 @@ def parts_there(engine: Engine, method: ConfiguredMethod) -> None:
     for scope in sorted(method.needs.scopes):
         engine.network.part(scope)
     if any(step.privacy is not None for step in chain(method.parts.travel or "")) and engine.network.variances:
-        raise SettingError(f"method.travel with noise: {mix.STATISTICS}.")
+        raise SettingError(f"method.travel with noise: {mix.STATISTICS}.", key="method.travel")
     if method.needs.remembers and "classifier" in method.needs.scopes:
         if engine.task.kind != "classification":
             raise SettingError(
@@ -254,7 +254,7 @@ def check_answers(experiment: Experiment, method: ConfiguredMethod) -> None:
         SettingError: exact class counts change with a stream, or devices add noise and the normalisation has questions.
     """
     if privacy.by_visits(method) and isinstance(normaliser(experiment.data.normalise), Surveyed):
-        raise SettingError(f"data.normalise with method '{method.name}': {privacy.NO_SURVEY}")
+        raise SettingError(f"data.normalise with method '{method.name}': {privacy.NO_SURVEY}", key="data.normalise")
     counts = any(question.what == CENSUS.name for question in method.questions)
     if counts and experiment.data.stream.kind != "static" and experiment.park.census_epsilon is None:
         raise SettingError(
@@ -304,13 +304,15 @@ def packet_fits(packet: Mapping[str, torch.Tensor], network: Network, objective:
         raise SettingError(
             f"the checkpoint's model has {numbers} numbers, this network {wanted}: it is of another network, or lacks "
             f"the gamma, head or gates that objective '{name}' adds. Resume with its model and method, or start a new "
-            "run with --out."
+            "run with --out.",
+            key="checkpoint",
         )
     lacking = [vector for vector in objective.travels if vector not in packet]
     if lacking:
         raise SettingError(
             f"the checkpoint has no '{lacking[0]}', which objective '{name}' reads: another method wrote it. Resume "
-            "with that method, or start a new run with --out."
+            "with that method, or start a new run with --out.",
+            key="checkpoint",
         )
 
 

@@ -93,7 +93,8 @@ def check_form(made: ResolvedPlan, close: Close, park: Park, number: int) -> Nod
     ):
         raise SettingError(
             f"round.close with data.stream.kind = '{park.stream.kind}': late devices keep their samples, and the plan "
-            "chooses by the samples of all devices. Choose another stream, such as 'fifo'."
+            "chooses by the samples of all devices. Choose another stream, such as 'fifo'.",
+            key="round.close",
         )
     meetings = [at for at, _ in walk.every(made.whole) if isinstance(at, Parallel) and at.at.kind == close.at]
     if not meetings:
@@ -107,7 +108,8 @@ def check_form(made: ResolvedPlan, close: Close, park: Park, number: int) -> Nod
             if not (single or meets_at_edges(child)):
                 raise SettingError(
                     "round.close needs branches that are single visits to devices, or models of edges, such as those "
-                    "of fedavg and hierfavg: a chain would be late as a whole. Leave it out, or choose another method."
+                    "of fedavg and hierfavg: a chain would be late as a whole. Leave it out, or choose another method.",
+                    key="round.close",
                 )
     sizes = [len(meeting.children) for meeting in meetings]
     most = min(sizes) if close.at == "cloud" else max(sizes)  # smaller factories wait for all of their devices

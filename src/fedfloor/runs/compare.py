@@ -53,7 +53,9 @@ def planned_runs(experiment: Experiment, methods: Sequence[str], seeds: Sequence
 def each_once(name: str, given: Sequence[object]) -> None:
     """Raise SettingError for an option such as ``--seeds`` whose list is empty or has a duplicate."""
     if not given or len(set(given)) < len(given):
-        raise SettingError(f"--{name} {','.join(map(str, given))}: give at least one entry, and each only once.")
+        raise SettingError(
+            f"--{name} {','.join(map(str, given))}: give at least one entry, and each only once.", key="repeated-method"
+        )
 
 
 def carry_out(
@@ -79,7 +81,9 @@ def carry_out(
         checks.budgets_fit(run.limits or limits, priced=checks.is_priced(run.experiment))
     existing = next((run.out for run in work if _exists(run)), None)
     if existing is not None and not resume:
-        raise SettingError(f"{existing} already holds a run. Continue it with --resume, or give another --out.")
+        raise SettingError(
+            f"{existing} already holds a run. Continue it with --resume, or give another --out.", key="exists"
+        )
     park: Park | None = None
     built_for: tuple[object, ...] = ()
     ends: dict[Path, str] = {}

@@ -45,7 +45,8 @@ def owned(folder: Path, keep: tuple[type[Exception], ...] = ()) -> Iterator[None
         lock.acquire(timeout=0)
     except Timeout:
         raise SettingError(
-            f"another process is using {folder}. Wait for its end, stop it, or give another folder with --out."
+            f"another process is using {folder}. Wait for its end, stop it, or give another folder with --out.",
+            key="folder-in-use",
         ) from None
     except OSError as error:
         raise SettingError(
@@ -145,7 +146,8 @@ def check_same(folder: Path, document: str, *, force: bool) -> None:
         data = ", with other data" if any(line.startswith("provenance.data_sha256") for line in changed) else ""
         raise SettingError(
             f"the run in {folder} was started differently{data}: {'; '.join(changed)}. Resume it unchanged, start a "
-            "new one with --out, or continue it nevertheless with `fedfloor run --resume --force`."
+            "new one with --out, or continue it nevertheless with `fedfloor run --resume --force`.",
+            key="run-differs",
         )
 
 

@@ -268,7 +268,7 @@ def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: C
     if len(set(copies)) < len(copies):
         raise SettingError("reprice: two of the runs have folders of the same name. Give them separately.")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise SettingError(f"{out} exists already. Give another folder with --out.")
+        raise SettingError(f"{out} exists already. Give another folder with --out.", key="exists")
     park: Park | None = None
     built_for: tuple[object, ...] = ()
     afters = [_moved(run, network) for run in runs]
@@ -308,7 +308,7 @@ def sends_nothing(experiment: Experiment) -> bool:
 
 def _moved(run: Path, network: NetworkSettings) -> Experiment:
     if not (run / "experiment.toml").is_file():
-        raise SettingError(f"{run} is not a run folder: it has no experiment.toml.")
+        raise SettingError(f"{run} is not a run folder: it has no experiment.toml.", key="folder-of-run")
     before = config.read(run / "experiment.toml")
     after = replace(before, network=network)
     for settings in (before.network, after.network):
@@ -316,7 +316,8 @@ def _moved(run: Path, network: NetworkSettings) -> Experiment:
         if known is not None and known.uplink.sharing == "sinr":
             raise SettingError(
                 f"{run}: on network '{known.name or settings.profile}' updates are lost to interference, which "
-                "changes the training: run the experiment on it."
+                "changes the training: run the experiment on it.",
+                key="network",
             )
     return after
 
@@ -330,7 +331,7 @@ def priced(experiment: Experiment, park: Park, lines: list[Line], run: Path) -> 
         timed = experiment.round.close is not None or experiment.configured.needs.clock
         why = "the plan depends on training or on the network, or was made by another version of fedfloor"
         why = "which results are in time depends on the network" if timed else why
-        raise SettingError(f"{run}, round {other}: {why}. Run the experiment on this network instead.")
+        raise SettingError(f"{run}, round {other}: {why}. Run the experiment on this network instead.", key="network")
     return repriced
 
 

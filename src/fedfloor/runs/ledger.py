@@ -187,7 +187,9 @@ def read(path: Path) -> list[Line]:
         try:
             lines.append(_parsed(text))
         except (ValueError, RecursionError) as error:
-            raise SettingError(f"{path}: line {number} is damaged ({error}). Restore the ledger.") from error
+            raise SettingError(
+                f"{path}: line {number} is damaged ({error}). Restore the ledger.", key="damaged-ledger"
+            ) from error
     return lines
 
 

@@ -206,7 +206,8 @@ class _Run(round_.Observer):
             return
         why = f"every visit was lost or refused.{refusal_of(point.receipts)}" if lost else f"{TOO_FEW}."
         error = RunError(
-            f"none of {point.round} rounds changed the model: {why} Correct the cause, and start a new run."
+            f"none of {point.round} rounds changed the model: {why} Correct the cause, and start a new run.",
+            key="no-change",
         )
         if self.first:
             results.write_failure(self.orders.out, point.round, error)

@@ -210,7 +210,8 @@ def where(experiment: Experiment, *, live: bool = False) -> Placement:
     if settings.kind == "cohort":
         whose = "faults.attackers" if attackers else "deploy.simulate"
         raise SettingError(
-            f"{whose} with engine.kind = 'cohort': every update is checked separately. Set engine.kind = 'ranks'."
+            f"{whose} with engine.kind = 'cohort': every update is checked separately. Set engine.kind = 'ranks'.",
+            key="engine.kind",
         )
     return place.placed("ranks", settings.device)
 
@@ -228,7 +229,7 @@ def first_state(engine: Engine, method: ConfiguredMethod, view: View) -> tuple[N
         if not silent:
             raise
         text = f"devices {silent} did not answer, and the method needs their answers: {error}"
-        raise RunError(f"{text} Check these devices, then start again.") from error
+        raise RunError(f"{text} Check these devices, then start again.", key="no-answer") from error
 
 
 def prepare(experiment: Experiment, orders: Orders, park: Park, *, live: bool = False) -> None:
@@ -264,7 +265,7 @@ def check_place(orders: Orders, *, live: bool = False) -> None:
     if not orders.resume and (began or (out / "ledger.jsonl").exists() or any((out / "checkpoint").glob("round-*"))):
         other = "name another folder as out in cloud.toml" if live else "give another folder with --out"
         again = "--resume --force" if orders.force else "--resume"
-        raise SettingError(f"{out} already holds a run. Continue it with {again}, or {other}.")
+        raise SettingError(f"{out} already holds a run. Continue it with {again}, or {other}.", key="exists")
 
 
 def record(experiment: Experiment, out: Path, park: Park, *, live: bool = False) -> None:

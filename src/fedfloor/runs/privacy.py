@@ -221,7 +221,9 @@ def allows(
         losses.append((of_sums(sums, max(after.values(), default=0)), sums[0].key))
     value, key = max(losses, default=(0.0, ""))
     if value > budget and not visits:
-        raise SettingError(f"until epsilon (--until) = {budget:g}: the first round has ε = {value:.4g}. Raise {key}.")
+        raise SettingError(
+            f"until epsilon (--until) = {budget:g}: the first round has ε = {value:.4g}. Raise {key}.", key="--until"
+        )
     return value <= budget
 
 
@@ -286,7 +288,8 @@ def visits_begun(folder: Path, done: Mapping[int, int]) -> Mapping[int, int]:
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise SettingError(
             f"{path} cannot be read: it counts the visits, which determine the privacy loss. Restore it from a copy, "
-            "or start a new run."
+            "or start a new run.",
+            key="damaged-record",
         ) from error
 
 
@@ -388,7 +391,9 @@ def of_run(folder: Path) -> list[Spent]:
     except FileNotFoundError:
         stated = {}
     except (OSError, ValueError) as error:
-        raise SettingError(f"{folder / STATEMENT} cannot be read: it has the privacy loss of a run.") from error
+        raise SettingError(
+            f"{folder / STATEMENT} cannot be read: it has the privacy loss of a run.", key="damaged-record"
+        ) from error
     found = [_stated(key, stated[key]) for key in ("models", "samples") if key in stated]
     if found or not (folder / "experiment.toml").exists():
         return found

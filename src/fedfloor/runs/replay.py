@@ -244,7 +244,8 @@ class Recording:
         if parcel.digest(packet) != self.now.model:
             raise RunError(
                 f"round {self.now.number}: the model differs from that of the run in {self.run}. Its machines had "
-                "other samples, another release, or processors of another kind."
+                "other samples, another release, or processors of another kind.",
+                key="replay-differs",
             )
 
 

@@ -128,7 +128,7 @@ class Grid:
 def grids(methods: Mapping[str, type[Method]], axes: Sequence[Axis]) -> dict[str, Grid]:
     """Return each method's grid; an axis of one method replaces a general one for the same setting."""
     if not axes:
-        raise SettingError(f"a sweep needs at least one --grid: {EXAMPLE}.")
+        raise SettingError(f"a sweep needs at least one --grid: {EXAMPLE}.", key="--grid")
     for i, given in enumerate(axes):
         if any((given.method, given.setting) == (other.method, other.setting) for other in axes[:i]):
             raise SettingError(f"--grid {given.key} is given twice. Give all its values at once, separated by commas.")
@@ -255,7 +255,8 @@ def _budget(sizes: Mapping[str, int], trials: int | None) -> int:
         name = min(sizes, key=lambda name: sizes[name])
         raise SettingError(
             f"all methods have the same number of trials, but '{name}' has only one point (points: "
-            f"{listed}). Give it a --grid methods.{name}.KEY=…, leave it out, or set --trials 1."
+            f"{listed}). Give it a --grid methods.{name}.KEY=…, leave it out, or set --trials 1.",
+            key="--trials",
         )
     if trials is not None and trials > smallest:
         raise SettingError(
@@ -306,7 +307,9 @@ def _value(folder: Path, figure: Figure) -> float:
     except (OSError, ValueError, TypeError, AttributeError) as error:
         why = repr(error)
     if value is None:
-        raise RunError(f"{path} holds no {figure.name} ({why}). Delete that trial's folder and resume.")
+        raise RunError(
+            f"{path} holds no {figure.name} ({why}). Delete that trial's folder and resume.", key="trial-lacks"
+        )
     return value
 
 

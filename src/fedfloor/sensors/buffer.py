@@ -148,7 +148,8 @@ def writing(path: Path, columns: Sequence[str], max_mb: float, max_age_h: float,
             yield Buffer(base, path, columns, most, max_age_h * 3600)
     except Timeout:
         raise RunError(
-            f"{path}: another process writes to it. Stop that fedfloor park sense, or choose another file."
+            f"{path}: another process writes to it. Stop that fedfloor park sense, or choose another file.",
+            key="unwritable",
         ) from None
     except OSError as error:
         raise RunError(f"{path} could not be written: {error.strerror or error}.") from error
@@ -162,7 +163,8 @@ def _prepare(base: sqlite3.Connection, path: Path, columns: Sequence[str], gap_s
     if known is not None and known != tuple(columns):
         raise SettingError(
             f"{path} holds rows of other sensors: {', '.join(known)}. Give another file with --into, or move this "
-            "file away."
+            "file away.",
+            key="buffer-differs",
         )
     with base:
         base.execute("BEGIN")
@@ -200,7 +202,9 @@ def held(path: Path) -> tuple[tuple[str, ...] | None, str | None]:
         about = dict(base.execute("SELECT key, value FROM about")) if "about" in tables else {}
         newest = base.execute("SELECT max(time) FROM rows").fetchone()[0] if "rows" in tables else None
     if tables and about.get("format") not in TYPES:
-        raise SettingError(f"{path}: a database with other content, left unchanged. Give another file with --into.")
+        raise SettingError(
+            f"{path}: a database with other content, left unchanged. Give another file with --into.", key="not-a-buffer"
+        )
     if not tables:
         return None, None
     return tuple(json.loads(about["columns"])), about.get("position", newest and str(newest))

@@ -265,7 +265,9 @@ class FolderReader:
         for name in (self._source.time, *self._addresses):
             if header.count(name) != 1:
                 known = f"Available: {', '.join(header[:40])}."
-                raise SettingError(f"{path}: no column '{name}', or several.{nearest(name, header)} {known}")
+                raise SettingError(
+                    f"{path}: no column '{name}', or several.{nearest(name, header)} {known}", key="no-column"
+                )
 
     def _value(self, cell: str) -> object:
         text = cell.strip()

@@ -112,7 +112,9 @@ class MqttSource:
             wanted.setdefault(topic, []).append(mark + field)
         topics = [*wanted] or [*self.topics]
         if not topics:
-            raise SettingError('neither tags nor source.topics are set. Set one, such as topics = ["plant/#"].')
+            raise SettingError(
+                'neither tags nor source.topics are set. Set one, such as topics = ["plant/#"].', key="source.topics"
+            )
         inbox = Inbox(stop)
         reader = MessageReader(self, wanted)
         dated = bool(self.time) and any("#" in end for ends in wanted.values() for end in ends)

@@ -133,7 +133,7 @@ def read(path: Path) -> SenseSettings:
     try:
         settings: SenseSettings = below(folder, checked(SenseSettings, document, ""))
     except SettingError as error:
-        raise SettingError(f"{path}: {error}") from None
+        raise SettingError(f"{path}: {error}", key=error.key) from None
     if isinstance(settings.source, OpcUaSource | QuerySource):  # they have paths within a text
         return replace(settings, source=settings.source.below(folder))
     return settings

@@ -62,9 +62,11 @@ def solved(value: float, bound: float, choice: Choice, seconds: float) -> Soluti
 def confirm(kind: str, value: float, solution: Solution[Any], tolerance: float = 0.0) -> None:
     """Compare a solution's value and bound with the value recomputed from its choice; an error names the difference."""
     if value != solution.value and not math.isclose(value, solution.value, rel_tol=SAME, abs_tol=tolerance):
-        raise RunError(f"{kind}: the value of the choice is {value!r}, the solver returned {solution.value!r}.")
+        raise RunError(
+            f"{kind}: the value of the choice is {value!r}, the solver returned {solution.value!r}.", key="solution"
+        )
     if solution.bound > value * (1 + SAME) + tolerance:
-        raise RunError(f"{kind}: the bound {solution.bound!r} is above the value {value!r}.")
+        raise RunError(f"{kind}: the bound {solution.bound!r} is above the value {value!r}.", key="solution")
 
 
 def compiled(function: Function) -> Function:

@@ -456,7 +456,9 @@ def named(text: str, option: str = "evaluate.headline") -> Figure:
         hint = nearest(_plain(head), names)
         for plain, known in names.items():
             hint = hint.replace(f"'{plain}'", f"'{known.name}'")
-        raise SettingError(f"{option} = {shown(text)}: unknown metric.{hint} Known: {', '.join(FIGURES)}.")
+        raise SettingError(
+            f"{option} = {shown(text)}: unknown metric.{hint} Known: {', '.join(FIGURES)}.", key="metric"
+        )
     if kind.of_class == "all" and chosen:
         raise SettingError(f"{option} = {shown(text)}: {kind.name} applies to all classes. Write '{kind.name}'.")
     if (kind.of_class == "one" or chosen) and not label.strip():

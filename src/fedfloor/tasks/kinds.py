@@ -47,10 +47,12 @@ def read(about: Mapping[str, Any] | None, bins: int, columns: Sequence[str], pla
     advice = "Train it again with this version."
     kind = about.get("kind")
     if not isinstance(kind, str) or kind not in TASKS:
-        raise SettingError(f"{place}: not {noun} (kind = {shown(kind)}; known: {', '.join(TASKS)}). {advice}")
+        raise SettingError(
+            f"{place}: not {noun} (kind = {shown(kind)}; known: {', '.join(TASKS)}). {advice}", key="damaged-model"
+        )
     task = parsed(TASKS[kind], json.dumps(about), place, noun, advice)
     try:
         task.check_fitted(bins, columns)
     except ValueError as error:
-        raise SettingError(f"{place}: not {noun} ({error}). {advice}") from error
+        raise SettingError(f"{place}: not {noun} ({error}). {advice}", key="damaged-model") from error
     return task

@@ -204,7 +204,8 @@ class Predicting(Task):
             capped = f", with data.task.cap = {self.cap:g}" if self.cap is not None else ""
             raise SettingError(
                 f"every training sample has the target {own[0, column]:g}{capped}: a model cannot learn anything. "
-                "Check the label's column, the split, or the cap."
+                "Check the label's column, the split, or the cap.",
+                key="constant-target",
             )
         require(
             not self.names or len(self.names) == own.shape[1],

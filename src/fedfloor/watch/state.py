@@ -70,7 +70,8 @@ class Watched:
         if not (waiting or park or self._served or (self.folder / "experiment.toml").is_file()):
             raise SettingError(
                 f"{folder} is neither a run's folder nor a park's: it has no experiment.toml, no {LIST} and no "
-                "alarms.toml. Name the folder of `fedfloor run`, `fedfloor park live up` or `fedfloor park provision`."
+                "alarms.toml. Name the folder of `fedfloor run`, `fedfloor park live up` or `fedfloor park provision`.",
+                key="folder-of-run",
             )
         self._ledger = Tail(self.folder / "ledger.jsonl")
         self._tested = Tail(self.folder / "devices.jsonl")

@@ -23,13 +23,17 @@ PIECE = 1 << 18  # bytes
 
 def damaged(path: Path, problem: str) -> SettingError:
     """Return the error for a published file with wrong content."""
-    return SettingError(f"{path}: {problem}. Get this file again from its authors and put it into the same place.")
+    return SettingError(
+        f"{path}: {problem}. Get this file again from its authors and put it into the same place.", key="published-file"
+    )
 
 
 def unreadable(path: Path, error: OSError) -> SettingError:
     """Return the error for a file that the operating system cannot open or read."""
     reason = error.strerror or type(error).__name__
-    return SettingError(f"{path}: cannot be read ({reason}). Check the path and its permissions.")
+    return SettingError(
+        f"{path}: cannot be read ({reason}). Check the path and its permissions.", key="unreadable-file"
+    )
 
 
 def expanded(path: Path | str, where: str = "") -> Path:
@@ -41,7 +45,7 @@ def expanded(path: Path | str, where: str = "") -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
-        raise SettingError(f"{where}{path}: {error} Give the full path.") from error
+        raise SettingError(f"{where}{path}: {error} Give the full path.", key="home-folder") from error
 
 
 def is_there(path: Path) -> bool:
@@ -65,7 +69,9 @@ def check_new(out: Path, endings: tuple[str, ...], *, force: bool) -> None:
     if not out.name.casefold().endswith(endings):
         raise SettingError(f"--out {out}: give a name that ends in {' or '.join(endings)}.")
     if out.exists() and not force:
-        raise SettingError(f"{out} exists already. Give another name with --out, or overwrite it with --force.")
+        raise SettingError(
+            f"{out} exists already. Give another name with --out, or overwrite it with --force.", key="exists"
+        )
     if not out.parent.is_dir():
         raise SettingError(f"--out {out}: folder {out.parent} does not exist. Create it, or choose another one.")
 
@@ -103,7 +109,10 @@ def needed(folder: Path, name: str) -> Path:
     """
     path = find(folder, name)
     if path is None:
-        raise SettingError(f"{folder / name}.gz is missing (or {name}, unpacked). Put it there, or set FEDFLOOR_DATA.")
+        raise SettingError(
+            f"{folder / name}.gz is missing (or {name}, unpacked). Put it there, or set FEDFLOOR_DATA.",
+            key="published-file-missing",
+        )
     return path
 
 

@@ -90,7 +90,8 @@ def opened(path: Path, mode: str = "rw") -> Iterator[sqlite3.Connection]:
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         raise SettingError(
             f"{path}: not a buffer of sensor rows, or it cannot be read ({error}). Give a file that "
-            "fedfloor park sense wrote."
+            "fedfloor park sense wrote.",
+            key="not-a-buffer",
         ) from error
 
 
@@ -112,13 +113,17 @@ def read(path: Path, newest: int | None = None) -> BufferedRows:
         rows = base.execute(f"SELECT epoch, time, x, label FROM rows ORDER BY epoch DESC, time DESC{most}").fetchall()
         later = base.execute("SELECT since, until, label FROM labels ORDER BY rowid").fetchall()
     if not rows:
-        raise SettingError(f"{path}: no rows yet. Start fedfloor park sense to fill it; its --check tests the sensors.")
+        raise SettingError(
+            f"{path}: no rows yet. Start fedfloor park sense to fill it; its --check tests the sensors.",
+            key="empty-buffer",
+        )
     rows.reverse()
     columns = tuple(map(str, json.loads(about["columns"])))
     kind = np.dtype(TYPES[about["format"]])
     if any(type(row[2]) is not bytes or len(row[2]) != kind.itemsize * len(columns) for row in rows):
         raise SettingError(
-            f"{path}: damaged: the values of a row do not match its {len(columns)} sensors. Start a new buffer."
+            f"{path}: damaged: the values of a row do not match its {len(columns)} sensors. Start a new buffer.",
+            key="damaged-buffer",
         )
     x = np.frombuffer(b"".join(row[2] for row in rows), kind).reshape(len(rows), -1).astype(np.float64)
     x = np.where(np.abs(x) <= LARGEST, x, np.nan)
@@ -200,7 +205,8 @@ def newest(path: Path, reading: Reading, seed: int, samples: int) -> Dataset:
             found = 0 if data is None else len(data.y)
             raise SettingError(
                 f"{path}: {found:,} of {samples:,} samples so far, of {held:,} rows. Start the run once its sensors "
-                "have filled it, or set a smaller [data] stream window."
+                "have filled it, or set a smaller [data] stream window.",
+                key="few-samples",
             )
         rows *= 2
 

@@ -202,7 +202,8 @@ def _parquet(path: Path) -> Iterator[Any]:
         if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
             raise unreadable(path, error) from error
         raise SettingError(
-            f"{path.name}: not a complete Parquet file ({str(error).splitlines()[0]}). Write it again."
+            f"{path.name}: not a complete Parquet file ({str(error).splitlines()[0]}). Write it again.",
+            key="damaged-table",
         ) from error
 
 
@@ -301,7 +302,8 @@ def _of_parquet(batch: Any, layout: TableLayout, before: int) -> ColumnBatch:
             row = int(wrong.argmax())
             raise SettingError(
                 f"{place(path, before + row + 1, name)}: '{x[row, place_]}' is not a finite number. "
-                "Correct it, or empty the cell."
+                "Correct it, or empty the cell.",
+                key="not-finite",
             )
     text = {role: _words(_texts(_plain(batch.column(layout.header[i])))) for role, i in layout.text.items()}
     time = None
@@ -310,7 +312,9 @@ def _of_parquet(batch: Any, layout: TableLayout, before: int) -> ColumnBatch:
         column = _plain(batch.column(name))
         if column.null_count:
             row = next(i for i, cell in enumerate(column) if not cell.is_valid)
-            raise SettingError(f"{place(path, before + row + 1, name)}: no time. Every row needs a time.")
+            raise SettingError(
+                f"{place(path, before + row + 1, name)}: no time. Every row needs a time.", key="no-time"
+            )
         time = _moments(column, worded="%" in (layout.reading.time_format or ""))
     return ColumnBatch(np.arange(batch.num_rows) + before + 1, x, text, time)
 
@@ -329,7 +333,8 @@ def _numbers(column: Any, where: str) -> Floats:
     name = where.split("'")[1]
     hint = f"If this is the time: --set data.columns.time={name}. Otherwise leave it out" if dates else "Leave it out"
     raise SettingError(
-        f'{where}: holds {kind} and no numbers. {hint}: [data] columns = {{ ignore = ["{name}"] }}; or write numbers.'
+        f'{where}: holds {kind} and no numbers. {hint}: [data] columns = {{ ignore = ["{name}"] }}; or write numbers.',
+        key="no-numbers",
     )
 
 

@@ -101,6 +101,8 @@ class ConversionError(SettingError):
         values: the replacement of each ``$NAME``.
     """
 
+    key = "conversion"
+
     def __init__(self, recipe: str | Mapping[str, Any], **values: object) -> None:
         parts = {"after": "$then", **(RECIPES[recipe] if isinstance(recipe, str) else recipe)}
         problem, code, after = (Template(parts[key]).substitute(values) for key in ("problem", "code", "after"))
@@ -155,7 +157,9 @@ def _check_archive(path: Path, given: Mapping[str, Any]) -> None:
         if len(inside) == 1 and (given.get("format") or unpacked(name).endswith(TEXT_TABLES)):
             return
         if len(inside) == 1 and inside[0].casefold().endswith(TEXT_TABLES):
-            raise SettingError(f"{path}: holds a table, {inside[0]}. To read it: --set data.format=table.")
+            raise SettingError(
+                f"{path}: holds a table, {inside[0]}. To read it: --set data.format=table.", key="archive"
+            )
     holds = f" of {count(len(inside), 'file')}" if inside else ""
     folder = stem_of(re.sub(r"\.(zip|tgz|tar(\.\w+)?)$", "", path.name, flags=re.IGNORECASE)) or "unpacked"
     raise ConversionError(

@@ -59,15 +59,22 @@ def classes_of(
     if odd is not None:
         near = nearest(labels[odd], wanted)
         known = ", ".join(wanted)
-        raise SettingError(f"{place(odd)}: '{labels[odd]}' is not one of [data] classes.{near} Known: {known}.")
+        raise SettingError(
+            f"{place(odd)}: '{labels[odd]}' is not one of [data] classes.{near} Known: {known}.", key="unknown-class"
+        )
     occur = natural_order(labels)
     if len(occur) < least:
-        raise SettingError(f"{place(0)}: '{occur[0]}', as in all other rows: the data have a single class. {ONE_CLASS}")
+        raise SettingError(
+            f"{place(0)}: '{occur[0]}', as in all other rows: the data have a single class. {ONE_CLASS}",
+            key="single-class",
+        )
     return tuple(wanted) or tuple(occur)
 
 
 class OddLabelsError(SettingError):
     """An error: labels are measured values except for the few different texts ``texts``."""
+
+    key = "odd-labels"
 
     def __init__(self, message: str, texts: Sequence[str]) -> None:
         super().__init__(message)
@@ -200,7 +207,7 @@ def _parsed(texts: Sequence[str], place: Callable[[int], str], kind: type[T], pr
             except ValueError:
                 known[text] = kind("nan")
             if not np.isfinite(known[text]):
-                raise SettingError(f"{place(row)}: '{text}' is {problem}")
+                raise SettingError(f"{place(row)}: '{text}' is {problem}", key="odd-text")
     return np.array([known[text] for text in texts], kind)
 
 
@@ -240,7 +247,8 @@ def finished(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], tu
     if total and running == total:
         raise SettingError(
             f"{sheets[0].title}, {sheets[0].cell.format(reading.columns.label)}: no recording ends with "
-            f"'{reading.ended}' (data.ended). Last rows have: {some(sorted(seen), SHOWN)}."
+            f"'{reading.ended}' (data.ended). Last rows have: {some(sorted(seen), SHOWN)}.",
+            key="no-ended-recording",
         )
     return kept or list(sheets), (running, total)
 
@@ -292,7 +300,8 @@ def listed(sheets: Sequence[Sheet], categories: Categories | None) -> Categories
             raise SettingError(
                 f"{sheets[0].title}, column '{name}': {many}: not a category. Leave the column out: [data] columns = "
                 f'{{ ignore = ["{name}"] }}; or list the relevant values: {name} = '
-                f'{{ kind = "one-hot", values = […] }}.'
+                f'{{ kind = "one-hot", values = […] }}.',
+                key="no-category",
             )
         result[name] = OneHot(tuple(natural_order(list(texts))))
     return result

@@ -52,19 +52,23 @@ def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     files = [file for file in entries if not file.empty]
     if not files:
         holds = "pictures in a folder per label, or tables" if device else "a folder per device"
-        raise SettingError(f"{root}: contains no files. A folder of data contains {holds}.")
+        raise SettingError(f"{root}: contains no files. A folder of data contains {holds}.", key="empty-folder")
     endings = tables(files)
     odd = next((file for file in files if not _is(file, SUFFIXES) and not _is(file, endings)), None)
     if odd is not None:
         conversions.check(odd.path, {})
         raise SettingError(
             f"{odd.name}: neither a picture ({', '.join(SUFFIXES)}) nor a table ({', '.join(endings)}). Remove it "
-            "from the folder; if it is a table as text, rename it with the ending .csv."
+            "from the folder; if it is a table as text, rename it with the ending .csv.",
+            key="foreign-file",
         )
     images = _is(files[0], SUFFIXES)
     other = next((file for file in files if _is(file, SUFFIXES) != images), None)
     if other is not None:
-        raise SettingError(f"{files[0].name} and {other.name}: pictures and tables in one folder. Separate them.")
+        raise SettingError(
+            f"{files[0].name} and {other.name}: pictures and tables in one folder. Separate them.",
+            key="pictures-and-tables",
+        )
     if not images and not device:
         reading, files = _owned(files, reading)
         if reading.device != "folder":
@@ -111,19 +115,22 @@ def _owned(files: Sequence[DataFile], reading: Reading) -> tuple[Reading, list[D
         if reading.factory == "folder" and len(file.folders) != 1:
             raise SettingError(
                 f'{file.name}: with [data] factory = "folder" each table must be in a folder, its '
-                "factory. Move it into one."
+                "factory. Move it into one.",
+                key="place-in-folder",
             )
         if way == "file" and file.folders and reading.factory != "folder":
             raise SettingError(
                 f"{file.name}: [data] device = \"file\", but the file is in a folder. If '{file.folders[0]}' is its "
-                "factory: --set data.factory=folder. If the folder is the device: --set data.device=folder."
+                "factory: --set data.factory=folder. If the folder is the device: --set data.device=folder.",
+                key="place-in-folder",
             )
         factory = file.folders if reading.factory == "folder" else ()
         device = of_file(file.path.name, reading.file_name) if way == "file" else ""
         if device is None:
             raise SettingError(
                 f"{file.name}: its name does not match '{reading.file_name}' ({DEVICE}: the device's name, *: any "
-                "text). Set data.file_name to a pattern that matches all files, or rename the file."
+                "text). Set data.file_name to a pattern that matches all files, or rename the file.",
+                key="name-of-file",
             )
         placed.append(replace(file, folders=(*factory, device) if device else factory))
     return replace(reading, device=way), placed
@@ -147,11 +154,15 @@ def _depth(files: Sequence[DataFile], allowed: range, noun: str, own: bool) -> i
                     "a folder named for the device. Or if no folder is a device, deal the pictures to made-up ones: "
                     f"{dealt('data.layout=label/file')}."
                 )
-            raise SettingError(f"{file.name}: in the wrong place. {noun.capitalize()} must be in {wanted}.{hint}")
+            raise SettingError(
+                f"{file.name}: in the wrong place. {noun.capitalize()} must be in {wanted}.{hint}",
+                key="place-in-folder",
+            )
         if depth != len(files[0].folders):
             raise SettingError(
                 f"{files[0].name} and {file.name}: in folders of different depth. All {noun} must be in {wanted}, "
-                "with a factory for all devices or for none."
+                "with a factory for all devices or for none.",
+                key="place-in-folder",
             )
     return len(files[0].folders)
 
@@ -160,7 +171,9 @@ def _check_empty(entries: Sequence[DataFile], depth: int) -> None:
     """Refuse empty folders of devices and factories; a device may have an empty folder of a label."""
     for file in entries:
         if file.empty and (len(file.folders) < depth or depth == 1):
-            raise SettingError(f"{file.name}: an empty folder. Put the device's files into it, or remove it.")
+            raise SettingError(
+                f"{file.name}: an empty folder. Put the device's files into it, or remove it.", key="empty-folder"
+            )
 
 
 RECIPE = "recordings 7"
@@ -275,7 +288,7 @@ def _read(file: DataFile, reading: Reading, required: Sequence[str]) -> Sheet:
         raise error.within(above) from error
     except SettingError as error:  # its message names the file, but not its folder
         if reading.device != "column" or not isinstance(error, NoColumnError) or error.role != "device":
-            raise SettingError(above + str(error)) from error
+            raise SettingError(above + str(error), key="no-column") from error
         hint = " If each file is a device: --set data.device=file."
         if several := dated([each.name for each in file.path.parent.iterdir() if each.name[0] != "."]):
             hint += (
@@ -283,7 +296,7 @@ def _read(file: DataFile, reading: Reading, required: Sequence[str]) -> Sheet:
                 f"--set 'data.file_name={several[0]}'."
             )
         lack = NoColumnError(error.path, error.name, error.role, error.names, hint=hint)
-        raise SettingError(f"{above}{lack}") from lack
+        raise SettingError(f"{above}{lack}", key="no-column") from lack
 
 
 def _are_labels(files: Sequence[DataFile], sheets: Sequence[Sheet], reading: Reading, *, own: bool) -> bool:
@@ -300,7 +313,10 @@ def _in_all(sheets: Sequence[Sheet], role: str, reading: Reading, advice: str) -
     has_column = [role in sheet.text for sheet in sheets]
     if any(has_column) and not all(has_column):
         has, lacks = (sheets[has_column.index(each)].title for each in (True, False))
-        raise SettingError(f"{has} has a column '{reading.columns.roles()[role]}', but {lacks} has none. {advice}")
+        raise SettingError(
+            f"{has} has a column '{reading.columns.roles()[role]}', but {lacks} has none. {advice}",
+            key="columns-differ",
+        )
     return all(has_column)
 
 
@@ -346,5 +362,6 @@ def _check_agreement(sheet: Sheet, place: Mapping[str, str], reading: Reading) -
             if text != given:
                 raise SettingError(
                     f"{sheet.place(row, reading.columns.roles()[role])}: '{text}', but {where} is '{given}'. "
-                    "Correct one of them."
+                    "Correct one of them.",
+                    key="folder-and-column-differ",
                 )

@@ -94,7 +94,8 @@ class TableLayout:
                 problem = f"the name '{name}' is given twice" if name else "has no name, as most columns"
                 raise SettingError(
                     f"{place(path, 1)} (the header): column {number}: {problem}. Give each column a unique name."
-                    f"{_no_header(names)}"
+                    f"{_no_header(names)}",
+                    key="names-of-columns",
                 )
         more = joined(names, reading.columns.roles())
         names += [each.name for each in more]
@@ -137,14 +138,18 @@ class TableLayout:
         width = len(self.header) - len(self.joined)
         for line, cells in block:
             if cells and cells[0].strip() == self.header[0] and tuple(map(str.strip, cells)) == self.header[:width]:
-                raise SettingError(f"{place(self.path, line)}: the header again. Remove this row.")
+                raise SettingError(
+                    f"{place(self.path, line)}: the header again. Remove this row.", key="repeated-header"
+                )
             if len(cells) != width:
                 many = len(cells) > width
                 where = place(self.path, line, None if many else self.header[len(cells)])
                 hint = "Put cells that contain the delimiter in quotes." if many else "Fill the row up, or remove it."
                 if many and not any(cells[width:]):
                     hint = "Remove the delimiter at the row's end, or give the column a name."
-                raise SettingError(f"{where}: {len(cells)} cells, but the header has {width}. {hint}")
+                raise SettingError(
+                    f"{where}: {len(cells)} cells, but the header has {width}. {hint}", key="length-of-row"
+                )
 
     def numbers(self, block: list[Row]) -> NDArray[np.float64]:
         """Return the values [rows, C], converted by columns or, if this fails, by cells to locate the error."""
@@ -191,7 +196,9 @@ class TableLayout:
         if value is None or "_" in text or (self.reading.decimal == "," and "." in text):
             raise self.not_a_number(line, cell, column)
         if abs(value) > LARGEST:
-            raise SettingError(f"{place(self.path, line, self.header[column])}: '{cell}' is not a finite number.")
+            raise SettingError(
+                f"{place(self.path, line, self.header[column])}: '{cell}' is not a finite number.", key="not-finite"
+            )
         return value
 
     def ungrouped(self, cell: str) -> str:
@@ -274,7 +281,7 @@ class TableLayout:
         where = place(self.path, int(lines[row]), self.header[self.text[role]])
         problem = f"{where}: {problem}. Every row needs a {role}."
         if role != "label" or self.joined:
-            raise SettingError(problem)
+            raise SettingError(problem, key="empty-cell")
         known = [text for text in {*values} if text not in bad]
         measured = len(numbers_of(known)) == len(known) > MOST_CODES or self.reading.number is not None
         raise UnlabelledError(
@@ -292,7 +299,7 @@ class TableLayout:
         except TimeError as error:
             where = place(self.path, int(lines[error.row]), self.header[self.time or 0])
             hint = "Write times in the format of the training." if self.lenient else READ
-            raise SettingError(f"{where}: {error.message.replace(READ, hint)}") from error
+            raise SettingError(f"{where}: {error.message.replace(READ, hint)}", key="no-time") from error
 
 
 def other_marks(cell: str, decimal: str, *, decimals: bool = True) -> str:
@@ -334,6 +341,8 @@ class NoColumnError(SettingError):
         hint: another remedy, which comes first.
         ordered: whether the task is of series without labels, so that devices need parts of the series.
     """
+
+    key = "no-column"
 
     def __init__(
         self, path: Path, name: str, role: str, names: Sequence[str], delimiter: str | None = None,
@@ -402,6 +411,8 @@ class OddTextError(SettingError):
         texts: all such texts of a column that otherwise holds numbers.
     """
 
+    key = "odd-text"
+
     def __init__(self, place: str, cell: str, name: str, column: int, texts: Sequence[str] = ()) -> None:
         self.place = place
         self.cell = cell
@@ -427,6 +438,8 @@ class MarksError(SettingError):
         decimal: the decimal mark.
     """
 
+    key = "marks"
+
     def __init__(self, place: str, cell: str, column: int, marks: str, decimal: str) -> None:
         self.place = place
         self.cell = cell
@@ -448,6 +461,8 @@ class UnlabelledError(SettingError):
         texts: the texts that are no labels, in lower case.
         classes: whether rows without a label may be a class.
     """
+
+    key = "unlabelled"
 
     def __init__(
         self, message: str, path: Path, column: str, dialect: Mapping[str, Any], texts: Collection[str] = NO_LABEL, *,

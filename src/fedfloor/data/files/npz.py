@@ -49,7 +49,7 @@ def samples(file: str, name: str, x: NDArray[Any]) -> Values:
     """
     where = f"{file}, array '{name}'"
     if x.ndim and not x.size:
-        raise SettingError(f"{where}: shape {x.shape}, without samples. Store at least one.")
+        raise SettingError(f"{where}: shape {x.shape}, without samples. Store at least one.", key="shape-of-samples")
     if x.dtype == np.uint8:
         if x.ndim == 3:
             return x[:, None]
@@ -59,7 +59,8 @@ def samples(file: str, name: str, x: NDArray[Any]) -> Values:
             return x.transpose(0, 3, 1, 2)
         raise SettingError(
             f"{where}: uint8 {x.shape}. Images are [N, H, W], [N, C, H, W] or [N, H, W, C], with C = 1 (grey) or 3 "
-            "(colour); sensors are floats: x.astype('float32')."
+            "(colour); sensors are floats: x.astype('float32').",
+            key="shape-of-samples",
         )
     if x.dtype.kind != "f":
         hint = "Images are uint8, and sensors float32 or float64."
@@ -67,16 +68,20 @@ def samples(file: str, name: str, x: NDArray[Any]) -> Values:
             hint = "Images are uint8: scale them to 0..255 and use x.astype('uint8'). Windows are x.astype('float32')."
         elif x.dtype.kind in "iub":
             hint = "Sensors are floats: x.astype('float32'). Images are uint8."
-        raise SettingError(f"{where}: {x.dtype}. {hint}")
+        raise SettingError(f"{where}: {x.dtype}. {hint}", key="type-of-samples")
     if x.ndim not in (2, 3):
         more = " Images are uint8: (255 * x).round().astype('uint8') if x is in 0..1." if x.ndim == 4 else ""
-        raise SettingError(f"{where}: {x.dtype} {x.shape}. Sensors are rows [N, C] or windows [N, C, L].{more}")
+        raise SettingError(
+            f"{where}: {x.dtype} {x.shape}. Sensors are rows [N, C] or windows [N, C, L].{more}", key="shape-of-samples"
+        )
     many = max(1, BLOCK * len(x) // x.size)
     for start in range(0, len(x), many):
         wrong = np.argwhere(np.abs(x[start : start + many].astype(np.float64)) > LARGEST)
         if len(wrong):
             place = (int(wrong[0][0]) + start, *wrong[0][1:].tolist())
-            raise SettingError(f"{where}: {x[place]} at {list(place)} is not a finite number of 32 bits.")
+            raise SettingError(
+                f"{where}: {x[place]} at {list(place)} is not a finite number of 32 bits.", key="not-finite"
+            )
     return x.astype(np.float32, copy=False)
 
 
@@ -96,9 +101,13 @@ def read_arrays(path: Path, choose: Callable[[Sequence[str]], Collection[str]]) 
         for info in archive.infolist():
             name = info.filename.removesuffix(".npy")
             if info.flag_bits & 1:
-                raise SettingError(f"{path}: '{info.filename}' has a password. Write the file again with np.savez.")
+                raise SettingError(
+                    f"{path}: '{info.filename}' has a password. Write the file again with np.savez.", key="password"
+                )
             if name in members:
-                raise SettingError(f"{path}: contains the array '{name}' twice. Write it again with np.savez.")
+                raise SettingError(
+                    f"{path}: contains the array '{name}' twice. Write it again with np.savez.", key="repeated-array"
+                )
             members[name] = info
         chosen = {name: members[name] for name in choose(list(members))}
         stated = sum(info.file_size for info in chosen.values())
@@ -115,7 +124,8 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         raise unreadable(path, error) from error
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError) as error:
         raise SettingError(
-            f"{path}: not a complete .npz file ({error}). Write it again with np.savez or np.savez_compressed."
+            f"{path}: not a complete .npz file ({error}). Write it again with np.savez or np.savez_compressed.",
+            key="damaged-npz",
         ) from error
 
 
@@ -131,7 +141,8 @@ def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: st
         if dtype.hasobject:
             raise SettingError(
                 f"{path}, array '{name}': Python objects, which are not read because they could execute code. Write "
-                "texts as np.array(…, dtype=str), and lists of unequal length as arrays of one shape."
+                "texts as np.array(…, dtype=str), and lists of unequal length as arrays of one shape.",
+                key="python-objects",
             )
         if not dtype.itemsize:
             raise ValueError(f"array '{name}' has elements of no length")  # any number of elements would fit
@@ -191,7 +202,8 @@ def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
                 raise SettingError(
                     f"{path.name}: unknown array '{name}'.{nearest(name.casefold(), KNOWN)} Known arrays: "
                     f"{', '.join(KNOWN)}. Write it again with these names, such as np.savez(FILE, x=…, y=…, device=…): "
-                    "y is the label of each sample, and device its owner, such as a machine or a writer."
+                    "y is the label of each sample, and device its owner, such as a machine or a writer.",
+                    key="unknown-array",
                 )
         return names
 
@@ -201,7 +213,10 @@ def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
     sheets = [_sheet(path, arrays, part) for part in parts]
     if len(sheets) == 2 and (sheets[0].x.shape[1:], sheets[0].x.dtype) != (sheets[1].x.shape[1:], sheets[1].x.dtype):
         a, b = (f"{arrays[name].dtype} {arrays[name].shape}" for name in ("x", "x_test"))
-        raise SettingError(f"{path.name}: 'x' is {a}, but 'x_test' is {b}. Samples must have the same shape and type.")
+        raise SettingError(
+            f"{path.name}: 'x' is {a}, but 'x_test' is {b}. Samples must have the same shape and type.",
+            key="shape-of-samples",
+        )
     label: NDArray[np.float32] | list[str] | None = None
     classes: tuple[str, ...] = ()
     if "y" in arrays and reading.number:
@@ -217,7 +232,8 @@ def _parse(path: Path, reading: Reading, writer: Writer) -> Mapping[str, Any]:
         if strange is not None:
             raise SettingError(
                 f"{path.name}, array 'device_test': '{strange}' is not in 'device', so that its factory is unknown. "
-                "Correct its name."
+                "Correct its name.",
+                key="unknown-device",
             )
         factory += [factory_by_device[name] for name in device[len(factory) :]]
     own_reading = replace(reading, columns=COLUMNS, classes=classes)
@@ -236,13 +252,16 @@ def _check_there(path: Path, arrays: Arrays, reading: Reading) -> None:
             if (not name or name in arrays) and need not in arrays:
                 available = ", ".join(arrays) or "nothing"
                 also = f", which '{name}' needs" if name else ""
-                raise SettingError(f"{path.name}: no array '{need}'{also}. Available: {available}.")
+                raise SettingError(f"{path.name}: no array '{need}'{also}. Available: {available}.", key="no-array")
     if "x_test" in arrays and "device" in arrays and "device_test" not in arrays:
-        raise SettingError(f"{path.name}: no array 'device_test'. Add it, with the device of each test sample.")
+        raise SettingError(
+            f"{path.name}: no array 'device_test'. Add it, with the device of each test sample.", key="no-array"
+        )
     if "x_test" in arrays and "time" in arrays:
         raise SettingError(
             f"{path.name}: 'time' is for a split by time, but 'x_test' holds test samples already. "
-            "Leave one of them out."
+            "Leave one of them out.",
+            key="test-samples-and-times",
         )
     for name, array in arrays.items():
         base = name.removesuffix("_test")
@@ -250,12 +269,14 @@ def _check_there(path: Path, arrays: Arrays, reading: Reading) -> None:
         if base in PER_SAMPLE and array.ndim != 1 and not (base == "y" and reading.number and array.ndim == 2):
             hint = " If it is one-hot, use y.argmax(1)." if base == "y" else ""
             raise SettingError(
-                f"{path.name}, array '{name}': shape {array.shape}, must be [N], a value per sample.{hint}"
+                f"{path.name}, array '{name}': shape {array.shape}, must be [N], a value per sample.{hint}",
+                key="shape-of-array",
             )
         if base in PER_SAMPLE and len(array) != (arrays[owner].shape or (0,))[0]:
             raise SettingError(
                 f"{path.name}: '{name}' has {len(array):,} values, but '{owner}' has the shape {arrays[owner].shape}. "
-                "Give a value for each sample."
+                "Give a value for each sample.",
+                key="length-of-array",
             )
 
 
@@ -268,7 +289,8 @@ def _sheet(path: Path, arrays: Arrays, part: str) -> Sheet:
         names = tuple(map(str, arrays["sensors"].ravel().tolist()))
         if len(names) != len(columns) or len({*names}) < len(names) or not all(names):
             raise SettingError(
-                f"{path.name}, array 'sensors': {len(names)} names for {len(columns)} sensors. Name each sensor once."
+                f"{path.name}, array 'sensors': {len(names)} names for {len(columns)} sensors. Name each sensor once.",
+                key="names-of-sensors",
             )
         columns = names
     time = _times(path, arrays["time"]) if "time" in arrays else None
@@ -282,10 +304,10 @@ def _times(path: Path, array: NDArray[Any]) -> NDArray[np.float64]:
     elif array.dtype.kind in "iuf":
         seconds = array.astype(np.float64)
     else:
-        raise SettingError(f"{path.name}, array 'time': {array.dtype}. Give numbers or datetime64.")
+        raise SettingError(f"{path.name}, array 'time': {array.dtype}. Give numbers or datetime64.", key="no-time")
     if not np.isfinite(seconds).all():
         row = int(np.flatnonzero(~np.isfinite(seconds))[0])
-        raise SettingError(f"{path.name}, row {row}, array 'time': {array[row]} is no time. Correct it.")
+        raise SettingError(f"{path.name}, row {row}, array 'time': {array[row]} is no time. Correct it.", key="no-time")
     return seconds
 
 
@@ -293,14 +315,21 @@ def texts(path: Path, arrays: Arrays, name: str) -> list[str]:
     """Return the names in an array of texts or whole numbers."""
     array = arrays[name]
     if array.dtype.kind not in "iuU":
-        raise SettingError(f"{path.name}, array '{name}': {array.dtype}. Give whole numbers, or texts (dtype=str).")
+        raise SettingError(
+            f"{path.name}, array '{name}': {array.dtype}. Give whole numbers, or texts (dtype=str).",
+            key="type-of-labels",
+        )
     try:
         texts = [str(value).strip() for value in array.tolist()]
         "".join(texts).encode()
     except (ValueError, SystemError) as error:  # code points that are no characters
-        raise SettingError(f"{path.name}, array '{name}': text that is not Unicode. Write the array again.") from error
+        raise SettingError(
+            f"{path.name}, array '{name}': text that is not Unicode. Write the array again.", key="not-unicode"
+        ) from error
     if "" in texts:
-        raise SettingError(f"{path.name}, row {texts.index('')}, array '{name}': empty. Every sample needs a {name}.")
+        raise SettingError(
+            f"{path.name}, row {texts.index('')}, array '{name}': empty. Every sample needs a {name}.", key="empty-cell"
+        )
     return texts
 
 
@@ -332,15 +361,19 @@ def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> t
     """Return the label of each sample, and the classes if they are given, of which whole numbers are indices."""
     given = tuple(texts(path, arrays, "classes")) if "classes" in arrays and arrays["classes"].ndim == 1 else ()
     if "classes" in arrays and (not given or len(set(given)) < len(given)):
-        raise SettingError(f"{path.name}, array 'classes': must be [F], unique names.")
+        raise SettingError(f"{path.name}, array 'classes': must be [F], unique names.", key="names-of-classes")
     if given and reading.classes and given != reading.classes:
-        raise SettingError(f"{path.name}: its array 'classes' differs from [data] classes. Leave one of them out.")
+        raise SettingError(
+            f"{path.name}: its array 'classes' differs from [data] classes. Leave one of them out.",
+            key="names-of-classes",
+        )
     classes = given or reading.classes
     labels = list[str]()
     kinds = {arrays[f"y{part}"].dtype.kind in "iub" for part in parts}
     if len(kinds) == 2:
         raise SettingError(
-            f"{path.name}: one of 'y' and 'y_test' has numbers, the other texts. Use the same type for both."
+            f"{path.name}: one of 'y' and 'y_test' has numbers, the other texts. Use the same type for both.",
+            key="type-of-labels",
         )
     for part in parts:
         name = f"y{part}"
@@ -364,7 +397,9 @@ def _labels(path: Path, arrays: Arrays, parts: list[str], reading: Reading) -> t
         wrong = np.flatnonzero((y < 0) | ((y >= len(classes)) if classes else np.zeros(len(y), np.bool_)))
         if len(wrong):
             most = f"0 to {len(classes) - 1}, the indices of the {len(classes)} classes" if classes else "0 or more"
-            raise SettingError(f"{path.name}, row {wrong[0]}, array '{name}': {y[wrong[0]]}. Labels are {most}.")
+            raise SettingError(
+                f"{path.name}, row {wrong[0]}, array '{name}': {y[wrong[0]]}. Labels are {most}.", key="labels"
+            )
         labels += [classes[label] if classes else str(label) for label in y.tolist()]
     if not classes and not reading.whole and reading.asked.labelled:
         check_no_measure(labels, f"{path.name}, array 'y'", reading)

@@ -21,6 +21,8 @@ RATIO = 100  # sensor rows as text are packed 3 to 30 times
 class BombError(SettingError):
     """An error: a file unpacks to far more bytes than measured data do."""
 
+    key = "bomb"
+
 
 def check_ratio(path: Path, packed: int, unpacked: int, remedy: str) -> None:
     """Refuse content that is packed more than :data:`RATIO` times, if it is :data:`LARGE`.
@@ -99,14 +101,16 @@ def _member(path: Path) -> io.BufferedReader:
             names = some([member.filename for member in members], 5)
             raise SettingError(
                 f"{path.name}: {len(members)} files in the archive ({names or 'none'}), but a table must be its only "
-                "file. Unpack it into a folder, and give the folder."
+                "file. Unpack it into a folder, and give the folder.",
+                key="archive",
             )
         # no more bytes are read than the archive states
         check_ratio(path, path.stat().st_size, members[0].file_size, "unpack the file, and give the unpacked one")
         return io.BufferedReader(cast(io.RawIOBase, archive.open(members[0])))
     except (RuntimeError, NotImplementedError) as error:  # encrypted, or an unsupported compression
         raise SettingError(
-            f"{path.name}: cannot be unpacked ({error}). Unpack it, and give the table itself."
+            f"{path.name}: cannot be unpacked ({error}). Unpack it, and give the table itself.",
+            key="damaged-archive",
         ) from error
     finally:
         archive.close()  # the member keeps the file open while it is read

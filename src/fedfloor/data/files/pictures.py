@@ -54,11 +54,14 @@ def decode(path: Path, name: str, size: tuple[int, int] | None = None) -> tuple[
                 if opened.width * opened.height > MOST_PIXELS:
                     raise SettingError(
                         f"{name}: {opened.width} × {opened.height} pixels, more than {MOST_PIXELS:,}. Make it smaller, "
-                        "or remove it."
+                        "or remove it.",
+                        key="size-of-picture",
                     )
                 frames = getattr(opened, "n_frames", 1)
                 if frames > 1:
-                    raise SettingError(f"{name}: {frames} pictures in one file. Save each in a separate file.")
+                    raise SettingError(
+                        f"{name}: {frames} pictures in one file. Save each in a separate file.", key="several-pictures"
+                    )
                 wide = opened.mode.startswith("I")
                 image = _eight_bits(ImageOps.exif_transpose(opened), name)
     except SettingError:
@@ -69,7 +72,8 @@ def decode(path: Path, name: str, size: tuple[int, int] | None = None) -> tuple[
         reason = "of an unknown format" if isinstance(error, UnidentifiedImageError) else str(error)
         raise SettingError(
             f"{name}: cannot be read as a picture ({reason or type(error).__name__}). Save it again as PNG or JPEG, or "
-            "remove it."
+            "remove it.",
+            key="damaged-picture",
         ) from error
     if size is not None and image.size != size[::-1]:
         image = image.resize(size[::-1], Image.Resampling.BILINEAR)
@@ -84,14 +88,14 @@ def _eight_bits(image: Image, name: str) -> Image:
     if image.mode.startswith("I"):
         values = np.array(image).astype(np.int64)
         if values.min() < 0 or values.max() > 65535:
-            raise SettingError(f"{name}: 32 bits per pixel. Save it with 8 or 16 bits.")
+            raise SettingError(f"{name}: 32 bits per pixel. Save it with 8 or 16 bits.", key="pixels")
         return fromarray(((values + 128) // 257).astype(np.uint8))
     if image.mode == "F":
-        raise SettingError(f"{name}: floating-point pixels, not 8 or 16 bits. Use .npz for these data.")
+        raise SettingError(f"{name}: floating-point pixels, not 8 or 16 bits. Use .npz for these data.", key="pixels")
     if image.has_transparency_data:
         image = image.convert("RGBA" if image.mode in ("P", "PA", "RGB", "RGBA", "RGBa") else "LA")
         if image.getchannel("A").getextrema() != (255, 255):
-            raise SettingError(f"{name}: has transparent pixels without a background. Fill them first.")
+            raise SettingError(f"{name}: has transparent pixels without a background. Fill them first.", key="pixels")
     if image.mode in ("1", "L", "LA"):
         return image.convert("L")
     return image.convert("RGB")
@@ -160,13 +164,15 @@ def _write_pixels(files: Sequence[DataFile], reading: Reading, writer: Writer) -
         if x.shape[0] != shape[0]:
             raise SettingError(
                 f"{file.name} is {COLOUR[x.shape[0]]}, but {other} is {COLOUR[shape[0]]}. Make all pictures grey, or "
-                "all colour."
+                "all colour.",
+                key="pictures-differ",
             )
         if x.shape != shape:
             raise SettingError(
                 f"{file.name} has {x.shape[1]} × {x.shape[2]} pixels (height × width), but {other} has {shape[1]} × "
                 f"{shape[2]}. Scale them all with [data] size = [height, width], such as "
-                f"--set 'data.size=[{shape[1]},{shape[2]}]'."
+                f"--set 'data.size=[{shape[1]},{shape[2]}]'.",
+                key="pictures-differ",
             )
         if is_wide:
             wide = wide or file.name
@@ -177,6 +183,7 @@ def _write_pixels(files: Sequence[DataFile], reading: Reading, writer: Writer) -
         raise SettingError(
             f"{wide}: 16 bits per pixel, and the largest value in all 16-bit pictures is about {257 * brightest:,} of "
             "65,535. Too few grey levels would be left in 8 bits: scale the pictures to your camera's range, and save "
-            "8 bits."
+            "8 bits.",
+            key="pixels",
         )
     return digest

@@ -44,7 +44,9 @@ def emptied(path: Path, rows: Iterator[Row], names: Sequence[str], given: Mappin
     pairs = given["quality"].items()
     for name in (name for pair in pairs for name in pair):
         if name not in names:
-            raise SettingError(f"{path.name}: no column '{name}', which [data] quality names. Add it, or leave it out.")
+            raise SettingError(
+                f"{path.name}: no column '{name}', which [data] quality names. Add it, or leave it out.", key="quality"
+            )
     places = [(names.index(value), names.index(quality)) for value, quality in pairs]
     listed = {text.casefold() for text in given.get("good") or ()}
     known: dict[str, bool] = {"": False}
@@ -55,7 +57,8 @@ def emptied(path: Path, rows: Iterator[Row], names: Sequence[str], given: Mappin
             if good is None:
                 raise SettingError(
                     f"{place(path, line, names[column])}: '{cell}' is no quality of OPC. Name the good ones: "
-                    "--set 'data.good=[…]'."
+                    "--set 'data.good=[…]'.",
+                    key="quality",
                 )
             known[cell] = good
         return known[cell]

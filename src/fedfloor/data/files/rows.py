@@ -46,9 +46,13 @@ log = logging.getLogger(__name__)
 class EncodingError(SettingError):
     """An error: a table is not in the expected encoding."""
 
+    key = "encoding"
+
 
 class SheetsError(SettingError):
     """An error: a workbook has several non-empty ``sheets``, and none is chosen."""
+
+    key = "sheets"
 
     def __init__(self, message: str, sheets: Sequence[str]) -> None:
         super().__init__(message)
@@ -114,7 +118,9 @@ def opened(
     except UnicodeError as error:
         raise _undecodable(path, encoding, decimal, delimiter) from error
     except DAMAGED as error:
-        raise SettingError(f"{path.name}: not a complete table ({error}). Copy or export it again.") from error
+        raise SettingError(
+            f"{path.name}: not a complete table ({error}). Copy or export it again.", key="damaged-table"
+        ) from error
     except OSError as error:
         raise unreadable(path, error) from error
 
@@ -215,7 +221,8 @@ def _lines(path: Path, text: io.TextIOWrapper) -> Iterator[str]:
         if len(line) == LONGEST_LINE:
             raise SettingError(
                 f"{path.name}: a line of more than {LONGEST_LINE:,} characters, therefore no table. Give the rows of "
-                "a table in lines."
+                "a table in lines.",
+                key="long-line",
             )
         yield line
 
@@ -226,7 +233,8 @@ def check_columns(where: str, columns: int) -> None:
         raise SettingError(
             f"{where}: {columns:,} columns; at most {MOST_COLUMNS:,}. If they are the values of one sensor, such as a "
             "spectrum or a window, write them as windows: np.savez(FILE, x=…, y=…) with x float32 [samples, sensors, "
-            "values]. Otherwise leave columns out of the file."
+            "values]. Otherwise leave columns out of the file.",
+            key="many-columns",
         )
 
 
@@ -283,7 +291,8 @@ def _complete(path: Path) -> Iterator[None]:
         raise unreadable(path, error) from error
     except Exception as error:
         raise SettingError(
-            f"{path.name}: not a complete workbook ({error or type(error).__name__}). Save it as .xlsx again."
+            f"{path.name}: not a complete workbook ({error or type(error).__name__}). Save it as .xlsx again.",
+            key="damaged-table",
         ) from error
 
 
@@ -296,7 +305,8 @@ def _chosen(path: Path, book: Any, wanted: str | None) -> Any:
         near = nearest(wanted, sheets)
         raise SettingError(
             f"{path.name}: no sheet '{wanted}'.{near} Available: {', '.join(sheets)}. Rename the sheet, or set [data] "
-            "sheet; a trained model reads the sheet with the same name as in training."
+            "sheet; a trained model reads the sheet with the same name as in training.",
+            key="no-sheet",
         )
     if len(filled) > 1:
         raise SheetsError(

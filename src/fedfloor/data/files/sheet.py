@@ -125,7 +125,8 @@ def settled(sheets: Sequence[Sheet], reading: Reading, owners: Sequence[tuple[st
     if not isinstance(form, Form):
         raise SettingError(
             f"{sheets[form].place(0, column)}: times are {clocks[form].form}, but {sheets[0].title} has "
-            f"{clocks[0].form}. Write all times in the same format."
+            f"{clocks[0].form}. Write all times in the same format.",
+            key="forms-of-times",
         )
     ends = np.cumsum([len(clock.values) for clock in clocks])
     try:
@@ -133,7 +134,7 @@ def settled(sheets: Sequence[Sheet], reading: Reading, owners: Sequence[tuple[st
     except TimeError as error:
         number = int(np.searchsorted(ends, error.row, "right"))
         row = error.row - int(ends[number]) + len(clocks[number].values)
-        raise SettingError(f"{sheets[number].place(row, column)}: {error.message}") from error
+        raise SettingError(f"{sheets[number].place(row, column)}: {error.message}", key="no-time") from error
     if order and reading.time_format is None:
         where = f"{sheets[0].title}, column '{column}'"
         log.info("%s: dates are read %s: the first one is %s.", where, order, day(float(time[0])))
@@ -357,12 +358,14 @@ def check_header(path: Path, first: Sequence[str], header: Sequence[str] | None)
     if header and [name.strip() for name in first] == [*header]:
         raise SettingError(
             f"{place(path, 1)}: the same names as in [data] header, which is for tables without a row of names. Leave "
-            "it out."
+            "it out.",
+            key="data.header",
         )
     if header and first and (len(first) < len(header) or any(map(str.strip, first[len(header) :]))):
         raise SettingError(
             f"{place(path, 1)}: {len(first)} cells, but [data] header names {len(header)} columns. Give a name for "
-            "each column."
+            "each column.",
+            key="data.header",
         )
 
 

@@ -239,7 +239,8 @@ def _check_ids(sheets: Sequence[Sheet], column: str) -> None:
             if (other, line) != (sheet, row):
                 raise SettingError(
                     f"{sheet.place(row, column)}: '{value}' is already the id in {other.title}, row "
-                    f"{other.line[line]}. Every row needs a unique id: remove the copy."
+                    f"{other.line[line]}. Every row needs a unique id: remove the copy.",
+                    key="repeated-id",
                 )
 
 
@@ -266,7 +267,8 @@ def _factory_of(
         raise SettingError(
             f"{rows.place(row, column)}: device '{device}' is in factory '{factory[row]}' here, but in "
             f"'{names[of_device[owner[row]]]}' in row {rows.line[first[owner[row]]]}. A device belongs to one factory; "
-            '[data] columns.factory = "" leaves factories out.'
+            '[data] columns.factory = "" leaves factories out.',
+            key="device-in-two-factories",
         )
     return names, of_device.tolist()
 

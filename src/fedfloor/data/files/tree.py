@@ -80,7 +80,8 @@ def _walk(folder: Path, root: Path, above: tuple[str, ...]) -> Iterator[tuple[Pa
         if is_folder(path, root, name):
             if len(above) == DEEPEST:
                 raise SettingError(
-                    f"{name}: too many levels of folders. The possible levels are factory, device and label."
+                    f"{name}: too many levels of folders. The possible levels are factory, device and label.",
+                    key="depth-of-folder",
                 )
             yield from _walk(path, root, (*above, path.name))
         else:
@@ -100,7 +101,8 @@ def is_folder(path: Path, root: Path, name: str) -> bool:
         raise unreadable(path, error) from error
     if not (stat.S_ISDIR(kind) or stat.S_ISREG(kind)):
         raise SettingError(
-            f"{name}: neither a file nor a folder (a pipe, a socket, a device), therefore not opened. Remove it."
+            f"{name}: neither a file nor a folder (a pipe, a socket, a device), therefore not opened. Remove it.",
+            key="not-a-file",
         )
     return stat.S_ISDIR(kind)
 
@@ -114,7 +116,9 @@ def _entries(folder: Path, name: str) -> list[Path]:
         try:
             path.name.encode()
         except UnicodeEncodeError as error:
-            raise SettingError(f"{name or folder}: {path.name!a} is not Unicode text. Rename it.") from error
+            raise SettingError(
+                f"{name or folder}: {path.name!a} is not Unicode text. Rename it.", key="not-unicode"
+            ) from error
     return [path for path in paths if path.name[0] != "." and path.name.casefold() not in IGNORED]
 
 
@@ -124,12 +128,14 @@ def _check_inside(path: Path, root: Path, name: str) -> None:
     try:
         target = path.resolve(strict=True)
     except (OSError, RuntimeError) as error:
-        raise SettingError(f"{name}: a link that leads nowhere ({path.readlink()}). Remove it.") from error
+        raise SettingError(f"{name}: a link that leads nowhere ({path.readlink()}). Remove it.", key="link") from error
     if path.parent.resolve().is_relative_to(target) and target.is_relative_to(root):
-        raise SettingError(f"{name}: a link to a folder above itself. Remove it.")
+        raise SettingError(f"{name}: a link to a folder above itself. Remove it.", key="link")
     if not target.is_relative_to(root):
         raise SettingError(
-            f"{name}: a link to {target}, which is outside the data folder and is not read. Replace the link by a copy."
+            f"{name}: a link to {target}, which is outside the data folder and is not read. Replace the link by "
+            "a copy.",
+            key="link",
         )
 
 
@@ -265,7 +271,8 @@ def check_layout(files: Sequence[DataFile], reading: Reading, *, images: bool) -
     raise SettingError(
         f"{files[0].name}: read as {levels}/file the labels are {named(last)}, but none of them occurs in two "
         f"devices. If this is correct: --set data.layout={levels}/file. If these folders are devices "
-        f"(factory/device/file), the files of each need a folder per label{column}."
+        f"(factory/device/file), the files of each need a folder per label{column}.",
+        key="meaning-of-folders",
     )
 
 
@@ -279,7 +286,8 @@ def are_labels(files: Sequence[DataFile], reading: Reading, columns: Sequence[st
         f"ambiguous. device/label/file: devices {named(first)}; labels {named(last)}: --set "
         "data.layout=device/label/file. Or "
         f"factory/device/file: factories {named(first)}; devices {named(last)}; and the label is a column of the "
-        f"tables ({', '.join(columns)}): --set data.layout=factory/device/file --set data.columns.label=NAME."
+        f"tables ({', '.join(columns)}): --set data.layout=factory/device/file --set data.columns.label=NAME.",
+        key="meaning-of-folders",
     )
 
 

@@ -52,7 +52,8 @@ class JoinedTables:
             if list(sheet.columns) != self.columns:
                 raise SettingError(
                     f"{sheet.title}, row 1 (the header): other sensors than in {sheets[0].title}: "
-                    f"{_difference(sheet.columns, self.columns)}. All tables need the same sensors in the same order."
+                    f"{_difference(sheet.columns, self.columns)}. All tables need the same sensors in the same order.",
+                    key="columns-differ",
                 )
             if (sheet.time is None) != (sheets[0].time is None):
                 raise SettingError(

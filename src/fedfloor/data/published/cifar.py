@@ -125,7 +125,8 @@ def _source(folder: Path, layout: Layout) -> Path:
             return place
     raise SettingError(
         f"{folder / layout.archive}.gz is missing (or {layout.folder}, unpacked). Put the authors' binary version "
-        "there, or set FEDFLOOR_DATA."
+        "there, or set FEDFLOOR_DATA.",
+        key="published-file-missing",
     )
 
 

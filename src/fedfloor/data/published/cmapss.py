@@ -111,7 +111,8 @@ def load(name: str, folder: Path, reading: Reading, like: Cmapss | None = None) 
         if reading.bins is None:
             raise SettingError(
                 f"{name}: its labels are remaining cycles. Set [data] bins, such as [30, 80], for classes of life, "
-                'or task = "regression".'
+                'or task = "regression".',
+                key="cmapss-labels",
             )
         classes = names_of(reading.bins, reading.classes)
         y = np.searchsorted(reading.bins, left, "right")
@@ -146,7 +147,8 @@ def _files(folder: Path, subset: str) -> list[Path]:
         raise SettingError(
             f"{folder}: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing (packed as .gz or not). "
             "`fedfloor datasets get cmapss` prints the address of NASA's archive; or leave the subset out of "
-            "data.cmapss.subsets."
+            "data.cmapss.subsets.",
+            key="published-file-missing",
         )
     return [needed(folder, name) for name in names]
 

@@ -187,7 +187,8 @@ def files(folder: Path) -> list[Path]:
     parsed = sorted([*folder.glob("*.json"), *folder.glob("*.json.gz")])
     if not parsed:
         raise SettingError(
-            f"{folder} holds no *.json or *.json.gz. Put LEAF's FEMNIST files there, or set FEDFLOOR_DATA."
+            f"{folder} holds no *.json or *.json.gz. Put LEAF's FEMNIST files there, or set FEDFLOOR_DATA.",
+            key="published-file-missing",
         )
     return parsed
 
@@ -221,7 +222,8 @@ def _part(paths: Sequence[Path], array: str, writer: Writer, digest: hashlib._Ha
         if twice:
             raise SettingError(
                 f"{path}: writer '{twice[0]}' is already in another file of {path.parent}. "
-                "Keep one copy of each file, either packed or unpacked."
+                "Keep one copy of each file, either packed or unpacked.",
+                key="repeated-writer",
             )
         people.update(parsed)
     if not any(len(person.y) for person in people.values()):

@@ -78,7 +78,8 @@ def load(name: str, folder: Path, reading: Reading, like: Skab | None = None) ->
         if end - first <= like.rows:
             raise SettingError(
                 f"{paths[device[first]]}: {end - first} rows, of which data.skab.rows = {like.rows} are for training: "
-                "none is left for testing. Set fewer."
+                "none is left for testing. Set fewer.",
+                key="data.skab.rows",
             )
         part[first : first + like.rows] = 0
     rows = Rows(entry.arrays["x"], entry.arrays["y"], device, device, part=part, time=entry.arrays["time"])
@@ -101,7 +102,8 @@ def _files(folder: Path, subset: str) -> list[Path]:
     if not paths:
         raise SettingError(
             f"{folder / subset}: no recordings (*.csv, packed as .gz or not). `fedfloor datasets get skab` prints "
-            "instructions to get them; or leave the subset out of data.skab.subsets."
+            "instructions to get them; or leave the subset out of data.skab.subsets.",
+            key="published-file-missing",
         )
     return [paths[key] for key in sorted(paths, key=lambda stem: (len(stem), stem))]
 

@@ -27,11 +27,12 @@ def rows(models: Models) -> list[Tensor]:
     """Return the models as a list of flat vectors [P], views of the inputs."""
     models = list(models)
     if not models:
-        raise SettingError("no models to mix: at least one branch must return.")
+        raise SettingError("no models to mix: at least one branch must return.", key="no-models")
     sizes = sorted({model.numel() for model in models})
     if len(sizes) > 1:
         raise SettingError(
-            f"models of {sizes[0]} and {sizes[-1]} numbers cannot be mixed: all models must have the same size."
+            f"models of {sizes[0]} and {sizes[-1]} numbers cannot be mixed: all models must have the same size.",
+            key="models-differ",
         )
     return models
 
@@ -303,7 +304,8 @@ def krum_scores(models: Models, outliers: int, *, guarantee: bool = True) -> lis
         fewer = f", or lower krum outliers to at most {most}" if most >= 0 else ""
         raise SettingError(
             f"krum with {n} models and outliers = {outliers}: it needs at least 2·{outliers} + 3 = {2 * outliers + 3} "
-            f"models. Let {2 * outliers + 3 - n} more take part{fewer}."
+            f"models. Let {2 * outliers + 3 - n} more take part{fewer}.",
+            key="krum",
         )
     return neighbour_scores(squared_distances(models), max(1, n - outliers - 2))
 

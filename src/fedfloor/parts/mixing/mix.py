@@ -575,7 +575,8 @@ class Private(Mix):
             raise SettingError(
                 f"mix.quantile with {expected:g} devices in a round on average: their count would have the noise "
                 f"{expected / 20:g}, which has to be above half of mix.noise = {self.noise}. Set mix.count_noise = "
-                f"{max(1.0, self.noise):g}, or let more devices take part."
+                f"{max(1.0, self.noise):g}, or let more devices take part.",
+                key="mix.quantile",
             )
         return replace(self, expected=expected, count_noise=expected / 20)
 

@@ -100,7 +100,9 @@ def bulyan(models: Models, outliers: int) -> Tensor:
     n = len(models)
     f = outliers
     if n < 4 * f + 3:
-        raise SettingError(f"bulyan with {n} models and outliers = {f}: 4·{f} + 3 = {4 * f + 3} models are needed.")
+        raise SettingError(
+            f"bulyan with {n} models and outliers = {f}: 4·{f} + 3 = {4 * f + 3} models are needed.", key="bulyan"
+        )
     apart = squared_distances(models)
     left = list(range(n))
     chosen = list[int]()

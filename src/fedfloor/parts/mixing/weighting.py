@@ -99,7 +99,8 @@ def numbers(text: str, kind: str = "weighted") -> tuple[float, ...]:
     if not weights or not all(0 <= number < math.inf for number in weights) or not any(weights):
         raise SettingError(
             f'objective {kind}: weights = {shown(text)}: must be "{CENSUS}", or one number of at least 0 per class, '
-            "not all of them 0, such as [1, 20]."
+            "not all of them 0, such as [1, 20].",
+            key="objective",
         )
     return weights
 
@@ -304,6 +305,7 @@ def reweighted(own: Objective, data: PerSample, name: str, method: str) -> Objec
         why = WHY.get(name, "it is not known to be the cross-entropy with a further term")
         raise SettingError(
             f"method.objective with losses of samples, and method '{method}': its own objective is '{name}', and {why}."
-            " Leave method.objective out, or choose another method."
+            " Leave method.objective out, or choose another method.",
+            key="method.objective",
         )
     return own if data.is_plain else Reweighted(own, data)

@@ -75,7 +75,10 @@ class Corrected(Objective):
 
 def _gradient(visit: Visit) -> Tensor:
     if visit.gradient is None:
-        raise RunError("objective corrected needs the gradient over all of a device's samples: Visit(gradient=…).")
+        raise RunError(
+            "objective corrected needs the gradient over all of a device's samples: Visit(gradient=…).",
+            key="visit-lacks",
+        )
     return visit.gradient()
 
 
@@ -163,5 +166,6 @@ def _check(name: str, variate: Tensor, trained: int) -> None:
     if variate.shape != (trained,):
         raise SettingError(
             f"{name} has {variate.numel()} numbers, must have {trained}, one per trained number of the model: it "
-            "belongs to another model. Resume with the model of the checkpoint, or start a new run."
+            "belongs to another model. Resume with the model of the checkpoint, or start a new run.",
+            key="variate",
         )

@@ -111,12 +111,15 @@ def mean_features(extractor: FeatureExtractor, x: Values, scaling: Scaling) -> F
         if features.shape != (len(values), dimension):
             raise RunError(
                 f"extractor {type(extractor).__name__} returned features of {list(features.shape)} for {len(values)} "
-                f"samples: its dimension is [{len(values)}, {dimension}]."
+                f"samples: its dimension is [{len(values)}, {dimension}].",
+                key="own-extractor",
             )
         total += features.sum(axis=0, dtype=np.float64)
     mean: Floats = (total / len(x)).astype(np.float32)
     if not np.isfinite(mean).all():
-        raise RunError(f"extractor {type(extractor).__name__} returned features that are not finite numbers.")
+        raise RunError(
+            f"extractor {type(extractor).__name__} returned features that are not finite numbers.", key="own-extractor"
+        )
     return mean
 
 
@@ -348,19 +351,24 @@ class Onnx(FeatureExtractor):
         outputs = [output.name for output in session.get_outputs()]
         output = outputs[0] if self.output is None else self.output
         if output not in outputs or (self.output is None and len(outputs) > 1):
-            raise SettingError(f'{label} has the outputs {", ".join(outputs)}: name one of them with output = "…".')
+            raise SettingError(
+                f'{label} has the outputs {", ".join(outputs)}: name one of them with output = "…".', key="extractor"
+            )
         values = _fitted(x, *dims[1:]) if x.ndim == 4 else x
         rows = 1 if dims[0] == 1 else len(x)
         try:
             parts = [session.run([output], {name: values[i : i + rows]})[0] for i in range(0, len(x), rows)]
         except Exception as error:  # its errors have no common base
-            raise SettingError(f"{label} does not take samples of shape {x.shape[1:]}: {first_line(error)}") from error
+            raise SettingError(
+                f"{label} does not take samples of shape {x.shape[1:]}: {first_line(error)}", key="extractor"
+            ) from error
         sizes = {np.asarray(part).shape[1:] for part in parts}
         made = sum(len(part) if np.ndim(part) > 1 else 0 for part in parts)
         if made != len(x) or len(sizes) != 1 or set(next(iter(sizes))[1:]) - {1}:
             raise SettingError(
                 f"{label} makes {list(np.shape(parts[0]))} of {rows} samples: it must be [n, D] or [n, D, 1, 1]. Put "
-                "an average over the picture at its end."
+                "an average over the picture at its end.",
+                key="extractor",
             )
         answer: Floats = np.concatenate(parts).reshape(len(x), -1).astype(np.float32)
         return answer
@@ -441,22 +449,29 @@ def _session(weights: str) -> Any:
 def _input(label: str, session: Any, shape: Shape) -> tuple[str, list[int | None]]:
     inputs = session.get_inputs()
     if len(inputs) != 1:
-        raise SettingError(f"{label} has the inputs {', '.join(entry.name for entry in inputs)}: it must have one.")
+        raise SettingError(
+            f"{label} has the inputs {', '.join(entry.name for entry in inputs)}: it must have one.", key="extractor"
+        )
     given = inputs[0].shape
     kind = inputs[0].type
     if kind != "tensor(float)":
-        raise SettingError(f"{label} takes {kind}: it must take float32, tensor(float).")
+        raise SettingError(f"{label} takes {kind}: it must take float32, tensor(float).", key="extractor")
     dims = [side if isinstance(side, int) else None for side in given]
     if len(dims) != len(shape):
-        raise SettingError(f"{label} takes {given}: samples come as [n, {', '.join(map(str, shape[1:]))}].")
+        raise SettingError(
+            f"{label} takes {given}: samples come as [n, {', '.join(map(str, shape[1:]))}].", key="extractor"
+        )
     if dims[0] not in (None, 1):
-        raise SettingError(f"{label} takes {dims[0]} samples at a time: export it for any number, or for one.")
+        raise SettingError(
+            f"{label} takes {dims[0]} samples at a time: export it for any number, or for one.", key="extractor"
+        )
     free = range(2, 4) if len(shape) == 4 else ()  # the size of pictures can be changed
     for axis in range(1, len(shape)):
         grey = len(shape) == 4 and axis == 1 and dims[1] == 3 and shape[1] == 1
         if axis not in free and not grey and dims[axis] not in (None, shape[axis]):
             raise SettingError(
-                f"{label} takes {given}: samples come as [n, {', '.join(map(str, shape[1:]))}], channels first."
+                f"{label} takes {given}: samples come as [n, {', '.join(map(str, shape[1:]))}], channels first.",
+                key="extractor",
             )
     return inputs[0].name, dims
 

@@ -113,7 +113,8 @@ def _place(
     if wanted is None:
         raise SettingError(
             "objective fusion: this network has no features to fuse: no trained layer before an nn.Flatten or before "
-            "its classifier. Choose a deeper network, or name the layer whose input is to be fused (layer = …)."
+            "its classifier. Choose a deeper network, or name the layer whose input is to be fused (layer = …).",
+            key="objective",
         )
     seen = inputs[wanted]
     if len(seen) != 1:
@@ -122,7 +123,9 @@ def _place(
         why = "has no trained layer before it, so that there is nothing to fuse"
     else:
         why = f"has inputs of shape {tuple(seen[0].shape[1:])} per sample, and they must have 1 to 4 dimensions"
-    raise SettingError(f"objective fusion: layer = '{wanted}' {why}. Name another one, or leave it out.")
+    raise SettingError(
+        f"objective fusion: layer = '{wanted}' {why}. Name another one, or leave it out.", key="objective"
+    )
 
 
 PIECE = 32  # samples per call of the extractor, whose activations then stay in the cache
@@ -189,7 +192,8 @@ class Gated(Objective):
         if own.shape != (place.stop - place.start,):
             raise SettingError(
                 f"a device memory from another model: it holds {tuple(own.shape)} numbers of the device's own, this "
-                f"model has ({place.stop - place.start},). Begin the run again with another --out."
+                f"model has ({place.stop - place.start},). Begin the run again with another --out.",
+                key="device-memory",
             )
         model[place] = own
 

@@ -104,7 +104,7 @@ class Visit:
             RunError: the objective's ``needs_start`` is false.
         """
         if self.start is None:
-            raise RunError("the objective reads the arrived model: its 'needs_start' must be true.")
+            raise RunError("the objective reads the arrived model: its 'needs_start' must be true.", key="visit-lacks")
         return self.start
 
     def frozen(self) -> Extractor:
@@ -114,7 +114,9 @@ class Visit:
             RunError: the visit does not train on features.
         """
         if self.extractor is None:
-            raise RunError("the objective reads the frozen extractor: its 'on_features' must be true.")
+            raise RunError(
+                "the objective reads the frozen extractor: its 'on_features' must be true.", key="visit-lacks"
+            )
         return self.extractor
 
     def resident(self) -> Network:
@@ -124,7 +126,9 @@ class Visit:
             RunError: the visit has no network.
         """
         if self.network is None:
-            raise RunError("this objective needs the network under training: Visit(start, memory, network).")
+            raise RunError(
+                "this objective needs the network under training: Visit(start, memory, network).", key="visit-lacks"
+            )
         return self.network
 
 

@@ -37,7 +37,9 @@ def features(visit: Visit, x: Tensor, layer: str, model: Tensor | None = None) -
     with tapped(visit.resident().module.get_submodule(layer), stop=True) as seen, suppress(Reached):
         frozen(visit, x, model)
     if not seen:
-        raise RunError(f"the network does not call its layer '{layer}' in evaluation mode. Name another layer.")
+        raise RunError(
+            f"the network does not call its layer '{layer}' in evaluation mode. Name another layer.", key="layer"
+        )
     return seen[0]
 
 
@@ -298,7 +300,8 @@ class Contrastive(Represented):
             kind = "unknown" if old is None else f"'{classifier}', a {type(old).__name__}"
             raise SettingError(
                 f"objective contrastive: the network's classifier is {kind}: a projection head replaces a classifier "
-                "that is an nn.Linear. Name it with model.classifier, or choose another network."
+                "that is an nn.Linear. Name it with model.classifier, or choose another network.",
+                key="objective",
             )
         replace(module, classifier, Projected(old.in_features, self.dim, classes).to(old.weight.dtype))
         return module, f"{classifier}.classifier"
@@ -312,7 +315,8 @@ class Contrastive(Represented):
                 raise SettingError(
                     f"objective contrastive: a device memory from another model: the kept model has {got.numel()} "
                     f"numbers, this one {size}. Start the run in a new folder, or continue with the model that it "
-                    "began with."
+                    "began with.",
+                    key="device-memory",
                 )
         return {}
 
@@ -371,7 +375,8 @@ def _head(network: Network) -> str:
     if path is None or not isinstance(layer(network.module, path.rpartition(".")[0]), Projected):
         raise SettingError(
             "objective contrastive: the network has no projection head: it was built for another objective. Use the "
-            "method moon, or build it with adapt = Contrastive().adapt."
+            "method moon, or build it with adapt = Contrastive().adapt.",
+            key="objective",
         )
     return path
 

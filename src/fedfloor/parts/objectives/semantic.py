@@ -100,7 +100,7 @@ def nearest(
     require(keep >= 0, "semantics to keep", keep, "a whole number of at least 0")
     if rule == "random":
         if rng is None:
-            raise SettingError("the rule 'random' draws the kept features: pass a generator as rng.")
+            raise SettingError("the rule 'random' draws the kept features: pass a generator as rng.", key="rng")
         order = torch.from_numpy(rng.permutation(len(features))).to(labels.device)
     elif rule in RULES:
         classes = int(labels.max()) + 1 if len(labels) else 0
@@ -152,7 +152,8 @@ def _alike(label: str, a: Tensor, b: Tensor) -> None:
     if not same:
         raise SettingError(
             f"{label} are {a.dtype} {list(a.shape)} and {b.dtype} {list(b.shape)}: they must be of one dtype and one "
-            "length, [samples, length]. Take both from the same network."
+            "length, [samples, length]. Take both from the same network.",
+            key="memory-differs",
         )
 
 

@@ -225,7 +225,8 @@ def chosen_groups(share: float, groups: int) -> int:
         least = math.ceil(1e4 / groups) / 1e4
         raise SettingError(
             f"share of the groups chosen = {share!r} of {groups} groups is less than one group: no device would train. "
-            f"Set at least {least:g}, or form more groups, at most one per device."
+            f"Set at least {least:g}, or form more groups, at most one per device.",
+            key="share-of-groups",
         )
     return chosen
 

@@ -36,10 +36,14 @@ def chosen(
     if node.policy not in SOLVERS:
         raise unknown("selection policy", node.policy, (*known, *SOLVERS))
     if len(node.share) != census.shape[1]:
-        raise SettingError(f"select share has {len(node.share)} entries: the census counts {census.shape[1]} classes.")
+        raise SettingError(
+            f"select share has {len(node.share)} entries: the census counts {census.shape[1]} classes.", key="select"
+        )
     some = np.flatnonzero(census.sum(1) > 0)
     if not some.size:
-        raise SettingError(f"select at {node.at}: none of its {len(node.candidates)} candidates has any samples.")
+        raise SettingError(
+            f"select at {node.at}: none of its {len(node.candidates)} candidates has any samples.", key="select"
+        )
     devices = np.asarray(node.candidates)[some]
     if some.size <= node.how_many:
         return sorted(devices.tolist())
@@ -139,7 +143,8 @@ def choose(node: Select, census: np.ndarray, held: np.ndarray, rng: np.random.Ge
     """
     if not 1 <= node.how_many <= len(node.candidates):
         raise SettingError(
-            f"select how_many = {node.how_many}: must be 1 to {len(node.candidates)}, the number of candidates."
+            f"select how_many = {node.how_many}: must be 1 to {len(node.candidates)}, the number of candidates.",
+            key="select",
         )
     require(0 <= node.random <= node.how_many, "select random", node.random, f"from 0 to how_many = {node.how_many}")
     if node.policy in POLICIES:
@@ -333,8 +338,11 @@ def drawn(chosen: Selection, devices: Sequence[int], sizes: np.ndarray, rng: np.
     if not numbers or any(k not in devices for k in numbers):
         raise SettingError(
             f"selection {type(chosen).__name__}: draw must return a list of one or more device "
-            f"numbers, 0 to {len(devices) - 1}, got {answer!r:.80}."
+            f"numbers, 0 to {len(devices) - 1}, got {answer!r:.80}.",
+            key="own-selection",
         )
     if len(set(numbers)) < len(numbers):
-        raise SettingError(f"selection {type(chosen).__name__}: draw returned a device twice: {numbers!r:.80}.")
+        raise SettingError(
+            f"selection {type(chosen).__name__}: draw returned a device twice: {numbers!r:.80}.", key="own-selection"
+        )
     return tuple(sorted(int(k) for k in numbers))

@@ -72,7 +72,8 @@ class AllocationProblem:
         if not self.allowed.any():
             raise SettingError(
                 "no device has a usable power level: allow more power (p_max), accept a larger outage probability ζ "
-                "or lower the SINR threshold γ."
+                "or lower the SINR threshold γ.",
+                key="powers",
             )
 
     def _check_shapes(self) -> None:
@@ -99,7 +100,7 @@ class AllocationProblem:
         if self.divergence_weight == 0:
             return
         if self.counts is None or self.target is None:
-            raise SettingError("divergence_weight above 0 needs counts [N, F] and target [F].")
+            raise SettingError("divergence_weight above 0 needs counts [N, F] and target [F].", key="divergence_weight")
         shape = (len(self.compute_s), self.target.size)
         require(self.counts.shape == shape, "shape of counts", self.counts.shape, f"{shape}: N devices, F classes")
         require(self.target.ndim == 1 and self.target.size > 0, "shape of target", self.target.shape, "(F,)")

@@ -218,7 +218,7 @@ def bayesian(
     try:
         from bayes_opt import BayesianOptimization
     except ImportError as absent:
-        raise SettingError(ABSENT) from absent
+        raise SettingError(ABSENT, key="samplers-package") from absent
     require(points >= 1, "points", points, "a whole number of at least 1")
     require(iterations >= 0, "iterations", iterations, "a whole number of at least 0")
     began = time.perf_counter()
@@ -254,7 +254,8 @@ def brute(problem: SelectionProblem) -> Solution[Integers]:
     if math.comb(n, k) > MOST:
         raise SettingError(
             f"{k} of {n} candidates can be chosen in {math.comb(n, k):.1e} ways, too many to enumerate. Take "
-            "'exact', which proves the same with fewer."
+            "'exact', which proves the same with fewer.",
+            key="enumeration",
         )
     began = time.perf_counter()
     choice = np.arange(k)
