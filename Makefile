@@ -65,11 +65,11 @@ check: $(READY)  ## Style, types and doctests, then make test
 
 .PHONY: twins
 twins: $(READY)  ## FedAvg, FedSR, HierFAVG and ring beside plain loops, 8 rounds, 3 seeds (about 15 minutes; needs MNIST)
-	PYTHONPATH=. OMP_NUM_THREADS=1 $(BIN)/python tests/twins.py --rounds 8 --seeds 0,1,2 --out results/twins.md
+	PYTHONPATH=. OMP_NUM_THREADS=1 $(BIN)/python tests/programs/twins.py --rounds 8 --seeds 0,1,2 --out results/twins.md
 
 .PHONY: twins-baselines
 twins-baselines: $(READY)  ## FedAvg, FedProx and MOON beside plain loops (about 15 minutes; needs MNIST, Fashion-MNIST)
-	PYTHONPATH=. OMP_NUM_THREADS=1 $(BIN)/python tests/twins_baselines.py --rounds 8 --seed 0 --out results/twins-baselines.md
+	PYTHONPATH=. OMP_NUM_THREADS=1 $(BIN)/python tests/programs/twins_baselines.py --rounds 8 --seed 0 --out results/twins-baselines.md
 
 DEVICES := fedavg,fedprox,moon,fedmmd,fedfusion,fedfusion-conv,fedfusion-single,cgau,cgau-1,fedl,scaffold
 CLOUD := ida,ida-intrac,ida-fedavg,fedavgm,fedadagrad,fedadam,fedyogi,qffl
@@ -104,18 +104,18 @@ choose: $(READY)  ## Nearly all methods on skewed data, still and streaming, on 
 
 .PHONY: golden-record golden-check
 golden-record: $(READY)  ## Write down plans, prices, ledgers and models of eleven experiments, before a change that should alter none
-	$(BIN)/python tests/golden.py record
+	$(BIN)/python tests/programs/golden.py record
 
 golden-check: $(READY)  ## Compare this code with what golden-record wrote down, to the bit (about a minute)
-	$(BIN)/python tests/golden.py check
+	$(BIN)/python tests/programs/golden.py check
 
 .PHONY: kills
 kills: $(READY)  ## FedSR's MNIST experiment killed ten times and resumed: the same bits? (about 3 minutes; needs MNIST)
-	$(BIN)/python tests/kills.py
+	$(BIN)/python tests/programs/kills.py
 
 .PHONY: outages
 outages: $(READY)  ## 100 random ends of devices, edges, brokers and clouds in parks of real processes (15 minutes; needs Mosquitto)
-	PYTHONPATH=.:tests/helpers $(BIN)/python tests/outages.py --faults 100 --parks 5 --out results/outages.md
+	PYTHONPATH=.:tests/support $(BIN)/python tests/programs/outages.py --faults 100 --parks 5 --out results/outages.md
 
 .PHONY: bench
 bench: $(READY)  ## Speed of rounds beside a bare training loop

@@ -100,7 +100,7 @@ def test_what_is_free_is_the_least_of_all_limits(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.skipif(sys.platform != "linux", reason="limits a process's memory by /proc and fork")
 def test_no_mutated_experiment_file_ends_in_a_traceback() -> None:
     """Kinds that are lists, times, 10^59 and their like; 200 files here, thousands by hand (see the script)."""
-    script = Path(__file__).parents[1] / "fuzz_experiments.py"
+    script = Path(__file__).parents[1] / "programs" / "fuzz_experiments.py"
     done = subprocess.run(
         [sys.executable, str(script), "--first", "0", "--count", "200"], capture_output=True, text=True, check=False
     )

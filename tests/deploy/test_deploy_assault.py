@@ -1,6 +1,6 @@
 """A second attack on a deployment, from its documents and its code: what was tried, by class, and what came of it.
 
-``PYTHONPATH=.:tests/helpers python tests/deploy/test_deploy_assault.py`` writes ``results/attacks.md``.
+``PYTHONPATH=.:tests/support python tests/deploy/test_deploy_assault.py`` writes ``results/attacks.md``.
 """
 
 from __future__ import annotations
@@ -2250,7 +2250,7 @@ CLASSES: Mapping[str, tuple[str, str, Callable[[Tally, Path], None]]] = {
 HEAD = """\
 # Attacks on a deployment
 
-Written by `PYTHONPATH=.:tests/helpers python tests/deploy/test_deploy_assault.py`.
+Written by `PYTHONPATH=.:tests/support python tests/deploy/test_deploy_assault.py`.
 
 Attempts against the handlers of messages and files that real machines run, in one process, and against three Mosquitto
 brokers as `fedfloor park provision` sets them up, with the certificates of a device, another factory, a bridge, and of

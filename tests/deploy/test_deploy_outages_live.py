@@ -10,8 +10,8 @@ import pytest
 
 from live_processes import needs_broker
 from parks import until
-from tests import outages
-from tests.outages import Came, Fault, Plant, compare, park, running
+from tests.programs import outages
+from tests.programs.outages import Came, Fault, Plant, compare, park, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.live, needs_broker]
 DOWN_S = 3.0

@@ -1,4 +1,4 @@
-"""Prices of small plans, counted by hand (tests/helpers/priced.py: 1 s and 2 s near, 4 s and 8 s far, 16 s a pass)."""
+"""Prices of small plans, counted by hand (tests/support/priced.py: 1 s and 2 s near, 4 s and 8 s far, 16 s a pass)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prices where links take turns, energy, and what cannot be priced; counted by hand (see tests/helpers/priced.py)."""
+"""Prices where links take turns, energy, and what cannot be priced; counted by hand (see tests/support/priced.py)."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests import stable
+from tests.programs import stable
 
 
 def test_the_interfaces_are_those_that_are_recorded() -> None:
@@ -12,6 +12,6 @@ def test_the_interfaces_are_those_that_are_recorded() -> None:
     own = json.loads(json.dumps(stable.interfaces()))
     changed = [name for name in sorted({*recorded, *own}) if recorded.get(name) != own.get(name)]
     assert not changed, (
-        f"{changed}: a stable interface has changed. Run `python tests/stable.py write`, add a line to CHANGELOG.md "
-        "under [Unreleased], and see docs/stability.md for what a removal needs."
+        f"{changed}: a stable interface has changed. Run `python tests/programs/stable.py write`, add a line to "
+        "CHANGELOG.md under [Unreleased], and see docs/stability.md for what a removal needs."
     )

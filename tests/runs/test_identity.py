@@ -25,7 +25,7 @@ from fedfloor.runs import checkpoint, launch
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.orders import Limits, Orders
 
-HELPERS = Path(__file__).parents[1] / "helpers"
+SUPPORT = Path(__file__).parents[1] / "support"
 METHODS = ("fedavg", "fedsr", "hierfavg", "ring", "centralized")
 SMALL = """
 rounds = {rounds}
@@ -120,7 +120,7 @@ OFTEN = (
 def begin(*words: str | Path, log: Path) -> subprocess.Popen[bytes]:
     """Start an interpreter in a process group of its own, with this folder's modules at hand."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    environment = {**os.environ, **dict.fromkeys(names, "1"), "PYTHONPATH": str(HELPERS)}
+    environment = {**os.environ, **dict.fromkeys(names, "1"), "PYTHONPATH": str(SUPPORT)}
     with log.open("ab") as file:
         return subprocess.Popen(
             [sys.executable, *map(str, words)], env=environment, stdout=file, stderr=file, start_new_session=True
@@ -182,7 +182,7 @@ def test_a_run_killed_ten_times_is_as_if_nothing_had_happened(tmp_path: Path) ->
             log = tmp_path / "log"
             process = begin("-c", OFTEN, pause, *words, log=log)
         else:
-            process = warm.begin(words, HELPERS, tmp_path / "warm", float(pause))
+            process = warm.begin(words, SUPPORT, tmp_path / "warm", float(pause))
             log = process.err
         if life == 10:
             ended(process, log)

@@ -121,7 +121,7 @@ def test_a_wrapped_network_is_filled_by_the_bare_one(tmp_path: Path) -> None:
 
 
 def test_batch_norm_begins_with_its_statistics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "helpers")
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "support")
     model = trained(tmp_path, "floor:batch_norm")
     assert bits(begun(tmp_path, "floor:batch_norm").flat) == bits(model.flat)
 

@@ -99,7 +99,7 @@ def seen() -> str:
 
 
 def test_another_process_sees_the_same() -> None:
-    words = [sys.executable, "-c", PRINT, str(Path(__file__).parent), str(Path(__file__).parents[1] / "helpers")]
+    words = [sys.executable, "-c", PRINT, str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
     got = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert got.stdout.strip() == seen(), got.stderr
 

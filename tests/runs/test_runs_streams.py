@@ -24,7 +24,7 @@ from fedfloor.runs.orders import Limits, Orders
 from refusals import refused
 from streaming import streamed
 
-HELPERS = Path(__file__).parents[1] / "helpers"
+SUPPORT = Path(__file__).parents[1] / "support"
 TABLE = {
     "rounds": 4, "data": {"samples_per_device": 30, "stream": {"kind": "recycle", "window": 8}},
     "park": {"devices": 6, "factories": 2}, "model": {"name": "logistic"}, "method": {"name": "streaming:Choosy"},
@@ -125,7 +125,7 @@ def test_a_run_killed_under_a_recycled_stream_is_as_if_it_had_not_been(tmp_path:
     fedfloor.run(config.read(file), tmp_path / "whole", ranks=1)
     for pause, last, code in (("0", 1, -9), ("60", 3, -9), ("0", 2, -9), ("0", 9, 0)):
         program = [sys.executable, "-c", KILLED, str(file), str(tmp_path / "out"), pause, str(last)]
-        assert subprocess.run(program, cwd=HELPERS, check=False).returncode == code
+        assert subprocess.run(program, cwd=SUPPORT, check=False).returncode == code
     assert figures(tmp_path / "out") == figures(tmp_path / "whole")
 
 

@@ -1,7 +1,8 @@
 """Mutated experiment files, each read, built into a park and planned as far as round 1, in a process of limited memory.
 
-``python tests/fuzz_experiments.py --count 5000`` checks files 0 to 4,999; every file is a pure function of its number.
-An error message is a good answer, and so is a plan. A traceback, exhausted memory and a process that dies are not.
+``python tests/programs/fuzz_experiments.py --count 5000`` checks files 0 to 4,999; every file is a pure function of
+its number. An error message is a good answer, and so is a plan. A traceback, exhausted memory and a process that dies
+are not.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from fedfloor.runs import forecast
 from fedfloor.runs.forecast import plan_of
 from fedfloor.runs.parks import build_park
 
-BUNDLED = Path(__file__).parent.parent / "experiments"
+BUNDLED = Path(__file__).parents[2] / "experiments"
 MEMORY = 3 << 30  # bytes that a file's process may take beyond what it starts with
 SECONDS = 20  # after which a file counts as slow: it asks for much work, which is not a mistake
 GOOD = ("planned", "refused", "slow")

@@ -1,9 +1,10 @@
 """Mutated tables, each through ``fedfloor new`` and loading, and some through a round of training.
 
-``PYTHONPATH=. python tests/fuzz_tables.py --count 500`` checks tables 0 to 499; every table is a pure function of its
-number. It has a form (delimiter, decimal mark, times, encoding, packing, CSV, Parquet or Excel) that does not change
-its meaning, and none, one or two defects. What it means is known: what is loaded must be that, or an error or a note
-must name the column, the row or the value that was changed. Tracebacks and silent changes of meaning are failures.
+``PYTHONPATH=. python tests/programs/fuzz_tables.py --count 500`` checks tables 0 to 499; every table is a pure
+function of its number. It has a form (delimiter, decimal mark, times, encoding, packing, CSV, Parquet or Excel) that
+does not change its meaning, and none, one or two defects. What it means is known: what is loaded must be that, or an
+error or a note must name the column, the row or the value that was changed. Tracebacks and silent changes of meaning
+are failures.
 """
 
 from __future__ import annotations
@@ -915,7 +916,7 @@ def blocks(outcomes: Sequence[Outcome], sample: int) -> Iterator[str | dict[str,
     total = Counter(one.verdict for one in outcomes)
     yield "# Fuzzed tables"
     yield (
-        f"`PYTHONPATH=. python tests/fuzz_tables.py --count {len(outcomes)} --sample {sample} "
+        f"`PYTHONPATH=. python tests/programs/fuzz_tables.py --count {len(outcomes)} --sample {sample} "
         "--out results/fuzzed-tables.md`: tables of a plant (4 devices, 24 rows each, 3 sensors) in some form with "
         "none, one or two defects, each by "
         "`fedfloor new` and loading, every tenth that is read also through a round of training. *As meant*: sensors, "

@@ -1,4 +1,4 @@
-"""The interfaces that stay stable, as JSON: ``python tests/stable.py write`` renews ``tests/stable.json``.
+"""The interfaces that stay stable, as JSON: ``python tests/programs/stable.py write`` renews ``stable.json`` beside it.
 
 Whoever changes one of them renews the file, adds a line to the changelog, and raises the version as docs/stability.md
 says.
@@ -70,5 +70,5 @@ def interfaces() -> dict[str, Any]:
 
 if __name__ == "__main__":
     if sys.argv[1:] != ["write"]:
-        sys.exit("usage: python tests/stable.py write")
+        sys.exit("usage: python tests/programs/stable.py write")
     FILE.write_text(json.dumps(interfaces(), indent=1, sort_keys=True) + "\n")

@@ -1,7 +1,7 @@
 """Eleven experiments whose results must not change: their plans, prices, ledgers and models, recorded and compared.
 
-    python tests/golden.py record [NAME…]     # write down what this code gives
-    python tests/golden.py check [NAME…]      # compare this code with what was written down
+    python tests/programs/golden.py record [NAME…]     # write down what this code gives
+    python tests/programs/golden.py check [NAME…]      # compare this code with what was written down
 
 The plans' hashes and the prices do not depend on the processor: they lie in ``tests/golden/NAME.json`` and CI compares
 them. Ledgers and models do: they are kept on this machine only (``.golden/``, with the kind of processor). Between them
@@ -31,8 +31,8 @@ import numpy as np
 from fedfloor import config
 from fedfloor.api.run import carried_out as run
 
-PORTABLE = Path(__file__).parent / "golden"
-LOCAL = Path(__file__).parents[1] / ".golden"
+PORTABLE = Path(__file__).parents[1] / "golden"
+LOCAL = Path(__file__).parents[2] / ".golden"
 RELATIVE = 1e-12  # of prices: sums of seconds and joules in another order of additions
 
 PARK = """

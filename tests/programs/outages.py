@@ -1,4 +1,4 @@
-"""Faults drawn at random in parks of real processes: ``PYTHONPATH=.:tests/helpers python tests/outages.py``.
+"""Faults drawn at random in parks of real processes: ``PYTHONPATH=.:tests/support python tests/programs/outages.py``.
 
 Devices, edges, brokers, the cloud's broker and the cloud end in an orderly (SIGTERM) or a disorderly way (SIGKILL),
 alone or all of a kind, and are started again; or they hang for some seconds (SIGSTOP, SIGCONT). In the end the model
@@ -404,7 +404,8 @@ def main() -> int:
     parser.add_argument("--resume", action="store_true", help="keep the parks that the page's JSON has already")
     given = parser.parse_args()
     logging.disable(logging.WARNING)
-    command = f"PYTHONPATH=.:tests/helpers python tests/outages.py --faults {given.faults} --parks {given.parks}"
+    program = "PYTHONPATH=.:tests/support python tests/programs/outages.py"
+    command = f"{program} --faults {given.faults} --parks {given.parks}"
     all_came = finished(given.out) if given.resume and given.out else []
     for n in range(len(all_came), given.parks):
         with tempfile.TemporaryDirectory() as place:

@@ -29,7 +29,7 @@ from fedfloor.park.partition import Shards
 from fedfloor.park.stream import batch_order
 from papers import documents
 
-EXPERIMENT = Path(__file__).resolve().parents[1] / "experiments" / "fedsr-mnist.toml"
+EXPERIMENT = Path(__file__).resolve().parents[2] / "experiments" / "fedsr-mnist.toml"
 Weights = dict[str, Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
 
