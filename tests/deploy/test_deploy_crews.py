@@ -396,8 +396,8 @@ def test_a_command_forgets_a_devices_crew_and_says_what_that_gives_away(tmp_path
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ("methods.fedavg.fraction = 0.5\n", "round.close"),
-        ("method.selection = { kind = 'fraction', share = 0.5 }\n", "round.close"),
+        ("methods.fedavg.fraction = 0.5\n", "combination"),
+        ("method.selection = { kind = 'fraction', share = 0.5 }\n", "combination"),
         ("method.travel = { kind = 'secure-sum', together = true, threshold = 0.55 }\n", "method.travel"),
     ],
 )

@@ -530,7 +530,7 @@ def test_a_sum_across_factories_is_not_revealed_for_survivors_of_two(tmp_path: P
     """An edge could otherwise run the stages among its own devices, and have its factory's sum."""
     attacked = Attacked(tmp_path)
     least = [k for k in DEVICES if FACTORIES[k] < 2]
-    refusals = list[str]()
+    reasons = list[str]()
 
     def ask(kind: str, told: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
         if kind != "sum-unmask":
@@ -538,13 +538,13 @@ def test_a_sum_across_factories_is_not_revealed_for_survivors_of_two(tmp_path: P
         for k in least:
             with refusals.refused("sum", RefusedError) as refusal:
                 attacked.devices[k].reply(kind, {**told[k], "survivors": least})
-            refusals.append(str(refusal.value))
+            reasons.append(str(refusal.value))
         return {}
 
     attacked.server.request = ask
     attacked.run()
-    assert len(refusals) == len(least) == 6
-    assert all("2 factories" in why for why in refusals)
+    assert len(reasons) == len(least) == 6
+    assert all("2 factories" in why for why in reasons)
 
 
 # -- false shares -----------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -220,9 +219,9 @@ def test_an_old_mosquitto_is_refused(
         return
     with refused(words):
         live.mosquitto()
-    assert re.search(words, fault[0])
+    assert str(program) in fault[0]
     assert broker.main([str(program)]) == 2  # which keeps the unit from starting it
-    assert re.search(words, capsys.readouterr().err)
+    assert str(program) in capsys.readouterr().err
 
 
 def test_a_port_in_use_is_named_with_its_holder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

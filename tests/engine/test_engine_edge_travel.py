@@ -167,7 +167,7 @@ def test_plans_keep_their_hash_and_name_the_codecs_where_they_have_some() -> Non
         ({"edge_travel": "secure-sum"}, "hierfavg", "method.edge_travel"),
         ({"edge_travel_down": "sign"}, "hierfavg", "method.edge_travel"),
         ({"edge_travel": "int8"}, "fedavg", "method.edge_travel"),
-        ({"edge_travel": "int8"}, "ifca", "round.close"),
+        ({"edge_travel": "int8"}, "ifca", "combination"),
         ({"edge_travel": "int8", "objective": "variates"}, "hierfavg", "method.edge_travel"),
         ({"edge_travel": "itn8"}, "hierfavg", "method.edge_travel"),
     ],

@@ -34,10 +34,10 @@ ACROSS = {"travel": {"kind": "secure-sum", "across": True}}
 THREE = (0, 0, 0, 1, 1, 2, 2)  # the factory of each device
 REFUSED = {
     **dict.fromkeys(("fedsr", "ring", "hfedms", "astraea", "fedrep", "ditto", "apfl"), "method.travel"),
-    **dict.fromkeys(("fedasync", "fedbuff"), "round.close"),
-    **dict.fromkeys(("ifca", "flhc"), "round.close"), "local": "no models travel",
-    "fedl": "round.close", "kcenter": "round.close", "fldg": "round.close",
-    "fldgl": "round.close", "scaffold": "method.travel", "qffl": "round.close",
+    **dict.fromkeys(("fedasync", "fedbuff"), "combination"),
+    **dict.fromkeys(("ifca", "flhc"), "combination"), "local": "no models travel",
+    "fedl": "combination", "kcenter": "combination", "fldg": "combination",
+    "fldgl": "combination", "scaffold": "method.travel", "qffl": "combination",
     "ida": "method.travel", "fedgs": "method.travel",
 }  # fmt: skip
 
@@ -168,8 +168,8 @@ def test_every_method_has_secure_sums_or_refuses_them_with_the_reason(name: str,
         (ACROSS, "hierfavg", "method.travel"),
         ({}, "fedsr", "method.travel"),
         ({}, "scaffold", "method.travel"),
-        ({}, "kcenter", "round.close"),
-        ({}, "ifca", "round.close"),
+        ({}, "kcenter", "combination"),
+        ({}, "ifca", "combination"),
         ({"travel": ["top-k", "secure-sum"]}, "fedavg", "method.travel.travel"),
         ({"travel": ["int8", "secure-sum"]}, "fedavg", "method.travel.travel"),
         ({"travel": ["sign", "secure-sum"]}, "fedavg", "method.travel.travel"),

@@ -23,9 +23,9 @@ SIZES = (6, 10, 4, 9, 5, 8)
 FACTORIES = (0, 1, 0, 1, 2, 2)
 CODECS = {"travel": [{"kind": "top-k", "share": 0.05}, "int8"], "travel_down": "float16"}
 REFUSED = {
-    **dict.fromkeys(("ifca", "flhc"), "round.close"),
+    **dict.fromkeys(("ifca", "flhc"), "combination"),
     "local": "no models travel",
-    "boosting": "round.close",
+    "boosting": "combination",
 }  # fmt: skip
 
 

@@ -378,9 +378,9 @@ def test_it_learns_classes_numbers_and_quantiles(tmp_path: Path) -> None:
         ({"work": {"sample_clip": 1.0}}, "work.sample_clip"),
         ({"methods": {"boosting": {"trees": 10, "depth": 9}}}, "methods.boosting.depth"),
         ({"methods": {"boosting": {"trees": 10, "rate": 0.0}}}, "methods.boosting.rate"),
-        ({"method": {"name": "boosting", "objective": "plain"}}, "round.close"),
-        ({"method": {"name": "boosting", "travel": {"kind": "sign"}}}, "round.close"),
-        ({"evaluate": {"finetune": {"epochs": 1}}}, "round.close"),
+        ({"method": {"name": "boosting", "objective": "plain"}}, "combination"),
+        ({"method": {"name": "boosting", "travel": {"kind": "sign"}}}, "combination"),
+        ({"evaluate": {"finetune": {"epochs": 1}}}, "combination"),
         ({"methods": {"boosting": {"trees": 10**9}}}, "memory"),
         ({"data": {"task": {"kind": "reconstruction", "normal": "low"}}}, "method"),
     ],
@@ -401,7 +401,7 @@ def test_a_forecast_has_the_bytes_of_a_run_with_trees_of_all_levels(tmp_path: Pa
 def test_trees_begin_with_none(tmp_path: Path) -> None:
     path = table(tmp_path, "classification")
     run(asked(path, 8), tmp_path / "first")
-    with refused("round.close"):
+    with refused("combination"):
         run(asked(path, 8, model={"init_from": str(tmp_path / "first")}), tmp_path / "second")
 
 

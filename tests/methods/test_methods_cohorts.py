@@ -138,7 +138,7 @@ def test_everybody_is_evaluated_with_the_model_of_the_cohort() -> None:
 
 def test_several_models_are_refused_where_they_make_no_sense(tmp_path: Path) -> None:
     for more in ({"server": "adam"}, {"mix": "q_fair"}, {"objective": "variates"}):
-        with refused("round.close"):
+        with refused("combination"):
             ran(tmp_path / "run", "ifca", {"cohorts": 2}, more={"method": {"name": "ifca", **more}})
     with refused("methods.fldg.refresh"):
         ran(tmp_path / "run", "fldg", {"cohorts": True, "refresh": 0.5})

@@ -300,5 +300,5 @@ def test_a_server_does_not_step_where_too_few_came_back_for_the_rule() -> None:
 
 
 def test_both_ways_to_say_who_takes_part_are_refused() -> None:
-    with refused("round.close"):
+    with refused("combination"):
         method("fedavg", {"selection": {"kind": "fraction", "share": 0.5}}, fraction=0.5)

@@ -310,7 +310,7 @@ def test_fine_tuning_is_a_visit_of_every_device_before_the_evaluation(tmp_path: 
     assert [line["plan_hash"] for line in one] == [line["plan_hash"] for line in plain]
     assert one[-1]["loss"] != plain[-1]["loss"]
     ran(tmp_path / "personal", "ditto", more=tuned)
-    with refused("round.close"):
+    with refused("combination"):
         ran(tmp_path / "decide", "fedavg", more=tuned | {"decide": {"calibrate": "temperature"}})
 
 

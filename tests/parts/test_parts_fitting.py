@@ -25,7 +25,7 @@ def fits(live: bool = False, **more: Any) -> None:
 def test_a_choice_is_refused_with_the_name_of_both_and_the_reason() -> None:
     one = Choice("here", excludes={fitting.CLOSE: "leave one out."})
     fitting.check([one, Choice("there", {fitting.LIVE: ""})])
-    with refused("round.close"):
+    with refused("combination"):
         fitting.check([Choice("there", {fitting.CLOSE: "which ends"}), one])
 
 
@@ -66,7 +66,7 @@ def test_a_choice_does_not_exclude_itself() -> None:
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
 def test_settings_that_exclude_each_other_are_refused(live: bool, table: dict[str, Any], both: tuple[str, str]) -> None:
-    with refused("round.close") as caught:
+    with refused("combination") as caught:
         fits(live, **table)
     assert all(name in str(caught.value) for name in both)
 
@@ -96,9 +96,9 @@ def test_a_part_of_ones_own_declares_what_it_excludes(tmp_path: Path, monkeypatc
     monkeypatch.syspath_prepend(tmp_path)
     own = {"travel": {"kind": "fresh_of_mine:Fresh", "share": 0.5}}
     fits(method=own)
-    with refused("round.close"):
+    with refused("combination"):
         config.from_table({**TINY, "method": {"name": "fedbuff", **own}})
     half = {"name": "hierfavg", "edge_travel": "fresh_of_mine:Half"}
     fits(method=half)
-    with refused("round.close"):
+    with refused("combination"):
         fits(method=half, live=True)

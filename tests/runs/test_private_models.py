@@ -213,7 +213,7 @@ def test_a_run_takes_the_norm_from_round_to_round_and_states_what_it_spent(tmp_p
         ({"method": "fedsr"}, "mix"),
         ({"method": "hierfavg"}, "mix"),
         ({"method": "scaffold"}, "mix"),
-        ({"method": "ifca"}, "round.close"),
+        ({"method": "ifca"}, "combination"),
         ({"selection": ""}, "mix"),
         ({"selection": 'selection = { kind = "fraction", share = 0.5 }'}, "mix"),
         ({"selection": 'selection = { kind = "poisson", share = 0.01 }'}, "selection.share"),
@@ -228,7 +228,7 @@ def test_a_run_takes_the_norm_from_round_to_round_and_states_what_it_spent(tmp_p
         ({"mix": f"{NOISY}, quantile = 0.5"}, "mix.quantile"),
         ({"mix": "clip = inf, noise = 0.0, quantile = 0.5"}, "method.mix.mix.clip"),
         ({"mix": f"{NOISY}, quantile = 0.5, count_noise = 1.0", "selection": SUMMED}, "method.travel"),
-        ({"more": "[deploy]\nsimulate = true\n"}, "round.close"),
+        ({"more": "[deploy]\nsimulate = true\n"}, "combination"),
     ],
 )
 def test_what_would_reveal_more_is_refused_by_name(tmp_path: Path, change: dict[str, str], words: str) -> None:

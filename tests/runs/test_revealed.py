@@ -143,7 +143,7 @@ def test_private_sgd_withholds_losses_and_refuses_rules_that_read_accuracy(tmp_p
     protection = PROTECTIONS["work.sample_clip"]
     done = fedfloor.run(experiment("fedavg", **protection), tmp_path / "run", ranks=1)
     assert all(line.train_loss is None and line.loss is not None for line in done.lines)
-    with refused("round.close"):
+    with refused("combination"):
         _ = experiment("ida", methods={"ida": {"factors": "accuracy"}}, **protection).configured
     _ = experiment("ida", **protection).configured
 
@@ -163,5 +163,5 @@ def test_a_rule_whose_leave_nobody_would_call_is_refused() -> None:
 def test_a_device_that_changes_factories_stays_in_no_crew(tmp_path: Path) -> None:
     crews = {"travel": {"kind": "secure-sum", "together": True}}
     moving = experiment("hierfavg", park={"mobility": {"every": 2}}, method=crews)
-    with refused("round.close"):
+    with refused("combination"):
         fedfloor.run(moving, tmp_path / "run", ranks=1)

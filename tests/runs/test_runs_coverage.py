@@ -106,5 +106,5 @@ def test_a_ledger_line_has_it_where_the_experiment_asks_and_is_the_same_otherwis
 
 def test_real_devices_are_not_counted(tmp_path: Path) -> None:
     what = Experiment(evaluate=EvaluateSettings(coverage=True))
-    with refused("round.close"):
+    with refused("combination"):
         loop.execute(what, Orders(tmp_path), Alone(), park(), lambda _: None, lambda: False, live=object())  # type: ignore[arg-type]

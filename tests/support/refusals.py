@@ -99,19 +99,28 @@ def running() -> str:
 def plain(error: BaseException, varies: str = "") -> str:
     """Return an error's message without folders, without the words of other libraries, and without what varies."""
     text = str(error)
-    cause = error.__cause__
-    while cause is not None:
+    for cause in causes(error):
         if not isinstance(cause, FedfloorError | RefusedError) and (words := str(cause).strip()):
             for part in (words, words.splitlines()[0].strip(), getattr(cause, "strerror", None) or words):
                 text = text.replace(part.rstrip("."), "{…}") if len(part) > 3 else text
-        cause = cause.__cause__
     return without_places(re.sub(varies, "{…}", text) if varies else text)
+
+
+def causes(error: BaseException) -> list[BaseException]:
+    """Return the errors from which an error was raised, each once: a chain may come back to itself."""
+    found: list[BaseException] = []
+    cause = error.__cause__
+    while cause is not None and cause not in found:
+        found.append(cause)
+        cause = cause.__cause__
+    return found
 
 
 def without_places(text: str) -> str:
     """Return a text without the folders of this machine, ports, addresses in memory and digests."""
     temporary = re.escape(os.path.realpath(tempfile.gettempdir()))
-    text = re.sub(rf"{temporary}/pytest-of-[^/\s]+/pytest-\d+/(?:popen-gw\d+/)?\w+?\d+\b", "{tmp}", text)
+    base = rf"{temporary}/pytest-of-[^/\s]+/pytest-\d+(?:/popen-gw\d+)?"
+    text = re.sub(rf"{base}(?:/\w+?\d+\b)?", "{tmp}", text)
     folder = re.sub(r"\W", "_", running().split("::", 1)[-1])[:30]  # as pytest calls a test's folder, with a number
     text = re.sub(rf"\b{folder}\d+\b", "{tmp}", text)
     for place, name in ((os.environ.get("FEDFLOOR_DATA", ""), "{data}"), (str(TESTS.parent), "{here}")):

@@ -70,4 +70,4 @@ def check(choices: Sequence[Choice]) -> None:
             for trait, which in other.traits.items():
                 if trait in one.excludes and other is not one:
                     about = f", {which}" if which else ""
-                    raise SettingError(f"{one.key} with {other.key}{about}: {one.excludes[trait]}", key="round.close")
+                    raise SettingError(f"{one.key} with {other.key}{about}: {one.excludes[trait]}", key="combination")
