@@ -157,7 +157,7 @@ def alone(
         tests: whether it also has the test samples with which the device evaluates a personal model.
 
     Raises:
-    SettingError: the number ``device`` is out of range.
+        SettingError: the number ``device`` is out of range.
     """
     if device >= park.devices:
         raise SettingError(f"device = {device}: the experiment has devices 0 to {park.devices - 1}.")

@@ -91,11 +91,11 @@ def flaw(network: Network, start: Tensor, end: Tensor) -> str:
 
 def update(work: Work, samples: int, changed: Sequence[Part]) -> Update:
     """Return an update's record: rate · steps, then the length of each part."""
-    return (effort(work, samples), *(part.length for part in changed))
+    return (reach(work, samples), *(part.length for part in changed))
 
 
-def effort(work: Work, samples: int) -> float:
-    """Return rate · steps of a visit; the steps follow from the work, not from the receipt's claim."""
+def reach(work: Work, samples: int) -> float:
+    """Return how far a visit can go in its gradients' units, rate · steps, which follow from the work, not a claim."""
     return max(work.rate, TINY) * max(1, work.batches(samples))
 
 

@@ -48,7 +48,7 @@ from fedfloor.tasks.classification import CLASSIFICATION
 T = TypeVar("T")
 ALIKE = ("plain", "prox")  # objectives that read nothing but the network's outputs
 # fields of a work that training on features implements
-FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "trains",
+ON_FEATURES = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "trains",
           "optimizer", "beta1", "beta2", "eps", "moments", "clip_norm", *TRAVEL)  # fmt: skip
 
 
@@ -135,7 +135,7 @@ def extracted(network: Network, samples: Samples) -> Tensor:
 
 def extracts_once(engine: Engine, work: Work) -> bool:
     """Return whether a visit may train on features computed once, which is exact where samples do not interact."""
-    fits = engine.shortcuts and work.trains == "classifier" and work.objective in ALIKE and work.only(*FIELDS)
+    fits = engine.shortcuts and work.trains == "classifier" and work.objective in ALIKE and work.only(*ON_FEATURES)
     return fits and engine.separable and engine.headed is not None
 
 

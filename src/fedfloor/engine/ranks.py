@@ -7,9 +7,11 @@ and the same receipts.
 
 A visit takes these steps: ``Walk`` (plan/schedule.py) yields a ``TrainRequest``, and ``Trainer.train`` passes it to the
 engine's executor. In simulation that is ``LocalExecutor``: :func:`fedfloor.engine.local_update.local_update` loads the
-device's memory, trains by :func:`fedfloor.engine.visit.train` and commits the memory. On real machines the cloud's
-``Trainer`` sends branches to edges (:func:`sent`), an edge walks them by :func:`share`, its executor
-(deploy/edge.py) sends the packet to the device, and the device's worker calls the same ``local_update``.
+device's memory, trains by :func:`fedfloor.engine.visit.train` (with clipped samples by ``private.train_private``, on
+features by ``train_linear``) and commits the memory. A step of a super node is taken at once (engine/union.py), and a
+cohort stacks visits (engine/cohort). On real machines the cloud's ``Trainer`` sends branches to edges (:func:`sent`),
+an edge walks them by :func:`share`, its executor (deploy/edge.py) sends the packet to the device, and the worker of the
+device calls the same ``local_update``.
 """
 
 from __future__ import annotations

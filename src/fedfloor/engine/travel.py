@@ -2,7 +2,8 @@
 
 Both have two ways, ``down`` and ``up``, each with a sender and a receiver that call one method each: ``send`` and
 ``receive`` for the model on its way down, ``leave`` and ``arrive`` for its change on the way up. They are the same in
-every engine and on real machines; a simulation calls both ends.
+simulations, which call both ends, and on real machines. Visits that a cohort stacks, and steps of super nodes, have no
+codecs, and do not come here.
 
 Down, the model itself is encoded, with random draws that a round's receivers share. Up, its change since arrival is
 encoded; the receiver adds it to the model that it sent, in the state before encoding. Vectors beside the model, and

@@ -28,7 +28,7 @@ from fedfloor.tasks.classification import CLASSIFICATION
 
 ALIKE = ("plain", "prox")  # objectives with the mean cross-entropy's gradient in the first step
 # fields of a work that a common step implements
-FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay")
+UNITED = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay")
 # steps, samples, loss before, loss after, accuracy: as in a receipt
 VisitFigures = tuple[int, int, float, float, float]
 
@@ -40,7 +40,7 @@ def fits(engine: Engine, node: Parallel, packet: Packet) -> bool:
     if engine.limit is not None or engine.attackers is not None:  # which judge every update
         return False
     first = node.children[0] if node.children and only(node, "children", "at", "mix", "settings") else None
-    if not isinstance(first, Train) or first.work.objective not in ALIKE or not first.work.only(*FIELDS):
+    if not isinstance(first, Train) or first.work.objective not in ALIKE or not first.work.only(*UNITED):
         return False
     known = set()
     held = engine.park.holdings

@@ -276,6 +276,7 @@ class PriceWalk:
         return self._in_turn(node, state, process, first)
 
     def _in_turn(self, node: Node, state: PacketState, process: PacketProcess, first: int) -> Walking:
+        """Carry out a ``Sequence`` or ``Repeat``, such as a chain or a ring: the packet goes from child to child."""
         for child in walk.children(node) * getattr(node, "times", 1):
             state = yield from self._node(child, state, process, first)
             first += self._visits(child)

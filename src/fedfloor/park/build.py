@@ -45,7 +45,7 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
         device in their original order.
 
     Raises:
-    SettingError: the share is out of range, or no device can hold out a sample.
+        SettingError: the share is out of range, or no device can hold out a sample.
 
     >>> from fedfloor.data.made.labels import labels
     >>> data, kept = hold_out(labels(2, 20, seed=0), [np.arange(20), np.arange(20, 40)], 0.1, seed=0)

@@ -209,6 +209,8 @@ def normaliser(normalise: Normalise) -> Normaliser | None:
 def prepared(park: Park, normalise: Normalise) -> Park:
     """Return a park with samples scaled by the setting's normaliser; the same park without a normaliser.
 
+    The mean and deviation of ``standard`` are not applied here, but where an engine takes samples (``Samples.values``).
+
     Raises:
         SettingError: the normaliser does not fit the data.
     """

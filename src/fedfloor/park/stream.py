@@ -239,7 +239,7 @@ def batch_order(
         rng: generator with the key (seed, round, tick, device, visit).
 
     Raises:
-    SettingError: a number is out of range, or both or neither of ``epochs`` and ``steps`` are given.
+        SettingError: a number is out of range, or both or neither of ``epochs`` and ``steps`` are given.
 
     >>> [(len(order), batches) for order, batches in batch_order(10, 4, None, 5, np.random.default_rng(0))]
     [(10, 3), (10, 2)]

@@ -202,8 +202,8 @@ def start(
         interrupted: returns whether the user wants to stop; default: after Ctrl-C.
 
     Raises:
-    SettingError: a setting or an option is wrong; the message names it.
-    RunError: the run failed; the last checkpoint is kept.
+        SettingError: a setting or an option is wrong; the message names it.
+        RunError: the run failed; the last checkpoint is kept.
     """
     if not 1 <= ranks <= MOST_RANKS:
         raise SettingError(f"--ranks {ranks}: must be 1 to {MOST_RANKS}.")

@@ -74,7 +74,7 @@ def execute(
         live: the executor of real machines; None: simulation.
 
     Returns:
-    The reason of the end: ``"finished"``, ``"stopped"`` (a limit) or ``"interrupted"``.
+        The reason of the end: ``"finished"``, ``"stopped"`` (a limit) or ``"interrupted"``.
     """
     method = experiment.configured
     checks.method_fits(experiment, method, park, live=live is not None)

@@ -99,7 +99,7 @@ class Cohort:
         if isinstance(jobs[0], VisitJob):
             work = jobs[0].work
             why = self.refused(engine) or refusal(work.objective, objectives.objective(work.objective, work.settings))
-            if not why and not work.only(*visits.FIELDS):
+            if not why and not work.only(*visits.STACKED):
                 why = "their work has fields that a cohort does not implement"
             if why:
                 self._log(engine, f"visits are computed one by one: {why}.")

@@ -290,7 +290,7 @@ class Program:
             losses = losses + distance(spec.second, other, logits, share)
         live = (share > 0).any(1, keepdim=True).to(share.dtype)
         plain = self.velocity is None
-        scale = (live * self.rate if plain else live)[:, 0]
+        scale = (live * self.rate if plain else live)[:, 0]  # without momentum, gradients are multiplied by the rate
         gradients = torch.autograd.grad(losses, leaves, grad_outputs=scale)
         with torch.no_grad():
             reported = losses.detach()

@@ -39,7 +39,7 @@ from fedfloor.parts.objectives.objective import Objective, Visit
 from fedfloor.plan.nodes import Work
 
 # fields of a work that stacked visits implement
-FIELDS = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "trains")
+STACKED = ("objective", "settings", "epochs", "steps", "batch_size", "rate", "momentum", "weight_decay", "trains")
 
 
 class Programs(Protocol):
