@@ -126,8 +126,14 @@ def without_places(text: str) -> str:
     for place, name in ((os.environ.get("FEDFLOOR_DATA", ""), "{data}"), (str(TESTS.parent), "{here}")):
         text = text.replace(place, name) if place else text
     text = re.sub(r"\b0x[0-9a-f]{7,}\b|\b[0-9a-f]{32,}\b", "{…}", text)
-    text = re.sub(r"(127\.0\.0\.1|localhost):\d+", r"\1:{…}", text)
+    text = re.sub(r"(127\.0\.0\.1|localhost):\d+|\b(process|port) \d+\b", hidden_number, text)
     return re.sub(r"[^\S \n]|[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]", lambda found: ascii(found[0])[1:-1], text)
+
+
+def hidden_number(found: re.Match[str]) -> str:
+    """Return a host, or the word before a number, without the number."""
+    host, word = found.groups()
+    return f"{host}:{{…}}" if host else f"{word} {{…}}"
 
 
 @functools.cache
