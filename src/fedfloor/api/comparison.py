@@ -26,12 +26,12 @@ from fedfloor.report.numbers import between
 from fedfloor.report.story import story
 from fedfloor.report.table import natural_target, paired, summary
 from fedfloor.runs import ledger
-from fedfloor.runs.compare import PlannedRun, carry_out, planned_runs
+from fedfloor.runs.compare import PlannedRun, carry_out, check_folder
 from fedfloor.runs.folder import flat
 from fedfloor.runs.forecast import warn_of_unequal_passes
 from fedfloor.runs.ledger import Follow, Line
 from fedfloor.runs.orders import Limits
-from fedfloor.runs.references import beside
+from fedfloor.runs.references import planned
 
 Report = Callable[[str, int, Line], None]
 
@@ -150,7 +150,8 @@ def compare(
     Args:
         source: an experiment, the path of its file, or a name, as for :func:`~fedfloor.load`; its own method and seed
             are ignored.
-        methods: names of methods, objects such as ``FedProx(mu=0.1)`` or those of a class of your own, or
+        methods: names of methods and, beside them, of references such as ``pooled``; objects such as
+            ``FedProx(mu=0.1)`` or those of a class of your own, or
             ``MethodSettings`` with exchanged parts; or a dictionary of these by names of your choice.
         seeds: the seeds; with a seed, every method has the same park and the same initial model.
         out: the comparison's folder; by default ``runs/NAME-compare``, or ``runs/NAME-compare-2`` and so on if earlier
@@ -174,11 +175,10 @@ def compare(
     experiment, names = with_methods(experiment, methods, fraction)
     seeds = list(seeds)
     folder = chosen_folder(out, f"{experiment.name}-compare", resume=resume)
-    work = planned_runs(experiment, names, seeds, folder)
+    work = planned(experiment, names, seeds, folder, limits or Limits(), every=references)
+    check_folder(folder)
     if out is None and not resume:
         announce(folder, f"{experiment.name}-compare")
-    if references:
-        work = beside(work, experiment, names, seeds, folder, limits or Limits())
     size = min(processes(run.experiment, ranks) for run in work)
     show = bars(len(work), wanted=progress)
     ends, whole = carry_out(

@@ -23,7 +23,7 @@ from fedfloor.base.names import LOCAL_ONLY, POOLED, REFERENCES_FOLDER
 from fedfloor.experiment import Experiment
 from fedfloor.methods.catalog import METHODS
 from fedfloor.runs import launch, ledger
-from fedfloor.runs.compare import carry_out
+from fedfloor.runs.compare import carry_out, check_own_folder
 from fedfloor.runs.folder import flat
 from fedfloor.runs.ledger import Follow, Line
 from fedfloor.runs.orders import Limits, Orders
@@ -309,6 +309,7 @@ def carried_out(
 ) -> Run:  # fmt: skip
     """Run an experiment in a folder and return its run; see :func:`run`."""
     orders = Orders(folder, resume, force, limits or Limits(), replay=replay)
+    check_own_folder(folder)
     config.check_methods(experiment)
     stopped = launch.start(experiment, orders, processes(experiment, ranks), report or launch.ignore)
     lines = ledger.read(folder / "ledger.jsonl") if launch.is_first() else []

@@ -268,10 +268,11 @@ def compare(
         DivergedError: runs diverged; the others were carried out and summarised.
         RunError: a run failed for another reason.
     """
-    from fedfloor.runs.compare import carry_out
+    from fedfloor.runs.compare import carry_out, check_folder
     from fedfloor.runs.forecast import warn_of_unequal_passes
     from fedfloor.runs.results import round_of
 
+    check_folder(out)
     stop = within(stop, at)
     ends, whole = carry_out(
         work, stop, size, followed(stop, track), resume=resume, tolerant=True, keep=True, begin=warn_of_unequal_passes

@@ -174,17 +174,14 @@ def compare(
     references: References = False, as_json: Json = False,
 ) -> None:  # fmt: skip
     """Compare methods over seeds in one report."""
-    from fedfloor.runs.compare import planned_runs
-    from fedfloor.runs.references import beside
+    from fedfloor.runs.references import planned
 
     setup = shared.experiment(experiment, changes)
     limits = options.limits(stop_after, until, setup.evaluate.figure)
     folder = out or Path("runs") / f"{setup.name}-compare"
     names = shared.names(methods, setup)
     every = shared.numbers("seeds", seeds)
-    work = planned_runs(setup, names, every, folder)
-    if references:
-        work = beside(work, setup, names, every, folder, limits)
+    work = planned(setup, names, every, folder, limits, every=references)
     known = {run.experiment.method.name for run in work}
     if against is not None and against not in known:
         raise unknown("method (--against)", against, known)
@@ -230,9 +227,10 @@ def _swept(
         RunError: a run failed for another reason.
     """
     from fedfloor.runs import sweep as sweeps
-    from fedfloor.runs.compare import carry_out
+    from fedfloor.runs.compare import carry_out, check_folder
     from fedfloor.runs.folder import write, write_json
 
+    check_folder(out)
     _note(plan)
     work = plan.planned_runs(out)
     ends, whole = carry_out(work, stop, size, shared.followed(stop, track), resume=resume, tolerant=True)

@@ -18,6 +18,7 @@ from fedfloor.runs.orders import Limits, Orders, interrupts
 from fedfloor.runs.parks import warn_of_gaps
 
 UNFIT = re.compile(r'[/\\\0:*?"<>|]')  # characters that cannot be in a folder's name
+RUN_FILE = "experiment.toml"  # in each run's folder
 log = logging.getLogger(__name__)
 
 
@@ -48,6 +49,29 @@ def planned_runs(experiment: Experiment, methods: Sequence[str], seeds: Sequence
             _ = variant.configured  # checks the method's settings
             planned.append(PlannedRun(f"{method} seed {seed}", variant, out / f"{UNFIT.sub('.', method)}-seed{seed}"))
     return planned
+
+
+def check_folder(out: Path) -> None:
+    """Refuse a folder for several runs that is a run's own, whose report theirs would replace.
+
+    Raises:
+        SettingError: the folder holds a run.
+    """
+    if (out / RUN_FILE).exists():
+        raise SettingError(f"--out {out}: this folder holds a run, with its report. Give another folder.")
+
+
+def check_own_folder(out: Path) -> None:
+    """Refuse a folder for one run that holds several, whose report its own would replace.
+
+    Raises:
+        SettingError: folders in this one hold runs, which are not the references of a run here.
+    """
+    if not (out / RUN_FILE).exists() and (held := sorted(out.glob(f"*/{RUN_FILE}"))):
+        raise SettingError(
+            f"--out {out}: this folder holds several runs, such as {held[0].parent.name}, with their report. Give "
+            "another folder."
+        )
 
 
 def each_once(name: str, given: Sequence[object]) -> None:
@@ -112,7 +136,7 @@ def carry_out(
 
 
 def _exists(run: PlannedRun) -> bool:
-    return (run.out / "experiment.toml").exists()
+    return (run.out / RUN_FILE).exists()
 
 
 def ground(experiment: Experiment) -> tuple[object, ...]:

@@ -45,6 +45,7 @@ from fedfloor.engine.memory import DeviceMemory
 from fedfloor.engine.team import Alone
 from fedfloor.experiment import Experiment, FaultSettings, MethodSettings
 from fedfloor.methods.chosen import EXCHANGED
+from fedfloor.methods.contract import Needs
 from fedfloor.methods.references import GradientBoosting
 from fedfloor.models.saved import OWN
 from fedfloor.network.profile import NetworkSettings
@@ -55,7 +56,7 @@ from fedfloor.parts.mixing.weighting import PerSample
 from fedfloor.parts.work import DEFAULTS, WorkSettings
 from fedfloor.plan import walk
 from fedfloor.runs import folder, forecast, launch, ledger, results
-from fedfloor.runs.compare import PlannedRun
+from fedfloor.runs.compare import PlannedRun, each_once, planned_runs
 from fedfloor.runs.ledger import Follow
 from fedfloor.runs.orders import Limits, Orders
 from fedfloor.runs.parks import build_park
@@ -263,21 +264,61 @@ def repeated(x: Values, before: int, data: Dataset) -> NDArray[np.float64]:
 UNTRAINED = (SCIKIT_LEARN, PERSISTENCE, SEASONAL, MEAN_ABS_Z)  # references without rounds
 
 
+def planned(
+    experiment: Experiment, names: Sequence[str], seeds: Sequence[int], out: Path, limits: Limits, *, every: bool
+) -> list[PlannedRun]:  # fmt: skip
+    """Return the runs of a comparison of methods, with ``every`` reference or those that are among the names.
+
+    ``local-only`` is a reference beside a method whose model is that of pooled data, such as boosted trees, and
+    otherwise a method of its own, which trains the experiment's network on each device.
+
+    Raises:
+        SettingError: as by :func:`~fedfloor.runs.compare.planned_runs` and :func:`beside`; or a name is a reference
+            that the task does not have, or that has no method to follow.
+    """
+    each_once("methods", names)
+    own = [name for name in names if name not in REFERENCES or name == LOCAL_ONLY]
+    listed = [name for name in names if name not in own]
+    first = next((name for name in own if name != LOCAL_ONLY), None)
+    if listed and not own:
+        raise SettingError(
+            f"--methods {','.join(names)}: '{listed[0]}' is a reference, which follows the training of a method. Name "
+            f"a method first: --methods {experiment.method.name},{','.join(listed)}."
+        )
+    if LOCAL_ONLY in own and first is not None and not every and _needs(experiment, first).pooled:
+        own.remove(LOCAL_ONLY)
+        listed.append(LOCAL_ONLY)
+    work = planned_runs(experiment, own, seeds, out)
+    followed = sorted(own, key=lambda name: name == LOCAL_ONLY)  # another method first
+    if every:
+        return beside(work, experiment, followed, seeds, out, limits)
+    return beside(work, experiment, followed, seeds, out, limits, only=listed) if listed else work
+
+
+def _needs(experiment: Experiment, name: str) -> Needs:
+    return replace(experiment, method=replace(experiment.method, name=name)).configured.method.needs
+
+
 def beside(
     work: Sequence[PlannedRun], experiment: Experiment, methods: Sequence[str], seeds: Sequence[int], out: Path,
-    limits: Limits, *, only_plain: bool = False,
+    limits: Limits, *, only_plain: bool = False, only: Sequence[str] | None = None,
 ) -> list[PlannedRun]:  # fmt: skip
-    """Return a comparison's runs with those of the references, or ``only_plain`` ones, seed by seed.
+    """Return a comparison's runs with those of the references, seed by seed.
 
     References follow the first of the ``methods`` and stop only by rounds (``--stop-after``), as they have no costs.
 
+    Args:
+        only_plain: whether to leave out references that need training.
+        only: the references; default: all that fit.
+
     Raises:
-        SettingError: a method has the name of a reference, or the first method does not train.
+        SettingError: a method has the name of a reference, the first method does not train, or a reference of ``only``
+            does not fit.
     """
     for name in REFERENCES:
         if name in methods or (name in experiment.methods and name != SCIKIT_LEARN):
             raise SettingError(f"method '{name}' is also one of the --references: leave out one of the two.")
-    needs = replace(experiment, method=replace(experiment.method, name=methods[0])).configured.method.needs
+    needs = _needs(experiment, methods[0])
     plain = untrained(experiment)
     trained = (LOCAL_ONLY, POOLED, SCIKIT_LEARN) if needs.scopes and not only_plain else ()
     if not trained and not plain:
@@ -285,11 +326,14 @@ def beside(
             f"method '{methods[0]}' does not train, so --references have no training to follow. Run it without "
             f"them, or train a network: {AUTOENCODER}."
         )
+    fit = [*trained, *plain]
+    if unfit := [name for name in only or () if name not in fit]:
+        raise SettingError(f"'{unfit[0]}' is no reference for this task and method. Those that fit: {', '.join(fit)}.")
     runs = list(work)
     short = Limits(stop_after=limits.stop_after)
     for seed in seeds:
         original = replace(experiment, seed=seed, method=replace(experiment.method, name=methods[0]))
-        for name in (*trained, *plain):
+        for name in fit if only is None else only:
             starts = partial(start if name in UNTRAINED or needs.pooled else _start, original=original)
             bare = _bare(original, name, {})
             runs.append(PlannedRun(f"{name} seed {seed}", bare, out / f"{name}-seed{seed}", short, starts))
