@@ -55,6 +55,21 @@ def test_common_forms_give_the_same_moments(tmp_path: Path, name: str) -> None:
     assert read(written(tmp_path, *SAME[name])) == [FIRST, FIRST + 1.5, FIRST + 60]
 
 
+@pytest.mark.parametrize(
+    "cells",
+    [("2021-03", "2021-12"), ("03/2021", "12/2021"), ("2021/03", "2021/12"), ("Mar 2021", "December 2021"),
+     ("M\u00e4rz 2021", "Dez. 2021")],
+)  # fmt: skip
+def test_months_are_their_first_day(tmp_path: Path, cells: tuple[str, str]) -> None:
+    assert read(written(tmp_path, *cells)) == [1614556800.0, 1638316800.0]
+
+
+@pytest.mark.parametrize("cell", ["1203-05", "2021-13", "2021-00", "00/2021"])
+def test_numbers_of_parts_are_no_months(tmp_path: Path, cell: str) -> None:
+    with pytest.raises(SettingError, match="months such as 2026-03"):
+        read(written(tmp_path, cell))
+
+
 def test_midnight_and_noon_in_twelve_hours_and_dates_without_hours(tmp_path: Path) -> None:
     cells = ("1/20/2026", "1/20/2026 12:30 AM", "1/20/2026 12:30 PM", "1/20/2026 11:30 PM")
     assert (np.array(read(written(tmp_path, *cells))) - FIRST + 8 * 3600).tolist() == [0, 1800, 45000, 84600]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -125,3 +126,21 @@ PCA = "pca"  # the method that trains nothing, so that no device can train alone
 AUTOENCODER = "--set method.name=fedavg --set model.name=ae-dense --set rounds=20"  # training in its place
 ROUNDLESS = (SCIKIT_LEARN, PERSISTENCE, SEASONAL, MEAN_ABS_Z)  # references without rounds of training
 REFERENCES_FOLDER = "references"  # in a run's folder, for its references
+
+
+def toml_key(name: str) -> str:
+    """Return a name as a key of TOML, quoted if it has other letters than a bare key.
+
+    >>> toml_key("speed"), toml_key("Spritzdruck [bar]")
+    ('speed', '"Spritzdruck [bar]"')
+    """
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
+
+
+def toml_list(names: Iterable[str]) -> str:
+    """Return texts as a list of TOML.
+
+    >>> print(toml_list(['a "b"']))
+    ["a \\"b\\""]
+    """
+    return json.dumps([*names], ensure_ascii=False)

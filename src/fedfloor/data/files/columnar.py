@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fedfloor.base import regular
 from fedfloor.base.errors import SettingError
+from fedfloor.base.names import toml_list
 from fedfloor.data.files import unreadable
 from fedfloor.data.files.layout import LARGEST, MISSING, TableLayout
 from fedfloor.data.files.packed import BombError, check_ratio, unpacked_bytes
@@ -333,7 +334,8 @@ def _numbers(column: Any, where: str) -> Floats:
     name = where.split("'")[1]
     hint = f"If this is the time: --set data.columns.time={name}. Otherwise leave it out" if dates else "Leave it out"
     raise SettingError(
-        f'{where}: holds {kind} and no numbers. {hint}: [data] columns = {{ ignore = ["{name}"] }}; or write numbers.',
+        f"{where}: holds {kind} and no numbers. {hint}: [data] columns = {{ ignore = {toml_list([name])} }}; or write "
+        "numbers.",
         key="no-numbers",
     )
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.base.errors import SettingError, nearest
-from fedfloor.base.names import count, some
+from fedfloor.base.names import count, some, toml_key, toml_list
 from fedfloor.data.files.layout import CATEGORY, NO_LABEL
 from fedfloor.data.files.sheet import Sheet
 from fedfloor.data.reading import Categories, OneHot, Problem, Reading
@@ -296,11 +296,12 @@ def listed(sheets: Sequence[Sheet], categories: Categories | None) -> Categories
         texts = {text for sheet in sheets for text in sheet.text[CATEGORY + name] if text.casefold() not in NO_LABEL}
         if not 1 < len(texts) <= MOST:
             many = f"{len(texts)} different texts, more than {MOST}" if texts else "no text in any row"
+            such = toml_list(natural_order([*texts])[:3])
             many = f"'{texts.pop()}' in every row" if len(texts) == 1 else many
             raise SettingError(
                 f"{sheets[0].title}, column '{name}': {many}: not a category. Leave the column out: [data] columns = "
-                f'{{ ignore = ["{name}"] }}; or list the relevant values: {name} = '
-                f'{{ kind = "one-hot", values = […] }}.',
+                f"{{ ignore = {toml_list([name])} }}; or list the relevant values: {toml_key(name)} = "
+                f'{{ kind = "one-hot", values = {such} }}.',
                 key="no-category",
             )
         result[name] = OneHot(tuple(natural_order(list(texts))))

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.base.errors import SettingError, nearest
+from fedfloor.base.names import toml_key, toml_list
 from fedfloor.data.files.joined import Joined, joined
 from fedfloor.data.files.rows import CALLED, Row, place
 from fedfloor.data.files.times import NUMBERS, READ, Form, TimeError
@@ -422,8 +423,8 @@ class OddTextError(SettingError):
         hint = f"If its texts denote missing values: --set 'data.missing_texts={missing}'. " if texts else ""
         super().__init__(
             f"{place}: '{cell}' is not a number. {hint}If its texts are categories: [data] columns.categories = "
-            f'{{ {name} = "one-hot" }}. If it is no sensor, leave the column out: [data] columns = '
-            f'{{ ignore = ["{name}"] }}.'
+            f'{{ {toml_key(name)} = "one-hot" }}. If it is no sensor, leave the column out: [data] columns = '
+            f"{{ ignore = {toml_list([name])} }}."
         )
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +31,8 @@ LOOKED_AT = 1000  # numbers whose digits are examined
 RECOGNISED = (946_684_800.0, 3_155_760_000.0)  # moments recognised by their size: the years 2000 to 2069
 READ = (
     "Times must be numbers, or dates and times such as 2026-03-01T06:30:00, 2026-03-01 06:30+01:00, 01.03.2026 06:30, "
-    "3/20/2026 6:30 AM, 20260301T0630 or 1 Mar 2026 06:30. For another format set [data] time_format, such as "
-    "--set 'data.time_format=%d.%m.%y %Hh%M'."
+    "3/20/2026 6:30 AM, 20260301T0630 or 1 Mar 2026 06:30, or months such as 2026-03. For another format set [data] "
+    "time_format, such as --set 'data.time_format=%d.%m.%y %Hh%M'."
 )
 FORMATS = f"a format of strptime, such as '%d.%m.%Y %H:%M', or {', '.join((*ORDERS, *UNITS))}"
 EPOCH = date(1970, 1, 1).toordinal()
@@ -55,6 +55,8 @@ _DATE = (
     r"|(?P<a>\d{1,2})(?P<t>[-/.])(?P<b>\d{1,2})(?P=t)(?P<c>\d{4}|\d{2})"
     rf"|(?P<d1>\d{{1,2}})(?:\.\s*|[\s-])(?P<n1>{_WORD})\.?[\s,-]\s*(?P<y1>\d{{4}}|\d{{2}})"
     rf"|(?P<n2>{_WORD})\.?\s+(?P<d2>\d{{1,2}}),?\s+(?P<y2>\d{{4}})"
+    r"|(?P<y3>(?:19|20)\d\d)(?P<s3>[-/])(?P<m3>0[1-9]|1[0-2])|(?P<m4>0[1-9]|1[0-2])(?P<s4>[-/])(?P<y4>(?:19|20)\d\d)"
+    rf"|(?P<n5>{_WORD})\.?[\s-](?P<y5>(?:19|20)\d\d)"
 )
 DATE = re.compile(_DATE, re.IGNORECASE | re.ASCII)
 CELL = re.compile(
@@ -383,8 +385,19 @@ def _dates(text: str) -> tuple[str, tuple[str, ...], list[int | None]]:
         if short and mark != ".":
             days.append(_day(_year(part["a"]), b, c) if len(part["a"]) == 2 else None)
         return f"20{mark}01{mark}{'26' if short else '2026'}", ORDERS[: len(days)], days
+    if part["y3"] or part["y4"] or part["y5"]:
+        return _month(part)
     name, day, year_text = (part[key + ("1" if part["n1"] else "2")] for key in "ndy")
     return "20 Jan 2026", (), [_day(_year(year_text), MONTHS.get(name.casefold(), 0), int(day))]
+
+
+def _month(part: Mapping[str, Any]) -> tuple[str, tuple[str, ...], list[int | None]]:
+    """Return an example of a month's format, no orders, and its first day."""
+    if part["n5"]:
+        return "Jan 2026", (), [_day(int(part["y5"]), MONTHS.get(part["n5"].casefold(), 0), 1)]
+    if part["y3"]:
+        return f"2026{part['s3']}01", (), [_day(int(part["y3"]), int(part["m3"]), 1)]
+    return f"01{part['s4']}2026", (), [_day(int(part["y4"]), int(part["m4"]), 1)]
 
 
 def _year(text: str) -> int:

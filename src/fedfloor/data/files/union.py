@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.base.errors import SettingError
-from fedfloor.base.names import count
+from fedfloor.base.names import count, toml_list
 from fedfloor.data.dataset import Indices, Times, Values
 from fedfloor.data.files.clocks import interleaves, reset, summer, zone_of, zone_of_recordings
 from fedfloor.data.files.encode import sources
@@ -127,7 +127,7 @@ class JoinedTables:
         """Return the advice to leave a sensor out."""
         if self.sheets[0].cell != Sheet.cell:
             return "Or leave it out of the array."
-        return f'Or leave the column out: [data] columns = {{ ignore = ["{name}"] }}.'
+        return f"Or leave the column out: [data] columns = {{ ignore = {toml_list([name])} }}."
 
     def in_time(
         self, order: Indices, owner: NDArray[np.int32], devices: Sequence[str], reading: Reading, roles: dict[str, str]
