@@ -11,9 +11,10 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from fedfloor.data.files import own
+from fedfloor.data.files import own, sheet
 from fedfloor.data.files.clocks import universal
 from fedfloor.data.reading import Columns, LastSplit, Reading, TimeSplit
+from fedfloor.inference import inputs
 
 BERLIN = ZoneInfo("Europe/Berlin")
 START = datetime(2026, 10, 24, 22, tzinfo=UTC)  # 00:00 in Berlin; clocks go back from 03:00 to 02:00 after three hours
@@ -122,6 +123,13 @@ def test_an_uncertain_hour_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptur
     with caplog.at_level(logging.WARNING):
         own.load(write(tmp_path / "ordered.csv", recordings()), ZONED, 0)
     assert "twice" not in caplog.text
+
+
+@pytest.mark.parametrize(("zone", "time"), [("Europe/Berlin", "2026-10-24T22:01:00Z"), (None, "2026-10-25T00:01:00")])
+def test_universal_times_are_marked_beside_predictions(tmp_path: Path, zone: str | None, time: str) -> None:
+    reading = Reading(columns=Columns(run="run"), zone=zone)
+    found = sheet.read(write(tmp_path / "plant.csv", recordings()), reading, ())
+    assert inputs._times(found, np.array([1])) == [time]
 
 
 def test_recordings_that_go_back_an_hour_without_a_zone_are_named(

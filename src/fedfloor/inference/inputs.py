@@ -107,9 +107,13 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = C
 
 
 def _times(sheet: Sheet, rows: Numbers) -> list[str] | None:
-    """Return the times of rows, or the texts of times that were not read; None without times."""
+    """Return the times of rows, or the texts of times that were not read; None without times.
+
+    Universal times end in ``Z``; those without a time zone are as in the table.
+    """
     if sheet.time is not None:
-        return [written(sheet.time[row], dated=sheet.dated) for row in rows]
+        mark = "Z" if sheet.dated and not sheet.local else ""
+        return [written(sheet.time[row], dated=sheet.dated) + mark for row in rows]
     return [sheet.text["id"][row] for row in rows] if "id" in sheet.text else None
 
 
