@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from refusals import refused
 
 import fedfloor
 from fedfloor.base import regular
+from refusals import refused
 
 ROOT = Path(fedfloor.__file__).parent
 READERS = {"open", "read_text", "read_bytes", "open_memmap", "ZipFile", "safe_open", "load_file", "load_workbook"}
