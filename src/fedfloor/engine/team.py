@@ -158,8 +158,8 @@ class Shared:
             return
         self._failed = True
         length = int(self._words[self._word(LENGTH, 0)])
-        kind, _, text = bytes(self._bytes[ERROR_AT : ERROR_AT + length]).decode(errors="ignore").partition(":")
-        raise RAISED.get(kind, RunError)(text)
+        kind, key, text = bytes(self._bytes[ERROR_AT : ERROR_AT + length]).decode(errors="ignore").split("\0", 2)
+        raise RAISED.get(kind, RunError)(text, key=key)
 
     def _check_alive(self, missing: int) -> int:
         """Raise another rank's failure; return the number of ranks still missing."""
@@ -211,7 +211,8 @@ class Shared:
         error = blamed(error) or error
         kind = next((name for name, kind in RAISED.items() if isinstance(error, kind)), "RunError")
         text = str(error) if isinstance(error, FedfloorError) else f"{type(error).__name__}: {error}"
-        message = f"{kind}:{text}".encode()[: CONTROL_BYTES - ERROR_AT]
+        key = error.key if isinstance(error, FedfloorError) else ""
+        message = f"{kind}\0{key}\0{text}".encode()[: CONTROL_BYTES - ERROR_AT]
         self._bytes[ERROR_AT : ERROR_AT + len(message)] = message
         self._words[self._word(LENGTH, 0)] = len(message)
         self._failed = True
