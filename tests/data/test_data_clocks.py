@@ -140,3 +140,32 @@ def test_recordings_that_go_back_an_hour_without_a_zone_are_named(
         own.load(write(tmp_path / "plant.csv", recordings()), reading, 0)
     assert "recordings go back an hour" in caplog.text
     assert "--set data.zone=Europe/Berlin" in caplog.text
+
+
+def local(minutes: Iterable[int]) -> np.ndarray:
+    times = [(START + timedelta(minutes=each)).astimezone(BERLIN).replace(tzinfo=UTC) for each in minutes]
+    return np.array([each.timestamp() for each in times])
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        np.sort(local(range(0, 480, 15))),  # sorted by local time: 02:00, 02:00, 02:15, 02:15, …
+        np.repeat(local(range(0, 480, 60)), 3),  # three rows an hour
+        local(range(420, -60, -60)),  # from the last to the first
+    ],
+    ids=["sorted", "repeated", "descending"],
+)
+def test_an_order_that_is_no_course_of_a_clock_is_uncertain(times: np.ndarray) -> None:
+    device = np.zeros(len(times), np.int32)
+    _, unsure = universal(times, device, device, "Europe/Berlin")
+    hour = (times % 86_400) // 3600
+    assert unsure.tolist() == (hour == 2).tolist()
+
+
+def test_an_hourly_course_is_certain() -> None:
+    minutes = range(0, 480, 60)
+    device = np.zeros(len(minutes), np.int32)
+    times, unsure = universal(local(minutes), device, device, "Europe/Berlin")
+    assert not unsure.any()
+    assert times.tolist() == [(START + timedelta(minutes=each)).timestamp() for each in minutes]

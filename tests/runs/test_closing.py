@@ -127,6 +127,16 @@ def test_a_lost_result_does_not_count_among_the_first(tmp_path: Path) -> None:
     assert all(line.participants == 4 for line in lines)
 
 
+def test_lost_results_are_no_arrivals(tmp_path: Path) -> None:
+    lines = run(tmp_path / "run", close={"first": 3}, faults={"visit": 0.6}, rounds=4)
+    assert any(line.lost for line in lines)
+    for line in lines:
+        lost = {int(device) for device in line.lost_by or {}}
+        arrived = [row[0] for row in line.arrivals or ()]
+        assert set(arrived) == set(range(8)) - lost - set(line.info.get("late", ()))
+        assert len(arrived) == line.participants
+
+
 def test_a_later_round_without_a_result_leaves_the_model(tmp_path: Path) -> None:
     methods = {"fedavg": {"fraction": 0.125, "work": {"epochs": 1}}}
     lines = run(tmp_path / "run", close={"deadline_s": min(times()) * 1.5}, methods=methods, rounds=12, seed=3)

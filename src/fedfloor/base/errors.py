@@ -6,6 +6,7 @@ import difflib
 import errno
 import re
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path, PurePath
 
 SHOWN = 200  # characters of a value in a message
@@ -79,7 +80,8 @@ def nearest(word: str, allowed: Iterable[str], cutoff: float = 0.55) -> str:
     >>> nearest("load", ["load4", "speed"])
     " Did you mean 'load4'?"
     """
-    names = [name for name in allowed if name != word]
+    ordered = sorted(allowed) if isinstance(allowed, AbstractSet) else allowed  # of equal names always the same one
+    names = [name for name in ordered if name != word]
     told_by_number = bool(_numbers(word)) and any(_letters(name) == _letters(word) for name in names if _numbers(name))
     others = [name for name in names if _same_numbers(word, name, told_by_number)]
     likeness = {name: _likeness(word, name) for name in others}

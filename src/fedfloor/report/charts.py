@@ -132,16 +132,18 @@ def timeline_figure(run: RecordedRun, unit_s: float = 1.0) -> Any:
             break
         began = min(row[2] for row in line.arrivals)
         ended = max(row[3] for row in line.arrivals)
+        departures = sorted((row[0], row[2]) for row in line.arrivals)
         for k, version, departed, arrived, *training in line.arrivals:
             age = max(name for name in AGES if name[0] <= line.round - 1 - version)[1]
             begins, ends = training or (departed, arrived)
             lines[age].append((k, begins, ends, f"round {line.round}, from the model of round {version}"))
             if departed < begins:
-                lines[TRAVELS].append((k, departed, begins, f"round {line.round}, model to the device"))
+                lines[TRAVELS].append((k, departed, begins, f"round {line.round}, the model"))
             if ends < arrived:
-                lines[TRAVELS].append((k, ends, arrived, f"round {line.round}, result to the cloud"))
-            lines[RESTS].append((k, arrived, ended, f"round {line.round}"))
-        lines[LATE] += [(k, began, ended, f"round {line.round}, late") for k in line.late]
+                lines[TRAVELS].append((k, ends, arrived, f"round {line.round}, the result"))
+            again = min((at for one, at in departures if one == k and at >= arrived), default=ended)
+            lines[RESTS].append((k, arrived, again, f"round {line.round}"))
+        lines[LATE] += [(k, began, ended, f"round {line.round}, late") for k in sorted({*line.late})]
     styles = [{"color": "#c3cad2", "width": 6}, *({"color": colour(i), "width": 6} for i in range(len(AGES)))]
     styles += [{"color": colour(len(AGES)), "width": 3, "dash": "dot"}, {"color": "#9aa3ad", "width": 1}]
     traces = []

@@ -6,6 +6,7 @@ late. Only the others train; the price is that of all visits until they are aban
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -29,14 +30,16 @@ class ClosedRound:
         made: what is carried out.
         late: the devices of late visits, in plan order.
         price: the cost of all visits until they are abandoned; None if none is late.
-        arrivals: of results that are not late, in the order of their arrival in simulated time; times since the round's
-            beginning.
+        arrivals: of results that are neither late nor lost, in the order of their arrival in simulated time; times
+            since the round's beginning.
+        seconds: the duration of the round in simulated time, s or mini-batches.
     """
 
     made: ResolvedPlan
     late: tuple[int, ...] = ()
     price: Price | None = None
     arrivals: tuple[Arrival, ...] = ()
+    seconds: float = 0.0
 
 
 def closed(
@@ -62,14 +65,17 @@ def closed(
         return is_lost(replace(key, tick=visit.tick, device=visit.device, visit=visit.visit - late), loss_chance)
 
     paid = price(whole, Closing(close, lost))
-    in_time = [
-        Arrival(visit.device, key.round - 1, at.departed_s, at.arrived_s, at.received_s, at.trained_s)
-        for number, visit in enumerate(visits)
-        if number not in paid.late and (at := paid.phases.get(number)) is not None
-    ]
+    in_time = list[Arrival]()
+    late_of = Counter[int]()
+    for number, visit in enumerate(visits):
+        if number in paid.late:
+            late_of[visit.device] += 1
+        elif (at := paid.phases.get(number)) is not None and not lost(number, late_of[visit.device]):
+            times = (at.departed_s, at.arrived_s, at.received_s, at.trained_s)
+            in_time.append(Arrival(visit.device, key.round - 1, *times))
     arrivals = tuple(sorted(in_time, key=lambda one: one.arrived_s))
     if not paid.late:
-        return ClosedRound(made, arrivals=arrivals)
+        return ClosedRound(made, arrivals=arrivals, seconds=paid.seconds)
     if len(paid.late) == len(visits) and key.round == 1:
         raise SettingError(
             f"round.close: deadline_s = {close.deadline_s:g} is shorter than every visit of round {key.round}; the "
@@ -78,7 +84,7 @@ def closed(
     plan, choices = without(made.plan, made.known.choices, paid.late)
     known = made.known._replace(choices=choices)
     late = tuple(visits[number].device for number in sorted(paid.late))
-    return ClosedRound(replace(made, plan=plan, known=known), late, paid, arrivals)
+    return ClosedRound(replace(made, plan=plan, known=known), late, paid, arrivals, paid.seconds)
 
 
 def check_form(made: ResolvedPlan, close: Close, park: Park, number: int) -> Node:

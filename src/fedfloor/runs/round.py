@@ -508,7 +508,7 @@ def step(setup: Setup, point: Position, observer: Observer | None = None) -> tup
         state = setup.method.noted(point.state, outcome.resolved)
     began_s = point.clock_s + sum(price.seconds for price in prices[:-1])  # after the initial questions
     arrivals = tuple(one.later(began_s) for one in round_.arrivals) or setup.arrivals(view.round)
-    took_s = prices[-1].seconds if prices else max((one.arrived_s for one in round_.arrivals), default=0.0)
+    took_s = prices[-1].seconds if prices else round_.seconds
     after = Position(
         round=view.round,
         tick=point.tick + outcome.ticks,

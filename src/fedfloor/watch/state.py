@@ -339,7 +339,7 @@ class Watched:
             return
         began = min(row[2] for row in line.arrivals)
         ended = max(row[3] for row in line.arrivals)
-        late = [(k, began, ended, None, ()) for k in line.late]
+        late = [(k, began, ended, None, ()) for k in sorted({*line.late})]
         visits = [(k, begin, end, line.round - 1 - version, rest) for k, version, begin, end, *rest in line.arrivals]
         for k, begin, end, age, training in [*visits, *late]:
             named = {"device": k, "name": short(self._name(str(k))), "round": line.round}

@@ -142,8 +142,10 @@ def _second(time: Moments, recording: NDArray[np.integer], hour: Indices) -> tup
     usual = float(np.median(ahead[ahead > 0])) if (ahead > 0).any() else np.inf
     other = np.diff(recording[hour]) != 0
     back = np.flatnonzero(steps < 0) + 1
-    if not len(back):
-        back = np.flatnonzero((steps == 0) & ~other)[:1] + 1 if usual >= QUARTER else back
+    if not len(back) and usual >= QUARTER:
+        back = np.flatnonzero((steps == 0) & ~other) + 1  # several of them are no course of a clock
+    if len(ahead) and np.median(ahead) < 0:  # rows in descending order
+        return np.zeros(many, np.bool_), np.ones(many, np.bool_)
     whole = hour[-1] - hour[0] + 1 == many  # no other rows between those of the hour
     if len(back):
         begin = back[steps[back - 1].argmin()]
