@@ -27,7 +27,7 @@ import refusals
 from commands import Command
 from fedfloor.data.files import own
 from fedfloor.data.files.conversions import ConversionError, check
-from fedfloor.data.reading import Columns, Reading
+from fedfloor.data.reading import Columns, RandomSplit, Reading
 from fedfloor.drafting.draft import draft
 from own_data import park_of, picture, table
 
@@ -104,6 +104,19 @@ def test_machines_and_labels_stay_columns() -> None:
     assert 'index=["machine", "timestamp", "state"]' in message
     if convert(message):
         assert draft(Path("long-wide.csv"), Path("x.toml"), ["data.sort=true"]).park.devices == 2
+
+
+def test_sensors_with_numbers_are_refused_beside_a_label() -> None:
+    cells = [(device, i, sensor, i + sensor, "ok" if i % 2 else "bad")
+             for device in "AB" for i in range(40) for sensor in (1, 2, 3)]  # fmt: skip
+    names = ("device", "time", "sensor_id", "value", "label")
+    assert "'sensor_id' names the sensor" in refused(rows("long.csv", [names, *cells]))
+    rows("folder/A/long.csv", [names[1:], *(cell[1:] for cell in cells[:120])])
+    table(Path("folder/B/wide.csv"), head="device,time,a,b,label")
+    refused("folder")
+    for _ in range(2):  # what is refused is not kept
+        with refusals.refused("conversion", ConversionError):
+            own.load(Path("long.csv"), Reading(split=RandomSplit()), 0)
 
 
 def test_an_archive_of_wincc() -> None:
@@ -353,6 +366,16 @@ def test_parts_beside_a_third_one_are_no_devices() -> None:
     assert (len(data.y), len(data.y_test)) == (18, 18)
 
 
+def test_parts_for_training_and_validation_are_no_devices() -> None:
+    for part in ("train", "val"):
+        for label in ("cat", "dog"):
+            for n in range(9):
+                picture(Path("pets", part, label, f"{n}.png"), n)
+    assert "'train' and 'val' in it are parts for training and testing" in refused("pets")
+    with refusals.refused("conversion", ConversionError):
+        own.load(Path("pets"), Reading(layout="device/label/file"), 0)
+
+
 def test_parts_alone_come_split() -> None:
     for part in ("train", "test"):
         park_of(Path("photos", part))
@@ -372,8 +395,9 @@ def test_what_is_made_of_the_working_folder_lies_beside_it(monkeypatch: pytest.M
 
 
 def test_test_samples_are_looked_at_too() -> None:
-    table(Path("plant.csv"), head="device,time,a,b,label")
-    rows("test.csv", LONG)
+    table(Path("plant.csv"), head="device,time,sensor_id,value,label")
+    cells = [("A", i, sensor, i + sensor, "ok" if i % 2 else "bad") for i in range(40) for sensor in (1, 2, 3)]
+    rows("test.csv", [("device", "time", "sensor_id", "value", "label"), *cells])
     with refusals.refused("conversion", ConversionError):
         own.load(Path("plant.csv"), Reading(test="test.csv"), 0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,19 @@ from fedfloor.tasks.reconstruction import Reconstruction
 log = logging.getLogger(__name__)
 
 
-def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
+def load(root: Path, reading: Reading, seed: int, device: str = "", ask: Callable[[], None] = lambda: None) -> Dataset:
     """Read ``[FACTORY/]DEVICE/LABEL/`` with pictures, or ``[FACTORY/]DEVICE[/LABEL]/`` with tables.
 
     Tables outside folders have a column for the device; see :func:`_owned` for tables that are devices. The layout must
     be clear from the files, or set in ``[data] layout``. If the folder holds only ``train`` and ``test``, each of them
     has this layout.
+
+    Args:
+        root: the folder.
+        reading: the format of its files and the conversion to samples.
+        seed: the seed of random splits.
+        device: the owner of all files, if they belong to a single device.
+        ask: refuses data that would be misread; called before they are parsed, unless the cache has them.
 
     Raises:
         SettingError: an empty folder, a file of another kind or in the wrong place, a link out of the folder, or a
@@ -73,7 +80,7 @@ def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
         reading, files = _owned(files, reading)
         if reading.device != "folder":
             _check_empty(entries, 2)
-            return _load_tables(root, files, reading, seed)
+            return _load_tables(root, files, reading, seed, ask)
         reading = replace(reading, device=None)
     deepest = 2 if device else 3
     least = 2 if images and (device or reading.layout != "label/file") else 1
@@ -82,8 +89,8 @@ def load(root: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     if not device:
         check_layout(files, reading, images=images)
     if images:
-        return pictures.load(root, files, reading, seed)
-    return _load_tables(root, files, reading, seed, own=bool(device))
+        return pictures.load(root, files, reading, seed, ask)
+    return _load_tables(root, files, reading, seed, ask, own=bool(device))
 
 
 def _with_tests(entries: Sequence[DataFile], root: Path, given: str) -> list[DataFile]:
@@ -179,7 +186,9 @@ def _check_empty(entries: Sequence[DataFile], depth: int) -> None:
 RECIPE = "recordings 7"
 
 
-def _load_tables(root: Path, files: Sequence[DataFile], reading: Reading, seed: int, *, own: bool = False) -> Dataset:
+def _load_tables(
+    root: Path, files: Sequence[DataFile], reading: Reading, seed: int, ask: Callable[[], None], *, own: bool = False
+) -> Dataset:
     """Read tables, whose devices are the natural owners in the order of their names. No window crosses files.
 
     Two folders are a factory and a device if the tables have a column for the label, but a device and a label if this
@@ -188,9 +197,12 @@ def _load_tables(root: Path, files: Sequence[DataFile], reading: Reading, seed: 
     the end of each file.
     """
     reading.only((*MEANT, "layout", "device", "factory", "file_name"), "tables")
-    paths = [file.path for file in files]
-    recipe = f"{RECIPE} {reading.recipe()}"
-    entry = remember(recipe, paths, lambda writer: _parse_tables(files, reading, writer, own=own), root)
+
+    def parse(writer: Writer) -> Mapping[str, Any]:
+        ask()
+        return _parse_tables(files, reading, writer, own=own)
+
+    entry = remember(f"{RECIPE} {reading.recipe()}", [file.path for file in files], parse, root)
     return of_entry(root.name or root.resolve().name, entry, reading, seed, apart=entry.facts["apart"])
 
 

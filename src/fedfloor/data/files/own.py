@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from fedfloor.data.files import buffer, conversions, expanded, folder, is_there,
 from fedfloor.data.files.columnar import PARQUET
 from fedfloor.data.files.layout import UnlabelledError
 from fedfloor.data.files.rows import PACKED, WORKBOOKS, unpacked
-from fedfloor.data.reading import Reading
+from fedfloor.data.reading import DraftReading, Reading
 
 TABLES = (".csv", ".tsv", ".txt")
 WHOLE = (*PARQUET, *WORKBOOKS)  # tables in packed formats
@@ -21,8 +22,8 @@ SHEETS = (".xls", ".ods")
 def load(path: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
     """Read the user's data as a data set.
 
-    If reading fails, the error names a conversion where the data have another form. Data that would be misread are
-    refused by drafts, which ask for conversions first.
+    Data in a form that cannot be read, or that would be misread, are refused with a conversion, before they are parsed
+    for the first time; those of a draft, which asked for conversions itself, only if reading fails.
 
     Args:
         path: the path of the file or folder.
@@ -46,26 +47,33 @@ def load(path: Path, reading: Reading, seed: int, device: str = "") -> Dataset:
         raise SettingError(
             f"[data] path: {path} is neither a file nor a folder (a pipe, a socket, a device). Give a file or a folder."
         )
+    stated = {**reading.settings(), "columns": vars(reading.columns)} | ({"device": "folder"} if device else {})
+    tests = [expanded(reading.test)] if reading.test else []
+    unasked = tests if isinstance(reading, DraftReading) else [path, *tests]
+
+    def ask(paths: Sequence[Path] = unasked) -> None:
+        for each in paths:
+            conversions.check(each, stated)
+
     try:
-        return _loaded(path, reading, seed, device)
+        return _loaded(path, reading, seed, device, ask)
     except SettingError:
-        if reading.told:  # a draft solves what it was told
-            raise
-        stated = {**reading.settings(), "columns": vars(reading.columns)}
-        for each in (path, *([expanded(reading.test)] if reading.test else [])):
-            conversions.check(each, stated | ({"device": "folder"} if device else {}))
+        if not reading.told:  # a draft solves what it was told
+            ask([path, *tests])
         raise
 
 
-def _loaded(path: Path, reading: Reading, seed: int, device: str) -> Dataset:
+def _loaded(path: Path, reading: Reading, seed: int, device: str, ask: Callable[[], None]) -> Dataset:
     kind = reading.format or format_of(path)
     if (kind == "folder") != path.is_dir():
         noun = "a folder" if path.is_dir() else "a file"
         raise SettingError(f"[data] format = {kind}, but {path} is {noun}. Leave format out, or correct the path.")
     try:
         if kind == "folder":
-            return folder.load(path, reading, seed, device)
-        return {"table": table.load, "npz": npz.load, "buffer": buffer.load}[kind](path, reading, seed)
+            return folder.load(path, reading, seed, device, ask)
+        if kind == "table":
+            return table.load(path, reading, seed, ask)
+        return {"npz": npz.load, "buffer": buffer.load}[kind](path, reading, seed)
     except UnlabelledError as error:
         raise conversions.unlabelled(error) from error
 

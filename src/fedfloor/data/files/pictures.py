@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +105,7 @@ RECIPE = "pictures 2"
 MEANT = ("classes", "split", "small", "size", "layout", "test")
 
 
-def load(root: Path, files: Sequence[DataFile], reading: Reading, seed: int) -> Dataset:
+def load(root: Path, files: Sequence[DataFile], reading: Reading, seed: int, ask: Callable[[], None]) -> Dataset:
     """Read pictures, whose devices are the natural owners in the order of their names."""
     reading.only(MEANT, "pictures")
     fits = reading.size is None or math.prod(reading.size) <= MOST_PIXELS
@@ -117,9 +117,12 @@ def load(root: Path, files: Sequence[DataFile], reading: Reading, seed: int) -> 
             '{ kind = "random" }, { kind = "stratified" } or { kind = "device" }, or put the '
             "pictures into the folders train and test."
         )
-    paths = [file.path for file in files]
-    recipe = f"{RECIPE} {reading.recipe()}"
-    entry = remember(recipe, paths, lambda writer: _parse(files, reading, writer), root)
+
+    def parse(writer: Writer) -> Mapping[str, Any]:
+        ask()
+        return _parse(files, reading, writer)
+
+    entry = remember(f"{RECIPE} {reading.recipe()}", [file.path for file in files], parse, root)
     inputs = Inputs("image", scaled=reading.size is not None)
     return of_entry(root.name or root.resolve().name, entry, reading, seed, inputs, noun="pictures", ordered=False)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -47,8 +47,14 @@ MEANT = (
 )  # fmt: skip
 
 
-def load(path: Path, reading: Reading, seed: int) -> Dataset:
+def load(path: Path, reading: Reading, seed: int, ask: Callable[[], None] = lambda: None) -> Dataset:
     """Read a table, whose devices are the natural owners in the order of their names.
+
+    Args:
+        path: the table's file.
+        reading: its format and the conversion to samples.
+        seed: the seed of random splits.
+        ask: refuses files that would be misread; called before they are parsed, unless the cache has them.
 
     Raises:
         SettingError: a mistake in the table; the message names file, row and column.
@@ -67,7 +73,12 @@ def load(path: Path, reading: Reading, seed: int) -> Dataset:
                 f"[data] test = '{reading.test}': the same file as [data] path. Give another table, or a split."
             )
         paths.append(test)
-    entry = remember(f"{RECIPE} {reading.recipe()}", paths, lambda writer: _parse(paths, reading, writer))
+
+    def parse(writer: Writer) -> Mapping[str, Any]:
+        ask()
+        return _parse(paths, reading, writer)
+
+    entry = remember(f"{RECIPE} {reading.recipe()}", paths, parse)
     return of_entry(path.name, entry, reading, seed)
 
 
