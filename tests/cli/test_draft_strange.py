@@ -163,3 +163,20 @@ def test_all_problems_of_a_table_are_told_and_solved_at_once(tmp_path: Path) -> 
     notes = draft(path, tmp_path / "plant.toml", ["data.columns.label=wear"]).notes
     for start in ("the label is a number", "'spare' holds no value", "'mode' holds a few texts"):
         assert sum(note.startswith(start) for note in notes) == 1
+
+
+@pytest.mark.parametrize("gap", [False, True])
+def test_a_text_beyond_the_rows_examined_is_no_missing_value(command: Command, gap: bool) -> None:
+    rng = random.Random(0)
+    lines = ["device,time,heat,level,label"]
+    for n in range(32_000):
+        level = "standby" if n > 31_950 else "" if gap and n == 31_940 else ("off", "on")[n // 5 % 2]
+        lines.append(f"m{n // 8000},{n % 8000},{rng.gauss(0, 1):.2f},{level},{'ok' if n % 3 else 'bad'}")
+    (command.folder / "p.csv").write_text("\n".join(lines) + "\n")
+    said = command("new", "p.csv")
+    assert said.code == 0, said.err
+    assert "did not occur in training" not in said.err
+    text = (command.folder / "p.toml").read_text()
+    assert 'level = "one-hot"' in text
+    assert ("1 missing" in text) == gap
+    assert ("missing =" in text) == gap

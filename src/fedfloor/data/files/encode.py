@@ -392,18 +392,20 @@ def _numbers(sheet: Sheet, name: str, how: OneHot | tuple[str, ...], reading: Re
     values: tuple[str, ...] = how.values if isinstance(how, OneHot) else how
     place: dict[str, float] = {value: number for number, value in enumerate(values)}
     code = np.array([place.get(text, -1.0) for text in texts], np.float64)
-    for row in np.flatnonzero(code == -1.0).tolist():
-        if texts[row].casefold() in NO_LABEL:
-            code[row] = np.nan
-        elif not reading.whole:
-            text = (
-                f"{sheet.place(row, name)}: '{texts[row]}' is not a listed value.{nearest(texts[row], values)} Values: "
-                f"{', '.join(values)} ([data] columns.categories)."
-            )
-            reading.tell(Problem("unlisted", text, (name,)))
-            break
-    if (code == -1.0).any():
-        odd = Counter(texts[row] for row in np.flatnonzero(code == -1.0).tolist())
+    unlisted = np.flatnonzero(code == -1.0)
+    empty = np.array([texts[row].casefold() in NO_LABEL for row in unlisted.tolist()], bool)
+    code[unlisted[empty]] = np.nan
+    unlisted = unlisted[~empty]
+    if unlisted.size and not reading.whole:
+        row = int(unlisted[0])
+        text = (
+            f"{sheet.place(row, name)}: '{texts[row]}' is not a listed value.{nearest(texts[row], values)} Values: "
+            f"{', '.join(values)} ([data] columns.categories)."
+        )
+        reading.tell(Problem("unlisted", text, (name,)))
+        code[unlisted] = 0.0  # whatever it is, a draft reads the column again in another coding
+    elif unlisted.size:
+        odd = Counter(texts[row] for row in unlisted.tolist())
         became = f"0 for all of {', '.join(values[:5])}" if one_hot else "a missing value"
         log.warning(
             "%s, column '%s': texts that did not occur in training, each taken as %s: %s.", sheet.title, name, became,
