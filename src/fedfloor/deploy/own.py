@@ -322,7 +322,7 @@ def buffer_park(settings: DeviceSettings, experiment: Experiment, facts: Facts, 
             if len(y) < held:
                 raise SettingError(f"{path}: {len(y)} samples; must be {held}, as at the first tick.")
         except SettingError as error:  # a later failure must not end the run of all devices
-            raise RunError(str(error)) from error
+            raise RunError(str(error), key=error.key) from error
         return x[-held:], y[-held:]
 
     return replace(sensed_park(first, sense, settings.device), renewed=lambda: now().recent)
@@ -452,7 +452,7 @@ def function_park(settings: DeviceSettings, experiment: Experiment, facts: Facts
             if len(y) != most[0]:
                 raise SettingError(f"{where}: {len(y)} samples; must be {most[0]}, as at the first tick.")
         except SettingError as error:  # a later failure must not end the run of all devices
-            raise RunError(str(error)) from error
+            raise RunError(str(error), key=error.key) from error
         return x, y
 
     x, y = sense(0)

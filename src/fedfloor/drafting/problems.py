@@ -65,6 +65,8 @@ class Mending:
             for problem in problems:
                 if not SOLVED[problem.kind](self, problem):
                     raise SettingError(problem.text, key=problem.kind)
+        if not problems:  # the last pass only changed the distance of windows, which happens once
+            return self.readable()
         raise SettingError(problems[0].text, key=problems[0].kind)
 
     def _spaced(self, dataset: Dataset) -> bool:

@@ -87,7 +87,7 @@ def guess_roles(data: dict[str, Any], path: Path) -> list[str]:
         guess_of = guess.guess(profile, data, needed)
     except SettingError as error:  # its message names the file, but not its folder
         place = next(file.name.removesuffix(table.name) for file in files if file.path == table) if folder else ""
-        raise SettingError(f"{place}{error}") from error
+        raise SettingError(f"{place}{error}", key=error.key) from error
     sentences = [f"rows {', '.join(map(str, above))} are no data (titles or units) and are skipped"] if above else []
     guessed = guess_of.settings
     endings = guess.endings(profile, data, guessed) if data.get("remaining") and "ended" not in data else []

@@ -204,7 +204,7 @@ def local_update(
         stats = _protected(engine, work, goal, samples, about, key, moments)
     except SingleSampleError as error:
         advice = without_single_samples(work.batch_size, len(samples), engine.park.holdings)
-        raise RunError(f"{error} {advice}") from error
+        raise RunError(f"{error} {advice}", key=error.key) from error
     engine.memory.visits[device] += not beside
     entries = kept if own is None else {}
     belongs = ""

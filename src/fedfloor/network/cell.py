@@ -135,7 +135,7 @@ def _settings(document: dict[str, Any]) -> CellSettings:
         try:
             devices.append(checked(CellDevice, entry, "device"))
         except SettingError as error:
-            raise SettingError(f"[[device]] number {i}: {error}") from error
+            raise SettingError(f"[[device]] number {i}: {error}", key=error.key) from error
     settings = checked(CellSettings, document | ({"device": [{}]} if devices else {}), "")
     return replace(settings, device=tuple(devices))
 

@@ -298,7 +298,7 @@ def build(settings: NetworkSettings) -> NetworkProfile | None:
         if changes:
             build(NetworkSettings(settings.profile))  # raises the error of the file if that is invalid by itself
             raise
-        raise SettingError(f"network.profile: {settings.profile}: {error}") from error
+        raise SettingError(f"network.profile: {settings.profile}: {error}", key=error.key) from error
 
 
 def read_tables(profile: str) -> dict[str, Any]:

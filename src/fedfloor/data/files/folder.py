@@ -300,7 +300,7 @@ def _read(file: DataFile, reading: Reading, required: Sequence[str]) -> Sheet:
         raise error.within(above) from error
     except SettingError as error:  # its message names the file, but not its folder
         if reading.device != "column" or not isinstance(error, NoColumnError) or error.role != "device":
-            raise SettingError(above + str(error), key="no-column") from error
+            raise SettingError(above + str(error), key=error.key) from error
         hint = " If each file is a device: --set data.device=file."
         if several := dated([each.name for each in file.path.parent.iterdir() if each.name[0] != "."]):
             hint += (
@@ -308,7 +308,7 @@ def _read(file: DataFile, reading: Reading, required: Sequence[str]) -> Sheet:
                 f"--set 'data.file_name={several[0]}'."
             )
         lack = NoColumnError(error.path, error.name, error.role, error.names, hint=hint)
-        raise SettingError(f"{above}{lack}", key="no-column") from lack
+        raise SettingError(f"{above}{lack}", key=lack.key) from lack
 
 
 def _are_labels(files: Sequence[DataFile], sheets: Sequence[Sheet], reading: Reading, *, own: bool) -> bool:
