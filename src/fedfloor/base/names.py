@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from fedfloor.base.strict import json_text
 
 MOST = 6  # names in a list, at most
 
@@ -134,7 +135,7 @@ def toml_key(name: str) -> str:
     >>> toml_key("speed"), toml_key("Spritzdruck [bar]")
     ('speed', '"Spritzdruck [bar]"')
     """
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json_text(name, ensure_ascii=False)
 
 
 def toml_list(names: Iterable[str]) -> str:
@@ -143,4 +144,4 @@ def toml_list(names: Iterable[str]) -> str:
     >>> print(toml_list(['a "b"']))
     ["a \\"b\\""]
     """
-    return json.dumps([*names], ensure_ascii=False)
+    return json_text([*names], ensure_ascii=False)
