@@ -90,7 +90,7 @@ def test_holes_are_treated_as_in_training(tmp_path: Path, caplog: pytest.LogCapt
     assert [text.split(": no value")[0] for text in got.left_out] == [
         "a.csv, row 3, column 'temp'", "a.csv, row 4, column 'temp'",
     ]  # fmt: skip
-    with refused("a.csv"):
+    with refused("no-sample"):
         read(tmp_path, "temp,torque\n,1\n", ROWS)
 
 

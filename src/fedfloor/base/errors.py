@@ -19,6 +19,12 @@ SUBJECT = re.compile(
     r"|(?P<setting>[a-z][\w.-]*)(?= =|:| is |, )|(?P<thing>[a-z]+) '"
 )
 
+# Endings of files, whose names are no settings
+FILES = (
+    ".csv", ".tsv", ".txt", ".gz", ".zip", ".xlsx", ".parquet", ".npz", ".npy", ".mat", ".toml", ".json", ".jsonl",
+    ".pem", ".onnx", ".pt", ".safetensors", ".sqlite", ".log",
+)  # fmt: skip
+
 
 class FedfloorError(Exception):
     """The base class of errors caused by a user's input, shown without a traceback.
@@ -60,9 +66,13 @@ def subject(message: str) -> str:
     ('--rounds', 'work.lr', 'data.test')
     >>> subject("[decide] is for classes"), subject("method 'fedcs' needs a network"), subject("The disk is full")
     ('decide', 'method', '')
+    >>> subject("plant.csv, row 3: 2 cells")
+    ''
     """
     found = SUBJECT.match(message)
-    return ".".join(part for part in found.groups() if part) if found else ""
+    if found is None or (found["setting"] or "").endswith(FILES):
+        return ""
+    return ".".join(part for part in found.groups() if part)
 
 
 def nearest(word: str, allowed: Iterable[str], cutoff: float = 0.55) -> str:

@@ -81,7 +81,7 @@ def table(path: Path, sensors: Sensors, classes: tuple[str, ...], task: Task = C
         if sensors.missing == "refuse":
             left += _holes(sheet, sensors, x, rows[~whole])
             if not whole.any() and len(whole):
-                raise SettingError(left[-1] if len(whole) == 1 else "\n".join(left))
+                raise SettingError(left[-1] if len(whole) == 1 else "\n".join(left), key="no-sample")
         elif not whole.all():
             log.info("%s: %s of %s samples have missing values and are left out.", within(path),
                      f"{(~whole).sum():,}", f"{len(whole):,}")  # fmt: skip

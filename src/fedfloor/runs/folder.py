@@ -129,7 +129,7 @@ def check_same(folder: Path, document: str, *, force: bool) -> None:
     try:
         before = flat(toml(path, "experiment"))
     except SettingError as error:
-        raise SettingError(f"{folder} holds no run to resume: {error}") from error
+        raise SettingError(f"{folder} holds no run to resume: {error}", key=error.key) from error
     now = flat(toml_text(document, "the resolved experiment"))
     try:
         known = flat(toml_text(resolved(read(path), path.parent), str(path)))
