@@ -128,6 +128,7 @@ def without_places(text: str) -> str:
     text = re.sub(r"\b0x[0-9a-f]{7,}\b|\b[0-9a-f]{32,}\b", "{…}", text)
     text = re.sub(r"(127\.0\.0\.1|localhost):\d+|\b(process|port) \d+\b", hidden_number, text)
     text = re.sub(r"\S+@\S+ at \d{4}-\d\d-\d\dT[\d:+.]+|\b[\d.,]+(?= GB are free)", "{…}", text)
+    text = re.sub(r"\b\d+(?= of \d+ devices are connected)|(?<=must be; missing: )[^.]+", "{…}", text)
     return re.sub(r"[^\S \n]|[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff]", lambda found: ascii(found[0])[1:-1], text)
 
 
