@@ -117,7 +117,7 @@ def causes(error: BaseException) -> list[BaseException]:
 
 
 def without_places(text: str) -> str:
-    """Return a text without the folders of this machine, ports, addresses in memory and digests."""
+    """Return a text without the folders, ports and processes of this machine, addresses in memory and digests."""
     temporary = re.escape(os.path.realpath(tempfile.gettempdir()))
     base = rf"{temporary}/pytest-of-[^/\s]+/pytest-\d+(?:/popen-gw\d+)?"
     text = re.sub(rf"{base}(?:/\w+?\d+\b)?", "{tmp}", text)
@@ -126,6 +126,7 @@ def without_places(text: str) -> str:
     for place, name in ((os.environ.get("FEDFLOOR_DATA", ""), "{data}"), (str(TESTS.parent), "{here}")):
         text = text.replace(place, name) if place else text
     text = re.sub(r"\b0x[0-9a-f]{7,}\b|\b[0-9a-f]{32,}\b", "{…}", text)
+    text = re.sub(r"(?<=by ')[^']+(?=' \(process )", "{…}", text)  # python, python3 or python3.11
     text = re.sub(r"(127\.0\.0\.1|localhost):\d+|\b(process|port) \d+\b", hidden_number, text)
     text = re.sub(r"\S+@\S+ at \d{4}-\d\d-\d\dT[\d:+.]+|\b[\d.,]+(?= GB are free)", "{…}", text)
     text = re.sub(r"\b\d+(?= of \d+ devices are connected)|(?<=must be; missing: )[^.]+", "{…}", text)
