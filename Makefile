@@ -39,6 +39,16 @@ test: $(READY)  ## All tests but the slow ones below (about 20 minutes on 2 core
 	@tests=$$($(BIN)/python tests/programs/affected.py $(ROOM)) || exit 2; set -x; \
 		$(BIN)/pytest $$tests -m 'not slow and not live' -n 2 --maxschedchunk 8 --durations 15
 
+# What the wheel leaves out is not there either: src is read by the tests of the tree itself, which are left out
+.PHONY: test-wheel
+test-wheel: $(READY)  ## make test against the built wheel, in a copy of the tree without the sources
+	rm -rf dist/wheel && mkdir -p dist/wheel/tree
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist/wheel .
+	$(BIN)/pip install --quiet --no-deps --target dist/wheel/site dist/wheel/fedfloor-*.whl
+	git archive HEAD | tar -x -C dist/wheel/tree --exclude src
+	cd dist/wheel/tree && PYTHONPATH="$(CURDIR)/dist/wheel/site" "$(CURDIR)/$(BIN)/pytest" -m 'not slow and not live' \
+		-n 2 --maxschedchunk 8 --durations 15 --ignore tests/package --ignore tests/docs
+
 .PHONY: test-slow
 test-slow: $(READY)  ## Whole runs on real data, processes that are killed, and a browser (about 18 minutes on 2 cores)
 	$(BIN)/pytest -m 'slow and not live' -n $(SLOW_WORKERS) --maxschedchunk 1 --durations 15
