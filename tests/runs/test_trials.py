@@ -12,7 +12,7 @@ import pytest
 from commands import Command
 from fedfloor import config
 from fedfloor.drafting import training
-from fedfloor.drafting.proposals import never_met
+from fedfloor.drafting.splits import never_met
 from fedfloor.runs import trials
 from fedfloor.runs.parks import build_park
 

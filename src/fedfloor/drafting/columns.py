@@ -18,8 +18,7 @@ from fedfloor.data.files.times import UNITS
 from fedfloor.data.files.tree import files_in, named
 from fedfloor.data.kinds import FEW
 from fedfloor.data.reading import ignoring
-from fedfloor.drafting import proposals
-from fedfloor.drafting.proposals import findings
+from fedfloor.drafting import findings, folders, splits
 from fedfloor.drafting.readable import ignore, task_table
 from fedfloor.drafting.training import network_of
 from fedfloor.park.park import Park
@@ -49,7 +48,7 @@ def on_tails(dataset: Dataset, *, detects: bool) -> list[str]:
     """Return a sentence on sensors with heavy tails if they determine the network, otherwise an empty list."""
     if network_of(dataset, detects=detects) != "mlp-sensor-asinh":
         return []
-    heavy = named(proposals.heavy_tailed(dataset))
+    heavy = named(findings.heavy_tailed(dataset))
     return [f"heavy tails (values far beyond most others) of {heavy}: the network applies asinh to its input"]
 
 
@@ -68,7 +67,7 @@ def set_unmarked(document: dict[str, Any], dataset: Dataset) -> list[str]:
 def on_target(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     """Return a sentence on the target and its usual settings; of classes on one that marks the ends of recordings."""
     if not dataset.task.targets:
-        return proposals.ends(dataset) if dataset.task == CLASSIFICATION else []
+        return findings.ends(dataset) if dataset.task == CLASSIFICATION else []
     names = ", ".join(dataset.task.called()[:8])
     given = task_table(data)
     wishes = {"loss": "data.task.loss=quantile (with intervals)", "unit": "data.task.unit=NAME"}
@@ -79,7 +78,7 @@ def on_target(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
         wishes |= {"cap": "data.task.cap=125 (if sensors show no longer life)"}
     left = [f"--set {text}" for key, text in wishes.items() if key not in given]
     targets = () if dataset.target is None else dataset.target.T
-    marks = [proposals.missing_mark(target, "remove these rows: training counts it as measured") for target in targets]
+    marks = [findings.missing_mark(target, "remove these rows: training counts it as measured") for target in targets]
     return [
         f"the target is {names}" + (f"; useful settings, with --task regression: {', '.join(left)}" if left else ""),
         *(f"the target '{name}' {mark}" for name, mark in zip(dataset.task.called(), marks, strict=False) if mark),
@@ -91,10 +90,10 @@ def check_classes(data: Mapping[str, Any], dataset: Dataset, name: str) -> None:
 
     Labels of pictures are classes.
     """
-    each = dataset.owner is not None and proposals.MANY <= len(dataset.owned.names) == len(dataset.classes)
+    each = dataset.owner is not None and splits.MANY <= len(dataset.owned.names) == len(dataset.classes)
     if data.get("classes") or data.get("bins") or dataset.inputs.kind == "image":
         return
-    if len(dataset.classes) <= MOST_NUMBERS and not (each and proposals.constant(dataset)):
+    if len(dataset.classes) <= MOST_NUMBERS and not (each and splits.constant(dataset)):
         return
     if (numbers := sorted_numbers(dataset.classes)) is None:
         return
@@ -119,7 +118,7 @@ def on_roles(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     present = {
         "device": dataset.owner is not None and not folder, "factory": bool(dataset.owned.factories) and not folder,
         "time": dataset.time is not None, "run": "run" in inputs.names,
-        "label": labelled and not (folder and "label" in proposals.layout_of(dataset, files_in(path), data)),
+        "label": labelled and not (folder and "label" in folders.layout_of(dataset, files_in(path), data)),
     }  # fmt: skip
     sentences = [f"{role} is '{inputs.names[role]}'" for role, is_there in present.items() if is_there]
     if dataset.time is not None:
@@ -145,7 +144,7 @@ def on_suspects(data: Mapping[str, Any], dataset: Dataset, *, free: bool) -> tup
     With ``free``, the columns that would reveal classes or are missing in later predictions are left out: all for a
     classification, and counters for an anomaly detection. For others, the sentence proposes to leave them out.
     """
-    suspects = findings(dataset)
+    suspects = findings.of_sensors(dataset)
     columns = data.get("columns", {})
     categories = dataset.inputs.coding.get("categories", {})
     constant = [finding.sensor for finding in suspects if finding.constant]

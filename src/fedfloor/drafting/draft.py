@@ -16,7 +16,7 @@ from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import conversions, expanded, own
 from fedfloor.data.files.layout import NoColumnError
 from fedfloor.data.files.rows import PACKED
-from fedfloor.drafting import guess, proposals
+from fedfloor.drafting import folders, guess
 from fedfloor.drafting.columns import (
     check_classes,
     leave_out,
@@ -202,7 +202,7 @@ def _samples(
 
     # columns: roles, and sensors that are none
     if source.is_dir():
-        notes[:0] = proposals.folder_words(park.dataset, source, data)
+        notes[:0] = folders.folder_words(park.dataset, source, data)
     notes += on_roles(data, park.dataset)
     notes += on_rare_class(document, park.dataset)
     sentences, left = on_suspects(data, park.dataset, free=not given.ignored)

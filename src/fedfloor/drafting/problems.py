@@ -14,7 +14,7 @@ from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, own
 from fedfloor.data.kinds import is_called_time
 from fedfloor.data.reading import DraftReading, Problem
-from fedfloor.drafting import guess, proposals
+from fedfloor.drafting import folders, guess, splits
 from fedfloor.drafting.readable import MOST_WINDOWS, SHORTEST, WINDOW, ignore, reader, task_of, windows_note
 
 PASSES = 8  # over the data, each of which may tell problems that an earlier one hid
@@ -189,12 +189,12 @@ def _one_class(draft: Mending, problem: Problem) -> bool:  # noqa: ARG001
     data = draft.data
     if "split" in data or "test" in data:
         return False
-    several = proposals.recordings(data, expanded(data["path"]))
+    several = folders.recordings(data, expanded(data["path"]))
     for kind in ("run", "device", "stratified")[0 if several else 1 :]:
-        split, dataset = proposals.drawn(kind, reader(draft.document))
+        split, dataset = splits.drawn(kind, reader(draft.document))
         if dataset is not None:
             data["split"] = split
-            draft.notes.append(f"{proposals.words(split)}, because by time the training rows have one class")
+            draft.notes.append(f"{splits.words(split)}, because by time the training rows have one class")
             return True
     return False
 

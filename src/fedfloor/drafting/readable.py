@@ -19,7 +19,7 @@ from fedfloor.data.files.sheet import head
 from fedfloor.data.files.tree import files_in, tables
 from fedfloor.data.reading import skipped
 from fedfloor.data.sources import SOURCES
-from fedfloor.drafting import guess, proposals
+from fedfloor.drafting import folders, guess
 from fedfloor.runs.parks import load_data
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.kinds import TASKS
@@ -77,7 +77,7 @@ def guess_roles(data: dict[str, Any], path: Path) -> list[str]:
         data["skip"] = len(above) if (*above,) == skipped(len(above)) else above
     if folder:
         table = max(files[:LISTED], key=lambda file: len(head(file.path, 1, data).names)).path  # most columns
-        proposals.check_levels(files, data)
+        folders.check_levels(files, data)
     labelled = not folder or len(files[0].folders) < 2 or "label" not in data.get("layout", "label")
     needed = ("label",) if labelled and not data.get("remaining") and task_of(data).labelled else ()
     if not folder or data.get("device", "folder" if files[0].folders else "column") == "column":

@@ -15,7 +15,7 @@ from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded
 from fedfloor.data.files.tree import named
 from fedfloor.data.pace import pace_of
-from fedfloor.drafting import proposals
+from fedfloor.drafting import findings, splits
 from fedfloor.drafting.readable import MOST_WINDOWS, SHORTEST, WINDOW, reader, task_table, windows_note
 from fedfloor.park.park import Park
 from fedfloor.runs import trials
@@ -38,7 +38,7 @@ def set_forecast(document: dict[str, Any], park: Park, notes: list[str], *, wind
     columns = park.dataset.inputs.columns
     before = dict(document["data"])
     task = task_table(data)
-    known = proposals.known_ahead(park.dataset)
+    known = findings.known_ahead(park.dataset)
     sensors = [name for name in columns if name not in known]
     if "sensors" not in task and known and sensors:
         task["sensors"] = sensors
@@ -46,7 +46,7 @@ def set_forecast(document: dict[str, Any], park: Park, notes: list[str], *, wind
     data["task"] = task
     if data != before:
         park = build_park(config.from_table(document))
-    rows = None if window or "season" in task else proposals.period(park.dataset)
+    rows = None if window or "season" in task else findings.period(park.dataset)
     if rows is not None:
         length = max(rows, WINDOW)
         wider = data | {"window": {"length": length, "step": 1}, "task": {**task, "season": rows}}
@@ -100,7 +100,7 @@ def set_split(
     if settled:
         return build_park(config.from_table(document)), str(data["split"]["kind"])
 
-    split, sentences = proposals.propose(dataset, data, path, reader(document))
+    split, sentences = splits.propose(dataset, data, path, reader(document))
     notes += sentences
     if split:
         data["split"] = split
@@ -133,7 +133,7 @@ def set_windows_of_recordings(document: dict[str, Any], park: Park, notes: list[
 
 def set_regimes(data: dict[str, Any], dataset: Dataset) -> list[str]:
     """Set normalisation by operating regime if sensors depend on regimes; return sentences on it."""
-    proposal = None if "normalise" in data or dataset.task.ahead else proposals.regimes(dataset)
+    proposal = None if "normalise" in data or dataset.task.ahead else findings.regimes(dataset)
     if proposal is None:
         return []
     columns, regimes = proposal
@@ -197,7 +197,7 @@ def _slow(dataset: Dataset) -> str:
     if dataset.target is not None and not dataset.task.ahead:
         target = dataset.target[:, 0].astype(np.float64)
         step = np.diff(target)[np.diff(owner) == 0]
-        slow = len(step) > 0 and (step**2).mean() < 2 * proposals.STEADY * target.var()
+        slow = len(step) > 0 and (step**2).mean() < 2 * findings.STEADY * target.var()
         return "the target hardly changes from row to row" if slow else ""
     if dataset.task != CLASSIFICATION:
         return ""

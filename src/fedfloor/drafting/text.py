@@ -16,7 +16,7 @@ from fedfloor.base.errors import SettingError
 from fedfloor.base.names import count
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import is_there
-from fedfloor.drafting import proposals
+from fedfloor.drafting import splits
 from fedfloor.drafting.training import LEVELS, ROUNDS, TREES, network_of, rounds_of
 from fedfloor.park.described import LabelSkew, label_skew
 from fedfloor.park.park import Park
@@ -33,7 +33,7 @@ def text_of(document: dict[str, Any], park: Park, missing: str, proposed: str, n
         body.add(tomlkit.comment(re.sub(r"[\x00-\x1f\x7f]+", " ", sentence)))  # a comment is a single line
     data = dict(document["data"])
     if proposed:
-        others = [kind + " (rows = N)" * (kind == "last") for kind in proposals.KINDS if kind != proposed]
+        others = [kind + " (rows = N)" * (kind == "last") for kind in splits.KINDS if kind != proposed]
         table = tomlkit.inline_table()
         table.update(data["split"])
         data["split"] = table.comment(f"or {', '.join(others)}")

@@ -10,7 +10,7 @@ from fedfloor import config
 from fedfloor.base.errors import SettingError
 from fedfloor.base.names import count
 from fedfloor.data.dataset import Dataset
-from fedfloor.drafting import proposals
+from fedfloor.drafting import findings
 from fedfloor.drafting.readable import MOST_WINDOWS, WINDOW
 from fedfloor.models.forest import ROUNDS_OF_BINS, described
 from fedfloor.park.described import raw_bytes
@@ -175,7 +175,7 @@ def network_of(data: Dataset, *, detects: bool = False) -> str:
     if data.inputs.kind == "image":
         return "cnn-tutorial" if min(data.shape[1:]) >= SMALLEST_PICTURE else "mlp-2nn"
     if len(data.shape) == 1:
-        heavy = len(proposals.heavy_tailed(data)) >= HEAVY * data.shape[0]
+        heavy = len(findings.heavy_tailed(data)) >= HEAVY * data.shape[0]
         return "mlp-sensor-asinh" if heavy else "mlp-sensor-soft"
     return "linear" if data.task.ahead else "cnn-window"  # NLinear, the simple model that deeper networks must beat
 

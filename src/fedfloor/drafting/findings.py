@@ -1,26 +1,20 @@
-"""Proposals for a draft: a suitable split, sensors to leave out, and the roles of the folders above files."""
+"""What the values of sensors show: which to leave out, regimes, heavy tails, periods, marks for missing values."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfloor.base import regular
-from fedfloor.base.errors import SettingError
 from fedfloor.data.dataset import Dataset
-from fedfloor.data.files.encode import natural_order, sources
-from fedfloor.data.files.layout import looks_like_time
-from fedfloor.data.files.tree import DataFile, dated, files_in, named, of_file, walk
+from fedfloor.data.files.encode import sources
 from fedfloor.data.kinds import CALENDAR, COUNTS, measured, word_of
 from fedfloor.data.ranges import MOST, last_row, looked_at
-from fedfloor.tasks.classification import CLASSIFICATION
 
 # devices, and samples of each, examined for counters
 DEVICES = 20
@@ -72,7 +66,7 @@ class Finding:
     constant: bool = False
 
 
-def findings(data: Dataset) -> list[Finding]:
+def of_sensors(data: Dataset) -> list[Finding]:
     """Return findings on sensors that are constant, count up, reveal the class, or copy another sensor."""
     if (every := looked_at(data)) is None:
         return []
@@ -385,240 +379,6 @@ def _copies(x: NDArray[np.float64], names: Sequence[str], texts: Sequence[str]) 
     return copies
 
 
-OTHERS = {
-    "device/file": "each file may be a separate device (--set data.device=file), in its factory's folder",
-    "device/label/file": "the folders may be factories and devices, if the tables hold a column of labels",
-    "factory/device/file": "the folders may be devices and labels, days or parts of them",
-    "factory/device/label/file": "",
-}
-
-
-def check_levels(files: Sequence[DataFile], given: Mapping[str, Any]) -> None:
-    """Refuse a folder of files that may be recordings of one device or separate devices."""
-    folders = [file.folders for file in files]
-    names = [file.path.name for file in files]
-    if given.get("device") or given.get("layout") or any(len(levels) != 1 for levels in folders):
-        return
-    days = all(looks_like_time(name.split(".")[0].replace("_", "-")) for name in names)
-    if len({*folders}) < 2 or len({*folders}) == len(folders) or len({*names}) < len(names) or days:
-        return
-    where = natural_order([levels[0] for levels in folders])
-    by_date = dated(names)
-    several = ""
-    if by_date is not None:
-        several = (
-            f" Devices with a file per date ({named(by_date[1])}): --set data.device=file --set data.factory=folder "
-            f"--set 'data.file_name={by_date[0]}'."
-        )
-    raise SettingError(
-        f"{files[0].name}: its folder may be a device and the file one of its recordings, or the folder a factory and "
-        f"the file a device: folders {named(where)}; files {named(natural_order(names))}. Recordings: --set "
-        f"data.device=folder. Devices: --set data.device=file --set data.factory=folder.{several}"
-    )
-
-
-def layout_of(data: Dataset, files: Sequence[DataFile], given: Mapping[str, Any]) -> str:
-    """Return the layout with which a folder was read; empty if a layout has no effect."""
-    if given.get("device", "folder") != "folder":
-        return ""
-    depth = len(files[0].folders)
-    factories = bool(data.owned.factories)
-    if given.get("layout"):
-        return str(given["layout"])
-    if depth == 1:
-        return "device/file"
-    if depth == 2:
-        return "factory/device/file" if factories else "device/label/file"
-    return "factory/device/label/file"
-
-
-def folder_words(data: Dataset, path: Path, settings: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each level of a folder, and one on other possible layouts."""
-    files = files_in(path)
-    if settings.get("device", "folder") != "folder":
-        each = "files with the same device name are a device" if settings.get("file_name") else "each file is a device"
-        where = {"file": each, "column": "a column names the devices"}[settings["device"]]
-        above = ", its folder is its factory" if settings.get("factory") == "folder" else ""
-        sentences = [f"layout: {where}{above}, as given; devices {named(data.owned.names)}"]
-        by_date = dated([file.path.name for file in files])
-        if settings["device"] == "file" and by_date is not None and not settings.get("file_name"):
-            sentences.append(
-                f"if each device has several of these files ({named(by_date[1])}): --set 'data.file_name={by_date[0]}'"
-            )
-        return sentences
-    if not files or not files[0].folders:
-        return []
-    layout = layout_of(data, files, settings)
-    given = "layout" in settings
-    sentences = [f"layout: folders are read as {layout}{', as given' if given else ''}"]
-    for level, role in enumerate(layout.split("/")[: len(files[0].folders)]):
-        names = natural_order([file.folders[level] for file in files])
-        plural = {"factory": "factories", "device": "devices", "label": "labels"}[role]
-        sentences[0] += f"; {plural} {named(names)}"
-    if OTHERS.get(layout) and not given:
-        sentences.append(f"layout alternatives: {OTHERS[layout]}; --layout LAYOUT is one of {', '.join(OTHERS)}")
-    return sentences
-
-
-MANY = 4  # devices from which it is examined whether a model is for devices that are not in training
-TELLS = 0.8  # share of the errors of a guessed class that knowing the recording avoids, where each has a single class
-RARE = 10  # ratio of a class's shares of training and test samples, or its inverse, that counts as a gap
-KINDS = {
-    "time": "the last fifth of each device's rows",
-    "random": "random rows, neighbours on both sides",
-    "stratified": "random rows of every class of each device",
-    "device": "whole devices, excluded from training",
-    "run": "whole recordings",
-    "last": "the last rows of each device: rows = N",
-}
-
-
-def words(split: Mapping[str, Any]) -> str:
-    """Return the name of a split and what it tests."""
-    kind = split["kind"]
-    return f"split: by {kind} ({KINDS[kind]}{', of each class its share' if 'by_class' in split else ''})"
-
-
-def _proposal(split: str | Mapping[str, Any], why: str) -> tuple[dict[str, Any], list[str]]:
-    """Return a split, of which the kind may suffice, and sentences on it and on its alternatives."""
-    chosen = {"kind": split} if isinstance(split, str) else dict(split)
-    others = [f"{other} ({text})" for other, text in KINDS.items() if other != chosen["kind"]]
-    return chosen, [
-        f"{words(chosen)}, because {why}",
-        "split alternatives, --set 'data.split={kind=\"KIND\"}': " + "; ".join(others),
-    ]
-
-
-def propose(
-    data: Dataset, given: Mapping[str, Any], path: Path, read: Callable[[Mapping[str, Any]], Dataset]
-) -> tuple[dict[str, Any], list[str]]:
-    """Return the most suitable split, empty where it is settled, and sentences on it and the reason.
-
-    Whole recordings, if devices have several. Otherwise the default, unless it would leave training or testing without
-    a class, or with hardly any samples of it: then whole devices, or rows of every class.
-    """
-    if given.get("split") is not None:
-        split = given["split"]
-        named_kind = f"by {split['kind']}" if isinstance(split, Mapping) and "kind" in split else str(split)
-        return {}, [f"split: {named_kind}, as given."]
-    if given.get("test") is not None or _comes_split(path):
-        return {}, ["split: the data have test samples of their own, which are kept."]
-    if data.inputs.kind == "table" and (several := recordings(given, path)):
-        chosen, with_runs = drawn("run", read)
-        if with_runs is not None and not gaps(with_runs):
-            return _proposal(chosen, f"{several}: rows of the same recording resemble each other.")
-    doubt = ""
-    if unmet := never_met(data):
-        chosen, unknown = drawn("device", read)
-        if unknown is not None and not (data.target is None and data.task.labelled and gaps(unknown)):
-            return _proposal(chosen, f"{unmet}.")
-        doubt = f" But {unmet}: another split may show how well devices are recognised."
-    usual = "time" if data.time is not None or given.get("window") is not None else "random"
-    if usual == "random" and data.inputs.kind == "image":
-        return _proposal("random", f"pictures have no times.{doubt}")
-    why = "rows have times." if data.time is not None else "windows follow each other."
-    if usual == "random":
-        why = "no column holds the times of rows. If rows are in the order of time, choose by device or last."
-        if neighbours_alike(data):
-            usual = "time"
-            why = "rows resemble their neighbours, as those of a recording do, though none has a time."
-    ranked = data.task.labelled or data.target is not None
-    lacking = gaps(data) if ranked and not data.task.ahead else []  # other tasks learn no classes or ranges
-    if not lacking:
-        return _proposal(usual, f"{why}{doubt}")
-    for kind in ("device", "stratified"):
-        chosen, other = drawn(kind, read)
-        if other is not None and len(gaps(other)) < len(lacking):
-            worn = ": this is usual where machines run to failure" if usual == "time" and wears(data) else ""
-            return _proposal(chosen, f"by {usual} {'; '.join(lacking[:3])}{worn}.")
-    return _proposal(usual, f"{why} But {'; '.join(lacking[:3])}, and no other split avoids this.{doubt}")
-
-
-def drawn(kind: str, read: Callable[[Mapping[str, Any]], Dataset]) -> tuple[dict[str, Any], Dataset | None]:
-    """Return a split of a kind that draws its samples, and the data with it; None where it is refused.
-
-    Whole recordings or devices are drawn by class where most have a single class, or a random draw would leave training
-    or testing without a class, or with hardly any samples of it.
-    """
-    split: dict[str, Any] = {"kind": kind}
-    data = _tried(read, split)
-    if data is not None and not (data.task == CLASSIFICATION and (gaps(data) or _single_class(data))):
-        return split, data
-    by_class = split | {"by_class": True}
-    other = _tried(read, by_class)
-    if other is None or (data is not None and len(gaps(other)) > len(gaps(data))):
-        return split, data
-    return by_class, other
-
-
-def _single_class(data: Dataset) -> bool:
-    """Return whether the recording or device of a training sample tells its class: λ of at least :data:`TELLS`.
-
-    λ = (Σ_u max_c n_uc − max_c n_c)/(n − max_c n_c) is the share of the errors of a guess of the class that knowing the
-    unit u avoids (Goodman and Kruskal, J. Am. Stat. Assoc. 49 (1954)); it is 1 where each unit has a single class.
-    """
-    unit = data.owner if data.run is None else data.run
-    if unit is None:
-        return False
-    table = np.zeros((int(unit.max()) + 1, len(data.classes)))
-    np.add.at(table, (unit, data.y), 1)
-    usual = table.sum(axis=0).max()
-    return bool(table.max(axis=1).sum() - usual >= TELLS * (len(data.y) - usual) > 0)
-
-
-def never_met(data: Dataset) -> str:
-    """Return a clause if a model is to be used on devices that are not in training; "" where nothing indicates it.
-
-    Each of at least :data:`MANY` devices has a single label or target: a split within devices would test whether
-    devices are recognised. Or no two devices have times in common: they are recordings, made one after another.
-    """
-    if data.owner is None or data.owner_test is None or data.task.ahead or len(data.owned.names) < MANY:
-        return ""
-    if constant(data):
-        return "each device has a single label, which devices that are not in training may have, too"
-    if data.time is None:
-        return ""
-    order = np.lexsort((np.asarray(data.time), data.owner))
-    owner = data.owner[order]
-    time = data.time[order]
-    first = np.flatnonzero(np.diff(owner, prepend=-1))
-    last = np.append(first[1:] - 1, len(owner) - 1)
-    begin, end = time[first], time[last]
-    turn = np.argsort(begin)
-    if len(first) >= MANY and (begin[turn][1:] > end[turn][:-1]).all():
-        return "devices have no times in common: they are recordings, made one after another"
-    return ""
-
-
-def constant(data: Dataset) -> bool:
-    """Return whether each device has a single label or target, but not all devices the same."""
-    if data.owner is None or data.owner_test is None or not (data.task.labelled or data.target is not None):
-        return False
-    owner = np.concatenate([data.owner, data.owner_test])
-    label = np.concatenate([data.y, data.y_test]).astype(np.float64)
-    if data.target is not None and data.target_test is not None:
-        label = np.concatenate([data.target, data.target_test])[:, 0]
-    pairs = np.unique(np.stack([owner, label]), axis=1)
-    return bool(len(np.unique(owner)) == len(pairs.T) < len(owner) and np.ptp(label) > 0)
-
-
-def wears(data: Dataset) -> bool:
-    """Return whether on most devices whose label changes none returns, where each device's last rows are for testing.
-
-    Labels of numbers are their ranges. Rows of a test are in their order in the file, after those of training.
-    """
-    if data.owner is None or data.owner_test is None or data.time is None:
-        return False
-    owner = np.concatenate([data.owner, data.owner_test])
-    label = np.concatenate([data.y, data.y_test])
-    order = np.lexsort((np.concatenate([data.time, np.full(len(data.y_test), np.inf)]), owner))
-    begins = np.diff(owner[order], prepend=-1) != 0
-    stretches = np.bincount(owner[order], begins | (np.diff(label[order], prepend=-1) != 0))
-    labels = np.bincount(np.unique(np.stack([owner, label]), axis=1)[0])
-    changing = labels > 1
-    return bool(2 * (stretches == labels)[changing].sum() > changing.sum())
-
-
 def neighbours_alike(data: Dataset) -> bool:
     """Return whether rows are consecutive: half of the sensors, except counters, hardly change from row to row.
 
@@ -644,52 +404,3 @@ def neighbours_alike(data: Dataset) -> bool:
         if spread > 0 and same.any():
             steady.append(float((np.diff(apart)[same] ** 2).mean()) < STEADY * spread)
     return len(steady) > 0 and 2 * sum(steady) >= len(steady)
-
-
-def gaps(data: Dataset) -> list[str]:
-    """Return a clause for each class with no samples, or hardly any, for training or for testing."""
-    train, test = (np.bincount(y, minlength=len(data.classes)) for y in (data.y, data.y_test))
-    expected = train.sum() / max(1, test.sum())
-    lacking = []
-    for name, a, b in zip(data.classes, train.tolist(), test.tolist(), strict=True):
-        if not a and b:
-            lacking.append(f"no training sample is '{name}', but {b:,} test samples are")
-        elif not b and a:
-            lacking.append(f"no test sample is '{name}', but {a:,} training samples are")
-        elif a and b >= RARE and a * RARE < b * expected:
-            lacking.append(f"{a:,} training samples are '{name}' for {b:,} test samples")
-    return lacking
-
-
-def _tried(read: Callable[[Mapping[str, Any]], Dataset], split: Mapping[str, Any]) -> Dataset | None:
-    try:
-        return read(split)
-    except SettingError:  # too few devices, recordings or samples for this split
-        return None
-
-
-def _comes_split(path: Path) -> bool:
-    if path.is_dir():
-        return any(file.part is not None for file in walk(path))
-    if path.suffix.casefold() == ".npz":
-        with np.load(regular.check(path)) as arrays:
-            return "x_test" in arrays
-    return False
-
-
-def recordings(given: Mapping[str, Any], path: Path) -> str:
-    """Return a clause if devices have several recordings; empty where few do, or recordings have one class each."""
-    run = given.get("columns", {}).get("run")
-    if run:
-        return f"column '{run}' names recordings"
-    way = given.get("device", "folder")
-    form = given.get("file_name")
-    if not path.is_dir() or "label" in given.get("layout", "") or way == "column":
-        return ""
-    files = Counter(
-        (*file.folders, of_file(file.path.name, form)) if way == "file" else file.folders for file in files_in(path)
-    )
-    if () in files:  # tables without a folder: a column names their devices
-        return ""
-    many = sum(count > 1 for count in files.values())
-    return f"{many} of {len(files)} devices have several files" if 2 * many >= len(files) else ""
