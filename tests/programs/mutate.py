@@ -202,7 +202,16 @@ class Clone:
                 sys.modules.pop(name, None)
             import pytest
 
-            fixed = ["--rootdir=.", "-p", "reached", "-p", "no:cacheprovider", "--doctest-modules", "--tb=line"]
+            fixed = [
+                "-c",
+                "pyproject.toml",
+                "-p",
+                "reached",
+                "-p",
+                "no:cacheprovider",
+                "--doctest-modules",
+                "--tb=line",
+            ]
             status = int(pytest.main([*fixed, "-m", "not slow and not live", *arguments]))
         finally:
             os._exit(status)
@@ -221,7 +230,7 @@ class Clone:
 
     def record_room(self, room: str) -> None:
         """Follow the tests and doctests of a room."""
-        code = [str(path.relative_to(ROOT)) for path in files(room)]
+        code = [str(path.relative_to(self.folder)) for path in files(room, self.folder)]
         self.record(room, [*code, f"tests/{affected.ELSEWHERE.get(room, room)}"])
 
     def chosen(self, mutant: Mutant) -> list[str]:
@@ -257,7 +266,7 @@ class Clone:
             names.flush()
             path.write_text(text, encoding="utf-8")
             try:
-                asked = ["-x", "--chosen", names.name, *dict.fromkeys(name.partition("::")[0] for name in tests)]
+                asked = ["-x", f"--chosen={names.name}", *dict.fromkeys(name.partition("::")[0] for name in tests)]
                 status, output = self.pytest(asked, 6 * self.limit + 120)
             finally:
                 path.write_text(was, encoding="utf-8")
@@ -340,12 +349,18 @@ def main() -> None:
     if given.again:
         again(clone, given.out, rooms)
     else:
-        first(clone, given.out, drawn(given.number, given.seed, rooms), {"seed": given.seed, "limit_s": given.limit})
+        first(
+            clone,
+            given.out,
+            drawn(given.number, given.seed, rooms, clone.folder),
+            {"seed": given.seed, "limit_s": given.limit},
+        )
 
 
 def first(clone: Clone, out: Path, sample: Sequence[Mutant], about: dict[str, Any]) -> None:
     """Try a sample of mutants, room after room."""
     document = json.loads(out.read_text()) if out.exists() else {"commit": clone.commit, **about, "mutants": []}
+    document["mutants"] = [one for one in document["mutants"] if one["verdict"] != "error"]
     done = {(one["file"], one["line"], one["column"], one["now"]) for one in document["mutants"]}
     for mutant in sample:
         if mutant.room not in clone.records:
