@@ -19,17 +19,17 @@ import fedfloor
 from fedfloor import config
 from fedfloor.base.errors import DivergedError, RunError
 from fedfloor.base.ranges import RefusedError
-from fedfloor.deploy.arrivals import ArrivingVisits
+from fedfloor.deploy.arrivals import ArrivingVisits, Flight, Landed
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.own_work import OwnWork
 from fedfloor.deploy.settings import Deadlines
-from fedfloor.deploy.visits import EdgeVisits
+from fedfloor.deploy.visits import EdgeVisits, read_spent
 from fedfloor.methods.asynchronous import FedBuff
 from fedfloor.models import parcel
 from fedfloor.network.profile import NetworkSettings
 from fedfloor.plan.flow import Arrival
 from fedfloor.plan.nodes import Node, Parallel, Probe, Work
-from fedfloor.runs import launch, replay
+from fedfloor.runs import launch, ledger, replay
 from fedfloor.runs.forecast import reprice
 from fedfloor.runs.orders import Limits, Orders
 from fedfloor.runs.replay import Recording
@@ -61,6 +61,12 @@ def slow(park: Live, who: int, delay_s: float) -> Iterator[None]:
     agent.worker = usual  # type: ignore[method-assign]
 
 
+def repriced(folder: Path, network: str) -> list[dict[str, Any]]:
+    """Return the prices of the run on another network."""
+    (copy,) = reprice([folder / "live"], NetworkSettings(network), folder / f"on {network}", lambda _: None)
+    return [line.priced or {} for line in ledger.read(copy / "ledger.jsonl")]
+
+
 @pytest.mark.parametrize(
     ("method", "more", "ranks"),
     [
@@ -83,8 +89,10 @@ def test_a_run_on_real_machines_is_repeated_to_the_bit(tmp_path: Path, method: s
     assert len(lines) == 5
     if method == "fedbuff":
         assert all(len(line.arrivals or ()) == 2 for line in lines)
-        times = [at for line in lines for *_, at in line.arrivals or ()]
+        times = [row[3] for line in lines for row in line.arrivals or ()]
         assert times == sorted(times)
+    for _, _, departed, landed, received, trained in (row for line in lines for row in line.arrivals or ()):
+        assert departed < received < trained < landed
     if method == "fedbuff" and "network" in more:  # measured seconds, and the bytes of two visits in a round
         spent = [line.priced or {} for line in lines]
         assert spent[-1]["total"]["seconds"] == pytest.approx(times[-1])
@@ -94,6 +102,12 @@ def test_a_run_on_real_machines_is_repeated_to_the_bit(tmp_path: Path, method: s
         assert spent[0]["bytes"] == dict.fromkeys(links, per_visit)
         with refused("network"):
             reprice([tmp_path / "live"], NetworkSettings("lte-cat-m2"), tmp_path / "copies", print)
+    if "close" in more and "network" in more:
+        same = repriced(tmp_path, "wifi")
+        assert same == [line.priced for line in lines]
+        for there, here in zip(repriced(tmp_path, "lte-cat-m2"), same, strict=True):
+            assert there["bytes"] == here["bytes"]
+            assert there["seconds"] > 10 * here["seconds"]
     if "first = 2" in more:
         assert all(line.participants == 2 and len(line.info["late"]) == 2 for line in lines)
         assert all(len(line.arrivals or ()) == 2 for line in lines)
@@ -168,7 +182,7 @@ def test_a_run_that_stops_goes_on_with_the_visits_on_their_way(tmp_path: Path) -
             assert checkpoint["departures"]
         lines = park.run(resume=True)
     assert [line.round for line in lines] == list(range(1, 13))
-    times = [at for line in lines for *_, at in line.arrivals or ()]
+    times = [row[3] for line in lines for row in line.arrivals or ()]
     assert times == sorted(times)
     replayed(tmp_path / "live", tmp_path / "again")
 
@@ -287,7 +301,42 @@ def test_the_cloud_refuses_results_of_visits_that_are_not_on_their_way(about: di
         visits._take(0, Message("flown", "e0", about={"lost": [], "models": [], **about}), {})
 
 
-@pytest.mark.parametrize("change", ["device", "long", "receipt", "steps", "nan"])
+STATED = [[-1.0, 0.0], [0.0, float("nan")], [float("inf"), 0.0], [1.0], [1.0, 2.0, 3.0], ["1", 0.0], [True, 0.0], 3, {}]
+
+
+@pytest.mark.parametrize("stated", STATED)
+def test_times_of_a_visit_that_are_no_durations_are_refused(stated: object) -> None:
+    with refused("header", RefusedError):
+        read_spent(Message("flown", "e0", about={"spent_s": stated}), 10.0)
+
+
+def test_a_visit_is_divided_by_what_its_device_has_counted() -> None:
+    """From 10 to 20 s: of 5 s that nobody counted one half precedes 2 s of receiving, one follows 3 s of training."""
+    flight = Flight(SimpleNamespace(device=4), 6, 10.0, {})  # type: ignore[arg-type]
+
+    def landed(*stated: float) -> Arrival:
+        answer = Message("flown", "e0", about={"spent_s": list(stated)} if stated else {})
+        return Landed(flight, {}, None, 20.0, read_spent(answer, 10.0)).arrival  # type: ignore[arg-type]
+
+    assert landed(2.0, 3.0) == Arrival(4, 6, 10.0, 20.0, 14.5, 17.5)
+    assert landed(0.0, 10.0) == Arrival(4, 6, 10.0, 20.0, 10.0, 20.0)
+    assert landed(0, 0) == Arrival(4, 6, 10.0, 20.0, 15.0, 15.0)
+    assert landed() == landed(7.0, 3.1) == Arrival(4, 6, 10.0, 20.0)  # longer than the visit: not drawn
+    assert len(landed(7.0, 3.1).row()) == 4
+
+
+def test_what_a_device_waits_before_it_trains_is_no_training(tmp_path: Path) -> None:
+    what = experiment(tmp_path, "fedavg", rounds=2, devices=4, more="round.close = { first = 4 }")
+    with live(tmp_path, what) as park, slow(park, 3, 0.5):
+        lines = park.run()
+    rows = [row for line in lines for row in line.arrivals or ()]
+    waited = {row[0]: row[4] - row[2] for row in rows}
+    trained = {row[0]: row[5] - row[4] for row in rows}
+    assert waited[3] > 0.5
+    assert trained[3] < 0.4
+
+
+@pytest.mark.parametrize("change", ["device", "long", "receipt", "steps", "nan", "times"])
 def test_a_result_that_an_edge_makes_up_loses_its_visit_alone(
     tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,6 +354,8 @@ def test_a_result_that_an_edge_makes_up_loses_its_visit_alone(
                 about["receipt"] = [1, *about["receipt"][1:]]
             elif change == "steps":
                 about["receipt"] = [*about["receipt"][:3], 10**6, *about["receipt"][4:]]
+            elif change == "times":
+                about["spent_s"] = [0.0, -1.0]
             elif change == "nan":
                 about["receipt"] = [*about["receipt"][:5], float("nan"), *about["receipt"][6:]]
             else:
@@ -395,13 +446,13 @@ def test_a_replay_names_what_it_cannot_repeat(tmp_path: Path) -> None:
         launch.start(changed.simulated(given), Orders(tmp_path / "changed", replay=changed), 1, launch.ignore)
     for damage in ("{}", "[", json.dumps({**row, "round": 3}), json.dumps({**row, "plan": {"node": "leap"}})):
         path.write_text(f"{lines[0]}\n{damage}\n")
-        with refused("--replay"):
+        with refused("record"):
             Recording(run)
     path.write_text("")
-    with refused("--replay"):
+    with refused("record"):
         Recording(run)
     (run / "evaluation.json").unlink()
-    with refused("--replay"):
+    with refused("record"):
         Recording(run)
 
 

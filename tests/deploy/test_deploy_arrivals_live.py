@@ -9,13 +9,17 @@ from pathlib import Path
 import pytest
 
 from fedfloor.deploy.settings import Deadlines
+from fedfloor.network.profile import NetworkSettings
 from fedfloor.runs import ledger
+from fedfloor.runs.forecast import reprice
 from live_park import experiment
 from live_processes import Processes, needs_broker, processes, rounds
 from replays import replayed
 
 pytestmark = [pytest.mark.slow, pytest.mark.live, needs_broker]
 BUFFER = "methods.fedbuff = { buffer = 2, concurrency = 3 }"
+LINKS = ("device_edge_down", "device_edge_up", "edge_cloud_down", "edge_cloud_up")
+MODEL = 4 * (784 * 62 + 62)  # bytes
 SHORT = Deadlines(visit_s=4.0, probe_s=60.0, join_s=20.0, round_s=120.0)
 
 
@@ -44,8 +48,17 @@ def test_a_run_over_real_brokers_is_repeated_to_the_bit(tmp_path: Path, method: 
     what = experiment(tmp_path, method, rounds=12, devices=4, more=more)
     with processes(tmp_path, what) as park:
         assert park.cloud().wait(240) == 0, park.logs()
-    assert len(ledger.read(tmp_path / "live/ledger.jsonl")) == 12
+    lines = ledger.read(tmp_path / "live/ledger.jsonl")
+    assert len(lines) == 12
+    for _, _, departed, landed, received, trained in (row for line in lines for row in line.arrivals or ()):
+        assert departed < received < trained < landed
     replayed(tmp_path / "live", tmp_path / "again", 2)
+    if "close" in more:
+        (copy,) = reprice([tmp_path / "live"], NetworkSettings("wifi"), tmp_path / "copies", lambda _: None)
+        spent = [
+            line.priced["bytes"] for line in ledger.read(copy / "ledger.jsonl") if line.priced and line.participants
+        ]
+        assert spent == [dict.fromkeys(LINKS, line.participants * MODEL) for line in lines if line.participants]
 
 
 @pytest.mark.parametrize("close", ["{ deadline_s = 1.5 }", "{ first = 3 }", "{ first = 3, deadline_s = 30.0 }"])

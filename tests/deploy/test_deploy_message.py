@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 import struct
+import time
 from pathlib import Path
 
 import numpy as np
@@ -224,6 +225,18 @@ def test_a_message_of_any_length_arrives_from_pieces_that_a_broker_takes(size: i
     packets = list(mqtt.pieces(LONG[:size]))
     assert max(map(len, packets)) < mqtt.PACKET_BYTES
     assert assembled(packets) == [LONG[:size]]
+
+
+def test_the_time_from_a_messages_first_piece_to_its_last_is_counted() -> None:
+    assembler = mqtt.Assembler()
+    first, *others = mqtt.pieces(LONG)
+    assembler.add("t", first, len(LONG))
+    time.sleep(0.05)
+    assert assembler.took_s == 0
+    assert [whole for packet in others if (whole := assembler.add("t", packet, len(LONG))) is not None] == [LONG]
+    assert assembler.took_s >= 0.05
+    assert assembler.add("t", b"short", len(LONG)) == b"short"
+    assert assembler.took_s == 0
 
 
 def test_pieces_that_come_twice_change_nothing_and_a_message_that_lacks_one_is_dropped() -> None:

@@ -24,7 +24,7 @@ from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy.attendance import ATTEMPTS, LOOK_S
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.own_work import departing
-from fedfloor.deploy.visits import DepartedVisit, read_result
+from fedfloor.deploy.visits import DepartedVisit, read_result, read_spent
 from fedfloor.deploy.waits import Waits
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine, FrozenExtractor
@@ -70,12 +70,23 @@ class Landed:
     packet: Packet
     receipt: Receipt
     arrived_s: float
+    spent_s: tuple[float, float] | None = None
 
     @property
     def arrival(self) -> Arrival:
-        """The arrival as methods and the ledger see it."""
+        """The arrival as methods and the ledger see it.
+
+        Its device has counted how long the model took to arrive and to train. What nobody has counted, from site to
+        site and back, is divided evenly between the model's way and the result's.
+        """
         flight = self.flight
-        return Arrival(flight.visit.device, flight.version, flight.departed_s, self.arrived_s)
+        whole = Arrival(flight.visit.device, flight.version, flight.departed_s, self.arrived_s)
+        if self.spent_s is None:
+            return whole
+        received_s, trained_s = self.spent_s
+        uncounted_s = whole.arrived_s - whole.departed_s - received_s - trained_s
+        began_s = whole.departed_s + uncounted_s / 2 + received_s
+        return whole._replace(received_s=began_s, trained_s=min(began_s + trained_s, whole.arrived_s))
 
 
 class FlyingEdges(Protocol):
@@ -464,6 +475,7 @@ class ArrivingVisits:
         trained = self.engine.memory.visits[flight.visit.device]
         try:
             packet, receipt = read_result(answer, flight.visit, flight.packet, self.engine, trained)
+            spent_s = read_spent(answer, self.now_s() - flight.departed_s)
         except RefusedError:
             self._lose([flight.visit.device], "its result is refused", flights)
             raise
@@ -471,7 +483,7 @@ class ArrivingVisits:
             if self._flying.get(flight.visit.device) is flight:
                 del self._flying[flight.visit.device]
                 now = self.now_s()
-                self._landed.append(Landed(flight, packet, receipt, now))
+                self._landed.append(Landed(flight, packet, receipt, now, spent_s))
                 took = now - flight.departed_s
                 self._usual_s = min(self._usual_s or took, took)
                 self._waits.answered(str(factory), time.monotonic() - flight.since)

@@ -95,8 +95,10 @@ class Agent:
         self._status = mqtt.topic(settings.park, "status", settings.name)
         will = self._status, self.next_message("gone", about={"why": mqtt.LOST})
         self._link = link(will) if link else MqttConnection(settings.name, settings.broker, settings.tls, will)
-        self._requests: queue.PriorityQueue[tuple[int, int, float, QueuedRequest | None]] = queue.PriorityQueue()
+        self._requests: queue.PriorityQueue[tuple[int, int, float, float, QueuedRequest | None]]
+        self._requests = queue.PriorityQueue()  # with the times of arrival, and of the first piece until then
         self._queued_s = 0.0  # time that the current request was queued
+        self._assembled_s = 0.0  # time from its first to its last piece
         self._order = count()
         self._lock = Lock()
         self._waiting = Counter[str]()  # edge → queued or running requests
@@ -126,16 +128,17 @@ class Agent:
     def next_request(self) -> QueuedRequest | None:
         """Wait for and return the next request; None ends the agent. An idle agent returns memory to the system."""
         try:
-            _, _, arrived, request = self._requests.get(timeout=IDLE_S)
+            _, _, arrived, assembled_s, request = self._requests.get(timeout=IDLE_S)
         except queue.Empty:
             give_back()
-            _, _, arrived, request = self._requests.get()
+            _, _, arrived, assembled_s, request = self._requests.get()
         self._queued_s = time.monotonic() - arrived
+        self._assembled_s = assembled_s
         return request
 
     def leave(self) -> None:
         """End :meth:`run` after the current request."""
-        self._requests.put((LEAVE, next(self._order), time.monotonic(), None))
+        self._requests.put((LEAVE, next(self._order), time.monotonic(), 0.0, None))
 
     def farewell(self) -> None:
         """Tell the edge that this device leaves, and disconnect."""
@@ -157,12 +160,15 @@ class Agent:
                 return
             if self.filter.signed(payload, names[0]).header["about"].get("to") != self._session:
                 raise RefusedError("stale", "it is for an earlier session of this device.")
-            self.enqueue(names[0], payload)
+            self.enqueue(names[0], payload, self._assembler.took_s)
         except RefusedError as error:
             self.filter.refuse(names[0], error)
 
-    def enqueue(self, edge: str, payload: bytes) -> None:
+    def enqueue(self, edge: str, payload: bytes, assembled_s: float = 0.0) -> None:
         """Queue a request; each edge has its own limit, and the device's own edge takes precedence.
+
+        Args:
+            assembled_s: the time from its first to its last piece, s.
 
         Raises:
             RefusedError: the edge's queue is full.
@@ -175,7 +181,7 @@ class Agent:
             self._waiting[edge] = waiting + 1
             self._waiting_bytes[edge] = held + len(payload)
             rank = OWN if edge == self.settings.edge else FOREIGN
-            self._requests.put((rank, next(self._order), time.monotonic(), (edge, payload)))
+            self._requests.put((rank, next(self._order), time.monotonic(), assembled_s, (edge, payload)))
 
     def announce(self) -> None:
         """Publish the device's status message after each connection."""
@@ -186,9 +192,11 @@ class Agent:
         """Answer a request, or send the last answer again if an edge repeats its request.
 
         A request that has expired in the queue, while another kept the device busy, is refused: nobody waits for it.
+        An update states how long the model's arrival and training took by this device's own clock.
         """
         if self.repeat_answer(edge, payload):
             return
+        began = time.monotonic()
         message = self.filter.take(payload, edge)
         if message is None:
             return
@@ -205,6 +213,9 @@ class Agent:
             kind, about, arrays = EXPIRED
         else:
             kind, about, arrays = self.reply(edge, message)
+        if kind == "update":
+            spent_s = self._assembled_s + self._queued_s + time.monotonic() - began
+            about = {**about, "receiving": max(0.0, spent_s - about.get("seconds", 0.0))}
         self._repeats = 0
         self._last = f"{edge} {message.identity}", self.next_message(kind, message, about, arrays)
         self._link.publish(mqtt.topic(self.settings.park, "out", self.settings.name, edge), self._last[1])

@@ -75,7 +75,8 @@ class FactoryExecutor:
         round: number of the current round.
         kept: device → digests of its memories to which checkpoints refer.
         joining: the holdings of devices that keep their samples.
-        trained_s: training time so far, summed over devices, by their own clocks.
+        received_s, trained_s: time so far until devices began to train, and of training, summed over devices, by their
+            own clocks.
         failed: device's name → its failure in the current request.
         relayed: device → the cloud's data on a secure sum across factories, for the visit's message.
         sums: device → the secure sum in which it takes part.
@@ -95,6 +96,7 @@ class FactoryExecutor:
     round: int = 0
     kept: Mapping[int, Sequence[str]] | None = None
     joining: Joining | None = None
+    received_s: float = 0.0
     trained_s: float = 0.0
     failed: dict[str, Failure] = field(default_factory=dict)
     relayed: Mapping[str, Any] = field(default_factory=dict)
@@ -150,8 +152,8 @@ class FactoryExecutor:
     def fly(self, engine: Engine, visit: DepartedVisit, packet: Packet) -> Landing:
         """Carry out a visit while others depart and arrive; its failures are its own."""
         apart = replace(
-            self, round=visit.key.round, failed={}, reached=set(), waited_s=defaultdict(float), trained_s=0.0,
-            directions=Directions(),
+            self, round=visit.key.round, failed={}, reached=set(), waited_s=defaultdict(float), received_s=0.0,
+            trained_s=0.0, directions=Directions(),
         )  # fmt: skip
         engine.executor = apart
         result = None
@@ -160,7 +162,7 @@ class FactoryExecutor:
         except ANY as error:  # one visit's failure leaves the others as they are
             failure = Failure("visit", "RunError", checks.short_line(str(error)))
             note_failure(apart.failed, self.channel.name_of(visit.device), failure)
-        return Landing(result, apart.failed, apart.trained_s, apart.directions)
+        return Landing(result, apart.failed, (apart.received_s, apart.trained_s), apart.directions)
 
     def release(self, device: int) -> None:
         """Wait no longer for the answer of a device for which the cloud does not wait."""
@@ -168,7 +170,8 @@ class FactoryExecutor:
 
     def report(self, landing: Landing) -> None:
         """Add a visit's failures, training time and direction to those of the present request."""
-        self.trained_s += landing.seconds
+        self.received_s += landing.spent_s[0]
+        self.trained_s += landing.spent_s[1]
         self.name_against(self.directions.join(landing.direction))
         for name, failure in landing.failed.items():
             note_failure(self.failed, name, failure)
@@ -237,10 +240,13 @@ class FactoryExecutor:
             with ranges.of("receipt"):
                 known = checks.Known(key.device, (key.visit, key.visit), (key.tick, key.tick), held, work, trained)
                 receipt = checks.receipt(answer.about.get("receipt"), known)
-                seconds = ranges.number(answer.about.get("seconds", 0.0), 0, self.deadlines.visit_s, "its seconds")
+                longest_s = self.deadlines.visit_s
+                seconds = ranges.number(answer.about.get("seconds", 0.0), 0, longest_s, "its seconds")
+                receiving = ranges.number(answer.about.get("receiving", 0.0), 0, longest_s, "its seconds of receiving")
         except RefusedError as error:
             self.reject(key.device, "visit", error)
             return None
+        self.received_s += receiving
         self.trained_s += seconds
         engine.memory.visits[key.device] += work.counts
         if receipt.memory is not None:

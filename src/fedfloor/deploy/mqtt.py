@@ -86,6 +86,7 @@ class PartialMessage:
     transmission: bytes
     size: int
     data: bytearray = field(default_factory=bytearray)
+    began: float = field(default_factory=time.monotonic)
 
 
 class Assembler:
@@ -96,6 +97,9 @@ class Assembler:
     Args:
         room: limit on the bytes of all incomplete messages, beyond which the oldest are dropped; default: no limit.
 
+    Attributes:
+        took_s: the time from the first to the last piece of the last complete message, s.
+
     >>> assembler, sent = Assembler(), bytes(1_000_000)
     >>> [one for one in (assembler.add("t", packet, 1 << 20) for packet in pieces(sent)) if one] == [sent]
     True
@@ -103,6 +107,7 @@ class Assembler:
 
     def __init__(self, room: float = math.inf) -> None:
         self._room = room
+        self.took_s = 0.0
         self._partial = dict[str, PartialMessage]()
 
     def add(self, topic: str, packet: bytes, most: int) -> bytes | None:
@@ -115,6 +120,7 @@ class Assembler:
             RefusedError: the message is larger, or longer than its first piece states.
         """
         if packet[: len(PIECE_MAGIC)] != PIECE_MAGIC:
+            self.took_s = 0.0
             return packet
         if len(packet) <= PIECE.size:
             raise RefusedError("truncated", f"{len(packet)} bytes are too few for a piece of a message.")
@@ -135,6 +141,7 @@ class Assembler:
             self._make_room()
             return None
         del self._partial[topic]
+        self.took_s = time.monotonic() - known.began
         return bytes(known.data)
 
     def _make_room(self) -> None:

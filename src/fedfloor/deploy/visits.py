@@ -68,12 +68,18 @@ class DepartedVisit:
 
 @dataclass(frozen=True, eq=False)
 class Landing:
-    """The end of a visit at an edge: its result, None where it is lost, its failures, its training time in s, and the
-    direction of its update."""
+    """The end of a visit at an edge.
+
+    Attributes:
+        result: None where the visit is lost.
+        failed: its failures.
+        spent_s: the time until its device began to train, and of training, by the device's own clock, s.
+        direction: that of its update.
+    """
 
     result: tuple[Packet, Receipt] | None
     failed: Mapping[str, Failure]
-    seconds: float
+    spent_s: tuple[float, float]
     direction: Directions
 
 
@@ -207,8 +213,31 @@ class EdgeVisits:
             if landing.result is not None:
                 packet, receipt = landing.result
                 cut = self._engine.network.parcel(visit.work.travels)
-                return "flown", about | {"arrived": visit.name, "receipt": receipt.row()}, cut.pack(packet)
+                about |= {"arrived": visit.name, "receipt": receipt.row(), "spent_s": list(landing.spent_s)}
+                return "flown", about, cut.pack(packet)
         return "flown", about, {}
+
+
+def read_spent(message: Message, span_s: float) -> tuple[float, float] | None:
+    """Return the time until a visit's device began to train, and of training, from an edge's answer, s.
+
+    Devices and edges have clocks of their own, and may state anything; a cloud that was away has counted less.
+
+    Args:
+        span_s: the time from the visit's departure to its arrival by the cloud's clock.
+
+    Returns:
+        None where they are not stated, or together longer than the visit.
+
+    Raises:
+        RefusedError: they are not two durations.
+    """
+    if "spent_s" not in message.about:
+        return None
+    with ranges.of("header"):
+        stated = ranges.rows(message.about["spent_s"], 2, "the times of a visit")
+        received_s, trained_s = (ranges.number(value, 0, ranges.SECONDS, "a time of a visit") for value in stated)
+    return (received_s, trained_s) if received_s + trained_s <= span_s else None
 
 
 def read_result(

@@ -37,8 +37,8 @@ class Arrival(NamedTuple):
         device: the number of the device.
         version: the number of the round after which the model departed; 0: the initial model.
         departed_s, arrived_s: times since the beginning of the run; s, or mini-batches without a network.
-        received_s, trained_s: times of the beginning and the end of training; None on real machines, which do not
-            report them.
+        received_s, trained_s: times of the beginning and the end of training; None where a real machine has not
+            reported how long both took.
     """
 
     device: int

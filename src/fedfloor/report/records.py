@@ -186,8 +186,8 @@ class LineRecord:
 
     ``figures`` and ``headlines`` hold headlines other than the accuracy, and their spread over devices. ``backdoor``
     is the share of test samples whose prediction a trigger changes to its target. ``arrivals`` are the device, the
-    version of the model, the departure and the arrival of each visit, and in simulated time when its training began and
-    ended, unless all were waited for. ``info`` is what the method and the run report.
+    version of the model, the departure and the arrival of each visit, and if known when its training began and ended,
+    unless all were waited for. ``info`` is what the method and the run report.
     """
 
     round: Positive

@@ -35,11 +35,12 @@ from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node, Probe, Train, Work
 from fedfloor.plan.outcome import Outcome
 from fedfloor.plan.schedule import NOTHING, Answers, Concurrent, Foreknown, Key, Packet, RoundContext, is_lost
-from fedfloor.runs import folder, ledger, prepare, pricing
+from fedfloor.runs import folder, ledger, prepare, pricing, replay
 from fedfloor.runs import round as round_
 from fedfloor.runs.compare import PlannedRun, ground
 from fedfloor.runs.ledger import Line
 from fedfloor.runs.parks import build_park, network_of
+from fedfloor.runs.replay import Recording
 from fedfloor.runs.resolving import resolved
 from fedfloor.runs.round import Position, Setup, Versions, step, training
 
@@ -62,11 +63,14 @@ class ForecastRound:
     normalised: Price | None = None
 
 
-def rounds(experiment: Experiment, park: Park, last: int, state: State | None = None) -> Iterator[ForecastRound]:
+def rounds(
+    experiment: Experiment, park: Park, last: int, state: State | None = None, recording: Recording | None = None
+) -> Iterator[ForecastRound]:
     """Yield the priced rounds of an experiment up to ``last``, for methods whose plans do not depend on training.
 
     Args:
         state: the method's initial state; default: from placeholder answers to its initial questions.
+        recording: the rounds of a run on real machines, in place of the method's plans.
 
     Raises:
         SettingError: the experiment has no network.
@@ -77,6 +81,8 @@ def rounds(experiment: Experiment, park: Park, last: int, state: State | None = 
             "the experiment names no network. Add one, such as --set network.profile=lte-cat-m2; fedfloor list links "
             "lists the profiles."
         )
+    if recording is not None:
+        setup = replace(setup, recorded=recording, close=None)
     questions = setup.method.setup(setup.view(0))
     point = Position(state=state) if state is not None else opened(setup)
     for _ in range(last):
@@ -256,9 +262,10 @@ def reprice(runs: Sequence[Path], network: NetworkSettings, out: Path, follow: C
     """Write copies of runs' folders whose ledgers have the prices of another network.
 
     Each round's plan is made again and compared with the trained one by its hash. A method's initial questions are
-    repeated if its plans depend on the answers. Runs in which nothing travels are copied without a price. Radio with
-    interference is refused on either network, as the lost updates are part of the training. ``follow`` is called with
-    each finished copy.
+    repeated if its plans depend on the answers. Of runs on real machines the recorded plans are priced, if wall time
+    decided which visits counted, or the plans are not made again. Runs in which nothing travels are copied without a
+    price. Radio with interference is refused on either network, as the lost updates are part of the training.
+    ``follow`` is called with each finished copy.
 
     Raises:
         SettingError: ``out`` exists, a folder is not a run, two have the same name, a network has interference, or a
@@ -324,11 +331,25 @@ def _moved(run: Path, network: NetworkSettings) -> Experiment:
 
 def priced(experiment: Experiment, park: Park, lines: list[Line], run: Path) -> list[Line]:
     """Return a ledger with the prices of an experiment's network; raise SettingError if a plan differs."""
-    repriced, other = _priced(rounds(experiment, park, len(lines)), lines)
-    if other and (state := _first_state(experiment, park)):
-        repriced, other = _priced(rounds(experiment, park, len(lines), state), lines)
+    live = (run / replay.FILE).exists()
+    clock = experiment.configured.needs.clock
+    closes = experiment.round.close is not None
+    if live and clock:
+        raise SettingError(
+            f"{run}: its rounds took the time of its machines, which no other network changes. Simulate the experiment "
+            "on this network instead.",
+            key="network",
+        )
+    repriced = list[Line]()
+    other = int(bool(lines))
+    if not (live and closes):
+        repriced, other = _priced(rounds(experiment, park, len(lines)), lines)
+        if other and (state := _first_state(experiment, park)):
+            repriced, other = _priced(rounds(experiment, park, len(lines), state), lines)
+    if other and live:
+        repriced, other = _priced(rounds(experiment, park, len(lines), recording=Recording(run)), lines)
     if other:
-        timed = experiment.round.close is not None or experiment.configured.needs.clock
+        timed = closes or clock
         why = "the plan depends on training or on the network, or was made by another version of fedfloor"
         why = "which results are in time depends on the network" if timed else why
         raise SettingError(f"{run}, round {other}: {why}. Run the experiment on this network instead.", key="network")

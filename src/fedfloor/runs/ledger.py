@@ -41,8 +41,8 @@ class Line:
         lost_by: number of a device → its lost visits and all its visits, for devices with lost visits; None if none
             was lost.
         visits: number of all visits; None if none was lost.
-        arrivals: device, version of the model, departure and arrival in s of each visit, and in simulated time when its
-            training began and ended, in the order of arrival, of methods that do not wait and rounds that end early.
+        arrivals: device, version of the model, departure and arrival in s of each visit, and if known when its training
+            began and ended, in the order of arrival, of methods that do not wait and rounds that end early.
         coverage: numbers of trained ``samples`` and ``devices`` per class, with ``evaluate.coverage``.
     """
 

@@ -1,4 +1,4 @@
-"""The record of a run on real machines, with which a simulation trains it again, to the bit.
+"""The record of a run on real machines, with which a simulation trains it again, to the bit, or prices it.
 
 On real machines wall time dictates which visits take place, in which order results arrive, and which are lost. A run
 writes that down when a round has ended: its resolved plan, its lost visits, the devices that answered its questions,
@@ -156,9 +156,7 @@ class Recording:
                 f"repeated by its experiment: fedfloor run {run / 'experiment.toml'}."
             )
         if not (run / EVALUATION).exists():
-            raise SettingError(
-                f"--replay: the run in {run} has not ended. Continue it with --resume where it ran, and replay it then."
-            )
+            raise SettingError(f"the run in {run} has not ended. Continue it with --resume where it ran.", key="record")
         self.rounds = self._read(path)
         self.now = Round(0, Parallel(()), frozenset(), {}, "")  # the round that is carried out
 
@@ -171,10 +169,10 @@ class Recording:
                 if one.number != number:
                     raise ValueError(f"it is of round {one.number}")
             except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, SettingError) as error:
-                raise SettingError(f"--replay: {path}: line {number} is damaged ({error}).") from error
+                raise SettingError(f"{path}: line {number} is damaged ({error}).", key="record") from error
             rounds[number] = one
         if not rounds:
-            raise SettingError(f"--replay: {path} has no rounds.")
+            raise SettingError(f"{path} has no rounds.", key="record")
         return rounds
 
     def simulated(self, given: Experiment) -> Experiment:
