@@ -184,7 +184,7 @@ def cards() -> str:
     """Return every method's card, as ``fedfloor list methods NAME`` prints it."""
     catalog = importlib.import_module("fedfloor.methods.catalog")
     parts = ["# Methods by name\n"]
-    for name in [*catalog.METHODS, *catalog.REFERENCES]:
+    for name in [*catalog.METHODS, *catalog.EXACT, *catalog.REFERENCES]:
         text, settings = catalog.card(name)
         defaults = "\n".join(f"    {row['setting']} = {row['default']!r}" for row in settings)
         parts.append(f"## {name}\n\n```text\n{text}\n\nDefaults:\n{defaults}\n```\n")

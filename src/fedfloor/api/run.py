@@ -21,7 +21,7 @@ from fedfloor.base import regular
 from fedfloor.base.errors import SettingError
 from fedfloor.base.names import LOCAL_ONLY, POOLED, REFERENCES_FOLDER
 from fedfloor.experiment import Experiment
-from fedfloor.methods.catalog import METHODS
+from fedfloor.methods.catalog import EXACT, METHODS
 from fedfloor.runs import launch, ledger
 from fedfloor.runs.compare import carry_out, check_own_folder
 from fedfloor.runs.folder import flat
@@ -171,7 +171,7 @@ class Run:
     def _is_pooled(self) -> bool:
         """Whether the method makes the model of pooled data, for which there is no separate reference."""
         named = self._recorded.settings.methods.get(self._recorded.method)
-        kind = METHODS.get((named and named.method) or self._recorded.method)
+        kind = {**METHODS, **EXACT}.get((named and named.method) or self._recorded.method)
         return kind is not None and kind().needs.pooled
 
     @cached_property

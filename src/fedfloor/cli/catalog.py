@@ -38,14 +38,15 @@ def methods(
     """List the methods, or show one method's card and its settings."""
     import inspect
 
-    from fedfloor.methods.catalog import METHODS, card
+    from fedfloor.methods.catalog import EXACT, METHODS, card
     from fedfloor.parts.named import written
 
+    known = {**METHODS, **EXACT}
     if name is None:
-        rows = [{"method": key, "what": (inspect.getdoc(kind) or "").split("\n")[0]} for key, kind in METHODS.items()]
+        rows = [{"method": key, "what": (inspect.getdoc(kind) or "").split("\n")[0]} for key, kind in known.items()]
         show(rows, as_json=as_json)
         return
-    name = _meant(name, METHODS)
+    name = _meant(name, known)
     text, settings = card(name)
     if as_json:
         show(settings, as_json=True, method=name, card=text)

@@ -87,7 +87,8 @@ def calibrated(engine: Engine, device: int = -1) -> Task:
     """Return the engine's task with its anomaly threshold set for the model in the resident network.
 
     The threshold is the quantile ``share`` of the scores of held-out normal samples. Scores of simulated devices are
-    counted here; real devices count their own. A task without a threshold is returned unchanged.
+    counted here; real devices count their own. A network with a ``threshold`` has that one, and a task without a
+    threshold is returned unchanged.
 
     Args:
         device: the device whose samples set the threshold; all devices if it is -1 or has no held-out samples.
@@ -96,6 +97,9 @@ def calibrated(engine: Engine, device: int = -1) -> Task:
     park = held_out(engine.park)
     if not isinstance(task, Reconstruction):
         return task
+    own: float | None = getattr(engine.network.module, "threshold", None)
+    if own is not None:
+        return task.calibrated(own)
     data = park.dataset
     away = engine.executor is not None and (data.held_by is not None or data.made is not None)
     threshold_of = _by_questions if away else _counted

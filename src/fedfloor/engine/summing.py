@@ -31,7 +31,7 @@ from fedfloor.parts.mixing import mix
 from fedfloor.parts.objectives import registry as objectives
 from fedfloor.parts.protection.discrete import LEAST_DEVIATION, TAIL, discrete_gaussian
 from fedfloor.parts.protection.masking import FIGURE_BITS, FIGURE_MOST, LEAST, Bytes, FixedPoint, crews, threshold
-from fedfloor.parts.travel.codecs import SecureSum
+from fedfloor.parts.travel.codecs import BOUND, SecureSum
 from fedfloor.parts.travel.packing import NumberLayout, Numbers
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Parallel, Train, Work
@@ -45,7 +45,6 @@ log = logging.getLogger(__name__)
 STEEPEST = 10.0
 ADAM = 2.0
 ROUNDING = 1e-3  # of a mean training accuracy, in fixed point
-BOUND = 8.0  # the greatest change of a number, however many steps a visit has
 
 
 def aggregation_of(engine: Engine, node: Parallel, start: Packet, place: Key) -> Aggregation:

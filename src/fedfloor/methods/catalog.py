@@ -14,6 +14,10 @@ from fedfloor.methods.boosting import Boosting
 from fedfloor.methods.cgau import CGAU
 from fedfloor.methods.cohorts import FLHC, IFCA
 from fedfloor.methods.contract import Method
+from fedfloor.methods.exact.charts import CUSUM, EWMA, Hotelling, Shewhart, XbarS
+from fedfloor.methods.exact.logistic import Logistic
+from fedfloor.methods.exact.ridge import Ridge
+from fedfloor.methods.exact.sums import ExactSums
 from fedfloor.methods.fedavg import FedAvg
 from fedfloor.methods.fedcs import FedCS
 from fedfloor.methods.fedfusion import FedFusion
@@ -30,6 +34,7 @@ from fedfloor.methods.presets import QFFL, FedAdagrad, FedAdam, FedAvgM, FedMMD,
 from fedfloor.methods.rafed import RaFed
 from fedfloor.methods.references import Centralized, GradientBoosting, LocalOnly, MeanAbsZ, Persistence, Seasonal
 from fedfloor.methods.scaffold import Scaffold
+from fedfloor.parts.objectives.registry import PLANNED
 from fedfloor.parts.work import DEFAULTS, WorkSettings
 
 _METHODS: tuple[type[Method], ...] = (
@@ -38,6 +43,10 @@ _METHODS: tuple[type[Method], ...] = (
     FedRep, FedBN, Ditto, APFL, IFCA, FLHC, Boosting, Centralized,
 )  # fmt: skip
 METHODS = {method.__name__.lower(): method for method in _METHODS}
+# models that are sums: docs/exact.md
+_EXACT: tuple[type[ExactSums], ...] = (Shewhart, XbarS, EWMA, CUSUM, Hotelling, Ridge, Logistic)
+EXACT = {method.__name__.lower(): method for method in _EXACT}
+PLANNED.update(EXACT)  # plans name them as the objectives of devices
 # references for methods: no federation, or no training
 REFERENCES: dict[str, type[Method]] = {
     "local-only": LocalOnly, "scikit-learn": GradientBoosting, "persistence": Persistence, "seasonal": Seasonal,
@@ -69,11 +78,10 @@ def find(name: str, key: str = "") -> type[Method]:
         except TypeError as error:
             raise SettingError(f"method '{name}': plan must take (self, state, view, rng): {error}.") from error
         return method
-    if name in REFERENCES:
-        return REFERENCES[name]
-    if name not in METHODS:
-        raise SettingError(f"{key}{': ' if key else ''}{unknown('method', name, METHODS)}")
-    return METHODS[name]
+    known = {**METHODS, **EXACT, **REFERENCES}
+    if name not in known:
+        raise SettingError(f"{key}{': ' if key else ''}{unknown('method', name, [*METHODS, *EXACT])}")
+    return known[name]
 
 
 def title(name: str) -> str:
@@ -82,7 +90,7 @@ def title(name: str) -> str:
     >>> title("fedsr"), title("qffl"), title("mine:Halves")
     ('FedSR', 'q-FFL', 'mine:Halves')
     """
-    kind = METHODS.get(name) or REFERENCES.get(name)
+    kind = METHODS.get(name) or EXACT.get(name) or REFERENCES.get(name)
     return name if kind is None else kind.title or kind.__name__
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from fedfloor.base.checking import checked, plain
 from fedfloor.base.errors import SettingError, shown, unknown
 from fedfloor.base.outside import SPEC, load, own_name
-from fedfloor.methods.catalog import METHODS, find
+from fedfloor.methods.catalog import EXACT, METHODS, find
 from fedfloor.methods.configured import ConfiguredMethod, Parts
 from fedfloor.methods.contract import Method
 from fedfloor.parts import named
@@ -64,7 +64,7 @@ def kind_of(experiment: Tables, name: str) -> type[Method]:
     base = experiment.methods.get(name, {}).get("method", name)
     if not isinstance(base, str):
         raise SettingError(f"methods.{name}.method = {base!r}: must be the name of a method, in quotes.")
-    if name in METHODS and base != name:
+    if (name in METHODS or name in EXACT) and base != name:
         raise SettingError(f"methods.{name}.method = '{base}': '{name}' is already a method. Choose another name.")
     key = f"methods.{name}" + ".method" * ("method" in experiment.methods.get(name, {}))
     return find(base, key if name in experiment.methods else "method.name")

@@ -224,6 +224,11 @@ class Method(Protocol):
         """The needs of the method, and its effects on devices besides training."""
         return Needs()
 
+    @property
+    def reveals(self) -> Mapping[str, str]:
+        """What others learn from a visit that does not send a trained model, as a part of an update's path says it."""
+        return {}
+
     def setup(self, view: View) -> Node | None:
         """Return the questions to put before the first round (``Probe`` nodes only), or None."""
         return None

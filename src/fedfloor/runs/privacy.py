@@ -195,8 +195,8 @@ def revealed(method: ConfiguredMethod) -> dict[str, str]:
         UPDATE: "the update of a visit, with tensors beside the model, from which samples may be inferred",
         RECEIPT: "the mean loss and training accuracy of a visit",
     }
-    for part in method.path:
-        entries |= {name: content for name, content in part.reveals.items() if entries.get(name) != ""}
+    for reveals in (method.method.reveals, *(part.reveals for part in method.path)):
+        entries |= {name: content for name, content in reveals.items() if entries.get(name) != ""}
     return entries
 
 

@@ -127,7 +127,8 @@ class FixedPoint:
         >>> FixedPoint.sized(10, 16, bound=1.0, weight=100.0, devices=3).fraction
         8
         """
-        room = 2.0 ** (bits - 1) - 1 - devices / 2  # each number may be rounded by half a step
+        # each number may be rounded by half a step, and float64 knows 64-bit numbers to 2^−53
+        room = 2.0 ** (bits - 1) - max(1 + devices / 2, 2.0 ** (bits - 41))
         if room <= 0:
             raise SettingError(f"travel.secure-sum.bits = {bits}: too few for {devices} devices. Set bits = 32.")
         return cls(Residues(numbers, bits), bound, math.floor(math.log2(room / (bound * weight + noise))))

@@ -109,6 +109,7 @@ class Codec(PathPart, ABC):
 
 
 AT_ONCE = 1 << 16  # numbers to round at a time
+BOUND = 8.0  # of a secure sum: the greatest change of a number, however many steps a visit has
 
 
 @dataclass(frozen=True)
@@ -388,7 +389,7 @@ class SecureSum(Codec):
         bits: the bits of a number; the sum is modulo 2^bits, with as many fractional bits as the number of devices
             allows.
         bound: the greatest change of a number; larger changes are clipped to it. 0: as far as the visit's rate and
-            steps lead, at most 8.
+            steps lead, at most 8. A model that is sums refuses larger ones instead.
         threshold: the share of a group's devices, in (1/2, 1], that unmasking needs; at least three devices.
         across: whether there is one sum over the devices of all factories, of which at least three must deliver; no
             edge and no cloud then sees a single factory's sum.
@@ -428,7 +429,7 @@ class SecureSum(Codec):
         return {UPDATE: "", SUM: f"the sum of devices' updates; {differing}", RECEIPT: receipt}
 
     def __post_init__(self) -> None:
-        require(self.bits in (16, 32), "travel.secure-sum.bits", self.bits, "16 or 32")
+        require(self.bits in (16, 32, 64), "travel.secure-sum.bits", self.bits, "16, 32 or 64")
         require(0 <= self.bound < math.inf, "travel.secure-sum.bound", self.bound, "a finite number of at least 0")
         require(0.5 < self.threshold <= 1, "travel.secure-sum.threshold", self.threshold, "above 0.5 and at most 1")
         if self.together:

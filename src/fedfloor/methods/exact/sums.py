@@ -1,0 +1,216 @@
+"""The seam of models that are sums: what one file states, from which plan, objective, network and wire follow.
+
+A device's sums travel as the update of a visit, in double precision: secure sums, edges, prices, forecasts, live
+parks, late results, checkpoints and ranks then need nothing of their own. The model of a round is
+
+::
+
+    each device k:   s_k ← Σ_i s(x_i, y_i; θ), of its n_k samples, with a count of 1 for each sample
+    the cloud:       S ← Σ_k s_k, from the mean of s_k/n_k weighted by n_k;  θ ← solve(S, θ)
+
+and equals that of all samples in one place up to the rounding of double precision, however rows are divided. With a
+secure sum it is exact to the codec's step: numbers of ``bits`` bits of which the largest is ``bound``.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfloor.base.errors import SettingError
+from fedfloor.methods.contract import Answers, Method, Needs, State, View
+from fedfloor.methods.exact.rows import Floats, Named, SampleRows, Shapes
+from fedfloor.parts.objectives.objective import Objective, Visit, mean_loss
+from fedfloor.parts.objectives.registry import to_spec
+from fedfloor.parts.travel.codecs import BOUND, SecureSum, chain
+from fedfloor.parts.travel.path import UPDATE
+from fedfloor.parts.work import WorkSettings
+from fedfloor.plan.nodes import WHOLE, Broadcast, Node, Parallel, Sequence, Train, device
+from fedfloor.plan.outcome import Outcome
+from fedfloor.tasks.task import Task
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+SUMS = "sums"  # the part of the network that travels up
+STEP = WorkSettings(epochs=1, batch_size=WHOLE, lr=1.0)
+BLOCK = 4096  # samples that are summed at a time
+FAILED = "those of the other devices cannot be computed, as the log of each says"
+FAR = 1e4  # of a mean from the centre of moments, squared, in variances
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ExactSums(Method, Objective):
+    """A model that is sums: a frozen dataclass of its settings, which are numbers, texts, true or false.
+
+    Attributes:
+        tasks: the kinds of tasks that it answers.
+        sends: what the sums of a device reveal.
+    """
+
+    tasks: ClassVar[tuple[str, ...]]
+    sends: ClassVar[str]
+    short_batches: ClassVar[bool] = True
+
+    @abstractmethod
+    def parameters(self, shape: tuple[int, ...], outputs: int) -> Named:
+        """Return the first parameters θ by name, for samples of a shape and the task's number of outputs."""
+
+    @abstractmethod
+    def shapes(self, shape: tuple[int, ...], outputs: int) -> Shapes:
+        """Return the shapes of the sums by name."""
+
+    @abstractmethod
+    def sums(self, rows: SampleRows, theta: Named) -> Named:
+        """Return the sums over samples by name, given the present parameters."""
+
+    @abstractmethod
+    def solve(self, total: Named, count: float, theta: Named) -> tuple[Named, bool]:
+        """Return the parameters from the sums over all samples, and whether no further round changes them.
+
+        Args:
+            total: the sums by name, with the shapes of :meth:`shapes`.
+            count: the number of samples.
+            theta: the parameters for which devices computed the sums.
+        """
+
+    @abstractmethod
+    def outputs(self, x: Tensor, theta: Mapping[str, Tensor]) -> Tensor:
+        """Return the outputs [n, outputs] of the task for samples float32 [n, *shape]; parameters are float32."""
+
+    @property
+    def threshold(self) -> float | None:
+        """The score of a reconstruction above which there is an alarm; None: a quantile of held-out samples' scores."""
+        return None
+
+    # what follows is the same for all models
+
+    @property
+    def objective(self) -> Objective:
+        return self
+
+    @property
+    def descends(self) -> bool:
+        """No: what is trained are sums."""
+        return False
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(scopes=frozenset({SUMS}), objective=True, pooled=True, travel_down="zeros", draws=False)
+
+    @property
+    def reveals(self) -> Mapping[str, str]:
+        """What others learn from a visit without a secure sum."""
+        return {UPDATE: self.sends}
+
+    def for_task(self, task: Task) -> Objective:
+        if task.kind not in self.tasks:
+            raise SettingError(
+                f"method '{to_spec(self)[0]}' with data.task = '{task.kind}': it answers {' and '.join(self.tasks)}. "
+                "Choose another method, or another task.",
+                key="combination",
+            )
+        return self
+
+    def adapt(
+        self, module: nn.Module, classifier: str | None, classes: int, shape: tuple[int, ...]
+    ) -> tuple[nn.Module, str | None]:
+        """Return the model as a network, which replaces the experiment's."""
+        from fedfloor.methods.exact.network import Summed
+
+        return Summed(self, shape, classes), None
+
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, visit: Visit) -> tuple[Tensor, Tensor]:
+        """Return the task's mean loss with the gradient −s_k/n_k by the network's sums, and the outputs [n, K]."""
+        import torch
+
+        summed: Any = module
+        with torch.no_grad():
+            out = module(x)
+            loss = mean_loss(out, y, visit)
+            parts = zip(x.split(BLOCK), y.split(BLOCK), strict=True)
+            total = sum(summed.of(SampleRows(bx.double().cpu().numpy(), _numbers(by), visit.task)) for bx, by in parts)
+            _check(total / len(y), visit.work.travel)
+        linear = (torch.from_numpy(total).to(x.device) * summed.sums).sum() / len(y)
+        return loss - (linear - linear.detach()), out
+
+    def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
+        """Return the first state, with the places of the network's tensors."""
+        return State(view.start, {"layout": dict(view.layout), "solved": 0, "done": False})
+
+    def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
+        if state.notes["done"]:
+            return Sequence(())
+        work = replace(
+            STEP.at(view.round, view.rounds, self.objective), trains=SUMS, travel_down=self.needs.travel_down
+        )
+        visits = Parallel(tuple(Train(device(k), work) for k in view.devices), mix="by_samples")
+        handed = Broadcast(tuple(view.devices), f"all but {SUMS}")
+        return Sequence((handed, visits)) if state.notes["solved"] else visits
+
+    def noted(self, state: State, plan: Node) -> State:
+        """Return the state after a round of a forecast, whose parameters are never final."""
+        return replace(state, notes={**state.notes, "solved": state.notes["solved"] + 1})
+
+    def absorb(self, state: State, outcome: Outcome) -> State:
+        import torch
+
+        from fedfloor.methods.exact.network import learnt
+
+        answered = sum(receipt.samples for receipt in outcome.receipts if not receipt.lost)
+        if not answered or state.notes["done"]:
+            return State(outcome.packet, state.notes, state.tensors)
+        flat = outcome.packet["w"].clone()
+        places = {name: slice(*place) for name, place in state.notes["layout"].items()}
+        numbers = {name: flat[place].cpu().numpy() for name, place in places.items()}
+        total, theta = learnt(self, numbers, answered)
+        count = float(np.rint(numbers[SUMS][0] * answered))  # without devices whose sums failed behind their masks
+        if count < answered:
+            log.warning("the sums of %d of %d samples arrived: %s", count, answered, FAILED)
+        after, done = self.solve(total, count, theta) if count else (theta, False)
+        flat[places[SUMS]] = 0.0
+        for name, value in after.items():
+            flat[places[f"theta.{name}"]] = torch.from_numpy(np.ravel(value)).to(flat)
+        notes = {**state.notes, "solved": state.notes["solved"] + 1, "done": done, "info": {"samples": int(count)}}
+        return State({**outcome.packet, "w": flat}, notes, state.tensors)
+
+
+def near(shift: Floats, variance: Floats, theta: Named) -> bool:
+    """Return whether sums about a centre give the variance to ten digits or more: the mean is at most 100σ from it.
+
+    In the second round, whose ``center`` is the mean of the first, they do.
+    """
+    return bool((shift**2 <= FAR * variance).all() or theta["center"].any())
+
+
+def _numbers(y: Tensor) -> NDArray[Any]:
+    """Return targets as they are computed with: classes int64, numbers float64."""
+    return (y.double() if y.is_floating_point() else y).cpu().numpy()
+
+
+def _check(sums: Floats, travel: str) -> None:
+    """Check that a device's sums divided by its number of samples are numbers, and that no secure sum cuts them off.
+
+    Raises:
+        SettingError: one is infinite or undefined, or larger than the bound of the sum's numbers.
+    """
+    if not np.isfinite(sums).all():
+        raise SettingError(
+            "the sums over a device's samples are infinite or undefined: a sensor has infinite or missing values. Set "
+            "data.missing, or leave the sensor out.",
+            key="not-finite",
+        )
+    bound = min((codec.bound or BOUND for codec in chain(travel) if isinstance(codec, SecureSum)), default=np.inf)
+    if np.abs(sums).max() > bound:
+        raise SettingError(
+            f"a device's sum per sample is {np.abs(sums).max():.3g}, beyond travel.secure-sum.bound = {bound:g}. Raise "
+            'the bound, with bits = 64 for the same precision; or set data.normalise = "standard".',
+            key="travel.secure-sum.bound",
+        )

@@ -1,0 +1,201 @@
+"""Models that are sums equal those of all rows in one place, however rows are divided."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+from scipy import stats
+from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import Ridge as Reference
+
+from fedfloor import run
+from fedfloor.base.checking import checked
+from fedfloor.engine.engine import Samples
+from fedfloor.experiment import Experiment
+from fedfloor.methods.exact.charts import CUSUM, EWMA, XbarS
+from fedfloor.park.normalise import mean_and_deviation
+from fedfloor.runs.parks import build_park
+
+Floats = NDArray[np.float64]
+ROWS = 120
+# which device has a row, by the number of the row and its class
+DIVISIONS: dict[str, Any] = {
+    "one device": lambda n, _: 0 * n,
+    "equal": lambda n, _: n % 4,
+    "one training row on a device": lambda n, _: np.where((n == 7) | (n == 8), 3, np.where(n % 11 == 0, 2, n % 2)),
+    "a class on a device": lambda _, label: label,
+}
+
+
+def table(folder: Path, task: str, division: str, classes: int = 3) -> Path:
+    """Write rows of three sensors, some of them equal, whose label depends on them."""
+    rng = np.random.default_rng(0)
+    x = np.round(rng.normal(size=(ROWS, 3)) * [1.0, 5.0, 0.1] + [0.0, 20.0, 3.0], 2)
+    x[10:20] = x[20:30]  # ties
+    y = x @ [1.0, 0.2, 4.0] + rng.normal(size=ROWS) * 0.3
+    label = np.searchsorted(np.quantile(y, np.linspace(0, 1, classes + 1)[1:-1]), y)
+    device = DIVISIONS[division](np.arange(ROWS), label)
+    words = ["normal", "normal", "fault"] if task == "reconstruction" else [f"class {k}" for k in range(classes)]
+    cells = [f"{v:.4f}" for v in y] if task == "regression" else [words[k] for k in label]
+    lines = [f"m{k},{','.join(map(str, row))},{cell}" for k, row, cell in zip(device, x.tolist(), cells, strict=True)]
+    path = folder / "rows.csv"
+    path.write_text("\n".join(["device,a,b,c,label", *lines]) + "\n")
+    return path
+
+
+def asked(
+    path: Path, task: str, name: str, rounds: int = 1, data: Any = (), method: Any = (), **more: Any
+) -> Experiment:
+    split = {"kind": "random", "test": 0.5}
+    about = {
+        "rounds": rounds, "method": {"name": name, **dict(method)}, "evaluate": {"every": rounds},
+        "data": {"path": str(path), "task": task, "split": split, **dict(data)}, **more,
+    }  # fmt: skip
+    return checked(Experiment, about, "")
+
+
+def fitted(experiment: Experiment, folder: Path, ranks: int = 1) -> dict[str, Floats]:
+    run(experiment, out=folder / "run", ranks=ranks)
+    return {
+        name.removeprefix("theta."): value for name, value in load_file(folder / "run" / "model.safetensors").items()
+    }
+
+
+def pooled(experiment: Experiment) -> tuple[Floats, NDArray[Any]]:
+    """Return all training samples as a device's model sees them, in one place."""
+    park = build_park(experiment)
+    mean, std = map(torch.from_numpy, mean_and_deviation(park, experiment.data.normalise))
+    x, y = park.pooled()
+    samples = Samples(x, y, mean, std, scale=park.dataset.scale, channels_last=False)
+    return samples.values(slice(None)).double().numpy(), y
+
+
+@pytest.mark.parametrize("division", DIVISIONS)
+def test_ridge_is_scikit_learns_pooled_one(division: str, tmp_path: Path) -> None:
+    experiment = asked(table(tmp_path, "regression", division), "regression", "ridge")
+    weight = fitted(experiment, tmp_path)["weight"]
+    x, y = pooled(experiment)
+    task: Any = build_park(experiment).dataset.task
+    reference = Reference(alpha=1.0).fit(x, (y.astype(np.float64) - task.center) / task.scale)
+    np.testing.assert_allclose(weight[1:, 0], reference.coef_, atol=1e-8)
+    np.testing.assert_allclose(weight[0], reference.intercept_, atol=1e-8)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("division", DIVISIONS)
+def test_logistic_is_scikit_learns_pooled_one(division: str, classes: int, tmp_path: Path) -> None:
+    experiment = asked(table(tmp_path, "classification", division, classes), "classification", "logistic", rounds=10)
+    weight = fitted(experiment, tmp_path)["weight"]
+    x, y = pooled(experiment)
+    reference = LogisticRegression(C=1.0, solver="newton-cholesky", tol=1e-12).fit(x, y)
+    np.testing.assert_allclose(weight[1:].T, reference.coef_, atol=1e-8)
+    np.testing.assert_allclose(weight[0], reference.intercept_, atol=1e-8)
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_secure_sums_are_exact_to_their_step(bits: int, tmp_path: Path) -> None:
+    path = table(tmp_path, "classification", "equal")
+    open_sums = fitted(asked(path, "classification", "logistic", 8), tmp_path)["weight"]
+    travel = {"kind": "secure-sum", "bits": bits}
+    masked = fitted(asked(path, "classification", "logistic", 8, method={"travel": travel}), tmp_path / "masked")[
+        "weight"
+    ]
+    np.testing.assert_allclose(masked, open_sums, atol={32: 1e-5, 64: 1e-10}[bits])
+    assert (masked != open_sums).any()
+
+
+@pytest.mark.parametrize("division", DIVISIONS)
+def test_limits_of_charts_are_those_of_all_rows(division: str, tmp_path: Path) -> None:
+    experiment = asked(table(tmp_path, "reconstruction", division), "reconstruction", "shewhart")
+    x = pooled(experiment)[0]
+    theta = fitted(experiment, tmp_path)
+    np.testing.assert_allclose(theta["mean"], x.mean(0), atol=1e-9)
+    np.testing.assert_allclose(theta["sigma"], x.std(0, ddof=1), rtol=1e-9)
+
+
+@pytest.mark.parametrize("division", DIVISIONS)
+@pytest.mark.parametrize("alpha", [0.0027, 0.05])
+def test_hotellings_limit_is_that_of_all_rows(division: str, alpha: float, tmp_path: Path) -> None:
+    path = table(tmp_path, "reconstruction", division)
+    experiment = asked(path, "reconstruction", "hotelling", methods={"hotelling": {"alpha": alpha}})
+    x = pooled(experiment)[0]
+    theta = fitted(experiment, tmp_path)
+    away = x - x.mean(0)
+    wanted = np.einsum("ij,ij->i", away @ np.linalg.inv(np.cov(x.T)), away)
+    np.testing.assert_allclose((((x - theta["mean"]) @ theta["whiten"].T) ** 2).sum(1), wanted, rtol=1e-9)
+    n = len(x)
+    limit = 3 * (n + 1) * (n - 1) / (n * (n - 3)) * stats.f.ppf(1 - alpha, 3, n - 3)
+    np.testing.assert_allclose(theta["limit"], limit, rtol=1e-12)
+
+
+def test_a_mean_far_from_zero_takes_a_second_round(tmp_path: Path) -> None:
+    path = table(tmp_path, "reconstruction", "equal")
+    header, *lines = path.read_text().splitlines()
+    far = [",".join([d, str(1e5 + float(a)), *rest]) for d, a, *rest in (line.split(",") for line in lines)]
+    path.write_text("\n".join([header, *far]) + "\n")
+    experiment = asked(path, "reconstruction", "shewhart", 3, data={"normalise": "unit"})
+    x = pooled(experiment)[0]
+    theta = fitted(experiment, tmp_path)
+    np.testing.assert_allclose(theta["sigma"], x.std(0, ddof=1), rtol=1e-9)
+    once = fitted(replace(experiment, rounds=1), tmp_path / "once")
+    assert abs(once["sigma"][0] / theta["sigma"][0] - 1) > 1e-9
+    assert [line.info["samples"] for line in run(experiment, out=tmp_path / "again").lines] == [len(x)] * 3
+
+
+def signal() -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(1).normal(size=(5, 2, 12)))
+
+
+THETA = {"mean": torch.tensor([0.1, -0.2]).double(), "sigma": torch.tensor([1.5, 0.5]).double()}
+
+
+def test_an_ewma_is_its_recursion() -> None:
+    values, lines = EWMA(weight=0.3, width=2.5).drawn(signal(), THETA)
+    for i in range(5):
+        for c in range(2):
+            mean = z = float(THETA["mean"][c])
+            share = 0.0
+            for x in signal()[i, c].tolist():
+                z = 0.3 * x + 0.7 * z
+                share = 0.49 * share + 0.09
+            assert float(values[i, c]) == pytest.approx(z)
+            room = 2.5 * math.sqrt(share) * float(THETA["sigma"][c])
+            assert lines[:, c].tolist() == pytest.approx([mean - room, mean, mean + room])
+
+
+def test_a_cusum_is_its_recursion() -> None:
+    values, lines = CUSUM(slack=0.25, height=4.0).drawn(signal(), THETA)
+    for i in range(5):
+        for c in range(2):
+            up = down = 0.0
+            for x in signal()[i, c].tolist():
+                u = (x - float(THETA["mean"][c])) / float(THETA["sigma"][c])
+                up = max(0.0, up + u - 0.25)
+                down = max(0.0, down - u - 0.25)
+            assert [float(values[i, c]), float(values[i, 2 + c])] == pytest.approx([up, -down])
+    assert lines[:, 0].tolist() == [-4.0, 0.0, 4.0]
+
+
+@pytest.mark.parametrize("division", ["one device", "a class on a device"])
+def test_xbar_s_limits_are_those_of_all_windows(division: str, tmp_path: Path) -> None:
+    window = {"window": {"length": 4, "step": 4}, "split": {"kind": "time", "test": 0.5}}
+    experiment = asked(table(tmp_path, "reconstruction", division), "reconstruction", "xbars", data=window)
+    x = pooled(experiment)[0]
+    theta = fitted(experiment, tmp_path)
+    np.testing.assert_allclose(theta["mean"], x.mean((0, 2)), atol=1e-9)
+    np.testing.assert_allclose(theta["sigma"], x.std(2, ddof=1).mean(0), rtol=1e-9)
+    values, lines = XbarS().drawn(torch.from_numpy(x), {name: torch.from_numpy(one) for name, one in theta.items()})
+    np.testing.assert_allclose(values[:, :3].numpy(), x.mean(2))
+    # A₃ = 1.628, B₃ = 0 and B₄ = 2.266 for four rows: Montgomery's table
+    room = 1.628 * theta["sigma"]
+    np.testing.assert_allclose((lines[2, :3] - lines[1, :3]).numpy(), room, rtol=1e-3)
+    np.testing.assert_allclose(lines[2, 3:].numpy(), 2.266 * theta["sigma"], rtol=1e-3)
+    assert not lines[0, 3:].any()
