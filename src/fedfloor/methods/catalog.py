@@ -34,7 +34,7 @@ from fedfloor.methods.presets import QFFL, FedAdagrad, FedAdam, FedAvgM, FedMMD,
 from fedfloor.methods.rafed import RaFed
 from fedfloor.methods.references import Centralized, GradientBoosting, LocalOnly, MeanAbsZ, Persistence, Seasonal
 from fedfloor.methods.scaffold import Scaffold
-from fedfloor.parts.objectives.registry import PLANNED
+from fedfloor.parts.objectives.registry import SUMS
 from fedfloor.parts.work import DEFAULTS, WorkSettings
 
 _METHODS: tuple[type[Method], ...] = (
@@ -46,7 +46,7 @@ METHODS = {method.__name__.lower(): method for method in _METHODS}
 # models that are sums: docs/exact.md
 _EXACT: tuple[type[ExactSums], ...] = (Shewhart, XbarS, EWMA, CUSUM, Hotelling, Ridge, Logistic)
 EXACT = {method.__name__.lower(): method for method in _EXACT}
-PLANNED.update(EXACT)  # plans name them as the objectives of devices
+SUMS.update(EXACT)  # plans name them as the objectives of devices
 # references for methods: no federation, or no training
 REFERENCES: dict[str, type[Method]] = {
     "local-only": LocalOnly, "scikit-learn": GradientBoosting, "persistence": Persistence, "seasonal": Seasonal,

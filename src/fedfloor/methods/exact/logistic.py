@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedfloor.base.errors import SettingError, require
-from fedfloor.methods.exact.rows import Floats, Named, SampleRows, Shapes
+from fedfloor.methods.exact.rows import Named, SampleRows, Shapes
 from fedfloor.methods.exact.sums import ExactSums
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Logistic(ExactSums):
         same[0] = weight.shape[1] > 1  # the intercepts of all classes together change nothing, and stay 0
         curvature = total["curvature"] + np.diag(pull.T.ravel()) + np.outer(same.T, same.T) * count
         gradient = (total["gradient"] + pull * weight).T.ravel()
-        step: Floats = np.linalg.solve(curvature, gradient).reshape(weight.T.shape).T
+        step: Any = np.linalg.solve(curvature, gradient).reshape(weight.T.shape).T
         after = {"weight": weight - step, "last": weight, "loss": loss}
         return after, bool(np.abs(step).max() <= CLOSE)
 

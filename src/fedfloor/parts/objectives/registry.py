@@ -25,6 +25,7 @@ _OBJECTIVES: tuple[type[Objective], ...] = (
 OBJECTIVES: dict[str, Callable[..., Objective]] = {goal.__name__.lower(): goal for goal in _OBJECTIVES}
 # with methods' own objectives, which no setting may name
 PLANNED = {**OBJECTIVES, "interpolated": Interpolated, "histograms": Histograms}
+SUMS: dict[str, Callable[..., Objective]] = {}  # models that are sums, which the catalogue of methods names
 REWEIGHTED = "reweighted"  # in plans: a method's own objective with the losses per sample that ``[method]`` names
 
 
@@ -36,7 +37,8 @@ def objective(name: str, settings: Mapping[str, Scalar]) -> Objective:
     """
     if name == REWEIGHTED:
         return _reweighted(settings)
-    goal = named.make("objective", name, settings, PLANNED, Objective, ("loss",))
+    known = SUMS if name in SUMS else PLANNED
+    goal = named.make("objective", name, settings, known, Objective, ("loss",))
     if isinstance(goal, Represented):
         named.complete("objective", name, goal, Represented, writes=("term",))
     return goal  # type: ignore[no-any-return]
@@ -70,7 +72,7 @@ def to_spec(goal: Objective) -> tuple[str, dict[str, Scalar]]:
             f"samples.{key}": v for key, v in sample_settings.items()
         }
         return REWEIGHTED, {"own": own, "samples": samples, **about}
-    return named.to_spec(goal, PLANNED)
+    return named.to_spec(goal, {**PLANNED, **SUMS})
 
 
 def beside(goal: Objective, name: str, packet: Mapping[str, Tensor]) -> dict[str, Tensor]:
