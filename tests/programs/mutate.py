@@ -22,6 +22,7 @@ import importlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -251,14 +252,32 @@ class Clone:
                 return within(timed, self.limit)
         return []
 
-    def tried(self, mutant: Mutant) -> dict[str, Any]:
-        """Try a mutant; return its verdict: caught, survived or gone, and what caught it."""
+    def importing(self, mutant: Mutant) -> list[str]:
+        """Return the files of tests that import a mutant's module, those of its room first; else all of its room."""
+        room = affected.ELSEWHERE.get(mutant.room, mutant.room)
+        package, _, name = mutant.file.removeprefix("src/").removesuffix(".py").replace("/", ".").rpartition(".")
+        names = re.compile(
+            rf"from {package}\.{name} import|from {package} import [^\n]*\b{name}\b|import {package}\.{name}\b"
+        )
+        every = sorted(self.folder.glob("tests/*/test_*.py"), key=lambda path: (path.parent.name != room, path))
+        found = [path for path in every if names.search(path.read_text(encoding="utf-8"))]
+        return [
+            mutant.file,
+            *(path.relative_to(self.folder).as_posix() for path in found or [self.folder / "tests" / room]),
+        ]
+
+    def tried(self, mutant: Mutant, again: bool = False) -> dict[str, Any]:
+        """Try a mutant; return its verdict: caught, survived or gone, and what caught it.
+
+        Args:
+            again: against all tests of the files that import its module.
+        """
         path = self.folder / mutant.file
         was = path.read_text(encoding="utf-8")
         text = mutant.applied(was)
         if text is None:
             return {"verdict": "gone", "by": "", "tests": 0}
-        tests = self.chosen(mutant)
+        tests = self.importing(mutant) if again else self.chosen(mutant)
         stat = path.stat()
         started = time.monotonic()
         with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as names:
@@ -266,7 +285,8 @@ class Clone:
             names.flush()
             path.write_text(text, encoding="utf-8")
             try:
-                asked = ["-x", f"--chosen={names.name}", *dict.fromkeys(name.partition("::")[0] for name in tests)]
+                which = f"--no-test-after={self.limit}" if again else f"--chosen={names.name}"
+                asked = ["-x", which, *dict.fromkeys(name.partition("::")[0] for name in tests)]
                 status, output = self.pytest(asked, 6 * self.limit + 120)
             finally:
                 path.write_text(was, encoding="utf-8")
@@ -373,18 +393,12 @@ def first(clone: Clone, out: Path, sample: Sequence[Mutant], about: dict[str, An
 
 
 def again(clone: Clone, out: Path, rooms: Sequence[str]) -> None:
-    """Try the mutants that survived with the tests of all rooms, and those that were changed since."""
+    """Try the mutants that survived against the tests of today that import their modules."""
     document = json.loads(out.read_text())
-    for room in rooms:
-        clone.record_room(room)
-    between = f"{document['commit']}..{clone.commit}"
-    new = git(ROOT, "diff", "--name-only", "--diff-filter=d", between, "--", "tests/*/test_*.py").split()
-    if new:
-        clone.record(f"since-{clone.commit}", new)
     for one in document["mutants"]:
-        if one["verdict"] == "survived" and one.get("again") != "caught":
+        if one["verdict"] == "survived" and one["room"] in rooms and one.get("again") != "caught":
             mutant = Mutant(**{name: one[name] for name in Mutant.__dataclass_fields__})
-            found = clone.tried(mutant)
+            found = clone.tried(mutant, again=True)
             one["again"] = found["verdict"]
             one["again by"] = found["by"]
             out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

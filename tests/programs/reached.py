@@ -2,6 +2,7 @@
 
     pytest tests/plan -p reached --reached FILE --reached-within 120
     pytest tests/plan -p reached --chosen FILE
+    pytest tests/plan -p reached --no-test-after 60
 
 ``tests/programs/mutate.py`` uses both: a changed line is tried against the tests that run it. Of a function that a test
 calls more than ``CALLS`` times the later calls are not followed line by line; what other processes run is not seen.
@@ -29,6 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
     parser.addoption("--reached", type=Path, help="JSON file of tests and the lines they run, written at the end")
     parser.addoption("--reached-within", type=float, default=float("inf"), help="seconds after which no test begins")
+    parser.addoption("--no-test-after", type=float, help="seconds after which the other tests are left out")
     parser.addoption("--chosen", type=Path, help="JSON file with a list of tests; these alone run, in this order")
 
 
@@ -54,6 +56,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item, one in zip(items, first, strict=True) if one] + [
             item for item, one in zip(items, first, strict=True) if not one
         ]
+
+
+_began = time.monotonic()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    """Leave a test out when the time is over."""
+    limit = item.config.getoption("--no-test-after")
+    return True if limit is not None and time.monotonic() - _began > limit else None
 
 
 class Lines:
