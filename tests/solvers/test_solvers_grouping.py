@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from fedfloor.base.errors import RunError
+from fedfloor.solvers.grouping import kernels
 from fedfloor.solvers.grouping import solve as exchange_module
 from fedfloor.solvers.grouping.kernels import assign, exchange_between
 from fedfloor.solvers.grouping.solve import (
@@ -92,6 +93,72 @@ def test_clusters_do_not_hang_on_the_order_of_summation(distance: Distance) -> N
         for _ in range(3):
             shuffled = np.ascontiguousarray(points[:, rng.permutation(62)])
             assert np.array_equal(clusters(shuffled, 12, distance, np.random.default_rng(seed)), label), seed
+
+
+def plain_starts(points: np.ndarray, how_many: int, rng: np.random.Generator) -> list[int]:
+    """Return the starts of k-means++ with distances between points, and sums, one after the other."""
+
+    def apart(k: int) -> np.ndarray:
+        return ((points - points[k]) ** 2).sum(1)
+
+    chosen = [int(rng.integers(len(points)))]
+    for _ in range(how_many - 1):
+        near = np.min([apart(k) for k in chosen], axis=0)
+        up = np.cumsum(near)
+        draws = rng.random(2 + int(math.log(how_many))) * up[-1]
+        candidates = [min(int((up <= draw).sum()), len(points) - 1) for draw in draws]
+        chosen.append(min(candidates, key=lambda k: np.minimum(near, apart(k)).sum()))
+    return chosen
+
+
+def plain_clusters(points: np.ndarray, how_many: int, distance: Distance, rng: np.random.Generator) -> np.ndarray:
+    """Return balanced k-means of Algorithm 3 from distances to means: the labels with the least sum of squares."""
+    size = len(points) // how_many
+    centres = points[plain_starts(points, how_many, rng)]
+    price = np.zeros(how_many)
+    label = np.zeros(len(points), np.int64)
+    found = []
+    for _ in range(300):
+        apart = ((points[:, None] - centres) ** 2).sum(2)
+        cost = size**2 * apart if distance == "squared" else size * np.sqrt(apart)
+        assign(cost, price, size, label)
+        found.append((apart[np.arange(len(points)), label].sum(), label.copy()))
+        held = np.array([points[label == number].mean(0) for number in range(how_many)])
+        moved = ((held - centres) ** 2).sum()
+        centres = held
+        if moved <= 1e-4 * points.var(axis=0).mean():
+            break
+    return min(found, key=lambda pair: pair[0])[1]
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+def test_clusters_are_those_of_plain_distances_to_means(distance: Distance) -> None:
+    """Sizes of 4, so that means of whole numbers, and costs from them, are exact."""
+    for seed in range(30):
+        points = np.random.default_rng(seed).integers(0, 40, (24, 3)).astype(np.float64)
+        found = clusters(points, 6, distance, np.random.default_rng(seed))
+        assert np.array_equal(found, plain_clusters(points, 6, distance, np.random.default_rng(seed))), seed
+
+
+@pytest.mark.parametrize(("far", "rounds"), [(140, 2), (145, 1)])
+def test_clusters_end_when_centroids_move_by_a_ten_thousandth_of_the_variance(far: int, rounds: int) -> None:
+    """Means of 0 and 1, and of those two farther, move by 1/2 each: 0.5 in squares, against 10⁻⁴ times the variance.
+
+    That is (70.5² + 69.5²)/2 = 4900.25 with 140 and 141, and (73² + 72²)/2 = 5256.5 with 145 and 146.
+    """
+    points = np.array([[0.0], [1.0], [far], [far + 1.0]])
+    calls = []
+    usual = kernels.assign
+
+    def counted(*given: Any) -> None:
+        calls.append(1)
+        usual(*given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "assign", counted)
+        found = clusters(points, 2, "squared", np.random.default_rng(0))
+    assert found[0] == found[1] != found[2] == found[3]
+    assert len(calls) == rounds
 
 
 def test_icg_gives_every_group_one_of_each_kind() -> None:

@@ -54,6 +54,30 @@ def test_pinball_is_least_at_the_quantile() -> None:
             assert float(task.losses(torch.tensor([moved.tolist()]).expand(len(y), 3).float(), y, "mean")) > least
 
 
+def test_quantiles_are_sorted_and_answered_with_their_interval() -> None:
+    """Two targets of three levels: 10 + 2·(3, 1, 2) is (12, 14, 16) sorted, 100 + 5·(−1, 0, 2) is (95, 100, 110)."""
+    task = Regression(
+        loss="quantile", levels=(0.1, 0.5, 0.9), center=(10.0, 100.0), scale=(2.0, 5.0), edges=(13.0, 15.0), unit="mm"
+    )
+    out = torch.tensor([[3.0, 1.0, 2.0, -1.0, 0.0, 2.0]])
+    assert task.values(out).tolist() == [[[12.0, 14.0, 16.0], [95.0, 100.0, 110.0]]]
+    assert task.predicted(out).tolist() == [1]  # of the first target the middle level, 14, lies between 13 and 15
+    answer = task.answer(out, torch.zeros(1))
+    assert answer.value.tolist() == [[14.0, 100.0]]
+    assert (answer.low.tolist(), answer.high.tolist()) == ([[12.0, 95.0]], [[16.0, 110.0]])
+    assert answer.level == pytest.approx(0.8)
+    assert answer.names == ("value 1", "value 2")
+    assert (answer.unit, answer.scale) == ("mm", (2.0, 5.0))
+
+
+def test_a_single_number_has_no_interval() -> None:
+    task = Regression(center=(10.0,), scale=(2.0,), names=("wear",), cap=20.0)
+    answer = task.answer(torch.tensor([[3.0], [-1.0]]), torch.zeros(1))
+    assert answer.value.tolist() == [[16.0], [8.0]]
+    assert (answer.low, answer.high, answer.level) == (None, None, None)
+    assert (answer.names, answer.above) == (("wear",), 20.0)
+
+
 def test_nasa_is_its_score_and_linear_far_away() -> None:
     task = Regression(loss="nasa", center=(0.0,), scale=(4.0,))
     d = torch.tensor([-26.0, -13.0, 0.0, 10.0, 30.0])
