@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import tomllib
 from pathlib import Path
 
@@ -149,6 +150,18 @@ RANGES = {
 @pytest.mark.parametrize(("text", "message"), RANGES.items(), ids=RANGES)
 def test_a_value_out_of_range_says_the_range(text: str, message: str) -> None:
     assert message in said(text)
+
+
+LEAST = re.compile(r"= (-?[\d.]+): must be a (?:whole )?number of at least (\d+)\b")
+
+
+@pytest.mark.parametrize("text", [text for text, message in RANGES.items() if LEAST.search(message)])
+def test_the_least_of_a_range_is_allowed(text: str) -> None:
+    """What is refused with "at least N" is not refused as N."""
+    given, least = LEAST.search(RANGES[text]).groups()  # type: ignore[union-attr]
+    allowed = re.sub(rf"{re.escape(given.removesuffix('.0'))}(?=( \}})?$)", least, text)
+    assert allowed != text
+    from_table(tomllib.loads(allowed))
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

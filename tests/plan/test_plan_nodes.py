@@ -31,6 +31,7 @@ from fedfloor.plan.nodes import (
     edge,
     only,
 )
+from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.text import KINDS, digest, from_json, site, to_json
 from floor import extended
 from plans import CASES, EPOCH, SIZES, Case, chain, plans, sites, star
@@ -228,6 +229,25 @@ def test_fold_meets_leaves_in_plan_order() -> None:
 )
 def test_span(plan: Node, ticks: int) -> None:
     assert walk.span(plan) == ticks
+
+
+def test_the_last_meeting_is_that_of_single_visits_at_the_cloud() -> None:
+    meets = Parallel((VISIT, Train(device(4), EPOCH)))
+    probe = Probe((3,), "census")
+    assert walk.last_meeting(meets) is meets
+    assert walk.last_meeting(Sequence((probe, meets))) is meets
+    assert walk.last_meeting(Sequence((meets, probe))) is None
+    assert walk.last_meeting(VISIT) is None
+    assert walk.last_meeting(Parallel(())) is None
+    assert walk.last_meeting(Parallel((VISIT,), at=edge(0))) is None
+    assert walk.last_meeting(Parallel((meets,))) is None
+    assert walk.last_meeting(Parallel((Train(CLOUD, EPOCH),))) is None
+
+
+def test_figures_that_a_device_withholds_are_zeros() -> None:
+    told = Receipt(3, 0, 1, 5, 40, 2.5, 1.25, 0.75, 100, False)
+    assert told.figures == (2.5, 1.25, 0.75)
+    assert replace(told, loss_first=None, loss_last=None, accuracy=None).figures == (0.0, 0.0, 0.0)
 
 
 def test_a_select_counts_its_candidates_mean() -> None:

@@ -19,6 +19,7 @@ from fedfloor.runs.parks import load_data
 from fedfloor.runs.references import repeated
 from fedfloor.tasks.forecasting import Forecasting
 from fedfloor.tasks.kinds import made
+from fedfloor.tasks.residual import FromLast
 from refusals import refused
 
 
@@ -92,6 +93,22 @@ def test_an_untrained_network_repeats_the_newest_row(table: Path) -> None:
     torch.testing.assert_close(module(raised), module(x) + 3.0)  # the level of a machine does not matter
     plain, path = replace(task, from_last=False).around(body, "1")
     assert (plain, path) == (body, "1")
+
+
+def test_a_network_sees_forecast_sensors_from_their_newest_row_and_others_as_they_are() -> None:
+    """Sensors (5, 7) and (1, 4), of which the second is forecast: it is (1, 4) − 4 = (−3, 0) for the network.
+
+    Its outputs, one row and two rows ahead, are then 5·1 + 7·2 − 3·3 + 0·4 = 10 and half of that, beside the newest 4.
+    """
+    body = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2))
+    module = FromLast(body, (1,), 2)
+    x = torch.tensor([[[5.0, 7.0], [1.0, 4.0]]])
+    assert module(x).tolist() == [[4.0, 4.0]]
+    body[1].weight.data = torch.tensor([[1.0, 2.0, 3.0, 4.0], [0.5, 1.0, 1.5, 2.0]])
+    assert module(x).tolist() == [[14.0, 9.0]]
+    rows = FromLast(torch.nn.Sequential(torch.nn.Linear(3, 2)), (0, 2), 1)  # one row: as it is
+    rows.body[0].weight.data = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]])
+    assert rows(torch.tensor([[5.0, 7.0, 2.0]])).tolist() == [[10.0, 11.0]]
 
 
 def test_sensors_that_never_change_are_not_forecast_by_themselves(table: Path) -> None:
