@@ -17,6 +17,8 @@ from fedfloor.solvers.allocation import kernels
 from fedfloor.solvers.allocation.problem import (
     Allocation,
     AllocationProblem,
+    alone_s,
+    clean_bound,
     cost,
     iterations,
     latency,
@@ -110,6 +112,15 @@ def test_divergence_by_hand() -> None:
     problem = two(counts=np.array([[3.0, 0.0], [0.0, 1.0]]), target=np.array([5.0, 5.0]), divergence_weight=2.0)
     both = of((0, 0), (1, 0))
     assert cost(problem, both) == pytest.approx(cost(two(), both) * (1 + 2 * math.sqrt(2) / 4))
+
+
+def test_the_bound_of_a_channel_per_device_by_hand() -> None:
+    problem = two()
+    alone = [1 + 0.25 * math.exp(1 / 8), 2 + 0.5 * math.exp(1 / 16)]  # at 4 and 8 W; at 2 and 1 W they take longer
+    assert alone_s(problem) == pytest.approx(alone)
+    assert clean_bound(problem) == pytest.approx(11 * alone[0])  # 14.1, below 6 · 2.532 = 15.2 of both
+    dear = dataclasses.replace(problem, iterations_offset=0.01)  # n(1) = 10.1 and n(2) = 5.1 iterations
+    assert clean_bound(dear) == pytest.approx(5.1 * alone[1])  # 12.91, below 10.1 · 1.283 = 12.96
 
 
 def test_who_can_be_in_a_better_allocation_by_hand() -> None:

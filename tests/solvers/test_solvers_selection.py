@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fedfloor.base.errors import RunError
+from fedfloor.solvers.selection import kernels
 from fedfloor.solvers.selection import solve as exact_module
 from fedfloor.solvers.selection.problem import SelectionProblem, batches, check, divergence, value, verify, whole_bound
 from fedfloor.solvers.selection.solve import SOLVERS, brute, exact, monte_carlo, random, solve, swap
@@ -174,6 +175,21 @@ def test_a_time_limit_leaves_a_bound() -> None:
     assert found.status == "feasible"
     assert 0 <= found.bound < found.value
     assert found.seconds < 20
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_greedy_start_comes_nearest_to_a_growing_target(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    columns = rng.random((9, 3))
+    target = 4 * rng.random(3)
+    x = np.zeros(9, np.bool_)
+    kernels.greedy(columns, target, 4, x)
+    chosen: list[int] = []
+    for c in range(1, 5):
+        left = [i for i in range(9) if i not in chosen]
+        away = [((columns[[*chosen, i]].sum(0) - target * c / 4) ** 2).sum() for i in left]
+        chosen.append(left[int(np.argmin(away))])
+    assert np.flatnonzero(x).tolist() == sorted(chosen)
 
 
 def test_many_candidates_take_the_gram_matrix_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
