@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedfloor.engine.aggregation import Aggregation
+from fedfloor.engine.questions import QUESTIONS, Sizes
 from fedfloor.engine.team import Alone, Team
 from fedfloor.parts.mixing.mix import Branch
 from fedfloor.plan.nodes import Node, Parallel, Probe, Repeat, Sequence
@@ -54,3 +55,37 @@ def test_a_rule_that_asks_is_refused_where_the_plan_did_not_ask_everybody() -> N
         Aggregation(ends, start).check_asked(known, away=away)
     with refused("needs-probe"):
         Aggregation(ends, start).check_asked([branch, replace(branch, loss=1.0)], away=False)
+
+
+SIZES = Sizes(model=1000, number=4, gradient=900, classes=10, classifier=510, shape=(2, 3), samples=60.0)
+
+
+@pytest.mark.parametrize(
+    ("what", "asked", "cost"),
+    [
+        ("census", {}, (0, 40, 0.0, False)),  # 10 whole numbers of 4 bytes
+        ("classes", {}, (0, 40, 0.0, False)),
+        ("loss", {}, (1000, 4, 1 / 3, True)),  # without the two thirds of going back
+        ("losses", {"models": 3}, (3000, 12, 1.0, True)),
+        ("gradient", {}, (1000, 900, 1.0, True)),
+        ("profile", {"epochs": 2, "batch_size": 10}, (1000, 1000, 2.0, True)),
+        ("profile", {"steps": 3, "batch_size": 10}, (1000, 1000, 0.5, True)),  # 30 of 60 samples
+        ("features", {"extractor": "raw"}, (0, 24, 1 / 3, False)),  # 2 · 3 numbers
+        ("features", {"extractor": "penultimate"}, (1000, 200, 1 / 3, True)),  # 510 / 10 − 1 inputs of the classifier
+        ("hash", {"extractor": "raw", "hashes": 5, "width": 1.0}, (0, 40, 1 / 3, False)),  # of 8 bytes
+        ("hash", {"extractor": "penultimate", "hashes": 5, "width": 1.0}, (1000, 40, 1 / 3, True)),
+        ("moments", {}, (0, 112, 1 / 3, False)),  # n, 6 means and 21 products
+        ("scores", {"low": 0.0, "width": 1.0}, (1008, 264, 1 / 3, True)),  # two numbers; 64 bins and those beyond
+        ("outputs", {}, (0, 0, 0.0, False)),
+        ("resources", {}, (0, 16, 0.0, False)),
+        ("survey", {"down": 7, "up": 9}, (7, 9, 0.0, False)),
+    ],
+)
+def test_the_price_of_every_question_by_hand(what: str, asked: dict[str, object], cost: tuple[object, ...]) -> None:
+    found = QUESTIONS[what](asked).price(SIZES)  # type: ignore[arg-type]
+    assert found == pytest.approx(cost)
+
+
+def test_every_question_has_its_price_checked() -> None:
+    (mark,) = test_the_price_of_every_question_by_hand.pytestmark  # type: ignore[attr-defined]
+    assert {what for what, *_ in mark.args[1]} == set(QUESTIONS)
