@@ -79,6 +79,7 @@ SIZES = Sizes(model=1000, number=4, gradient=900, classes=10, classifier=510, sh
         ("outputs", {}, (0, 0, 0.0, False)),
         ("resources", {}, (0, 16, 0.0, False)),
         ("survey", {"down": 7, "up": 9}, (7, 9, 0.0, False)),
+        ("survey", {"down": 0, "up": 0}, (0, 0, 0.0, False)),
     ],
 )
 def test_the_price_of_every_question_by_hand(what: str, asked: dict[str, object], cost: tuple[object, ...]) -> None:

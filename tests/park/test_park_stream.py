@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedfloor.base import machine
 from fedfloor.base.chance import generator
+from fedfloor.base.errors import SettingError
+from fedfloor.park.build import build
 from fedfloor.park.stream import Cycle, Fifo, Recycle, Static, Stream, batch_order
 from refusals import refused
 
@@ -194,3 +197,21 @@ def test_passes_are_reshuffled() -> None:
 def test_errors_come_at_once_not_with_the_first_pass(numbers: tuple, words: str) -> None:
     with refused(words):
         batch_order(*numbers, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("stream", "needed"),
+    [
+        (Fifo(2000), 2000 * (8 + 784)),  # the number of a sample, and its bytes
+        (Fifo(1, Cycle(period=200_000)), 8 * 200_000),  # the numbers of the samples of a stretch
+    ],
+)
+def test_a_stream_whose_windows_fill_the_memory_is_refused(
+    stream: Fifo, needed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "free_bytes", lambda: needed - 1)
+    with pytest.raises(SettingError) as error:
+        build("labels", devices=2, factories=1, samples_per_device=10, stream=stream)
+    assert error.value.key == "memory"
+    monkeypatch.setattr(machine, "free_bytes", lambda: needed)
+    assert build("labels", devices=2, factories=1, samples_per_device=10, stream=stream).devices == 2
