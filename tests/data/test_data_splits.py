@@ -212,7 +212,7 @@ def test_new_keys_leave_old_recipes_alone() -> None:
 
 def test_recordings_shorter_than_a_window_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     lines = ["device,run,x,label"]
-    for run, rows in enumerate((3, 8, 8, 8, 2, 8)):
+    for run, rows in enumerate((3, 8, 4, 8, 2, 8)):  # one as long as a window
         lines += [f"a,r{run},{row},{'odd' if row % 2 else 'even'}" for row in range(rows)]
     path = tmp_path / "t.csv"
     path.write_text("\n".join(lines) + "\n")

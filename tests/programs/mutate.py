@@ -2,6 +2,7 @@
 
     python tests/programs/mutate.py --number 150 --seed 7 --out mutants.json  # draw faults and try them
     python tests/programs/mutate.py --again --out mutants.json  # try those that survived against today's tests
+    python tests/programs/mutate.py --out mutants.json --page results/mutants.md  # write what was found, with its JSON
 
 A fault, a *mutant*, swaps an operator or a comparison, drops a ``not`` or adds one to a small constant. Rooms are drawn
 alike, and within a room each place. A mutant is tried against quick tests and doctests that run its line (or, if none
@@ -10,7 +11,9 @@ two for at most ``--limit`` seconds: a failure, a crash or a hang catches it.
 
 Everything happens in a clone (``--clone``) of the last commit: what is not committed is not seen. The clone keeps which
 tests run which lines (``tests/programs/reached.py``). The JSON is written after each mutant; the same command goes on
-where it stopped. Tests run in copies of this process, which has imported PyTorch: use one thread and ``nice``.
+where it stopped. Whoever reads what survived writes into it ``judged``, the reason why a mutant changes no result, or
+``since``, the test that was written for it. Tests run in copies of this process, which has imported PyTorch: use one
+thread and ``nice``.
 """
 
 from __future__ import annotations
@@ -359,7 +362,11 @@ def main() -> None:
     parser.add_argument("--clone", type=Path, default=Path(tempfile.gettempdir()) / "fedfloor-mutants")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--again", action="store_true", help="try what survived once more")
+    parser.add_argument("--page", type=Path, help="write the page of what was found, and try nothing")
     given = parser.parse_args()
+    if given.page is not None:
+        publish(given.page, json.loads(given.out.read_text()))
+        return
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
     for name in PRELOADED:
@@ -403,6 +410,60 @@ def again(clone: Clone, out: Path, rooms: Sequence[str]) -> None:
             one["again by"] = found["by"]
             out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
             show(mutant, found)
+
+
+def kind_of(one: dict[str, Any]) -> str:
+    """Return what is known of a mutant, as a column of the page."""
+    if one.get("judged"):
+        return "no result changes"
+    if one.get("since"):
+        return "caught by a new test"
+    return "caught" if "caught" in (one["verdict"], one.get("again")) else "not caught"
+
+
+def publish(page: Path, document: dict[str, Any]) -> None:
+    """Write the page of what was found: a table of rooms, and the mutants that are not simply caught."""
+    from papers import documents
+
+    kinds = ("caught", "caught by a new test", "no result changes", "not caught")
+    found = [(one, kind_of(one)) for one in document["mutants"]]
+    rows = []
+    for room in dict.fromkeys(one["room"] for one, _ in found):
+        counts = [sum(one["room"] == room and kind == name for one, kind in found) for name in kinds]
+        rows.append([room, str(sum(counts)), *map(str, counts)])
+    totals = [sum(kind == name for _, kind in found) for name in kinds]
+    rows.append(["all", str(len(found)), *map(str, totals)])
+    changing = len(found) - totals[2]
+    before = totals[0] / changing
+    after = (totals[0] + totals[1]) / changing
+    head = (
+        f"Random small faults in the package, drawn by `tests/programs/mutate.py --seed {document['seed']}` at commit "
+        f"{document['commit'][:8]}, against the quick tests. Of {changing} that change a result {before:.0%} were "
+        f"caught by the tests of that commit, and {after:.0%} are with those written since."
+    )
+    listed = [
+        [
+            f"{one['file'].removeprefix('src/fedfloor/')}:{one['line']}",
+            f"`{one['was']}` → `{one['now']}`",
+            kind,
+            reason(one),
+        ]
+        for one, kind in found
+        if kind != "caught"
+    ]
+    columns = ["place", "fault", "outcome", "test, or reason"]
+    blocks = [
+        "# Mutants",
+        head,
+        {"columns": ["room", "faults", *kinds], "rows": rows},
+        {"columns": columns, "rows": listed},
+    ]
+    documents.publish(page, blocks, **document)
+
+
+def reason(one: dict[str, Any]) -> str:
+    """Return why a mutant changes nothing, or by what it is caught now."""
+    return str(one.get("judged") or one.get("since") or "")
 
 
 def show(mutant: Mutant, found: dict[str, Any]) -> None:
