@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarks import (
     anomalies,
+    ask,
     attacks,
     choose,
     cmapss,
@@ -66,6 +67,7 @@ def of_anomalies(source: Path) -> str:
 
 MADE: dict[str, Callable[[Path], str]] = {
     "anomalies": of_anomalies,
+    "ask": lambda source: ask.page(read(source)),
     "benchmark": lambda source: benchmark.page(benchmark.results(source / benchmark.RESULTS)),
     "cmapss": cmapss.page,
     "cohorts": lambda source: cohorts.page(read(source)),

@@ -17,6 +17,7 @@ from fedfloor.base.public import MODULE_OF
 from fedfloor.base.version import __version__
 
 if TYPE_CHECKING:
+    from fedfloor.api.asking import ask
     from fedfloor.api.comparison import Comparison, compare, load_comparison, write_report
     from fedfloor.api.conformance import Check, check_method
     from fedfloor.api.model import TrainedModel
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from fedfloor.methods.presets import QFFL, FedAdagrad, FedAdam, FedAvgM, FedProx, FedYogi, Moon
     from fedfloor.methods.scaffold import Scaffold
     from fedfloor.network.profile import NetworkSettings
+    from fedfloor.park.agreement import Disagreement
     from fedfloor.park.augment import Augmented
     from fedfloor.park.partition import Blocks, Dirichlet, Dominant, Iid, Mobility, Natural, Shards
     from fedfloor.park.stream import Fifo, Recycle, Static
@@ -91,6 +93,7 @@ if TYPE_CHECKING:
         edge,
     )
     from fedfloor.plan.outcome import Outcome, Receipt
+    from fedfloor.runs.asking import Asked
     from fedfloor.runs.orders import Limits
     from fedfloor.tasks.answer import Answer
     from fedfloor.tasks.classification import Classification
@@ -101,7 +104,8 @@ if TYPE_CHECKING:
     from fedfloor.tracking.tracker import follow
 
 __all__ = [
-    "__version__", "load", "run", "Run", "load_run", "Limits", "train", "TrainedModel", "compare", "Comparison",
+    "__version__", "load", "ask", "Asked", "Disagreement",
+    "run", "Run", "load_run", "Limits", "train", "TrainedModel", "compare", "Comparison",
     "load_comparison", "write_report", "follow", "load_model", "Trained", "Experiment", "DataSettings", "ParkSettings",
     "ModelSettings", "MethodSettings", "WorkSettings", "NetworkSettings", "FaultSettings", "DeploySettings",
     "EngineSettings", "EvaluateSettings", "DecideSettings", "Cosine", "Exponential", "Columns", "Window", "TimeSplit",

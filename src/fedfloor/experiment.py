@@ -71,6 +71,9 @@ class DataSettings(Reading):
         machines: the settings of the data set ``machines``.
         cmapss: the engines and sensors to read from the data set ``cmapss``, and the engines of each device.
         skab: the recordings to read from the data set ``skab``, and the number of their training rows.
+        agree: whether devices are asked before training if they measure the same, as by ``fedfloor ask``: ``refuse`` or
+            ``warn`` of what does not fit together; ``off``, the default: only the sums that training needs are
+            compared, with warnings.
     """
 
     name: str = "labels"
@@ -85,6 +88,7 @@ class DataSettings(Reading):
     machines: Machines | None = None
     cmapss: Cmapss | None = None
     skab: Skab | None = None
+    agree: Literal["refuse", "warn", "off"] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -129,6 +129,19 @@ ROUNDLESS = (SCIKIT_LEARN, PERSISTENCE, SEASONAL, MEAN_ABS_Z)  # references with
 REFERENCES_FOLDER = "references"  # in a run's folder, for its references
 
 
+def plain(name: str) -> str:
+    """Return a name in small letters without blanks, and without punctuation that follows a letter within words.
+
+    Signs and points of numbers, and marks at the end such as those of grades, distinguish names.
+
+    >>> [plain(name) for name in ("NIO", "n.i.O.", "Out of tolerance", "out_of-tolerance")]
+    ['nio', 'nio', 'outoftolerance', 'outoftolerance']
+    >>> [plain(name) for name in ("-1", "1.2", "A-", "A+")]
+    ['-1', '1.2', 'a-', 'a+']
+    """
+    return re.sub(r"(?<=[^\W\d_])([._,;/\\]+(?!\d)|-(?=[^\W\d_]))", "", "".join(name.casefold().split()))
+
+
 def toml_key(name: str) -> str:
     """Return a name as a key of TOML, quoted if it has other letters than a bare key.
 

@@ -3,6 +3,9 @@
 # module → its public names, imported on first use: PyTorch takes seconds, and only training needs it
 PUBLIC = {
     "api.source": ("load",),
+    "api.asking": ("ask",),
+    "runs.asking": ("Asked",),
+    "park.agreement": ("Disagreement",),
     "api.run": ("run", "Run", "load_run"),
     "api.train": ("train",),
     "api.model": ("TrainedModel",),

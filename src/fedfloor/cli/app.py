@@ -60,6 +60,7 @@ PANELS: dict[str, dict[str, Any]] = {
     "Start": {
         "demo": train.demo,
         "new": train.new,
+        "ask": look.ask,
         "run": train.run,
     },
     "Compare": {

@@ -9,6 +9,10 @@ EXAMPLES = {
         "new machines.csv",
         "new plant/ --task regression --out plant.toml",
     ),
+    "ask": (
+        "ask plant/",
+        "ask plant.toml --json",
+    ),
     "run": (
         "run plant.toml --references",
         "run plant.toml --method fedsr --rounds 50 --seed 1 --out runs/fedsr",

@@ -32,6 +32,9 @@ MOVED = {  # former names of commands → their names
 }
 
 
+COMPLETION = ("install_completion", "show_completion")  # options that docs/install.md names
+
+
 class CommandGroup(TyperGroup):
     """A group whose help is printed where no command is given, and which suggests the nearest command once."""
 
@@ -62,9 +65,9 @@ class PanelGroup(CommandGroup):
     panels: Mapping[str, Mapping[str, Any]] = {}
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options but for --show-completion, so that the help fits a screen, and the commands."""
+        """Write the options but for those of completion, so that the help fits a screen, and the commands."""
         for option in self.params:
-            if isinstance(option, click.Option) and option.name == "show_completion":
+            if isinstance(option, click.Option) and option.name in COMPLETION:
                 option.hidden = True
         super().format_options(ctx, formatter)
 

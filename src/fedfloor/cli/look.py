@@ -13,12 +13,40 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedfloor.base.errors import SettingError, unknown
+from fedfloor.base.strict import json_text
 from fedfloor.cli import options, shared
 from fedfloor.cli.options import At, File, Folders, Json, OwnCode, Set
 from fedfloor.runs.terminal import printable, show
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+
+def ask(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A table, a folder of tables, an experiment file or its name.")
+    ],
+    changes: Set = None, own: OwnCode = False, as_json: Json = False,
+) -> None:  # fmt: skip
+    """Ask before training whether all sites measure the same thing.
+
+    Tables show each site and each sensor; below is what does not fit together, and then the exit code is 1.
+    """
+    from fedfloor.api.asking import asked_path
+    from fedfloor.runs import asking
+
+    path = asked_path(source)
+    if path is not None and changes:
+        raise SettingError(f"--set is for experiments, and {source} holds data. fedfloor new {source} writes one.")
+    asked = asking.of_path(path) if path else asking.of_experiment(shared.experiment(source, changes, own=own))
+    if as_json:
+        print(json_text(asked.to_dict(), indent=2, ensure_ascii=False))
+    else:
+        show(asked.by_site(), as_json=False, title="sites")
+        show(asked.by_sensor(), as_json=False, title="sensors over all sites")
+        print("\n".join(printable(f"- {one.sentence}") for one in asked.findings) or "All sites fit together.")
+    if asked.findings:
+        raise typer.Exit(1)
 
 
 def draw(

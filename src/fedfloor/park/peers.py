@@ -33,6 +33,7 @@ ALSO = (  # other conversions, which explain a difference and do not prove one
 )  # fmt: skip
 SLACK = 5.0  # deviations within devices, by which a level beside all others is not far
 SAME = 1.5  # ratio of deviations that are alike
+NEAR = 1.25  # the same, if a conversion is to be proved by one other device
 BROKEN = 0.3  # correlation below which a relation is broken
 AGAINST = -0.5  # correlation below which a relation is reversed
 
@@ -80,6 +81,20 @@ class _Usual:
         near = self.gap(mean) <= max(self.reach / 2, self.within)
         return near and self.deviation.min() / SAME <= deviation <= SAME * self.deviation.max()
 
+    def closely(self, mean: float, deviation: float) -> str:
+        """Return the conversion that explains a far mean and its deviation to within half a deviation; "" if none does.
+
+        These devices must agree as closely themselves. A single one suffices then, as what is unlike by chance is
+        hardly so by a conversion.
+        """
+        if self.reach > 2 * self.within or self.gap(mean) <= SLACK * min(self.within, deviation):
+            return ""
+        for factor, offset, text in UNITS:
+            near = self.gap((mean - offset) / factor) <= self.within / 2
+            if near and self.deviation.min() / NEAR <= deviation / abs(factor) <= NEAR * self.deviation.max():
+                return text
+        return ""
+
 
 def among(s: Summaries) -> list[Oddity]:
     """Return the sensors of devices that differ from those of all other devices; at least three devices are needed."""
@@ -108,6 +123,33 @@ def among(s: Summaries) -> list[Oddity]:
             mine = _related(s.sensors, related.each[k], related.without(related.each[k]), name)
         found += _machine(s, k, mine)
     return _merged(found)
+
+
+def between(s: Summaries) -> list[Oddity]:
+    """Return sensors of the second of two devices in another unit or sign than the first's, or constant at one."""
+    found = []
+    flat = _constant(s)
+    for c in np.flatnonzero((s.count > 1).all(axis=0) & (flat.sum(axis=0) == 1)).tolist():
+        still = int(flat[:, c].argmax())
+        if not _coarse(s, c, ~flat[:, c]):
+            text = f"never changes, and does at '{s.names[1 - still]}'"
+            found.append(Oddity((s.names[still],), (s.sensors[c],), "constant", text))
+    for c in np.flatnonzero((s.count > 1).all(axis=0) & ~flat.any(axis=0)).tolist():
+        usual = _Usual(s.mean[:1, c], s.deviation[:1, c])
+        if why := usual.closely(float(s.mean[1, c]), float(s.deviation[1, c])):
+            text = f"has a mean of {s.mean[1, c]:.4g}, '{s.names[0]}' one of {s.mean[0, c]:.4g}: {why}"
+            kind = "sign" if "sign" in why else "unit"
+            found.append(Oddity((s.names[1],), (s.sensors[c],), kind, text))
+    return _merged(found)
+
+
+def alike(s: Summaries, new: Summaries, sensor: str, other: str) -> bool:
+    """Return whether a new device's ``other`` sensor has the level and the spread of ``sensor`` at all devices."""
+    c = s.sensors.index(sensor)
+    k = new.sensors.index(other)
+    on = (s.count[:, c] > 1) & (s.deviation[:, c] > 0)
+    usual = _Usual(s.mean[on, c], s.deviation[on, c])
+    return bool(on.any()) and usual.fits(float(new.mean[0, k]), float(new.deviation[0, k]))
 
 
 def _constant(s: Summaries) -> NDArray[np.bool_]:
@@ -198,11 +240,10 @@ def _far(s: Summaries, k: int, c: int, usual: _Usual, *, odd: bool) -> Iterator[
     gap = usual.gap(mean)
     reach = usual.reach
     within = usual.within
-    kind = ""
-    why = ""
-    if odd and gap > max(2.0, 12 / (many - 1)) * max(reach, 2 * within):
+    why = usual.closely(mean, deviation)
+    if odd and not why and gap > max(2.0, 12 / (many - 1)) * max(reach, 2 * within):
         why = unit(mean, deviation, usual)
-        kind = why and ("sign" if "sign" in why else "unit")
+    kind = why and ("sign" if "sign" in why else "unit")
     alone = many >= max(AGREE + 1, len(s.names) - max(1, len(s.names) // 6))
     far = gap > max(_least(many) * reach, SLACK * within) and _far_in_logarithms(mean, usual)
     if odd and not why and alone and far:

@@ -12,7 +12,7 @@ from pathlib import Path
 from fedfloor.base.errors import DivergedError, SettingError
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
-from fedfloor.runs import checks, launch
+from fedfloor.runs import asking, checks, launch
 from fedfloor.runs.ledger import Follow
 from fedfloor.runs.orders import Limits, Orders, interrupts
 from fedfloor.runs.parks import warn_of_gaps
@@ -116,6 +116,7 @@ def carry_out(
             if ends and interrupted():
                 return ends, False
             if park is None or ground(run.experiment) != built_for:
+                asking.before(run.experiment, resume=resume)
                 park = launch.build_park(run.experiment)
                 built_for = ground(run.experiment)
                 warn_of_gaps(park)

@@ -25,7 +25,7 @@ from fedfloor.engine.team import MOST_RANKS, Alone, Shared, Team, shared_file
 from fedfloor.experiment import EngineSettings, Experiment
 from fedfloor.methods.chosen import texts
 from fedfloor.park.park import Park
-from fedfloor.runs import checks, loop
+from fedfloor.runs import asking, checks, loop
 from fedfloor.runs.folder import owned
 from fedfloor.runs.ledger import Follow, Line
 from fedfloor.runs.orders import Orders, interrupts
@@ -215,6 +215,7 @@ def start(
     keep = (DivergedError,) if orders.keep else ()
     with owned(orders.out, keep), nullcontext(interrupted) if interrupted else interrupts() as stop:
         if park is None:
+            asking.before(experiment, resume=orders.resume)
             park = build_park(experiment)
             warn_of_gaps(park)
         prepare(experiment, orders, park)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from fedfloor.base.names import excerpt
+from fedfloor.base.names import excerpt, plain
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.own import load as load_own
 from fedfloor.data.ranges import values_beyond
@@ -75,22 +74,9 @@ def _alike(data: Dataset) -> Iterator[str]:
     for noun, names in (("classes", data.classes), ("devices", data.owned.names)):
         first: dict[str, str] = {}
         for name in names:
-            other = first.setdefault(_plain(name), name)
+            other = first.setdefault(plain(name), name)
             if other != name and len(name) > 1:  # 'A' and 'a' are characters
                 yield f"{noun} '{other}' and '{name}' count as two: if they are the same, give them the same name."
-
-
-def _plain(name: str) -> str:
-    """Return a name in small letters without blanks, and without punctuation that follows a letter within words.
-
-    Signs and points of numbers, and marks at the end such as those of grades, distinguish names.
-
-    >>> [_plain(name) for name in ("NIO", "n.i.O.", "Out of tolerance", "out_of-tolerance")]
-    ['nio', 'nio', 'outoftolerance', 'outoftolerance']
-    >>> [_plain(name) for name in ("-1", "1.2", "A-", "A+")]
-    ['-1', '1.2', 'a-', 'a+']
-    """
-    return re.sub(r"(?<=[^\W\d_])([._,;/\\]+(?!\d)|-(?=[^\W\d_]))", "", "".join(name.casefold().split()))
 
 
 def _beyond(park: Park) -> Iterator[str]:

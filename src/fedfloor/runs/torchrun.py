@@ -28,7 +28,7 @@ from fedfloor.base.errors import FedfloorError, RunError, SettingError
 from fedfloor.engine.team import MOST_RANKS, Alone, Blob, PeerLostError, Shared, Team, shared_file, split
 from fedfloor.experiment import Experiment
 from fedfloor.park.park import Park
-from fedfloor.runs import loop
+from fedfloor.runs import asking, loop
 from fedfloor.runs.folder import owned
 from fedfloor.runs.ledger import Follow
 from fedfloor.runs.orders import Orders, interrupts
@@ -115,6 +115,7 @@ def join(experiment: Experiment, orders: Orders, report: Follow) -> str:
                     orders = replace(orders, resume=True)
                 else:
                     mark.unlink(missing_ok=True)
+                asking.before(experiment, resume=orders.resume)
                 park = build_park(experiment)
                 warn_of_gaps(park)
                 prepare(experiment, orders, park)

@@ -419,6 +419,7 @@ class OddTextError(SettingError):
         self.cell = cell
         self.name = name
         self.column = column
+        self.texts = tuple(texts)
         missing = json.dumps([*texts], ensure_ascii=False)
         hint = f"If its texts denote missing values: --set 'data.missing_texts={missing}'. " if texts else ""
         super().__init__(

@@ -1,0 +1,173 @@
+"""Questions before training: on files, in Python, at the command line, and by ``[data] agree``."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedfloor
+from benchmarks.ask import FAULTS, FIRST, others, renamed, written
+from commands import Command
+from fedfloor.runs.asking import before
+from fedfloor.runs.parks import build_park
+from refusals import refused
+
+
+def plant(folder: Path, fault: str = "", seed: int = 1) -> Path:
+    draw = np.random.default_rng(seed)
+    tables = FIRST.made(draw)
+    sensors = [name for name in tables["site-2"] if name not in ("time", "state")]
+    if fault:
+        FAULTS[fault][1](tables, "site-2", sensors, draw)
+    written(tables, folder)
+    return folder
+
+
+def experiment(folder: Path, **changes: object) -> fedfloor.Experiment:
+    base = fedfloor.Experiment(
+        data=fedfloor.DataSettings(path=str(folder), device="file", columns=fedfloor.Columns(label="state")),
+        model=fedfloor.ModelSettings("logistic"), rounds=1,
+    )  # fmt: skip
+    return fedfloor.load(base, changes=changes)
+
+
+@pytest.mark.parametrize(
+    ("fault", "changes"),
+    [
+        ("a sensor missing", {"data.columns.values": ["temp", "pressure", "load"]}),
+        ("columns in another order", {"data.columns.values": ["temp", "pressure", "flow", "load"]}),
+        ("rows sent twice", {"data.copies": "drop"}),
+        ("status texts in a twentieth", {"data.missing_texts": ["Bad Input"], "data.missing": "previous"}),
+        ("two thirds missing", {"data.missing": "previous"}),
+    ],
+)
+def test_the_proposed_setting_lets_the_data_be_read(tmp_path: Path, fault: str, changes: dict[str, object]) -> None:
+    folder = plant(tmp_path / "plant", fault)
+    sentences = " ".join(one.sentence for one in fedfloor.ask(folder).findings)
+    assert all(key in sentences for key in changes)
+    with pytest.raises(fedfloor.SettingError):
+        build_park(experiment(folder))
+    assert build_park(experiment(folder, **changes)).devices == 6
+
+
+def test_ask_in_python_shows_sites_and_sensors(tmp_path: Path) -> None:
+    asked = fedfloor.ask(plant(tmp_path / "plant"))
+    assert asked.findings == ()
+    assert [row["site"] for row in asked.by_site()] == [f"site-{k}" for k in range(1, 7)]
+    first = asked.by_site()[0]
+    assert (first["rows"], first["every_s"], first["gaps"], first["from"]) == (400, 60.0, 0, "2026-03-02 06:00:00")
+    assert [row["sensor"] for row in asked.by_sensor()] == ["temp", "pressure", "flow", "load"]
+    assert all(row["min"] <= row["q5"] < row["q50"] < row["q95"] <= row["max"] for row in asked.by_sensor())
+
+
+def test_an_experiment_is_asked_by_its_own_columns(tmp_path: Path) -> None:
+    folder = plant(tmp_path / "plant", "a sensor missing")
+    whole = fedfloor.ask(experiment(folder))
+    assert [(one.kind, one.sites) for one in whole.findings] == [("missing", ("site-2",))]
+    fewer = fedfloor.ask(experiment(folder, **{"data.columns.values": ["temp", "pressure", "load"]}))
+    assert fewer.findings == ()
+
+
+def test_data_without_files_are_asked_by_their_rows() -> None:
+    asked = fedfloor.ask("machines", changes={"park.devices": 4})
+    assert len(asked.sites) == 4
+    assert all(site.rows > 0 and len(site.sensors) > 1 for site in asked.sites)
+    with refused("ask"):
+        fedfloor.ask("labels", changes={"park.devices": 2})
+
+
+def test_the_command_tells_sites_sensors_and_findings(command: Command, tmp_path: Path) -> None:
+    plant(tmp_path / "plant", "°F beside °C")
+    said = command("ask", str(tmp_path / "plant"))
+    assert said.code == 1
+    assert "'site-2', sensor 'temp'" in said.out
+    assert "in °F" in said.out
+    document = json.loads(command("ask", str(tmp_path / "plant"), "--json").out)
+    assert [one["kind"] for one in document["findings"]] == ["unit"]
+    assert len(document["sites"]) == 6
+    good = command("ask", str(plant(tmp_path / "good")))
+    assert good.code == 0
+    assert "All sites fit together." in good.out
+
+
+def test_the_command_refuses_what_it_cannot_ask(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert command("ask", str(tmp_path / "empty")).code == 2
+    assert command("ask", str(tmp_path / "nothing.csv")).code == 2
+    plant(tmp_path / "plant")
+    assert "--set" in command("ask", str(tmp_path / "plant"), "--set", "rounds=1").err
+
+
+def test_agree_refuses_warns_or_is_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = plant(tmp_path / "plant", "a class in capitals")
+    with refused("data.agree"):
+        before(experiment(folder, **{"data.agree": "refuse"}), resume=False)
+    before(experiment(folder, **{"data.agree": "refuse"}), resume=True)
+    assert not caplog.records
+    with caplog.at_level(logging.WARNING):
+        before(experiment(folder, **{"data.agree": "warn"}), resume=False)
+    assert "'WORN'" in caplog.text
+    caplog.clear()
+    before(experiment(folder, **{"data.agree": "off"}), resume=False)
+    before(experiment(folder), resume=False)
+    assert not caplog.records
+
+
+def test_a_run_is_refused_before_its_data_are_read(tmp_path: Path) -> None:
+    folder = plant(tmp_path / "plant", "a sensor renamed")
+    with refused("data.agree"):
+        fedfloor.run(experiment(folder, **{"data.agree": "refuse"}), tmp_path / "run", ranks=1)
+    assert not (tmp_path / "run" / "ledger.jsonl").exists()
+
+
+def test_a_table_that_cannot_be_read_is_named_and_others_are_asked(tmp_path: Path) -> None:
+    folder = plant(tmp_path / "plant")
+    (folder / "site-3.csv").write_text("time,temp\n1,2,3\n")
+    (folder / "site-4.csv").write_text("")
+    found = {one.sites: one.sentence for one in fedfloor.ask(folder).findings}
+    assert {("site-3",), ("site-4",)} <= found.keys()
+    assert "cannot be read" in found["site-3",]
+
+
+def test_a_table_with_a_column_of_devices_is_asked_by_device(tmp_path: Path) -> None:
+    tables = FIRST.made(np.random.default_rng(0))
+    names = list(next(iter(tables.values())))
+    rows = [
+        f"{name},{','.join(cells)}" for name, table in tables.items() for cells in zip(*table.values(), strict=True)
+    ]
+    path = tmp_path / "all.csv"
+    path.write_text("\n".join([",".join(["machine", *names]), *rows]) + "\n")
+    asked = fedfloor.ask(path)
+    assert [site.name for site in asked.sites] == [*tables]
+    assert asked.findings == ()
+
+
+def test_units_below_the_header_and_other_names_of_the_time_are_told(tmp_path: Path) -> None:
+    tables = FIRST.made(np.random.default_rng(0))
+    renamed(tables["site-2"], "time", "Zeit")
+    written(tables, tmp_path / "plant")
+    for k in (1, 2, 3):
+        path = tmp_path / "plant" / f"site-{k}.csv"
+        head, *rest = path.read_text().splitlines()
+        path.write_text("\n".join([head, f",{'bar' if k == 3 else '°C'},bar,l/h,%,", *rest]) + "\n")
+    asked = fedfloor.ask(tmp_path / "plant")
+    assert asked.by_sensor()[0]["unit"] == "°C/bar"
+    assert {(one.kind, one.sites) for one in asked.findings} == {("renamed", ("site-2",)), ("unit", ("site-3",))}
+    assert others(tables, "site-6", 2) == ["site-6", "site-1"]
+
+
+def test_the_page_shows_what_the_command_prints(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs/ask.md").read_text(encoding="utf-8")
+    script = page.partition("```python\n")[2].partition("```")[0]
+    monkeypatch.chdir(tmp_path)
+    exec(compile(script, "make_sites.py", "exec"), {"__name__": "__main__"})
+    monkeypatch.setenv("COLUMNS", "120")
+    lines = [line.rstrip() for line in command("ask", "plant").out.splitlines() if line.strip()]
+    shown = page.partition("```text\n")[2].partition("```")[0]
+    assert lines == [line for line in shown.splitlines() if line.strip()]
