@@ -54,6 +54,8 @@ SETTINGS: dict[str, Table] = {
     "`sample_noise`": {"work": {"sample_clip": 1.0, "sample_noise": 1.0}},
 }
 CASES: dict[str, tuple[str, Table]] = {name: (name, LABELS) for name in METHODS}
+ASKED: Table = MACHINES | {"data": MACHINES["data"] | {"agree": "warn"}}
+CASES |= {"fedavg, anomalies, `agree`": ("fedavg", ASKED)}
 CASES |= {f"{name}, anomalies": (name, MACHINES) for name in ("fedavg", "fedsr", "pca")}
 
 

@@ -23,6 +23,7 @@ PARK = {
     "cloud": deploying.cloud,
     "edge": deploying.edge,
     "device": deploying.device,
+    "ask": deploying.ask,
     "sense": deploying.sense,
     "schedule": releasing.schedule,
     "live": {

@@ -196,6 +196,23 @@ def cloud(config: Config, resume: Resume = False, stop_after: Stop = None) -> No
         raise typer.Exit(130)
 
 
+def ask(config: Config, as_json: Json = False) -> None:
+    """Ask the devices of a park before training whether they measure the same.
+
+    No row leaves a device. If something does not fit together, the exit code is 1.
+    """
+    from fedfloor.cli.look import show_asked
+    from fedfloor.deploy import cloud as clouds
+    from fedfloor.deploy.settings import CloudSettings, read
+    from fedfloor.deploy.uplink import Downlink
+    from fedfloor.runs.folder import owned
+
+    settings = read(CloudSettings, config)
+    with owned(settings.out), Downlink(settings) as link:
+        asked = clouds.asked(settings, link)
+    show_asked(asked, as_json=as_json)
+
+
 def sense(
     source: Annotated[Path, typer.Argument(metavar="SOURCE.toml", help="Description of the source and its sensors.")],
     into: Annotated[

@@ -69,6 +69,10 @@ EXAMPLES = {
         "park cloud cloud.toml",
         "park cloud cloud.toml --resume",
     ),
+    "park ask": (
+        "park ask cloud.toml",
+        "park ask plant/cloud/cloud.toml --json",
+    ),
     "park edge": (
         "park edge edge-north.toml",
         "park edge factories/north/edge-north.toml",

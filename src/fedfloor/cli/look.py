@@ -21,6 +21,8 @@ from fedfloor.runs.terminal import printable, show
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from fedfloor.runs.asking import Asked
+
 
 def ask(
     source: Annotated[
@@ -39,6 +41,11 @@ def ask(
     if path is not None and changes:
         raise SettingError(f"--set is for experiments, and {source} holds data. fedfloor new {source} writes one.")
     asked = asking.of_path(path) if path else asking.of_experiment(shared.experiment(source, changes, own=own))
+    show_asked(asked, as_json=as_json)
+
+
+def show_asked(asked: Asked, *, as_json: bool) -> None:
+    """Print what sites state and what does not fit together; end with exit code 1 if something does not."""
     if as_json:
         print(json_text(asked.to_dict(), indent=2, ensure_ascii=False))
     else:

@@ -222,7 +222,7 @@ REASONS = 64  # the most kinds of refusal that an edge may list per sender
 DIGEST = re.compile(r"[0-9a-f]{64}(\+[0-9a-f]{64})?")  # digest of a memory, optionally with that of its extractor
 WORD = re.compile(r"[A-Za-z][A-Za-z ]{0,31}")  # a reason or an error's name
 STAGES = ("sum-keys", "sum-shares", "sum-check", "sum-unmask")  # requests of a secure sum in addition to the visit
-REQUESTS = ("facts", "census", "visit", "probe", "keep", *STAGES)  # all requests that a device serves
+REQUESTS = ("facts", "sites", "census", "visit", "probe", "keep", *STAGES)  # all requests that a device serves
 
 
 def short_line(value: object) -> str:

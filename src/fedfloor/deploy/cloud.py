@@ -22,7 +22,7 @@ from fedfloor.base.errors import FedfloorError, RunError, SettingError
 from fedfloor.base.names import Names
 from fedfloor.base.ranges import RefusedError
 from fedfloor.config import read as read_experiment
-from fedfloor.deploy import checks, joining, sizes, subtasks, sum_messages
+from fedfloor.deploy import asking, checks, joining, sizes, subtasks, sum_messages
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.arrivals import ArrivingVisits
 from fedfloor.deploy.attendance import ATTEMPTS, Attendance
@@ -48,6 +48,7 @@ from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet
 from fedfloor.park.normalise import Surveyed, normaliser
 from fedfloor.park.park import Park
+from fedfloor.park.sites import SiteFacts
 from fedfloor.park.statistics import Step
 from fedfloor.park.survey import Regimes, sums_of_each
 from fedfloor.plan import walk
@@ -55,6 +56,8 @@ from fedfloor.plan.nodes import Broadcast, Probe, Work
 from fedfloor.plan.outcome import Receipt
 from fedfloor.plan.schedule import Key
 from fedfloor.runs import loop
+from fedfloor.runs.asking import Asked, check
+from fedfloor.runs.asking import asks as is_asking
 from fedfloor.runs.checkpoint import Checkpoint
 from fedfloor.runs.folder import owned, write_json
 from fedfloor.runs.launch import ignore
@@ -184,6 +187,13 @@ class CloudExecutor:
         self._introductions = {m: joining.holdings_for(known, gathered, m, crosses=self._crosses) for m in self._names}
         self._exchange(self._introduce(self._names))
         return park
+
+    def sites(self) -> list[SiteFacts]:
+        """Return what all devices state of their rows."""
+        return asking.gathered(
+            lambda: self._exchange({factory: ("sites", {}, {}) for factory in self._names}), self._settings.edges,
+            self._settings.deadlines.join_s, self._filter.refuse,
+        )  # fmt: skip
 
     def keep_left(self) -> None:
         """Name the devices that take no part in the run, and keep them for ``--resume``."""
@@ -662,8 +672,21 @@ def read_left(path: Path) -> dict[int, str]:
         raise SettingError(f"{path} is damaged: restore it, or begin a new run.") from error
 
 
-def attached(settings: CloudSettings, edges: Edges, *, resume: bool = False) -> tuple[Experiment, Park, CloudExecutor]:
-    """Return a cloud's experiment, the park of its devices, and the executor that is connected to them."""
+def asked(settings: CloudSettings, edges: Edges) -> Asked:
+    """Return what the devices of a park state of their rows, and what does not fit together."""
+    experiment = read_experiment(Path(settings.experiment), [])
+    return Asked.of(CloudExecutor(settings, edges, [], table(experiment), experiment.deploy).sites())
+
+
+def attached(
+    settings: CloudSettings, edges: Edges, *, resume: bool = False, asks: bool = False
+) -> tuple[Experiment, Park, CloudExecutor]:
+    """Return a cloud's experiment, the park of its devices, and the executor that is connected to them.
+
+    Args:
+        resume: whether a run goes on.
+        asks: whether devices are asked before, as ``[data] agree`` says.
+    """
     experiment = read_experiment(Path(settings.experiment), [])
     method = experiment.configured
     away = settings.samples == "devices"
@@ -672,6 +695,8 @@ def attached(settings: CloudSettings, edges: Edges, *, resume: bool = False) -> 
     factory_of = [] if park is None else park.factory_of.tolist()
     crosses = bool(foreign_requests(experiment, method))
     live = CloudExecutor(settings, edges, factory_of, names, experiment.deploy, crosses)
+    if asks and is_asking(experiment):
+        check(Asked.of(live.sites()), experiment)
     park = live.gather(experiment, method.parts.travel or "", resume=resume) if park is None else park
     return experiment, replace(park, machines=machines(settings, park.factories)), live
 
@@ -696,7 +721,7 @@ def run(
             raise SettingError(f"transport = 'flower': Flower starts the loop: {app}.")
         with Downlink(settings) as link:
             return run(settings, link, resume=resume, limits=limits, report=report, interrupted=interrupted)
-    experiment, park, live = attached(settings, edges, resume=resume)
+    experiment, park, live = attached(settings, edges, resume=resume, asks=not resume)
     sizes.check(experiment, park, settings.message_mb)
     with owned(orders.out), noted(orders.out), interrupts() as asked:
         prepare(experiment, orders, park, live=True)

@@ -23,7 +23,7 @@ from fedfloor.base.outside import ANY
 from fedfloor.base.ranges import RefusedError
 from fedfloor.base.version import __version__
 from fedfloor.config import read as read_experiment
-from fedfloor.deploy import mqtt, names, own, record
+from fedfloor.deploy import asking, mqtt, names, own, record
 from fedfloor.deploy.answered import RUNS, Answers
 from fedfloor.deploy.channel import REPEATS
 from fedfloor.deploy.checks import REQUESTS, STRANGER, MessageFilter, printable, short_line
@@ -106,6 +106,7 @@ class Agent:
         self._worker: Worker | None = None
         self._facts: Facts | None = None
         self._raw: Park | None = None  # samples as stored, without normalisation; surveys refer to them
+        self._stated: tuple[str, dict[str, Any]] | None = None  # a run, and what it was told of the rows
         self._run = ""  # the run for which the samples were read
         kept = self._record if self._hides and settings.data.kind != "partition" else record.RevealRecord()
         self._answers = Answers(kept)
@@ -258,6 +259,8 @@ class Agent:
         """Return the answer to a request of the device's own edge, or of another factory's."""
         if message.kind == "facts":
             return "answer", {"answer": self.holding(message, at_home=at_home)}, {}
+        if message.kind == "sites":
+            return "answer", {"answer": self.site(message.run)}, {}
         if message.kind == "census":
             return "answer", {"answer": self.census(message)}, {}
         return self.worker().reply(message)
@@ -361,6 +364,13 @@ class Agent:
         if samples is None:
             raise SettingError("it has too few samples to hold any out of training.")
         return samples
+
+    def site(self, run: str) -> dict[str, Any]:
+        """Return what this device states of its rows before training, the same in a run, and the time of its clock."""
+        if self._stated is None or self._stated[0] != run:
+            held = self.park if self.settings.data.kind == "partition" else None
+            self._stated = run, asking.stated(self.settings, self.experiment, held)
+        return {"rows": self._stated[1], "now": time.time()}
 
     def census(self, message: Message) -> list[int]:
         """Return the class counts of the device's current samples; with masks or noise of updates those of its set.

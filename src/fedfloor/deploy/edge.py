@@ -21,7 +21,7 @@ from fedfloor.base.errors import SettingError
 from fedfloor.base.outside import ANY
 from fedfloor.base.ranges import RefusedError
 from fedfloor.config import read as read_experiment
-from fedfloor.deploy import broker, checks, joining, names, subtasks
+from fedfloor.deploy import asking, broker, checks, joining, names, subtasks
 from fedfloor.deploy import facts as facts_of
 from fedfloor.deploy.broker import PID
 from fedfloor.deploy.channel import DeviceChannel, side_by_side
@@ -502,8 +502,9 @@ class Edge:
         """Serve a request; errors are returned as answers, so that the edge keeps running."""
 
         def dispatch() -> Reply:
-            if message.kind in ("gather", "park"):
-                return {"gather": self.gather, "park": self.build_park}[message.kind](message)
+            if message.kind in ("gather", "park", "sites"):
+                handlers = {"gather": self.gather, "park": self.build_park, "sites": self.ask_sites}
+                return handlers[message.kind](message)
             if message.kind == "present":  # every answer states the connected devices
                 return "present", {}, {}
             if not self.ready:
@@ -525,6 +526,12 @@ class Edge:
         own = {device.device: device for device in self.settings.devices}
         facts = read_facts(message.about.get("facts"))
         return "gathered", joining.gather(self.joining, own, facts, message.run), {}
+
+    def ask_sites(self, message: Message) -> Reply:
+        """Return what this factory's devices state of their rows."""
+        self.channel.resume()
+        own = self.settings.devices
+        return "sites", asking.of_devices(self.channel, own, message.run, self.settings.deadlines.probe_s), {}
 
     def build_park(self, message: Message) -> Reply:
         """Build the park from the holdings of all devices."""

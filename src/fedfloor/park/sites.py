@@ -202,7 +202,7 @@ def _of_device(name: str, tables: Sequence[ApartTable]) -> SiteFacts:
         parts = [*np.cumsum([len(time) for time in times])[:-1].tolist()]
         zoned = timed[0].dated and not timed[0].local
         clock = RowClock.of(np.concatenate(times), parts, dated=timed[0].dated, zoned=zoned)
-    classes = Counter(text for sheet in sheets for text in sheet.text.get("label", ()))
+    classes = Counter(text for sheet in sheets for text in sheet.text.get("label", ()) if text)
     return SiteFacts.of_rows(
         name, sensors, x, factory=factory, classes=dict(classes) if len(classes) <= CLASSES else {}, clock=clock,
         copies=sum(int(sheet.copies().sum()) for sheet in timed), problems=problems, decimal=tables[0].decimal,
@@ -211,7 +211,7 @@ def _of_device(name: str, tables: Sequence[ApartTable]) -> SiteFacts:
     )  # fmt: skip
 
 
-def read(value: object, name: str, factory: str = "") -> SiteFacts:
+def read(value: object, name: str, factory: str = "", offset: float | None = None) -> SiteFacts:
     """Return the facts that a device sent as JSON, checked.
 
     Raises:
@@ -248,7 +248,7 @@ def read(value: object, name: str, factory: str = "") -> SiteFacts:
     return SiteFacts(
         name, factory, rows, sensors, np.array(sums, np.float64), np.array(levels, np.float64),
         np.array([list(map(_maybe, row)) for row in ends]), np.array(bins, np.float64).reshape(many, BINS + 2), roles,
-        units, classes, _clock(body.get("clock")), copies, body["decimal"], problems,
+        units, classes, _clock(body.get("clock")), copies, body["decimal"], problems, offset,
     )  # fmt: skip
 
 

@@ -21,8 +21,15 @@ from fedfloor.park.agreement import Disagreement, judged
 from fedfloor.park.park import Park
 from fedfloor.park.sites import SHARES, SiteFacts, pooled, quantiles
 from fedfloor.park.survey import rows_of
+from fedfloor.runs import privacy
 
 log = logging.getLogger(__name__)
+HIDDEN = "with masks or noise on updates or class counts, devices state no exact counts and sums of their rows."
+REVEALS = (
+    "before round 1, of a device's rows: their number, span, usual step and gaps; names and units of columns; classes "
+    "with their counts; of each sensor number, sum and sum of squares; and of 100 or more values also minimum, maximum "
+    "and the counts in 34 bins"
+)
 LISTED = 20  # disagreements in an error or a log, at most
 Row = dict[str, Any]
 
@@ -117,7 +124,7 @@ def of_experiment(experiment: Experiment) -> Asked:
         SettingError: its data are no tables of sensors.
     """
     data = experiment.data
-    if data.path is not None and (data.format or own.format_of(Path(data.path))) in ("table", "folder"):
+    if data.path is not None and (data.format or own.format_of(Path(data.path))) in ("table", "folder", "buffer"):
         return Asked.of(park_sites.of_tables(apart.read(Path(data.path), data)))
     from fedfloor.runs.parks import build_park
 
@@ -141,17 +148,31 @@ def of_park(park: Park, device: int, name: str) -> SiteFacts:
     return SiteFacts.of_rows(name, columns, rows_of(park, device), classes=classes)
 
 
+def asks(experiment: Experiment) -> bool:
+    """Return whether an experiment's devices are asked before it is trained."""
+    return experiment.data.agree in ("refuse", "warn")
+
+
+def hides(experiment: Experiment) -> bool:
+    """Return whether masks or noise protect what devices send, so that they state nothing exactly."""
+    epsilon = experiment.park.census_epsilon
+    return privacy.on_devices(experiment.configured) or (epsilon is not None and math.isfinite(epsilon))
+
+
 def before(experiment: Experiment, *, resume: bool) -> None:
     """Ask the devices of an experiment before it is trained, as ``[data] agree`` says; not before it goes on.
 
     Raises:
         SettingError: as of :func:`check` and :func:`of_experiment`.
     """
-    if experiment.data.agree in ("refuse", "warn") and not resume:
-        check(of_experiment(experiment), experiment.data.agree)
+    if not asks(experiment) or resume:
+        return
+    if hides(experiment):
+        raise SettingError(f"data.agree: {HIDDEN} Leave it out.", key="data.agree")
+    check(of_experiment(experiment), experiment)
 
 
-def check(asked: Asked, agree: str) -> None:
+def check(asked: Asked, experiment: Experiment) -> None:
     """Log what does not fit together, or refuse it, by ``[data] agree``.
 
     Raises:
@@ -161,7 +182,7 @@ def check(asked: Asked, agree: str) -> None:
     if not sentences:
         return
     more = f"\n… and {len(sentences) - LISTED} more" if len(sentences) > LISTED else ""
-    if agree == "refuse":
+    if experiment.data.agree == "refuse":
         text = "".join(f"\n- {sentence}" for sentence in sentences[:LISTED])
         raise SettingError(
             f"data.agree = 'refuse', and sites do not fit together:{text}{more}\nMend them, or train with a warning: "

@@ -15,6 +15,7 @@ from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Probe, Select
 from fedfloor.plan.questions import CENSUS, OUTPUTS, SCORES, facts_of
 from fedfloor.runs import privacy
+from fedfloor.runs.asking import REVEALS, asks
 from fedfloor.tasks.task import Task
 
 Asked = Mapping[str, Mapping[int, int]]  # question → device → number of its answers
@@ -79,6 +80,8 @@ def statement(
     epsilon = experiment.park.census_epsilon
     noisy = epsilon is not None and math.isfinite(epsilon)
     entries = {"holding": (1, HOLDING if noisy else HOLDING_COUNTS)}
+    if asks(experiment):
+        entries["sites"] = 1, REVEALS
     for name, counts in asked.items():
         facts = facts_of(name)
         if not (noisy and facts.reads == "counts"):  # their noise is accounted for as reports

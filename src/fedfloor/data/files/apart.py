@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedfloor.base.errors import SettingError
-from fedfloor.data.files import expanded, own
+from fedfloor.data.files import buffer, expanded, own
 from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.encode import natural_order
 from fedfloor.data.files.joined import JOIN
@@ -75,6 +75,8 @@ def read(path: Path, reading: Reading | None = None, device: str = "") -> list[A
     root = path if path.is_dir() else path.parent
     if not path.exists():
         own.load(path, Reading(), 0)  # refuses it
+    if path.name.endswith(buffer.BUFFERS):
+        return [ApartTable(device or path.stem, "", buffer.sheet(path, reading or Reading()), {}, ".", {})]
     files = files_in(path) if path.is_dir() else [DataFile(path, path.name, (), None)]
     files = [file for file in files if file.path.name.casefold().endswith(tables(files))] if path.is_dir() else files
     if not files:

@@ -183,6 +183,12 @@ def load(path: Path, reading: Reading, seed: int, newest: int | None = None) -> 
     return of_entry(recorded.name, CacheEntry(writer.arrays(), facts), reading, seed)
 
 
+def sheet(path: Path, reading: Reading) -> Sheet:
+    """Return all rows of a buffer as a table; errors as of :func:`load`."""
+    recorded = read(path)
+    return _sheet(path, recorded, reading, np.arange(len(recorded.time)))
+
+
 def newest(path: Path, reading: Reading, seed: int, samples: int) -> Dataset:
     """Return a data set of the newest rows of a buffer, as few as are needed for ``samples`` samples.
 
