@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 
 from cohorts import floor_
 from fedfloor.engine.cohort import data, visits
@@ -14,6 +16,16 @@ from fedfloor.engine.cohort.cohort import Cohort
 from fedfloor.engine.cohort.program import Program
 from fedfloor.park.stream import Recycle
 from rounds import Job, method
+
+
+def test_activations_by_hand() -> None:
+    """Samples 2 × 5 × 7 and kernels of 3 × 2 give 3 × 3 × 6 = 54 numbers from 18 patches of 2 · 6; 4 outputs follow."""
+    module = nn.Sequential(nn.Conv2d(2, 3, (3, 2)), nn.Flatten(), nn.Linear(54, 4)).train()
+    network = SimpleNamespace(module=module, flat=torch.zeros(1))
+    of = SimpleNamespace(network=network, park=SimpleNamespace(dataset=SimpleNamespace(shape=(2, 5, 7))))
+    assert data.activations(of) == 2 * 5 * 7 + 54 + 18 * 2 * 6 + 54 + 4  # type: ignore[arg-type]
+    assert module.training
+    assert not module[0]._forward_hooks
 
 
 def test_gradients_over_all_samples_take_the_room_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -227,7 +227,7 @@ def test_a_killed_rank_is_noticed(tmp_path: Path, ranks: int) -> None:
     assert len(heard) == ranks - 1
 
 
-def waiting(look: Callable[[Shared], None]) -> BaseException:
+def waiting(look: Callable[[Shared], None], status: int = 1) -> BaseException:
     """Let the first of two ranks wait for ever, after ``look`` has prepared it, and return what it raises."""
     path = shared_file(2, 0)
     first = Shared(path, 0, 2)
@@ -237,7 +237,7 @@ def waiting(look: Callable[[Shared], None]) -> BaseException:
         look(second)
         dead = os.fork()
         if not dead:
-            os._exit(1)
+            os._exit(status)
         first.children = [dead]
         os.waitid(os.P_PID, dead, os.WEXITED | os.WNOWAIT)  # it is dead now, and nobody has been told
         with pytest.raises(BaseException) as caught:  # noqa: PT011
@@ -251,6 +251,10 @@ def waiting(look: Callable[[Shared], None]) -> BaseException:
 def test_who_said_why_before_it_died_is_believed() -> None:
     raised = waiting(lambda second: second.fail(SettingError("work.lr = −1.")))
     assert (type(raised), str(raised)) == (SettingError, "work.lr = −1.")
+
+
+def test_a_rank_that_ends_without_an_error_is_dead_too() -> None:
+    assert type(waiting(lambda second: None, status=0)) is PeerLostError
 
 
 def test_a_rank_somebody_else_has_reaped_is_dead_too() -> None:

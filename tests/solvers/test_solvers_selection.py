@@ -17,7 +17,7 @@ from fedfloor.base.errors import RunError
 from fedfloor.solvers.selection import kernels
 from fedfloor.solvers.selection import solve as exact_module
 from fedfloor.solvers.selection.problem import SelectionProblem, batches, check, divergence, value, verify, whole_bound
-from fedfloor.solvers.selection.solve import SOLVERS, brute, exact, monte_carlo, random, solve, swap
+from fedfloor.solvers.selection.solve import SOLVERS, Start, brute, exact, monte_carlo, random, solve, swap
 from fedfloor.solvers.solution import solved
 from refusals import refused
 from selections import close, femnist_like, least, scale, strange
@@ -192,14 +192,18 @@ def test_the_greedy_start_comes_nearest_to_a_growing_target(seed: int) -> None:
     assert np.flatnonzero(x).tolist() == sorted(chosen)
 
 
-def test_many_candidates_take_the_gram_matrix_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedfloor.solvers.selection import solve as module
-
-    problem = femnist_like(2, 60, 20)
-    whole = swap(problem, kicks=0)
-    monkeypatch.setattr(module, "GRAM", 10)
-    monkeypatch.setattr(module, "BLOCK", 7 * 40)  # seven rows of 40: the last block has six
-    assert swap(problem).choice.tolist() == whole.choice.tolist()
+@pytest.mark.parametrize("start", ["greedy", "random"])
+@pytest.mark.parametrize("seed", range(4))
+def test_many_candidates_take_the_gram_matrix_in_blocks(
+    start: Start, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exchanges are the same with the whole matrix, with blocks of seven of 40 rows, the last of six, and of one."""
+    problem = femnist_like(seed, 60, 20)
+    whole = swap(problem, start, kicks=0).choice.tolist()
+    monkeypatch.setattr(exact_module, "GRAM", 10)
+    for rows in (7, 1):
+        monkeypatch.setattr(exact_module, "BLOCK", rows * 40)
+        assert swap(problem, start).choice.tolist() == whole
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------
