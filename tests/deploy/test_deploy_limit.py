@@ -77,6 +77,28 @@ def test_lengths_and_lengths_per_step_fade_each_by_itself() -> None:
     assert judged(limit, 5, 9.5, 2e-3)
 
 
+def test_what_is_known_of_a_device_by_hand() -> None:
+    """3 with rate · steps = ½, 6 a step; then 1 with a tenth, 10 a step: 0.9 · 3 is above 1, and 10 above 0.9 · 6."""
+    limit = Limit(NormLimit(10.0))
+    judged(limit, 7, 3.0, 0.5)
+    assert limit.known == {"all": {7: (3.0, 6.0)}}
+    judged(limit, 7, 1.0, 0.1)
+    assert limit.known["all"][7] == pytest.approx((2.7, 10.0))
+
+
+def test_the_greatest_accepted_lengths_by_hand() -> None:
+    """Medians of 1 and of 2 a step: ten times the greater of 1 and of twice rate · steps, or a hundredth of 5,000."""
+    weights, statistics = (part(0.0, own=3.0, weights=trained)[0] for trained in (True, False))
+    limit = Limit(NormLimit(10.0))
+    assert limit.most("all", 1, (0.25, 1.0), weights) == weights.bound == 10 * (3 + 2)
+    assert statistics.bound == 1e6 * (3 + 2)
+    for k in range(3):
+        judged(limit, k, 1.0, 0.5)
+    assert limit.most("all", 1, (0.25, 1.0), weights) == 10.0
+    assert limit.most("all", 1, (4.0, 1.0), weights) == 80.0
+    assert limit.most("all", 1, (0.25, 1.0), part(0.0, own=5000.0)[0]) == 50.0
+
+
 def test_a_change_of_a_hundredth_of_the_weights_is_never_refused() -> None:
     limit = Limit(NormLimit(10.0))
     for k in range(4):

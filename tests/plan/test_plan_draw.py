@@ -24,7 +24,7 @@ from fedfloor.plan.nodes import (
     device,
     edge,
 )
-from fedfloor.report.plan_svg import svg
+from fedfloor.report.plan_svg import CHIP_H, between, svg
 from fedfloor.report.plan_text import tree
 
 WORK = Work(epochs=1, rate=0.01, momentum=0.5)
@@ -144,6 +144,27 @@ def test_select_is_dashed_broadcast_and_probe_are_dotted() -> None:
     assert "frame dotted" in svg(PLANS["hfedms"])
     assert "features &amp; &lt;hash&gt;?" in svg(PLANS["probe"])
     assert "… and 40 more" in svg(PLANS["probe"])
+
+
+@pytest.mark.parametrize(
+    ("plan", "dotted"),
+    [
+        (Select("fraction", tuple(range(35)), 10, WORK), set()),
+        (Broadcast(tuple(range(35))), {"out dotted"}),
+        (Probe(tuple(range(35)), "loss"), {"out dotted", "back dotted"}),
+    ],
+)
+def test_what_is_only_sent_or_asked_is_dotted(plan: Node, dotted: set[str]) -> None:
+    """A model that trains goes out and comes back in whole lines; nothing comes back of a broadcast."""
+    kinds = re.findall(r'<path class="((?:out|back)[^"]*)"', svg(plan))
+    assert {kind for kind in kinds if "dotted" in kind} == dotted
+
+
+def test_an_arrow_leaves_and_reaches_the_borders_of_chips_by_hand() -> None:
+    """From 0 to 100, chips 40 wide: it begins 1.5 beyond the border at 20, and ends 3 before that at 80."""
+    assert re.findall(r"-?[\d.]+", between((0, 0), (100, 0), width=40.0).split('"')[3]) == ["21.5", "0", "77", "0"]
+    high = re.findall(r"-?[\d.]+", between((10, 20), (10, 220), shift=5.0).split('"')[3])  # downwards, 5 to the left
+    assert [float(value) for value in high] == [5, 20 + CHIP_H / 2 + 1.5, 5, 220 - CHIP_H / 2 - 3]
 
 
 def test_a_hundred_devices_are_all_drawn_and_of_a_thousand_the_first() -> None:

@@ -197,7 +197,7 @@ def test_the_greedy_start_comes_nearest_to_a_growing_target(seed: int) -> None:
 def test_many_candidates_take_the_gram_matrix_in_blocks(
     start: Start, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The exchanges are the same with the whole matrix, with blocks of seven of 40 rows, the last of six, and of one."""
+    """The exchanges are the same with the whole matrix, with blocks of 7 of 40 rows, the last of 6, and of 1."""
     problem = femnist_like(seed, 60, 20)
     whole = swap(problem, start, kicks=0).choice.tolist()
     monkeypatch.setattr(exact_module, "GRAM", 10)
