@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -13,16 +14,21 @@ import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from scipy import stats
+from sklearn.cluster import KMeans as Lloyd
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge as Reference
+from sklearn.naive_bayes import GaussianNB
 
 from fedfloor import run
 from fedfloor.base.checking import checked
 from fedfloor.engine.engine import Samples
 from fedfloor.experiment import Experiment
+from fedfloor.methods.exact.bayes import Bayes
 from fedfloor.methods.exact.charts import CUSUM, EWMA, XbarS
 from fedfloor.park.normalise import mean_and_deviation
+from fedfloor.report.page import write
 from fedfloor.runs.parks import build_park
+from refusals import refused
 
 Floats = NDArray[np.float64]
 ROWS = 120
@@ -199,3 +205,120 @@ def test_xbar_s_limits_are_those_of_all_windows(division: str, tmp_path: Path) -
     np.testing.assert_allclose((lines[2, :3] - lines[1, :3]).numpy(), room, rtol=1e-3)
     np.testing.assert_allclose(lines[2, 3:].numpy(), 2.266 * theta["sigma"], rtol=1e-3)
     assert not lines[0, 3:].any()
+
+
+@pytest.mark.parametrize("division", DIVISIONS)
+def test_bayes_is_scikit_learns_pooled_one(division: str, tmp_path: Path) -> None:
+    experiment = asked(table(tmp_path, "classification", division), "classification", "bayes")
+    theta = fitted(experiment, tmp_path)
+    x, y = pooled(experiment)
+    reference = GaussianNB().fit(x, y)
+    np.testing.assert_allclose(theta["mean"], reference.theta_, atol=1e-9)
+    np.testing.assert_allclose(theta["variance"], reference.var_, rtol=1e-9)
+    out = Bayes().outputs(torch.from_numpy(x), {name: torch.from_numpy(one) for name, one in theta.items()})
+    np.testing.assert_allclose(out.numpy(), reference.predict_log_proba(x), atol=1e-8)
+
+
+@pytest.mark.parametrize("division", DIVISIONS)
+def test_kmeans_is_lloyds_on_all_rows(division: str, tmp_path: Path) -> None:
+    path = table(tmp_path, "reconstruction", division)
+    about: dict[str, Any] = {"methods": {"kmeans": {"states": 3}}}
+    start = fitted(asked(path, "reconstruction", "kmeans", 2, **about), tmp_path / "start")["centers"]
+    experiment = asked(path, "reconstruction", "kmeans", 30, **about)
+    centers = fitted(experiment, tmp_path)["centers"]
+    x = pooled(experiment)[0]
+    reference = Lloyd(3, init=start, n_init=1, algorithm="lloyd", tol=0.0).fit(x)
+    np.testing.assert_allclose(centers, reference.cluster_centers_, atol=1e-9)
+    assert len({tuple(row) for row in centers.round(6)}) == 3
+
+
+def test_a_device_whose_sums_are_too_large_for_the_mask_counts_no_samples(tmp_path: Path, caplog: Any) -> None:
+    path = table(tmp_path, "reconstruction", "equal")
+    header, *lines = path.read_text().splitlines()
+    cells = [line.split(",") for line in lines]
+    far = [",".join([d, str(float(a) + 500 * (d == "m3")), *rest]) for d, a, *rest in cells]
+    path.write_text("\n".join([header, *far]) + "\n")
+    about: dict[str, Any] = {"data": {"normalise": "unit"}, "evaluate": {"every": 3}}
+    travel = {"kind": "secure-sum", "bits": 64, "bound": 1000.0}
+    experiment = asked(path, "reconstruction", "shewhart", 1, method={"travel": travel}, **about)
+    sizes = build_park(experiment).sizes
+    done = run(experiment, out=tmp_path / "run")
+    assert done.lines[-1].info["samples"] == sizes[:3].sum()
+    assert f"the sums of {sizes[:3].sum()} of {sizes.sum()} samples arrived" in caplog.text
+    wide = {"travel": {**travel, "bound": 1e6}}
+    whole = run(asked(path, "reconstruction", "shewhart", 1, method=wide, **about), out=tmp_path / "whole")
+    assert whole.lines[-1].info["samples"] == sizes.sum()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_charts_are_in_the_report(ranks: int, tmp_path: Path) -> None:
+    split = {"split": {"kind": "time", "test": 0.5}, "columns": {"time": "at"}}
+    path = table(tmp_path, "reconstruction", "equal")
+    header, *lines = path.read_text().splitlines()
+    timed = [f"2026-01-01 00:{n // 60:02d}:{n % 60:02d},{line}" for n, line in enumerate(lines)]
+    path.write_text("\n".join([f"at,{header}", *timed]) + "\n")
+    experiment = asked(path, "reconstruction", "shewhart", 1, data=split)
+    done = run(experiment, out=tmp_path / "run", ranks=ranks)
+    charts = json.loads((tmp_path / "run" / "evaluation.json").read_text())["charts"]
+    park = build_park(experiment)
+    mean, sigma = park.pooled()[0].mean(0), park.pooled()[0].std(0, ddof=1)
+    for chart in charts:
+        rows = np.flatnonzero(park.test_devices == chart["device"])
+        for number, each in enumerate(chart["values"]):
+            np.testing.assert_allclose(each["value"], park.test(rows)[0][:, number], rtol=1e-4)
+            np.testing.assert_allclose(each["limits"], mean[number] + sigma[number] * np.array([-3, 0, 3]), rtol=1e-4)
+        ends = [(each["value"], each["limits"]) for each in chart["values"]]
+        outside = np.any([[not low <= v <= high for v in value] for value, (low, _, high) in ends], 0)
+        assert chart["alarm"] == outside.astype(int).tolist()
+    assert "In control?" in write([done.folder], tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "settings", "key"),
+    [
+        ("ridge", {}, {}, "combination"),
+        ("ewma", {}, {}, "data.window"),
+        ("xbars", {}, {}, "data.window"),
+        ("shewhart", {}, {"width": 0.0}, "methods.shewhart.width"),
+        ("hotelling", {}, {"alpha": 1.0}, "methods.hotelling.alpha"),
+        ("kmeans", {}, {"states": 0}, "methods.kmeans.states"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    name: str, data: dict[str, Any], settings: dict[str, Any], key: str, tmp_path: Path
+) -> None:  # fmt: skip
+    path = table(tmp_path, "reconstruction", "equal")
+    with refused(key):
+        run(asked(path, "reconstruction", name, 1, data=data, methods={name: settings}), out=tmp_path / "run")
+
+
+UNLABELLED = {"every": 1, "headline": "reconstruction error"}
+
+
+def few(folder: Path, values: Any) -> Path:
+    """Write rows of sensors of two devices, all normal."""
+    lines = [f"m{n % 2},{','.join(map(str, row))},normal" for n, row in enumerate(values)]
+    path = folder / "few.csv"
+    path.write_text("\n".join([",".join(["device", *"abcdefgh"[: len(values[0])], "label"]), *lines]) + "\n")
+    return path
+
+
+def test_fewer_rows_than_sensors_have_no_t_squared(tmp_path: Path) -> None:
+    path = few(tmp_path, np.random.default_rng(0).normal(size=(16, 8)).round(3).tolist())
+    with refused("too-few-rows"):
+        run(asked(path, "reconstruction", "hotelling", evaluate=UNLABELLED), out=tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["shewhart", "hotelling"])
+def test_a_sensor_that_never_changes_has_no_limits(name: str, tmp_path: Path, caplog: Any) -> None:
+    rng = np.random.default_rng(0)
+    path = few(tmp_path, [[round(a, 3), 7.25, round(b, 3)] for a, b in rng.normal(size=(60, 2)).tolist()])
+    done = run(asked(path, "reconstruction", name, evaluate=UNLABELLED), out=tmp_path / "run")
+    assert "1 sensor: no limits, as nothing changes" in caplog.text
+    rows = [[0.0, 7.25, 0.0], [0.0, 100.0, 0.0], [9.0, 7.25, 0.0]]
+    assert [*done.model.predict(np.array(rows, np.float32))] == [False, False, True]
+
+
+def test_sensors_that_never_change_are_refused(tmp_path: Path) -> None:
+    with refused("constant-sensors"):
+        run(asked(few(tmp_path, [[1.5, 2.5]] * 40), "reconstruction", "shewhart"), out=tmp_path / "run")

@@ -13,7 +13,7 @@ from fedfloor.base.templates import render
 from fedfloor.report.groups import CLASSES, Against, Compared, Group, curve, half_width, values
 from fedfloor.report.ledger import Matrix, RecordedRound, RecordedRun, by_place, spent
 from fedfloor.report.numbers import NAMES, unit
-from fedfloor.report.records import ErrorsRecord, HeadlineRecord, ParkRecord
+from fedfloor.report.records import ChartRecord, ErrorsRecord, HeadlineRecord, ParkRecord
 from fedfloor.report.table import cost
 from fedfloor.tasks.figures import ACCURACY, LOSS, Figure
 
@@ -388,6 +388,55 @@ def diagonal(
         traces.append({**own, "visible": None if i < AT_ONCE else "legendonly"})
     settings: dict[str, Any] = {"showlegend": len(clouds) > 1, "hovermode": "closest"}
     return _figure(traces, height, **settings, xaxis_title_text=axes[0], yaxis_title_text=axes[1])
+
+
+def control_figure(record: ChartRecord) -> Any:
+    """Return control charts below each other: each value over the samples, its limits, alarms, abnormal samples."""
+    many = len(record.values)
+    traces: list[dict[str, Any]] = []
+    shapes: list[dict[str, Any]] = []
+    axes: dict[str, Any] = {}
+    outside = [[not each.limits[0] <= value <= each.limits[2] for value in each.value] for each in record.values]
+    last = len(record.alarm) - 0.5
+    for place, each in enumerate(record.values):
+        axis = f"y{place + 1}" if place else "y"
+        top = 1 - place / many
+        axes[f"yaxis{place + 1 if place else ''}"] = {
+            "domain": [top - 0.88 / many, top], "automargin": True, "zeroline": False,
+            "title": {"text": each.name, "font": {"size": 13}},
+        }  # fmt: skip
+        own = {"yaxis": axis, "hovertemplate": f"{escape(each.name)} %{{y:.5g}} at sample %{{x}}<extra></extra>"}
+        numbers = list(range(1, len(each.value) + 1))
+        traces.append({"x": numbers, "y": each.value, "mode": "lines", "name": "value", "showlegend": not place,
+                       "line": {"color": colour(0), "width": 1.3}, **own})  # fmt: skip
+        # an alarm is marked at the values that are beyond their limits, or at all if none is
+        blamed = [out[place] or not any(out) for out in zip(*outside, strict=True)]
+        alarms = [n for n, alarm in enumerate(record.alarm) if alarm and blamed[n]]
+        marked = {"x": [n + 1 for n in alarms], "y": [each.value[n] for n in alarms], "mode": "markers"}
+        traces.append({**marked, "name": "alarm", "showlegend": not place,
+                       "marker": {"color": colour(1), "size": 5}, **own})  # fmt: skip
+        low, center, high = each.limits
+        for level, dash in ((center, "dot"), *((end, "dash") for end in {low, high} - {center})):
+            line = {"color": GREY, "width": 1.3, "dash": dash}
+            shapes.append(
+                {"type": "line", "x0": 0.5, "x1": last + 1, "y0": level, "y1": level, "yref": axis, "line": line}
+            )
+    for begin, end in _spans(record.abnormal):
+        shapes.append({"type": "rect", "x0": begin + 0.5, "x1": end + 0.5, "y0": 0, "y1": 1, "yref": "paper",
+                       "fillcolor": faint(colour(1)), "line": {"width": 0}, "layer": "below"})  # fmt: skip
+    figure = _figure(traces, 110 + 150 * many, shapes=shapes, hovermode="closest", xaxis_title_text="sample", **axes)
+    figure.update_layout(xaxis={"anchor": f"y{many}" if many > 1 else "y"})
+    return figure
+
+
+def _spans(flags: Sequence[int]) -> list[tuple[int, int]]:
+    """Return (first, last + 1) of each run of set flags.
+
+    >>> _spans([0, 1, 1, 0, 1])
+    [(1, 3), (4, 5)]
+    """
+    edges = [n for n in range(len(flags) + 1) if bool((*flags, 0)[n]) != bool((0, *flags)[n])]
+    return list(zip(edges[::2], edges[1::2], strict=True))
 
 
 MOST_DEVICES = 120

@@ -79,6 +79,7 @@ def render(
             sections.curve_sections(compared, target, drawn),
             sections.cost_section(compared, target, drawn),
             sections.errors_section(compared, drawn),
+            sections.control_section(compared, drawn),
             device_section(compared, drawn),
             personal.section_of(compared, drawn),
             sections.cohort_section(compared),

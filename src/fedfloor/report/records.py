@@ -435,6 +435,30 @@ class ResampledRecord:
 
 
 @dataclass(frozen=True)
+class ChartValuesRecord:
+    """A value of a control chart over the samples of a recording: lower limit, centre line, upper limit."""
+
+    name: str
+    value: tuple[Number, ...]
+    limits: Annotated[tuple[Number, ...], Field(min_length=3, max_length=3)]
+
+
+@dataclass(frozen=True)
+class ChartRecord:
+    """One of ``charts`` of ``evaluation.json``: a test recording; device −1: of none."""
+
+    device: int
+    alarm: tuple[Count, ...]
+    abnormal: tuple[Count, ...]
+    values: tuple[ChartValuesRecord, ...]
+
+    def __post_init__(self) -> None:
+        sizes = {len(self.abnormal), *(len(each.value) for each in self.values)}
+        if sizes != {len(self.alarm)}:
+            raise ValueError(f"a chart of {len(self.alarm)} samples with {sorted(sizes)} values")
+
+
+@dataclass(frozen=True)
 class EvaluationRecord:
     """``evaluation.json``: the final model on test or validation data.
 
@@ -453,6 +477,7 @@ class EvaluationRecord:
     factories: tuple[PlaceRecord, ...] | None = None
     decide: DecideRecord | None = None
     errors: ErrorsRecord | None = None
+    charts: tuple[ChartRecord, ...] = ()
     cohorts: tuple[Count, ...] | None = None
     returned: Positive | None = None
     shared: SharedRecord | None = None

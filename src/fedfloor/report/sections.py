@@ -11,7 +11,7 @@ from markupsafe import Markup
 from fedfloor.base.names import count
 from fedfloor.base.templates import template
 from fedfloor.report import charts, words
-from fedfloor.report.charts import AT_ONCE, FEW, FEW_POINTS, heat_map, scatter
+from fedfloor.report.charts import AT_ONCE, FEW, FEW_POINTS, control_figure, heat_map, scatter
 from fedfloor.report.contrast import about
 from fedfloor.report.decisions import DECISION_HEAD, decision_caption, decision_rows
 from fedfloor.report.groups import CLASSES, Compared, Group, contestants, display_name, groups
@@ -386,6 +386,24 @@ def errors_section(compared: Compared, drawn: Drawn) -> str:
         names = [errors_of.name for errors_of in first.targets]
         body += folded(f"All {len(names)} targets", scroll(_by_name(known, names, "targets", first), "all targets"))
     return section("Predicted against true", body, "predicted")
+
+
+def control_section(compared: Compared, drawn: Drawn) -> str:
+    """Return the control charts of test recordings; "" if no run has limits."""
+    found = next(((group, final) for group in compared for final in group.finals if final.charts), None)
+    if found is None:
+        return ""
+    group, final = found
+    body = ""
+    for number, one in enumerate(final.charts):
+        where = group.runs[0].park.names.site("device", one.device) if one.device >= 0 else "a recording"
+        caption = (
+            f"{group.label.shown} on {where}: {sum(one.alarm)} of {len(one.alarm)} samples have an alarm (marked), "
+            f"{sum(one.abnormal)} are abnormal by their labels (shaded). Dashed: the limits; dotted: the centre line. "
+            "Drawn are the values that leave their limits farthest."
+        )
+        body += chart(f"control{number}", control_figure(one), caption, drawn)
+    return section("In control?", body, "control")
 
 
 def _errors_caption(known: Sequence[tuple[Group, Sequence[ErrorsRecord]]]) -> str:

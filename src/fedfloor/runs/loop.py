@@ -17,6 +17,7 @@ import torch
 
 from fedfloor.base.errors import DivergedError, RunError, SettingError
 from fedfloor.engine import separate
+from fedfloor.engine.charted import charted
 from fedfloor.engine.engine import Engine, RemoteExecutor
 from fedfloor.engine.evaluate import Score, evaluate, tested_on
 from fedfloor.engine.executor import triggered
@@ -498,6 +499,8 @@ class _Run(round_.Observer):
         more |= {"cohorts": [cohorts[k] for k in sorted(cohorts)]} if cohorts else {}
         if point.best is not None and point.best.ends(point.round, self.experiment):
             more["returned"] = point.best.round
+        if one_model and (charts := charted(self.engine, packet["w"])):
+            more["charts"] = charts
         results.write_evaluation(self.orders.out, self.experiment, point.round, score, more)
         for model in models:
             results.write_model(self.orders.out, self.experiment, self.engine, model)

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedfloor.base.errors import SettingError, require
 from fedfloor.base.names import count as counted
-from fedfloor.methods.exact.rows import Floats, Named, SampleRows, Shapes
+from fedfloor.methods.exact.rows import Called, Charted, Floats, Named, SampleRows, Shapes
 from fedfloor.methods.exact.sums import ExactSums, near
 
 if TYPE_CHECKING:
@@ -48,6 +48,13 @@ class Chart(ExactSums):
     @abstractmethod
     def drawn(self, x: Tensor, theta: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the values [n, J] of samples, and the lower limits, centre lines and upper limits [3, J]."""
+
+    def called(self, sensors: tuple[str, ...]) -> Called:
+        """Return each value's name, the sensor in whose unit it is, and 1 for a place or 0 for a deviation."""
+        return [(name, (number, 1)) for number, name in enumerate(sensors)]
+
+    def charted(self, x: Tensor, sensors: tuple[str, ...], theta: Mapping[str, Tensor]) -> Charted:
+        return self.called(sensors), *self.drawn(x, theta)
 
     @property
     def threshold(self) -> float | None:
@@ -163,6 +170,10 @@ class XbarS(Chart):
         mean = total["first"] / count
         return {"center": theta["center"], "mean": mean, "sigma": _deviation(spread**2)}, True
 
+    def called(self, sensors: tuple[str, ...]) -> Called:
+        means = [(f"mean of {name}", (number, 1)) for number, name in enumerate(sensors)]
+        return [*means, *((f"deviation of {name}", (number, 0)) for number, name in enumerate(sensors))]
+
     def drawn(self, x: Tensor, theta: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         import torch
 
@@ -248,6 +259,9 @@ class CUSUM(Chart):
         require(0 <= self.slack < math.inf, "methods.cusum.slack", self.slack, "a number of at least 0")
         require(0 < self.height < math.inf, "methods.cusum.height", self.height, "a number above 0")
 
+    def called(self, sensors: tuple[str, ...]) -> Called:
+        return [(f"{sign} of {name}", None) for sign in ("S⁺", "S⁻") for name in sensors]
+
     def drawn(self, x: Tensor, theta: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         import torch
 
@@ -325,6 +339,9 @@ class Hotelling(Chart):
         mean = theta["center"] + shift
         after = {"center": mean, "mean": mean, "whiten": whiten, "limit": np.full(1, limit)}
         return after, near(shift, variance, theta)
+
+    def called(self, sensors: tuple[str, ...]) -> Called:
+        return [("T²", None)]
 
     def drawn(self, x: Tensor, theta: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         import torch

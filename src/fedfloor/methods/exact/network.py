@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfloor.base.errors import SettingError
-from fedfloor.methods.exact.rows import Floats, Named, SampleRows, Shapes
+from fedfloor.methods.exact.rows import Charted, Floats, Named, SampleRows, Shapes
 
 
 class Summing(Protocol):
@@ -27,6 +27,8 @@ class Summing(Protocol):
     def sums(self, rows: SampleRows, theta: Named) -> Named: ...
 
     def outputs(self, x: Tensor, theta: Mapping[str, Tensor]) -> Tensor: ...
+
+    def charted(self, x: Tensor, sensors: tuple[str, ...], theta: Mapping[str, Tensor]) -> Charted | None: ...
 
 
 class Summed(nn.Module):
@@ -57,7 +59,14 @@ class Summed(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs of samples float32 [n, *shape], [n, outputs]."""
-        return self.model.outputs(x, {name: value.to(x.dtype) for name, value in self.theta.items()})
+        return self.model.outputs(x, self._like(x))
+
+    def charted(self, x: Tensor, sensors: tuple[str, ...]) -> Charted | None:
+        """Return the control charts of samples: see :mod:`fedfloor.engine.charted`; None for a model without limits."""
+        return self.model.charted(x, sensors, self._like(x))
+
+    def _like(self, x: Tensor) -> dict[str, Tensor]:
+        return {name: value.to(x.dtype) for name, value in self.theta.items()}
 
     def of(self, rows: SampleRows) -> Floats:
         """Return the number of samples and their sums, in one vector.
@@ -92,4 +101,4 @@ def learnt(model: Summing, numbers: Mapping[str, Floats], count: float) -> tuple
 
 
 def _fixed(values: Floats) -> nn.Parameter:
-    return nn.Parameter(torch.from_numpy(np.array(values, np.float64)), requires_grad=False)
+    return nn.Parameter(torch.tensor(values, dtype=torch.float64), requires_grad=False)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.tasks.task import Task
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Floats = NDArray[np.float64]
 Named = Mapping[str, Floats]
 Shapes = Mapping[str, tuple[int, ...]]
+Called = list[tuple[str, tuple[int, int] | None]]  # names of a chart's values, and the sensors in whose units they are
+Charted = tuple[Called, "Tensor", "Tensor"]  # with the values [n, J], and limits and centre lines [3, J]
 
 
 class SampleRows(NamedTuple):

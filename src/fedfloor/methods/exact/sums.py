@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from fedfloor.base.errors import SettingError
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
-from fedfloor.methods.exact.rows import Floats, Named, SampleRows, Shapes
+from fedfloor.methods.exact.rows import Charted, Floats, Named, SampleRows, Shapes
 from fedfloor.parts.objectives.objective import Objective, Visit, mean_loss
 from fedfloor.parts.objectives.registry import to_spec
 from fedfloor.parts.travel.codecs import BOUND, SecureSum, chain
@@ -88,6 +88,10 @@ class ExactSums(Method, Objective):
     @property
     def threshold(self) -> float | None:
         """The score of a reconstruction above which there is an alarm; None: a quantile of held-out samples' scores."""
+        return None
+
+    def charted(self, x: Tensor, sensors: tuple[str, ...], theta: Mapping[str, Tensor]) -> Charted | None:
+        """Return what a report draws of samples, by :mod:`fedfloor.engine.charted`; None: it has no control charts."""
         return None
 
     # what follows is the same for all models
