@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +65,7 @@ def mlflow_runs(uri: str, experiment: str) -> dict[str, Found]:
             for key in run.data.metrics:
                 for metric in client.get_metric_history(run.info.run_id, key):
                     assert key not in points.setdefault(metric.step, {}), f"{key} of round {metric.step} is there twice"
+                    assert abs(time.time() - metric.timestamp / 1000) < 86_400, f"{key}: its time is not in ms"
                     points[metric.step][key] = metric.value
             files = {file.path for file in client.list_artifacts(run.info.run_id)}
             name = run.info.run_name

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from commands import Command
+from fedfloor.tracking.sinks import tracking_uri
 from run_folders import make_run
 from sinks import ledger_points, mlflow_runs, one_mlflow_run, tensorboard_points
 
@@ -82,6 +83,21 @@ def test_mlflow_says_what_the_ledger_says(command: Command, store: str) -> None:
     assert run.tags["fedfloor.method"] == "fedavg"
     assert len(run.tags["fedfloor.data_sha256"]) == 64
     assert run.files == {"experiment.toml", "model.safetensors", "report.html"}
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("http://127.0.0.1:5000", "http://127.0.0.1:5000"),
+        ("databricks", "databricks"),
+        ("databricks://plant", "databricks://plant"),
+        ("my runs", "file://{here}/my%20runs"),  # a folder, as MLflow wants to have it
+    ],
+)
+def test_where_mlflow_keeps_runs(given: str, used: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", given)
+    assert tracking_uri() == used.format(here=tmp_path)
 
 
 def test_mlflow_goes_on_with_the_same_run(command: Command, store: str) -> None:

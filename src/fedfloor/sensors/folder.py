@@ -335,6 +335,11 @@ def _same(file: BinaryIO, place: FilePosition) -> bool:
 
 
 def _places(position: str | None) -> dict[str, FilePosition]:
+    """Return the places in files from a buffer's text; entries that are none are left out.
+
+    >>> _places('{"a.csv": 7, "b.csv": [9, 4, 1], "c.csv": [1, 2], "d.csv": -1}')
+    {'a.csv': FilePosition(end=7, size=0, crc=0), 'b.csv': FilePosition(end=9, size=4, crc=1)}
+    """
     try:
         known = json.loads(position or "{}")
     except ValueError:

@@ -197,6 +197,9 @@ def _at(document: object, names: Sequence[str]) -> object:
     (1, 2, None)
     >>> _at({"a": None}, ["a", "b"]), _at({"a": {"c": 1}}, ["a", "b"]) is ABSENT  # nothing is known below null
     (None, True)
+    >>> nested = {"a": {"a": {"a": {"a": {"a": {"a": {"a": {"a": 1}}}}}}}}
+    >>> _at(nested, "aaaaaaaa"), _at({"a": nested}, "aaaaaaaaa") is ABSENT
+    (1, True)
     """
     if not names or document is None:
         return document
