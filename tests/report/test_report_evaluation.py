@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ from fedfloor.report.charts import heat_map
 from fedfloor.report.groups import groups
 from fedfloor.report.ledger import collect
 from fedfloor.report.page import render
+from fedfloor.report.remarks import only
 from fedfloor.report.table import summary
 from fedfloor.report.words import confusions
 from refusals import refused
@@ -175,3 +177,18 @@ def test_a_temperature_alone_and_validation_samples(tmp_path: Path) -> None:
     assert "Decisions by a threshold" not in render(collect([decide(folder, positive=None)]))
     with refused("damaged-model"):
         collect([decide(folder, positive=3)])
+
+
+@pytest.mark.parametrize(
+    ("table", "name"),
+    [
+        ([[0, 5, 0], [0, 3, 0], [0, 0, 0]], "fault"),  # two true classes, one predicted
+        ([[0, 5, 0], [0, 3, 0], [0, 1, 0]], "fault"),
+        ([[1, 4, 0], [0, 3, 0], [0, 0, 0]], None),
+        ([[0, 5, 0], [0, 0, 0], [0, 0, 0]], None),  # there is only one true class
+        ([[0, 0, 0], [0, 0, 0], [0, 0, 0]], None),
+    ],
+)
+def test_the_only_class_that_a_model_predicts(table: list[list[int]], name: str | None) -> None:
+    final = SimpleNamespace(confusion=table, classes=("ok", "fault", "worn"))
+    assert only(final) == name  # type: ignore[arg-type]
