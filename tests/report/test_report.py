@@ -252,6 +252,26 @@ def test_report_reads_only_and_never_trains() -> None:
             assert all(name.startswith(allowed) for name in names if name.startswith("fedfloor"))
 
 
+@pytest.mark.parametrize(
+    ("factories", "names", "written"),
+    [
+        (2, [], ["factory 0", "factory 1"]),
+        (4, [], ["F0", "F1", "F2", "F3"]),  # short, where they are many
+        (1, [], []),
+        (1, ["south"], ["south"]),
+        (13, [], []),  # no room
+    ],
+)
+def test_factories_are_written_above_their_devices(
+    factories: int, names: list[str], written: list[str], tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", [0.5], devices=2 * factories, factories=factories)
+    park = json.loads((run / "park.json").read_text())
+    (run / "park.json").write_text(json.dumps(park | {"factory_names": names}))
+    (only,) = collect([run])
+    assert [one.text for one in charts.holdings_figure(only.park).layout.annotations] == written
+
+
 def test_factories_are_called_as_in_the_data(tmp_path: Path) -> None:
     """The bubbles and the drawn plan had "factory 0" and "edge 0" where all else had the names."""
     run = make_run(tmp_path / "run", [0.5, 0.7], devices=4, factories=2)
