@@ -354,6 +354,11 @@ def test_rare_classes_do_not_throw_outputs_far(tmp_path: Path) -> None:
     assert (first.abs() / second)[:2].max().item() == pytest.approx(3.0)
 
 
+@pytest.mark.parametrize(("more", "draws"), [({}, False), ({"rows": 0.5}, True), ({"columns": 0.5}, True)])
+def test_devices_draw_samples_and_features_only_where_a_tree_uses_a_share(more: dict[str, float], draws: bool) -> None:
+    assert Boosting(**more).needs.draws is draws  # type: ignore[arg-type]
+
+
 def test_it_learns_classes_numbers_and_quantiles(tmp_path: Path) -> None:
     path = table(tmp_path)
     plain = run(asked(path, 84, data={"task": "regression"}, methods={"boosting": {"trees": 20}}), tmp_path / "plain")
