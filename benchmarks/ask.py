@@ -7,7 +7,7 @@ One site has one fault. A fault is named if a finding of its kind names the site
 does; findings on other sites are false alarms. The rules were written with six sites of four sensors and the first
 fifteen faults in mind. The other kinds of park and the fifteen others came afterwards, and three rules after these had
 been seen once: roles in columns of other names, many missing values, and constant sensors and absent classes at one of
-two sites. No threshold was changed for a park.
+two sites. No threshold was changed for a park. The last five kinds of park were asked once, after all rules.
 """
 
 from __future__ import annotations
@@ -259,6 +259,11 @@ KINDS: dict[str, Kind] = {
     "40 sites, levels far apart": Kind(40, rows=150, level=6.0, own=0.5),
     "6 sites, other days": Kind(aligned=False),
     "4 sites, hourly": Kind(4, step=3600.0, sensors=6),
+    "12 sites, 8 sensors, a row a second": Kind(12, 300, sensors=8, step=1.0),
+    "7 sites, 5 classes": Kind(7, classes=("idle", "roughing", "finishing", "chatter", "tool broken")),
+    "4 sites of 90 rows": Kind(4, rows=90),
+    "10 sites, much alike": Kind(10, 250, level=0.1, own=0.05),
+    "16 sites, 3 sensors, other days, levels apart": Kind(16, 200, sensors=3, level=2.0, own=0.3, aligned=False),
 }
 
 

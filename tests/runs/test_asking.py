@@ -97,7 +97,11 @@ def test_the_command_tells_sites_sensors_and_findings(command: Command, tmp_path
 def test_the_command_refuses_what_it_cannot_ask(command: Command, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert command("ask", str(tmp_path / "empty")).code == 2
-    assert command("ask", str(tmp_path / "nothing.csv")).code == 2
+    (tmp_path / "bare.csv").write_text("time,temp\n")
+    (tmp_path / "notes.md").write_text("# notes\n")
+    np.savez(tmp_path / "arrays.npz", x=np.zeros(3))
+    for name in ("nothing.csv", "bare.csv", "notes.md", "arrays.npz"):
+        assert command("ask", str(tmp_path / name)).code == 2, name
     plant(tmp_path / "plant")
     assert "--set" in command("ask", str(tmp_path / "plant"), "--set", "rounds=1").err
 
@@ -171,3 +175,48 @@ def test_the_page_shows_what_the_command_prints(
     lines = [line.rstrip() for line in command("ask", "plant").out.splitlines() if line.strip()]
     shown = page.partition("```text\n")[2].partition("```")[0]
     assert lines == [line for line in shown.splitlines() if line.strip()]
+
+
+def labelled(folder: Path, texts: dict[str, list[str]]) -> Path:
+    tables = FIRST.made(np.random.default_rng(0))
+    for name, table in tables.items():
+        table["state"] = [*texts.get(name, texts[""])] * (len(table["state"]) // len(texts[""]))
+    written(tables, folder)
+    return folder
+
+
+def test_a_class_that_is_a_number_written_in_another_way_is_named_once(tmp_path: Path) -> None:
+    folder = labelled(tmp_path / "plant", {"": ["0", "0", "1", "0"], "site-3": ["0.0", "0.0", "1.0", "0.0"]})
+    found = [(one.kind, one.sites, one.sensors) for one in fedfloor.ask(folder).findings]
+    assert found == [("spelling", ("site-3",), ("0", "0.0")), ("spelling", ("site-3",), ("1", "1.0"))]
+
+
+def test_measured_labels_do_not_leave_a_site(tmp_path: Path) -> None:
+    folder = labelled(tmp_path / "plant", {"": ["1.25", "2.5", "7", "3.5"]})
+    asked = fedfloor.ask(folder)
+    assert asked.findings == ()
+    assert all(site.classes == {} for site in asked.sites)
+    assert "1.25" not in json.dumps(asked.to_dict())
+
+
+def test_machines_of_one_name_in_two_files_are_told_apart(tmp_path: Path) -> None:
+    tables = FIRST.made(np.random.default_rng(0))
+    for table in tables.values():
+        table["machine"] = ["M1"] * len(table["time"])
+    FAULTS["°F beside °C"][1](tables, "site-2", ["temp"], np.random.default_rng(0))
+    written(tables, tmp_path / "plant")
+    asked = fedfloor.ask(tmp_path / "plant")
+    assert [site.name for site in asked.sites] == [f"{name}/M1" for name in tables]
+    assert [one.sites for one in asked.findings if one.kind == "unit"] == [("site-2/M1",)]
+    assert "data.factory=folder" in asked.findings[0].sentence
+
+
+def test_a_file_a_month_is_one_device(tmp_path: Path) -> None:
+    tables = FIRST.made(np.random.default_rng(0))
+    for name, table in tables.items():
+        table["machine"] = ["M1" if name < "site-4" else "M2"] * len(table["time"])
+    for months, name in enumerate(tables):
+        tables[name]["time"] = [text.replace("2026-03", f"2026-0{months + 1}") for text in tables[name]["time"]]
+    written(tables, tmp_path / "plant")
+    asked = fedfloor.ask(tmp_path / "plant")
+    assert [(site.name, site.rows) for site in asked.sites] == [("M1", 1200), ("M2", 1200)]

@@ -142,6 +142,25 @@ def plain(name: str) -> str:
     return re.sub(r"(?<=[^\W\d_])([._,;/\\]+(?!\d)|-(?=[^\W\d_]))", "", "".join(name.casefold().split()))
 
 
+def alike(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Return pairs of a name and a later one that differs only in capitals, blanks or marks, or as a number is written.
+
+    >>> alike(["ok", "0", "OK", "0.0", "a", "A", "-1"])
+    [('ok', 'OK'), ('0', '0.0')]
+    """
+    first: dict[str, str] = {}
+    pairs = []
+    for name in names:
+        try:
+            key = f"{float(name):.15g}"
+        except ValueError:
+            key = plain(name)
+        other = first.setdefault(key, name)
+        if other != name and len(name) > 1:  # 'A' and 'a' are characters
+            pairs.append((other, name))
+    return pairs
+
+
 def toml_key(name: str) -> str:
     """Return a name as a key of TOML, quoted if it has other letters than a bare key.
 

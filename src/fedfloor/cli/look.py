@@ -51,7 +51,8 @@ def show_asked(asked: Asked, *, as_json: bool) -> None:
     else:
         show(asked.by_site(), as_json=False, title="sites")
         show(asked.by_sensor(), as_json=False, title="sensors over all sites")
-        print("\n".join(printable(f"- {one.sentence}") for one in asked.findings) or "All sites fit together.")
+        fit = "All sites fit together." if len(asked.sites) > 1 else "A single site: there is none to compare it with."
+        print("\n".join(printable(f"- {one.sentence}") for one in asked.findings) or fit)
     if asked.findings:
         raise typer.Exit(1)
 

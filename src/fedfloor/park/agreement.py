@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.base.errors import nearest
-from fedfloor.base.names import excerpt, plain, toml_list
+from fedfloor.base.names import alike, excerpt, plain, toml_list
 from fedfloor.data.files.clocks import QUARTER
 from fedfloor.data.pace import RATES
 from fedfloor.park import peers
 from fedfloor.park.peers import Oddity
 from fedfloor.park.sites import SiteFacts, summaries
+from fedfloor.park.summaries import Summaries
 
 SHOWN = 6  # names in a sentence, at most
 EXPECTED = 20  # rows of a class that a device would have by its share elsewhere, from which its absence is named
@@ -107,10 +108,11 @@ def _columns(sites: Sequence[SiteFacts]) -> tuple[list[SiteFacts], list[Disagree
     if len(sites) == 2:
         usual = [*sites[0].sensors]
     aligned = []
+    whole = summaries(sites)
     for site in sites:
         lack = [name for name in usual if name not in site.sensors]
         more = [name for name in site.sensors if name not in usual]
-        pairs = _renamed(site, lack, more, sites)
+        pairs = _renamed(site, lack, more, whole)
         aligned.append(site.renamed({new: old for old, new in pairs.items()}))
         for old, new in pairs.items():
             text = f"'{site.name}' has '{new}' where others have '{old}'. Give the column the same name in all tables."
@@ -159,14 +161,14 @@ def _roles(sites: Sequence[SiteFacts]) -> Iterator[Disagreement]:
             yield Disagreement("role", _of_sites(few), (usual,), text)
 
 
-def _renamed(site: SiteFacts, lack: Sequence[str], more: Sequence[str], sites: Sequence[SiteFacts]) -> dict[str, str]:
+def _renamed(site: SiteFacts, lack: Sequence[str], more: Sequence[str], whole: Summaries) -> dict[str, str]:
     """Return the usual name → the site's name of sensors that are probably the same, by their names or values."""
     pairs = dict[str, str]()
     tests: tuple[Callable[[str, str], bool], ...] = (
         lambda old, new: plain(old) == plain(new),
         lambda old, new: _base(old) == _base(new),
         lambda old, new: bool(nearest(new, [old], cutoff=0.75)),
-        lambda old, new: peers.alike(summaries(sites), summaries([site]), old, new),
+        lambda old, new: peers.alike(whole, summaries([site]), old, new),
     )
     for test in tests:
         left = [name for name in lack if name not in pairs]
@@ -332,29 +334,32 @@ def _shift(ends: NDArray[np.float64], steps: NDArray[np.float64], k: int) -> flo
 
 
 def _spellings(sites: Sequence[SiteFacts]) -> Iterator[Disagreement]:
-    """Yield classes whose names differ only in capitals, blanks or marks."""
-    total = sum((Counter(site.classes) for site in sites), Counter[str]())
-    spelled: dict[str, list[str]] = {}
-    for name in total:
-        spelled.setdefault(plain(name), []).append(name)
-    for names in spelled.values():
-        names.sort(key=lambda name: -sum(name in site.classes for site in sites))
-        for name in names[1:]:
-            who = [site for site in sites if name in site.classes]
-            text = (
-                f"{_named(who, 'has')} the class {name!r}, others {names[0]!r}: they count as two. If they are the "
-                "same, give them the same name in all tables."
-            )
-            yield Disagreement("spelling", _of_sites(who), (names[0], name), text)
+    """Yield classes whose names differ only in capitals, blanks or marks, or as a number is written."""
+    for name, other in _pairs(sites):
+        who = [site for site in sites if other in site.classes]
+        text = (
+            f"{_named(who, 'has')} the class {other!r}, others {name!r}: they count as two. If they are the same, give "
+            "them the same name in all tables."
+        )
+        yield Disagreement("spelling", _of_sites(who), (name, other), text)
+
+
+def _pairs(sites: Sequence[SiteFacts]) -> list[tuple[str, str]]:
+    """Return the class at most sites and the same in another spelling."""
+    holders = Counter(name for site in sites for name in site.classes)
+    return alike(name for name, _ in holders.most_common())
 
 
 def _absent(sites: Sequence[SiteFacts]) -> Iterator[Disagreement]:
     """Yield classes that a few sites lack, though they would have enough rows of them by the least share elsewhere."""
     labelled = [site for site in sites if site.classes]
-    counts = [{plain(name): many for name, many in site.classes.items()} for site in labelled]
-    names = {plain(name): name for site in labelled for name in site.classes}
-    for key, name in names.items():
-        shares = [own.get(key, 0) / sum(own.values()) for own in counts]
+    usual = {other: name for name, other in _pairs(labelled)}
+    counts = [Counter[str]() for _ in labelled]
+    for own, site in zip(counts, labelled, strict=True):
+        for name, many in site.classes.items():
+            own[usual.get(name, name)] += many
+    for name in dict.fromkeys(name for own in counts for name in own):
+        shares = [own[name] / own.total() for own in counts]
         without = [site for site, share in zip(labelled, shares, strict=True) if not share]
         least = min(share for share in shares if share)
         expected = min((least * sum(site.classes.values()) for site in without), default=0.0)

@@ -18,6 +18,8 @@ from fedfloor.base import ranges
 from fedfloor.base.ranges import RefusedError
 from fedfloor.data.dataset import Values
 from fedfloor.data.files.apart import ApartTable
+from fedfloor.data.files.encode import sorted_numbers
+from fedfloor.data.files.layout import MOST_CODES
 from fedfloor.data.pace import PERIODS
 from fedfloor.park.statistics import device_sums
 from fedfloor.park.summaries import FEW, Summaries
@@ -203,8 +205,11 @@ def _of_device(name: str, tables: Sequence[ApartTable]) -> SiteFacts:
         zoned = timed[0].dated and not timed[0].local
         clock = RowClock.of(np.concatenate(times), parts, dated=timed[0].dated, zoned=zoned)
     classes = Counter(text for sheet in sheets for text in sheet.text.get("label", ()) if text)
+    numbers = sorted_numbers(classes)
+    measured = numbers is not None and (len(numbers) > MOST_CODES or any(number % 1 for number in numbers))
     return SiteFacts.of_rows(
-        name, sensors, x, factory=factory, classes=dict(classes) if len(classes) <= CLASSES else {}, clock=clock,
+        name, sensors, x, factory=factory,
+        classes={} if measured or len(classes) > CLASSES else dict(classes), clock=clock,
         copies=sum(int(sheet.copies().sum()) for sheet in timed), problems=problems, decimal=tables[0].decimal,
         roles=tables[0].roles,
         units={sensor: unit for table in tables for sensor, unit in table.units.items() if sensor in sensors},

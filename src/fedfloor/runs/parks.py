@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from fedfloor.base.names import excerpt, plain
+from fedfloor.base.names import alike, excerpt
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.own import load as load_own
 from fedfloor.data.ranges import values_beyond
@@ -72,11 +72,8 @@ def findings_of(park: Park) -> tuple[str, ...]:
 def _alike(data: Dataset) -> Iterator[str]:
     """Yield a sentence for each pair of classes or devices whose names differ only in capitals, blanks or marks."""
     for noun, names in (("classes", data.classes), ("devices", data.owned.names)):
-        first: dict[str, str] = {}
-        for name in names:
-            other = first.setdefault(plain(name), name)
-            if other != name and len(name) > 1:  # 'A' and 'a' are characters
-                yield f"{noun} '{other}' and '{name}' count as two: if they are the same, give them the same name."
+        for other, name in alike(names):
+            yield f"{noun} '{other}' and '{name}' count as two: if they are the same, give them the same name."
 
 
 def _beyond(park: Park) -> Iterator[str]:

@@ -10,12 +10,14 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedfloor.base.errors import SettingError
+from fedfloor.base.names import excerpt
 from fedfloor.data.files import buffer, expanded, own
 from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.encode import natural_order
@@ -69,13 +71,18 @@ def read(path: Path, reading: Reading | None = None, device: str = "") -> list[A
         device: the device of all tables.
 
     Raises:
-        SettingError: no such path, or no table in it.
+        SettingError: no such path, or no table in it that can be read.
     """
     path = expanded(path)
     root = path if path.is_dir() else path.parent
     if not path.exists():
         own.load(path, Reading(), 0)  # refuses it
-    if path.name.endswith(buffer.BUFFERS):
+    kind = (reading and reading.format) or own.format_of(path)
+    if kind == "npz":
+        raise SettingError(
+            f"{path}: arrays. Ask about them by an experiment: fedfloor new {path} writes one.", key="ask"
+        )
+    if kind == "buffer":
         return [ApartTable(device or path.stem, "", buffer.sheet(path, reading or Reading()), {}, ".", {})]
     files = files_in(path) if path.is_dir() else [DataFile(path, path.name, (), None)]
     files = [file for file in files if file.path.name.casefold().endswith(tables(files))] if path.is_dir() else files
@@ -83,13 +90,39 @@ def read(path: Path, reading: Reading | None = None, device: str = "") -> list[A
         raise SettingError(f"{path}: contains no tables. Questions about sites are about tables of sensors.", key="ask")
     rank = {name: i for i, name in enumerate(natural_order([file.name for file in files]))}
     scanned = [_scanned(file, reading) for file in sorted(files, key=lambda file: rank[file.name])]
+    if all(each.sheet is None for each in scanned):
+        raise SettingError(f"{path}: no table can be read. {scanned[0].problems[0]}", key="ask")
     timed = _timed([each for each in scanned if each.sheet is not None], reading or Reading())
     labelled = _labels_above(files, reading)
     found = list[ApartTable]()
     for file, each in zip(sorted(files, key=lambda file: rank[file.name]), scanned, strict=True):
         where = _place(file, reading, root, labelled=labelled) | ({"device": device} if device else {})
         found += _of_devices(replace(each, sheet=timed.get(id(each.sheet), each.sheet)), where, reading or Reading())
-    return found
+    return found if device or any(file.folders for file in files) else _told_apart(found)
+
+
+def _told_apart(found: Sequence[ApartTable]) -> list[ApartTable]:
+    """Return tables in which devices of one name with overlapping times in several files have the file's name first."""
+    named: dict[str, list[tuple[float, float, Sheet]]] = {}
+    for table in found:
+        if table.sheet is not None and table.sheet.time is not None:
+            span = float(table.sheet.time.min()), float(table.sheet.time.max()), table.sheet
+            named.setdefault(table.device, []).append(span)
+    twice = dict[str, str]()
+    for name, spans in named.items():
+        spans.sort(key=lambda span: span[:2])
+        if any(end >= begin for (_, end, _), (begin, _, _) in pairwise(spans)):
+            twice[name] = (
+                f"a device '{name}' is in {excerpt([sheet.title for *_, sheet in spans], 3)} at the same times, and a "
+                "run takes them for one machine. Give each a name of its own, or put each table into a folder of its "
+                "factory: --set data.device=column --set data.factory=folder."
+            )
+    return [
+        replace(table, device=f"{stem_of(table.sheet.title)}/{table.device}",
+                problems=(*table.problems, twice[table.device]))
+        if table.device in twice and table.sheet is not None else table
+        for table in found
+    ]  # fmt: skip
 
 
 def _labels_above(files: Sequence[DataFile], reading: Reading | None) -> bool:
@@ -129,7 +162,7 @@ def _scanned(file: DataFile, reading: Reading | None) -> ApartTable:
         roles, ignored = _roles(table.whole(), reading, decimal)
         sheet, problems = _retried(file, texts[decimal], roles, ignored, given)
     except SettingError as error:
-        return ApartTable("", "", None, {}, base.decimal, {}, (f"{file.name} cannot be read: {error}",))
+        return ApartTable("", "", None, {}, base.decimal, {}, (f"cannot be read: {error}",))
     text = {role: words for role, words in sheet.text.items() if not role.startswith(CATEGORY)}
     if (label := CATEGORY + roles.get("label", "")) in sheet.text:
         text["label"] = sheet.text[label]
