@@ -50,18 +50,17 @@ def stated(settings: DeviceSettings, experiment: Experiment, park: Park | None) 
 def of_devices(channel: DeviceChannel, own_devices: Sequence[Named], run: str, deadline_s: float) -> Body:
     """Ask an edge's own devices; return their unchecked answers, the reasons of those that refuse, and the silent."""
 
-    def request(device: Named) -> Message | None:
-        return channel.request(device.device, "sites", deadline_s, run=run, number=0, about={})
+    def request(device: int) -> Message | None:
+        return channel.request(device, "sites", deadline_s, run=run, number=0, about={})
 
-    found: Body = {}
-    wrong = {}
-    for device, answer in zip(own_devices, side_by_side(request, list(own_devices)), strict=True):
-        if answer is not None and answer.kind == "answer":
-            found[str(device.device)] = answer.about.get("answer")
-        elif answer is not None:
-            wrong[str(device.device)] = short_line(answer.about.get("text"))
-    silent = [device.device for device in own_devices if str(device.device) not in found | wrong]
-    return {"sites": found, "wrong": wrong, "silent": silent}
+    own_numbers = [device.device for device in own_devices]
+    answers = dict(zip(own_numbers, side_by_side(request, own_numbers), strict=True))
+    given = {str(k): answer for k, answer in answers.items() if answer is not None}
+    return {
+        "sites": {k: answer.about.get("answer") for k, answer in given.items() if answer.kind == "answer"},
+        "wrong": {k: short_line(one.about.get("text")) for k, one in given.items() if one.kind != "answer"},
+        "silent": [k for k, answer in answers.items() if answer is None],
+    }
 
 
 def gathered(
@@ -93,14 +92,14 @@ def gathered(
         time.sleep(LOOK_S)
 
 
-def _listed(body: Body) -> list[Named]:
+def _listed(body: Mapping[str, Any]) -> list[Named]:
     """Return the devices of an edge of which the cloud's settings list none."""
     keys = [*body.get("sites", ()), *body.get("wrong", ()), *map(str, body.get("silent", ()))]
     return [Named(f"device-{key}", int(key)) for key in sorted(keys) if key.isdecimal()][: ranges.DEVICES]
 
 
 def _site(
-    body: Body, device: Named, edge: CloudEdge, between: tuple[float, float],
+    body: Mapping[str, Any], device: Named, edge: CloudEdge, between: tuple[float, float],
     refuse: Callable[[str, RefusedError], None],
 ) -> SiteFacts | None:  # fmt: skip
     """Return what a device states, with its clock's offset; None if it has not answered."""
