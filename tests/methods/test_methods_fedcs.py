@@ -43,6 +43,16 @@ def test_the_slowest_download_of_the_chosen_counts_once() -> None:
     assert in_time([0, 1], facts, np.zeros(2), 5.0) == [1]
 
 
+def test_after_a_slow_download_those_of_the_others_cost_nothing() -> None:
+    """Downloads 4, 3 and 1 s, uploads 0.1, 2 and 3.5 s, no training: costs 4.1, 5 and 4.5, so device 0 and T_d = 4.
+
+    Then the others cost their uploads alone, 2 and 3.5: device 1, T_d + Θ = 4 + 2.1. Device 2 would end at 4 + 5.6.
+    """
+    facts = known([4.0, 3.0, 1.0], [0.1, 2.0, 3.5])
+    assert in_time([0, 1, 2], facts, np.zeros(3), 8.0) == [0, 1]
+    assert in_time([0, 1, 2], facts, np.zeros(3), 9.7) == [0, 1, 2]
+
+
 def test_a_deadline_that_nobody_meets_names_the_fastest_device() -> None:
     facts = known([0.0, 0.5], [1.0, 0.25])
     with refused("methods.fedcs.deadline_s") as caught:
