@@ -144,6 +144,7 @@ class Dataset:
             in the order of time. None where samples have no order.
         recording_of: int32 [pieces], the recording of each piece of ``recording_test``; None where no gap divides them.
         held_by: int32 [Nt], the device from whose data each test sample was held out; None for other test samples.
+        unit_test: int32 [Nt], the recording, device or block of rows of each held-out sample; None: every one is apart.
         split: the kind of split that chose the test samples, such as ``"time"``; "" if they were supplied.
         by_class: whether whole recordings or devices are held out by class.
         notes: sentences to be logged before training.
@@ -175,6 +176,7 @@ class Dataset:
     recording_test: Owners | None = None
     recording_of: Owners | None = None
     held_by: Owners | None = None
+    unit_test: Owners | None = None
     split: str = ""
     by_class: bool = False
     notes: tuple[str, ...] = ()

@@ -358,7 +358,7 @@ class Agent:
             park = own.park(self.settings, self.experiment, read_facts(json.loads(regular.read_bytes(kept))))
         if park is None:
             raise SettingError("it has not trained yet.", key="not-trained")
-        if park.dataset.task.calibrates:
+        if park.dataset.task.detects:
             raise SettingError("it trains only on normal samples, which have no labels for an evaluation.")
         samples = own.labelled(park)
         if samples is None:

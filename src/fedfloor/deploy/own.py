@@ -42,7 +42,7 @@ from fedfloor.tasks.task import Task
 Seen = tuple[Values, Labels | Targets]
 MOST_LABELLED = 10_000  # samples of a device in the evaluation of a model
 # fields of a task of numbers that follow from the samples
-DERIVED = ("center", "scale", "edges", "naive", "channels", "sensors", "names", "unit", "season")
+DERIVED = ("center", "scale", "edges", "naive", "channels", "sensors", "names", "unit", "season", "margins")
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,6 +199,7 @@ def recent_of(data: Dataset | None, device: int) -> Dataset | None:
         take=lambda indices, _: x[indices],
         y_test=data.y_test[rows], target_test=None if data.target_test is None else data.target_test[rows],
         owner_test=None, first_test=None, recording_test=None, held_by=data.held_by[rows],
+        unit_test=None if data.unit_test is None else data.unit_test[rows],
         take_test=lambda indices: x[indices],
     )  # fmt: skip
 

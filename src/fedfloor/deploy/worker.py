@@ -339,7 +339,7 @@ class Worker:
             return
         models = {name: hashlib.sha256(content(numbers)).hexdigest() for name, numbers in packet.items()}
         asked = [dict(node.settings), tick, self.engine.memory.held.get(self.device), models]
-        each = ROUNDS if node.what == SCORES.name else 1
+        each = ROUNDS * (1 + self.engine.task.apart) if node.what == SCORES.name else 1
         self._answers.admit(node.what, asked, RUNS * each * self._evaluations)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfloor.data.dataset import Indices, Labels, Owners
-from fedfloor.engine.calibrate import calibrated
+from fedfloor.engine.calibrate import calibrated, counted
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.resample import OF_LOSS, WITHOUT, Value, resampled, units
 from fedfloor.engine.team import deal
@@ -32,6 +32,7 @@ from fedfloor.tasks.figures import (
     Figure,
     Predictions,
     macro_f1,
+    named,
     of_task,
     recalls,
 )
@@ -72,7 +73,7 @@ class SampleAnswers:
         y = self.y[rows]
         scores = self.scores[rows]
         table = confusion(y, self.predicted[rows], len(data.classes))
-        if data.recording_test is None or not task.calibrates:
+        if data.recording_test is None or not task.detects:
             return task.judged(table, loss, y, scores, self.scored)
         places = (np.arange(len(self.y)) if self.places is None else self.places)[rows]
         order = np.argsort(places, kind="stable")  # samples of a recording are in the order of time
@@ -367,12 +368,12 @@ def evaluate(engine: Engine, model: Tensor, objective: Objective | None = None, 
     scored = headline.scored(engine.park.dataset.classes)
     total = engine.park.test_samples
     personal = objective is not None and objective.personal  # the model then has the device's own parameters
-    owner = engine.park.test_devices if personal else np.full(total, -1)
+    owner = engine.park.test_devices if personal or engine.task.apart else np.full(total, -1)
     blocks = [block for device in np.unique(owner).tolist() for block in _cut(device, np.flatnonzero(owner == device))]
 
     def load(device: int) -> None:
         engine.network.flat.copy_(model)
-        if objective is not None and device >= 0:
+        if objective is not None and personal and device >= 0:
             objective.arrive(engine.network.flat, engine.memory.load(device), engine.network)
 
     losses, predicted, ranks = block_outputs(engine, blocks, scored, load, each=True)
@@ -485,7 +486,8 @@ def score(
         known = errors is not None and bool((np.abs(errors.predicted) < BEYOND).all())
         described = describe_errors(errors, park.dataset.classes, owners) if known and errors is not None else None
         drawn = _resampled(park, right, single, headline, one=len(views) == 1)
-        return describe(park, table, every, by_headline, described) | {"resampled": drawn}
+        kept = _promise(engine, views, single, table)
+        return describe(park, table, every, by_headline, described) | kept | {"resampled": drawn}
 
     spreads = {name: shares for name, (devices, _) in by_headline.items() if (shares := spread(devices))}
     f1 = _mean([macro_f1(view.table) for view in views])
@@ -493,6 +495,27 @@ def score(
     if by_headline:
         devices = list(by_headline[headline.name][0])
     return Score(float(right.mean()), loss, f1, named, points, details, figures, spreads, devices)
+
+
+def _promise(
+    engine: Engine, views: Sequence[Predictions], single: SampleAnswers, table: Counts
+) -> dict[str, Any]:  # fmt: skip
+    """Return the entry ``promise``: the promised share of samples, and the measured one in total and of each device.
+
+    It is the share of numbers within their intervals, or of normal samples without an alarm. {} without a promise.
+    """
+    task = engine.task
+    if task.promised is None:
+        return {}
+    figure = named("false alarms" if task.detects else "coverage")
+
+    def share(value: float | None) -> float | None:
+        return 1 - value if task.detects and value is not None else value
+
+    known = [value for view in views if (value := figure.value(view, engine.park.dataset.classes)) is not None]
+    devices = headlines(engine.park, figure, table, single)[0]
+    kept = {"promised": task.promised, "measured": share(_mean(known)) if known else None}
+    return {"promise": {**kept, "units": counted(engine.park), "devices": [share(value) for value in devices]}}
 
 
 def _resampled(

@@ -286,6 +286,7 @@ def triggered(engine: Engine) -> Park | None:
     marked = replace(
         data, y_test=np.full(len(rows), attack.target), take_test=take, owner_test=cut(data.owner_test),
         first_test=cut(data.first_test), recording_test=cut(data.recording_test), held_by=cut(data.held_by),
+        unit_test=cut(data.unit_test),
     )  # fmt: skip
     return replace(engine.park, dataset=marked)
 

@@ -380,9 +380,10 @@ class Moments(Question):
 
 
 class Scores(Question):
-    """The counts in bins of the scores of a device's held-out normal samples, for a threshold: see ``calibrate``.
+    """The counts in bins of each kind of score of a device's held-out samples, for thresholds: see ``calibrate``.
 
-    Settings: ``low`` and ``width``, the bins of a round of the bisection.
+    The number of the samples' units follows if the task promises a share. Settings: ``low`` and ``width``, the bins of
+    a round of the bisection.
     """
 
     facts = named.SCORES
@@ -392,20 +393,38 @@ class Scores(Question):
 
     def answer(self, engine: Engine, device: int, packet: Packet, tick: int) -> list[int]:
         if not engine.task.calibrates:
-            raise SettingError(f"data.task = '{engine.task.kind}' has no scores to count: only reconstruction does.")
+            raise SettingError(
+                f"data.task = '{engine.task.kind}' has no scores to count: only reconstruction has, and numbers with "
+                "data.task.coverage."
+            )
         _arrived(engine, packet)
-        scores = calibrate.scores(engine, calibrate.of_device(engine.park, device))
-        low, width = (float(self.settings[name] or 0) for name in ("low", "width"))
-        return [int(count) for count in calibrate.counts(scores, low, width)]
+        rows = calibrate.of_device(engine.park, device)
+        low = calibrate.unpacked(self.settings["low"])
+        if len(low) != max(1, engine.task.targets):
+            known = max(1, engine.task.targets)
+            raise SettingError(f"bins of {len(low)} kinds of scores, and the task has {known}.", key="bins")
+        table = calibrate.table(calibrate.scores(engine, rows), low, float(self.settings["width"] or 0))
+        units = calibrate.units(engine.task, calibrate.held_out(engine.park), rows)
+        return [*map(int, table.ravel()), *([units] if engine.task.promised is not None else [])]
 
     def price(self, sizes: Sizes) -> QuestionCost:
-        return QuestionCost(sizes.model + 2 * sizes.number, COUNT_BYTES * (calibrate.BINS + 2), FORWARD, model=True)
+        many = len(calibrate.unpacked(self.settings.get("low", -calibrate.REACH)))
+        counts = many * (calibrate.BINS + 2)
+        return QuestionCost(sizes.model + (many + 1) * sizes.number, COUNT_BYTES * counts, FORWARD, model=True)
 
     def pretended(self, park: Park, device: int, trained: int) -> list[int]:
-        return [0] * (calibrate.BINS + 2)
+        promises = int(park.dataset.task.promised is not None)
+        return [0] * (max(1, park.dataset.task.targets) * (calibrate.BINS + 2) + promises)
 
     def checked(self, answer: object, device: int, engine: Engine) -> list[int]:
-        return ranges.counts(answer, calibrate.BINS + 2, calibrate.most(engine.park, device), noun="scores")
+        bins = calibrate.BINS + 2
+        size = max(1, engine.task.targets) * bins
+        promises = int(engine.task.promised is not None)
+        most = calibrate.most(engine.park, device)
+        numbers = ranges.rows(answer, size + promises, "its scores")
+        parts = [numbers[first : first + bins] for first in range(0, size, bins)]
+        units = [ranges.whole(value, 0, most, "its number of units") for value in numbers[size:]]
+        return [*(count for part in parts for count in ranges.counts(part, bins, most, noun="scores")), *units]
 
 
 class Outputs(Question):

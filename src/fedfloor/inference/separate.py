@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -65,14 +65,14 @@ class DeviceModels:
             SettingError: a file of the model is missing or damaged; see also :meth:`check`.
         """
         self.check([device])
-        if not self.shared or (device in self._records and self._own(self._records[device]["file"])):
+        if not self.shared or (device in self._records and self._own(self._records[device])):
             return self._read(device)
         self.without[device] = None
         return None
 
-    def _own(self, file: str) -> bool:
-        """Return whether a record's file is an own model that is on this machine."""
-        return file != FILES["last"] and (self.run / file).is_file()
+    def _own(self, record: Mapping[str, Any]) -> bool:
+        """Return whether a record has a threshold of its own, or its file is an own model that is on this machine."""
+        return "task" in record or (record["file"] != FILES["last"] and (self.run / record["file"]).is_file())
 
     def answered(self, x: NDArray[Any], names: Sequence[str], shared: Answers) -> Answer:
         """Return the answer for samples [n, *shape], each by the model of its device; n is at least 1."""

@@ -269,7 +269,7 @@ def load_model(
     except (SettingError, RuntimeError) as error:  # impossible sizes raise a RuntimeError
         raise SettingError(f"{path}: its network cannot be built: {error}") from error
     _fill(network, tensors, header.model, path)
-    if personal is not None:
+    if personal is not None and personal.numbers is not None:
         part = network.parcel(personal.part)
         if personal.numbers.shape != (part.numbers,) or not bool(torch.isfinite(personal.numbers).all()):
             raise SettingError(f"device {device}'s own part '{personal.part}' does not fit {path}. Resume the run.")

@@ -33,10 +33,10 @@ def cohort_file(number: int) -> str:
 
 
 class Own(NamedTuple):
-    """A device's own part of a model: its name, its numbers, and the task, if that has the device's threshold."""
+    """A device's own part of a model ("" without one): its name, its numbers, and the task with its own thresholds."""
 
     part: str
-    numbers: Tensor
+    numbers: Tensor | None
     task: dict[str, Any] | None
 
 
@@ -136,7 +136,9 @@ def staying(path: Path) -> tuple[str, str] | None:
 
 def has_shared(path: Path) -> bool:
     """Return whether a run with different models has a shared one beside them, unlike a run with cohorts."""
-    return any("/" in record["file"] or "stays" in record for record in devices(path).values())
+    known = devices(path).values()
+    same = all(record["file"] == FILES["last"] and "task" in record for record in known)
+    return same or any("/" in record["file"] or "stays" in record for record in known)
 
 
 def _of_device(path: Path, device: str, which: str, *, by_device: bool) -> tuple[Path, Own | None]:
@@ -164,7 +166,8 @@ def _of_device(path: Path, device: str, which: str, *, by_device: bool) -> tuple
         )
     file = known[device]["file"] if device else FILES[which]
     if "/" not in file:
-        return path / file, None
+        task = known[device].get("task") if device else None
+        return path / file, None if task is None else Own("", None, task)
     return path / FILES["last"], _own_part(path / file, known[device].get("task"))
 
 

@@ -24,6 +24,7 @@ from fedfloor.park.partition import Assignment, Mobility, Natural, Partition, as
 from fedfloor.park.stream import Static, Stream
 
 log = logging.getLogger(__name__)
+ON = "[evaluate] on = 'validation'"
 
 
 def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int) -> tuple[Dataset, list[Indices]]:
@@ -58,9 +59,10 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
         lacking = "two training samples" if dataset.first is None else "two training windows without common rows"
         if dataset.run is not None:
             lacking = "two recordings to train with (split = run keeps recordings whole)"
-        why = "the threshold of alarms" if dataset.task.calibrates else "[evaluate] on = 'validation'"
+        detects = dataset.task.detects
+        why = "the threshold of alarms" if detects else "data.task.coverage" if dataset.task.calibrates else ON
         raise SettingError(f"{why}: no device has {lacking}, of which one is held out. Use fewer devices.")
-    return _parted(dataset, parts, held, "[evaluate] on = 'validation'")
+    return _parted(dataset, parts, held, ON)
 
 
 def hold_out_recent(
@@ -117,7 +119,8 @@ def hold_out_devices(
     if owners is not None:  # the owner of held-out samples neither trains nor tests
         owners[np.concatenate(held)] = owners[parts[int(train[0])][0]]
     log.info("validation: %d of %d devices are held out and neither train nor test.", count, many)
-    return replace(_with_tests(dataset, held), owner=owners), train
+    unit = np.repeat(chosen, [len(part) for part in held]).astype(np.int32)
+    return replace(_with_tests(dataset, held), owner=owners, unit_test=unit), train
 
 
 def of_tests(dataset: Dataset, share: float, seed: int, *, whole_devices: bool) -> tuple[Dataset, Dataset]:
@@ -258,8 +261,18 @@ def _with_tests(dataset: Dataset, parts: Sequence[Indices]) -> Dataset:
         dataset, y_test=dataset.labels(samples), take_test=take, recording_test=None,
         target_test=None if dataset.target is None else dataset.target[samples],
         owner_test=None if dataset.owner is None else dataset.owner[samples],
-        first_test=None if dataset.first is None else dataset.first[samples],
+        first_test=None if dataset.first is None else dataset.first[samples], unit_test=_units(dataset, samples),
     )  # fmt: skip
+
+
+def _units(dataset: Dataset, samples: Indices) -> Owners | None:
+    """Return the unit of held-out samples: a whole recording, or a block of windows; None if no two share rows."""
+    if dataset.run is not None:
+        return dataset.run[samples]
+    if dataset.first is None:
+        return None
+    rows = (dataset.inputs.length or 1) + dataset.task.ahead
+    return (dataset.first[samples] // rows).astype(np.int32)
 
 
 def build(

@@ -42,7 +42,7 @@ MOMENTS = QuestionFacts("moments", "samples", "number, mean and covariance matri
 SCORES = QuestionFacts(
     "scores",
     "held out",
-    "the number of held-out normal samples in each of 66 bins of the sent model's score",
+    "the number of held-out samples in each of 66 bins of the sent model's score",
     frozenset({"low", "width"}),
 )
 FEATURES = QuestionFacts("features", "samples", "the mean features of a device's samples")

@@ -80,6 +80,7 @@ def render(
             sections.cost_section(compared, target, drawn),
             sections.errors_section(compared, drawn),
             sections.control_section(compared, drawn),
+            sections.promise_section(compared),
             device_section(compared, drawn),
             personal.section_of(compared, drawn),
             sections.cohort_section(compared),

@@ -459,6 +459,19 @@ class ChartRecord:
 
 
 @dataclass(frozen=True)
+class PromiseRecord:
+    """``promise`` of ``evaluation.json``: the promised share of samples, and the measured one, also of each device.
+
+    ``units`` is the number of independent units of held-out samples; None if they are on other machines.
+    """
+
+    promised: Share
+    devices: tuple[OptionalShare, ...]
+    measured: OptionalShare = None
+    units: Count | None = None
+
+
+@dataclass(frozen=True)
 class EvaluationRecord:
     """``evaluation.json``: the final model on test or validation data.
 
@@ -482,6 +495,7 @@ class EvaluationRecord:
     returned: Positive | None = None
     shared: SharedRecord | None = None
     resampled: ResampledRecord | None = None
+    promise: PromiseRecord | None = None
     seeded: bool = True
 
     def __post_init__(self) -> None:

@@ -111,6 +111,41 @@ def decision_section(compared: Compared) -> str:
     return section("Decisions by a threshold", table(decision_caption(compared), DECISION_HEAD, rows), "decisions")
 
 
+def promise_section(compared: Compared) -> str:
+    """Return the promised shares of samples beside the measured ones; "" without a promise."""
+    head = [
+        "method",
+        "promised",
+        "measured",
+        "worst device",
+        "median device",
+        "devices at the promise",
+        "held-out units",
+    ]
+    rows = []
+    for group in compared:
+        every = [final.promise for final in group.finals if final.promise]
+        if not every:
+            continue
+        shares = [value for one in every for value in one.devices if value is not None]
+        reached = sum(value >= one.promised for one in every for value in one.devices if value is not None)
+        middle = sorted(shares)[len(shares) // 2 :][:1]
+        rows.append([
+            group.label.shown, _mean_percent([every[0].promised]),
+            _mean_percent([one.measured for one in every if one.measured is not None]),
+            _mean_percent([min(shares)] if shares else []), _mean_percent(middle), f"{reached} of {len(shares)}",
+            "–" if every[0].units is None else f"{every[0].units:,}",
+        ])  # fmt: skip
+    if not rows:
+        return ""
+    note = (
+        "The share of numbers within their intervals, or of normal samples without an alarm: promised for new samples "
+        "that are like the held-out ones, and measured on test samples. A measured share well below the promised one "
+        "tells that test samples differ from held-out ones, as after a drift."
+    )
+    return section("Promised and measured", table(note, head, rows), "promise")
+
+
 def curve_sections(compared: Compared, target: float | None, drawn: Drawn) -> str:
     """Return the curves of the headline and of the loss."""
     headline = compared.headline
@@ -380,7 +415,8 @@ def errors_section(compared: Compared, drawn: Drawn) -> str:
     first = known[0][1][0]
     body = chart("predicted", scatter(known), _errors_caption(known), drawn)
     body += title("Error by range") + _by_name(known, [errors_of.name for errors_of in first.ranges], "ranges", first)
-    if first.levels:
+    promised = any(final.promise for group in compared for final in group.finals)  # of both ends together
+    if first.levels and not promised:
         body += title("Calibration of the levels") + _calibration(known, first)
     if len(first.targets) > 1:
         names = [errors_of.name for errors_of in first.targets]

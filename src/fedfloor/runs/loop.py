@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from fedfloor.base.errors import DivergedError, RunError, SettingError
-from fedfloor.engine import separate
+from fedfloor.engine import calibrate, separate
 from fedfloor.engine.charted import charted
 from fedfloor.engine.engine import Engine, RemoteExecutor
 from fedfloor.engine.evaluate import Score, evaluate, tested_on
@@ -95,6 +95,7 @@ def execute(
             engine.limit = engine.limit.knowing(point.updates)
         checks.packet_fits(point.state.packet, engine.network, method.objective)
     decide.check(experiment, park, warn=team.rank == 0)
+    calibrate.check(park)
     ledger.check(orders.out / "ledger.jsonl", point.line if point else None)
     checks.agree(team, experiment, park, point, start)
     if team.rank == 0:  # nothing has been changed so far
@@ -504,7 +505,7 @@ class _Run(round_.Observer):
         results.write_evaluation(self.orders.out, self.experiment, point.round, score, more)
         for model in models:
             results.write_model(self.orders.out, self.experiment, self.engine, model)
-        if cohorts or (self.method.needs.own and one_model):
+        if cohorts or (self.method.needs.own and one_model) or self.engine.task.apart:
             results.write_devices(self.orders.out, self.experiment, self.engine, point.round, packet, cohorts)
 
 

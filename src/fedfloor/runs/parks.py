@@ -78,7 +78,7 @@ def _alike(data: Dataset) -> Iterator[str]:
 
 def _beyond(park: Park) -> Iterator[str]:
     """Yield a sentence on sensors whose test samples are far from all training samples, which may be anomalies."""
-    if park.dataset.task.calibrates or park.remote is not None:
+    if park.dataset.task.detects or park.remote is not None:
         return
     if beyond := values_beyond(park.dataset):
         shown = excerpt([f"'{name}' ({100 * share:.0f} % of them)" for name, share in beyond.items()], NAMED)
@@ -90,7 +90,7 @@ def _beyond(park: Park) -> Iterator[str]:
 
 def _untaught(park: Park) -> Iterator[str]:
     """Yield sentences on classes without training samples, with few, and without test samples."""
-    if park.dataset.task.calibrates or not park.dataset.task.labelled:  # classes are used for evaluation only
+    if park.dataset.task.detects or not park.dataset.task.labelled:  # classes are used for evaluation only
         return
     counts = class_counts(park)
     share = sum(train for train, _ in counts.values()) / max(1, park.test_samples)  # training samples per test sample

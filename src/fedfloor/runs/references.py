@@ -165,7 +165,7 @@ def _deviating(engine: Engine, experiment: Experiment) -> Score:
     held = held_out(engine.park)
     normal = np.flatnonzero(held.dataset.y_test == 0)
     threshold = quantile([task.errors(residuals(normal, held)).double().cpu().numpy()], task.share)[0]
-    known = replace(engine.park, dataset=replace(engine.park.dataset, task=task.calibrated(threshold)))
+    known = replace(engine.park, dataset=replace(engine.park.dataset, task=task.calibrated((threshold,))))
     return scored(tested_on(engine, known), residuals(None, known), experiment.evaluate.figure)
 
 
@@ -357,7 +357,7 @@ def of_run(
 def accompanied(experiment: Experiment) -> bool:
     """Return whether a run has references that need no training beside it without being asked: detectors have."""
     free = experiment.method.name not in REFERENCES and not launch.under_torchrun()
-    return experiment.data.asked.calibrates and free and bool(untrained(experiment))
+    return experiment.data.asked.detects and free and bool(untrained(experiment))
 
 
 def untrained(experiment: Experiment) -> tuple[str, ...]:

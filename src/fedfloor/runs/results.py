@@ -102,14 +102,14 @@ def write_devices(
         if engine.executor is not None:
             stays = experiment.configured.needs.own if k in engine.memory.held else ""
             file = f"memory/{engine.memory.file_name(k)}" if stays else FILES["last"]
-            records[names[k] if names else str(k)] = {"file": file, "stays": stays, "run": out.name}
-            continue
-        path = engine.memory.path(k) if not cohorts else None
-        file = cohort_file(cohorts.get(k, 0)) if path is None else f"{path.parent.name}/{path.name}"
-        record: dict[str, Any] = {"file": file}
+            record: dict[str, Any] = {"file": file, "stays": stays, "run": out.name}
+        else:
+            path = engine.memory.path(k) if not cohorts else None
+            record = {"file": cohort_file(cohorts.get(k, 0)) if path is None else f"{path.parent.name}/{path.name}"}
         records[names[k] if names else str(k)] = record
-        if path is not None and engine.task.calibrates:
-            engine.network.flat.copy_(personal(engine, k, packet["w"]))
+        if engine.task.apart or ("/" in record["file"] and engine.executor is None and engine.task.calibrates):
+            own = personal(engine, k, packet["w"]) if "/" in record["file"] else packet[model_name(cohorts.get(k, 0))]
+            engine.network.flat.copy_(own)
             record["task"] = calibrated(engine, k).describe()
     folder.write_json(out / DEVICES, records)
 

@@ -91,7 +91,7 @@ def statement(
         if content and not (name == UPDATE and method.needs.separate):
             entries[name] = most, content
     if task.calibrates:
-        entries[SCORES.name] = ROUNDS * (evaluations + MODELS), SCORES.reveals
+        entries[SCORES.name] = ROUNDS * (1 + task.apart) * (evaluations + MODELS), SCORES.reveals
     if method.needs.own:
         entries[OUTPUTS.name] = evaluations, OUTPUTS.reveals
     if visits.get(-1, 0):

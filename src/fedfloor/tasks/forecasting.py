@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from fedfloor.base.errors import require, require_once
 from fedfloor.tasks.answer import Numbers
 from fedfloor.tasks.regression import Predicting
+from fedfloor.tasks.task import Calibrate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,8 +31,9 @@ class Forecasting(Predicting):
         horizon: H, the number of rows to forecast.
         sensors: the names of the sensors to forecast; by default all.
         season: the number of rows of a season, for MASE and the seasonal reference; None without seasons.
-        loss, delta, levels, bins: as for :class:`~fedfloor.tasks.regression.Regression`.
+        loss, delta, levels, bins, coverage, calibrate: as for :class:`~fedfloor.tasks.regression.Regression`.
         center, scale, edges: derived from the training samples.
+        margins: computed from held-out samples at evaluations.
         from_last: whether the network's outputs are added to the newest row.
         channels: the channels of these sensors in a window; derived from the data.
         naive: the mean absolute error of each target by which MASE divides; derived from the training recordings.
@@ -55,6 +57,9 @@ class Forecasting(Predicting):
     naive: tuple[float, ...] = ()
     from_last: bool = True
     channels: tuple[int, ...] = ()
+    coverage: float | None = None
+    calibrate: Calibrate = "park"
+    margins: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         require(1 <= self.horizon <= 10_000, "data.task.horizon", self.horizon, "a whole number from 1 to 10,000")

@@ -13,7 +13,7 @@ from fedfloor.base.errors import require
 from fedfloor.tasks.answer import Alarms, Answer
 from fedfloor.tasks.detection import Detection
 from fedfloor.tasks.figures import Counts, Predictions, ranking
-from fedfloor.tasks.task import Reduction, Task
+from fedfloor.tasks.task import Calibrate, Reduction, Task
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,6 +41,9 @@ class Reconstruction(Task):
         quantile: the share of normal samples with scores up to the threshold.
         false_alarms_per_hour: the rate of false alarms instead of a quantile, which is then 1 − rate·period_s/3600.
         period_s: the time between samples, in s.
+        false_alarms_per_1000: the promised number of false alarms among 1,000 new normal samples instead of a quantile:
+            see :mod:`fedfloor.engine.calibrate`.
+        calibrate: whether the threshold is that of the whole ``park``, or of each ``device``, drawn towards the park's.
         threshold: the score above which there is an alarm; computed from held-out samples at evaluations.
         rows: the number of rows of a window; derived from the data.
     """
@@ -48,7 +51,7 @@ class Reconstruction(Task):
     headline: ClassVar[str] = "AUROC"
     labelled: ClassVar[bool] = False
     offers: ClassVar[str] = "trains on normal operation, and scores differences from it"
-    calibrates: ClassVar[bool] = True
+    detects: ClassVar[bool] = True
 
     kind: Literal["reconstruction"] = field(default="reconstruction", kw_only=True)
     normal: str | None = None
@@ -57,6 +60,8 @@ class Reconstruction(Task):
     quantile: float = 0.99
     false_alarms_per_hour: float | None = None
     period_s: float | None = None
+    false_alarms_per_1000: float | None = None
+    calibrate: Calibrate = "park"
     threshold: float | None = None
     rows: int = 1
 
@@ -68,13 +73,31 @@ class Reconstruction(Task):
         wanted = "a number above 0, of at most half of the samples, together with data.task.period_s"
         require(fits, "data.task.false_alarms_per_hour", rate, wanted)
         require(period is None or 0 < period < math.inf, "data.task.period_s", period, "a number of seconds above 0")
+        alarms = self.false_alarms_per_1000
+        fits = alarms is None or (rate is None and 0 < alarms <= 500)
+        wanted = "a number above 0, of at most 500, without data.task.false_alarms_per_hour"
+        require(fits, "data.task.false_alarms_per_1000", alarms, wanted)
+
+    @property
+    def calibrates(self) -> bool:
+        return True
+
+    @property
+    def apart(self) -> bool:
+        return self.calibrate == "device"
 
     @property
     def share(self) -> float:
         """The share of normal samples without an alarm."""
+        if self.promised is not None:
+            return self.promised
         if self.false_alarms_per_hour is None or self.period_s is None:
             return self.quantile
         return 1 - self.false_alarms_per_hour * self.period_s / 3600
+
+    @property
+    def promised(self) -> float | None:
+        return None if self.false_alarms_per_1000 is None else 1 - self.false_alarms_per_1000 / 1000
 
     @property
     def plain(self) -> tuple[str, ...]:
@@ -106,6 +129,10 @@ class Reconstruction(Task):
         if self.score == "last" and self.rows > 1:
             out = out.unflatten(1, (-1, self.rows))[:, :, -1]
         return out.square().mean(1)
+
+    def strangeness(self, out: Tensor, y: Tensor) -> Tensor:
+        """Return the scores [n, 1] of :meth:`errors`."""
+        return self.errors(out)[:, None]
 
     def predicted(self, out: Tensor) -> Tensor:
         """Return 1 for an alarm, otherwise 0, [n]; NaN is an alarm, and without a threshold there is none."""
@@ -145,6 +172,6 @@ class Reconstruction(Task):
         found = Detection(odd, score, alarm, np.zeros(len(odd), np.int64), self.rows)
         return Predictions(np.zeros((2, 2), np.int64), math.nan, {1: ranking(score, odd)}, detection=found)
 
-    def calibrated(self, threshold: float) -> Reconstruction:
+    def calibrated(self, thresholds: Sequence[float]) -> Reconstruction:
         """Return the task with a threshold; 0 (if all residuals are 0) is replaced by the smallest positive number."""
-        return replace(self, threshold=max(threshold, float(np.finfo(np.float32).tiny)))
+        return replace(self, threshold=max(thresholds[0], float(np.finfo(np.float32).tiny)))

@@ -14,7 +14,7 @@ import numpy as np
 from fedfloor.base.errors import SettingError, require
 from fedfloor.tasks.answer import Answer, Numbers
 from fedfloor.tasks.figures import Counts, Errors, Predictions
-from fedfloor.tasks.task import Reduction, Task
+from fedfloor.tasks.task import Calibrate, Reduction, Task
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,7 +36,8 @@ class Predicting(Task):
     """The prediction of numbers ŷ = μ + σ·o from outputs o, common to regression and forecasting.
 
     Attributes:
-        loss, cap, delta, levels, bins, unit, names, center, scale, edges: as for :class:`Regression`.
+        loss, cap, delta, levels, bins, unit, names, center, scale, edges, coverage, calibrate, margins:
+            as for :class:`Regression`.
         naive: the error of each target by which metrics are divided; empty if unknown.
     """
 
@@ -51,6 +52,9 @@ class Predicting(Task):
     unit: str = ""
     names: tuple[str, ...] = ()
     naive: tuple[float, ...] = ()
+    coverage: float | None = None
+    calibrate: Calibrate = "park"
+    margins: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         for name, value in list(vars(self).items()):
@@ -63,6 +67,26 @@ class Predicting(Task):
         inside = all(0 < level < 1 for level in self.levels)
         wanted = "an odd number of ascending shares, such as [0.05, 0.5, 0.95]"
         require(ascend and inside and len(self.levels) % 2 == 1, "data.task.levels", list(self.levels), wanted)
+        within = self.levels[-2] - self.levels[1] if self._each > 3 else 0.0
+        fits = self.coverage is None or within < self.coverage < 1
+        wanted = f"a share above {within:g} and below 1, such as 0.9"
+        require(fits, "data.task.coverage", self.coverage, wanted)
+
+    @property
+    def calibrates(self) -> bool:
+        return self.coverage is not None
+
+    @property
+    def apart(self) -> bool:
+        return self.calibrates and self.calibrate == "device"
+
+    @property
+    def share(self) -> float:
+        return self.coverage or 1.0
+
+    @property
+    def promised(self) -> float | None:
+        return self.coverage
 
     @property
     def targets(self) -> int:
@@ -97,25 +121,51 @@ class Predicting(Task):
         return losses if reduction == "none" else losses.mean() if reduction == "mean" else losses.sum()
 
     def values(self, out: Tensor) -> Tensor:
-        """Return the predicted numbers in the targets' unit, [n, T, levels]; [n, T, 1] without quantiles.
+        """Return the predicted numbers in the targets' unit, [n, T, L]: the prediction between the ends of an interval.
 
-        Quantiles are sorted, which never increases the pinball loss (Chernozhukov, Fernández-Val and Galichon,
-        Econometrica 78 (2010) 1093).
+        L is 1 without an interval. The ends are moved outwards by the margins, or inwards if these are below 0.
         """
-        center, scale = self._scaling(out)
-        values: Tensor = out.unflatten(1, (-1, self._each)) * scale[:, None] + center[:, None]
-        return values if self._each == 1 else values.sort(dim=2).values
+        values = self._trained(out)
+        if not self.margins:
+            return values
+        import torch
+
+        middle = values[:, :, [self._each // 2]]
+        margin = (values.new_tensor(self.margins) * values.new_tensor(self.scale))[:, None]
+        low = torch.minimum(values[:, :, :1] - margin, middle)
+        high = torch.maximum(values[:, :, -1:] + margin, middle)
+        inner = values[:, :, 1:-1] if self._each > 1 else middle
+        return torch.cat([low, torch.minimum(torch.maximum(inner, low), high), high], 2)
+
+    def strangeness(self, out: Tensor, y: Tensor) -> Tensor:
+        """Return 2^e [n, T] of the distance e = max(low − y, y − high)/σ of targets from the trained interval.
+
+        Without quantiles both ends are the prediction, and e is |ŷ − y|/σ. A power is above 0 inside an interval, too,
+        and a factor of it is a difference of distances. Romano, Patterson and Candès, Conformalized quantile
+        regression, NeurIPS 2019, Eq. (6).
+        """
+        import torch
+
+        values = self._trained(out)
+        wanted = self.capped(y)
+        away = torch.maximum(values[:, :, 0] - wanted, wanted - values[:, :, -1]) / values.new_tensor(self.scale)
+        return torch.exp2(away.double())
+
+    def calibrated(self, thresholds: Sequence[float]) -> Self:
+        """Return the task with the margins log2 t [T] of thresholds t of :meth:`strangeness`."""
+        fitted: Self = replace(self, margins=tuple(map(math.log2, thresholds)))  # type: ignore[type-var]
+        return fitted
 
     def predicted(self, out: Tensor) -> Tensor:
         """Return the bin of the first predicted number of each sample, int64 [n]."""
-        return self._bin(self.values(out)[:, 0, self._each // 2])
+        return self._bin(self._trained(out)[:, 0, self._each // 2])
 
     def hits(self, out: Tensor, y: Tensor) -> Tensor:
         """Return whether the first predicted number is in the sample's bin, bool [n]."""
         return self.predicted(out) == self._bin(self.capped(y[:, 0]))
 
     def scores(self, out: Tensor, y: Tensor, bins: Sequence[int]) -> Tensor:
-        """Return the true and the predicted numbers, float32 [n, T·(1 + levels)]."""
+        """Return the true and the predicted numbers, float32 [n, T·(1 + L)]."""
         import torch
 
         return torch.cat([y, self.values(out).flatten(1)], 1)
@@ -125,21 +175,22 @@ class Predicting(Task):
     ) -> Predictions:  # fmt: skip
         """Return the confusion table of the bins, the loss, and the errors."""
         many = len(self.center)
-        values = scores[:, many:].reshape(-1, many, self._each).astype(np.float64)
-        levels = self.levels if self._each > 1 else ()
+        values = scores[:, many:].reshape(len(scores), many, scores.shape[1] // many - 1).astype(np.float64)
         true = scores[:, :many].astype(np.float64)
         names = self.called()
+        levels = self._ends(promised=self.calibrates) if values.shape[2] > 1 else ()
         errors = Errors(true, values, self.cap, self.naive, names, self.unit, levels, self.edges)
         return Predictions(table, loss, errors=errors)
 
     def answer(self, out: Tensor, x: Tensor) -> Numbers:
-        """Return the predicted numbers, with their interval for quantiles."""
+        """Return the predicted numbers, with their interval if there is one."""
         return self.numbers(self.values(out), self.called(), self.unit, self.cap)
 
     def numbers(self, values: Tensor, names: tuple[str, ...], unit: str = "", above: float | None = None) -> Numbers:
         """Return numbers [n, …, levels] as an answer: the middle level, and the outermost ones as interval."""
         last = values.shape[-1] - 1
-        level = self.levels[-1] - self.levels[0] if last else None
+        ends = self._ends(promised=bool(self.margins))
+        level = ends[-1] - ends[0] if last else None
         low, high = (values[..., 0], values[..., last]) if last else (None, None)
         return Numbers(values[..., last // 2], low, high, names, unit, level, self.scale, above)
 
@@ -168,6 +219,8 @@ class Predicting(Task):
             raise ValueError(f"{len(edges)} edges between {bins} ranges, finite and ascending")
         if self.names and len(self.names) != many:
             raise ValueError(f"{len(self.names)} names of {many} targets")
+        if len(self.margins) not in (0, many if self.calibrates else 0) or not all(map(math.isfinite, self.margins)):
+            raise ValueError(f"{len(self.margins)} margins of {many} targets, all finite")
 
     def unboosted(self, targets: int) -> str:
         """Return a message if a fit per output would be too many, otherwise ""."""
@@ -232,6 +285,23 @@ class Predicting(Task):
     def _each(self) -> int:
         return len(self.levels) if self.loss == "quantile" else 1
 
+    def _ends(self, *, promised: bool) -> tuple[float, ...]:
+        """Return the levels of intervals as trained, or as promised: the outermost are then at ``coverage``."""
+        if self.coverage is None or not promised:
+            return self.levels
+        inner = self.levels[1:-1] if self._each > 1 else (0.5,)
+        return (round((1 - self.coverage) / 2, 12), *inner, round((1 + self.coverage) / 2, 12))
+
+    def _trained(self, out: Tensor) -> Tensor:
+        """Return the network's numbers in the targets' unit, [n, T, levels]; [n, T, 1] without quantiles.
+
+        Quantiles are sorted, which never increases the pinball loss (Chernozhukov, Fernández-Val and Galichon,
+        Econometrica 78 (2010) 1093).
+        """
+        center, scale = self._scaling(out)
+        values: Tensor = out.unflatten(1, (-1, self._each)) * scale[:, None] + center[:, None]
+        return values if self._each == 1 else values.sort(dim=2).values
+
     def _scaling(self, out: Tensor) -> tuple[Tensor, Tensor]:
         return out.new_tensor(self.center), out.new_tensor(self.scale)
 
@@ -268,6 +338,11 @@ class Regression(Predicting):
         names: the names of the targets, for display; by default the name of the label's column.
         center, scale: μ and σ of each target, [T]; derived from the training samples.
         edges: the edges between the bins, ascending; derived from the training samples.
+        coverage: the promised share of true numbers within their intervals: see :mod:`fedfloor.engine.calibrate`. None:
+            intervals are those of ``quantile``, as trained.
+        calibrate: whether intervals are those of the whole ``park``, or of each ``device``, drawn towards the park's.
+        margins: the distance of each interval's ends from the trained ones, in σ, [T]; computed from held-out samples
+            at evaluations.
     """
 
     headline: ClassVar[str] = "RMSE"
@@ -283,6 +358,9 @@ class Regression(Predicting):
     center: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
     edges: tuple[float, ...] = ()
+    coverage: float | None = None
+    calibrate: Calibrate = "park"
+    margins: tuple[float, ...] = ()
 
     @property
     def lives(self) -> bool:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # settings contain a task, and must be readable without PyTor
     Boosted = Callable[[Rows], NDArray[np.float64]]
 
 Reduction = Literal["none", "mean", "sum"]
+Calibrate = Literal["park", "device"]
 
 
 class Task(ABC):
@@ -33,14 +34,34 @@ class Task(ABC):
         headline: the default headline metric of a run.
         labelled: whether the user's data need a column of labels.
         offers: a description of its use without labels; empty if it needs labels.
-        calibrates: whether alarms need a threshold, computed from held-out training samples.
+        detects: whether bins are normal and anomaly, and only normal samples are for training.
     """
 
     kind: str
     headline: ClassVar[str]
     labelled: ClassVar[bool] = True
     offers: ClassVar[str] = ""
-    calibrates: ClassVar[bool] = False
+    detects: ClassVar[bool] = False
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether answers need thresholds, computed from held-out training samples."""
+        return False
+
+    @property
+    def apart(self) -> bool:
+        """Whether each device has thresholds of its own, drawn towards those of all, with a shared model, too."""
+        return False
+
+    @property
+    def share(self) -> float:
+        """The share of samples whose scores may not exceed their threshold."""
+        return 1.0
+
+    @property
+    def promised(self) -> float | None:
+        """The share that a new sample is promised; None if thresholds are plain quantiles of held-out samples."""
+        return None
 
     @property
     def ahead(self) -> int:
@@ -193,8 +214,17 @@ class Task(ABC):
         """
         raise NotImplementedError
 
-    def calibrated(self, threshold: float) -> Task:
-        """Return the task with a threshold for its scores."""
+    def strangeness(self, out: Tensor, y: Tensor) -> Tensor:
+        """Return the scores [n, S] of samples whose quantiles are thresholds, each in 2^−40 … 2^40.
+
+        Args:
+            out: the network's outputs, [n, outputs].
+            y: the targets.
+        """
+        raise NotImplementedError
+
+    def calibrated(self, thresholds: Sequence[float]) -> Task:
+        """Return the task with thresholds [S] of its scores."""
         return self
 
     def describe(self) -> dict[str, Any]:

@@ -1,0 +1,265 @@
+"""Promised intervals and rates of false alarms: how many test samples keep the promise, before and after calibration.
+
+    python benchmarks/coverage.py --out RUNS [--results results]         # goes on where it was stopped
+
+*Life* is C-MAPSS, FD001 and FD003 at four sites of 50 engines, as in the page of cmapss: a fifth of every site's
+engines is held out whole, and a test sample is the last window of another engine. *Forecast* are the next 10 rows of
+the eight sensors of SKAB's 16 recordings with valve 1, as in the page of forecasts: the last 30 % of every recording's
+rows are for testing, and a fifth of those before is held out. *Alarms, later rows* are those of an autoencoder for
+these recordings, of which the first 400 rows train and their last tenth is held out; *alarms, new recordings* are of
+all 34 recordings, of which whole ones are held out and others are for testing.
+
+Before: the outermost levels of quantile regression alone, or the threshold at a plain quantile of held-out scores
+(``quantile``); after: ``coverage`` or ``false_alarms_per_1000``. A promise at another level with the same network is a
+run of one round that begins with the first one's model and has a rate of 1e-12. The data are looked for in
+$FEDFLOOR_DATA.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+from numpy.typing import NDArray
+
+import fedfloor
+from fedfloor import config
+from fedfloor.data.sources import data_root
+from fedfloor.experiment import Experiment
+from fedfloor.inference.trained import load_model
+from fedfloor.runs.folder import write
+from fedfloor.runs.parks import build_park
+
+Table = dict[str, Any]
+SEEDS = (0, 1, 2)
+LEVELS = (0.8, 0.9, 0.95)
+STILL = 1e-12  # a rate by which no weight changes
+SGD = {"epochs": 1, "batch_size": 64, "momentum": 0.9, "lr": {"kind": "cosine", "start": 0.03, "end": 1e-3}}
+ADAM = {"optimizer": "adam", "lr": 0.001, "batch_size": 32, "epochs": 1}
+LIFE: Table = {
+    "name": "life", "rounds": 6, "work": SGD, "model": {"name": "cnn-sensor-gn"},
+    "data": {
+        "name": "cmapss", "window": {"length": 30, "step": 1},
+        "cmapss": {"subsets": ["FD001", "FD003"], "engines": 50}, "task": {"kind": "regression", "cap": 125},
+    },
+    "evaluate": {"validation": 0.2},
+}  # fmt: skip
+
+
+def forecast() -> Table:
+    """Return the experiment of forecasts."""
+    return {
+        "name": "forecast", "rounds": 15, "model": {"name": "linear"},
+        "work": {**ADAM, "lr": {"kind": "cosine", "start": 0.01}},
+        "data": {
+            "path": str(data_root() / "skab" / "valve1"), "normalise": "standard", "device": "file",
+            "columns": {"time": "datetime", "label": "anomaly", "ignore": ["changepoint"]},
+            "window": {"length": 30, "step": 2}, "task": {"kind": "forecasting", "horizon": 10},
+        },
+        "evaluate": {"validation": 0.2},
+    }  # fmt: skip
+
+
+def later(rows: int = 400) -> Table:
+    """Return the experiment of alarms in later rows of the recordings that trained."""
+    data = {"name": "skab", "normalise": "device", "window": {"length": 30, "step": 1}, "skab": {"rows": rows}}
+    return {"name": "later", "rounds": 10, "model": {"name": "ae-conv"}, "work": ADAM, "data": data}
+
+
+def fresh(out: Path) -> Table:
+    """Return the experiment of alarms in other recordings, all 34 in one folder."""
+    folder = out / "skab"
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in sorted(data_root().glob("skab/*/*.csv")):
+        copied = folder / f"{path.parent.name}-{path.name}"
+        if path.parent.name != "anomaly-free" and not copied.exists():
+            shutil.copy(path, copied)
+    data = {
+        "path": str(folder), "normalise": {"kind": "device", "rows": 400}, "device": "file",
+        "window": {"length": 30, "step": 2},
+        "columns": {"time": "datetime", "label": "anomaly", "ignore": ["changepoint"]},
+        "split": {"kind": "device", "test": 0.3},
+    }  # fmt: skip
+    return {"name": "fresh", "rounds": 10, "model": {"name": "ae-conv"}, "work": ADAM, "data": data,
+            "evaluate": {"validation": 0.4}}  # fmt: skip
+
+
+def experiment(table: Table, seed: int, task: Table, start: Path | None = None, headline: str = "") -> Experiment:
+    """Return a set's experiment with a task; ``start``: one round that changes nothing but the calibration."""
+    still = {"rounds": 1, "work": {**table["work"], "lr": STILL}} if start else {}
+    table = {**table, **still, "seed": seed, "method": {"name": "fedavg"}}
+    table["data"] = {**table["data"], "task": {**table["data"].get("task", {"kind": "reconstruction"}), **task}}
+    table["model"] = {**table["model"], **({"init_from": str(start)} if start else {})}
+    table["evaluate"] = {
+        **table.get("evaluate", {}), "every": table["rounds"], **({"headline": headline} if headline else {})
+    }  # fmt: skip
+    return config.from_table(table)
+
+
+def evaluated(what: Experiment, folder: Path) -> Table:
+    """Return ``evaluation.json`` of a run, which is carried out unless it is there."""
+    file = folder / "evaluation.json"
+    if not file.exists():
+        fedfloor.run(what, out=folder, ranks=1, resume=(folder / "experiment.toml").exists())
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def summary(share: float | None, devices: list[float | None], **more: Any) -> Table:
+    """Return a cell: the share of all samples, and of each device's."""
+    return {"share": share, "devices": [round(one, 6) for one in devices if one is not None], **more}
+
+
+def uncalibrated(what: Experiment, folder: Path) -> Table:
+    """Return the share within the trained interval of a run's model."""
+    model = load_model(folder)
+    park = build_park(what)
+    data = park.dataset
+    rows = np.arange(len(data.y_test))
+    owner = data.owner_test
+    assert owner is not None
+    assert data.target_test is not None
+    answers = [model.answer(*given) for given in batches(park, rows, owner)]
+    low, high = (
+        np.concatenate([one.parts()[end] for one in answers]).reshape(len(rows), -1) for end in ("low", "high")
+    )
+    order = np.concatenate([np.flatnonzero(owner == k) for k in np.unique(owner)])
+    task: Any = model.task
+    margin = np.array(task.margins) * np.array(task.scale)  # the promised interval's ends, put back
+    cap = np.inf if task.cap is None else task.cap
+    true = np.minimum(data.target_test[order], cap)
+    slack = 1e-6 * np.abs(true).max(axis=0)
+    inside = (low + margin - slack <= true) & (true <= high - margin + slack)
+    width = float((high - low - 2 * margin).mean())
+    whose = owner[order]
+    return summary(float(inside.mean()), [float(inside[whose == k].mean()) for k in np.unique(whose)], width=width)
+
+
+def batches(park: Any, rows: NDArray[np.int64], owner: NDArray[np.int32]) -> list[tuple[Any, str]]:
+    """Return the test samples of each device with the device's name."""
+    names = park.dataset.owned.names
+    return [
+        (park.dataset.take_test(rows[owner == k]), names[k] if names else str(k)) for k in np.unique(owner).tolist()
+    ]
+
+
+def numbers(name: str, table: Table, level: float, seed: int, out: Path) -> Table:
+    """Return a cell of predicted numbers: quantile regression alone, and calibrated."""
+    half = round(level / 2, 4)
+    levels = [round(0.5 - half, 4), 0.5, round(0.5 + half, 4)]
+    what = experiment(table, seed, {"loss": "quantile", "levels": levels, "coverage": level})
+    folder = out / f"{name}-{level:g}-{seed}"
+    told = evaluated(what, folder)
+    after = summary(
+        told["promise"]["measured"], told["promise"]["devices"], width=told["figures"]["interval width"],
+        units=told["promise"]["units"],
+    )  # fmt: skip
+    return {"before": uncalibrated(what, folder), "after": after}
+
+
+def alarms(name: str, table: Table, level: float, seed: int, out: Path) -> Table:
+    """Return a cell of alarms: the share of normal rows without one by a plain quantile, and as promised."""
+    first = out / f"{name}-{seed}"
+    evaluated(experiment(table, seed, {"quantile": 0.99}), first)
+    plain = experiment(table, seed, {"quantile": level}, first, "false alarms")
+    told = evaluated(plain, out / f"{name}-{level:g}-{seed}-plain")
+    kept = [one["figures"]["false alarms"] for one in told["devices"]]
+    before = summary(1 - told["figures"]["false alarms"], [None if one is None else 1 - one for one in kept])
+    promise = experiment(table, seed, {"false_alarms_per_1000": round(1000 * (1 - level), 6)}, first)
+    told = evaluated(promise, out / f"{name}-{level:g}-{seed}")["promise"]
+    return {"before": before, "after": summary(told["measured"], told["devices"], units=told["units"])}
+
+
+SETS = ("life", "forecast", "later", "fresh")
+
+
+def measured(name: str, level: float, seed: int, out: Path) -> Table:
+    """Return a cell, which is measured unless its file is there."""
+    file = out / f"cell-{name}-{level:g}-{seed}.json"
+    if not file.exists():
+        tables = {"life": LIFE, "forecast": forecast(), "later": later(), "fresh": fresh(out)}
+        table = tables[name]
+        if name == "fresh" and level == max(LEVELS):  # 19 held-out recordings
+            table = {**table, "evaluate": {"validation": 0.8}}
+        of = numbers if name in ("life", "forecast") else alarms
+        cell = {
+            "set": name,
+            "level": level,
+            "seed": seed,
+            **of(name if table is tables[name] else "more", table, level, seed, out),
+        }
+        file.write_text(json.dumps(cell), encoding="utf-8")
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+TITLES = {
+    "life": "Remaining life, C-MAPSS", "forecast": "Forecast, SKAB", "later": "Alarms, SKAB, later rows",
+    "fresh": "Alarms, SKAB, new recordings",
+}  # fmt: skip
+
+
+def page(cells: list[Table]) -> str:
+    """Return the page of the cells that are there."""
+    first, _, about = (__doc__ or "").partition("\n\n    python")
+    lines = [f"# {first.split(':')[0]}", "", first, "", "Made by `python benchmarks/coverage.py`.", ""]
+    lines += [
+        about.split("\n\n", 1)[1].replace("``", "`"),
+        "Means over seeds in per cent; in brackets the least and the greatest share of a device, also means.",
+        "",
+    ]
+    for name in dict.fromkeys(one["set"] for one in cells):
+        here = [one for one in cells if one["set"] == name]
+        wide = "width" in here[0]["after"]
+        lines += [
+            f"## {TITLES[name]}",
+            "",
+            f"| promised | seeds | before | after | held-out units |{' width before | width after |' if wide else ''}",
+        ]
+        lines.append("|---" * (7 if wide else 5) + "|")
+        for level in sorted({one["level"] for one in here}):
+            own = [one for one in here if one["level"] == level]
+            cells_of = [
+                f"{100 * level:g} %",
+                str(len(own)),
+                *(shares([one[when] for one in own]) for when in ("before", "after")),
+            ]
+            cells_of.append(str(own[0]["after"]["units"]))
+            if wide:
+                cells_of += [f"{np.mean([one[when]['width'] for one in own]):.3g}" for when in ("before", "after")]
+            lines.append(f"| {' | '.join(cells_of)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def shares(parts: list[Table]) -> str:
+    """Return the mean share with the least and the greatest one of a device."""
+    total, low, high = (
+        100 * float(np.mean([read(one) for one in parts]))
+        for read in (lambda one: one["share"], lambda one: min(one["devices"]), lambda one: max(one["devices"]))
+    )
+    return f"{total:.1f} ({low:.1f} to {high:.1f})"
+
+
+def main() -> None:
+    """Measure the cells and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--results", type=Path)
+    parser.add_argument("--sets", nargs="*", default=list(SETS), choices=SETS)
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    cells = [measured(name, level, seed, given.out) for seed in SEEDS for name in given.sets for level in LEVELS]
+    cells.sort(key=lambda one: (SETS.index(one["set"]), one["level"], one["seed"]))
+    print(page(cells))
+    if given.results is not None:
+        write(given.results / "coverage.json", json.dumps(cells, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
