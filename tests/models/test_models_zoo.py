@@ -135,6 +135,14 @@ def test_every_network_fits_what_it_is_listed_with(name: str) -> None:
     assert module.training
 
 
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_is_listed_with_samples_whose_parameters_are_documented(name: str) -> None:
+    like = "mlp-sensor" if name.startswith("mlp-sensor-") else name  # its variants have as many
+    documented = re.findall(r"[\d,]*\d", NETWORKS[like].__doc__ or "")
+    network = build(name, *LISTED_ON[name], seed=0)
+    assert f"{sum(part.numel() for part in network.module.parameters()):,}" in documented
+
+
 def test_every_network_is_listed_and_documented() -> None:
     assert LISTED_ON.keys() == NETWORKS.keys()
     page = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text(encoding="utf-8")
