@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import fedfloor
+from fedfloor.api import progress
 from fedfloor.api import run as api
 from fedfloor.experiment import DataSettings, ModelSettings, ParkSettings
 from fedfloor.runs.ledger import Line
@@ -175,3 +179,21 @@ def test_a_run_draws_its_round(tmp_path: Path) -> None:
     (tmp_path / "run" / "plan.json").unlink()
     with refused("folder-of-run"):
         fedfloor.load_run(tmp_path / "run").draw()
+
+
+def test_all_runs_of_a_cell_share_one_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first page makes the output, the others update it, and the last run empties it."""
+    shown = []
+
+    def showing(how: str) -> Callable[..., None]:
+        return lambda data, raw, display_id: shown.append((how, display_id, bool(data["text/html"]), raw))
+
+    display = SimpleNamespace(display=showing("made"), update_display=showing("updated"))
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    monkeypatch.setattr(progress, "in_notebook", lambda: True)
+    bar = progress.bars(2, wanted=True)
+    for label in ("one", "two"):
+        with bar(label, 3):
+            pass
+    (cell,) = {name for _, name, *_ in shown}
+    assert shown == [("made", cell, True, True), ("updated", cell, True, True), ("updated", cell, False, True)]
