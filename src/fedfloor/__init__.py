@@ -100,6 +100,7 @@ if TYPE_CHECKING:
     from fedfloor.tasks.forecasting import Forecasting
     from fedfloor.tasks.reconstruction import Reconstruction
     from fedfloor.tasks.regression import Regression
+    from fedfloor.tasks.survival import Survival
     from fedfloor.tasks.task import Task
     from fedfloor.tracking.tracker import follow
 
@@ -111,10 +112,10 @@ __all__ = [
     "EngineSettings", "EvaluateSettings", "DecideSettings", "Cosine", "Exponential", "Columns", "Window", "TimeSplit",
     "RandomSplit", "StratifiedSplit", "DeviceSplit", "RunSplit", "LastSplit", "Natural", "Iid", "Dirichlet", "Shards",
     "Dominant", "Blocks", "Mobility", "Static", "Fifo", "Recycle", "Augmented", "Classification", "Regression",
-    "Reconstruction", "Forecasting", "FedAvg", "FedProx", "Moon", "QFFL", "FedAvgM", "FedAdagrad", "FedAdam", "FedYogi",
-    "Scaffold", "FedAsync", "FedBuff", "FedSR", "FedGS", "HFedMS", "FLDG", "HierFAVG", "APFL", "Ditto", "FedBN",
-    "FedPer", "FedRep", "Method", "State", "View", "Needs", "Resources", "Node", "Train", "Sequence", "Parallel",
-    "Repeat", "Select", "Broadcast", "Probe", "Since", "Work", "Site", "CLOUD", "edge", "device", "Arrival",
+    "Reconstruction", "Forecasting", "Survival", "FedAvg", "FedProx", "Moon", "QFFL", "FedAvgM", "FedAdagrad",
+    "FedAdam", "FedYogi", "Scaffold", "FedAsync", "FedBuff", "FedSR", "FedGS", "HFedMS", "FLDG", "HierFAVG", "APFL",
+    "Ditto", "FedBN", "FedPer", "FedRep", "Method", "State", "View", "Needs", "Resources", "Node", "Train", "Sequence",
+    "Parallel", "Repeat", "Select", "Broadcast", "Probe", "Since", "Work", "Site", "CLOUD", "edge", "device", "Arrival",
     "VisitFlow", "Outcome", "Receipt", "Objective", "Plain", "Visit", "Represented", "Mix", "Meeting", "Branch",
     "Server", "Sgd", "Selection", "PathPart", "AddedNoise", "Codec", "TopK", "NormLimit", "Attack", "AttackedVisit",
     "Question", "Task", "Answer", "check_method", "Check", "FedfloorError", "SettingError", "RunError",

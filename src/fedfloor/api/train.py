@@ -40,7 +40,8 @@ def train(
         label: the column to predict.
         factory: the column of the device's factory.
         time: the column of the time of a row.
-        task: ``classification``, ``regression``, ``reconstruction`` or ``forecasting``.
+        task: ``classification``, ``regression``, ``reconstruction``, ``forecasting`` or
+            ``survival``.
         name: the name of the experiment and of the run's folder.
         out: the run's folder; by default ``runs/NAME``, or ``runs/NAME-2`` and so on if earlier runs are there.
         method: a method by name or as an object.

@@ -30,6 +30,7 @@ PUBLIC = {
     "tasks.regression": ("Regression",),
     "tasks.reconstruction": ("Reconstruction",),
     "tasks.forecasting": ("Forecasting",),
+    "tasks.survival": ("Survival",),
     "methods.contract": ("Method", "State", "View", "Needs", "Resources"),
     "methods.fedavg": ("FedAvg",),
     "methods.presets": ("FedProx", "Moon", "QFFL", "FedAvgM", "FedAdagrad", "FedAdam", "FedYogi"),

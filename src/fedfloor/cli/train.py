@@ -42,7 +42,9 @@ def new(
     task: Annotated[
         str | None,
         typer.Option(
-            "--task", metavar="KIND", help="The task: classification, regression, reconstruction or forecasting."
+            "--task",
+            metavar="KIND",
+            help="The task: classification, regression, reconstruction, forecasting or survival.",
         ),
     ] = None,
     out: Annotated[

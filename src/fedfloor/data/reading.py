@@ -13,12 +13,13 @@ from fedfloor.base.checking import settle
 from fedfloor.base.errors import SettingError, require, require_once
 from fedfloor.data.dataset import Missing
 from fedfloor.data.files.clocks import check_zone
-from fedfloor.data.files.times import check_format
+from fedfloor.data.files.times import check_format, moment
 from fedfloor.tasks.classification import Classification
 from fedfloor.tasks.forecasting import Forecasting
 from fedfloor.tasks.kinds import TASKS
 from fedfloor.tasks.reconstruction import Reconstruction
 from fedfloor.tasks.regression import Regression
+from fedfloor.tasks.survival import Survival
 from fedfloor.tasks.task import Task
 
 
@@ -39,6 +40,7 @@ def _check_values(values: tuple[str, ...]) -> None:
     require_once("data.columns.categories", values, "values, each given once")
 
 
+OPTIONAL = ("run", "life", "entry")  # roles without a column by default
 Categories = Mapping[str, Literal["one-hot"] | OneHot | tuple[str, ...]]
 
 
@@ -57,6 +59,10 @@ class Columns:
         categories: columns of texts that become sensors → their coding: ``one-hot``, a column per value that occurs;
             the same with its values listed; or a list of values, whose positions are the numbers.
         run: the recording of the row; by default the rows of a device in one file are a recording.
+        life: for ``task = "survival"``, the time from the start of a machine's life to its failure or to the last
+            observation, a life per row; two dates, such as ``installed + removed``, give a time in days. In a table to
+            predict, it is the machine's present age.
+        entry: the age at which the observation of a life began, 0 by default, or two dates.
 
     A device, factory, time or id of ``""`` means that the table has no such column, regardless of its columns' names.
     Several columns can share a role, with names joined by ``+``: their texts are joined by a blank, such as a date and
@@ -73,6 +79,8 @@ class Columns:
     ignore: tuple[str, ...] = ()
     # left out of recipes if unset, so that recipes from before these settings stay valid
     run: str | None = field(default=None, repr=False)
+    life: str | None = field(default=None, repr=False)
+    entry: str | None = field(default=None, repr=False)
     categories: Categories | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -86,17 +94,18 @@ class Columns:
             for values in encodings.values():
                 if isinstance(values, tuple):
                     _check_values(values)
-        named = (*self.roles().values(), *self.values, *self.ignore, *(self.categories or ()))
+        sensors = [name for name in self.values if name != self.life]  # which is the age in tables to predict
+        named = (*self.roles().values(), *sensors, *self.ignore, *(self.categories or ()))
         require_once("data.columns", [name for name in named if name], "unique names")
 
     def optional(self) -> list[tuple[str, object]]:
         """Return the settings that a recipe contains only if they are set, as (name, value)."""
-        return [(key, value) for key in ("run", "categories") if (value := getattr(self, key))]
+        return [(key, value) for key in (*OPTIONAL, "categories") if (value := getattr(self, key))]
 
     def roles(self) -> dict[str, str]:
         """Return the columns that are no sensors, as role → column name."""
         usual = {"device": self.device, "factory": self.factory, "time": self.time, "label": self.label, "id": self.id}
-        return usual | ({"run": self.run} if self.run else {})
+        return usual | {role: name for role in OPTIONAL if (name := getattr(self, role))}
 
 
 @dataclass(frozen=True)
@@ -202,6 +211,7 @@ DIALECT = (
     "missing_texts",
     "quality",
     "good",
+    "until",
 )
 # keys that a recipe contains only if they are set
 LATER = ("layout", "test", "bins", "remaining", "ended", "device", "factory", "file_name", "task", "copies", *DIALECT)
@@ -276,9 +286,10 @@ class Reading:
         bins: edges that turn a numeric label into classes, such as ``[30, 80]``: below 30, 30 to 80, 80 or more;
             ``classes`` names them.
         remaining: whether the label is the number of rows left in the recording, for recordings that run to failure;
-            needs ``bins`` or ``task = "regression"``.
-        ended: the label of a failure, for ``remaining``: recordings whose last row has another label still run, and
-            give no samples; by default all recordings end in failure, and there are no labels.
+            needs ``bins``, ``task = "regression"`` or ``task = "survival"``.
+        ended: the label of a failure, for ``remaining`` and lives: recordings whose last row has another label still
+            run, and give no samples, unless ``task = "survival"``; by default all end in failure, and there are no
+            labels.
         sheet: the sheet of a workbook with several non-empty sheets.
         delimiter: the character between the cells of CSV; by default recognised from the first row.
         skip: rows that are no data, such as titles above the header and units below it: their numbers, counted from 1,
@@ -286,9 +297,11 @@ class Reading:
         missing_texts: texts that stand for missing values in all columns, such as ``Bad Input``, in any case.
         quality: column of values → column of their quality; values whose quality is not good are missing.
         good: the good qualities, such as ``valid``, in any case; by default those of OPC: ``Good…`` and 192 to 255.
+        until: the date of the last observation of lives without a date of their end, for ``columns.life`` of two dates.
         task: the task of a model: ``classification`` by default; ``regression`` of a numeric label; ``reconstruction``,
             which finds anomalies after training on normal operation without labels; ``forecasting`` of the next rows of
-            sensors. A table with its ``kind`` and settings, see :mod:`fedfloor.tasks`.
+            sensors; ``survival``, how long machines live, also from lives that are not over. A table with its
+            ``kind`` and settings, see :mod:`fedfloor.tasks`.
     """
 
     format: Literal["table", "folder", "npz", "buffer"] | None = None
@@ -322,9 +335,10 @@ class Reading:
     missing_texts: tuple[str, ...] | None = None
     quality: Mapping[str, str] | None = None
     good: tuple[str, ...] | None = None
+    until: str | None = None
     task: (
-        Literal["classification", "regression", "reconstruction", "forecasting"]
-        | Classification | Regression | Reconstruction | Forecasting | None
+        Literal["classification", "regression", "reconstruction", "forecasting", "survival"]
+        | Classification | Regression | Reconstruction | Forecasting | Survival | None
     ) = None  # fmt: skip
     whole: ClassVar[bool] = False
     told: ClassVar[Sequence[Problem]] = ()
@@ -371,10 +385,11 @@ class Reading:
 
     def _check_task(self) -> None:
         """Refuse keys that the task cannot use."""
+        self._check_lives()
         has_ranges = self.bins is not None or self.number is not None
-        if self.remaining and not has_ranges:
-            raise SettingError("data.remaining = true: set data.bins, too, or data.task = 'regression'.")
-        if self.ended is not None and not self.remaining:
+        if self.remaining and not has_ranges and not self.lasting:
+            raise SettingError("data.remaining = true: set data.bins, too, or data.task = 'regression' or 'survival'.")
+        if self.ended is not None and not self.remaining and not self.lasting:
             raise SettingError(f"data.ended = '{self.ended}' needs data.remaining = true. Leave one out.")
         if isinstance(self.split, WholeSplit) and self.split.by_class and (self.asked.ahead or self.number is not None):
             raise SettingError(
@@ -382,13 +397,30 @@ class Reading:
                 "by_class out."
             )
         for key in ("classes", "bins"):
-            idle = self.asked.ahead or (self.number is not None and self.bins is None)
+            idle = self.asked.ahead or self.lasting or (self.number is not None and self.bins is None)
             if getattr(self, key) and idle:
-                advice = "data.bins set their ranges" if self.number is not None else "sensors are predicted"
+                predicted = "lives" if self.lasting else "sensors"
+                advice = "data.bins set their ranges" if self.number is not None else f"{predicted} are predicted"
                 raise SettingError(
                     f"data.{key}: data.task = '{self.asked.kind}' predicts numbers and has no classes: {advice}. "
                     f"Leave data.{key} out."
                 )
+
+    def _check_lives(self) -> None:
+        """Refuse lives without a survival."""
+        columns = self.columns
+        if not self.lasting:
+            key = next((f"columns.{role}" for role in ("life", "entry") if getattr(columns, role)), None)
+            if (key or self.until) and not self.whole:
+                raise SettingError(
+                    f"data.{key or 'until'} is for data.task = 'survival'. Set it, or leave the key out."
+                )
+        elif self.remaining and columns.life:
+            raise SettingError(
+                "data.columns.life is for a life per row, and data.remaining = true for recordings. Leave one out."
+            )
+        if self.until is not None:
+            require(moment(self.until, None) is not None, "data.until", self.until, "a date, such as '2026-11-29'")
 
     def recipe(self) -> str:
         """Return the settings that determine the parsed data, as text; windows and splits are applied later."""
@@ -406,7 +438,12 @@ class Reading:
     @property
     def labelled(self) -> bool:
         """Whether tables need a column of labels."""
-        return self.asked.labelled and (not self.remaining or self.ended is not None)
+        return self.asked.labelled and (not (self.remaining or self.lasting) or self.ended is not None)
+
+    @property
+    def lasting(self) -> bool:
+        """Whether the task is a survival."""
+        return isinstance(self.asked, Survival)
 
     @property
     def number(self) -> Regression | None:

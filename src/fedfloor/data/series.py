@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +14,15 @@ from fedfloor.base.errors import SettingError, nearest
 from fedfloor.base.names import count, some
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Labels, Missing, Owned, Owners, Targets, Times, Values
 from fedfloor.data.files.encode import ONE_CLASS, columns_of, described, names_of
+from fedfloor.data.files.joined import JOIN
 from fedfloor.data.pace import pace_of
 from fedfloor.data.reading import LastSplit, Problem, Reading, RunSplit, WholeSplit, Window
 from fedfloor.data.split import Cut, Rows, divided, few_tests, runs, split_of
 from fedfloor.tasks.forecasting import Forecasting
 from fedfloor.tasks.reconstruction import CLASSES, NORMAL, Reconstruction
 from fedfloor.tasks.regression import LIVES, Regression
+from fedfloor.tasks.survival import CLASSES as LIVES_OF
+from fedfloor.tasks.survival import TARGETS, Survival
 from fedfloor.tasks.task import Task
 
 log = logging.getLogger(__name__)
@@ -149,6 +153,8 @@ def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Re
         )
         _check_ranges(name, reading, called, y, advice)
         return TaskTargets(fitted, called, y, target)
+    if isinstance(task, Survival):
+        return _lives(name, task, rows, cut, reading, inputs)
     if isinstance(task, Forecasting):
         return _forecast(name, task, rows, cut, reading, inputs)
     y = rows.y[cut.last].astype(np.int64)
@@ -168,6 +174,27 @@ def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Re
     if not reading.whole:
         _check_ranges(name, reading, classes, y, ". Give edges between the label's values")
     return TaskTargets(task, classes, y)
+
+
+def _lives(name: str, task: Survival, rows: Rows, cut: Cut, reading: Reading, inputs: Inputs) -> TaskTargets:
+    """Return the targets of a survival; the first sample of each recording counts as its life."""
+    if rows.target is None or rows.target.shape[1] != TARGETS:
+        raise SettingError(f"{name}: its labels are no lives, which data.task = 'survival' needs. Leave data.task out.")
+    target = rows.target[cut.last]
+    life = reading.columns.life
+    if life is None:
+        whose = rows.runs[cut.last]
+        first = np.unique(np.stack([whose, cut.test]), axis=1, return_index=True)[1]
+        target = target.copy()
+        target[:, 3] = np.isin(np.arange(len(target)), first)
+        task = replace(task, since="sample", unit=task.unit or "rows")
+    elif life in inputs.columns:
+        days = JOIN in life and not task.unit
+        task = replace(task, age=inputs.columns.index(life), unit="days" if days else task.unit)
+    if reading.whole:  # the samples of a single device: the task of all devices applies
+        return TaskTargets(task, LIVES_OF, np.zeros(len(target), np.int64), target)
+    fitted = task.fitted(target[~cut.test])
+    return TaskTargets(fitted, LIVES_OF, fitted.bin(target), target)
 
 
 def _named(task: Regression, many: int, reading: Reading, inputs: Inputs) -> Regression:
@@ -303,6 +330,19 @@ def _changing(rows: Rows, inputs: Inputs, before: int) -> tuple[str, ...]:
         for sensor, changed in zip(inputs.columns, changes.tolist(), strict=True)
         if changed and sensor not in columns_of(categories)
     )
+
+
+def left(reading: Reading, rows: NDArray[Any], age: NDArray[Any]) -> Targets | None:
+    """Return the targets of recordings to failure that a task needs: lives, numbers of rows left, or None.
+
+    Args:
+        rows: [T], the rows left after each row; a life ends after its last row.
+        age: [T], the rows before each row.
+    """
+    if reading.lasting:
+        one = np.ones(len(rows))
+        return np.stack([age + rows + 1, one, age, one], 1).astype(np.float32)
+    return rows[:, None].astype(np.float32) if reading.number is not None else None
 
 
 Rows32 = NDArray[np.float32]

@@ -70,7 +70,7 @@ def on_target(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
         return findings.ends(dataset) if dataset.task == CLASSIFICATION else []
     names = ", ".join(dataset.task.called()[:8])
     given = task_table(data)
-    wishes = {"loss": "data.task.loss=quantile (with intervals)", "unit": "data.task.unit=NAME"}
+    wishes = dict(dataset.task.wishes)
     if dataset.task.ahead:
         return [f"the forecast is the next {dataset.task.ahead} rows of {names}; others: --set data.task.horizon=N, "
                 "--set 'data.task.sensors=[…]'. Compare with repeated values: fedfloor run --references"]  # fmt: skip
@@ -80,7 +80,8 @@ def on_target(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     targets = () if dataset.target is None else dataset.target.T
     marks = [findings.missing_mark(target, "remove these rows: training counts it as measured") for target in targets]
     return [
-        f"the target is {names}" + (f"; useful settings, with --task regression: {', '.join(left)}" if left else ""),
+        f"the target is {names}"
+        + (f"; useful settings, with --task {dataset.task.kind}: {', '.join(left)}" if left else ""),
         *(f"the target '{name}' {mark}" for name, mark in zip(dataset.task.called(), marks, strict=False) if mark),
     ]
 
@@ -120,6 +121,7 @@ def on_roles(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
         "time": dataset.time is not None, "run": "run" in inputs.names,
         "label": labelled and not (folder and "label" in folders.layout_of(dataset, files_in(path), data)),
     }  # fmt: skip
+    present["label"] &= bool(inputs.names.get("label"))  # tables to predict have none of lives
     sentences = [f"{role} is '{inputs.names[role]}'" for role, is_there in present.items() if is_there]
     if dataset.time is not None:
         first, last = (_moment(time, data.get("time_format")) for time in (dataset.time.min(), dataset.time.max()))

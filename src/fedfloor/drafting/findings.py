@@ -78,6 +78,8 @@ def of_sensors(data: Dataset) -> list[Finding]:
     for i in range(x.shape[1]):
         column = x[:, i]
         kind = measured(column, np.zeros(len(column), np.int64))
+        if i in data.task.unread:
+            continue
         if kind.kind in ("constant", "empty") and not texts[i]:
             reasons[i] = f"{kind.evidence}{CONSTANT}"
         elif i in counted:

@@ -18,7 +18,7 @@ import numpy as np
 from fedfloor.base.errors import SettingError
 from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.encode import natural_order
-from fedfloor.data.files.joined import JOIN, MIDNIGHT, Joined, parts_of
+from fedfloor.data.files.joined import JOIN, MIDNIGHT, SPANS, Joined, parts_of
 from fedfloor.data.files.layout import MISSING, looks_like_time, other_marks
 from fedfloor.data.files.rows import place
 from fedfloor.data.files.sheet import Excerpt, check_header, head
@@ -191,6 +191,7 @@ def _sort_sensors(
         *(name for role, name in Columns().roles().items() if roles.get(role) != ""),
         *roles.values(),
         *(part for name in roles.values() for part in parts_of(name)),
+        *(part for role in SPANS for part in parts_of(columns.get(role, ""))),
         *declared(columns),
         columns.get("id", "id"),
     }

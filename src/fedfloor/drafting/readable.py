@@ -19,7 +19,7 @@ from fedfloor.data.files.sheet import head
 from fedfloor.data.files.tree import files_in, tables
 from fedfloor.data.reading import skipped
 from fedfloor.data.sources import SOURCES
-from fedfloor.drafting import folders, guess
+from fedfloor.drafting import folders, guess, lives
 from fedfloor.runs.parks import load_data
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.kinds import TASKS
@@ -78,8 +78,10 @@ def guess_roles(data: dict[str, Any], path: Path) -> list[str]:
     if folder:
         table = max(files[:LISTED], key=lambda file: len(head(file.path, 1, data).names)).path  # most columns
         folders.check_levels(files, data)
+    of_lives = [] if folder else lives.of_table(table, data, task_table(data).get("kind") or "")
     labelled = not folder or len(files[0].folders) < 2 or "label" not in data.get("layout", "label")
     needed = ("label",) if labelled and not data.get("remaining") and task_of(data).labelled else ()
+    needed = () if of_lives and "ended" not in data else needed
     if not folder or data.get("device", "folder" if files[0].folders else "column") == "column":
         needed = ("device", *needed)
     try:
@@ -91,7 +93,7 @@ def guess_roles(data: dict[str, Any], path: Path) -> list[str]:
     sentences = [f"rows {', '.join(map(str, above))} are no data (titles or units) and are skipped"] if above else []
     guessed = guess_of.settings
     endings = guess.endings(profile, data, guessed) if data.get("remaining") and "ended" not in data else []
-    sentences += guess.words(guess_of, data) + endings
+    sentences += of_lives + guess.words(guess_of, data) + endings
     if (task := task_of(data)).kind == "reconstruction" or task.ahead:
         sentences += guess.marks(profile, data, guessed, judged=not task.ahead)
     data.update(guessed)

@@ -57,6 +57,11 @@ def set_training(document: dict[str, Any], park: Park, *, detects: bool, paced: 
         model["name"] = "monitor"
         method["name"] = "pca"
         rounds = 1
+    elif free and (usual := park.dataset.task.drafts):
+        rounds = usual["rounds"]
+        model |= usual["model"]
+        method |= usual["method"]
+        document["methods"] = document.get("methods", {}) | usual["methods"]
     elif free and _grows(park.dataset, detects=detects):
         method["name"] = "boosting"
         rounds, notes = _forest(document, park)

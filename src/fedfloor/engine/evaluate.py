@@ -487,7 +487,9 @@ def score(
         described = describe_errors(errors, park.dataset.classes, owners) if known and errors is not None else None
         drawn = _resampled(park, right, single, headline, one=len(views) == 1)
         kept = _promise(engine, views, single, table)
-        return describe(park, table, every, by_headline, described) | kept | {"resampled": drawn}
+        lives = views[0].lives if len(views) == 1 else None
+        more = {"resampled": drawn} | ({} if lives is None else {"lives": lives.described()})
+        return describe(park, table, every, by_headline, described) | kept | more
 
     spreads = {name: shares for name, (devices, _) in by_headline.items() if (shares := spread(devices))}
     f1 = _mean([macro_f1(view.table) for view in views])

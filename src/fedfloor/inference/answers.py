@@ -582,7 +582,7 @@ def answers_of(
             mine = slice(first, first + len(part.x))
             first += len(part.x)
             answer = whole.changed(lambda _, values: values[mine])  # noqa: B023
-            if np.isfinite(next(iter(answer.parts().values()))).all():
+            if answer.usable():
                 yield part, answer
                 continue
             error = f"{part.file}: the model's answer is not a finite number. Check for far too large values."

@@ -33,7 +33,7 @@ class RawNetwork(nn.Module):
 
     Args:
         network: values [n, …] → outputs.
-        answers: (outputs, values) → answer, such as :meth:`~fedfloor.tasks.task.Task.answer`.
+        answers: (outputs, stored numbers) → answer, such as :meth:`~fedfloor.tasks.task.Task.answer`.
         scale: factor from a stored number to its value.
         mean, std: [C], per channel.
         holes: whether numbers may be missing (NaN).
@@ -63,7 +63,7 @@ class RawNetwork(nn.Module):
         values = self.values(x)
         if self.holes and not getattr(self.network, "reads_missing", False):
             values = torch.where(torch.isnan(values), 0.0, values)  # 0 is the mean after normalisation
-        return self.answers(self.network(values), values)
+        return self.answers(self.network(values), x.to(self.factor.dtype))
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return the parts of the answer for stored numbers [n, …]."""

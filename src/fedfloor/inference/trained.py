@@ -29,7 +29,7 @@ from fedfloor.inference.training import Training
 from fedfloor.models.network import Network, assembled
 from fedfloor.models.saved import DEVICES, content, has_shared, model_file, staying
 from fedfloor.models.staying import Staying
-from fedfloor.park.normalise import fixed_scales
+from fedfloor.park.normalise import UNMEASURED, fixed_scales
 from fedfloor.parts.decision import Decision
 from fedfloor.parts.objectives.objective import adapting
 from fedfloor.parts.objectives.registry import objective
@@ -286,7 +286,7 @@ def load_model(
         own=OwnScale.read(given.rows, path.parent, shape[0], fixed) if given.kind == "device" else None,
         decision=header.decide, task=task,
         staying=Staying(network, *left) if left is not None and network.numbers(left[0]) else None,
-        levels=None if sensors is None else _levels(given),
+        levels=None if sensors is None else _levels(given, task.unread),
         models=None if device or which != "last" else _models(Path(folder), own=own),
         headline=_headline(path.parent, header.classes),
     )  # fmt: skip
@@ -308,11 +308,15 @@ def _headline(run: Path, classes: Sequence[str]) -> Figure:
     return figure if not figure.of or figure.of in classes else ACCURACY
 
 
-def _levels(given: NormaliseHeader) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Return the means and standard deviations of the training samples in a header; None without them."""
+def _levels(given: NormaliseHeader, unread: tuple[int, ...]) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Return the means and standard deviations of the training samples in a header; None without them.
+
+    Channels that no network reads have a deviation beyond all values.
+    """
     if given.kind is not None or (set(given.mean), set(given.std)) == ({0.0}, {1.0}):
         return None
-    return tuple(value / given.scale for value in given.mean), tuple(value / given.scale for value in given.std)
+    wide = [UNMEASURED if at in unread else value / given.scale for at, value in enumerate(given.std)]
+    return tuple(value / given.scale for value in given.mean), tuple(wide)
 
 
 def _network(header: Header, task: Task, tensors: Mapping[str, Tensor], *, trusted: bool) -> Network:

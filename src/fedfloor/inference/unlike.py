@@ -32,6 +32,10 @@ def odd_sensors(trained: Trained, samples: FileSamples) -> list[str]:
     """
     if trained.sensors is None or not len(samples.x):
         return []
+    if trained.task.unread:  # as in training
+        x = np.array(samples.x)
+        x[:, trained.task.unread] = 0.0
+        samples = replace(samples, x=x)
     stored = trained.training.sensors
     if stored is not None and stored.sensors != trained.sensors.columns:
         stored = None  # the run's folder has been changed

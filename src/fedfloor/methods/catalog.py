@@ -14,8 +14,11 @@ from fedfloor.methods.boosting import Boosting
 from fedfloor.methods.cgau import CGAU
 from fedfloor.methods.cohorts import FLHC, IFCA
 from fedfloor.methods.contract import Method
+from fedfloor.methods.exact.aft import AFT
 from fedfloor.methods.exact.bayes import Bayes
 from fedfloor.methods.exact.charts import CUSUM, EWMA, Hotelling, Shewhart, XbarS
+from fedfloor.methods.exact.cox import Cox
+from fedfloor.methods.exact.kaplanmeier import KaplanMeier
 from fedfloor.methods.exact.kmeans import KMeans
 from fedfloor.methods.exact.logistic import Logistic
 from fedfloor.methods.exact.ridge import Ridge
@@ -46,7 +49,9 @@ _METHODS: tuple[type[Method], ...] = (
 )  # fmt: skip
 METHODS = {method.__name__.lower(): method for method in _METHODS}
 # models that are sums: docs/exact.md
-_EXACT: tuple[type[ExactSums], ...] = (Shewhart, XbarS, EWMA, CUSUM, Hotelling, Ridge, Logistic, Bayes, KMeans)
+_EXACT: tuple[type[ExactSums], ...] = (
+    Shewhart, XbarS, EWMA, CUSUM, Hotelling, Ridge, Logistic, Bayes, KMeans, KaplanMeier, AFT, Cox,
+)  # fmt: skip
 EXACT = {method.__name__.lower(): method for method in _EXACT}
 SUMS.update(EXACT)  # plans name them as the objectives of devices
 # references for methods: no federation, or no training

@@ -162,7 +162,7 @@ def timeline_figure(run: RecordedRun, unit_s: float = 1.0) -> Any:
 
 def loss_figure(compared: Compared) -> Any | None:
     """Return a chart of the loss against rounds; None if nothing was evaluated."""
-    axes = {CLASSES: LOSS.axis, "reconstruction": "reconstruction error"}
+    axes = {CLASSES: LOSS.axis, "reconstruction": "reconstruction error", "survival": "negative log-likelihood"}
     axis = axes.get(compared.task, "loss on scaled targets")
     return _curves(compared, LOSS.read, axis, share=False)
 

@@ -30,6 +30,7 @@ QUESTIONS = {
     "regression": "{targets}",
     "forecasting": "the next values of sensors",
     "reconstruction": "whether rows are normal operation",
+    "survival": "how long machines live",
 }
 
 

@@ -407,6 +407,36 @@ class ErrorsRecord:
             raise ValueError(f"shares of other levels than {list(self.levels)}")
 
 
+@dataclass(frozen=True)
+class ChanceRecord:
+    """The chance to fail within the horizon in a group of samples: the mean predicted and the observed one."""
+
+    samples: Count
+    predicted: Share
+    observed: Share
+
+
+@dataclass(frozen=True)
+class LivesRecord:
+    """``lives`` of ``evaluation.json``."""
+
+    samples: Count
+    failures: Count
+    within: Amount
+    grid: tuple[Number, ...]
+    predicted: tuple[Share, ...]
+    observed: tuple[Share, ...]
+    low: tuple[Share, ...]
+    high: tuple[Share, ...]
+    median: Annotated[tuple[Number | None, ...], Field(min_length=3, max_length=3)]
+    groups: tuple[ChanceRecord, ...] = ()
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        if {*map(len, (self.predicted, self.observed, self.low, self.high))} != {len(self.grid)}:
+            raise ValueError(f"curves at other than {len(self.grid)} times")
+
+
 @dataclass(frozen=True, kw_only=True)
 class SharedPlaceRecord(PlaceRecord):
     """A device's metrics with the shared model."""
@@ -491,6 +521,7 @@ class EvaluationRecord:
     decide: DecideRecord | None = None
     errors: ErrorsRecord | None = None
     charts: tuple[ChartRecord, ...] = ()
+    lives: LivesRecord | None = None
     cohorts: tuple[Count, ...] | None = None
     returned: Positive | None = None
     shared: SharedRecord | None = None

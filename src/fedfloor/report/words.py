@@ -15,8 +15,12 @@ from fedfloor.report.table import Budget, Row, at, paired, seen_from, summary
 from fedfloor.tasks.figures import ACCURACY, KINDS, LOSS, MACRO_F1, Figure
 
 SHARES = {each.name: each.share for each in (ACCURACY, MACRO_F1, *(Figure(kind) for kind in KINDS))}
-CLASSED = (CLASSES, "reconstruction")  # tasks whose bins are classes
-LOSSES = {CLASSES: "cross-entropy", "reconstruction": "reconstruction error"}  # names of the loss, by task
+CLASSED = (CLASSES, "reconstruction", "survival")  # tasks whose bins are classes
+LOSSES = {
+    CLASSES: "cross-entropy",
+    "reconstruction": "reconstruction error",
+    "survival": "log-likelihood",
+}  # names of the loss, by task
 SPREAD = "Mean over seeds; the whiskers are its 95 % Student-t interval, cut at 0{one}."
 
 

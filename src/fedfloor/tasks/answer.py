@@ -42,6 +42,10 @@ class Answer(ABC):
     def cells(self, i: int) -> Words:
         """Return the answer for sample i as a few short cells of a table."""
 
+    def usable(self) -> bool:
+        """Return whether the answers, made of arrays, are numbers that can be relied on."""
+        return bool(np.isfinite(next(iter(self.parts().values()))).all())
+
     def truth(self, true: Sequence[float]) -> Words:
         """Return the true numbers [targets] of a sample in the format of :meth:`document`."""
         return {}
@@ -162,6 +166,57 @@ class Alarms(Answer):
     @property
     def phrase(self) -> str:
         return "score, an alarm above 1" if self.known else "score (the model has no threshold)"
+
+
+@dataclass(frozen=True, eq=False)
+class Expectancy(Answer):
+    """The answer of a survival model: how long a machine will still live.
+
+    Args:
+        chance: [n], the chance to fail within the horizon from now; infinite if it is not known.
+        median: [n], the median time left; infinite if the curve does not fall so far.
+        low, high: [n], the bounds of the time left with probability ``level``.
+        within: the horizon.
+        unit: the unit of times; "" if unknown.
+        level: the probability of the interval.
+    """
+
+    chance: Part
+    median: Part
+    low: Part
+    high: Part
+    within: float
+    unit: str = ""
+    level: float = 0.8
+
+    def sizes(self) -> Mapping[str, NDArray[Any] | float]:
+        """Return 1 for the chance, and for times the horizon, or the time if it is longer."""
+        times = {name: part for name, part in self.parts().items() if name != "chance"}
+        finite = {name: np.where(np.isfinite(part), np.abs(part), 0.0) for name, part in times.items()}
+        return {"chance": 1.0, **{name: np.maximum(self.within, part) for name, part in finite.items()}}
+
+    def document(self, i: int) -> Words:
+        """Return the chance, the median and its bounds; None for a time beyond the curve."""
+        values = {name: float(part[i]) for name, part in self.parts().items()}
+        return {name: value if np.isfinite(value) else None for name, value in values.items()}
+
+    def usable(self) -> bool:
+        return not any(np.isnan(part).any() for part in self.parts().values())
+
+    def cells(self, i: int) -> Words:
+        low, high = (f"{float(part[i]):.4g}".replace("inf", "?") for part in (self.low, self.high))
+        median = f"{float(self.median[i]):.4g}".replace("inf", "more than known")
+        chance = float(self.chance[i])
+        known = "not known" if np.isinf(chance) else f"{100 * chance:.3g} %"
+        return {"chance": known, "median left": f"{median} ({low} to {high})"}
+
+    @property
+    def phrase(self) -> str:
+        unit = f" {self.unit}" if self.unit else ""
+        return (
+            f"the chance to fail within {self.within:g}{unit}, and the median time left"
+            f"{f' in {self.unit}' if self.unit else ''} with the interval of {100 * self.level:.4g} %"
+        )
 
 
 def flat(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.base.errors import SettingError, nearest, require, shown
-from fedfloor.tasks import detection
+from fedfloor.tasks import detection, lives
 from fedfloor.tasks.detection import Detection
+from fedfloor.tasks.lives import Lives
 
 Counts = NDArray[np.int64]
 Unit = Literal["share", "nats", "units of the target", "points", "naive errors", "variances", ""]
@@ -116,6 +117,7 @@ class Predictions:
         rankings: class → ranking by the log-odds of the class, for the classes used by the metric.
         errors: the errors of a regression.
         detection: the detection of anomalies: scores and alarms in the order of time.
+        lives: observed lives beside predicted survival curves.
     """
 
     table: Counts
@@ -123,6 +125,7 @@ class Predictions:
     rankings: Mapping[int, Ranking] = field(default_factory=dict)
     errors: Errors | None = None
     detection: Detection | None = None
+    lives: Lives | None = None
 
 
 Value = Callable[[Predictions, int], float | None]
@@ -219,6 +222,10 @@ def _of_detection(read: Callable[[Detection], float | None]) -> Value:
     return lambda tested, _: None if tested.detection is None else read(tested.detection)
 
 
+def _of_lives(read: Callable[[Lives], float | None]) -> Value:
+    return lambda tested, _: None if tested.lives is None else read(tested.lives)
+
+
 def rmse(errors: Errors) -> float:
     """Return the mean over the targets of √(mean d²)."""
     return float(np.sqrt(np.square(errors.away).mean(axis=0)).mean())
@@ -286,6 +293,7 @@ def _uncapped(errors: Errors) -> float:
 
 NUMBERS = ("regression", "forecasting")
 ODD = ("reconstruction",)
+LASTING = ("survival",)
 RECONSTRUCTION_ERROR = "reconstruction error"
 KINDS = (
     Kind("accuracy", _accuracy, column="accuracy"),
@@ -311,6 +319,9 @@ KINDS = (
     Kind("RMSE uncapped", _of_errors(_uncapped), unit=OWN, better="lower", tasks=("regression",)),
     Kind("coverage", _of_errors(coverage), tasks=NUMBERS),
     Kind("interval width", _of_errors(_interval), unit=OWN, better="lower", tasks=NUMBERS),
+    Kind("concordance", _of_lives(lives.concordance), tasks=LASTING),
+    Kind("integrated Brier score", _of_lives(lives.integrated_brier), better="lower", tasks=LASTING),
+    Kind("calibration error", _of_lives(lives.calibration_error), better="lower", tasks=LASTING),
 )
 
 

@@ -12,10 +12,11 @@ from fedfloor.tasks.classification import Classification
 from fedfloor.tasks.forecasting import Forecasting
 from fedfloor.tasks.reconstruction import Reconstruction
 from fedfloor.tasks.regression import Regression
+from fedfloor.tasks.survival import Survival
 from fedfloor.tasks.task import Task
 
 TASKS: Mapping[str, type[Task]] = {
-    task.kind: task for task in (Classification, Regression, Reconstruction, Forecasting)
+    task.kind: task for task in (Classification, Regression, Reconstruction, Forecasting, Survival)
 }
 
 

@@ -363,6 +363,10 @@ class Regression(Predicting):
     margins: tuple[float, ...] = ()
 
     @property
+    def wishes(self) -> Mapping[str, str]:
+        return {"loss": "data.task.loss=quantile (with intervals)", "unit": "data.task.unit=NAME"}
+
+    @property
     def lives(self) -> bool:
         """Whether a cap, NASA's loss or a target's name indicates remaining lives."""
         return self.cap is not None or self.loss == "nasa" or any(map(LIVES.fullmatch, self.names))

@@ -1,4 +1,4 @@
-"""Networks with differences as outputs: from the sample itself, or from its newest row."""
+"""Networks around networks: with differences as outputs, from the sample or its newest row; or without an input."""
 
 from __future__ import annotations
 
@@ -61,3 +61,22 @@ class FromLast(nn.Module):
             x = x - (newest * forecast)[:, :, None]
         change: Tensor = self.body(x)
         return change + newest[:, self.channels].repeat_interleave(self.each, 1)
+
+
+class Without(nn.Module):
+    """A network that does not read one channel of its inputs [n, C, …], which is 0 for it.
+
+    >>> Without(nn.Sequential(nn.Flatten()), 1)(torch.ones(1, 3))
+    tensor([[1., 0., 1.]])
+    """
+
+    def __init__(self, body: nn.Module, channel: int) -> None:
+        super().__init__()
+        self.body = body
+        self.channel = channel
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the network's outputs."""
+        read = x.new_ones(x.shape[1]).index_fill(0, torch.tensor([self.channel], device=x.device), 0.0)
+        outputs: Tensor = self.body(x * read.view(1, -1, *(1,) * (x.dim() - 2)))
+        return outputs

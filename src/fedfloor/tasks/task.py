@@ -83,6 +83,21 @@ class Task(ABC):
         return ()
 
     @property
+    def unread(self) -> tuple[int, ...]:
+        """The channels of samples that no network reads, because only :meth:`answer` does."""
+        return ()
+
+    @property
+    def drafts(self) -> Mapping[str, Any]:
+        """The settings of an experiment that a draft proposes instead of trees and networks; empty for none."""
+        return {}
+
+    @property
+    def wishes(self) -> Mapping[str, str]:
+        """The settings that a draft proposes unless they are given, as key → the option's text."""
+        return {}
+
+    @property
     def repeats(self) -> Mapping[str, int]:
         """The references that repeat a sensor's earlier value, by name → rows back."""
         return {}
@@ -156,7 +171,7 @@ class Task(ABC):
 
         Args:
             out: the network's outputs, [n, outputs].
-            x: the network's inputs, [n, *shape].
+            x: the samples as stored, before their scaling, [n, *shape].
         """
 
     def judge(self, answer: Answer, target: NDArray[Any]) -> Predictions | None:

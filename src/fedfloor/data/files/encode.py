@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 
 from fedfloor.base.errors import SettingError, nearest
 from fedfloor.base.names import count, some, toml_key, toml_list
+from fedfloor.data.files.joined import JOIN
 from fedfloor.data.files.layout import CATEGORY, NO_LABEL
 from fedfloor.data.files.sheet import Sheet
 from fedfloor.data.reading import Categories, OneHot, Problem, Reading
 from fedfloor.tasks.reconstruction import CLASSES
+from fedfloor.tasks.survival import TARGETS
 from fedfloor.tasks.task import Task
 
 T = TypeVar("T", np.float32, np.float64)
@@ -212,7 +214,12 @@ def _parsed(texts: Sequence[str], place: Callable[[int], str], kind: type[T], pr
 
 
 def labelled(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], Reading]:
-    """Return tables with ``[data] bins`` applied to their labels, and the reading with the classes listed."""
+    """Return tables with ``[data] bins`` applied to their labels, and the reading with the classes listed.
+
+    The labels of a survival become its targets, as texts: time, failure, entry, and whether it counts as a life.
+    """
+    if reading.lasting:
+        return [_with_lives(sheet, reading) for sheet in sheets], reading
     if reading.remaining:
         sheets = [replace(sheet, text=sheet.text | {"label": list(map(str, _left(sheet)[0]))}) for sheet in sheets]
     if reading.bins is None or reading.number is not None:
@@ -229,6 +236,8 @@ def labelled(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], Re
 def finished(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], tuple[int, int]]:
     """Return tables without the recordings that still run, by ``[data] ended``, and the numbers of these and of all.
 
+    A survival keeps them, because it learns from lives that are not over.
+
     Raises:
         SettingError: all recordings still run.
     """
@@ -238,19 +247,108 @@ def finished(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], tu
     total = 0
     for sheet in sheets if reading.ended is not None else ():
         labels = np.array(sheet.text["label"])
-        last = _left(sheet)[1]
+        last = _left(sheet)[1] if reading.remaining else np.arange(len(labels))
         ends = np.unique(last)
         seen |= {*labels[ends].tolist()}
         running = running + int((labels[ends] != reading.ended).sum())
         total = total + len(ends)
-        kept.append(sheet.take(np.flatnonzero(labels[last] == reading.ended)))
+        kept.append(sheet if reading.lasting else sheet.take(np.flatnonzero(labels[last] == reading.ended)))
     if total and running == total:
+        noun = "recording" if reading.remaining else "life"
         raise SettingError(
-            f"{sheets[0].title}, {sheets[0].cell.format(reading.columns.label)}: no recording ends with "
+            f"{sheets[0].title}, {sheets[0].cell.format(reading.columns.label)}: no {noun} ends with "
             f"'{reading.ended}' (data.ended). Last rows have: {some(sorted(seen), SHOWN)}.",
             key="no-ended-recording",
         )
     return kept or list(sheets), (running, total)
+
+
+def lives(texts: Sequence[str]) -> NDArray[np.float32]:
+    """Return the targets of a survival in texts made by :func:`labelled`, float32 [N, 4]."""
+    known = {text: tuple(map(float, text.split())) for text in {*texts}}
+    return np.array([known[text] for text in texts], np.float32).reshape(-1, TARGETS)
+
+
+def _with_lives(sheet: Sheet, reading: Reading) -> Sheet:
+    if reading.remaining:
+        return _of_recordings(sheet, reading)
+    if reading.columns.life is None:
+        raise SettingError(
+            f"{sheet.title}: data.task = 'survival' needs lives: name the column of a table with a life per row, --set "
+            "data.columns.life=NAME (a time, or two dates: 'installed + removed'); or set data.remaining = true for "
+            "recordings that run to failure. data.ended is the text of a failure; others still run.",
+            key="no-lives",
+        )
+    return _lived(sheet, reading)
+
+
+def _lived(sheet: Sheet, reading: Reading) -> Sheet:
+    """Return a table of lives, a row each, with their targets as labels, and with the age at the entry as a sensor.
+
+    The sensor has the name of the life: in a table to predict, this column is the present age.
+
+    Raises:
+        SettingError: a life is missing or not above 0, or does not end after its entry.
+    """
+    place = {name: number for number, name in enumerate(sheet.columns)}
+    life = str(reading.columns.life)
+    time = sheet.x[:, place[life]].astype(np.float64)
+    entry = np.zeros(len(time))
+    kept = [*place.values()]
+    if (name := reading.columns.entry) is not None:
+        entry = sheet.x[:, place[name]].astype(np.float64)
+        kept.remove(place[name])
+    for row in np.flatnonzero(~(time > 0) | ~(entry >= 0) | ~(entry < time))[:1].tolist():
+        raise SettingError(_odd_life(sheet, row, reading, float(time[row]), float(entry[row])), key="odd-life")
+    failed = np.ones(len(time), np.bool_)
+    if reading.ended is not None:
+        failed = np.array(sheet.text["label"]) == reading.ended
+    x = sheet.x.copy()
+    x[:, place[life]] = entry
+    columns = tuple(sheet.columns[number] for number in kept)
+    rows = zip(time.tolist(), failed.tolist(), entry.tolist(), strict=True)
+    labels = [f"{age!r} {ends:d} {begin!r} 1" for age, ends, begin in rows]
+    return replace(sheet, x=x[:, kept], columns=columns, text=sheet.text | {"label": labels})
+
+
+def _odd_life(sheet: Sheet, row: int, reading: Reading, time: float, entry: float) -> str:
+    """Return the message on a row that is no life."""
+    name = str(reading.columns.life)
+    dates = JOIN in name
+    if np.isnan(time):
+        end = name.split(JOIN)[-1]
+        hint = (
+            f"If '{end}' is empty for machines that still run, give the date until which they were observed: --set "
+            "data.until=DATE. Otherwise fill" if dates else "Fill"
+        )  # fmt: skip
+        return f"{sheet.place(row, name)}: no time. {hint} it, or remove the row."
+    if not time > 0:
+        hint = " Check the order of the two dates." if dates else ""
+        return (
+            f"{sheet.place(row, name)}: a life of {time:g}: must be above 0.{hint} Correct it, or write half a unit "
+            "for a machine that failed at once."
+        )
+    return (
+        f"{sheet.place(row, str(reading.columns.entry))}: the observation begins at the age {entry:g}; must be at "
+        f"least 0 and below the end of the life, {time:g}. Correct it, or remove the row."
+    )
+
+
+def _of_recordings(sheet: Sheet, reading: Reading) -> Sheet:
+    """Return recordings with the targets of a survival as labels, in rows since a recording's first row.
+
+    A recording of n rows fails at n, or still ran at its last row, n − 1.
+    """
+    left, last = _left(sheet)
+    _, group, many = np.unique(last, return_inverse=True, return_counts=True)
+    length = many[group.ravel()]
+    failed = np.ones(len(last), np.bool_)
+    if reading.ended is not None:
+        failed = np.array(sheet.text["label"])[last] == reading.ended
+    age = length - 1 - np.array(left)
+    rows = zip((length - 1 + failed).tolist(), failed.tolist(), age.tolist(), strict=True)
+    labels = [f"{time} {ends:d} {begin} 1" for time, ends, begin in rows]
+    return replace(sheet, text=sheet.text | {"label": labels})
 
 
 def _left(sheet: Sheet) -> tuple[list[int], NDArray[np.int64]]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedfloor.base.errors import SettingError, nearest
 from fedfloor.base.names import toml_key, toml_list
-from fedfloor.data.files.joined import Joined, joined
+from fedfloor.data.files.joined import SPANS, Joined, joined
 from fedfloor.data.files.rows import CALLED, Row, place
 from fedfloor.data.files.times import NUMBERS, READ, Form, TimeError
 from fedfloor.data.files.times import read as read_times
@@ -98,7 +98,7 @@ class TableLayout:
                     f"{_no_header(names)}",
                     key="names-of-columns",
                 )
-        more = joined(names, reading.columns.roles())
+        more = joined(names, reading.columns.roles(), reading.time_format, reading.until)
         names += [each.name for each in more]
         where = {name: number for number, name in enumerate(names)}
         roles = {role: where[name] for role, name in reading.columns.roles().items() if name in where}
@@ -106,6 +106,7 @@ class TableLayout:
         for role, name in reading.columns.roles().items():
             if role not in roles and not lenient and (role in required or name not in ("", default.get(role))):
                 raise NoColumnError(path, name, role, names)
+        roles = {role: number for role, number in roles.items() if role not in SPANS}  # they are numbers
         categories = tuple(reading.columns.categories or ())
         for name in (*reading.columns.values, *reading.columns.ignore, *categories):
             if name not in where:
@@ -116,6 +117,8 @@ class TableLayout:
         taken = {*(names[i] for i in roles.values()), *reading.columns.ignore}
         taken |= {names[i] for each in more for i in each.parts}
         sensors = reading.columns.values or tuple(name for name in names if name not in taken)
+        spans = tuple(name for role in SPANS if (name := getattr(reading.columns, role)) is not None)
+        sensors += () if lenient else tuple(name for name in spans if name not in sensors)
         if not sensors and not categories:
             raise SettingError(
                 f"{place(path, 1)} (the header): no sensors, only {', '.join(names)}. Add columns with numbers."

@@ -26,6 +26,7 @@ from fedfloor.data.files.encode import (
     finished,
     labelled,
     listed,
+    lives,
     natural_order,
     numbers,
     sources,
@@ -98,8 +99,9 @@ def of_entry(
     say_missing(name, facts["missing"], each, sensors or rows.x.shape[1], reading.missing)
     if reading.ended is not None:
         log.info(
-            "%s: %d of %d recordings do not end with '%s' (data.ended), and are left out.", name, *facts["running"],
-            reading.ended,
+            "%s: %d of %d %s do not end with '%s' (data.ended), and %s.", name, *facts["running"],
+            "recordings" if reading.remaining else "lives", reading.ended,
+            "still run" if reading.lasting else "are left out",
         )  # fmt: skip
     # a model needs the coding of labels and sensors; tables do not contain labels of ``remaining``
     coding: dict[str, Any] = {"bins": list(reading.bins)} if reading.bins and not reading.remaining else {}
@@ -187,6 +189,8 @@ def write(
     elif isinstance(label, np.ndarray):
         target = label
         label = [str(row) for row in label.tolist()]
+    elif reading.lasting:
+        target = lives(label)
     elif reading.number is not None:
         target = numbers(label, lambda row: everything.place(row, roles["label"]))
     else:

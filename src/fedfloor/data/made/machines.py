@@ -18,7 +18,7 @@ from fedfloor.base.chance import generator
 from fedfloor.base.errors import SettingError, require
 from fedfloor.data.dataset import Dataset, Inputs, Owned
 from fedfloor.data.reading import Reading
-from fedfloor.data.series import assemble, fill
+from fedfloor.data.series import assemble, fill, left
 from fedfloor.data.split import Rows
 from fedfloor.tasks.regression import Regression
 
@@ -226,13 +226,13 @@ def load(machines: int, seed: int, reading: Reading, like: Machines | None = Non
     last = made.run % like.runs >= like.runs - max(1, like.runs // 4)
     rows = Rows(
         fill(made.x, made.run) if reading.missing == "previous" else made.x, made.fault, made.run, made.machine,
-        last.astype(np.int8), target=made.left[:, None].astype(np.float32) if reading.number is not None else None,
-        whole=True,
+        last.astype(np.int8), target=left(reading, made.left, made.row), whole=True,
     )  # fmt: skip
     factory_of = np.arange(machines, dtype=np.int32) % halls
     names = tuple(f"{KINDS[kind]} {k + 1}" for k, kind in enumerate(made.kind.tolist()))
     owned = Owned(names, factory_of, tuple(f"hall {m + 1}" for m in range(halls)))
     recipe = f"{RECIPE} machines={machines} factories={halls} seed={seed} {like} task={reading.number is not None}"
+    recipe += " lives" * reading.lasting
     inputs = Inputs("table", _names(made), missing=reading.missing)
     data = assemble(
         "machines", CLASSES, rows, reading, inputs, owned, hashlib.sha256(recipe.encode()).hexdigest(), seed

@@ -25,6 +25,7 @@ from fedfloor.data.files import content, damaged, find, matrix, needed
 from fedfloor.data.files.encode import names_of
 from fedfloor.data.reading import Reading
 from fedfloor.data.series import assemble
+from fedfloor.data.series import left as left_of
 from fedfloor.data.split import Rows, runs
 from fedfloor.tasks.regression import Regression
 
@@ -103,11 +104,12 @@ def load(name: str, folder: Path, reading: Reading, like: Cmapss | None = None) 
     need = (reading.window.length if reading.window is not None else 1) + reading.asked.ahead
     row = _taken(name, arrays["segment"], arrays["part"], need)
     x, left, part, engine, subset = (arrays[key][row] for key in ("x", "left", "part", "engine", "subset"))
+    age = row - np.searchsorted(arrays["segment"], arrays["segment"], "left")[row]
     columns = _columns(name, like.sensors, x, part)
     names, owner, factory = _devices(like, engine, subset, part)
     classes = tuple[str, ...]([""])
     y = np.zeros(len(row), np.int64)
-    if reading.number is None and reading.asked.labelled:
+    if reading.number is None and reading.asked.labelled and not reading.lasting:
         if reading.bins is None:
             raise SettingError(
                 f"{name}: its labels are remaining cycles. Set [data] bins, such as [30, 80], for classes of life, "
@@ -119,8 +121,7 @@ def load(name: str, folder: Path, reading: Reading, like: Cmapss | None = None) 
     order = np.lexsort((np.arange(len(row)), owner))  # a device's training engines, then its engines for testing
     rows = Rows(
         np.ascontiguousarray(x[order][:, columns]), y[order].astype(np.int64), arrays["segment"][row][order],
-        owner[order], part[order], target=left[order, None].astype(np.float32) if reading.number is not None else None,
-        whole=True,
+        owner[order], part[order], target=left_of(reading, left[order], age[order]), whole=True,
     )  # fmt: skip
     inputs = Inputs("table", tuple(COLUMNS[at] for at in columns), missing="refuse")
     owned = Owned(names, factory, like.subsets)

@@ -66,7 +66,7 @@ class Summed(nn.Module):
         return self.model.charted(x, sensors, self._like(x))
 
     def _like(self, x: Tensor) -> dict[str, Tensor]:
-        return {name: value.to(x.dtype) for name, value in self.theta.items()}
+        return {name: value.to(x) for name, value in self.theta.items()}
 
     def of(self, rows: SampleRows) -> Floats:
         """Return the number of samples and their sums, in one vector.

@@ -1,0 +1,179 @@
+"""Tables with a life per row, such as of repairs: the columns of a life, of its end and of who keeps it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedfloor.data.files.joined import JOIN, SPANS, parts_of
+from fedfloor.data.files.times import moment
+from fedfloor.data.kinds import CALLED, filled, is_number, is_time, names_machine, word_of
+from fedfloor.data.roles import declared, is_grouped
+from fedfloor.drafting.guess import FAILED, PLACES, RUNNING, TableProfile
+
+FEW = 3  # rows of a machine at most, on average: more are a recording
+DURATIONS = re.compile(
+    r"(time|days|hours|cycles|weeks|months|age|tage|stunden)(_(to|until|bis)_(failure|event|end|ausfall))?"
+    r"|(operating|service|running|run|up)_?(time|hours|days)|(life|survival|time|duration)_?(time|hours|days|h|d|cycles)?"
+    r"|lifetime|ttf|tenure|lebensdauer|laufzeit|standzeit|betriebsstunden|alter"
+)
+STARTS = re.compile(
+    r"(install(ed|ation)?|commission(ed|ing)?|start(ed)?|begin|in_service|put_into_service|built|fitted|einbau|eingebaut"
+    r"|inbetriebnahme|beginn)(_?(date|on|at|datum|am))?"
+)
+ENDS = re.compile(
+    r"(remov(ed|al)|fail(ed|ure)|end(ed)?|replac(ed|ement)|stop(ped)?|out_of_service|repair(ed)?|last_seen|until|event"
+    r"|ausbau|ausgebaut|ausfall|ende|ersetzt)(_?(date|on|at|datum|am))?"
+)
+AGES = re.compile(r"entry|(entry|start|initial)_age|age_at_(entry|start|first_observation)|anfangsalter")
+SWITCH = {frozenset("01"): "1", frozenset(("false", "true")): "true", frozenset(("no", "yes")): "yes"}
+ENDED = re.compile(r"(has_)?(failed|failure|event|died|dead|broken|observed|ausgefallen|ausfall|defekt)(_observed)?")
+CENSORED = re.compile(r"(is_)?(censored|running|still_running|alive|in_service|läuft)")
+
+
+def lives(profile: TableProfile, data: dict[str, Any], *, asked: bool) -> list[str]:
+    """Set the roles of a table with a life per row in ``data``, and return sentences on them; [] for other tables.
+
+    Such a table has a time or two dates of a life, and a column that says which lives ended: with two texts, of which
+    one means failed or the other running, or with 0 and 1. A machine has few rows.
+
+    Args:
+        profile: the table.
+        data: the settings of the data, to which the roles are added.
+        asked: whether the task is set; otherwise both columns are needed to set it.
+    """
+    table = profile.counted
+    columns: dict[str, Any] = dict(data.get("columns", {}))
+    free = [name for name in table.names if name not in declared(columns) | {*columns.values()}]
+    cells = {name: table.cells(name) for name in table.names}
+    machines = [name for name in free if names_machine(word_of(name)) or word_of(name) in CALLED["device"]]
+    if any(FEW * len({*cells[name]}) < len(cells[name]) for name in machines):
+        return []
+    life = columns.get("life") or _life(free, cells, data)
+    ending = _ending(free, cells, columns.get("label"))
+    if life is None or (ending is None and not asked):
+        return []
+    sentences = [] if "life" in columns else [_of_life(life)]
+    columns["life"] = life
+    if ending is not None and "ended" not in data:
+        columns["label"], data["ended"] = ending
+        running = sum(text != ending[1] for text in cells[ending[0]])
+        sentences.append(
+            f"lives whose '{ending[0]}' is '{ending[1]}' are over, and {running:,} of {len(table.rows):,} still "
+            "run (data.ended), and count with what is known of them"
+        )
+    columns |= _entry(free, cells) if "entry" not in columns else {}
+    columns.setdefault("time", "")
+    data["columns"] = columns
+    if "task" not in data:
+        data["task"] = "survival"
+        sentences.insert(0, "a row is a life, therefore task = survival (how long machines live); another: --set "
+                            "data.task=classification")  # fmt: skip
+    sentences += _until(life, cells, data)
+    return sentences + _keeper(machines, cells, data)
+
+
+def _of_life(life: str) -> str:
+    days = "the days between the two dates" if JOIN in life else "a time"
+    return f"'{life}' is taken for the life, {days}; in a table to predict it is the present age of a machine"
+
+
+def _life(free: Sequence[str], cells: Mapping[str, Sequence[str]], data: Mapping[str, Any]) -> str | None:
+    """Return the column of the life, or two joined ones of dates."""
+    form = data.get("time_format")
+    for name in free:
+        known = filled(cells[name])
+        if known and DURATIONS.fullmatch(_word(name)) and all(map(is_number, known)):
+            return name
+    dates = [name for name in free if filled(cells[name]) and is_time(filled(cells[name]), form, numbers=False)]
+    starts = [name for name in dates if STARTS.fullmatch(_word(name))]
+    ends = [name for name in dates if ENDS.fullmatch(_word(name))]
+    return starts[0] + JOIN + ends[0] if starts and ends else None
+
+
+def _word(name: str) -> str:
+    """Return a name as a word without a unit in brackets.
+
+    >>> _word("Operating hours [h]")
+    'operating_hours'
+    """
+    return word_of(re.sub(r"\s*[\[(].*[\])]\s*$", "", name))
+
+
+def _ending(free: Sequence[str], cells: Mapping[str, Sequence[str]], label: str | None) -> tuple[str, str] | None:
+    """Return the column that tells which lives ended, and its text for these."""
+    for name in [label] if label in cells else free:
+        texts = {*filled(cells[name])}
+        if len(texts) != 2:
+            continue
+        plain = {text.casefold(): text for text in texts}
+        failed = [text for text in texts if FAILED.fullmatch(text)]
+        running = [text for text in texts if RUNNING.fullmatch(text)]
+        if len(failed) == 1 and (running != failed or label):
+            return name, failed[0]
+        if len(running) == 1 and not failed:
+            return name, next(text for text in texts if text != running[0])
+        yes = SWITCH.get(frozenset(plain))
+        if yes is not None and ENDED.fullmatch(_word(name)):
+            return name, plain[yes]
+        if yes is not None and CENSORED.fullmatch(_word(name)):
+            return name, next(text for text in texts if text.casefold() != yes)
+    return None
+
+
+def _entry(free: Sequence[str], cells: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return the column of the age at which the observation began."""
+    named = (name for name in free if AGES.fullmatch(_word(name)) and all(map(is_number, filled(cells[name]))))
+    name = next(named, None)
+    return {} if name is None else {"entry": name}
+
+
+def _until(life: str, cells: Mapping[str, Sequence[str]], data: dict[str, Any]) -> list[str]:
+    """Set the last date of the table as the end of lives without one; return a sentence on it."""
+    parts = parts_of(life)
+    if life in cells or len(parts) != 2 or "until" in data or all(map(str.strip, cells[parts[1]])):
+        return []
+    dated = [
+        (found[1][0], text)
+        for name in parts
+        for text in cells[name]
+        if (found := moment(text, data.get("time_format")))
+    ]
+    if not dated:
+        return []
+    data["until"] = max(dated)[1]
+    return [
+        f"where '{parts[1]}' is empty, the machine was observed until {data['until']}, the last date of the table; "
+        "another: --set data.until=DATE"
+    ]
+
+
+def _keeper(machines: Sequence[str], cells: Mapping[str, Sequence[str]], data: dict[str, Any]) -> list[str]:
+    """Take the column of sites or lines for the device, because a machine has few rows; return sentences on it."""
+    columns = data["columns"]
+    if "device" in columns:
+        return []
+    taken = {*columns.values(), *(part for role in SPANS for part in parts_of(str(columns.get(role, ""))))}
+    sites = [name for name in cells if word_of(name) in (*CALLED["factory"], *PLACES) and name not in taken]
+    fits = [name for name in sites if 2 <= len({*cells[name]}) <= len(cells[name]) // FEW]
+    if not fits:
+        return []
+    columns["device"] = fits[0]
+    wider = next((name for name in fits[1:] if is_grouped(cells[fits[0]], cells[name])), "")
+    columns["factory"] = wider
+    left = [name for name in machines if name != fits[0]]
+    sentences = [f"'{fits[0]}' is taken for the device, which keeps the lives of its machines"]
+    if left:
+        columns["ignore"] = [*columns.get("ignore", ()), *left]
+        sentences.append(f"{', '.join(map(repr, left))}: names of machines, and left out")
+    return sentences
+
+
+def of_table(path: Path, data: dict[str, Any], task: str) -> list[str]:
+    """Set the roles of a table with a life per row, unless another task or recordings are asked for."""
+    if task not in ("", "survival") or data.get("remaining") or not path.is_file():
+        return []
+    profile = TableProfile.of(path, data)
+    return lives(profile, data, asked=task == "survival") if profile.start.first else []
