@@ -22,7 +22,7 @@ from fedfloor.methods.exact.kaplanmeier import KaplanMeier
 from fedfloor.methods.exact.rows import SampleRows
 from fedfloor.methods.exact.sums import ExactSums
 from fedfloor.runs.parks import build_park
-from fedfloor.tasks.lives import Curve
+from fedfloor.tasks.lives import SurvivalCurve
 from fedfloor.tasks.survival import Survival
 from refusals import refused
 
@@ -162,7 +162,7 @@ def test_a_run_gives_the_curve_of_all_training_lives(tmp_path: Path) -> None:
     run(experiment, out=tmp_path / "run", ranks=1)
     target = build_park(experiment).dataset.target
     assert target is not None
-    curve = Curve.of(target[:, 0].astype(np.float64), target[:, 1] > 0)
+    curve = SurvivalCurve.of(target[:, 0].astype(np.float64), target[:, 1] > 0)
     theta = numbers(tmp_path / "run")
     np.testing.assert_array_equal(theta["at_risk"], curve.at_risk)
     np.testing.assert_array_equal(theta["failures"], curve.failures)

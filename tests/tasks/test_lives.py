@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedfloor.tasks.lives import (
-    Curve,
     Lives,
+    SurvivalCurve,
     brier,
     calibration_groups,
     concordance,
@@ -47,7 +47,7 @@ def lives(time: Any, failed: Any, forecast: Any, entry: Any = 0.0) -> Lives:
 @pytest.mark.parametrize("late", [True, False])
 def test_the_curve_its_interval_and_median_are_those_of_lifelines(ties: bool, late: bool) -> None:
     time, failed, entry = some(1, 200, ties=ties, late=late)
-    curve = Curve.of(time, failed, entry)
+    curve = SurvivalCurve.of(time, failed, entry)
     theirs = lifelines.KaplanMeierFitter().fit(time, failed, entry=entry)
     np.testing.assert_allclose(curve.survival, theirs.survival_function_at_times(curve.times), atol=1e-12)
     low, high = curve.interval()
@@ -57,7 +57,7 @@ def test_the_curve_its_interval_and_median_are_those_of_lifelines(ties: bool, la
 
 def test_the_curve_of_three_lives_by_hand() -> None:
     # at 2 one of three fails, at 5 the only one left: 2/3, then 0; the life censored at 3 is no longer at risk
-    curve = Curve.of(np.array([2.0, 3.0, 5.0]), np.array([True, False, True]))
+    curve = SurvivalCurve.of(np.array([2.0, 3.0, 5.0]), np.array([True, False, True]))
     np.testing.assert_allclose(curve.survival, [2 / 3, 0])
     np.testing.assert_allclose(curve.at(np.array([1.9, 2.0, 4.0, 5.0])), [1, 2 / 3, 2 / 3, 0])
     assert curve.at(2.0, before=True) == 1
@@ -67,7 +67,7 @@ def test_the_curve_of_three_lives_by_hand() -> None:
 @given(st.integers(0, 10_000), st.integers(1, 40), st.booleans())
 def test_sums_on_a_grid_of_all_failures_are_the_exact_curve(seed: int, many: int, ties: bool) -> None:
     time, failed, entry = some(seed, many, ties=ties)
-    curve = Curve.of(time, failed, entry)
+    curve = SurvivalCurve.of(time, failed, entry)
     at_risk, failures = on_grid(time, failed, entry, curve.times, np.ones((many, 1)))
     np.testing.assert_array_equal(at_risk[:, 0], curve.at_risk)
     np.testing.assert_array_equal(failures[:, 0], curve.failures)
@@ -152,5 +152,5 @@ def test_calibration_compares_groups_with_their_observed_chance() -> None:
 def test_an_unreached_median_is_infinite_and_described_as_none() -> None:
     time = np.array([1.0, 2, 2, 2])
     every = lives(time, np.array([True, False, False, False]), time)
-    assert Curve.of(every.time, every.failed).median()[0] == math.inf
+    assert SurvivalCurve.of(every.time, every.failed).median()[0] == math.inf
     assert every.described()["median"][0] is None

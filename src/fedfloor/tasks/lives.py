@@ -19,7 +19,7 @@ TINY = 1e-30  # in place of an age of 0, whose logarithm is not finite
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class SurvivalCurve:
     """The Kaplan–Meier estimate S(t) = Π_{g ≤ t} (1 − d_g/n_g) of the share of lives that last longer than t.
 
     Kaplan and Meier, Journal of the American Statistical Association 53 (1958) 457.
@@ -35,7 +35,7 @@ class Curve:
     failures: Floats
 
     @classmethod
-    def of(cls, time: Floats, failed: Flags, entry: Floats | float = 0.0) -> Curve:
+    def of(cls, time: Floats, failed: Flags, entry: Floats | float = 0.0) -> SurvivalCurve:
         """Return the estimate from lives: those with entry < t ≤ time are at risk at t.
 
         Args:
@@ -43,7 +43,7 @@ class Curve:
             failed: [n], whether the life ended.
             entry: [n], the age at which the observation began.
 
-        >>> Curve.of(np.array([2.0, 3.0, 3.0, 5.0]), np.array([True, True, False, True])).survival
+        >>> SurvivalCurve.of(np.array([2.0, 3.0, 3.0, 5.0]), np.array([True, True, False, True])).survival
         array([0.75, 0.5 , 0.  ])
         """
         times = np.unique(time[failed])
@@ -191,7 +191,7 @@ class Lives:
             by their predicted chance to fail within the horizon, beside the observed one; the observed ``median`` life
             with its bounds of 95 %.
         """
-        curve = Curve.of(self.time, self.failed, self.entry)
+        curve = SurvivalCurve.of(self.time, self.failed, self.entry)
         low, high = curve.interval()
         place = np.searchsorted(curve.times, self.grid, "right")
 
@@ -262,7 +262,7 @@ def brier(lives: Lives) -> tuple[Floats, Floats]:
     ended before it, with S given survival until the entry, and G the Kaplan–Meier estimate of the censoring.
     Graf et al., Statistics in Medicine 18 (1999) 2529.
     """
-    censoring = Curve.of(
+    censoring = SurvivalCurve.of(
         np.where(lives.failed, lives.time, np.nextafter(lives.time, np.inf)), ~lives.failed, lives.entry
     )
     at_end = censoring.at(lives.time, before=True)
@@ -297,7 +297,7 @@ def calibration_groups(lives: Lives) -> Sequence[tuple[NDArray[np.int64], float,
     left = lives.time - lives.entry
     found = []
     for rows in np.array_split(np.argsort(lives.chance, kind="stable"), min(GROUPS, len(left) // (LEAST // 2))):
-        curve = Curve.of(left[rows], lives.failed[rows])
+        curve = SurvivalCurve.of(left[rows], lives.failed[rows])
         found.append((rows, float(lives.chance[rows].mean()), float(1 - curve.at(lives.within))))
     return found
 
