@@ -104,7 +104,7 @@ def _word(name: str) -> str:
 
 def _ending(free: Sequence[str], cells: Mapping[str, Sequence[str]], label: str | None) -> tuple[str, str] | None:
     """Return the column that tells which lives ended, and its text for these."""
-    for name in [label] if label in cells else free:
+    for name in free if label is None else [name for name in cells if name == label]:
         texts = {*filled(cells[name])}
         if len(texts) != 2:
             continue

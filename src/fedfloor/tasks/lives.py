@@ -55,12 +55,13 @@ class SurvivalCurve:
     @property
     def survival(self) -> Floats:
         """S at the times, [G]."""
-        return np.cumprod(1 - self.failures / np.maximum(self.at_risk, 1))
+        share: Floats = np.cumprod(1 - self.failures / np.maximum(self.at_risk, 1))
+        return share
 
     def at(self, time: Floats | float, *, before: bool = False) -> Floats:
         """Return S at times, or just before them; 1 before the first failure."""
         place = np.searchsorted(self.times, time, "left" if before else "right")
-        return np.concatenate([[1.0], self.survival])[place]  # type: ignore[no-any-return]
+        return np.concatenate([[1.0], self.survival])[place]
 
     def interval(self, level: float = 0.95) -> tuple[Floats, Floats]:
         """Return the bounds of S at the times: Greenwood's variance of log(−log S), within [0, 1].

@@ -282,7 +282,8 @@ class Survival(Task):
         if self.distribution == "weibull":
             near = z.clamp(max=STEEPEST)
             return -near.exp() * (1 + z - near)
-        return torch.special.log_ndtr(-z)
+        tail: Tensor = torch.special.log_ndtr(-z)
+        return tail
 
     def _log_density(self, z: Tensor) -> Tensor:
         return z + self._log_survival(z) if self.distribution == "weibull" else -z.square() / 2 - LOG_ROOT

@@ -111,10 +111,10 @@ class AFT(ExactSums):
         if not value >= theta["value"] - 1e-9 * abs(theta["value"]):
             return {**theta, "weight": (weight + theta["last"]) / 2, "rounds": rounds}, False
         gradient = total["gradient"] - pull * weight
-        step: Floats = np.linalg.lstsq(np.diag(pull) - total["curvature"], gradient, rcond=1e-12)[0]
+        step: Any = np.linalg.lstsq(np.diag(pull) - total["curvature"], gradient, rcond=1e-12)[0]
         after = weight + step
         while after[-1] <= 0:
-            step = step / 2
+            step /= 2
             after = weight + step
         done = bool(np.abs(step).max() <= CLOSE * (1 + np.abs(weight).max()))
         return {"weight": after, "last": weight, "value": np.asarray(value), "rounds": rounds}, done

@@ -106,7 +106,7 @@ class Cox(ExactSums):
         if not value >= theta["value"] - 1e-9 * abs(theta["value"]):
             return {**theta, "weight": (weight + theta["last"]) / 2, "rounds": rounds}, False
         slope = gradient - self.ridge * weight
-        step: Floats = np.linalg.lstsq(self.ridge * np.eye(len(weight)) - curvature, slope, rcond=1e-12)[0]
+        step: Any = np.linalg.lstsq(self.ridge * np.eye(len(weight)) - curvature, slope, rcond=1e-12)[0]
         done = bool(np.abs(step).max(initial=0.0) <= CLOSE * (1 + np.abs(weight).max(initial=0.0)))
         # the last step is left out, so that the hazard is that of the weights
         after = weight if done else weight + step
@@ -129,7 +129,7 @@ class Cox(ExactSums):
         curvature += mean.T @ mean
         gradient = total["x"].sum(axis=0) - mean.sum(axis=0)
         value = float(weight @ total["x"].sum(axis=0) - np.log(scale).sum())
-        return value, gradient, curvature, np.bincount(at, 1 / scale, len(failures))
+        return value, gradient, curvature, np.bincount(at, 1 / scale, len(failures)).astype(np.float64)
 
     def outputs(self, x: Tensor, theta: Mapping[str, Tensor]) -> Tensor:
         steps = theta["hazard"].clamp(min=GONE).log()
