@@ -55,8 +55,7 @@ class SurvivalCurve:
     @property
     def survival(self) -> Floats:
         """S at the times, [G]."""
-        share: Floats = np.cumprod(1 - self.failures / np.maximum(self.at_risk, 1))
-        return share
+        return np.cumprod(1 - self.failures / np.maximum(self.at_risk, 1)).astype(np.float64)
 
     def at(self, time: Floats | float, *, before: bool = False) -> Floats:
         """Return S at times, or just before them; 1 before the first failure."""
