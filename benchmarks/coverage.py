@@ -10,9 +10,9 @@ autoencoder for these recordings, of which the first 400 rows train and their la
 recordings* are of four of the 16, of which 5 or 9 others are held out whole and the rest trains; 95 % would need 19.
 
 Before: the outermost levels of quantile regression alone, or the threshold at a plain quantile of held-out scores
-(``quantile``); after: ``coverage`` or ``false_alarms_per_1000``. A promise at another level with the same network is a
-run of one round that begins with the first one's model and has a rate of 1e-12. The data are looked for in
-$FEDFLOOR_DATA.
+(``quantile``); after: ``coverage`` or ``false_alarms_per_1000``; each device: with ``calibrate = "device"``, too. A
+promise at another level with the same network is a run of one round that begins with the first one's model and has a
+rate of 1e-12. The data are looked for in $FEDFLOOR_DATA.
 """
 
 from __future__ import annotations
@@ -153,7 +153,10 @@ def numbers(name: str, table: Table, level: float, seed: int, out: Path) -> Tabl
         told["promise"]["measured"], told["promise"]["devices"], width=told["figures"]["interval width"],
         units=told["promise"]["units"],
     )  # fmt: skip
-    return {"before": uncalibrated(what, folder), "after": after}
+    task = {"loss": "quantile", "levels": levels, "coverage": level, "calibrate": "device"}
+    own = evaluated(experiment(table, seed, task, folder), out / f"{name}-{level:g}-{seed}-device")
+    device = summary(own["promise"]["measured"], own["promise"]["devices"], width=own["figures"]["interval width"])
+    return {"before": uncalibrated(what, folder), "after": after, "device": device}
 
 
 def alarms(name: str, table: Table, level: float, seed: int, out: Path) -> Table:
@@ -164,9 +167,12 @@ def alarms(name: str, table: Table, level: float, seed: int, out: Path) -> Table
     told = evaluated(plain, out / f"{name}-{level:g}-{seed}-plain")
     kept = [one["figures"]["false alarms"] for one in told["devices"]]
     before = summary(1 - told["figures"]["false alarms"], [None if one is None else 1 - one for one in kept])
-    promise = experiment(table, seed, {"false_alarms_per_1000": round(1000 * (1 - level), 6)}, first)
-    told = evaluated(promise, out / f"{name}-{level:g}-{seed}")["promise"]
-    return {"before": before, "after": summary(told["measured"], told["devices"], units=told["units"])}
+    task = {"false_alarms_per_1000": round(1000 * (1 - level), 6)}
+    told = evaluated(experiment(table, seed, task, first), out / f"{name}-{level:g}-{seed}")["promise"]
+    after = summary(told["measured"], told["devices"], units=told["units"])
+    own = experiment(table, seed, {**task, "calibrate": "device"}, first)
+    told = evaluated(own, out / f"{name}-{level:g}-{seed}-device")["promise"]
+    return {"before": before, "after": after, "device": summary(told["measured"], told["devices"])}
 
 
 SETS = ("life", "forecast", "later", "fresh")
@@ -203,18 +209,15 @@ def page(cells: list[Table]) -> str:
     for name in dict.fromkeys(one["set"] for one in cells):
         here = [one for one in cells if one["set"] == name]
         wide = "width" in here[0]["after"]
-        lines += [
-            f"## {TITLES[name]}",
-            "",
-            f"| promised | seeds | before | after | held-out units |{' width before | width after |' if wide else ''}",
-        ]
-        lines.append("|---" * (7 if wide else 5) + "|")
+        head = ["promised", "seeds", "before", "after", "each device", "held-out units"]
+        head += ["width before", "width after"] if wide else []
+        lines += [f"## {TITLES[name]}", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
         for level in sorted({one["level"] for one in here}):
             own = [one for one in here if one["level"] == level]
             cells_of = [
                 f"{100 * level:g} %",
                 str(len(own)),
-                *(shares([one[when] for one in own]) for when in ("before", "after")),
+                *(shares([one[when] for one in own]) for when in ("before", "after", "device")),
             ]
             cells_of.append(str(own[0]["after"]["units"]))
             if wide:

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedfloor import config, run
+from fedfloor import compare, config, run
 from fedfloor.engine.calibrate import bisected, packed, settings, table
 from fedfloor.experiment import Experiment
 from fedfloor.inference.trained import load_model
@@ -241,3 +241,19 @@ def test_devices_have_intervals_of_their_own_drawn_towards_those_of_all(tmp_path
     run(what(task | {"calibrate": "park"}), out=tmp_path / "park", ranks=1)
     assert not (tmp_path / "park/devices.json").exists()
     assert load_model(tmp_path / "park").task.margins == (shared,)  # type: ignore[attr-defined]
+
+
+def test_references_have_promises_only_if_they_are_calibrated(tmp_path: Path) -> None:
+    task = {"kind": "regression", "cap": 100, "loss": "quantile", "coverage": 0.75}
+    compare(what(task), ["fedavg"], out=tmp_path / "runs", ranks=1, references=True)
+    told = {file.parent.name: json.loads(file.read_text()) for file in (tmp_path / "runs").rglob("evaluation.json")}
+    kept = {name: one.get("promise", {}).get("promised") for name, one in told.items()}
+    assert len(kept) == 4, kept
+    (fitted,) = [name for name in kept if "scikit" in name]
+    assert kept.pop(fitted) is None
+    assert told[fitted]["errors"]["levels"] == [0.05, 0.5, 0.95]
+    assert {*kept.values()} == {0.75}
+    run(what({"kind": "reconstruction", "false_alarms_per_1000": 150}), out=tmp_path / "odd", ranks=1)
+    (beside,) = (tmp_path / "odd").rglob("references*/*/evaluation.json")
+    told = json.loads(beside.read_text())
+    assert told["promise"]["measured"] == pytest.approx(1 - told["figures"]["false alarms"])

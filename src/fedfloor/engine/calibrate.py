@@ -124,14 +124,16 @@ def bisected(ask: Ask, share: float, many: int = 1, rounds: int = ROUNDS) -> tup
     return np.exp2(low + width), float(2**width - 1)
 
 
-def quantile(devices: list[NDArray[np.floating]], share: float, rounds: int = ROUNDS) -> tuple[float, float]:
+def quantile(
+    devices: list[NDArray[np.floating]], share: float, rounds: int = ROUNDS, units: int = 0
+) -> tuple[float, float]:
     """Return the quantile ``share`` of devices' known scores [n_k] and its relative error, by :func:`bisected`.
 
     >>> value, error = quantile([np.arange(1.0, 51.0), np.arange(51.0, 101.0)], 0.9)
     >>> 90.0 <= value <= 90.0 * (1 + error)
     True
     """
-    found, error = bisected(_known(np.concatenate([np.zeros(0), *devices])[:, None], 0), share, 1, rounds)
+    found, error = bisected(_known(np.concatenate([np.zeros(0), *devices])[:, None], units), share, 1, rounds)
     return float(found[0]), error
 
 

@@ -38,7 +38,7 @@ from fedfloor.base.names import (
 )
 from fedfloor.data.dataset import Dataset, Indices, Values
 from fedfloor.engine import separate
-from fedfloor.engine.calibrate import held_out, quantile
+from fedfloor.engine.calibrate import held_out, quantile, units
 from fedfloor.engine.engine import Engine, Samples
 from fedfloor.engine.evaluate import Score, score_one, tested_on
 from fedfloor.engine.memory import DeviceMemory
@@ -65,6 +65,7 @@ from fedfloor.runs.prepare import first_state, prepare
 from fedfloor.runs.round import Position, step, training
 from fedfloor.tasks.figures import RECONSTRUCTION_ERROR, Figure
 from fedfloor.tasks.reconstruction import Reconstruction
+from fedfloor.tasks.regression import Predicting
 
 if TYPE_CHECKING:
     from fedfloor.tasks.task import Boosted
@@ -111,8 +112,11 @@ def start(
 
 
 def scored(engine: Engine, out: Tensor, headline: Figure) -> Score:
-    """Return the metrics of outputs for all test samples, [n, outputs] like a network's."""
+    """Return the metrics of outputs for all test samples, [n, outputs] like a network's; intervals promise nothing."""
     task = engine.task
+    if isinstance(task, Predicting) and task.calibrates:
+        task = replace(task, coverage=None)  # type: ignore[type-var]
+        engine = tested_on(engine, replace(engine.park, dataset=replace(engine.park.dataset, task=task)))
     samples = engine.wrap(*engine.park.test())
     out = out.to(samples.y.device)
     classes = engine.park.dataset.classes
@@ -164,7 +168,8 @@ def _deviating(engine: Engine, experiment: Experiment) -> Score:
     task = cast(Reconstruction, engine.task)
     held = held_out(engine.park)
     normal = np.flatnonzero(held.dataset.y_test == 0)
-    threshold = quantile([task.errors(residuals(normal, held)).double().cpu().numpy()], task.share)[0]
+    away = task.errors(residuals(normal, held)).double().cpu().numpy()
+    threshold = quantile([away], task.share, units=units(task, held, normal))[0]
     known = replace(engine.park, dataset=replace(engine.park.dataset, task=task.calibrated((threshold,))))
     return scored(tested_on(engine, known), residuals(None, known), experiment.evaluate.figure)
 
