@@ -15,7 +15,7 @@ SIMULATE = "deploy.simulate = true\n"
 METHODS = ("fedavg", "fedsr", "hierfavg", "fedgs", "hfedms")
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, "bayes"])
 def test_a_park_of_machines_is_its_simulation_to_the_bit(tmp_path: Path, method: str) -> None:
     what = experiment(tmp_path, method, rounds=3)
     _, wanted = simulated(what, tmp_path / "simulated")

@@ -23,6 +23,9 @@ from fedfloor import run
 from fedfloor.base.checking import checked
 from fedfloor.engine.engine import Samples
 from fedfloor.experiment import Experiment
+from fedfloor.inference.onnx import export
+from fedfloor.inference.trained import load_model
+from fedfloor.methods.catalog import EXACT
 from fedfloor.methods.exact.bayes import Bayes
 from fedfloor.methods.exact.charts import CUSUM, EWMA, XbarS
 from fedfloor.park.normalise import mean_and_deviation
@@ -322,3 +325,18 @@ def test_a_sensor_that_never_changes_has_no_limits(name: str, tmp_path: Path, ca
 def test_sensors_that_never_change_are_refused(tmp_path: Path) -> None:
     with refused("constant-sensors"):
         run(asked(few(tmp_path, [[1.5, 2.5]] * 40), "reconstruction", "shewhart"), out=tmp_path / "run")
+
+
+TASKS = {"ridge": "regression", "logistic": "classification", "bayes": "classification"}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_every_model_is_the_same_in_onnx(name: str, tmp_path: Path) -> None:
+    task = TASKS.get(name, "reconstruction")
+    window = {"window": {"length": 4, "step": 1}, "split": {"kind": "time", "test": 0.5}}
+    path = table(tmp_path, task, "one device" if name in ("xbars", "ewma", "cusum") else "equal")
+    done = run(
+        asked(path, task, name, 3, data=window if name in ("xbars", "ewma", "cusum") else {}), out=tmp_path / "run"
+    )
+    export(load_model(done.folder), tmp_path / "model.onnx")  # compares both on samples about the training data
+    assert (tmp_path / "model.onnx").stat().st_size < 20_000

@@ -26,6 +26,7 @@ from fedfloor.base.outside import SPEC, load, loaded
 from fedfloor.base.ranges import RefusedError
 from fedfloor.experiment import Experiment
 from fedfloor.methods import bounds
+from fedfloor.methods.catalog import EXACT
 from fedfloor.methods.chosen import kind_of, texts
 from fedfloor.parts import named
 from fedfloor.parts.mixing.mix import MIXES, Mix
@@ -182,7 +183,7 @@ def words() -> frozenset[str]:
     extractors = {
         name: extractor for name, extractor in EXTRACTORS.items() if "weights" not in signature(extractor).parameters
     }
-    known: dict[str, Any] = {**PLANNED, REWEIGHTED: Reweighted, **MIXES, **extractors}
+    known: dict[str, Any] = {**PLANNED, **EXACT, REWEIGHTED: Reweighted, **MIXES, **extractors}
     return frozenset(known) | WORDS | {text for made in known.values() for text in named.literals(made)}
 
 

@@ -176,7 +176,7 @@ def _part(part: str, value: Any, where: str) -> Any:
     if "weights" in own:
         own["weights"] = _listed(own["weights"])
     with _inside(where):
-        if part == "objective" and name in set(PLANNED) - set(OBJECTIVES):
+        if part == "objective" and name in {*PLANNED, *EXACT} - set(OBJECTIVES):
             raise unknown("objective", name, OBJECTIVES)
         return MAKE[part](name, own)
 

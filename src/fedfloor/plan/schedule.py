@@ -226,8 +226,8 @@ class Walk:
         context: the facts of the round.
         visits: device → the number of its visits so far in the round.
         answers: device → question → answer, so far in the round.
-        by_team: whether the whole team walks and deals out branches. A node without branches or questions below it is
-            then walked as the only branch of a ``Parallel``, so that a single rank does all of it.
+        by_team: whether the whole team walks and deals out branches. A node with visits, but without branches or
+            questions below it, is walked as the only branch of a ``Parallel``, so that a single rank does all of it.
         known: what need not be requested.
     """
 
@@ -245,7 +245,7 @@ class Walk:
 
     def node(self, node: Node, packet: Packet, tick: int) -> Walking:
         """Walk a node with a packet, starting at a tick."""
-        if self.by_team and not (isinstance(node, Broadcast) or walk.meets(node) or walk.probes(node)):
+        if self.by_team and walk.works(node) and not (walk.meets(node) or walk.probes(node)):
             return self._alone(node, packet, tick)
         step = next((_STEPS[kind] for kind in type(node).__mro__ if kind in _STEPS), None)
         if step is None:
