@@ -197,6 +197,14 @@ TITLES = {
 }  # fmt: skip
 
 
+READ = """Lives and forecasts keep their promise after calibration on the mean of the seeds; the lowest seed has 89.0 % of
+promised 90 %. Rates and sizes of the networks are not tuned, so that quantile regression alone may be worse here than
+it must. A rate of alarms is kept on recordings like the held-out ones, with few of them by a threshold that is nearly
+the largest score, and so with hardly an alarm; it is not kept on later rows of the same recordings, which drift: there
+no threshold of earlier rows holds, and the measured share in the report says so. Thresholds of each device hold more
+than is promised here, as each device has few units."""
+
+
 def page(cells: list[Table]) -> str:
     """Return the page of the cells that are there."""
     first, _, about = (__doc__ or "").partition("\n\n    python")
@@ -204,6 +212,8 @@ def page(cells: list[Table]) -> str:
     lines += [
         about.split("\n\n", 1)[1].replace("``", "`"),
         "Means over seeds in per cent; in brackets the least and the greatest share of a device, also means.",
+        "",
+        READ,
         "",
     ]
     for name in dict.fromkeys(one["set"] for one in cells):
