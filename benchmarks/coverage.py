@@ -197,12 +197,12 @@ TITLES = {
 }  # fmt: skip
 
 
-READ = """Lives and forecasts keep their promise after calibration on the mean of the seeds; the lowest seed has 89.0 % of
-promised 90 %. Rates and sizes of the networks are not tuned, so that quantile regression alone may be worse here than
-it must. A rate of alarms is kept on recordings like the held-out ones, with few of them by a threshold that is nearly
-the largest score, and so with hardly an alarm; it is not kept on later rows of the same recordings, which drift: there
-no threshold of earlier rows holds, and the measured share in the report says so. Thresholds of each device hold more
-than is promised here, as each device has few units."""
+READ = """Lives and forecasts keep their promise after calibration on the mean of the seeds; the lowest seed
+has 89.0 % of promised 90 %. Rates and sizes of the networks are not tuned, so that quantile regression alone
+may be worse here than it must. A rate of alarms is kept on recordings like the held-out ones, with few of them
+by a threshold that is nearly the largest score, and so with hardly an alarm; it is not kept on later rows of
+the same recordings, which drift: there no threshold of earlier rows holds, and the measured share in the report
+says so. Thresholds of each device hold more than is promised here, as each device has few units."""
 
 
 def page(cells: list[Table]) -> str:
