@@ -5,9 +5,10 @@
 A made park is a folder with a table of each site: sensors with levels and noise of their own, and two or more classes.
 One site has one fault. A fault is named if a finding of its kind names the site; it is noticed if another finding
 does; findings on other sites are false alarms. The rules were written with six sites of four sensors and the first
-fifteen faults in mind. The other kinds of park and the fifteen others came afterwards, and three rules after these had
-been seen once: roles in columns of other names, many missing values, and constant sensors and absent classes at one of
-two sites. No threshold was changed for a park. The last five kinds of park were asked once, after all rules.
+fifteen faults in mind. The other kinds of park and the fifteen others came afterwards, and four rules after these had
+been seen once: roles in columns of other names, many missing values, constant sensors and absent classes at one of two
+sites, and marks of missing values such as -9999. No threshold was changed for a park. The last five kinds of park were
+made after all rules but that on marks.
 """
 
 from __future__ import annotations
@@ -236,7 +237,7 @@ LATER: dict[str, Fault] = {
     "half as often": (("rate",), lambda t, who, _, __: thinned(t[who], 2)),
     "a class with a hyphen": (("spelling",), lambda t, who, _, __: spelled(t[who], lambda c: f"{c[:2]}-{c[2:]}")),
     "the column of times renamed": (("renamed",), lambda t, who, _, __: renamed(t[who], "time", "Zeit")),
-    "-9999 in a twentieth": (("spread", "marks"), lambda t, who, s, draw: marked(t[who], s[1], draw, 0.05, "-9999")),
+    "-9999 in a twentieth": (("unreadable",), lambda t, who, s, draw: marked(t[who], s[1], draw, 0.05, "-9999")),
     "status texts in a twentieth": (
         ("unreadable",),
         lambda t, who, s, draw: marked(t[who], s[1], draw, 0.05, "Bad Input"),

@@ -220,3 +220,11 @@ def test_a_file_a_month_is_one_device(tmp_path: Path) -> None:
     written(tables, tmp_path / "plant")
     asked = fedfloor.ask(tmp_path / "plant")
     assert [(site.name, site.rows) for site in asked.sites] == [("M1", 1200), ("M2", 1200)]
+
+
+def test_marks_of_missing_values_are_named_and_do_not_count(tmp_path: Path) -> None:
+    asked = fedfloor.ask(plant(tmp_path / "plant", "-9999 in a twentieth"))
+    (one,) = asked.findings
+    assert one.sites == ("site-2",)
+    assert "'data.missing_texts=[\"-9999\"]'" in one.sentence
+    assert min(row["min"] for row in asked.by_sensor()) > 0

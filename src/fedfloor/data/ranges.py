@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +12,25 @@ from fedfloor.data.dataset import Dataset
 MOST = 50_000  # training samples examined at most, evenly spread
 MARGIN = 0.1  # share of a sensor's range in training by which a value exceeds the range
 BEYOND = 0.1  # share of test samples with such values
+MARKS = (  # values that denote missing ones: nines, limits of whole numbers, and an overload
+    *(sign * nines for nines in (99.0, 99.9, 999.0, 999.9, 9999.0, 9999.9, 99999.0, 999999.0) for sign in (1, -1)),
+    32767.0, -32768.0, 65535.0, 9.9e37, -9.9e37,
+)  # fmt: skip
+OFTEN = 3  # occurrences of a mark for missing values, at least
+
+
+def mark_of(column: NDArray[np.floating[Any]]) -> tuple[float, int] | None:
+    """Return a value, such as -999, that seems to denote missing ones, as it is far from all others; and its count.
+
+    >>> mark_of(np.array([20.5, -999, 21, -999, 20, -999])), mark_of(np.array([20.5, 99, 21]))
+    ((-999.0, 3), None)
+    """
+    for value in MARKS:
+        marked = column == np.float32(value)
+        others = column[~marked & ~np.isnan(column)]
+        if marked.sum() >= OFTEN and len(others) and np.abs(others - value).min() > np.ptp(others) > 0:
+            return value, int(marked.sum())
+    return None
 
 
 def values_beyond(data: Dataset) -> dict[str, float]:

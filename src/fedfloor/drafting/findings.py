@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.encode import sources
 from fedfloor.data.kinds import CALENDAR, COUNTS, measured, word_of
-from fedfloor.data.ranges import MOST, last_row, looked_at
+from fedfloor.data.ranges import MOST, last_row, looked_at, mark_of
 
 # devices, and samples of each, examined for counters
 DEVICES = 20
@@ -24,10 +24,6 @@ SHOWN = 5  # samples of a value that counts, at least
 ODD = 0.05  # of the rows without a flag's most frequent value, the share that may contradict the label
 CHANCE = 1e-4  # probability that a value independent of the class occurs with a single class
 SAME = 1e-6  # 1 − |correlation| of copies, at most
-MARKS = (  # values that denote missing ones: nines, limits of whole numbers, and an overload
-    *(sign * nines for nines in (99.0, 99.9, 999.0, 999.9, 9999.0, 9999.9, 99999.0, 999999.0) for sign in (1, -1)),
-    32767.0, -32768.0, 65535.0, 9.9e37, -9.9e37,
-)  # fmt: skip
 LEVELS = 12  # levels of a setting, or operating regimes, at most
 LEVEL_WIDTH = 0.01  # share of a setting's range: the width of a level at most, and the distance of levels at least
 MOVED = 0.5  # share of a sensor's variance between regimes from which it depends on them
@@ -35,7 +31,6 @@ BESIDE = 3  # adjacent flags that reveal the class before their neighbours are s
 STEADY = 0.3  # share of the squared step between independent rows below which a sensor changes slowly
 KURTOSIS = 20  # of a log-normal variable whose logarithm has a deviation of 0.76
 CONSTANT = ", and is of no use"
-OFTEN = 3  # occurrences of a mark for missing values, at least
 SERIES = 20_000  # rows of a recording searched for periods
 PERIODS = (6, 400)  # the shortest and the longest period
 PERIODIC = 0.15  # autocorrelation at a period, at least
@@ -342,16 +337,13 @@ def _beside(x: NDArray[np.float64], texts: Sequence[str], away: Collection[int])
 
 def missing_mark(column: NDArray[np.floating[Any]], advice: str) -> str:
     """Return a finding on a value, such as -999, that seems to denote missing values: far from all others."""
-    for value in MARKS:
-        marked = column == np.float32(value)
-        count = int(marked.sum())
-        others = column[~marked & ~np.isnan(column)]
-        if count >= OFTEN and len(others) and np.abs(others - value).min() > np.ptp(others) > 0:
-            return (
-                f"is {value:g} in {count:,} of the rows examined, far from all its other values: if this value denotes "
-                f"a missing one, {advice.replace('{}', f'{value:g}')}"
-            )
-    return ""
+    if (found := mark_of(column)) is None:
+        return ""
+    value, count = found
+    return (
+        f"is {value:g} in {count:,} of the rows examined, far from all its other values: if this value denotes "
+        f"a missing one, {advice.replace('{}', f'{value:g}')}"
+    )
 
 
 def _texts(data: Dataset) -> list[str]:

@@ -21,6 +21,7 @@ from fedfloor.data.files.apart import ApartTable
 from fedfloor.data.files.encode import sorted_numbers
 from fedfloor.data.files.layout import MOST_CODES
 from fedfloor.data.pace import PERIODS
+from fedfloor.data.ranges import mark_of
 from fedfloor.park.statistics import device_sums
 from fedfloor.park.summaries import FEW, Summaries
 
@@ -197,6 +198,11 @@ def _of_device(name: str, tables: Sequence[ApartTable]) -> SiteFacts:
     ends = np.cumsum([len(sheet.line) for sheet in sheets])
     for end, sheet in zip(ends.tolist(), sheets, strict=True):
         x[end - len(sheet.line) : end, [sensors.index(column) for column in sheet.columns]] = sheet.x
+    for c, sensor in enumerate(sensors):
+        if (found := mark_of(x[:, c])) is not None:
+            x[x[:, c] == np.float32(found[0]), c] = np.nan
+            text = f"--set 'data.missing_texts=[\"{found[0]:g}\"]'"
+            problems += (f"sensor '{sensor}' is {found[0]:g} in {found[1]:,} rows, as for missing values: {text}.",)
     timed = [sheet for sheet in sheets if sheet.time is not None]
     clock = None
     if timed:
