@@ -30,7 +30,7 @@ GENERATED = "---\nkind: reference\n---\n\n"  # above the pages that are made her
 BESIDE = ("results", "experiments")  # folders of the repository that are part of the site
 PAGES = {  # of the Python reference: title, and the first and last public name in the order of ``fedfloor.__all__``
     "experiments": ("Experiments, runs and models", "load", "Trained"),
-    "settings": ("Settings", "Experiment", "Forecasting"),
+    "settings": ("Settings", "Experiment", "Survival"),
     "methods": ("Methods", "FedAvg", "Resources"),
     "plans": ("Plans and their outcome", "Node", "Receipt"),
     "parts": ("Parts of methods", "Objective", "AttackedVisit"),
