@@ -413,7 +413,8 @@ def control_figure(record: ChartRecord) -> Any:
         blamed = [out[place] or not any(out) for out in zip(*outside, strict=True)]
         alarms = [n for n, alarm in enumerate(record.alarm) if alarm and blamed[n]]
         marked = {"x": [n + 1 for n in alarms], "y": [each.value[n] for n in alarms], "mode": "markers"}
-        traces.append({**marked, "name": "alarm", "showlegend": not place,
+        first = not any(trace["name"] == "alarm" and trace["x"] for trace in traces)
+        traces.append({**marked, "name": "alarm", "showlegend": first,
                        "marker": {"color": colour(1), "size": 5}, **own})  # fmt: skip
         low, center, high = each.limits
         for level, dash in ((center, "dot"), *((end, "dash") for end in {low, high} - {center})):
