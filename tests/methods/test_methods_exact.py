@@ -28,9 +28,12 @@ from fedfloor.inference.trained import load_model
 from fedfloor.methods.catalog import EXACT
 from fedfloor.methods.exact.bayes import Bayes
 from fedfloor.methods.exact.charts import CUSUM, EWMA, XbarS
+from fedfloor.methods.exact.logistic import Logistic
+from fedfloor.methods.exact.rows import SampleRows
 from fedfloor.park.normalise import mean_and_deviation
 from fedfloor.report.page import write
 from fedfloor.runs.parks import build_park
+from fedfloor.tasks.classification import Classification
 from refusals import refused
 
 Floats = NDArray[np.float64]
@@ -107,6 +110,24 @@ def test_logistic_is_scikit_learns_pooled_one(division: str, classes: int, tmp_p
     reference = LogisticRegression(C=1.0, solver="newton-cholesky", tol=1e-12).fit(x, y)
     np.testing.assert_allclose(weight[1:].T, reference.coef_, atol=1e-8)
     np.testing.assert_allclose(weight[0], reference.intercept_, atol=1e-8)
+
+
+@pytest.mark.parametrize("sizes", [[60] * 5, [30, 40, 60, 80, 90]])
+def test_logistic_comes_near_the_minimum_where_each_round_lacks_a_device(sizes: list[int]) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 3))
+    y = (x @ [2.0, -1.0, 0.0] + rng.normal(size=300) > 0).astype(np.int64)
+    whole = LogisticRegression(C=1.0, tol=1e-12).fit(x, y).coef_[0]
+    owner = np.repeat(np.arange(5), sizes)
+    model = Logistic()
+    theta = model.parameters((3,), 2)
+    far = []
+    for _ in range(40):
+        rows = np.flatnonzero(owner != rng.integers(5))
+        some = SampleRows(x[rows], y[rows], Classification())
+        theta, _ = model.solve(model.sums(some, theta), len(rows), theta)
+        far.append(float(np.abs(theta["weight"][1:, 0] - whole).max()))
+    assert max(far[12:]) < 0.2 * np.abs(whole).max()
 
 
 @pytest.mark.parametrize("bits", [32, 64])

@@ -114,6 +114,25 @@ def test_cox_is_lifelines_pooled_one(ties: bool, late: bool) -> None:
     np.testing.assert_allclose(weight, theirs.params_, atol=2e-6)  # they stop at a Newton decrement
 
 
+@pytest.mark.parametrize("model", [AFT(), Cox()])
+@pytest.mark.parametrize("kept", ["as many lives", "other numbers of lives"])
+def test_rounds_without_some_devices_come_near_the_maximum(model: Any, kept: str) -> None:
+    """In each of 60 rounds one of ten devices is missing: weights then vary as those of nine tenths of the lives do."""
+    x, y = lives(5, 400)
+    task = Survival(distribution="weibull" if isinstance(model, AFT) else "steps").fitted(y)
+    whole = fitted(model, task, x, y, [np.arange(400)])["weight"]
+    sizes = np.full(10, 40) if kept == "as many lives" else np.arange(13, 68, 6)
+    owner = np.repeat(np.arange(10), sizes)
+    rng = np.random.default_rng(0)
+    theta = model.parameters(x.shape[1:], task.outputs(2, 4, x.shape[1:]))
+    far = []
+    for _ in range(60):
+        rows = np.flatnonzero(owner != rng.integers(10))
+        theta, _done = model.solve(model.sums(SampleRows(x[rows], y[rows], task), theta), len(rows), theta)
+        far.append(float(np.abs(theta["weight"] - whole).max()))
+    assert max(far[12:]) < 0.2 * float(np.abs(whole).max())
+
+
 def test_cox_with_breslows_ties_maximises_the_partial_likelihood_by_hand() -> None:
     # lives of 1, 1 and 2 with x = 0, 1 and 0: l = β − 2·log(2 + e^β), whose maximum is e^β = 2
     y = np.array([[1.0, 1, 0, 1], [1, 1, 0, 1], [2, 0, 0, 1]])

@@ -12,7 +12,7 @@ import numpy as np
 from fedfloor.base.errors import SettingError, require
 from fedfloor.methods.exact.kaplanmeier import check_distribution
 from fedfloor.methods.exact.rows import Floats, Named, SampleRows, Shapes
-from fedfloor.methods.exact.sums import ExactSums
+from fedfloor.methods.exact.sums import ExactSums, halved
 from fedfloor.parts.objectives.objective import Objective
 from fedfloor.tasks.lives import TINY, normal_tail
 from fedfloor.tasks.survival import WIDEST
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CLOSE = 1e-9  # the greatest change of a weight in the last step: the error after it is about its square
-MOST = 40  # rounds, after which a maximum is not expected any more
 FAR = 5.0  # size of weights along a flat direction
 FLAT = 1e-6  # curvature along it, as a share of the largest
 
@@ -37,7 +36,7 @@ class AFT(ExactSums):
         ψ = z − eᶻ and φ = −eᶻ for Weibull, ψ = log N(z) and φ = log Φ(−z) for log-normal
         ℓ_i = ψ(z_i) + log τ for a failure, φ(z_i) for a life censored at t_i, and −φ(z of its entry) for a late entry
         in each round, each device k, at the present (a, τ): Σ_i ℓ_i, its gradient and its second derivatives
-        the cloud: a Newton step on Σ_k − λ/2 ‖a without its first‖²; if that has fallen, half of the last step
+        the cloud: a Newton step on Σ_k − λ/2 ‖a without its first‖²; half of the last one if that of as many has fallen
 
     Why: a few numbers say by which factor each sensor or kind of machine shortens lives, and four to eight rounds
     suffice. It equals the maximum of the likelihood of all lives in one place: without entries it is concave in (a, τ).
@@ -70,7 +69,7 @@ class AFT(ExactSums):
     def parameters(self, shape: tuple[int, ...], outputs: int) -> Named:
         weight = np.zeros(2 + prod(shape))
         weight[-1] = 1.0  # τ
-        return {"weight": weight, "last": weight, "value": np.full((), -1e300), "rounds": np.zeros(())}
+        return {"weight": weight, "last": weight, "value": np.full((), -1e300), "count": np.zeros(())}
 
     def shapes(self, shape: tuple[int, ...], outputs: int) -> Shapes:
         size = 2 + prod(shape)
@@ -106,10 +105,10 @@ class AFT(ExactSums):
         pull = np.full(len(weight), self.ridge)
         pull[[0, -1]] = 0.0
         value = total["value"] - (pull * weight**2).sum() / 2
-        rounds = theta["rounds"] + 1
-        check_converges(self.title, weight, np.diag(pull) - total["curvature"], int(rounds), first=1)
-        if not value >= theta["value"] - 1e-9 * abs(theta["value"]):
-            return {**theta, "weight": (weight + theta["last"]) / 2, "rounds": rounds}, False
+        check_converges(self.title, weight, np.diag(pull) - total["curvature"], first=1)
+        worse = not value >= theta["value"] - 1e-9 * abs(theta["value"])
+        if (back := halved(theta, count, worse=worse)) is not None:
+            return back, False
         gradient = total["gradient"] - pull * weight
         step: Any = np.linalg.lstsq(np.diag(pull) - total["curvature"], gradient, rcond=1e-12)[0]
         after = weight + step
@@ -117,7 +116,7 @@ class AFT(ExactSums):
             step /= 2
             after = weight + step
         done = bool(np.abs(step).max() <= CLOSE * (1 + np.abs(weight).max()))
-        return {"weight": after, "last": weight, "value": np.asarray(value), "rounds": rounds}, done
+        return {"weight": after, "last": weight, "value": np.asarray(value), "count": np.asarray(count)}, done
 
     def outputs(self, x: Tensor, theta: Mapping[str, Tensor]) -> Tensor:
         import torch
@@ -139,7 +138,7 @@ def covariates(rows: SampleRows) -> Floats:
     return x
 
 
-def check_converges(title: str, weight: Floats, curvature: Floats, rounds: int, first: int = 0) -> None:
+def check_converges(title: str, weight: Floats, curvature: Floats, first: int = 0) -> None:
     """Refuse weights that grow without limit: far along a direction in which the likelihood is flat.
 
     Args:
@@ -147,19 +146,19 @@ def check_converges(title: str, weight: Floats, curvature: Floats, rounds: int, 
         curvature: [V, V], the negative second derivatives of what is maximised.
 
     Raises:
-        SettingError: a covariate separates, or a maximum is not found.
+        SettingError: a covariate separates.
     """
     if not np.isfinite(curvature).all():
         raise SettingError(f"method '{title}': sensors hold infinite or missing values. Set data.missing.")
     values, vectors = np.linalg.eigh(curvature)
     along = np.abs(vectors.T @ weight)
     away = np.flatnonzero((values < FLAT * values[-1]) & (along > FAR))
-    if not len(away) and rounds <= MOST:
+    if not len(away):
         return
-    worst = np.abs(vectors[first:, away[0]]) if len(away) else np.abs(weight[first:])
+    worst = np.abs(vectors[first:, away[0]])
     raise SettingError(
-        f"method '{title}' has no finite answer: after {rounds} rounds the weight of sensor number "
-        f"{int(worst.argmax()) + 1} of the samples grows without limit. It separates the lives, such as a kind of "
+        f"method '{title}' has no finite answer: the weight of sensor number {int(worst.argmax()) + 1} of the samples "
+        "grows without limit. It separates the lives, such as a kind of "
         "machine of which none has failed yet. Leave this column out ([data] columns.ignore), or pull weights to 0: "
         f"--set methods.{title.lower()}.ridge=1.",
         key="separates",

@@ -13,7 +13,7 @@ from fedfloor.base.errors import SettingError, require
 from fedfloor.methods.exact.aft import CLOSE, check_converges, covariates
 from fedfloor.methods.exact.kaplanmeier import check_distribution
 from fedfloor.methods.exact.rows import Floats, Named, SampleRows, Shapes
-from fedfloor.methods.exact.sums import ExactSums
+from fedfloor.methods.exact.sums import ExactSums, halved
 from fedfloor.parts.objectives.objective import Objective
 from fedfloor.tasks.lives import on_grid
 from fedfloor.tasks.survival import GONE
@@ -37,7 +37,7 @@ class Cox(ExactSums):
             R_kg = Σ e^{βᵀx} v over the lives at risk at g; E_kg, d_kg and X_kg = Σ x over those that fail
         with R, E, d, X their sums, and R_gj = R_g for Breslow, R_g − (j/d_g)·E_g for Efron, j = 0 … d_g − 1:
             ℓ = Σ_g βᵀX_g − Σ_j log R_gj[1]; its gradient and second derivatives follow from the other entries
-        the cloud: a Newton step on ℓ − λ/2 ‖β‖²; if that has fallen, half of the last step
+        the cloud: a Newton step on ℓ − λ/2 ‖β‖²; if that of as many lives has fallen, half of the last
         ΔH_g = Σ_j 1/R_gj[1], and log S(t | x) = −Σ_{g ≤ t} ΔH_g·e^{βᵀx}
 
     Why: it assumes no distribution of lives, only that hazards are proportional; four to six rounds suffice. It equals
@@ -78,7 +78,7 @@ class Cox(ExactSums):
                 f"{LARGEST:,} are the limit. Take fewer sensors, or fewer times: --set data.task.points=20."
             )
         zeros = np.zeros(prod(shape))
-        first = {"value": np.full((), -1e300), "rounds": np.zeros(()), "hazard": np.zeros(outputs)}
+        first = {"value": np.full((), -1e300), "count": np.zeros(()), "hazard": np.zeros(outputs)}
         return {"weight": zeros, "last": zeros, **first}
 
     def shapes(self, shape: tuple[int, ...], outputs: int) -> Shapes:
@@ -99,18 +99,19 @@ class Cox(ExactSums):
 
     def solve(self, total: Named, count: float, theta: Named) -> tuple[Named, bool]:
         weight = theta["weight"]
-        rounds = theta["rounds"] + 1
         value, gradient, curvature, hazard = self._likelihood(total, weight)
-        check_converges(self.title, weight, self.ridge * np.eye(len(weight)) - curvature, int(rounds))
+        check_converges(self.title, weight, self.ridge * np.eye(len(weight)) - curvature)
         value -= self.ridge * (weight**2).sum() / 2
-        if not value >= theta["value"] - 1e-9 * abs(theta["value"]):
-            return {**theta, "weight": (weight + theta["last"]) / 2, "rounds": rounds}, False
+        worse = not value >= theta["value"] - 1e-9 * abs(theta["value"])
+        if (back := halved(theta, count, worse=worse)) is not None:
+            return back, False
         slope = gradient - self.ridge * weight
         step: Any = np.linalg.lstsq(self.ridge * np.eye(len(weight)) - curvature, slope, rcond=1e-12)[0]
         done = bool(np.abs(step).max(initial=0.0) <= CLOSE * (1 + np.abs(weight).max(initial=0.0)))
         # the last step is left out, so that the hazard is that of the weights
         after = weight if done else weight + step
-        return {"weight": after, "last": weight, "value": np.asarray(value), "rounds": rounds, "hazard": hazard}, done
+        best = {"value": np.asarray(value), "count": np.asarray(count)}
+        return {"weight": after, "last": weight, **best, "hazard": hazard}, done
 
     def _likelihood(self, total: Named, weight: Floats) -> tuple[float, Floats, Floats, Floats]:
         """Return the log partial likelihood, its gradient and second derivatives, and the steps of the hazard."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedfloor.base.errors import SettingError, require
 from fedfloor.methods.exact.rows import Named, SampleRows, Shapes
-from fedfloor.methods.exact.sums import ExactSums
+from fedfloor.methods.exact.sums import ExactSums, halved
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +30,7 @@ class Logistic(ExactSums):
         in each round, each device k, at the present W:
             F_k = −Σ_i log p_i[y_i],  G_k = Σ_i z_i (p_i − onehot y_i)ᵀ,  H_k = Σ_i (diag p_i − p_i p_iᵀ) ⊗ z_i z_iᵀ
         the cloud, with λ for all weights but the intercepts:
-            F = Σ_k F_k + λ/2 ‖W‖²;  if F has risen, W ← the middle of the last step
+            F = Σ_k F_k + λ/2 ‖W‖²;  if F of as many samples has risen, W ← the middle of the last step
             otherwise W ← W − (Σ_k H_k + λ)⁻¹ (Σ_k G_k + λW), until no weight changes by more than 10⁻⁶
 
     Why: the simplest classifier with probabilities, each of whose weights can be read; five to eight rounds suffice.
@@ -62,7 +62,8 @@ class Logistic(ExactSums):
                 f"method 'logistic' has at most {MOST:,} weights; {prod(shape):,} numbers per sample and {outputs} "
                 'classes need more. Take fewer sensors, or method fedavg with [model] name = "logistic".'
             )
-        return {"weight": np.zeros(size), "last": np.zeros(size), "loss": np.full((), 1e300)}
+        first = {"loss": np.full((), 1e300), "count": np.zeros(())}
+        return {"weight": np.zeros(size), "last": np.zeros(size), **first}
 
     def shapes(self, shape: tuple[int, ...], outputs: int) -> Shapes:
         size = 1 + prod(shape), _width(outputs)
@@ -89,14 +90,14 @@ class Logistic(ExactSums):
         pull = np.full(weight.shape, self.ridge)
         pull[0] = 0.0
         loss: Any = np.asarray(total["loss"] + (pull * weight**2).sum() / 2, np.float64)
-        if loss > theta["loss"] * (1 + 1e-12):
-            return {**theta, "weight": (weight + theta["last"]) / 2}, False
+        if (back := halved(theta, count, worse=bool(loss > theta["loss"] * (1 + 1e-12)))) is not None:
+            return back, False
         same = np.zeros(weight.shape)
         same[0] = weight.shape[1] > 1  # the intercepts of all classes together change nothing, and stay 0
         curvature = total["curvature"] + np.diag(pull.T.ravel()) + np.outer(same.T, same.T) * count
         gradient = (total["gradient"] + pull * weight).T.ravel()
         step: Any = np.linalg.solve(curvature, gradient).reshape(weight.T.shape).T
-        after = {"weight": weight - step, "last": weight, "loss": loss}
+        after = {"weight": weight - step, "last": weight, "loss": loss, "count": np.asarray(count)}
         return after, bool(np.abs(step).max() <= CLOSE)
 
     def outputs(self, x: Tensor, theta: Mapping[str, Tensor]) -> Tensor:

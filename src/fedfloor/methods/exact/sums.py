@@ -43,6 +43,7 @@ STEP = WorkSettings(epochs=1, batch_size=WHOLE, lr=1.0)
 BLOCK = 4096  # samples that are summed at a time
 FAILED = "those of the other devices cannot be computed, as the log of each says"
 FAR = 1e4  # of a mean from the centre of moments, squared, in variances
+SHORT = 1e-3  # a step of weights that is not halved any further
 log = logging.getLogger(__name__)
 
 
@@ -192,6 +193,23 @@ def near(shift: Floats, variance: Floats, theta: Named) -> bool:
     In the second round, whose ``center`` is the mean of the first, they do.
     """
     return bool((shift**2 <= FAR * variance).all() or theta["center"].any())
+
+
+def halved(theta: Named, count: float, *, worse: bool) -> Named | None:
+    """Return the parameters with the middle of the last step as weights if this step was too long; otherwise None.
+
+    A value that is worse shows it only if it is of the same samples: where visits are lost, rounds have others, whose
+    number tells most of them apart, and steps that are short do not matter.
+
+    Args:
+        theta: the parameters, with ``weight``, the ``last`` one, and the ``count`` of samples for which the best value
+            so far was computed.
+        worse: whether the value at ``weight`` is worse than that one.
+    """
+    step = np.abs(theta["weight"] - theta["last"]).max(initial=0.0)
+    if not worse or count != theta["count"] or step <= SHORT:
+        return None
+    return {**theta, "weight": (theta["weight"] + theta["last"]) / 2}
 
 
 def _numbers(y: Tensor) -> NDArray[Any]:
