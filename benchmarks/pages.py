@@ -33,6 +33,7 @@ from benchmarks import (
     private,
     private_beside,
     revealed,
+    survival,
     tep_anomalies,
     updates,
     waiting,
@@ -87,6 +88,7 @@ MADE: dict[str, Callable[[Path], str]] = {
     "robust": lambda source: "\n".join(attacks.page(source)) + "\n",
     "updates": lambda source: updates.page(read(source)),
     "waiting": lambda source: waiting.page(read(source)),
+    "survival": lambda source: survival.page(read(source)["rows"]),
     "tep-anomalies": lambda source: tep_anomalies.page(read(source)),
 }
 
