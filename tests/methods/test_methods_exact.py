@@ -343,6 +343,17 @@ def test_a_sensor_that_never_changes_has_no_limits(name: str, tmp_path: Path, ca
     assert [*done.model.predict(np.array(rows, np.float32))] == [False, False, True]
 
 
+@pytest.mark.parametrize("name", ["shewhart", "hotelling"])
+def test_sensors_in_far_apart_units_all_have_limits(name: str, tmp_path: Path, caplog: Any) -> None:
+    values = np.random.default_rng(0).normal(size=(60, 3)) * [1e6, 1.0, 1e-6] + [2e6, 3.0, 4e-6]
+    path = few(tmp_path, [[float(f"{v:.4g}") for v in row] for row in values.tolist()])
+    experiment = asked(path, "reconstruction", name, evaluate=UNLABELLED, data={"normalise": "unit"})
+    done = run(experiment, out=tmp_path / "run")
+    assert "nothing changes" not in caplog.text
+    rows = np.array([[2e6, 3.0, 4e-6], [9e6, 3.0, 4e-6], [2e6, 30.0, 4e-6], [2e6, 3.0, 4e-5]], np.float32)
+    assert [*done.model.predict(rows)] == [False, True, True, True]
+
+
 def test_sensors_that_never_change_are_refused(tmp_path: Path) -> None:
     with refused("constant-sensors"):
         run(asked(few(tmp_path, [[1.5, 2.5]] * 40), "reconstruction", "shewhart"), out=tmp_path / "run")

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 X = TypeVar("X", Floats, "Tensor")
-SMALLEST = 1e-9  # smaller variances of standardised sensors are rounding errors
+SMALLEST = 1e-13  # smaller variances, as shares of a sensor's mean square, are rounding errors of single precision
+ALIKE = 1e-9  # smaller variances along a direction of standardised sensors are rounding errors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +83,7 @@ class Chart(ExactSums):
         shift = total["first"] / count
         variance = (total["second"] - count * shift**2) / self._freedom(count, 1)
         mean = theta["center"] + shift
-        return {"center": mean, "mean": mean, "sigma": _deviation(variance)}, near(shift, variance, theta)
+        return {"center": mean, "mean": mean, "sigma": _deviation(variance, mean)}, near(shift, variance, theta)
 
     def outputs(self, x: Tensor, theta: Mapping[str, Tensor]) -> Tensor:
         import torch
@@ -168,7 +169,7 @@ class XbarS(Chart):
     def solve(self, total: Named, count: float, theta: Named) -> tuple[Named, bool]:
         spread = total["second"] / count
         mean = total["first"] / count
-        return {"center": theta["center"], "mean": mean, "sigma": _deviation(spread**2)}, True
+        return {"center": theta["center"], "mean": mean, "sigma": _deviation(spread**2, mean)}, True
 
     def called(self, sensors: tuple[str, ...]) -> Called:
         means = [(f"mean of {name}", (number, 1)) for number, name in enumerate(sensors)]
@@ -329,14 +330,14 @@ class Hotelling(Chart):
         covariance = (total["second"] - count * np.outer(shift, shift)) / self._freedom(count, size)
         covariance *= (count - size) / (count - 1)
         variance = np.diag(covariance)
-        sigma = _deviation(variance)
+        mean = theta["center"] + shift
+        sigma = _deviation(variance, mean)
         unit = np.where(sigma > 0, 1 / np.where(sigma > 0, sigma, 1.0), 0.0)
         values, vectors = np.linalg.eigh(covariance * np.outer(unit, unit))
-        kept = values > SMALLEST
+        kept = values > ALIKE
         rank = int(kept.sum())
         whiten = (vectors * np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)).T * unit
         limit = rank * (count + 1) * (count - 1) / (count * (count - rank)) * f.ppf(1 - self.alpha, rank, count - rank)
-        mean = theta["center"] + shift
         after = {"center": mean, "mean": mean, "whiten": whiten, "limit": np.full(1, limit)}
         return after, near(shift, variance, theta)
 
@@ -363,9 +364,9 @@ def _around(center: Tensor, room: Tensor) -> Tensor:
     return torch.stack([center - room, center, center + room])
 
 
-def _deviation(variance: Floats) -> Floats:
-    """Return σ; 0 for sensors that do not change, which are told."""
-    varies = variance > SMALLEST * max(1.0, float(variance.max(initial=0.0)))
+def _deviation(variance: Floats, mean: Floats) -> Floats:
+    """Return σ; 0 for sensors that do not change, which are told. Each is judged by itself, in whichever unit it is."""
+    varies = variance > SMALLEST * (variance + mean**2)
     if not varies.any():
         raise SettingError(
             "no sensor changes in the training samples, so that there are no limits. Check the columns and the "
