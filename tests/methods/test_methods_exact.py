@@ -316,6 +316,16 @@ def test_what_does_not_fit_is_refused(
         run(asked(path, "reconstruction", name, 1, data=data, methods={name: settings}), out=tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    "method",
+    [{"travel": "float16"}, {"travel": ["int8"]}, {"travel": "top-k"}, {"mix": "median"}, {"mix": "equal"},
+     {"travel_down": "int8"}],
+)  # fmt: skip
+def test_what_changes_sums_is_refused(method: dict[str, Any], tmp_path: Path) -> None:
+    with refused("combination"):
+        _ = asked(table(tmp_path, "regression", "equal"), "regression", "ridge", method=method).configured
+
+
 UNLABELLED = {"every": 1, "headline": "reconstruction error"}
 
 

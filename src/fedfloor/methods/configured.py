@@ -127,6 +127,7 @@ class ConfiguredMethod(Method):
             fitting.COHORTS: "which may have several models" if needs.cohorts else "",
             fitting.SEPARATE: "which aggregates no models" if needs.separate else "",
             fitting.CLOCK: "which does not wait" if needs.clock else "",
+            fitting.SUMS: "whose updates are sums" if needs.sums else "",
             fitting.OBJECTIVE: "whose rounds depend on its own objective" if needs.objective else "",
             fitting.REMEMBERS: "whose devices keep tensors between visits already" if needs.remembers else "",
             fitting.PARTIAL: "" if needs.scopes == {"all"} else "whose rounds train only a part of the model",

@@ -162,6 +162,7 @@ class Needs:
         cohorts: the packet may have several models, and :attr:`State.cohorts` gives each device's model, with which
             the device is evaluated.
         pooled: the model is that of pooled training up to rounding, however samples are divided among devices.
+        sums: the updates are sums over samples, which no codec may round and only the rule ``by_samples`` adds up.
         draws: the model depends on random draws, and so on the seed: of first weights, mini-batches, devices, ….
         questions: the questions that ``setup`` and ``plan`` may put to devices, as ``Probe`` nodes without devices; a
             device answers no others. ``census`` includes the question for the census.
@@ -186,6 +187,7 @@ class Needs:
     objective: bool = False
     cohorts: bool = False
     pooled: bool = False
+    sums: bool = False
     draws: bool = True
     questions: tuple[Probe, ...] = ()
     travel_down: str = ""

@@ -108,7 +108,8 @@ class ExactSums(Method, Objective):
 
     @property
     def needs(self) -> Needs:
-        return Needs(scopes=frozenset({SUMS}), objective=True, pooled=True, travel_down="zeros", draws=False)
+        scopes = frozenset({SUMS})
+        return Needs(scopes=scopes, objective=True, pooled=True, sums=True, travel_down="zeros", draws=False)
 
     @property
     def reveals(self) -> Mapping[str, str]:

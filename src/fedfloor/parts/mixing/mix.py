@@ -98,7 +98,8 @@ class Mix(PathPart):
     def excludes(self) -> Mapping[str, str]:
         separate = {fitting.SEPARATE: "there are no models to mix. Leave it out."}
         single = {fitting.COHORTS: "it reads the losses of a single model. Choose another rule."}
-        return {**super().excludes, **separate} | (single if self.asks is not None else {})
+        exact = {fitting.SUMS: "it adds up something else. Leave it out."}
+        return {**super().excludes, **separate, **exact} | (single if self.asks is not None else {})
 
     def weight(self, samples: int) -> float:
         """Return a branch's weight in the mean of models, and of packet entries beside ``w`` under every rule."""
@@ -159,6 +160,10 @@ class BySamples(Mix):
     """Σ_k n_k w_k / Σ_k n_k: a branch's weight is the number of samples of its distinct trained devices."""
 
     kind: Literal["by_samples"] = "by_samples"
+
+    @property
+    def excludes(self) -> Mapping[str, str]:
+        return {trait: why for trait, why in super().excludes.items() if trait != fitting.SUMS}
 
     def weight(self, samples: int) -> float:
         return float(samples)

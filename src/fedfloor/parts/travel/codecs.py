@@ -61,7 +61,9 @@ class Codec(PathPart, ABC):
         why = "the error that a device keeps from one visit does not belong to the next. Choose 'int8' or a codec "
         why += "without feedback."
         kept = {fitting.COHORTS: why, fitting.OBJECTIVE: why} if self.feedback else {}
-        return {fitting.SEPARATE: "no models travel. Leave it out.", **super().excludes, **kept}
+        exact = "it rounds or leaves out numbers, so that the model would be another one. Leave it out."
+        lossy = {} if self.whole or self.summed else {fitting.SUMS: exact}
+        return {fitting.SEPARATE: "no models travel. Leave it out.", **super().excludes, **lossy, **kept}
 
     @property
     def error(self) -> float:
