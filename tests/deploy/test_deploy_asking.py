@@ -14,6 +14,7 @@ from benchmarks.ask import FAULTS, FIRST, written
 from fedfloor import config
 from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import asking, cloud
+from fedfloor.deploy.message import Message
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, DataSource, Deadlines, Named
 from fedfloor.runs.asking import Asked, of_experiment
 from live_park import Inside, Live, live
@@ -114,6 +115,27 @@ def test_a_hostile_answer_is_refused_and_named(tmp_path: Path, answer: Any, monk
     (one,) = found.findings
     assert (one.kind, one.sites) == ("unreadable", ("d2",))
     assert "refused" in one.sentence
+
+
+def answer(body: dict[str, Any]) -> Message:
+    return Message("sites", "e0", about=body)
+
+
+@pytest.mark.parametrize("body", [{"sites": 5}, {"sites": [1, None]}, {"wrong": {"9" * 5000: 1}}, {"silent": 7}, {}])
+def test_an_edge_without_listed_devices_is_named_if_it_names_none(body: dict[str, Any]) -> None:
+    def query() -> dict[int, Message]:
+        return {0: answer(body)} if body else {}
+
+    (one,) = asking.gathered(query, [CloudEdge("e0", 0)], 0.0, lambda *_: None)
+    assert (one.name, one.problems) == ("e0", ("it has named no device.",))
+
+
+def test_devices_that_an_edge_names_are_asked_about() -> None:
+    body = {"wrong": {"10": "no table."}, "silent": ["9"]}
+    found = asking.gathered(lambda: {0: answer(body)}, [CloudEdge("e0", 0)], 0.0, lambda *_: None)
+    assert [(one.name, one.problems) for one in found] == [
+        ("device-9", ("it has not answered.",)), ("device-10", ("no table.",)),
+    ]  # fmt: skip
 
 
 def test_a_clock_that_is_an_hour_behind_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,17 @@ def test_quantiles_are_within_their_stated_error(parts: int) -> None:
         assert found[1] < known.std()
 
 
+def test_quantiles_are_within_their_stated_error_beside_sites_of_few_rows() -> None:
+    """Ten sites of 99 rows, without histograms, far from one of 300: the median is theirs."""
+    draw = np.random.default_rng(2)
+    parts = [draw.normal(size=300), *(20 + draw.normal(size=(10, FLOOR - 1)))]
+    found = quantiles([SiteFacts.of_rows(f"s{k}", ["v"], part[:, None]) for k, part in enumerate(parts)], "v")
+    assert found is not None
+    true = np.quantile(np.concatenate(parts), SHARES, method="inverted_cdf")
+    assert (np.abs(found[0] - true) <= found[1] * (1 + 1e-6)).all()
+    assert found[1] < 15
+
+
 def test_few_rows_have_no_minimum_no_histogram_and_no_moments_of_time() -> None:
     few = SiteFacts.of_rows("s", SENSORS, rows(FLOOR - 1))
     assert np.isnan(few.ends).all()
@@ -92,7 +103,8 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("ends.0.0", "low"), ("bins.0", [1] * (BINS + 3)), ("bins.0", [900] * (BINS + 2)), ("classes", {"ok": 901}),
         ("classes", {"a" * 300: 1}), ("units", {"other": "°C"}), ("roles", {"boss": "x"}), ("copies", 901),
         ("decimal", ";"), ("problems", ["a\x1b[2Jb"]), ("problems", ["x" * 5000]), ("clock.step", 0.0),
-        ("clock.step", -1.0), ("clock.first", 1e9), ("clock.dated", "yes"), ("clock.gaps", 1 << 60),
+        ("clock.step", -1.0), ("clock.first", 1e9), ("clock.dated", "yes"), ("clock.dated", []),
+        ("clock.last", 1e30), ("clock.gaps", 1 << 60),
     ],
 )  # fmt: skip
 def test_hostile_facts_are_refused(path: str, value: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from fedfloor.park.park import Park
 from fedfloor.park.sites import SiteFacts
 from fedfloor.runs import asking
 
+NUMBER = re.compile(r"0|[1-9][0-9]{0,6}")  # of a device, as a key
 LOOK_S = 0.5  # interval between two questions to devices that are missing
 Body = dict[str, Any]
 
@@ -59,7 +61,7 @@ def of_devices(channel: DeviceChannel, own_devices: Sequence[Named], run: str, d
     return {
         "sites": {k: answer.about.get("answer") for k, answer in given.items() if answer.kind == "answer"},
         "wrong": {k: short_line(one.about.get("text")) for k, one in given.items() if one.kind != "answer"},
-        "silent": [k for k, answer in answers.items() if answer is None],
+        "silent": [str(k) for k, answer in answers.items() if answer is None],
     }
 
 
@@ -83,7 +85,10 @@ def gathered(
         for edge in edges:
             body = answers[edge.factory].about if edge.factory in answers else {}
             lacking += edge.factory not in answers
-            for device in edge.devices or _listed(body):
+            devices = edge.devices or _listed(body)
+            if not devices:  # none is listed, so that only the edge can be named
+                found.append(SiteFacts(edge.name, edge.name, problems=("it has named no device.",)))
+            for device in devices:
                 site = _site(body, device, edge, (began, ended), refuse)
                 lacking += site is None
                 found.append(site or SiteFacts(device.name, edge.name, problems=("it has not answered.",)))
@@ -93,9 +98,11 @@ def gathered(
 
 
 def _listed(body: Mapping[str, Any]) -> list[Named]:
-    """Return the devices of an edge of which the cloud's settings list none."""
-    keys = [*body.get("sites", ()), *body.get("wrong", ()), *map(str, body.get("silent", ()))]
-    return [Named(f"device-{key}", int(key)) for key in sorted(keys) if key.isdecimal()][: ranges.DEVICES]
+    """Return the devices that an edge names, of which the cloud's settings list none."""
+    parts = [body.get(key) for key in ("sites", "wrong", "silent")]
+    keys = {key for part in parts if isinstance(part, dict | list) for key in part if isinstance(key, str)}
+    numbers = sorted(int(key) for key in keys if NUMBER.fullmatch(key))
+    return [Named(f"device-{number}", number) for number in numbers]
 
 
 def _site(

@@ -37,6 +37,7 @@ LONGEST = 200  # characters of a name
 TOLD = 500  # characters of a problem
 LARGEST = 1e38
 COUNT = 1 << 40
+DATES = (-62_135_596_800.0, 253_402_300_799.0)  # s since 1970 of the years 1 to 9999
 
 
 @dataclass(frozen=True)
@@ -282,29 +283,43 @@ def _clock(value: object) -> RowClock | None:
     body = ranges.table(value, 7, "its clock")
     first, last, step, longest = (_maybe(body.get(key)) for key in ("first", "last", "step", "longest"))
     gaps = ranges.whole(body.get("gaps"), 0, COUNT, "its number of gaps")
-    if step <= 0 or last < first or not {body.get("dated"), body.get("zoned")} <= {True, False}:
+    kinds = body.get("dated"), body.get("zoned")
+    if step <= 0 or last < first or not all(isinstance(kind, bool) for kind in kinds):
         raise RefusedError("range", "its clock has times that do not ascend, or no kind of times.")
+    if kinds[0] and (first < DATES[0] or last > DATES[1]):
+        raise RefusedError("range", "its times are no dates from the year 1 to 9999.")
     return RowClock(first, last, step, gaps, longest, body["dated"], body["zoned"])
 
 
 def quantiles(sites: Sequence[SiteFacts], sensor: str) -> tuple[Floats, float] | None:
-    """Return the quantiles 0.05, 0.5 and 0.95 of a sensor over sites, and the largest error; None of too few values.
+    """Return the quantiles 0.05, 0.5 and 0.95 of a sensor over sites, and the largest error; None without a histogram.
 
     A site's histogram states for each value the bin that it is in, and so a lowest and a highest value; the quantiles
-    of all lowest and of all highest ones enclose that of the values, and their middle is returned.
+    of all lowest and of all highest ones enclose that of the values, and their middle is returned. The n values of a
+    site without a histogram are within √(n − 1) deviations from their mean. Samuelson, Journal of the American
+    Statistical Association 63 (1968) 1522.
     """
     low = []
     high = []
     weight = []
     for site in sites:
-        if sensor in site.sensors and (many := site.bins[c := site.sensors.index(sensor)]).any():
-            mean, deviation = moments(site.sums)
-            edge = edges(mean[c], deviation[c])
+        if sensor not in site.sensors:
+            continue
+        c = site.sensors.index(sensor)
+        mean, deviation = (float(each[c]) for each in moments(site.sums))
+        many = site.bins[c]
+        if many.any():
+            edge = edges(mean, deviation)
             least, most = site.ends[:, c]
             low.append(np.clip([least, *edge], least, most))
             high.append(np.clip([*edge, most], least, most))
             weight.append(many)
-    if not weight:
+        elif (number := site.sums[0, c]) > 0:
+            reach = deviation * math.sqrt(number - 1)
+            low.append(np.array([mean - reach]))
+            high.append(np.array([mean + reach]))
+            weight.append(np.array([number]))
+    if all(len(many) == 1 for many in weight):
         return None
     both = np.array([_quantile(np.concatenate(side), np.concatenate(weight)) for side in (low, high)])
     return both.mean(axis=0), float(np.ptp(both, axis=0).max() / 2)

@@ -26,9 +26,10 @@ from fedfloor.runs import privacy
 log = logging.getLogger(__name__)
 HIDDEN = "with masks or noise on updates or class counts, devices state no exact counts and sums of their rows."
 REVEALS = (
-    "before round 1, of a device's rows: their number, span, usual step and gaps; names and units of columns; classes "
-    "with their counts; of each sensor number, sum and sum of squares; and of 100 or more values also minimum, maximum "
-    "and the counts in 34 bins"
+    "before round 1, of a device's rows: their number, span, usual step, gaps and copies; names, order and units of "
+    "columns, and the decimal mark; classes with their counts; of each sensor number, sum, sum of squares and, up to "
+    "ten, the number of different values; of 100 or more values also minimum, maximum and the counts in 34 bins; what "
+    "cannot be read, with the text of a cell; and the time of the device's clock"
 )
 LISTED = 20  # disagreements in an error or a log, at most
 Row = dict[str, Any]
