@@ -151,6 +151,14 @@ def test_a_run_promises_measures_and_answers_with_intervals(tmp_path: Path) -> N
     assert "interval of 75 %" in answer.phrase
 
 
+def test_nothing_is_measured_on_the_samples_that_set_the_margins(tmp_path: Path) -> None:
+    task = {"kind": "regression", "cap": 100, "coverage": 0.75}
+    run(what(task, evaluate={"every": 2, "validation": 0.3, "on": "validation"}), out=tmp_path / "run", ranks=1)
+    promise = json.loads((tmp_path / "run/evaluation.json").read_text())["promise"]
+    assert (promise["promised"], promise["measured"], {*promise["devices"]}) == (0.75, None, {None})
+    assert "0 of 0" in render(collect([tmp_path / "run"]))
+
+
 def test_forecasts_are_promised_each_row_ahead(tmp_path: Path) -> None:
     task = {
         "kind": "forecasting",

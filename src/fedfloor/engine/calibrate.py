@@ -9,7 +9,8 @@ world, 2005; Lei et al., Journal of the American Statistical Association 113 (20
 Ramdas, Journal of the American Statistical Association 118 (2023) 2491. U units promise at most U/(U + 1).
 
 The samples of one recording are not exchangeable. A unit is therefore a whole held-out recording or device, if these
-are held out; otherwise a block of overlapping windows without a row of another block; otherwise a single sample.
+are held out; otherwise the overlapping windows that begin within one window's length of rows; otherwise a single
+sample. Neighbouring units of windows have common rows, and recordings drift: with them the promise is approximate.
 A device's own thresholds are drawn towards those t of all devices: log2 t_k is the mean of its own and that of all,
 weighted by its number of units and by :data:`PRIOR`.
 

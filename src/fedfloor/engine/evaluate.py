@@ -504,14 +504,19 @@ def _promise(
 ) -> dict[str, Any]:  # fmt: skip
     """Return the entry ``promise``: the promised share of samples, and the measured one in total and of each device.
 
-    It is the share of numbers within their intervals, or of normal samples without an alarm. {} without a promise.
+    It is the share of numbers within their intervals, or of normal samples without an alarm; null if the samples of
+    the evaluation themselves set the thresholds, whose share is the promised one by construction. {} without a promise.
     """
     task = engine.task
     if task.promised is None:
         return {}
     figure = named("false alarms" if task.detects else "coverage")
 
+    apart = engine.executor is not None or engine.park.validating is not None
+
     def share(value: float | None) -> float | None:
+        if not apart:
+            return None
         return 1 - value if task.detects and value is not None else value
 
     known = [value for view in views if (value := figure.value(view, engine.park.dataset.classes)) is not None]

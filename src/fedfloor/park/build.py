@@ -266,7 +266,7 @@ def _with_tests(dataset: Dataset, parts: Sequence[Indices]) -> Dataset:
 
 
 def _units(dataset: Dataset, samples: Indices) -> Owners | None:
-    """Return the unit of held-out samples: a whole recording, or a block of windows; None if no two share rows."""
+    """Return the unit of held-out samples: a recording, or windows that begin close together; None if all are apart."""
     if dataset.run is not None:
         return dataset.run[samples]
     if dataset.first is None:
