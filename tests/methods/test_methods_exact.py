@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from fedfloor.inference.trained import load_model
 from fedfloor.methods.catalog import EXACT
 from fedfloor.methods.exact.bayes import Bayes
 from fedfloor.methods.exact.charts import CUSUM, EWMA, XbarS
+from fedfloor.methods.exact.kmeans import KMeans
 from fedfloor.methods.exact.logistic import Logistic
 from fedfloor.methods.exact.rows import SampleRows
 from fedfloor.park.normalise import mean_and_deviation
@@ -99,6 +101,22 @@ def test_ridge_is_scikit_learns_pooled_one(division: str, tmp_path: Path) -> Non
     reference = Reference(alpha=1.0).fit(x, (y.astype(np.float64) - task.center) / task.scale)
     np.testing.assert_allclose(weight[1:, 0], reference.coef_, atol=1e-8)
     np.testing.assert_allclose(weight[0], reference.intercept_, atol=1e-8)
+
+
+def test_ridge_has_no_quantiles(tmp_path: Path) -> None:
+    task: Any = {"kind": "regression", "loss": "quantile"}
+    with refused("data.task.loss"):
+        run(asked(table(tmp_path, "regression", "equal"), task, "ridge"), out=tmp_path / "run")
+
+
+def test_k_means_needs_no_memory_for_all_differences_at_a_time() -> None:
+    rows = SampleRows(np.random.default_rng(0).normal(size=(2000, 300)), np.zeros(2000), Classification())
+    theta = {**KMeans(states=8).parameters((300,), 1), "phase": np.ones(1)}
+    tracemalloc.start()
+    KMeans(states=8).sums(rows, theta)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 8 * rows.x.nbytes  # all differences at a time have 32 times the size of the rows
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -75,7 +75,7 @@ class KMeans(ExactSums):
             first[:2] = x.sum(0), (x**2).sum(0)
             return {"number": number, "first": first, "cost": np.zeros(())}
         points = theta["candidates"] if theta["phase"][0] == 1 else theta["centers"]
-        apart = ((x[:, None] - points) ** 2).sum(2)
+        apart = np.stack([((x - point) ** 2).sum(1) for point in points], 1)  # one after the other, for memory
         own = np.eye(len(points))[apart.argmin(1)]
         number[: len(points)] = own.sum(0)
         first[: len(points)] = own.T @ x

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from fedfloor.base.errors import require
+from fedfloor.base.errors import SettingError, require
 from fedfloor.methods.exact.rows import Named, SampleRows, Shapes
 from fedfloor.methods.exact.sums import ExactSums
+from fedfloor.parts.objectives.objective import Objective
+from fedfloor.tasks.task import Task
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,6 +48,16 @@ class Ridge(ExactSums):
 
     def __post_init__(self) -> None:
         require(0 <= self.ridge < np.inf, "methods.ridge.ridge", self.ridge, "a finite number of at least 0")
+
+    def for_task(self, task: Task) -> Objective:
+        super().for_task(task)
+        if getattr(task, "loss", "") == "quantile":
+            raise SettingError(
+                "method 'ridge' with data.task.loss = 'quantile': it predicts means. Leave the loss out; intervals are "
+                "those of data.task.coverage.",
+                key="data.task.loss",
+            )
+        return self
 
     def parameters(self, shape: tuple[int, ...], outputs: int) -> Named:
         return {"weight": np.zeros((1 + prod(shape), outputs))}
