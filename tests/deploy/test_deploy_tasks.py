@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from fedfloor import config
 from fedfloor.base.ranges import RefusedError
 from fedfloor.data.made.machines import Machines, columns, recordings
-from fedfloor.deploy import facts
+from fedfloor.deploy import facts, own
 from fedfloor.deploy.settings import DataSource
 from fedfloor.inference.trained import load_model
 from fedfloor.runs.parks import load_data
@@ -85,8 +89,6 @@ def test_devices_with_recordings_of_their_own_share_the_scale_of_all(tmp_path: P
 def test_facts_with_a_task_are_read_as_they_were_said_and_others_are_refused(tmp_path: Path) -> None:
     more = MADE.format(TASKS["life"])
     what = experiment(tmp_path, "fedavg", devices=DEVICES, model=MODEL, more=more)
-    from fedfloor import config
-
     read = config.read(what, [])
     said = facts.of(read, load_data(read))
     body = json.loads(json.dumps(said.to_dict()))
@@ -118,3 +120,25 @@ def test_real_processes_learn_the_remaining_life(tmp_path: Path) -> None:
     data = load_data(simulated(what, tmp_path / "again")[0])
     answer = load_model(tmp_path / "live").answer(data.take_test(range(3)))  # type: ignore[arg-type]
     assert (answer.parts()["low"] <= answer.parts()["high"]).all()
+
+
+FINE = tuple(float(day) for day in range(1, 400))
+CASES = {
+    "a survival's grid": ({"kind": "survival", "points": 50}, {"grid": FINE[:50]}, {"grid": FINE}),
+    "a stated grid": ({"kind": "survival", "grid": [30, 60]}, {}, {"grid": FINE[:20]}),
+    "its distribution": ({"kind": "survival", "points": 50}, {"grid": FINE[:9]}, {"distribution": "steps"}),
+    "the ranges of numbers": ({"kind": "regression", "bins": 5}, {"edges": FINE[:4]}, {"edges": FINE}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_device_counts_no_finer_than_its_own_experiment_says(case: str) -> None:
+    """The sums of a survival and the counts of ranges would otherwise show when each machine failed."""
+    task, right, wrong = CASES[case]
+    data = {"name": "machines", "window": {"length": 6, "step": 3}, "task": task}
+    asked = config.from_table({"name": "fine", "data": data})
+    same: Any = replace(asked.data.asked, center=1.0, scale=2.0) if task["kind"] == "survival" else asked.data.asked
+    own.check_task(SimpleNamespace(task=replace(same, **right)), asked)  # type: ignore[arg-type]
+    for other in (replace(same, **wrong), None):
+        with refused("facts", RefusedError):
+            own.check_task(SimpleNamespace(task=other), asked)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -36,13 +36,10 @@ from fedfloor.park.privacy import SECRET_BYTES
 from fedfloor.park.statistics import Normalised, RemoteStatistics
 from fedfloor.park.stream import Fifo, Static
 from fedfloor.parts.decision import DecideSettings
-from fedfloor.tasks.regression import Predicting
 from fedfloor.tasks.task import Task
 
 Seen = tuple[Values, Labels | Targets]
 MOST_LABELLED = 10_000  # samples of a device in the evaluation of a model
-# fields of a task of numbers that follow from the samples
-DERIVED = ("center", "scale", "edges", "naive", "channels", "sensors", "names", "unit", "season", "margins")
 
 
 @dataclass(frozen=True, eq=False)
@@ -390,23 +387,15 @@ def normalised_sense(sense: Callable[[int], Seen], done: Normalised | None, devi
 
 
 def check_task(facts: Facts, experiment: Experiment) -> None:
-    """Check that the facts' task of numbers is that of a device's own experiment, but for what samples determine.
+    """Check that the facts' task is that of a device's own experiment, but for what samples determine.
 
-    A device states how many of its targets are in each of their ranges: with thousands of narrow ones, every target.
+    A device states how many of its targets, or failures, are in each of their ranges: with thousands of narrow ones,
+    every one.
 
     Raises:
-        RefusedError: it is another task, or has more ranges, or others than ``[data] bins``.
+        RefusedError: it is another task, or has more ranges, or others than the experiment states.
     """
-    asked = experiment.data.asked
-    bins = experiment.data.bins
-    if not isinstance(asked, Predicting):
-        return
-    got: Any = facts.task
-    if got is None or got.kind != asked.kind:
-        raise RefusedError("facts", f"their task is not this device's: its experiment has '{asked.kind}'.")
-    names = [one.name for one in fields(got) if one.name not in DERIVED]
-    alike = all(getattr(got, name) == getattr(asked, name) for name in names)
-    if not alike or (len(got.edges) >= asked.bins if bins is None else got.edges != tuple(bins)):
+    if not experiment.data.asked.admits(facts.task, experiment.data.bins):
         raise RefusedError("facts", "their task has other settings or ranges than this device's experiment.")
 
 

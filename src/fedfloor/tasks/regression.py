@@ -31,6 +31,9 @@ LIVES = re.compile(  # names of a remaining life; "rows left" is the name for co
     r"(remaining.?(useful.?)?)?life|rul|ttf|time.to.failure|(cycles|rows).left|restlebensdauer", re.IGNORECASE
 )
 
+# fields that follow from the samples
+DERIVED = ("center", "scale", "edges", "naive", "channels", "sensors", "names", "unit", "season", "margins")
+
 
 class Predicting(Task):
     """The prediction of numbers ŷ = μ + σ·o from outputs o, common to regression and forecasting.
@@ -242,6 +245,13 @@ class Predicting(Task):
             for level in levels
         ]
         return lambda rows: np.stack([model.predict(rows) for model in models], 1)
+
+    def admits(self, got: Task | None, bins: Sequence[float] | None) -> bool:
+        if not isinstance(got, type(self)):
+            return False
+        names = [name for name in vars(self) if name not in DERIVED]
+        alike = all(getattr(got, name) == getattr(self, name) for name in names)
+        return alike and (len(got.edges) < self.bins if bins is None else got.edges == tuple(bins))
 
     def fitted(self, targets: NDArray[Any], edges: Sequence[float] = ()) -> Self:
         """Return the task with the scale and bins of the training targets [N, T].

@@ -227,6 +227,12 @@ class Survival(Task):
         if bins != len(CLASSES) or not (self.age is None or 0 <= self.age < len(columns)):
             raise ValueError(f"{bins} classes of lives, with the age in channel {self.age} of {len(columns)}")
 
+    def admits(self, got: Task | None, bins: Sequence[float] | None) -> bool:
+        """Return whether the grid, at each time of which devices count failures, is the stated one, or not too fine."""
+        if not isinstance(got, Survival) or (got.distribution, got.points) != (self.distribution, self.points):
+            return False
+        return got.grid == self.grid if self.grid else len(got.grid) <= self.points
+
     def fitted(self, targets: NDArray[Any]) -> Survival:
         """Return the task with grid, scale and horizon of training lives [N, 4].
 

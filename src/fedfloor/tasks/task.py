@@ -207,6 +207,16 @@ class Task(ABC):
         """Return the task with values derived from the training targets [N, targets], such as their scale."""
         return self
 
+    def admits(self, got: Task | None, bins: Sequence[float] | None) -> bool:
+        """Return whether the task of all devices, None for classes, is this one of a device's experiment.
+
+        Only what the samples of all devices determine may differ, and it may not single out samples of one.
+
+        Args:
+            bins: the edges of ranges that the experiment states.
+        """
+        return True
+
     def unboosted(self, targets: int) -> str:
         """Return the reason why :meth:`boosted` cannot fit the task; "" if it can.
 
