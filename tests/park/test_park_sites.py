@@ -84,6 +84,11 @@ def test_facts_are_read_back_from_json() -> None:
     assert site.to_dict() == stated()
 
 
+def test_names_may_have_blanks_that_do_not_break() -> None:
+    body = SiteFacts.of_rows("s", ("Temp\u00a0°C", "p\u202f1"), rows(), classes={"sehr\u00a0gut": 900}).to_dict()
+    assert read(body, "s").sensors == ("Temp\u00a0°C", "p\u202f1")
+
+
 def changed(path: str, value: Any) -> dict[str, Any]:
     body = copy.deepcopy(stated())
     *above, last = path.split(".")

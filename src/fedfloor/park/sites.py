@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+from unicodedata import category
 
 import numpy as np
 from numpy.typing import NDArray
@@ -271,10 +272,19 @@ def _maybe(value: object) -> float:
 def _names(value: object, most: int, noun: str, longest: int = LONGEST, *, once: bool = True) -> tuple[str, ...]:
     """Return checked names; RefusedError: another value, too long a name, control characters, or a name twice."""
     names = ranges.rows(value, None, noun)
-    right = all(isinstance(name, str) and len(name) <= longest and name.isprintable() for name in names)
+    right = all(isinstance(name, str) and len(name) <= longest and _shows(name) for name in names)
     if len(names) > most or not right or (once and len({*names}) < len(names)):
         raise RefusedError("range", f"{noun} are not at most {most} different printable texts of {longest} characters.")
     return tuple(names)
+
+
+def _shows(name: str) -> bool:
+    """Return whether a name has no control characters; headers of spreadsheets have blanks that do not break.
+
+    >>> _shows(f"Temp{chr(0xA0)}°C"), _shows(f"a{chr(10)}b"), _shows(f"a{chr(0x202E)}b")
+    (True, False, False)
+    """
+    return all(sign.isprintable() or category(sign) == "Zs" for sign in name)
 
 
 def _clock(value: object) -> RowClock | None:
