@@ -145,6 +145,12 @@ def test_one_site_agrees_with_itself_and_none_with_nothing() -> None:
     assert [one.kind for one in judged([SiteFacts("a", problems=("a.csv cannot be read: x",))])] == ["unreadable"]
 
 
+def test_a_site_without_rows_is_named() -> None:
+    empty = SiteFacts.of_rows("new", SENSORS, rows(0))
+    (one,) = judged([site("a", 0), site("b", 1), site("c", 2), empty])
+    assert (one.kind, one.sites) == ("empty", ("new",))
+
+
 def test_a_clock_that_differs_from_that_of_who_asks_is_named() -> None:
     sites = [site(f"s{k}", k, offset=0.4) for k in range(3)] + [site("late", 7, offset=-3600.0)]
     (one,) = judged(sites)

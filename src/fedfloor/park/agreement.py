@@ -54,6 +54,8 @@ def judged(sites: Sequence[SiteFacts]) -> list[Disagreement]:
     """Return everything at sites that does not fit the others."""
     found = [Disagreement("unreadable", (site.name,), (), f"'{site.name}': {_stopped(text)}")
              for site in sites for text in site.problems]  # fmt: skip
+    found += [Disagreement("empty", (site.name,), (), f"'{site.name}' has no rows. Check its table or its source.")
+              for site in sites if not site.rows and not site.problems]  # fmt: skip
     sites = [site for site in sites if site.rows]
     aligned, columns = _columns(sites)
     found += columns
@@ -61,7 +63,7 @@ def judged(sites: Sequence[SiteFacts]) -> list[Disagreement]:
         found += rule(aligned)
     if len(sites) != 2:
         return found
-    alone = ("unreadable", "copies", "spelling", "twins")
+    alone = ("unreadable", "empty", "copies", "spelling", "twins")
     return [one if one.kind in alone else replace(one, sentence=f"{one.sentence} {EITHER}.") for one in found]
 
 
