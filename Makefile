@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 SLOW_WORKERS ?= 2
+# lifelines, with which tests compare, states pandas < 3, and works with later ones
+LIVES := 'lifelines>=0.30' autograd autograd-gamma formulaic interface-meta
 
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # the tests' modules, and what the processes they start import, are compiled once
@@ -15,6 +17,7 @@ $(READY): pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/pip install --quiet --no-deps $(LIVES)
 	touch $(READY)
 
 .PHONY: setup

@@ -26,7 +26,6 @@ from fedfloor.tasks.lives import SurvivalCurve
 from fedfloor.tasks.survival import Survival
 from refusals import refused
 
-lifelines: Any = pytest.importorskip("lifelines")
 Floats = NDArray[np.float64]
 MODELS: dict[str, tuple[ExactSums, dict[str, Any]]] = {
     "Weibull": (AFT(), {"distribution": "weibull"}),
@@ -83,6 +82,7 @@ def test_sums_of_devices_equal_those_of_all_lives(
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("distribution", ["weibull", "log-normal"])
 def test_aft_is_lifelines_pooled_one(distribution: str, late: bool) -> None:
+    lifelines = pytest.importorskip("lifelines")
     x, y = lives(1, 300, late=late)
     task = Survival(distribution=distribution).fitted(y)  # type: ignore[arg-type]
     assert task.center is not None and task.scale is not None  # noqa: PT018
@@ -102,6 +102,7 @@ def test_aft_is_lifelines_pooled_one(distribution: str, late: bool) -> None:
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("ties", [False, True])
 def test_cox_is_lifelines_pooled_one(ties: bool, late: bool) -> None:
+    lifelines = pytest.importorskip("lifelines")
     x, y = lives(2, 300, ties=ties, late=late)
     task = Survival(distribution="steps", points=1000).fitted(y)
     weight = fitted(Cox(), task, x, y, [np.arange(0, 300, 2), np.arange(1, 300, 2)])["weight"]

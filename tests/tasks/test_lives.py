@@ -21,7 +21,6 @@ from fedfloor.tasks.lives import (
     on_grid,
 )
 
-lifelines: Any = pytest.importorskip("lifelines")
 Some = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -46,6 +45,7 @@ def lives(time: Any, failed: Any, forecast: Any, entry: Any = 0.0) -> Lives:
 @pytest.mark.parametrize("ties", [True, False])
 @pytest.mark.parametrize("late", [True, False])
 def test_the_curve_its_interval_and_median_are_those_of_lifelines(ties: bool, late: bool) -> None:
+    lifelines = pytest.importorskip("lifelines")
     time, failed, entry = some(1, 200, ties=ties, late=late)
     curve = SurvivalCurve.of(time, failed, entry)
     theirs = lifelines.KaplanMeierFitter().fit(time, failed, entry=entry)
@@ -84,6 +84,7 @@ def test_on_a_coarse_grid_failures_move_to_the_next_time_and_ends_of_observation
 
 
 def test_the_log_rank_test_is_that_of_lifelines() -> None:
+    lifelines = pytest.importorskip("lifelines")
     time, failed, _ = some(4, 150)
     group = np.arange(150) % 3
     grid = np.unique(time[failed])
@@ -107,6 +108,7 @@ def test_concordance_is_that_of_all_pairs(seed: int, many: int, ties: bool, late
     got = concordance(lives(time, failed, forecast, entry))
     assert got == (pytest.approx(right / known) if known else None)
     if not late and known:
+        lifelines = pytest.importorskip("lifelines")
         assert got == pytest.approx(lifelines.utils.concordance_index(time, forecast, failed))
 
 
