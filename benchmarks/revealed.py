@@ -18,7 +18,7 @@ from typing import Any
 import fedfloor
 from fedfloor import config
 from fedfloor.base.errors import SettingError
-from fedfloor.methods.catalog import METHODS, title
+from fedfloor.methods.catalog import EXACT, METHODS, title
 from fedfloor.runs.folder import write
 
 Table = dict[str, Any]
@@ -41,6 +41,7 @@ MACHINES: Table = LABELS | {
 }  # fmt: skip
 MODELS = {"fedfusion": "mlp-2nn", "fedrep": "mlp-2nn", "pca": "monitor"}  # others cannot be trained by them
 DRAWN = {"kind": "poisson", "share": 0.5}
+WIDE = {"bits": 64, "bound": 1000.0}  # for sums, which are larger than updates
 NOISE = {"kind": "private", "clip": 0.1, "noise": 2.0, "delta": 1e-2}
 SETTINGS: dict[str, Table] = {
     "none": {},
@@ -57,6 +58,12 @@ CASES: dict[str, tuple[str, Table]] = {name: (name, LABELS) for name in METHODS}
 ASKED: Table = MACHINES | {"data": MACHINES["data"] | {"agree": "warn"}}
 CASES |= {"fedavg, anomalies, `agree`": ("fedavg", ASKED)}
 CASES |= {f"{name}, anomalies": (name, MACHINES) for name in ("fedavg", "fedsr", "pca")}
+STEPS = {"kind": "survival", "distribution": "steps"}
+TASKS = {"reconstruction": "anomalies", "classification": "states", "regression": "lives", "survival": "survival"}
+for name, method in EXACT.items():
+    kind = method.tasks[0]
+    answered = STEPS if name in ("kaplanmeier", "cox") else kind
+    CASES[f"{name}, {TASKS[kind]}"] = (name, MACHINES | {"data": MACHINES["data"] | {"task": answered}})
 
 
 def table(case: str, setting: str) -> Table:
@@ -68,6 +75,8 @@ def table(case: str, setting: str) -> Table:
     made["model"] = {"name": MODELS.get(name, made["model"]["name"])}
     for key, part in SETTINGS[setting].items():
         made[key] = {**made.get(key, {}), **part}
+    if name in EXACT and (travel := made["method"].get("travel")):
+        made["method"]["travel"] = {**({"kind": travel} if isinstance(travel, str) else travel), **WIDE}
     return made
 
 
@@ -106,7 +115,8 @@ def page(rows: dict[str, dict[str, Table]]) -> str:
         "# What devices reveal beside ε\n",
         "Every method with every setting that protects devices or their samples, as a run's `privacy.json` states it: "
         "two rounds on twelve devices in three factories, the pictures of `labels`, or where it says anomalies sensors "
-        "of `machines`. **Counted** is ε of a device, of a sample, or of the class counts. **Listed** are the numbers "
+        "of `machines`; models that are sums have secure sums of 64 bits. **Counted** is ε of a device, a sample, or "
+        "of the class counts. **Listed** are the numbers "
         "that a device sends without noise or masks, with the largest number of times; each device also sends once its "
         "number of samples, a digest, and without `census_epsilon` its class counts (`holding`). **Refused**: the "
         "combination has an error, after the colon the question whose answers would reveal samples. "
@@ -126,9 +136,10 @@ def main() -> None:
     """Compute all cells."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--only", nargs="*", metavar="CASE", help="compute these, and keep the others")
     given = parser.parse_args()
-    rows: dict[str, dict[str, Table]] = {}
-    for case in CASES:
+    rows: dict[str, dict[str, Table]] = json.loads(given.out.read_text(encoding="utf-8")) if given.only else {}
+    for case in given.only or CASES:
         rows[case] = {setting: cell(case, setting) for setting in SETTINGS}
         print(case, {setting: shown(found) for setting, found in rows[case].items()}, flush=True)
     write(given.out, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")

@@ -13,7 +13,7 @@ import pytest
 from commands import Command, lines
 from fedfloor import __version__
 from fedfloor.data.sources import SOURCES
-from fedfloor.methods.catalog import METHODS
+from fedfloor.methods.catalog import EXACT, METHODS
 from fedfloor.plan.text import digest, from_json
 from fedfloor.runs import terminal
 from run_folders import make_run
@@ -156,7 +156,7 @@ def test_a_report_that_cannot_be_written(command: Command) -> None:
 
 def test_methods_and_their_cards(command: Command) -> None:
     rows = command("list", "methods", "--json").document["rows"]
-    assert [row["method"] for row in rows] == list(METHODS)
+    assert [row["method"] for row in rows] == [*METHODS, *EXACT]
     assert all(row["what"] for row in rows)
     card = command("list", "methods", "fedsr", "--json").document
     assert "arXiv 2403.14718" in card["card"]

@@ -31,7 +31,7 @@ UNKNOWN = {
     "methods.fedsr.wrok.lr = 2": "[methods.fedsr] unknown key 'wrok'. Did you mean 'work'?",
     "methods.fedsr.work.epoch = 2": "[methods.fedsr.work] unknown key 'epoch'. Did you mean 'epochs'?",
     "methods.fedsrr.laps = 2": "methods.fedsrr: unknown method 'fedsrr'. Did you mean 'fedsr'?",
-    "method.name = 'fed-avg'": "method.name: unknown method 'fed-avg'. Did you mean 'fedavg'? Known: apfl,",
+    "method.name = 'fed-avg'": "method.name: unknown method 'fed-avg'. Did you mean 'fedavg'? Known: aft, apfl,",
     "method.laps = 3": "[method] unknown key 'laps'. Known: edge_mix, edge_travel, edge_travel_down, mix, name, "
     "objective, selection, server, travel, travel_down.",
     "method.nmae = 'fedavg'": "[method] unknown key 'nmae'. Did you mean 'name'?",

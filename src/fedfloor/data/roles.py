@@ -54,6 +54,11 @@ def declared(columns: Mapping[str, Any]) -> set[str]:
     return {name for role in ("values", "ignore", "categories") for name in columns.get(role) or ()}
 
 
+def stated(columns: Mapping[str, Any]) -> set[str]:
+    """Return the columns that the settings name, in whatever role."""
+    return {name for each in columns.values() for name in ([each] if isinstance(each, str) else each or ())}
+
+
 def is_nameless(path: Path, names: Sequence[str], given: Mapping[str, Any]) -> bool:
     """Return whether a first row holds values; numbers in even steps may be names, such as wavelengths or pixels."""
     numbers = numbers_of(names)

@@ -55,6 +55,7 @@ from fedfloor.data.roles import (
     profiles_of,
     recordings_of,
     roles_of,
+    stated,
 )
 
 MOST_FILES = 40  # files of a folder in which texts are counted
@@ -484,7 +485,7 @@ def candidates(paths: Sequence[Path], given: Mapping[str, Any], role: str) -> di
     table = replace(tables[0], rows=[row for each in tables if each.names == tables[0].names for row in each.rows])
     columns = given.get("columns", {})
     form = given.get("time_format")
-    known = {name for each in columns.values() for name in ([each] if isinstance(each, str) else each)}
+    known = stated(columns)
     roles = roles_of(table.top(LOOKED_AT), columns, form).values()
     known |= {part for name in roles for part in parts_of(name)}
     ranked = []

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from fedfloor.data.files.joined import JOIN, SPANS, parts_of
 from fedfloor.data.files.times import moment
-from fedfloor.data.kinds import CALLED, filled, is_number, is_time, names_machine, word_of
-from fedfloor.data.roles import declared, is_grouped
+from fedfloor.data.kinds import CALLED, filled, is_number, is_time, names_machine, number, word_of
+from fedfloor.data.roles import is_grouped, stated
 from fedfloor.drafting.guess import FAILED, PLACES, RUNNING, TableProfile
 
+RISES = 0.9  # share of the steps between rows in which a clock or counter rises, at least
 FEW = 3  # rows of a machine at most, on average: more are a recording
 DURATIONS = re.compile(
     r"(time|days|hours|cycles|weeks|months|age|tage|stunden)(_(to|until|bis)_(failure|event|end|ausfall))?"
@@ -46,7 +48,7 @@ def lives(profile: TableProfile, data: dict[str, Any], *, asked: bool) -> list[s
     """
     table = profile.counted
     columns: dict[str, Any] = dict(data.get("columns", {}))
-    free = [name for name in table.names if name not in declared(columns) | {*columns.values()}]
+    free = [name for name in table.names if name not in stated(columns)]
     cells = {name: table.cells(name) for name in table.names}
     machines = [name for name in free if names_machine(word_of(name)) or word_of(name) in CALLED["device"]]
     if any(FEW * len({*cells[name]}) < len(cells[name]) for name in machines):
@@ -85,12 +87,23 @@ def _life(free: Sequence[str], cells: Mapping[str, Sequence[str]], data: Mapping
     form = data.get("time_format")
     for name in free:
         known = filled(cells[name])
-        if known and DURATIONS.fullmatch(_word(name)) and all(map(is_number, known)):
+        if known and DURATIONS.fullmatch(_word(name)) and all(map(is_number, known)) and not _runs(known):
             return name
     dates = [name for name in free if filled(cells[name]) and is_time(filled(cells[name]), form, numbers=False)]
     starts = [name for name in dates if STARTS.fullmatch(_word(name))]
     ends = [name for name in dates if ENDS.fullmatch(_word(name))]
     return starts[0] + JOIN + ends[0] if starts and ends else None
+
+
+def _runs(cells: Sequence[str]) -> bool:
+    """Return whether numbers are those of a clock or counter and no lives: 0 or below, or rising from row to row.
+
+    >>> _runs(["1", "2", "3", "4"]), _runs(["812", "95", "1200", "433"])
+    (True, False)
+    """
+    values = [value for cell in cells if (value := number(cell)) is not None]
+    rises = sum(after >= before for before, after in pairwise(values))
+    return min(values) <= 0 or rises >= RISES * (len(values) - 1)
 
 
 def _word(name: str) -> str:
@@ -155,7 +168,7 @@ def _keeper(machines: Sequence[str], cells: Mapping[str, Sequence[str]], data: d
     columns = data["columns"]
     if "device" in columns:
         return []
-    taken = {*columns.values(), *(part for role in SPANS for part in parts_of(str(columns.get(role, ""))))}
+    taken = stated(columns) | {part for role in SPANS for part in parts_of(str(columns.get(role, "")))}
     sites = [name for name in cells if word_of(name) in (*CALLED["factory"], *PLACES) and name not in taken]
     fits = [name for name in sites if 2 <= len({*cells[name]}) <= len(cells[name]) // FEW]
     if not fits:

@@ -34,7 +34,7 @@ from fedfloor.data.files.times import moment
 from fedfloor.data.files.tree import IGNORED, PARTS, TABLES, TEXTS, is_folder, named, stem_of
 from fedfloor.data.kinds import is_number, is_text, word_of
 from fedfloor.data.reading import SKEWED, skipped
-from fedfloor.data.roles import NAMED, is_nameless, roles_of
+from fedfloor.data.roles import NAMED, is_nameless, roles_of, stated
 
 LOOKED_AT = 2000  # rows
 PEEKED = 1 << 16  # bytes
@@ -374,13 +374,12 @@ def _check_long(path: Path, table: Excerpt, given: Mapping[str, Any]) -> None:
     """
     names = table.names
     columns = given.get("columns", {})
-    stated = {name for each in columns.values() for name in ([each] if isinstance(each, str) else each or ())}
     known = {role: name for role, name in columns.items() if isinstance(name, str) and name in names}
     roles = roles_of(table, known, given.get("time_format"))
     cells = {name: table.cells(name) for name in names}
     if "unit" in map(word_of, filter(None, [roles.get("device")])) and is_text(cells.get(roles["device"], []), "."):
         del roles["device"]  # the column "unit" is a unit of measurement
-    free = [name for name in names if name not in {*stated, *roles.values()}]
+    free = [name for name in names if name not in stated(columns) | {*roles.values()}]
     index = [name for role in ("device", "factory", "run", "time") if (name := roles.get(role)) in cells]
     sensors = _sensors(free, cells)
     if "time" not in roles or roles["time"] not in cells or sensors is None:

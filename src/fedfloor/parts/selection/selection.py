@@ -221,6 +221,7 @@ class Selection(Protocol):
         """The traits of methods and settings that it excludes, with reasons: :mod:`fedfloor.parts.fitting`."""
         return {
             fitting.DRAWS: "leave one of the two out.",
+            fitting.SUMS: "the sums would be those of the drawn devices alone. Leave it out.",
             fitting.CLOCK: "its visits depart as others arrive, not in rounds of drawn devices. Leave it out, and set "
             "the method's concurrency.",
         }
