@@ -56,6 +56,22 @@ def run(table: dict[str, Any], folder: Path) -> Path:
     return fedfloor.run(from_table(table), folder, ranks=1).folder
 
 
+def test_numbers_of_rows_that_trained_are_judged_apart(tmp_path: Path, command: Command) -> None:
+    """320 rows train, 80 are for testing, and 10 are new: the mean squares of both parts make that of all."""
+
+    def numbers(rows: Rows) -> Rows:
+        return [[*row[:4], float(row[3]) + float(row[2])] for row in rows]
+
+    path = written(tmp_path / "plant.csv", numbers(rows_of(DEVICES, 100, 0)))
+    about = experiment(path, task="regression")
+    folder = run(about | {"model": {"name": "linear"}}, tmp_path / "run")
+    copy = numbers(rows_of(DEVICES, 100, 0) + rows_of(("M1",), 10, 5))
+    body = command("predict", str(folder), str(written(tmp_path / "copy.csv", copy)), "--json").document
+    assert (body["trained"]["known"], body["others"]["known"]) == (320, 90)
+    squares = [count * body[part]["figures"]["RMSE"] ** 2 for part, count in (("trained", 320), ("others", 90))]
+    assert sum(squares) == pytest.approx(410 * body["figures"]["RMSE"] ** 2)
+
+
 @pytest.mark.parametrize("normalise", ["standard", "device", "robust"])
 def test_rows_that_trained_are_judged_apart_whatever_the_file(
     normalise: str, plant: Path, tmp_path: Path, command: Command
