@@ -71,8 +71,8 @@ LEFT_OUT = ("quality", "row number")  # kinds of columns that are no sensors
 SWITCHES = (("false", "true"), ("no", "yes"), ("n", "y"), ("off", "on"), ("nein", "ja"), ("aus", "an"), ("aus", "ein"))
 FAILED = re.compile(r"fail(ed|ure)?|broken|dead|event|eol|end.of.life|ausgefallen|ausfall|defekt", re.IGNORECASE)
 RUNNING = re.compile(
-    r"running|censored|suspended|active|alive|surviv(ed|ing)|ok|operat(ing|ional)|in.(service|operation|betrieb|use)"
-    r"|läuft|aktiv|not.failed",
+    r"(still.)?running|censored|suspended|active|alive|surviv(ed|ing)|ok|operat(ing|ional)|in.(service|operation|betrieb|use)"
+    r"|läuft(.noch)?|aktiv|not.failed",
     re.IGNORECASE,
 )  # of a recording that does not end in failure
 CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[ap]\.?m\.?)?", re.IGNORECASE)

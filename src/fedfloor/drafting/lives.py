@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from fedfloor.base.errors import SettingError
+from fedfloor.base.names import count, some
 from fedfloor.data.files.joined import JOIN, SPANS, parts_of
 from fedfloor.data.files.times import moment
 from fedfloor.data.kinds import CALLED, filled, is_number, is_time, names_machine, number, word_of
@@ -15,6 +18,7 @@ from fedfloor.data.roles import is_grouped, stated
 from fedfloor.drafting.guess import FAILED, PLACES, RUNNING, TableProfile
 
 RISES = 0.9  # share of the steps between rows in which a clock or counter rises, at least
+STATES = 8  # texts of a column of states, at most
 FEW = 3  # rows of a machine at most, on average: more are a recording
 DURATIONS = re.compile(
     r"(time|days|hours|cycles|weeks|months|age|tage|stunden)(_(to|until|bis)_(failure|event|end|ausfall))?"
@@ -32,7 +36,7 @@ ENDS = re.compile(
 AGES = re.compile(r"entry|(entry|start|initial)_age|age_at_(entry|start|first_observation)|anfangsalter")
 SWITCH = {frozenset("01"): "1", frozenset(("false", "true")): "true", frozenset(("no", "yes")): "yes"}
 ENDED = re.compile(r"(has_)?(failed|failure|event|died|dead|broken|observed|ausgefallen|ausfall|defekt)(_observed)?")
-CENSORED = re.compile(r"(is_)?(censored|running|still_running|alive|in_service|läuft)")
+CENSORED = re.compile(r"(is_)?(censored|(still_)?running|alive|in_service|läuft(_noch)?)")
 
 
 def lives(profile: TableProfile, data: dict[str, Any], *, asked: bool) -> list[str]:
@@ -55,16 +59,19 @@ def lives(profile: TableProfile, data: dict[str, Any], *, asked: bool) -> list[s
         return []
     life = columns.get("life") or _life(free, cells, data)
     ending = _ending(free, cells, columns.get("label"))
+    if asked and life is not None and ending is None and "ended" not in data:
+        _check_states(free, cells, columns.get("label"))
     if life is None or (ending is None and not asked):
         return []
     sentences = [] if "life" in columns else [_of_life(life)]
     columns["life"] = life
     if ending is not None and "ended" not in data:
         columns["label"], data["ended"] = ending
-        running = sum(text != ending[1] for text in cells[ending[0]])
+        texts = Counter(cells[ending[0]])
+        running = len(table.rows) - texts.pop(ending[1])
         sentences.append(
             f"lives whose '{ending[0]}' is '{ending[1]}' are over, and {running:,} of {len(table.rows):,} still "
-            "run (data.ended), and count with what is known of them"
+            f"run ({_counted(texts)}; data.ended), and count with what is known of them"
         )
     columns |= _entry(free, cells) if "entry" not in columns else {}
     columns.setdefault("time", "")
@@ -73,8 +80,43 @@ def lives(profile: TableProfile, data: dict[str, Any], *, asked: bool) -> list[s
         data["task"] = "survival"
         sentences.insert(0, "a row is a life, therefore task = survival (how long machines live); another: --set "
                             "data.task=classification")  # fmt: skip
+    if columns.get("label") in cells and "ended" in data:
+        _check_dates(life, cells, cells[columns["label"]], str(data["ended"]))
     sentences += _until(life, cells, data)
     return sentences + _keeper(machines, cells, data)
+
+
+def _check_states(free: Sequence[str], cells: Mapping[str, Sequence[str]], label: str | None) -> None:
+    """Refuse lives beside states of which none, or several, may be the one of a failure."""
+    for name in free if label is None else [label]:
+        texts = Counter(cells.get(name, ()))
+        known = [text for text in texts if FAILED.fullmatch(text.strip()) or RUNNING.fullmatch(text.strip())]
+        if known and 2 <= len(texts) <= STATES:
+            raise SettingError(
+                f"column '{name}': which text is that of a life that ended? It holds {_counted(texts)}. Correct "
+                f"different spellings, and name it: --set 'data.columns.label={name}' --set 'data.ended=TEXT'; lives "
+                "with other texts still run.",
+                key="data.ended",
+            )
+
+
+def _check_dates(life: str, cells: Mapping[str, Sequence[str]], states: Sequence[str], ended: str) -> None:
+    """Refuse lives that ended without the date of their end, which would be the last date of the table."""
+    end = parts_of(life)[-1]
+    if life in cells or end not in cells:
+        return
+    rows = [row for row, text in enumerate(states) if text == ended and not cells[end][row].strip()]
+    if rows:
+        raise SettingError(
+            f"column '{end}': empty in {count(len(rows), 'row')} of lives that ended ('{ended}'), first in row "
+            f"{rows[0] + 1:,} below the header. Fill in their dates, or remove these rows.",
+            key="odd-life",
+        )
+
+
+def _counted(texts: Counter[str]) -> str:
+    """Return texts with their numbers, the most frequent first."""
+    return some([f"'{text}' {times:,}" for text, times in texts.most_common()], STATES)
 
 
 def _of_life(life: str) -> str:
@@ -119,13 +161,16 @@ def _ending(free: Sequence[str], cells: Mapping[str, Sequence[str]], label: str 
     """Return the column that tells which lives ended, and its text for these."""
     for name in free if label is None else [name for name in cells if name == label]:
         texts = {*filled(cells[name])}
-        if len(texts) != 2:
+        if not 2 <= len(texts) <= STATES:
             continue
         plain = {text.casefold(): text for text in texts}
-        failed = [text for text in texts if FAILED.fullmatch(text)]
-        running = [text for text in texts if RUNNING.fullmatch(text)]
-        if len(failed) == 1 and (running != failed or label):
+        failed = [text for text in texts if FAILED.fullmatch(text.strip())]
+        running = [text for text in texts if RUNNING.fullmatch(text.strip())]
+        two = len(texts) == 2
+        if len(failed) == 1 and ((two and (running != failed or label)) or (running and running != failed)):
             return name, failed[0]
+        if not two:
+            continue
         if len(running) == 1 and not failed:
             return name, next(text for text in texts if text != running[0])
         yes = SWITCH.get(frozenset(plain))
@@ -159,7 +204,7 @@ def _until(life: str, cells: Mapping[str, Sequence[str]], data: dict[str, Any]) 
     data["until"] = max(dated)[1]
     return [
         f"where '{parts[1]}' is empty, the machine was observed until {data['until']}, the last date of the table; "
-        "another: --set data.until=DATE"
+        "another: --set 'data.until=\"DATE\"'"
     ]
 
 

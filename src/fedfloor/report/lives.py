@@ -25,7 +25,9 @@ def section_of(compared: Compared, drawn: dict[str, Any]) -> str:
     body = chart("lives", _curves(known), _caption(known), drawn)
     if any(lives[0].groups for _, lives in known):
         body += title("Chances to fail") + _chances(known)
-    body += table("", ["observed lives", "failures", "median life", "95 % interval"], [_median(first)], "plain")
+    body += table(
+        "", ["lives for testing", "failures", "their median life", "95 % interval"], [_median(first)], "plain"
+    )
     return section("How long they live", body, "lives")
 
 

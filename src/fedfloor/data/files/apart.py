@@ -21,7 +21,7 @@ from fedfloor.base.names import excerpt
 from fedfloor.data.files import buffer, expanded, own
 from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.encode import natural_order
-from fedfloor.data.files.joined import JOIN
+from fedfloor.data.files.joined import JOIN, SPANS, parts_of
 from fedfloor.data.files.layout import CATEGORY, OddTextError
 from fedfloor.data.files.preamble import preamble
 from fedfloor.data.files.rows import is_workbook
@@ -152,7 +152,8 @@ def _place(file: DataFile, reading: Reading | None, root: Path, *, labelled: boo
 def _scanned(file: DataFile, reading: Reading | None) -> ApartTable:
     """Return a table with its rows, or with the reason why it cannot be read; its device is still unknown."""
     base = reading or Reading()
-    given: dict[str, Any] = base.dialect() | {"decimal": base.decimal}
+    given: dict[str, Any] = {name: value for name, value in base.dialect().items() if name != "until"}
+    given["decimal"] = base.decimal
     try:
         if "skip" not in given and (above := preamble(file.path, given)):
             given["skip"] = tuple(above)
@@ -180,7 +181,12 @@ def _texts(table: Excerpt, decimal: str) -> list[str]:
 def _roles(table: Excerpt, reading: Reading | None, decimal: str) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return role → column, as stated or, without an experiment, as guessed; and the columns that are no sensors."""
     if reading is not None:
-        roles = {role: name for role, name in reading.columns.roles().items() if name in table.names}
+        stated = reading.columns.roles().items()
+        known = {*table.names}
+        roles = {
+            role: name for role, name in stated
+            if name in known or (role not in SPANS and {*parts_of(name)} <= known)
+        }  # fmt: skip
         kept = {*reading.columns.values, *(reading.columns.categories or ())}
         left = reading.columns.ignore
         names = [name for name in table.names if name not in roles.values()]
@@ -197,7 +203,8 @@ def _lacking(roles: Mapping[str, str], reading: Reading | None) -> list[str]:
     usual = Columns().roles()
     return [
         f"no column '{name}', which data.columns.{role} states. Give the column this name in all tables"
-        for role, name in stated.items() if name and name != usual.get(role) and role not in roles
+        for role, name in stated.items()
+        if name and name != usual.get(role) and role not in roles and not (role in SPANS and JOIN in name)
     ]  # fmt: skip
 
 

@@ -319,7 +319,7 @@ def _odd_life(sheet: Sheet, row: int, reading: Reading, time: float, entry: floa
         end = name.split(JOIN)[-1]
         hint = (
             f"If '{end}' is empty for machines that still run, give the date until which they were observed: --set "
-            "data.until=DATE. Otherwise fill" if dates else "Fill"
+            "'data.until=\"DATE\"'. Otherwise fill" if dates else "Fill"
         )  # fmt: skip
         return f"{sheet.place(row, name)}: no time. {hint} it, or remove the row."
     if not time > 0:
