@@ -162,7 +162,7 @@ def test_with_masks_or_noise_a_device_states_nothing(tmp_path: Path, travel: str
     )
     read = config.read(what, [])
     with live(tmp_path, what, data=lambda k: source(tmp_path, k)) as park, refused("question", RefusedError):
-        asking.stated(park.agents[0].settings, read, None)
+        asking.stated(park.agents[0].settings, read, read.configured, None)
     from fedfloor.runs.asking import before
 
     with refused("data.agree"):
@@ -176,7 +176,7 @@ def test_a_device_answers_without_pytorch(tmp_path: Path) -> None:
         "from types import SimpleNamespace as S; from fedfloor.deploy.settings import DataSource;"
         f"p = Path({str(tmp_path)!r}); read = config.read(p / 'experiment.toml', []);"
         "s = S(data=DataSource('folder', p / 'plant' / 'site-1.csv'), name='d0');"
-        "print(asking.stated(s, read, None)['rows'], 'torch' in sys.modules)"
+        "print(asking.stated(s, read, read.configured, None)['rows'], 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["400", "False"]

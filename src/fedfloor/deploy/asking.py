@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedfloor.base import ranges
 from fedfloor.base.ranges import RefusedError
@@ -21,15 +21,21 @@ from fedfloor.park.park import Park
 from fedfloor.park.sites import SiteFacts
 from fedfloor.runs import asking
 
+if TYPE_CHECKING:
+    from fedfloor.methods.configured import ConfiguredMethod
+
 NUMBER = re.compile(r"0|[1-9][0-9]{0,6}")  # of a device, as a key
 LOOK_S = 0.5  # interval between two questions to devices that are missing
 Body = dict[str, Any]
 
 
-def stated(settings: DeviceSettings, experiment: Experiment, park: Park | None) -> Body:
+def stated(
+    settings: DeviceSettings, experiment: Experiment, method: ConfiguredMethod, park: Park | None
+) -> Body:  # fmt: skip
     """Return what a device states of its rows, as JSON.
 
     Args:
+        method: the experiment's method.
         park: the park that holds its share of the experiment's data; None if it has a source of its own.
 
     Raises:
@@ -38,7 +44,7 @@ def stated(settings: DeviceSettings, experiment: Experiment, park: Park | None) 
     """
     if not asking.asks(experiment):
         raise RefusedError("question", "its experiment does not set data.agree, so that it states nothing of its rows.")
-    if asking.hides(experiment):
+    if asking.hides(experiment, method):
         raise RefusedError("question", asking.HIDDEN)
     path = Path(str(settings.data.path))
     if settings.data.path is not None and own.format_of(path) in ("table", "folder", "buffer"):

@@ -369,7 +369,7 @@ class Agent:
         """Return what this device states of its rows before training, the same in a run, and the time of its clock."""
         if self._stated is None or self._stated[0] != run:
             held = self.park if self.settings.data.kind == "partition" else None
-            self._stated = run, asking.stated(self.settings, self.experiment, held)
+            self._stated = run, asking.stated(self.settings, self.experiment, self._method, held)
         return {"rows": self._stated[1], "now": time.time()}
 
     def census(self, message: Message) -> list[int]:

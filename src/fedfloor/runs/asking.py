@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from fedfloor.park.park import Park
 from fedfloor.park.sites import SHARES, SiteFacts, pooled, quantiles
 from fedfloor.park.survey import rows_of
 from fedfloor.runs import privacy
+
+if TYPE_CHECKING:
+    from fedfloor.methods.configured import ConfiguredMethod
 
 log = logging.getLogger(__name__)
 HIDDEN = "with masks or noise on updates or class counts, devices state no exact counts and sums of their rows."
@@ -154,10 +157,10 @@ def asks(experiment: Experiment) -> bool:
     return experiment.data.agree in ("refuse", "warn")
 
 
-def hides(experiment: Experiment) -> bool:
+def hides(experiment: Experiment, method: ConfiguredMethod) -> bool:
     """Return whether masks or noise protect what devices send, so that they state nothing exactly."""
     epsilon = experiment.park.census_epsilon
-    return privacy.on_devices(experiment.configured) or (epsilon is not None and math.isfinite(epsilon))
+    return privacy.on_devices(method) or (epsilon is not None and math.isfinite(epsilon))
 
 
 def before(experiment: Experiment, *, resume: bool) -> None:
@@ -168,7 +171,7 @@ def before(experiment: Experiment, *, resume: bool) -> None:
     """
     if not asks(experiment) or resume:
         return
-    if hides(experiment):
+    if hides(experiment, experiment.configured):
         raise SettingError(f"data.agree: {HIDDEN} Leave it out.", key="data.agree")
     check(of_experiment(experiment), experiment)
 
