@@ -201,8 +201,16 @@ def brief(experiment: Experiment) -> str:
                 usual_partition = dataclasses.replace(experiment.data, partition=None).partition
                 other = dataclasses.replace(usual.data, partition=usual_partition)
             mine = {name: getattr(mine, name) for name in names if getattr(mine, name) != getattr(other, name)}
+            if dataclasses.is_dataclass(mine.get("task")):
+                mine["task"] = _set(mine["task"])
         body[field.name] = _inline(plain(mine))
     return tomlkit.dumps(body)
+
+
+def _set(task: Any) -> Table:
+    """Return the kind of a task, and its settings without defaults."""
+    named = {field.name: (field.default, getattr(task, field.name)) for field in dataclasses.fields(task)}
+    return {"kind": task.kind} | {name: mine for name, (usual, mine) in named.items() if mine != usual}
 
 
 def _inline(value: Any) -> Any:
