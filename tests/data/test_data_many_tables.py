@@ -299,3 +299,28 @@ def test_marks_between_thousands_are_asked_for(tmp_path: Path) -> None:
     path.write_text("device;label;x\nd;l;1,234\n")
     with refused("marks"):
         sheet.read(path, Reading(), ())
+
+
+@pytest.mark.parametrize("task", [(), ("--task", "reconstruction")])
+def test_the_tables_of_a_database_are_told_apart_and_the_next_command_works(
+    command: Command, task: tuple[str, ...]
+) -> None:
+    folder = command.folder / "export"
+    folder.mkdir()
+    hours = [f"2026-03-{1 + i // 24:02d} {i % 24:02d}:00:00" for i in range(96)]
+    rows = [f"{hour},{machine},{170 + i % 7},{40 + i % 5}" for machine in (1, 2, 3, 4) for i, hour in enumerate(hours)]
+    (folder / "telemetry.csv").write_text("\n".join(["datetime,machineID,volt,vibration", *rows]))
+    (folder / "failures.csv").write_text(
+        "\n".join(["datetime,machineID,failure", *(f"{hours[60]},{machine},comp2" for machine in (1, 2, 3))])
+    )
+    (folder / "machines.csv").write_text("machineID,model,age\n1,a,3\n2,b,9\n3,a,1\n4,b,2\n")
+    with refused("different-tables"):
+        load(folder, Reading(device="column", columns=Columns(device="machineID")), 0)
+    told = command("new", "export", *task)
+    advice = "fedfloor datasets label export/telemetry.csv EVENTS --within 24h --out marked.csv"
+    assert told.code == 2
+    assert "fedfloor new export/telemetry.csv" in told.err
+    assert advice in told.err
+    words = advice.replace("EVENTS", "export/failures.csv").split()[1:]
+    assert command(*words).code == 0
+    assert command("new", "marked.csv").code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -33,6 +34,9 @@ from fedfloor.data.reading import DEVICE, Reading, dealt
 from fedfloor.tasks.reconstruction import Reconstruction
 
 log = logging.getLogger(__name__)
+
+KINDS = 20  # tables of a folder, at most, that are examined for different kinds
+LISTED = 6  # columns of a table that a message names
 
 
 def load(root: Path, reading: Reading, seed: int, device: str = "", ask: Callable[[], None] = lambda: None) -> Dataset:
@@ -212,7 +216,12 @@ def _parse_tables(files: Sequence[DataFile], reading: Reading, writer: Writer, *
     depth = len(files[0].folders)
     columns = reading.device == "column"
     required = _required(depth, reading)
-    scanned = [_read(file, own_columns, required) for file, own_columns in _readings(files, reading)]
+    try:
+        scanned = [_read(file, own_columns, required) for file, own_columns in _readings(files, reading)]
+    except SettingError:
+        if not (others := _different_kinds(files, reading)):
+            raise
+        raise SettingError(others, key="different-tables") from None
     if isinstance(reading.asked, Reconstruction):
         scanned = _normal_without_label(scanned, reading)
     sheets, running = finished(settled(scanned, reading, [file.folders for file in files]), reading)
@@ -309,6 +318,28 @@ def _read(file: DataFile, reading: Reading, required: Sequence[str]) -> Sheet:
             )
         lack = NoColumnError(error.path, error.name, error.role, error.names, hint=hint)
         raise SettingError(f"{above}{lack}", key=lack.key) from lack
+
+
+def _different_kinds(files: Sequence[DataFile], reading: Reading) -> str:
+    """Return the message on tables most of whose columns are in no other table; "" for tables of one kind.
+
+    Such a folder is the export of a database: measurements in one table, and failures, repairs, machines in others.
+    """
+    form = reading.dialect() | {"decimal": reading.decimal}
+    names = {file: {*head(file.path, 1, form).names} for file in files[:KINDS]}
+    alone = [
+        len(columns - set().union(*(others for each, others in names.items() if each is not file)))
+        for file, columns in names.items()
+    ]
+    if len(files) > KINDS or 2 * sum(alone) <= len(set().union(*names.values())):
+        return ""
+    table = shlex.quote(str(max((file.path for file in names), key=lambda path: path.stat().st_size)))
+    contents = "; ".join(f"{file.name}: {', '.join(head(file.path, 1, form).names[:LISTED])}" for file in names)
+    return (
+        f"its tables are of different kinds ({contents}); a folder holds tables with the same columns. Give the table "
+        f"with the measurements: fedfloor new {table}. To label its rows by the events of another table, such as "
+        f"failures: fedfloor datasets label {table} EVENTS --within 24h --out marked.csv."
+    )
 
 
 def _are_labels(files: Sequence[DataFile], sheets: Sequence[Sheet], reading: Reading, *, own: bool) -> bool:
