@@ -38,13 +38,18 @@ demo-live: broker $(READY)  ## A park of real processes: train, release, notice 
 	$(BIN)/fedfloor park live demo
 
 .PHONY: test
-test: $(READY)  ## All tests but the slow ones below (about 20 minutes on 2 cores), or ROOM=report: those that a room may concern
+test: $(READY)  ## All tests but those below (some 6 minutes on 2 cores), or ROOM=report: those that a room may concern
 	@tests=$$($(BIN)/python tests/programs/affected.py $(ROOM)) || exit 2; set -x; \
-		$(BIN)/pytest $$tests -m 'not slow and not live' -n 2 --maxschedchunk 8 --durations 15
+		$(BIN)/pytest $$tests -m 'not slow and not live and not long' -n 2 --maxschedchunk 8 --durations 15
+
+.PHONY: test-long
+test-long: $(READY)  ## The tests of half a second and more (some 15 minutes on 2 cores), or those that ROOM=report may concern
+	@tests=$$($(BIN)/python tests/programs/affected.py $(ROOM)) || exit 2; set -x; \
+		$(BIN)/pytest $$tests -m 'long and not slow and not live' -n 2 --maxschedchunk 2 --durations 15
 
 # What the wheel leaves out is not there either: src is read by the tests of the tree itself, which are left out
 .PHONY: test-wheel
-test-wheel: $(READY)  ## make test against the built wheel, in a copy of the tree without the sources
+test-wheel: $(READY)  ## make test and test-long against the built wheel, in a copy of the tree without the sources
 	rm -rf dist/wheel && mkdir -p dist/wheel/tree
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist/wheel .
 	$(BIN)/pip install --quiet --no-deps --target dist/wheel/site dist/wheel/fedfloor-*.whl
@@ -69,12 +74,13 @@ quick: $(READY)  ## The kernel and three methods, for while you work (below a mi
 		-k '(not test_methods_contract or [fedavg] or [fedsr] or [fedgs]) and not killed'
 
 .PHONY: check
-check: $(READY)  ## Style, types and doctests, then make test
+check: $(READY)  ## Style, types and doctests, then make test and test-long
 	$(BIN)/ruff check src agent tests benchmarks papers docs release.py
 	$(BIN)/ruff format --check src agent tests benchmarks papers docs release.py
 	MYPY_NUM_WORKERS=2 $(BIN)/mypy
 	$(BIN)/pytest --doctest-modules src papers -q
 	$(MAKE) test
+	$(MAKE) test-long
 
 .PHONY: twins
 twins: $(READY)  ## FedAvg, FedSR, HierFAVG and ring beside plain loops, 8 rounds, 3 seeds (about 15 minutes; needs MNIST)

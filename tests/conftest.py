@@ -14,6 +14,7 @@ import hypothesis
 import pytest
 import typer.main
 
+import long
 import refusals
 from commands import Command, begin
 
@@ -147,6 +148,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         refusals.approve({test: messages for test, messages in _ran.items() if messages}, _ran)
 
 
+TESTS = Path(__file__).parent
+_long = functools.cache(long.names)
+
+
 # Those that take longest, longest first: one that starts last would keep a single core busy.
 LONG = (
     "trains_as_its_simulation", "on_three_machines",
@@ -159,11 +164,19 @@ LONG = (
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave files alone that hold none of the tests asked for: reading all of them takes longer than most tests."""
     asked = config.getoption("markexpr").split(" and ")[0]
-    if asked not in ("slow", "live") or collection_path.suffix != ".py":
+    if collection_path.suffix != ".py":
+        return None
+    if asked == "long":
+        files = {name.partition("::")[0] for name in _long()}
+        return collection_path.relative_to(TESTS).as_posix() not in files or None
+    if asked not in ("slow", "live"):
         return None
     return f"mark.{asked}" not in collection_path.read_text(encoding="utf-8") or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest."""
+    """Mark the tests of tests/long.txt, and begin with what takes longest."""
+    for item in items:
+        if item.nodeid.removeprefix("tests/").partition("[")[0] in _long():
+            item.add_marker("long")
     items.sort(key=lambda item: next((i for i, name in enumerate(LONG) if name in item.nodeid), len(LONG)))
