@@ -347,3 +347,33 @@ def test_an_experiment_is_named_where_another_file_is_needed(tmp_path: Path, loa
     (tmp_path / "plant.toml").write_text('rounds = 3\n[data]\npath = "plant.csv"\n')
     with refused("kind-of-file"):
         load(tmp_path / "plant.toml")
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        ("data.columns.label=Status", {"label": "Status", "ignore": ["note"], "factory": "hall"}),
+        ('data.columns.ignore=["note", "Status", "hall"]', {"ignore": ["note", "Status", "hall"], "factory": ""}),
+        ("data.columns.device=hall", {"ignore": ["note", "Status"], "factory": "", "device": "hall"}),
+        ('data.columns.categories.Status="one-hot"',
+         {"ignore": ["note"], "factory": "hall", "categories": {"Status": "one-hot"}}),
+        ('data.columns.values=["Status", "x"]', {"ignore": ["note"], "factory": "hall", "values": ["Status", "x"]}),
+    ],
+)  # fmt: skip
+def test_a_column_that_gets_another_role_leaves_its_old_one(
+    change: str, wanted: dict[str, object], tmp_path: Path
+) -> None:
+    """Messages propose such settings for experiments whose drafts gave the column a place already."""
+    text = '[data]\npath = "t.csv"\ncolumns = { ignore = ["note", "Status"], factory = "hall" }\n'
+    (tmp_path / "e.toml").write_text(text)
+    document = tomllib.loads(text)
+    apply(document, change)
+    assert document["data"]["columns"] == wanted
+    columns = read(tmp_path / "e.toml", [change]).data.columns
+    assert all(getattr(columns, key) in (value, tuple(value)) for key, value in wanted.items())  # type: ignore[arg-type]
+
+
+def test_a_column_with_two_roles_in_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "e.toml").write_text('[data]\npath = "t.csv"\ncolumns = { ignore = ["state"], label = "state" }\n')
+    with refused("data.columns"):
+        read(tmp_path / "e.toml")

@@ -20,9 +20,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model import Ridge as Reference
 from sklearn.naive_bayes import GaussianNB
 
-from fedfloor import run
+from fedfloor import load, run
 from fedfloor.base.checking import checked
+from fedfloor.config import ROUNDS as MOST
 from fedfloor.engine.engine import Samples
+from fedfloor.engine.limit import flaw
 from fedfloor.experiment import Experiment
 from fedfloor.inference.onnx import export
 from fedfloor.inference.trained import load_model
@@ -34,7 +36,7 @@ from fedfloor.methods.exact.logistic import Logistic
 from fedfloor.methods.exact.rows import SampleRows
 from fedfloor.park.normalise import mean_and_deviation
 from fedfloor.report.page import write
-from fedfloor.runs.parks import build_park
+from fedfloor.runs.parks import build_park, network_of
 from fedfloor.tasks.classification import Classification
 from refusals import refused
 
@@ -195,7 +197,7 @@ def test_a_mean_far_from_zero_takes_a_second_round(tmp_path: Path) -> None:
     np.testing.assert_allclose(theta["sigma"], x.std(0, ddof=1), rtol=1e-9)
     once = fitted(replace(experiment, rounds=1), tmp_path / "once")
     assert abs(once["sigma"][0] / theta["sigma"][0] - 1) > 1e-9
-    assert [line.info["samples"] for line in run(experiment, out=tmp_path / "again").lines] == [len(x)] * 3
+    assert [line.info["samples"] for line in run(experiment, out=tmp_path / "again").lines] == [len(x)] * 2
 
 
 def signal() -> torch.Tensor:
@@ -400,3 +402,53 @@ def test_every_model_is_the_same_in_onnx(name: str, tmp_path: Path) -> None:
     )
     export(load_model(done.folder), tmp_path / "model.onnx")  # compares both on samples about the training data
     assert (tmp_path / "model.onnx").stat().st_size < 20_000
+
+
+def test_a_run_ends_when_no_round_changes_the_model(tmp_path: Path) -> None:
+    """However many rounds are asked for; the last round is evaluated, and a resume has nothing left to do."""
+    experiment = asked(table(tmp_path, "regression", "equal"), "regression", "ridge", rounds=604)
+    done = run(experiment, out=tmp_path / "run")
+    assert (done.stopped, len(done.lines)) == ("finished", 1)
+    assert done.lines[-1].headline[1] is not None
+    assert len(run(experiment, out=tmp_path / "run", resume=True).lines) == 1
+    newton = asked(table(tmp_path, "classification", "equal"), "classification", "logistic", rounds=604)
+    few = run(newton, out=tmp_path / "newton").lines
+    assert 3 <= len(few) <= 12
+
+
+@pytest.mark.parametrize("rounds", [{}, {"rounds": 3}])
+def test_another_method_that_is_a_sum_does_not_inherit_rounds(rounds: dict[str, int], tmp_path: Path) -> None:
+    path = tmp_path / "e.toml"
+    path.write_text('rounds = 1\nmethod.name = "pca"\ndata.name = "machines"\ndata.task = "reconstruction"\n')
+    assert load(path, changes={"method.name": "kmeans", **rounds}).rounds == rounds.get("rounds", MOST)
+    assert load(path, changes={"method.name": "fedavg"}).rounds == 1
+    assert load(path, changes={"method.name": "pca"}).rounds == 1
+    assert load(load(path), changes={"method.name": "shewhart", **rounds}).rounds == rounds.get("rounds", MOST)
+
+
+@pytest.mark.parametrize("close", [{"first": 3}, {"deadline_s": 5.0}])
+def test_rounds_of_sums_end_early(close: dict[str, Any], tmp_path: Path) -> None:
+    experiment = asked(
+        table(tmp_path, "classification", "equal"), "classification", "logistic", rounds=30, round={"close": close},
+        network={"profile": "lte-cat-m2"},
+    )  # fmt: skip
+    lines = run(experiment, out=tmp_path / "run").lines
+    assert 2 <= len(lines) <= 30
+
+
+def test_a_count_of_more_samples_than_a_device_holds_is_a_flaw(tmp_path: Path) -> None:
+    experiment = asked(table(tmp_path, "regression", "equal"), "regression", "ridge")
+    network = network_of(experiment, experiment.configured, build_park(experiment))
+    start = network.flat.clone()
+    first, _ = network.layout["sums"]
+    for count, why in (
+        (1.0, ""),
+        (0.0, ""),
+        (1000.0, "count 1000 times"),
+        (-1.0, "count -1 times"),
+        (1.01, "1.01 times"),
+    ):
+        end = start.clone()
+        end[first] = count
+        assert why in flaw(network, start, end)
+        assert bool(why) is bool(flaw(network, start, end))

@@ -77,7 +77,7 @@ def load(
             raise unknown("argument", name, {*KEYS, "fraction", "method", "changes"})
     pairs = {KEYS[name]: value for name, value in settings.items()} | dict(changes or {})
     pairs = {key: _plain(key, value) for key, value in pairs.items()}
-    experiment = _read(source, pairs)
+    experiment = read(source, pairs)
     if method is not None:
         experiment = replace(experiment, method=method)
     return experiment if fraction is None else with_fraction(experiment, experiment.method.name, fraction)
@@ -90,7 +90,8 @@ def _plain(key: str, value: Any) -> Any:
     return objects.part(value, key) if key.rpartition(".")[2] in chosen.EXCHANGED else value
 
 
-def _read(source: Experiment | Path | str, pairs: Mapping[str, Any]) -> Experiment:
+def read(source: Experiment | Path | str, pairs: Mapping[str, Any]) -> Experiment:
+    """Return an experiment as :func:`load` does, with keys and values of changes as in experiment files."""
     if isinstance(source, Experiment):
         for key in pairs:
             if key in FIXED:
@@ -103,8 +104,7 @@ def _read(source: Experiment | Path | str, pairs: Mapping[str, Any]) -> Experime
         document = {"name": source, "data": {"name": source}, "work": {"short_batches": True}}
     else:
         return config.read(experiment_file(str(source), more=SOURCES), tuple(pairs.items()))
-    for pair in pairs.items():
-        config.apply(document, pair)
+    config.apply_all(document, tuple(pairs.items()))
     return config.from_table(document)
 
 

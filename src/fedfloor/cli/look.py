@@ -21,6 +21,7 @@ from fedfloor.runs.terminal import printable, show
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from fedfloor.experiment import Experiment
     from fedfloor.runs.asking import Asked
 
 
@@ -40,8 +41,17 @@ def ask(
     path = asked_path(source)
     if path is not None and changes:
         raise SettingError(f"--set is for experiments, and {source} holds data. fedfloor new {source} writes one.")
-    asked = asking.of_path(path) if path else asking.of_experiment(shared.experiment(source, changes, own=own))
+    asked = asking.of_path(path) if path else asking.of_experiment(_named(source, changes or [], own=own))
     show_asked(asked, as_json=as_json)
+
+
+def _named(source: str, changes: list[str], *, own: bool) -> Experiment:
+    """Return an experiment by its file or name, or by the name of a data set."""
+    from fedfloor.api.source import read
+    from fedfloor.config import pair
+
+    shared.ask_for_code(source, changes, own=own)
+    return read(source, dict(map(pair, changes)))
 
 
 def show_asked(asked: Asked, *, as_json: bool) -> None:

@@ -108,6 +108,29 @@ class Columns:
         return usual | {role: name for role in OPTIONAL if (name := getattr(self, role))}
 
 
+NONE = ("device", "factory", "time", "id")  # roles that "" leaves without a column
+
+
+def placed(columns: dict[str, Any], role: str) -> None:
+    """Take the columns that were given a role out of all other roles of ``[data] columns``, as each has one.
+
+    >>> columns = {"label": "state", "ignore": ["note", "state"], "factory": "hall", "device": "hall"}
+    >>> placed(columns, "label"); placed(columns, "device"); columns
+    {'label': 'state', 'ignore': ['note'], 'factory': '', 'device': 'hall'}
+    """
+    mine = {columns[role]} if isinstance(columns.get(role), str) else {*(columns.get(role) or ())}
+    for other in [key for key in columns if key != role and {role, key} != {"values", "life"}]:
+        got = columns[other]
+        if isinstance(got, Mapping):
+            columns[other] = {name: how for name, how in got.items() if name not in mine}
+        elif isinstance(got, list | tuple):
+            columns[other] = [name for name in got if name not in mine]
+        elif got and got in mine and other in NONE:
+            columns[other] = ""
+        elif got and got in mine:
+            del columns[other]
+
+
 @dataclass(frozen=True)
 class Window:
     """Windows as samples: ``length`` consecutive rows of a recording, with the label of the last row.

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from fedfloor.base.errors import SettingError
 from fedfloor.parts.travel.codecs import secure
@@ -79,11 +79,21 @@ class Part:
         return (BOUND if self.weights else OTHERS) * (self.own + math.sqrt(self.start.numel()))
 
 
+@runtime_checkable
+class Counting(Protocol):
+    """A network whose tensor ``sums`` can be implausible: :class:`fedfloor.methods.exact.network.Summed`."""
+
+    def flaw(self, sums: Tensor) -> str: ...
+
+
 def flaw(network: Network, start: Tensor, end: Tensor) -> str:
     """Return the reason to refuse a model regardless of the length of its update, or "".
 
-    Training never makes a variance negative; a single negative one makes the mean of the models undefined.
+    Training never makes a variance negative; a single negative one makes the mean of the models undefined. A network of
+    sums counts each of a device's samples once.
     """
+    if isinstance(network.module, Counting) and (why := network.module.flaw(end[slice(*network.layout["sums"])])):
+        return why
     if any(bool((end[part] < 0).any()) and bool((start[part] >= 0).all()) for part in network.variances):
         return "its model holds a negative variance in a normalisation layer."
     return ""

@@ -309,6 +309,9 @@ class ConfiguredMethod(Method):
     def noted(self, state: State, plan: Node) -> State:
         return self.method.noted(state, plan)
 
+    def over(self, state: State) -> bool:
+        return self.method.over(state)
+
     def absorb(self, state: State, outcome: Outcome) -> State:
         """Return the next state: the server steps, unless no model returned, then the method absorbs the round."""
         moments = {

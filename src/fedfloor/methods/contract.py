@@ -247,6 +247,10 @@ class Method(Protocol):
         """Return the state after a round's resolved plan, without its outcome, as in a forecast. A pure function."""
         return state
 
+    def over(self, state: State) -> bool:
+        """Return whether no further round changes the model, with which a run ends. A pure function."""
+        return False
+
     def absorb(self, state: State, outcome: Outcome) -> State:
         """Return the next state, with the outcome's global packet after the server's step. A pure function."""
         return State(outcome.packet, state.notes, state.tensors)

@@ -396,15 +396,19 @@ def control_figure(record: ChartRecord) -> Any:
     traces: list[dict[str, Any]] = []
     shapes: list[dict[str, Any]] = []
     axes: dict[str, Any] = {}
+    names: list[dict[str, Any]] = []
     outside = [[not each.limits[0] <= value <= each.limits[2] for value in each.value] for each in record.values]
     last = len(record.alarm) - 0.5
     for place, each in enumerate(record.values):
         axis = f"y{place + 1}" if place else "y"
         top = 1 - place / many
+        upper = top - 0.14 / many
         axes[f"yaxis{place + 1 if place else ''}"] = {
-            "domain": [top - 0.88 / many, top], "automargin": True, "zeroline": False,
-            "title": {"text": each.name, "font": {"size": 13}},
+            "domain": [top - 0.94 / many, upper], "automargin": True, "zeroline": False,
         }  # fmt: skip
+        # above the chart, as a long name beside it would be cut off
+        names.append({"text": escape(each.name), "showarrow": False, "font": {"size": 13}, "xref": "paper", "x": 0,
+                      "xanchor": "left", "yref": "paper", "y": upper, "yanchor": "bottom"})  # fmt: skip
         own = {"yaxis": axis, "hovertemplate": f"{escape(each.name)} %{{y:.5g}} at sample %{{x}}<extra></extra>"}
         numbers = list(range(1, len(each.value) + 1))
         traces.append({"x": numbers, "y": each.value, "mode": "lines", "name": "value", "showlegend": not place,
@@ -425,7 +429,8 @@ def control_figure(record: ChartRecord) -> Any:
     for begin, end in _spans(record.abnormal):
         shapes.append({"type": "rect", "x0": begin + 0.5, "x1": end + 0.5, "y0": 0, "y1": 1, "yref": "paper",
                        "fillcolor": faint(colour(1)), "line": {"width": 0}, "layer": "below"})  # fmt: skip
-    figure = _figure(traces, 110 + 150 * many, shapes=shapes, hovermode="closest", xaxis_title_text="sample", **axes)
+    settings = {"shapes": shapes, "annotations": names, "hovermode": "closest", "xaxis_title_text": "sample", **axes}
+    figure = _figure(traces, 110 + 160 * many, **settings)
     figure.update_layout(xaxis={"anchor": f"y{many}" if many > 1 else "y"})
     return figure
 

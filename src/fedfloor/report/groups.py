@@ -61,10 +61,10 @@ class Group:
     def last_lines(self, read: Callable[[RecordedRound], object]) -> tuple[RecordedRound, ...]:
         """Return the lines of the last round in which every seed has a metric, one per run; () if there is none.
 
-        Of runs that ended by ``evaluate.patience``, each has its own last round. Diverged runs are left out, as their
+        Of runs that ended by themselves, each has its own last round. Diverged runs are left out, as their
         last good round is not the end of their schedule.
         """
-        if self.whole and all(run.returned and read(run.rounds[-1]) is not None for run in self.whole):
+        if self.whole and all(run.ended and read(run.rounds[-1]) is not None for run in self.whole):
             return tuple(run.rounds[-1] for run in self.whole)
         having = [{line.round: line for line in run.rounds if read(line) is not None} for run in self.whole]
         common = set.intersection(*(set(by_round) for by_round in having)) if having else set()

@@ -171,8 +171,13 @@ class RecordedRun:
 
     @property
     def finished(self) -> bool:
-        """Whether it has done all scheduled rounds, or ended by ``evaluate.patience``."""
-        return self.planned is None or self.last >= self.planned or self.returned is not None
+        """Whether it has done all scheduled rounds, or ended by itself."""
+        return self.planned is None or self.last >= self.planned or self.ended
+
+    @property
+    def ended(self) -> bool:
+        """Whether it ended by itself: by ``evaluate.patience``, or as no further round changes its model."""
+        return self.evaluation is not None and (self.evaluation.returned is not None or self.evaluation.over)
 
 
 def collect(paths: Iterable[Path]) -> tuple[RecordedRun, ...]:

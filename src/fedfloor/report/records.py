@@ -508,6 +508,7 @@ class EvaluationRecord:
     Args:
         cohorts: each device's cohort.
         returned: the round whose model is the final one, by ``evaluate.patience``.
+        over: whether no further round changes the model.
     """
 
     round: Positive
@@ -524,6 +525,7 @@ class EvaluationRecord:
     lives: LivesRecord | None = None
     cohorts: tuple[Count, ...] | None = None
     returned: Positive | None = None
+    over: bool = False
     shared: SharedRecord | None = None
     resampled: ResampledRecord | None = None
     promise: PromiseRecord | None = None

@@ -170,14 +170,14 @@ def last_difference(
 ) -> tuple[int, int, float] | None:  # fmt: skip
     """Return the round of each run, the last that both evaluated, and the difference of a metric, first minus second.
 
-    If one of two finished runs ended by ``evaluate.patience``, both are compared at their own ends. Return None if
+    If one of two finished runs ended by itself, both are compared at their own ends. Return None if
     there is no common round, or if a run diverged, as its last good value is not a final result.
     """
     a, b = values(first, figure.read), values(second, figure.read)
     common = a.keys() & b.keys()
     if (first.diverged, second.diverged) != (None, None):
         return None
-    if a and b and (first.returned or second.returned) and first.finished and second.finished:
+    if a and b and (first.ended or second.ended) and first.finished and second.finished:
         return max(a), max(b), a[max(a)] - b[max(b)]
     if not common:
         return None

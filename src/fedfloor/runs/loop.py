@@ -177,7 +177,7 @@ class _Run(round_.Observer):
         why = "stopped" if self.reached(point) else "finished"
         last = min(self.experiment.rounds, self.orders.limits.stop_after or self.experiment.rounds)
         last = privacy.last_round(self.method, self.orders.limits.epsilon, self.engine.park.devices, last)
-        while why == "finished" and point.round < last and not self.waited(point):
+        while why == "finished" and point.round < last and not self.over(point):
             after = self.next(point)
             if after is None:
                 why = "stopped"
@@ -187,9 +187,9 @@ class _Run(round_.Observer):
                 self.write(point, now=point.round == last)
             if self.reached(point):
                 why = "stopped"
-            elif self.asked_to_stop() and point.round < last:
+            elif self.asked_to_stop() and point.round < last and not self.over(point):
                 why = "interrupted"
-        if why == "finished" and point.round < self.experiment.rounds and not self.waited(point):
+        if why == "finished" and point.round < self.experiment.rounds and not self.over(point):
             why = "stopped"
         if why != "interrupted" and point.round != self.orders.limits.stop_after:  # both go on with --resume
             self.check_trained(start, point)
@@ -310,6 +310,7 @@ class _Run(round_.Observer):
         The state is that of the best round where no later one was better for long enough (``evaluate.patience``).
         """
         wanted = number % self.experiment.evaluate.every == 0 or number == self.experiment.rounds
+        wanted = wanted or self.method.over(state)
         score = self.evaluate(state, number, tick) if wanted else None
         if score is not None and not math.isfinite(score.loss):
             raise DivergedError(
@@ -458,9 +459,10 @@ class _Run(round_.Observer):
     def reached(self, point: Checkpoint) -> bool:
         return point.line is not None and self.orders.limits.reached(point.line, ledger.total(point.line))
 
-    def waited(self, point: Checkpoint) -> bool:
-        """Return whether the model has not improved on held-out samples for as long as the experiment allows."""
-        return point.best is not None and point.best.waited(point.round, self.experiment.evaluate)
+    def over(self, point: Checkpoint) -> bool:
+        """Return whether the model is final, or has not improved on held-out samples for as long as allowed."""
+        waited = point.best is not None and point.best.waited(point.round, self.experiment.evaluate)
+        return waited or self.method.over(point.state)
 
     def asked_to_stop(self) -> bool:
         """Return whether the user wants to stop, equally on every rank."""
@@ -500,6 +502,8 @@ class _Run(round_.Observer):
         more |= {"cohorts": [cohorts[k] for k in sorted(cohorts)]} if cohorts else {}
         if point.best is not None and point.best.ends(point.round, self.experiment):
             more["returned"] = point.best.round
+        if self.method.over(point.state) and point.round < self.experiment.rounds:
+            more["over"] = True
         if one_model and (charts := charted(self.engine, packet["w"])):
             more["charts"] = charts
         results.write_evaluation(self.orders.out, self.experiment, point.round, score, more)

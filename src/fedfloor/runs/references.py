@@ -105,7 +105,9 @@ def start(
             return "interrupted"
         line = ledger.line(number, result, (), "", time.perf_counter() - began, {})
         drawn = results.seeded(original or experiment, park.dataset)
-        results.write_evaluation(out, experiment, number, result, {"seeded": drawn})
+        sums = original is not None and original.configured.needs.sums
+        over = {"over": True} if number < experiment.rounds and (name in UNTRAINED or sums) else {}
+        results.write_evaluation(out, experiment, number, result, {"seeded": drawn} | over)
         ledger.append(out / "ledger.jsonl", line)
         report(line)
     return "finished"

@@ -295,6 +295,7 @@ NUMBERS = ("regression", "forecasting")
 ODD = ("reconstruction",)
 LASTING = ("survival",)
 RECONSTRUCTION_ERROR = "reconstruction error"
+FALSE_ALARMS = "false alarms"
 KINDS = (
     Kind("accuracy", _accuracy, column="accuracy"),
     Kind("loss", lambda tested, _: tested.loss, unit="nats", better="lower", column="loss"),
@@ -307,7 +308,7 @@ KINDS = (
     Kind("average precision", _ranked(lambda rank: rank.average_precision), "either", ranking=True, shown=ODD),
     Kind("VUS-PR", _of_detection(detection.vus_pr), tasks=ODD),
     Kind("anomaly F1", _of_detection(detection.f1), tasks=ODD),
-    Kind("false alarms", _of_detection(detection.false_alarms), better="lower", tasks=ODD),
+    Kind(FALSE_ALARMS, _of_detection(detection.false_alarms), better="lower", tasks=ODD),
     Kind("missed", _of_detection(detection.missed), better="lower", tasks=ODD),
     Kind("NAB", _of_detection(detection.nab), unit="points", tasks=ODD),
     Kind(RECONSTRUCTION_ERROR, lambda tested, _: tested.loss, unit="variances", better="lower", tasks=ODD),

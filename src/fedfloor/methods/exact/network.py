@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from fedfloor.base.errors import SettingError
 from fedfloor.methods.exact.rows import Charted, Floats, Named, SampleRows, Shapes
 
+SLACK = 1e-3  # of a count in the fixed-point numbers of a secure sum
+
 
 class Summing(Protocol):
     """What a network reads of a model: see :class:`fedfloor.methods.exact.sums.ExactSums`."""
@@ -56,6 +58,11 @@ class Summed(nn.Module):
         self.sums = nn.Parameter(torch.zeros(1 + sum(map(prod, self.shapes.values())), dtype=torch.float64))
         self.about = _fixed(np.array([outputs, *shape], np.float64))
         self.theta = nn.ParameterDict({name: _fixed(value) for name, value in model.parameters(shape, outputs).items()})
+
+    def flaw(self, sums: Tensor) -> str:
+        """Return the reason to refuse sums per sample, which count more samples than a device holds; or ""."""
+        count = float(sums[0])
+        return "" if -SLACK <= count <= 1 + SLACK else f"its sums count {count:.6g} times the samples that it holds."
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs of samples float32 [n, *shape], [n, outputs]."""

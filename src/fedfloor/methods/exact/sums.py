@@ -165,6 +165,9 @@ class ExactSums(Method, Objective):
         """Return the state after a round of a forecast, whose parameters are never final."""
         return replace(state, notes={**state.notes, "solved": state.notes["solved"] + 1})
 
+    def over(self, state: State) -> bool:
+        return bool(state.notes["done"])
+
     def absorb(self, state: State, outcome: Outcome) -> State:
         import torch
 
