@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fedfloor.base.ranges import RefusedError
+from fedfloor.base.strict import json_text
+from fedfloor.deploy.message import SHORT_HEADER
 from fedfloor.park.agreement import EITHER, judged
-from fedfloor.park.sites import BINS, FLOOR, SHARES, RowClock, SiteFacts, pooled, quantiles, read
+from fedfloor.park.sites import BINS, FEWEST, FLOOR, SHARES, RowClock, SiteFacts, pooled, quantiles, read
+from fedfloor.park.sites import SENSORS as SITE_SENSORS
+from refusals import refused
 
 SENSORS = ("temp", "flow")
 
@@ -156,3 +162,50 @@ def test_a_clock_that_differs_from_that_of_who_asks_is_named() -> None:
     (one,) = judged(sites)
     assert (one.kind, one.sites) == ("clock", ("late",))
     assert "3,600 s behind" in one.sentence
+
+
+def test_few_rows_have_no_sums_and_make_no_finding() -> None:
+    """Two values and their sum and spread are these values: of fewer than 20 none of them leaves a device."""
+    x = rows()
+    small = SiteFacts.of_rows("small", SENSORS, x[: FEWEST - 1], classes={"ok": FEWEST - 1})
+    stated = json.loads(json_text(small.to_dict()))
+    assert (stated["sums"], stated["levels"]) == ([[19, 16], [None, None], [None, None]], [0, 0])
+    assert stated["classes"] == {}
+    few = read(stated, "small")
+    assert few.sums[0].tolist() == [19, 16]
+    others = [SiteFacts.of_rows(f"s{k}", SENSORS, x[k::5]) for k in range(5)]
+    assert judged([*others, few]) == []
+    assert judged([*others[:1], few]) == []
+    again = read(json.loads(json_text(replace(small, name="two").to_dict())), "two")
+    assert judged([*others, few, again]) == []
+    many, mean, _ = pooled([site.sums[:, 0] for site in (*others, few)])
+    assert (many, mean) == pooled([site.sums[:, 0] for site in others])[:2]
+    whole = SiteFacts.of_rows("s", SENSORS, x[: FEWEST + 4]).to_dict()
+    assert whole["sums"][1][0] == pytest.approx(float(x[: FEWEST + 4, 0].astype(np.float64).sum()))
+
+
+def test_a_device_states_facts_of_many_sensors_in_a_message() -> None:
+    many = [f"sensor {number} [unit]" for number in range(SITE_SENSORS)]
+    x = np.random.default_rng(0).normal(size=(200, SITE_SENSORS)).astype(np.float32)
+    stated = SiteFacts.of_rows("s", many, x).to_dict()
+    assert len(json_text(stated)) < SHORT_HEADER / 2
+    assert len(read(stated, "s").sensors) == SITE_SENSORS
+    assert not any(map(any, stated["bins"]))
+    with refused("range", RefusedError):
+        read(SiteFacts.of_rows("s", [*many, "one more"], np.zeros((2, SITE_SENSORS + 1), np.float32)).to_dict(), "s")
+
+
+def test_units_and_levels_may_differ_where_each_device_has_its_own_scale() -> None:
+    """Advice that is followed ends its finding; others stay, and keep what is left out already."""
+    x = rows(600, seed=4)
+    hot = x[:200] * np.float32([1.8, 1.0]) + np.float32([32, 0])
+    still = x[200:400].copy()
+    still[:, 1] = 3.0
+    sites = [SiteFacts.of_rows(name, SENSORS, part) for name, part in
+             (("a", x[::3]), ("b", x[1::3]), ("c", x[2::3]), ("hot", hot), ("still", still))]  # fmt: skip
+    found = judged(sites)
+    assert {one.kind for one in found} == {"unit", "constant"}
+    assert any("--set data.normalise=device" in one.sentence for one in found)
+    (left,) = judged(sites, own_scale=True, ignored=["note"])
+    assert (left.kind, left.sites) == ("constant", ("still",))
+    assert '--set \'data.columns.ignore=["note", "flow"]\'' in left.sentence

@@ -12,6 +12,7 @@ import pytest
 import fedfloor
 from benchmarks.ask import FAULTS, FIRST, others, renamed, written
 from commands import Command
+from fedfloor.data.sources import SOURCES
 from fedfloor.runs.asking import before
 from fedfloor.runs.parks import build_park
 from refusals import refused
@@ -228,3 +229,50 @@ def test_marks_of_missing_values_are_named_and_do_not_count(tmp_path: Path) -> N
     assert one.sites == ("site-2",)
     assert "'data.missing_texts=[\"-9999\"]'" in one.sentence
     assert min(row["min"] for row in asked.by_sensor()) > 0
+
+
+def test_normalisation_by_device_ends_the_finding_that_proposes_it(command: Command, tmp_path: Path) -> None:
+    plant(tmp_path / "plant", "°F beside °C")
+    (command.folder / "e.toml").write_text(
+        f'rounds = 1\nmodel.name = "logistic"\n[data]\npath = "{tmp_path}/plant"\ndevice = "file"\n'
+        'columns = { label = "state" }\nagree = "refuse"\n'
+    )
+    assert "--set data.normalise=device" in command("ask", "e.toml").out
+    assert command("ask", "e.toml", "--set", "data.normalise=device").code == 0
+    assert command("run", "e.toml").code == 2
+    ran = command("run", "e.toml", "--set", "data.normalise=device")
+    assert ran.code == 0, ran.err
+
+
+def test_a_misspelt_data_set_is_recognised(command: Command) -> None:
+    command.refused(command("ask", "machins"), "unknown experiment 'machins'", "Did you mean 'machines'?")
+    command.refused(command("ask", "bda"), "unknown experiment 'bda'", "machines", "skab")
+    assert "skab" in SOURCES
+    said = command("ask", "machines", "--set", "park.devices=3")
+    assert (said.code, "All sites fit together." in said.out) == (0, True), said
+
+
+def test_a_misspelt_class_is_no_class_that_others_lack(tmp_path: Path) -> None:
+    folder = plant(tmp_path / "plant")
+    for path in folder.iterdir():
+        path.write_text(path.read_text().replace("worn", "running"))
+    path = folder / "site-2.csv"
+    path.write_text(path.read_text().replace("running", "runing", 1))
+    (one,) = fedfloor.ask(folder).findings
+    assert (one.kind, one.sites, one.sensors) == ("spelling", ("site-2",), ("running", "runing"))
+
+
+def test_control_characters_in_a_header_are_blanks(command: Command, tmp_path: Path) -> None:
+    """They would colour the terminal, or move the text of a page; line breaks are usual in workbooks."""
+    (tmp_path / "plant").mkdir()
+    for site in "abc":
+        rows = "\n".join(f"{k},{k % (7 + ord(site) % 3)}.5,{'ok' if k % 3 else 'worn'}" for k in range(120))
+        header = 'time,"\x1b[31mTemp\n[°C]\u202e",state'
+        (tmp_path / f"plant/{site}.csv").write_text(f"{header}\n{rows}\n", encoding="utf-8")
+    for said in (
+        command("ask", str(tmp_path / "plant")),
+        command("new", str(tmp_path / "plant"), "--set", "data.device=file"),
+    ):
+        assert said.code == 0, said.err
+        assert not {*"\x1b\u202e"} & {*said.out, *said.err}
+        assert "[31mTemp [°C]" in said.out + said.err

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from unicodedata import category
 
 from fedfloor.base.strict import json_text
 
 MOST = 6  # names in a list, at most
+SELDOM = 0.1  # share of a name's occurrences that a misspelt one has, at most
+SHORTEST = 5  # letters of a word whose misspelling is recognised, at least
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,17 @@ def plain(name: str) -> str:
     return re.sub(r"(?<=[^\W\d_])([._,;/\\]+(?!\d)|-(?=[^\W\d_]))", "", "".join(name.casefold().split()))
 
 
+def legible(name: str) -> str:
+    """Return a name with a blank in place of control characters, such as line breaks and marks of direction.
+
+    >>> legible("Temp\\n[°C]"), legible("\\x1b[31mload"), legible("10\u00a0%") == "10\u00a0%"
+    ('Temp [°C]', '[31mload', True)
+    """
+    if all(sign.isprintable() or category(sign) == "Zs" for sign in name):
+        return name
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in name).split())
+
+
 def alike(names: Iterable[str]) -> list[tuple[str, str]]:
     """Return pairs of a name and a later one that differs only in capitals, blanks or marks, or as a number is written.
 
@@ -159,6 +174,38 @@ def alike(names: Iterable[str]) -> list[tuple[str, str]]:
         if other != name and len(name) > 1:  # 'A' and 'a' are characters
             pairs.append((other, name))
     return pairs
+
+
+def misspelt(counts: Mapping[str, int]) -> dict[str, str]:
+    """Return each rare name → the frequent one that is probably meant: a word of it differs in one or two letters.
+
+    A rare name has at most :data:`SELDOM` of the frequent one's occurrences. Short words, and words that differ in
+    digits or begin differently, such as ``normal`` and ``abnormal``, are names of their own.
+
+    >>> misspelt({"running": 900, "runing": 2, "failed": 90, "faild": 1, "fault 1": 50, "fault 2": 1, "grade A": 9})
+    {'runing': 'running', 'faild': 'failed'}
+    >>> misspelt({"normal": 500, "abnormal": 5, "open": 70, "opened": 1, "still running": 30, "still runing": 1})
+    {'still runing': 'still running'}
+    """
+    found = {}
+    for name, many in counts.items():
+        near = [other for other, more in counts.items() if many <= SELDOM * more and _slip(name, other)]
+        if near:
+            found[name] = max(near, key=lambda other: counts[other])
+    return found
+
+
+def _slip(name: str, other: str) -> bool:
+    """Return whether two names differ in one word, by one or two letters after its first."""
+    words, others = (re.findall(r"[^\W_]+", text.casefold()) for text in (name, other))
+    pairs = [pair for pair in zip(words, others, strict=False) if pair[0] != pair[1]]
+    if len(words) != len(others) or len(pairs) != 1:
+        return False
+    one, two = pairs[0]
+    changes = difflib.SequenceMatcher(None, one, two, autojunk=False).get_opcodes()
+    apart = [one[a:b] + two[c:d] for tag, a, b, c, d in changes if tag != "equal"]
+    few = sum(max(b - a, d - c) for tag, a, b, c, d in changes if tag != "equal") <= 2
+    return few and min(len(one), len(two)) >= SHORTEST and one[0] == two[0] and "".join(apart).isalpha()
 
 
 def toml_key(name: str) -> str:

@@ -44,6 +44,7 @@ class Inputs:
             sensors.
         device_of: the part of a table's path that names its device, as :class:`~fedfloor.data.files.tree.Naming`; empty
             where a column or nothing names it.
+        ignored: the columns that are not read, for proposals to leave out more.
     """
 
     kind: Literal["image", "table"] = "image"
@@ -57,6 +58,7 @@ class Inputs:
     dialect: dict[str, Any] = field(default_factory=dict)
     coding: dict[str, Any] = field(default_factory=dict)
     device_of: dict[str, Any] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
 
     @property
     def holes(self) -> bool:

@@ -49,10 +49,20 @@ def stated(
     path = Path(str(settings.data.path))
     if settings.data.path is not None and own.format_of(path) in ("table", "folder", "buffer"):
         tables = apart.read(path, experiment.data, settings.name)
-        return sites.of_tables(tables)[0].to_dict()
+        return _short(sites.of_tables(tables)[0])
     if park is None:
         raise RefusedError("question", "its samples come from no table, of which it could state counts and sums.")
-    return asking.of_park(park, settings.device, settings.name).to_dict()
+    return _short(asking.of_park(park, settings.device, settings.name))
+
+
+def _short(facts: SiteFacts) -> Body:
+    """Return facts as JSON; RefusedError: of more sensors than a message holds."""
+    if len(facts.sensors) > sites.SENSORS:
+        raise RefusedError(
+            "question",
+            f"it has {len(facts.sensors):,} sensors, and states facts of at most {sites.SENSORS:,}. Unset data.agree.",
+        )
+    return facts.to_dict()
 
 
 def of_devices(channel: DeviceChannel, own_devices: Sequence[Named], run: str, deadline_s: float) -> Body:

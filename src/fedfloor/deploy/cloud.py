@@ -675,7 +675,8 @@ def read_left(path: Path) -> dict[int, str]:
 def asked(settings: CloudSettings, edges: Edges) -> Asked:
     """Return what the devices of a park state of their rows, and what does not fit together."""
     experiment = read_experiment(Path(settings.experiment), [])
-    return Asked.of(CloudExecutor(settings, edges, [], table(experiment), experiment.deploy).sites())
+    sites = CloudExecutor(settings, edges, [], table(experiment), experiment.deploy).sites()
+    return Asked.of(sites, experiment.data)
 
 
 def attached(
@@ -696,7 +697,7 @@ def attached(
     crosses = bool(foreign_requests(experiment, method))
     live = CloudExecutor(settings, edges, factory_of, names, experiment.deploy, crosses)
     if asks and is_asking(experiment):
-        check(Asked.of(live.sites()), experiment)
+        check(Asked.of(live.sites(), experiment.data), experiment)
     park = live.gather(experiment, method.parts.travel or "", resume=resume) if park is None else park
     return experiment, replace(park, machines=machines(settings, park.factories)), live
 

@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.base.errors import nearest
-from fedfloor.base.names import alike, excerpt, plain, toml_list
+from fedfloor.base.names import alike, excerpt, misspelt, plain, toml_list
 from fedfloor.data.files.clocks import QUARTER
 from fedfloor.data.pace import RATES
 from fedfloor.park import peers
-from fedfloor.park.peers import Oddity
 from fedfloor.park.sites import SiteFacts, summaries
 from fedfloor.park.summaries import Summaries
 
@@ -50,8 +49,15 @@ class Disagreement:
     sentence: str
 
 
-def judged(sites: Sequence[SiteFacts]) -> list[Disagreement]:
-    """Return everything at sites that does not fit the others."""
+def judged(
+    sites: Sequence[SiteFacts], *, own_scale: bool = False, ignored: Sequence[str] = ()
+) -> list[Disagreement]:  # fmt: skip
+    """Return everything at sites that does not fit the others.
+
+    Args:
+        own_scale: whether each device is normalised by its own rows, so that units and levels may differ.
+        ignored: the columns that are left out already.
+    """
     found = [Disagreement("unreadable", (site.name,), (), f"'{site.name}': {_stopped(text)}")
              for site in sites for text in site.problems]  # fmt: skip
     found += [Disagreement("empty", (site.name,), (), f"'{site.name}' has no rows. Check its table or its source.")
@@ -59,7 +65,8 @@ def judged(sites: Sequence[SiteFacts]) -> list[Disagreement]:
     sites = [site for site in sites if site.rows]
     aligned, columns = _columns(sites)
     found += columns
-    for rule in (_values, _holes, _twins, _decimals, _rates, _clocks, _spellings, _absent, _copies):
+    found += [one for one in _values(aligned, ignored) if not own_scale or one.kind not in ("unit", *peers.SCALED)]
+    for rule in (_holes, _twins, _decimals, _rates, _clocks, _spellings, _absent, _copies):
         found += rule(aligned)
     if len(sites) != 2:
         return found
@@ -198,7 +205,7 @@ def _base(name: str) -> str:
 # -- values ------------------------------------------------------------------------------------------------------------
 
 
-def _values(sites: Sequence[SiteFacts]) -> Iterator[Disagreement]:
+def _values(sites: Sequence[SiteFacts], ignored: Sequence[str]) -> Iterator[Disagreement]:
     """Yield sensors whose values differ from those of all other sites: by unit, sign, level, exchange."""
     if len(sites) < 2:
         return
@@ -209,7 +216,7 @@ def _values(sites: Sequence[SiteFacts]) -> Iterator[Disagreement]:
             devices = tuple(name for name in odd.devices if {*odd.sensors} <= has[name])
             odd = replace(odd, devices=devices)
         if odd.devices:
-            yield _of(odd)
+            yield Disagreement(odd.kind, odd.devices, odd.sensors, peers.sentences([odd], ignored=ignored)[0])
     units = {name: {site.units[name] for site in sites if name in site.units} for name in s.sensors}
     for name, stated in units.items():
         if len(stated) > 1:
@@ -220,10 +227,6 @@ def _values(sites: Sequence[SiteFacts]) -> Iterator[Disagreement]:
                 f"{peers.WAYS['unit']}."
             )
             yield Disagreement("unit", _of_sites(other), (name,), text)
-
-
-def _of(odd: Oddity) -> Disagreement:
-    return Disagreement(odd.kind, odd.devices, odd.sensors, peers.sentences([odd])[0])
 
 
 def _holes(sites: Sequence[SiteFacts]) -> Iterator[Disagreement]:
@@ -245,7 +248,7 @@ def _twins(sites: Sequence[SiteFacts]) -> Iterator[Disagreement]:
     """Yield sites whose counts and sums are all equal: the same rows under two names."""
     same: dict[tuple[object, ...], list[SiteFacts]] = {}
     for site in sites:
-        if site.sums[2].any():
+        if np.nan_to_num(site.sums[2]).any():
             same.setdefault((site.rows, site.sensors, site.sums.tobytes()), []).append(site)
     for group in same.values():
         if len(group) > 1:
@@ -336,7 +339,7 @@ def _shift(ends: NDArray[np.float64], steps: NDArray[np.float64], k: int) -> flo
 
 
 def _spellings(sites: Sequence[SiteFacts]) -> Iterator[Disagreement]:
-    """Yield classes whose names differ only in capitals, blanks or marks, or as a number is written."""
+    """Yield classes whose names differ only in capitals, blanks or marks, as a number is written, or by a slip."""
     for name, other in _pairs(sites):
         who = [site for site in sites if other in site.classes]
         text = (
@@ -347,9 +350,11 @@ def _spellings(sites: Sequence[SiteFacts]) -> Iterator[Disagreement]:
 
 
 def _pairs(sites: Sequence[SiteFacts]) -> list[tuple[str, str]]:
-    """Return the class at most sites and the same in another spelling."""
+    """Return the class at most sites and the same in another spelling, or with a typing error."""
     holders = Counter(name for site in sites for name in site.classes)
-    return alike(name for name, _ in holders.most_common())
+    rows = sum((Counter(site.classes) for site in sites), Counter[str]())
+    slips = [(meant, name) for name, meant in misspelt(rows).items()]
+    return [*alike(name for name, _ in holders.most_common()), *slips]
 
 
 def _absent(sites: Sequence[SiteFacts]) -> Iterator[Disagreement]:

@@ -104,7 +104,7 @@ def among(s: Summaries) -> list[Oddity]:
     usual = list[_Usual | None]()
     odd = np.zeros(s.mean.shape, np.bool_)
     for c in range(len(s.sensors)):
-        varying = (s.count[:, c] > 1) & ~_constant(s)[:, c]
+        varying = (s.count[:, c] > 1) & ~_constant(s)[:, c] & np.isfinite(s.mean[:, c])
         rest = np.flatnonzero(varying)
         if len(rest) >= 3:
             rest = rest[_agreeing(s.mean[rest, c], s.deviation[rest, c], s.factory[rest])]
@@ -129,12 +129,13 @@ def between(s: Summaries) -> list[Oddity]:
     """Return sensors of the second of two devices in another unit or sign than the first's, or constant at one."""
     found = []
     flat = _constant(s)
-    for c in np.flatnonzero((s.count > 1).all(axis=0) & (flat.sum(axis=0) == 1)).tolist():
+    known = ((s.count > 1) & np.isfinite(s.mean)).all(axis=0)
+    for c in np.flatnonzero(known & (flat.sum(axis=0) == 1)).tolist():
         still = int(flat[:, c].argmax())
         if not _coarse(s, c, ~flat[:, c]):
             text = f"never changes, and does at '{s.names[1 - still]}'"
             found.append(Oddity((s.names[still],), (s.sensors[c],), "constant", text))
-    for c in np.flatnonzero((s.count > 1).all(axis=0) & ~flat.any(axis=0)).tolist():
+    for c in np.flatnonzero(known & ~flat.any(axis=0)).tolist():
         usual = _Usual(s.mean[:1, c], s.deviation[:1, c])
         if why := usual.closely(float(s.mean[1, c]), float(s.deviation[1, c])):
             text = f"has a mean of {s.mean[1, c]:.4g}, '{s.names[0]}' one of {s.mean[0, c]:.4g}: {why}"
@@ -213,10 +214,12 @@ def _dead(s: Summaries, c: int) -> Iterator[Oddity]:
         names = tuple(np.array(s.names)[absent].tolist())
         yield Oddity(names, (s.sensors[c],), "missing", "has no value, and values on all other devices")
     flat = _constant(s)[:, c]
-    others = ~flat & ~absent
+    unknown = (s.count[:, c] > 1) & ~np.isfinite(s.mean[:, c])  # few values
+    others = ~flat & ~absent & ~unknown
     if not others.any() or _coarse(s, c, others):
         return
-    if _few(flat, s.factory) and others.sum() == len(flat) - flat.sum() - absent.sum() and others.sum() >= 2:
+    rest = len(flat) - flat.sum() - absent.sum() - unknown.sum()
+    if _few(flat, s.factory) and others.sum() == rest >= 2:
         names = tuple(np.array(s.names)[flat].tolist())
         yield Oddity(names, (s.sensors[c],), "constant", "never changes, and does on all other devices")
 
@@ -403,6 +406,7 @@ WAYS = {  # what to do about findings of a kind; {} is the option that leaves th
     "spread": "Noise, a loose contact, or marks of missing values? Check it, or leave it out for all devices: {}",
     "machine": "If machines have levels of their own: --set data.normalise=device",
 }
+SCALED = ("level", "spread", "machine")  # kinds of findings on what each device's own scale takes away
 OWN = {
     **WAYS,
     "unit": "Convert it in its table or its source; the model allows for it, as each device has its own scale",
@@ -419,10 +423,13 @@ def explained(mean: float, deviation: float, s: Summaries, sensor: int) -> str:
     return f" (as {why.removeprefix('as ')})" if why else ""
 
 
-def sentences(found: Sequence[Oddity], *, trained: bool = False, ways: Mapping[str, str] = WAYS) -> list[str]:
+def sentences(
+    found: Sequence[Oddity], *, trained: bool = False, ways: Mapping[str, str] = WAYS, ignored: Sequence[str] = ()
+) -> list[str]:
     """Return findings as sentences with the evidence and the setting that mends it; of many, a number at the end.
 
     Args:
+        ignored: the columns that are left out already.
         ways: kind → what to do.
         trained: whether the findings are of files for a trained model, whose settings cannot be changed.
     """
@@ -431,7 +438,8 @@ def sentences(found: Sequence[Oddity], *, trained: bool = False, ways: Mapping[s
         who = " and ".join(map(repr, finding.devices))
         names = " and ".join(map(repr, finding.sensors))
         subject = f"{who}, sensor{'s' * (len(finding.sensors) > 1)} {names}" if names else f"{who} is"
-        way = "Do not rely on these answers" if trained else ways[finding.kind].format(ignoring(*finding.sensors))
+        out = ignoring(*ignored, *finding.sensors)
+        way = "Do not rely on these answers" if trained else ways[finding.kind].format(out)
         lines.append(f"{subject} {finding.evidence}. {way}.")
     more = len(found) - len(lines)
     return lines + ([f"{more} more sensors of devices differ from all others."] if more > 0 else [])
@@ -445,6 +453,9 @@ def differing(park: Park) -> list[str]:
     """
     if (park.remote is None and park.natural_owners is None) or (s := summarised(park)) is None:
         return []
+    unread = {s.sensors[i] for i in park.dataset.task.unread}
+    found = [finding for finding in among(s) if not unread & {*finding.sensors}]
+    ignored = park.dataset.inputs.ignored
     if park.normalised is None or park.normalised.about.get("kind") != "device":
-        return sentences(among(s))
-    return sentences([f for f in among(s) if f.kind not in ("level", "spread", "machine")], ways=OWN)
+        return sentences(found, ignored=ignored)
+    return sentences([finding for finding in found if finding.kind not in SCALED], ways=OWN, ignored=ignored)

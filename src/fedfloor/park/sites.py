@@ -31,7 +31,9 @@ FLOOR = 100  # values of a sensor from which its minimum, maximum and histogram 
 BINS = 32  # of a histogram, which two more bins for values beyond it complete
 REACH = math.sqrt(0.95 / 0.05)  # deviations from the mean within which the quantiles 0.05 and 0.95 are, by Cantelli
 SHARES = (0.05, 0.5, 0.95)
-SENSORS = 500  # sensors of a device, at most
+FEWEST = 20  # values of a sensor from which their sums leave a device, and rows from which the counts of classes do
+SENSORS = 2000  # sensors of a device, at most
+DRAWN = 500  # sensors of a device up to which histograms leave it, as messages have a largest size
 CLASSES = 1000  # classes of a device, at most
 ROLES = ("time", "label", "run", "id")  # of columns; the devices' own is no fact
 LONGEST = 200  # characters of a name
@@ -140,20 +142,32 @@ class SiteFacts:
         return replace(self, sensors=tuple(names.get(name, name) for name in self.sensors))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON object, the inverse of :func:`read`; numbers have seven digits, sums all of them."""
+        """Return a JSON object, the inverse of :func:`read`; numbers have seven digits, sums all of them.
+
+        What few rows would give away is left out.
+        """
+        few = self.sums[0] < FEWEST
+        sums = np.where(few & (self.sums[0] > 0), np.nan, self.sums[1:])
+        bins = self.bins if len(self.sensors) <= DRAWN else 0 * self.bins
         clock = None if self.clock is None else {key: _number(value) for key, value in vars(self.clock).items()}
         return {
             "rows": self.rows, "sensors": list(self.sensors),
-            "sums": [self.sums[0].astype(int).tolist(), *self.sums[1:].tolist()],
-            "levels": self.levels.astype(int).tolist(), "ends": [list(map(_number, row)) for row in self.ends.tolist()],
-            "bins": self.bins.astype(int).tolist(), "roles": dict(self.roles), "units": dict(self.units),
-            "classes": dict(self.classes), "clock": clock, "copies": self.copies, "decimal": self.decimal,
+            "sums": [self.sums[0].astype(int).tolist(), *([_maybe(v) for v in row] for row in sums.tolist())],
+            "levels": np.where(few, 0, self.levels).astype(int).tolist(),
+            "ends": [list(map(_number, row)) for row in self.ends.tolist()],
+            "bins": bins.astype(int).tolist(), "roles": dict(self.roles), "units": dict(self.units),
+            "classes": dict(self.classes) if self.rows >= FEWEST else {}, "clock": clock,
+            "copies": self.copies, "decimal": self.decimal,
             "problems": [text[:TOLD] for text in self.problems],
         }  # fmt: skip
 
 
 def _number(value: float) -> float | int | None:
     return value if isinstance(value, int) else None if math.isnan(value) else float(f"{value:.12g}")
+
+
+def _maybe(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def edges(mean: float, deviation: float) -> Floats:
@@ -173,7 +187,8 @@ def pooled(sums: Sequence[Floats]) -> tuple[float, float, float]:
     >>> pooled([np.array([2, 2, 2.0]), np.array([2, 10, 2.0])])
     (4.0, 3.0, 2.23606797749979)
     """
-    count, total, squares = np.array(sums).T
+    known = np.array(sums).reshape(-1, 3)
+    count, total, squares = known[~np.isnan(known).any(axis=1)].T  # few values have no sums
     if not count.any():
         return 0.0, math.nan, math.nan
     mean = float(total.sum() / count.sum())
@@ -237,8 +252,9 @@ def read(value: object, name: str, factory: str = "", offset: float | None = Non
     sums = [ranges.rows(row, many, "its sums") for row in ranges.rows(body.get("sums"), 3, "its sums")]
     count = [ranges.whole(n, 0, rows, "a count of its values") for n in sums[0]]
     for n, total, squares in zip(count, *sums[1:], strict=True):
-        ranges.number(total, -LARGEST * n, LARGEST * n, "a sum")
-        ranges.number(squares, 0, LARGEST * LARGEST * n, "a sum of squares")
+        if n >= FEWEST or not n or total is not None or squares is not None:  # few values have none
+            ranges.number(total, -LARGEST * n, LARGEST * n, "a sum")
+            ranges.number(squares, 0, LARGEST * LARGEST * n, "a sum of squares")
     levels = [
         ranges.whole(v, 0, FEW + 1, "a number of values") for v in ranges.rows(body.get("levels"), many, "levels")
     ]
@@ -260,12 +276,12 @@ def read(value: object, name: str, factory: str = "", offset: float | None = Non
         raise RefusedError("range", "its decimal mark is neither a point nor a comma.")
     return SiteFacts(
         name, factory, rows, sensors, np.array(sums, np.float64), np.array(levels, np.float64),
-        np.array([list(map(_maybe, row)) for row in ends]), np.array(bins, np.float64).reshape(many, BINS + 2), roles,
+        np.array([list(map(_end, row)) for row in ends]), np.array(bins, np.float64).reshape(many, BINS + 2), roles,
         units, classes, _clock(body.get("clock")), copies, body["decimal"], problems, offset,
     )  # fmt: skip
 
 
-def _maybe(value: object) -> float:
+def _end(value: object) -> float:
     return math.nan if value is None else ranges.number(value, -LARGEST, LARGEST, "a minimum or maximum")
 
 
@@ -291,7 +307,7 @@ def _clock(value: object) -> RowClock | None:
     if value is None:
         return None
     body = ranges.table(value, 7, "its clock")
-    first, last, step, longest = (_maybe(body.get(key)) for key in ("first", "last", "step", "longest"))
+    first, last, step, longest = (_end(body.get(key)) for key in ("first", "last", "step", "longest"))
     gaps = ranges.whole(body.get("gaps"), 0, COUNT, "its number of gaps")
     kinds = body.get("dated"), body.get("zoned")
     if step <= 0 or last < first or not all(isinstance(kind, bool) for kind in kinds):
@@ -324,7 +340,7 @@ def quantiles(sites: Sequence[SiteFacts], sensor: str) -> tuple[Floats, float] |
             low.append(np.clip([least, *edge], least, most))
             high.append(np.clip([*edge, most], least, most))
             weight.append(many)
-        elif (number := site.sums[0, c]) > 0:
+        elif (number := site.sums[0, c]) > 0 and not math.isnan(mean):
             reach = deviation * math.sqrt(number - 1)
             low.append(np.array([mean - reach]))
             high.append(np.array([mean + reach]))

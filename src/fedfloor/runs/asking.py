@@ -15,9 +15,10 @@ import numpy as np
 from fedfloor.base.errors import SettingError
 from fedfloor.base.names import excerpt
 from fedfloor.data.files import apart, own
-from fedfloor.experiment import Experiment
+from fedfloor.experiment import DataSettings, Experiment
 from fedfloor.park import sites as park_sites
 from fedfloor.park.agreement import Disagreement, judged
+from fedfloor.park.normalise import DeviceNormaliser, normaliser
 from fedfloor.park.park import Park
 from fedfloor.park.sites import SHARES, SiteFacts, pooled, quantiles
 from fedfloor.park.survey import rows_of
@@ -30,9 +31,10 @@ log = logging.getLogger(__name__)
 HIDDEN = "with masks or noise on updates or class counts, devices state no exact counts and sums of their rows."
 REVEALS = (
     "before round 1, of a device's rows: their number, span, usual step, gaps and copies; names, order and units of "
-    "columns, and the decimal mark; classes with their counts; of each sensor number, sum, sum of squares and, up to "
-    "ten, the number of different values; of 100 or more values also minimum, maximum and the counts in 34 bins; what "
-    "cannot be read, with the text of a cell; and the time of the device's clock"
+    "columns, and the decimal mark; of 20 or more rows classes with their counts; of each sensor the number of "
+    "values, of 20 or more their sum, sum of squares and, up to ten, the number of different ones; of 100 or more "
+    "also minimum, maximum and the counts in 34 bins; what cannot be read, with the text of a cell; and the time of "
+    "the device's clock"
 )
 LISTED = 20  # disagreements in an error or a log, at most
 Row = dict[str, Any]
@@ -51,9 +53,12 @@ class Asked:
     findings: tuple[Disagreement, ...]
 
     @classmethod
-    def of(cls, sites: Sequence[SiteFacts]) -> Asked:
-        """Return sites with their disagreements."""
-        return cls(tuple(sites), tuple(judged(sites)))
+    def of(cls, sites: Sequence[SiteFacts], data: DataSettings | None = None) -> Asked:
+        """Return sites with their disagreements, by the settings of an experiment's data if there are some."""
+        if data is None:
+            return cls(tuple(sites), tuple(judged(sites)))
+        own_scale = isinstance(normaliser(data.normalise), DeviceNormaliser)
+        return cls(tuple(sites), tuple(judged(sites, own_scale=own_scale, ignored=data.columns.ignore)))
 
     def by_site(self) -> list[Row]:
         """Return a row for each site: rows, span, rate, gaps, missing and constant sensors, classes."""
@@ -90,12 +95,13 @@ def _of_site(site: SiteFacts) -> Row:
 def _of_sensor(name: str, sites: Sequence[SiteFacts]) -> Row:
     have = [(site, site.sensors.index(name)) for site in sites if name in site.sensors]
     units = dict.fromkeys(site.units[name] for site, _ in have if name in site.units)
-    count, mean, deviation = pooled([site.sums[:, c] for site, c in have])
+    _, mean, deviation = pooled([site.sums[:, c] for site, c in have])
+    known = sum(float(site.sums[0, c]) for site, c in have)
     ends = np.array([site.ends[:, c] for site, c in have])
     middle, error = quantiles(sites, name) or (np.full(len(SHARES), math.nan), math.nan)
     return {
         "sensor": name, "unit": "/".join(units) or None, "sites": len(have),
-        "missing_%": round(100 * (1 - count / max(1, sum(site.rows for site, _ in have))), 2),
+        "missing_%": round(100 * (1 - known / max(1, sum(site.rows for site, _ in have))), 2),
         "mean": _known(mean), "deviation": _known(deviation),
         **{f"q{100 * share:g}": _known(value) for share, value in zip(SHARES, middle, strict=True)},
         "±": _known(error), "min": _known(np.fmin.reduce(ends[:, 0])), "max": _known(np.fmax.reduce(ends[:, 1])),
@@ -129,11 +135,12 @@ def of_experiment(experiment: Experiment) -> Asked:
     """
     data = experiment.data
     if data.path is not None and (data.format or own.format_of(Path(data.path))) in ("table", "folder", "buffer"):
-        return Asked.of(park_sites.of_tables(apart.read(Path(data.path), data)))
+        return Asked.of(park_sites.of_tables(apart.read(Path(data.path), data)), data)
     from fedfloor.runs.parks import build_park
 
     park = build_park(experiment)
-    return Asked.of([of_park(park, k, park.display_names.site("device", k)) for k in range(park.devices)])
+    sites = [of_park(park, k, park.display_names.site("device", k)) for k in range(park.devices)]
+    return Asked.of(sites, data)
 
 
 def of_park(park: Park, device: int, name: str) -> SiteFacts:

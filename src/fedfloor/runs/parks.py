@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from fedfloor.base.names import alike, excerpt
+from fedfloor.base.names import alike, count, excerpt, misspelt
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files.own import load as load_own
 from fedfloor.data.ranges import values_beyond
@@ -64,7 +64,7 @@ def findings_of(park: Park) -> tuple[str, ...]:
     The terminal, ``park.json``, drafts, reports and Python have these sentences, which are made once for a park.
     """
     if park not in _KNOWN:
-        sentences = (*differing(park), *_beyond(park), *_untaught(park), *_alike(park.dataset))
+        sentences = (*differing(park), *_beyond(park), *_untaught(park), *_alike(park.dataset), *_misspelt(park))
         _KNOWN[park] = (*park.dataset.notes, *sentences)
     return _KNOWN[park]
 
@@ -74,6 +74,15 @@ def _alike(data: Dataset) -> Iterator[str]:
     for noun, names in (("classes", data.classes), ("devices", data.owned.names)):
         for other, name in alike(names):
             yield f"{noun} '{other}' and '{name}' count as two: if they are the same, give them the same name."
+
+
+def _misspelt(park: Park) -> Iterator[str]:
+    """Yield a sentence for each rare class whose name is probably that of a frequent one with a typing error."""
+    if park.dataset.task.labelled and park.dataset.target is None:
+        counts = {name: sum(both) for name, both in class_counts(park).items()}
+        for name, meant in misspelt(counts).items():
+            many = count(counts[name], "sample")
+            yield f"class '{name}' has {many}: did you mean '{meant}'? If so, correct these labels; now it is a class."
 
 
 def _beyond(park: Park) -> Iterator[str]:
@@ -140,6 +149,17 @@ def build_park(experiment: Experiment) -> Park:
     if evaluate.on == "validation" or (evaluate.on == "test" and not samples.task.calibrates):
         return held
     return replace(prepared(replace(made, dataset=samples), data.normalise), validating=held)
+
+
+def check_promise(park: Park) -> None:
+    """Check that held-out samples are enough for what the task promises.
+
+    Raises:
+        SettingError: they are too few; the message names what they can promise.
+    """
+    from fedfloor.engine import calibrate
+
+    calibrate.check(park)
 
 
 def network_of(experiment: Experiment, method: ConfiguredMethod, park: Park) -> Network:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedfloor.base import regular
 from fedfloor.base.errors import SettingError
-from fedfloor.base.names import toml_list
+from fedfloor.base.names import legible, toml_list
 from fedfloor.data.files import unreadable
 from fedfloor.data.files.layout import LARGEST, MISSING, TableLayout
 from fedfloor.data.files.packed import BombError, check_ratio, unpacked_bytes
@@ -213,6 +213,11 @@ def parquet_names(path: Path) -> list[str]:
     with _parquet(path) as file:
         names: list[str] = file.schema_arrow.names
         check_columns(path.name, len(names))
+        if odd := [name for name in names if legible(name) != name]:
+            raise SettingError(
+                f"{path.name}: the name {odd[0]!a} of a column has control characters. Rename it.",
+                key="names-of-columns",
+            )
         return names
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.base.errors import SettingError
-from fedfloor.base.names import count
+from fedfloor.base.names import count, legible
 from fedfloor.data.dataset import Indices, Times, Values
 from fedfloor.data.files import columnar
 from fedfloor.data.files.clocks import copied, universal
@@ -345,10 +345,12 @@ def head(path: Path, many: int, given: Mapping[str, Any]) -> Excerpt:
 def named_columns(header: Sequence[str]) -> list[str]:
     """Return the names of columns, with ``column N`` for missing names, unless most are missing, as below a title.
 
+    Control characters, such as line breaks in the cells of a workbook, become blanks.
+
     >>> named_columns(["", "speed ", "load"]), named_columns(["Report", "", ""])
     (['column 1', 'speed', 'load'], ['Report', '', ''])
     """
-    names = [name.strip() for name in header]
+    names = [legible(name).strip() for name in header]
     titled = 2 * sum(map(bool, names)) <= len(names)
     return names if titled else [name or f"column {number}" for number, name in enumerate(names, start=1)]
 

@@ -110,7 +110,7 @@ def of_entry(
         "table", tuple(facts["columns"]), missing=reading.missing,
         names=reading.columns.roles() | ({"label": ""} if reading.ended is not None else {}),
         decimal=reading.decimal, dialect=reading.dialect() | facts.get("order", {}), coding=coding,
-        device_of=facts.get("device_of", {}),
+        device_of=facts.get("device_of", {}), ignored=reading.columns.ignore,
     )  # fmt: skip
     factory = None if facts["factory"] is None else np.array(facts["factory"], np.int32)
     owned = Owned(tuple(facts["devices"]), factory, tuple(facts["factories"]))
