@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from fedfloor import compare, config, run
 from fedfloor.engine.calibrate import bisected, packed, settings, table
 from fedfloor.experiment import Experiment
 from fedfloor.inference.trained import load_model
+from fedfloor.park.build import _units
 from fedfloor.park.park import Park
 from fedfloor.report.ledger import collect
 from fedfloor.report.page import render
@@ -265,3 +267,21 @@ def test_references_have_promises_only_if_they_are_calibrated(tmp_path: Path) ->
     (beside,) = (tmp_path / "odd").rglob("references*/*/evaluation.json")
     told = json.loads(beside.read_text())
     assert told["promise"]["measured"] == pytest.approx(1 - told["figures"]["false alarms"])
+
+
+@pytest.mark.parametrize(
+    ("first", "length", "units"),
+    [([15, 16, 24, 25], 20, 1), ([0, 5, 10, 15, 20, 25, 30, 35], 10, 4), ([7, 16, 25], 10, 2), ([3, 13, 40], 10, 3)],
+)
+def test_units_are_windows_without_common_rows(first: list[int], length: int, units: int) -> None:
+    """Windows from 15 to 25 on of 20 rows all have rows 25 to 34: one unit, though they begin in two blocks of 20."""
+    data = build_park(what({"kind": "regression", "cap": 100})).dataset
+    windows = replace(data, run=None, first=np.array(first), inputs=replace(data.inputs, length=length))
+    found = _units(windows, np.arange(len(first)))
+    assert found is not None
+    assert len(np.unique(found)) == units
+    disjoint = [first[0]]
+    for start in first:
+        if start >= disjoint[-1] + length:
+            disjoint.append(start)
+    assert units == len(disjoint)

@@ -266,13 +266,24 @@ def _with_tests(dataset: Dataset, parts: Sequence[Indices]) -> Dataset:
 
 
 def _units(dataset: Dataset, samples: Indices) -> Owners | None:
-    """Return the unit of held-out samples: a recording, or windows that begin close together; None if all are apart."""
+    """Return the unit of held-out samples: a recording, or windows that begin close together; None if all are apart.
+
+    A unit begins with the first window that has no row in common with the first one of the unit before, so that there
+    are as many units as windows without common rows, at most.
+    """
     if dataset.run is not None:
         return dataset.run[samples]
     if dataset.first is None:
         return None
     rows = (dataset.inputs.length or 1) + dataset.task.ahead
-    return (dataset.first[samples] // rows).astype(np.int32)
+    first = dataset.first[samples]
+    starts = np.unique(first)
+    begin = list[int]()
+    place = 0
+    while place < len(starts):
+        begin.append(int(starts[place]))
+        place = int(np.searchsorted(starts, begin[-1] + rows))
+    return (np.searchsorted(begin, first, "right") - 1).astype(np.int32)
 
 
 def build(
