@@ -418,7 +418,7 @@ def test_files_that_may_be_machines_are_asked_about(command: Command) -> None:
     command.refused(said, "its folder may be a device and the file one of its recordings", "--set data.device=folder")
     said = command("new", "d", "--set", "data.device=file", "--set", "data.factory=folder")
     assert said.code == 0, said.err
-    assert "each file is a device, its folder is its factory, as given" in said.err
+    assert "each file is a device, its folder is its factory, as set" in said.err
     assert "4 devices in 2 factories" in said.out
     assert command("new", "d", "--set", "data.device=folder", "--force").code == 0
 

@@ -1,11 +1,15 @@
-"""Drafts of tables with a life per row: states of which one is a failure, dates that are missing, and clocks."""
+"""Drafts of tables with a life per row: a table per site, states, dates that are missing, clocks, and predictions."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import tomllib
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from commands import Command
@@ -71,3 +75,126 @@ def test_two_dates_of_a_life_are_no_sensors_to_ask_about(command: Command) -> No
     drafted(command)
     said = command("ask", "t.toml")
     assert (said.code, "All sites fit together." in said.out) == (0, True), said
+
+
+def repairs(many: int = 40, seed: int = 0, **names: str) -> pd.DataFrame:
+    """Return a table of one site's repairs, in which the machines P0 to P14 recur; ``names``: column → another name."""
+    draw = np.random.default_rng(seed)
+    begin = pd.Timestamp("2023-01-01") + pd.to_timedelta(draw.integers(0, 900, many), "D")
+    days = 20 + np.floor(500 * draw.weibull(1.5, many))
+    end = begin + pd.to_timedelta(days, "D")
+    over = end < pd.Timestamp("2026-01-01")
+    table = pd.DataFrame({
+        "pump": [f"P{n % 15}" for n in range(many)], "kind": [("ball", "roller", "cone")[n % 3] for n in range(many)],
+        "load": draw.normal(50, 5, many).round(2), "installed": begin,
+        "removed": end.where(over), "status": np.where(over, "failed", "running"),
+    })  # fmt: skip
+    return table.rename(columns=names)
+
+
+GERMAN = {"pump": "Lager-Nr.", "load": "Last [kN]", "installed": "Einbaudatum", "removed": "Ausbaudatum"}
+
+
+@pytest.mark.parametrize("form", ["csv", "xlsx", "folders", "a column"])
+def test_a_table_of_lives_per_site_is_a_survival(form: str, command: Command) -> None:
+    names = GERMAN if form == "xlsx" else {}
+    plants = command.folder / "plants"
+    for number, site in enumerate(["plant-a", "plant-b", "plant-c"]):
+        table = repairs(40 + number, number, **names)
+        path = plants / (f"{site}/repairs.csv" if form == "folders" else f"{site}.{'xlsx' if names else 'csv'}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if form == "a column":
+            table["site"] = site
+        if names:
+            table["status"] = table["status"].map({"failed": "ausgefallen", "running": "in Betrieb"})
+            table.to_excel(path, index=False)
+        else:
+            table.to_csv(path, index=False)
+    made = command("new", "plants")
+    assert made.code == 0, made.err
+    data = tomllib.loads((command.folder / "plants.toml").read_text())["data"]
+    assert data["task"] == "survival"
+    assert data["ended"] == ("ausgefallen" if names else "failed")
+    start, end = ("Einbaudatum", "Ausbaudatum") if names else ("installed", "removed")
+    assert data["columns"]["life"] == f"{start} + {end}"
+    assert data["columns"]["run"] == ("Lager-Nr." if names else "pump")
+    assert data["columns"]["categories"] == {"kind": "one-hot"}  # 13 rows of each at a site, but lives depend on them
+    keeper = {"csv": "file", "xlsx": "file"}.get(form)
+    assert data.get("device") == keeper
+    assert data["columns"].get("device") == ("site" if form == "a column" else None)
+    ran = command("run", "plants.toml", "--rounds", "2")
+    assert ran.code == 0, ran.err
+    park = json.loads((command.folder / "runs/plants/park.json").read_text())
+    assert [device["name"] for device in park["devices"]] == ["plant-a", "plant-b", "plant-c"]
+
+
+def test_machines_whose_names_recur_at_many_sites_have_lives_and_no_recordings(command: Command) -> None:
+    """15 machines at each of 8 sites, with the same names: 320 rows of 15 names, but 2.7 of a machine."""
+    tables = [repairs(seed=number).assign(site=f"site {number}") for number in range(8)]
+    pd.concat(tables).to_csv(command.folder / "t.csv", index=False)
+    data, told = drafted(command)
+    assert data["task"] == "survival"
+    assert (data["columns"]["device"], data["columns"]["run"]) == ("site", "pump")
+    assert "'pump' names the machines" in told
+
+
+def test_recordings_of_sensors_per_site_are_no_lives(command: Command) -> None:
+    (command.folder / "plants").mkdir()
+    draw = np.random.default_rng(0)
+    for site in "ab":
+        rows = [f"m{k // 60},{k % 60},{draw.normal():.3f},{('ok', 'failed')[k % 60 > 50]}" for k in range(240)]
+        (command.folder / f"plants/{site}.csv").write_text("\n".join(["machine,hours,temp,status", *rows]) + "\n")
+    made = command("new", "plants")
+    assert "survival" not in made.err, made.err
+
+
+def test_a_misspelt_failure_is_refused_and_another_slip_is_asked_about(command: Command) -> None:
+    pumps(command, {4: "faild"})
+    command.refused(command("new", "t.csv"), "'faild' in 1 row", "Did you mean 'failed'")
+    pumps(command, {3: "still runing"})
+    assert "'still runing' (1): did you mean 'still running'?" in drafted(command)[1]
+
+
+def test_predictions_name_machines_and_count_the_rows_that_trained(command: Command) -> None:
+    pd.concat([repairs(seed=n).assign(site=f"site {n}") for n in range(3)]).to_csv(
+        command.folder / "t.csv", index=False
+    )
+    drafted(command)
+    assert command("run", "t.toml").code == 0
+    said = command("predict", "runs/t", "t.csv", "--json", "--within", "90")
+    assert said.code == 0, said.err
+    document = json.loads(said.out)
+    park = json.loads((command.folder / "runs/t/park.json").read_text())
+    held = [sum(device["counts"]) for device in park["devices"]]
+    assert all(25 < many < 40 for many in held)  # some of the 15 machines of each site are for testing
+    assert [row["trained"] for row in document["by_device"]] == held
+    assert document["rows"][0]["recording"] == "P0"
+    people = command("predict", "runs/t", "t.csv", "--within", "90").out
+    assert "the chance to fail within 90 days from the present age on" in people
+    usual = json.loads(command("predict", "runs/t", "t.csv", "--json").out)["rows"]
+    assert all(more["chance"] > less["chance"] for more, less in zip(document["rows"], usual, strict=True)) or all(
+        more["chance"] < less["chance"] for more, less in zip(document["rows"], usual, strict=True)
+    )
+    assert command("predict", "runs/t", "t.csv", "--within", "0").code == 2
+
+
+def test_columns_of_a_life_are_no_sensors(command: Command) -> None:
+    """Lives at one site are observed from their start on, those at the other from an age on."""
+    draw = np.random.default_rng(0)
+    rows = [
+        [f"P{n}", "ab"[n % 2], f"{draw.normal(50, 5):.2f}", 0 if n % 2 else 100 + n, 400 + int(draw.integers(900)),
+         ("failed", "running")[n % 4 == 0]]
+        for n in range(160)
+    ]  # fmt: skip
+    text = io.StringIO()
+    csv.writer(text).writerows([["pump", "site", "temp", "entry", "hours", "status"], *rows])
+    (command.folder / "t.csv").write_text(text.getvalue())
+    data, told = drafted(command)
+    assert data["columns"]["entry"] == "entry"
+    assert "life is 'hours'" in told
+    assert "1 sensor: temp" in told
+    ran = command("run", "t.toml", "--rounds", "3")
+    said = command("predict", "runs/t", "t.csv")
+    for one in (told, ran.err, said.err):
+        assert "never changes" not in one
+        assert "'hours'" not in one.replace("'hours' is taken for the life", "").replace("life is 'hours'", "")

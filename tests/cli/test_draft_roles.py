@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from commands import Command
@@ -344,3 +345,22 @@ def test_a_folder_of_files_is_asked_for_device_and_label_at_once(command: Comman
     assert "No label either" in said
     assert "--set data.task=reconstruction" in said
     assert "No label either" not in command("new", "cycles", "--task", "reconstruction").err
+
+
+@pytest.mark.parametrize(
+    "site", ["Werk", "Standort-Nr.", "plant_id", "Fertigungslinie", "Linie", "station", "Halle", "Werksnummer"]
+)
+def test_a_column_of_sites_is_proposed_for_devices_before_others(site: str, command: Command) -> None:
+    """A site may keep the rows of its machines, whether it is named or numbered; the material may not."""
+    draw = np.random.default_rng(0)
+    rows = [
+        f"{('steel', 'brass')[k // 40 % 2]},{k // 100 + 1},{draw.normal():.3f},{('ok', 'worn')[k % 3 == 0]}"
+        for k in range(300)
+    ]
+    (command.folder / "t.csv").write_text("\n".join([f"Material,{site},temp,state", *rows]) + "\n")
+    said = command("new", "t.csv")
+    if said.code:
+        command.refused(said, f"It may be '{site}' (3 numbers)", f"--set 'data.columns.device={site}'")
+    made = command("new", "t.csv", "--force", "--set", f"data.columns.device={site}")
+    assert made.code == 0, made.err
+    assert "3 devices" in made.out

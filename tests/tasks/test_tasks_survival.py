@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,32 @@ def test_answers_hold_at_the_present_age(distribution: str) -> None:
         assert answer.document(0)["median"] == pytest.approx(float(answer.median[0]))
 
 
+def test_the_grid_of_steps_reaches_the_last_observed_time() -> None:
+    """Failures at 4 and 6, and a machine that still ran at 12: beyond 12 nothing is known, and before it the curve is
+    flat from 6 on.
+    """
+    task = Survival(distribution="steps", within=3.0).fitted(LIVES)
+    assert task.grid == (4.0, 6.0, 12.0)
+    assert Survival(within=3.0).fitted(LIVES).grid == (4.0, 6.0)  # other curves have no end
+    task = replace(task, age=0)
+    out = torch.log(torch.tensor([0.5, 0.25, 1e-12])).expand(5, -1)
+    ages = torch.tensor([[0.0], [3.0], [7.0], [9.5], [13.0]])
+    answer = task.answer(out, ages).changed(lambda _, part: part.numpy())
+    known = [answer.document(i)["chance"] for i in range(5)]
+    assert known[:3] == pytest.approx([0.0, 1 - np.exp(-0.75), 0.0], abs=1e-6)
+    assert known[3:] == [None, None]
+    assert answer.cells(3)["chance"] == "not known"
+    assert "nothing is known beyond 12, the last observed time" in answer.phrase
+
+
+def test_a_curve_that_falls_to_zero_is_known_to_its_end() -> None:
+    """The last life ended in failure: no machine is known to have lived longer than 12."""
+    task = Survival(distribution="steps", center=0.0, scale=1.0, grid=(4.0, 12.0), within=5.0, age=0)
+    out = torch.log(torch.tensor([0.5, 16.0])).expand(2, -1)
+    answer = task.answer(out, torch.tensor([[9.0], [12.0]])).changed(lambda _, part: part.numpy())
+    assert [answer.document(i)["chance"] for i in range(2)] == [pytest.approx(1.0, abs=1e-6), None]
+
+
 def test_a_median_that_is_not_reached_is_no_number() -> None:
     task = Survival(distribution="steps", center=0.0, scale=1.0, grid=(1.0, 2.0), within=1.0)
     answer = task.answer(torch.full((1, 2), -3.0), torch.zeros(1, 1)).changed(lambda _, part: part.numpy())
@@ -224,7 +251,7 @@ def test_a_table_of_repairs_is_drafted_as_a_survival(tmp_path: Path) -> None:
     drafted = draft(path, tmp_path / "pumps.toml", [])
     for line in (
         'task = "survival"', 'life = "installed + removed"', 'label = "status"', 'ended = "failed"', 'device = "site"',
-        'ignore = ["pump"]', 'until = "',
+        'run = "pump"', 'until = "',
     ):  # fmt: skip
         assert line in drafted.text, drafted.text
     assert any("--set data.task=classification" in note for note in drafted.notes)

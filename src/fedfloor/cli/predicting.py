@@ -56,6 +56,14 @@ def predict(
         str,
         typer.Option("--device", metavar="NAME", help="The device of the file, in place of those that it names."),
     ] = "",
+    within: Annotated[
+        float | None,
+        typer.Option(
+            "--within",
+            metavar="TIME",
+            help="The horizon of the chance to fail, in the unit of the lives.",
+        ),
+    ] = None,
     own: OwnCode = False,
     which: Which = "last",
     as_json: Json = False,
@@ -67,7 +75,7 @@ def predict(
     from fedfloor.inference.unlike import odd_sensors
     from fedfloor.runs.folder import write
 
-    trained = load_model(run, own, which, device, by_device=True)
+    trained = load_model(run, own, which, device, by_device=True, within=within)
     paths = inputs.files(files)
     check_top(trained, top)
     if table is not None:

@@ -50,7 +50,13 @@ GERMAN = (  # the same in German, also as the last part of a longer word, such a
     "fräse", "kugellager", "wälzlager", "gleitlager", "batterie", "akku", "fahrzeug", "stapler", "kran", "kessel",
 )  # fmt: skip
 ENDINGS = ("id", "no", "nr", "number", "name", "nummer", "kennung", "bezeichnung")  # of names of machines
-NUMBERED = re.compile(rf"({'|'.join(GERMAN)})(?:e?n|e|s)?_?(nr|nummer|id|name|kennung|bezeichnung)$")  # Anlagennummer
+SITES = (
+    "factory", "plant", "site", "hall", "location", "facility", "branch", "werk", "halle", "standort", "fabrik",
+    "betriebsstätte", "niederlassung", "filiale",
+)  # fmt: skip
+NUMBERED = re.compile(  # Anlagennummer, Werksname
+    rf"({'|'.join((*GERMAN, *SITES))})(?:e?n|e|s)?_?(nr|nummer|id|name|kennung|bezeichnung)$"
+)
 INDEX = re.compile(
     r"column \d+|unnamed: \d+|__index_level_\d+__|index|row|row ?(no|nr|number|id)?\.?|line ?(no|nr|number)\.?|zeile|#"
     r"|lfd\.? ?nr\.?",
@@ -65,7 +71,7 @@ CALLED = {
         *NOUNS, *(f"{noun}_{end}" for noun in dict.fromkeys(NOUNS + MACHINES + GERMAN) for end in ENDINGS),
         "serial_number", "serial_no", "serial", "seriennummer", "hostname",
     ),
-    "factory": ("factory", "plant", "site", "hall", "location", "werk", "halle", "standort"),
+    "factory": (*SITES, *(f"{site}_{end}" for site in SITES for end in ENDINGS)),
     "time": (
         "time", "timestamp", "time_string",
         "datetime", "date", "date_time", "ts", "zeit", "zeitpunkt", "zeitstempel", "datum",

@@ -60,8 +60,10 @@ def looked_at(data: Dataset, *, tests: bool = False) -> NDArray[np.int64] | None
 
 
 def last_row(data: Dataset, indices: NDArray[np.int64], *, tests: bool = False) -> NDArray[np.float64]:
-    """Return the values of samples, of windows those of the last row, float64 [n, C]."""
+    """Return the values of samples, of windows those of the last row, float64 [n, C]; NaN where no network reads."""
     blocks = [indices[first : first + 5000] for first in range(0, len(indices), 5000)]
     parts = [data.take_test(block) if tests else data.take(block, -1) for block in blocks]
     x = np.concatenate(parts).astype(np.float64)
-    return x if x.ndim == 2 else x[:, :, -1]
+    x = x if x.ndim == 2 else x[:, :, -1]
+    x[:, [*data.task.unread]] = np.nan
+    return x

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedfloor import config
 from fedfloor.base.errors import SettingError
-from fedfloor.base.names import count, some
+from fedfloor.base.names import count, misspelt, some
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, own
 from fedfloor.data.files.encode import sorted_numbers, thirds
@@ -24,6 +24,7 @@ from fedfloor.drafting.training import network_of
 from fedfloor.park.park import Park
 from fedfloor.runs.parks import build_park
 from fedfloor.tasks.classification import CLASSIFICATION
+from fedfloor.tasks.figures import FALSE_ALARMS, RECONSTRUCTION_ERROR
 from fedfloor.tasks.reconstruction import Reconstruction
 
 MOST_NUMBERS = 30  # numeric classes that need not be listed, at most
@@ -53,14 +54,19 @@ def on_tails(dataset: Dataset, *, detects: bool) -> list[str]:
 
 
 def set_unmarked(document: dict[str, Any], dataset: Dataset) -> list[str]:
-    """Set the reconstruction error as headline metric if no test sample is an anomaly, unless given; return notes."""
+    """Set a headline metric without labels if no test sample is an anomaly, unless given; return notes.
+
+    It is the reconstruction error, or for charts, which have none, the share of alarms.
+    """
     tested = np.count_nonzero(np.bincount(dataset.y_test))
     if not isinstance(dataset.task, Reconstruction) or tested > 1 or "headline" in document.get("evaluate", {}):
         return []
-    document.setdefault("evaluate", {})["headline"] = "reconstruction error"
+    charts = config.is_exact(document.get("method", {}).get("name"))
+    document.setdefault("evaluate", {})["headline"] = FALSE_ALARMS if charts else RECONSTRUCTION_ERROR
+    metric = "share of false alarms, if all samples are normal" if charts else "reconstruction error"
     return [
-        "no test sample is marked as an anomaly: the headline metric is the reconstruction error; for labels, used "
-        "only in evaluations: --set data.columns.label=NAME"
+        f"no test sample is marked as an anomaly: the headline metric is the {metric}; for labels, used only in "
+        "evaluations: --set data.columns.label=NAME"
     ]
 
 
@@ -119,6 +125,7 @@ def on_roles(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     present = {
         "device": dataset.owner is not None and not folder, "factory": bool(dataset.owned.factories) and not folder,
         "time": dataset.time is not None, "run": "run" in inputs.names,
+        "life": "life" in inputs.names, "entry": "entry" in inputs.names,
         "label": labelled and not (folder and "label" in folders.layout_of(dataset, files_in(path), data)),
     }  # fmt: skip
     present["label"] &= bool(inputs.names.get("label"))  # tables to predict have none of lives
@@ -130,7 +137,8 @@ def on_roles(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     none = [role for role in ("time", "run") if not present[role]]
     lacking = f"; no column for {' or '.join(none)}" if none else ""
     roles = f"{', '.join(sentences)}{lacking}" if sentences else lacking.removeprefix("; ")
-    sensors = f"{count(len(inputs.columns), 'sensor')}: {some(inputs.columns, 8)}"
+    measured = [name for number, name in enumerate(inputs.columns) if number not in dataset.task.unread]
+    sensors = f"{count(len(measured), 'sensor')}: {some(measured, 8)}"
     return [f"columns: {roles}; {sensors}; to change a role: --set data.columns.ROLE=NAME"]
 
 
@@ -185,7 +193,9 @@ def on_rare_class(document: Mapping[str, Any], dataset: Dataset) -> list[str]:
         return []
     evaluate = document.get("evaluate", {})
     samples = np.bincount(dataset.y, minlength=len(dataset.classes))
-    held = {dataset.classes[c]: float(samples[c] / len(dataset.y)) for c in np.unique(dataset.y_test) if samples[c]}
+    slips = misspelt(dict(zip(dataset.classes, samples.tolist(), strict=True)))
+    tested = [c for c in np.unique(dataset.y_test) if samples[c] and dataset.classes[c] not in slips]
+    held = {dataset.classes[c]: float(samples[c] / len(dataset.y)) for c in tested}
     name, share = min(held.items(), key=lambda item: item[1], default=("", 1.0))
     if share >= min(RARE, 0.5 / len(dataset.classes)) or "headline" in evaluate or "decide" in document:
         return []

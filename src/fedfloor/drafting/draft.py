@@ -38,7 +38,7 @@ from fedfloor.drafting.samples import (
     set_windows_of_recordings,
 )
 from fedfloor.drafting.text import text_of
-from fedfloor.drafting.training import ROUNDS, on_excess, on_traffic, set_training
+from fedfloor.drafting.training import ROUNDS, on_excess, on_traffic, set_promise, set_training
 from fedfloor.park.normalise import prepared
 from fedfloor.park.park import Park
 from fedfloor.runs.parks import findings_of, warn_of_gaps
@@ -162,6 +162,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
         key: str(config.seen_from(expanded(out).parent, expanded(data[key]))) for key in ("path", "test") if key in data
     }
     more += set_training(document, park, detects=detects, paced=given.rounds)
+    more += set_promise(document, park)
     more += on_traffic(document, park)
     for sentence in more:
         log.info("%s: %s.", path.name, sentence)

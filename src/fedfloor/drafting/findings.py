@@ -182,8 +182,8 @@ def heavy_tailed(data: Dataset) -> list[str]:
     if (every := looked_at(data)) is None:
         return []
     x = last_row(data, every)
-    centred = np.where(np.isnan(x), 0.0, x - np.nanmean(x, axis=0))
-    known = (~np.isnan(x)).sum(axis=0)
+    known = np.maximum((~np.isnan(x)).sum(axis=0), 1)
+    centred = np.where(np.isnan(x), 0.0, x - np.nansum(x, axis=0) / known)
     variance = (centred**2).sum(axis=0) / known
     kurtosis = np.divide((centred**4).sum(axis=0) / known, variance**2, out=np.zeros(len(variance)), where=variance > 0)
     several = [len(np.unique(column)) > FEW for column in x.T]

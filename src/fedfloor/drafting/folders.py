@@ -67,7 +67,7 @@ def folder_words(data: Dataset, path: Path, settings: Mapping[str, Any]) -> list
         each = "files with the same device name are a device" if settings.get("file_name") else "each file is a device"
         where = {"file": each, "column": "a column names the devices"}[settings["device"]]
         above = ", its folder is its factory" if settings.get("factory") == "folder" else ""
-        sentences = [f"layout: {where}{above}, as given; devices {named(data.owned.names)}"]
+        sentences = [f"layout: {where}{above}, as set; devices {named(data.owned.names)}"]
         by_date = dated([file.path.name for file in files])
         if settings["device"] == "file" and by_date is not None and not settings.get("file_name"):
             sentences.append(

@@ -77,8 +77,9 @@ RUNNING = re.compile(
 )  # of a recording that does not end in failure
 CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[ap]\.?m\.?)?", re.IGNORECASE)
 PLACES = (  # columns taken for the factory if each device has one value, and a value several devices
-    "line", "production_line", "linie", "building", "gebäude", "area", "bereich", "zone", "department", "abteilung",
-    "region", "shop", "shop_floor", "fab", "mill", "park", "wind_farm", "station", "anlage",
+    "line", "production_line", "assembly_line", "linie", "fertigungslinie", "produktionslinie", "montagelinie",
+    "building", "gebäude", "area", "bereich", "zone", "cell", "zelle", "department", "abteilung", "region", "shop",
+    "shop_floor", "workshop", "werkstatt", "fab", "mill", "park", "wind_farm", "station", "arbeitsplatz", "anlage",
 )  # fmt: skip
 
 
@@ -224,7 +225,7 @@ def _sort_sensors(
             _check_numbers(profile.path.name, name, table.cells(name), decimal)
             odd[name] = kind = textual(profiles[name])
         if kind.kind == "category" and not _copies(cells, more, roles.get("label", "label")):
-            few[name] = _coded(cells)
+            few[name] = coded(cells)
     if few:
         columns["categories"] = {**columns.get("categories", {}), **few}
     evidence = {name: kind.evidence for name, kind in odd.items() if name not in few}
@@ -256,10 +257,10 @@ def _day_and_clock(table: Excerpt, form: str | None) -> str | None:
     return days[0] + JOIN + clocks[0] if is_time(list(map(time.cell, table.rows)), form, numbers=False) else None
 
 
-def _coded(cells: Sequence[str]) -> str | list[str]:
+def coded(cells: Sequence[str]) -> str | list[str]:
     """Return the coding of a column with few texts: 0 and 1 for two, such as off and on, otherwise a sensor per text.
 
-    >>> _coded(["True", "False", "NA"]), _coded(["ja", "nein"]), _coded(["b", "a"]), _coded(["low", "mid", "high"])
+    >>> coded(["True", "False", "NA"]), coded(["ja", "nein"]), coded(["b", "a"]), coded(["low", "mid", "high"])
     (['False', 'True'], ['nein', 'ja'], ['a', 'b'], 'one-hot')
     """
     known = {*filled(cells)}
@@ -472,22 +473,31 @@ def separating(path: Path, given: Mapping[str, Any]) -> str | None:
     return None
 
 
+def first_rows(paths: Sequence[Path], given: Mapping[str, Any]) -> list[Excerpt]:
+    """Return the first rows of at most :data:`MOST_FILES` tables, without incomplete ones."""
+    chosen = paths[:: math.ceil(len(paths) / MOST_FILES)]
+    return [head(path, COUNTED // len(chosen) + 1, given).whole() for path in chosen]
+
+
 def candidates(paths: Sequence[Path], given: Mapping[str, Any], role: str) -> dict[str, str]:
     """Return columns with few values that may be the device or the label, with descriptions, the most likely first.
 
-    Texts come before numbers, and names with a word of the role's common names before others. The rows of a device are
-    adjacent, or the column has texts, none of them a state such as ``normal``. A label is no date, and no candidate has
-    the common name of another role. The last column comes first if it may be the label or is a varying measure; a first
-    column that is a varying measure comes last.
+    Texts come before numbers, and names with a word of the role's common names before others; for devices, names come
+    first, also those of sites. The rows of a device are adjacent, or the column has texts, none of them a state such as
+    ``normal``. A label is no date, and no candidate has the common name of another role. The last column comes first if
+    it may be the label or is a varying measure; a first column that is a varying measure comes last.
     """
-    chosen = paths[:: math.ceil(len(paths) / MOST_FILES)]
-    tables = [head(path, COUNTED // len(chosen) + 1, given).whole() for path in chosen]
+    tables = first_rows(paths, given)
     table = replace(tables[0], rows=[row for each in tables if each.names == tables[0].names for row in each.rows])
     columns = given.get("columns", {})
+    columns = {
+        key: name for key, name in columns.items() if (role, key) != ("device", "factory")
+    }  # sites may be devices
     form = given.get("time_format")
     known = stated(columns)
-    roles = roles_of(table.top(LOOKED_AT), columns, form).values()
-    known |= {part for name in roles for part in parts_of(name)}
+    roles = roles_of(table.top(LOOKED_AT), columns, form)
+    others = [name for other, name in roles.items() if (role, other) != ("device", "factory")]
+    known |= {part for name in others for part in parts_of(name)}
     ranked = []
     for i, name in enumerate(table.names):
         cells = table.cells(name)
@@ -508,8 +518,10 @@ def candidates(paths: Sequence[Path], given: Mapping[str, Any], role: str) -> di
         if role == "label" or text or changes < 2 * many:
             split = {*word_of(name).split("_")}
             called = split & {*CALLED[role], *(ANSWERS if role == "label" else filter(names_machine, split))}
+            called |= {word_of(name)} & {*CALLED["factory"], *PLACES} if role == "device" else set()
             called -= {"unit"} if not word_of(name).startswith("unit") else set()  # of a measurement
-            ranked.append((not last, not text, not called, i, name, f"{many} {'texts' if text else 'numbers'}"))
+            rank = (not called, not text) if role == "device" else (not text, not called)
+            ranked.append((not last, *rank, i, name, f"{many} {'texts' if text else 'numbers'}"))
     flags = _flags(table) if role == "label" else {}
     return flags | {name: words for *_, name, words in sorted(ranked)[:CANDIDATES]}
 

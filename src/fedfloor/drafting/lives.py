@@ -6,24 +6,33 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from fedfloor.base.errors import SettingError
-from fedfloor.base.names import count, some
+from fedfloor.base.names import count, misspelt, some
 from fedfloor.data.files.joined import JOIN, SPANS, parts_of
+from fedfloor.data.files.sheet import Excerpt
 from fedfloor.data.files.times import moment
-from fedfloor.data.kinds import CALLED, filled, is_number, is_time, names_machine, number, word_of
+from fedfloor.data.files.tree import DataFile
+from fedfloor.data.kinds import CALLED, ENDINGS, filled, is_number, is_text, is_time, names_machine, number, word_of
 from fedfloor.data.roles import is_grouped, stated
-from fedfloor.drafting.guess import FAILED, PLACES, RUNNING, TableProfile
+from fedfloor.drafting.guess import FAILED, PLACES, RUNNING, coded, first_rows
 
 RISES = 0.9  # share of the steps between rows in which a clock or counter rises, at least
 STATES = 8  # texts of a column of states, at most
+# texts of a kind of machine, at most, and rows of each, at least on average
+MOST = 20
+LEAST = 5
 FEW = 3  # rows of a machine at most, on average: more are a recording
+UNITS = (
+    r"(_?(in_)?(h|hours?|hrs|d|days?|weeks?|months?|years?|cycles?|std|stunden|tagen?|wochen|monaten?|jahren?|zyklen))?"
+)
 DURATIONS = re.compile(
-    r"(time|days|hours|cycles|weeks|months|age|tage|stunden)(_(to|until|bis)_(failure|event|end|ausfall))?"
-    r"|(operating|service|running|run|up)_?(time|hours|days)|(life|survival|time|duration)_?(time|hours|days|h|d|cycles)?"
-    r"|lifetime|ttf|tenure|lebensdauer|laufzeit|standzeit|betriebsstunden|alter"
+    r"(time|days|hours|cycles|weeks|months|years|tage|stunden|wochen|monate|jahre|zyklen|zeit)"
+    r"(_(to|until|bis)_(failure|event|end|ausfall)|_in_(service|operation|use|betrieb))?"
+    rf"|((operating|service|running|run|up|life|survival)_?(time|life)|time|age|life|survival|duration|ttf|tenure){UNITS}"
+    r"|(operating|service|running|run)_?(hours|days|cycles)"
+    rf"|(lebens|nutzungs|betriebs)dauer{UNITS}|((betriebs|lauf|stand)zeit|alter){UNITS}|betriebsstunden"
 )
 STARTS = re.compile(
     r"(install(ed|ation)?|commission(ed|ing)?|start(ed)?|begin|in_service|put_into_service|built|fitted|einbau|eingebaut"
@@ -33,29 +42,34 @@ ENDS = re.compile(
     r"(remov(ed|al)|fail(ed|ure)|end(ed)?|replac(ed|ement)|stop(ped)?|out_of_service|repair(ed)?|last_seen|until|event"
     r"|ausbau|ausgebaut|ausfall|ende|ersetzt)(_?(date|on|at|datum|am))?"
 )
-AGES = re.compile(r"entry|(entry|start|initial)_age|age_at_(entry|start|first_observation)|anfangsalter")
+AGES = re.compile(
+    r"entry|(entry|start|initial)_age|age_at_(entry|start|first_observation)|anfangsalter|alter_bei_(beginn|einbau)"
+)
 SWITCH = {frozenset("01"): "1", frozenset(("false", "true")): "true", frozenset(("no", "yes")): "yes"}
 ENDED = re.compile(r"(has_)?(failed|failure|event|died|dead|broken|observed|ausgefallen|ausfall|defekt)(_observed)?")
 CENSORED = re.compile(r"(is_)?(censored|(still_)?running|alive|in_service|läuft(_noch)?)")
 
 
-def lives(profile: TableProfile, data: dict[str, Any], *, asked: bool) -> list[str]:
-    """Set the roles of a table with a life per row in ``data``, and return sentences on them; [] for other tables.
+def lives(tables: Sequence[Excerpt], data: dict[str, Any], keeper: str, *, asked: bool) -> list[str]:
+    """Set the roles of tables with a life per row in ``data``, and return sentences on them; [] for other tables.
 
     Such a table has a time or two dates of a life, and a column that says which lives ended: with two texts, of which
     one means failed or the other running, or with 0 and 1. A machine has few rows.
 
     Args:
-        profile: the table.
+        tables: the first rows of each table; those with other columns than the first do not count.
         data: the settings of the data, to which the roles are added.
+        keeper: what keeps the rows unless a column does: the ``file`` or the ``folder``; "" for a single table.
         asked: whether the task is set; otherwise both columns are needed to set it.
     """
-    table = profile.counted
+    names = tables[0].names
+    alike = [table for table in tables if {*table.names} == {*names}]
     columns: dict[str, Any] = dict(data.get("columns", {}))
-    free = [name for name in table.names if name not in stated(columns)]
-    cells = {name: table.cells(name) for name in table.names}
-    machines = [name for name in free if names_machine(word_of(name)) or word_of(name) in CALLED["device"]]
-    if any(FEW * len({*cells[name]}) < len(cells[name]) for name in machines):
+    free = [name for name in names if name not in stated(columns)]
+    cells = {name: [cell for table in alike for cell in table.cells(name)] for name in names}
+    machines = [name for name in free if all(_names_machines(name, table.cells(name)) for table in alike)]
+    sites = [name for name in names if _is_site(name)]
+    if any(_recorded(table, [name, *sites]) for table in alike for name in machines):
         return []
     life = columns.get("life") or _life(free, cells, data)
     ending = _ending(free, cells, columns.get("label"))
@@ -68,9 +82,13 @@ def lives(profile: TableProfile, data: dict[str, Any], *, asked: bool) -> list[s
     if ending is not None and "ended" not in data:
         columns["label"], data["ended"] = ending
         texts = Counter(cells[ending[0]])
-        running = len(table.rows) - texts.pop(ending[1])
+        for text, meant in misspelt(texts).items():
+            _check_slip(ending, text, meant, texts[text])
+            sentences.append(f"'{text}' ({texts[text]:,}): did you mean '{meant}'? Both still run")
+        rows = texts.total()
+        running = rows - texts.pop(ending[1])
         sentences.append(
-            f"lives whose '{ending[0]}' is '{ending[1]}' are over, and {running:,} of {len(table.rows):,} still "
+            f"lives whose '{ending[0]}' is '{ending[1]}' are over, and {running:,} of {rows:,} still "
             f"run ({_counted(texts)}; data.ended), and count with what is known of them"
         )
     columns |= _entry(free, cells) if "entry" not in columns else {}
@@ -83,7 +101,31 @@ def lives(profile: TableProfile, data: dict[str, Any], *, asked: bool) -> list[s
     if columns.get("label") in cells and "ended" in data:
         _check_dates(life, cells, cells[columns["label"]], str(data["ended"]))
     sentences += _until(life, cells, data)
-    return sentences + _keeper(machines, cells, data)
+    sentences += _kinds([name for name in free if name not in machines], cells, columns)
+    return sentences + _keeper(machines, cells, data, keeper)
+
+
+def _names_machines(name: str, cells: Sequence[str]) -> bool:
+    """Return whether a column names machines, by its name; or numbers them in texts of which many differ.
+
+    >>> _names_machines("Lager-Nr.", ["A-01", "A-02", "B-01"]), _names_machines("site no", ["1", "2", "1"])
+    (True, False)
+    """
+    word = word_of(name)
+    known = filled(cells)
+    numbered = word.split("_")[-1] in ENDINGS and is_text(known, ".") and FEW * len({*known}) >= len(known)
+    return names_machine(word) or word in CALLED["device"] or (numbered and not _is_site(name))
+
+
+def _is_site(name: str) -> bool:
+    """Return whether a column may name sites or lines, by its name."""
+    return word_of(name) in (*CALLED["factory"], *PLACES)
+
+
+def _recorded(table: Excerpt, names: Sequence[str]) -> bool:
+    """Return whether machines, told apart by some columns, have so many rows each that these are recordings."""
+    machines = {*zip(*map(table.cells, names), strict=True)}
+    return FEW * len(machines) < len(table.rows)
 
 
 def _check_states(free: Sequence[str], cells: Mapping[str, Sequence[str]], label: str | None) -> None:
@@ -98,6 +140,16 @@ def _check_states(free: Sequence[str], cells: Mapping[str, Sequence[str]], label
                 "with other texts still run.",
                 key="data.ended",
             )
+
+
+def _check_slip(ending: tuple[str, str], text: str, meant: str, many: int) -> None:
+    """Refuse a misspelt text of lives that ended, which would still run."""
+    if meant == ending[1]:
+        raise SettingError(
+            f"column '{ending[0]}': '{text}' in {count(many, 'row')}. Did you mean '{meant}', the text of lives that "
+            "ended? Others count as lives that still run. Correct it.",
+            key="data.ended",
+        )
 
 
 def _check_dates(life: str, cells: Mapping[str, Sequence[str]], states: Sequence[str], ended: str) -> None:
@@ -208,30 +260,66 @@ def _until(life: str, cells: Mapping[str, Sequence[str]], data: dict[str, Any]) 
     ]
 
 
-def _keeper(machines: Sequence[str], cells: Mapping[str, Sequence[str]], data: dict[str, Any]) -> list[str]:
-    """Take the column of sites or lines for the device, because a machine has few rows; return sentences on it."""
-    columns = data["columns"]
-    if "device" in columns:
-        return []
+def _kinds(free: Sequence[str], cells: Mapping[str, Sequence[str]], columns: dict[str, Any]) -> list[str]:
+    """Make sensors of columns with a few texts, such as a kind of machine, of which a life depends; return sentences.
+
+    Tables of lives are short, so that :data:`LEAST` rows of a text suffice on average.
+    """
     taken = stated(columns) | {part for role in SPANS for part in parts_of(str(columns.get(role, "")))}
-    sites = [name for name in cells if word_of(name) in (*CALLED["factory"], *PLACES) and name not in taken]
-    fits = [name for name in sites if 2 <= len({*cells[name]}) <= len(cells[name]) // FEW]
-    if not fits:
-        return []
-    columns["device"] = fits[0]
-    wider = next((name for name in fits[1:] if is_grouped(cells[fits[0]], cells[name])), "")
-    columns["factory"] = wider
-    left = [name for name in machines if name != fits[0]]
-    sentences = [f"'{fits[0]}' is taken for the device, which keeps the lives of its machines"]
-    if left:
-        columns["ignore"] = [*columns.get("ignore", ()), *left]
-        sentences.append(f"{', '.join(map(repr, left))}: names of machines, and left out")
+    sentences = []
+    for name in free:
+        known = filled(cells[name])
+        many = len({*known})
+        if name in taken or _is_site(name) or not is_text(known, ".") or not 2 <= many <= MOST:
+            continue
+        if LEAST * many <= len(known) and not is_time(known, None, numbers=False):
+            columns["categories"] = {**columns.get("categories", {}), name: coded(known)}
+            sentences.append(f"'{name}' is a kind of machine or place, by its {many} texts, on which lives may depend")
     return sentences
 
 
-def of_table(path: Path, data: dict[str, Any], task: str) -> list[str]:
-    """Set the roles of a table with a life per row, unless another task or recordings are asked for."""
-    if task not in ("", "survival") or data.get("remaining") or not path.is_file():
+def _keeper(
+    machines: Sequence[str], cells: Mapping[str, Sequence[str]], data: dict[str, Any], keeper: str
+) -> list[str]:
+    """Take the column of sites or lines, or the file, for the device, because a machine has few rows.
+
+    The column of machines names recordings, of a row each.
+
+    Returns:
+        Sentences on it.
+    """
+    columns = data["columns"]
+    sentences = []
+    taken = stated(columns) | {part for role in SPANS for part in parts_of(str(columns.get(role, "")))}
+    sites = [name for name in cells if _is_site(name) and name not in taken]
+    fits = [name for name in sites if 2 <= len({*cells[name]}) <= len(cells[name]) // FEW]
+    if "device" in columns or "device" in data:
+        pass
+    elif fits and keeper != "folder":
+        columns["device"] = fits[0]
+        columns["factory"] = next((name for name in fits[1:] if is_grouped(cells[fits[0]], cells[name])), "")
+        sentences = [f"'{fits[0]}' is taken for the device, which keeps the lives of its machines"]
+    elif keeper:
+        data |= {"device": keeper} if keeper == "file" else {}
+        sentences = [f"each {keeper} is taken for a device, which keeps the lives of its machines"]
+    else:
         return []
-    profile = TableProfile.of(path, data)
-    return lives(profile, data, asked=task == "survival") if profile.start.first else []
+    names = [name for name in machines if name != columns.get("device")]
+    if names and "run" not in columns:
+        columns["run"] = names.pop(0)
+        sentences.append(f"'{columns['run']}' names the machines (data.columns.run), as predictions do")
+    if names:
+        columns["ignore"] = [*columns.get("ignore", ()), *names]
+        sentences.append(f"{', '.join(map(repr, names))}: more names of machines, and left out")
+    return sentences
+
+
+def of_tables(files: Sequence[DataFile], data: dict[str, Any], task: str, *, folder: bool) -> list[str]:
+    """Set the roles of tables with a life per row, unless another task or recordings are asked for."""
+    if task not in ("", "survival") or data.get("remaining"):
+        return []
+    tables = [table for table in first_rows([file.path for file in files], data) if table.first]
+    if not tables or (folder and len(files[0].folders) > 1):  # where labels, too, may be folders
+        return []
+    keeper = ("folder" if files[0].folders else "file") if folder else ""
+    return lives(tables, data, keeper, asked=task == "survival")

@@ -16,7 +16,7 @@ from fedfloor.data.files.layout import NoColumnError, are_names
 from fedfloor.data.files.preamble import preamble
 from fedfloor.data.files.rows import unpacked
 from fedfloor.data.files.sheet import head
-from fedfloor.data.files.tree import files_in, tables
+from fedfloor.data.files.tree import DataFile, files_in, tables
 from fedfloor.data.reading import skipped
 from fedfloor.data.sources import SOURCES
 from fedfloor.drafting import folders, guess, lives
@@ -65,8 +65,8 @@ def guess_roles(data: dict[str, Any], path: Path) -> list[str]:
     table = path
     folder = path.is_dir()
     if folder:
-        every = files_in(path)
-        files = [file for file in every if file.path.name.casefold().endswith(tables(every))]
+        inside = files_in(path)
+        files = [file for file in inside if file.path.name.casefold().endswith(tables(inside))]
         if not files:
             return []
         table = files[0].path
@@ -78,7 +78,8 @@ def guess_roles(data: dict[str, Any], path: Path) -> list[str]:
     if folder:
         table = max(files[:LISTED], key=lambda file: len(head(file.path, 1, data).names)).path  # most columns
         folders.check_levels(files, data)
-    of_lives = [] if folder else lives.of_table(table, data, task_table(data).get("kind") or "")
+    every = files if folder else [DataFile(table, table.name, (), None)]
+    of_lives = lives.of_tables(every, data, task_table(data).get("kind") or "", folder=folder)
     labelled = not folder or len(files[0].folders) < 2 or "label" not in data.get("layout", "label")
     needed = ("label",) if labelled and not data.get("remaining") and task_of(data).labelled else ()
     needed = () if of_lives and "ended" not in data else needed

@@ -72,7 +72,7 @@ def summary(park: Park) -> str:
     if data.inputs.kind == "image":
         holdings = f"pictures of {data.shape[1]}×{data.shape[2]} pixels, {'grey' if data.shape[0] == 1 else 'colour'}"
     else:
-        holdings = count(data.shape[0], "sensor")
+        holdings = count(data.shape[0] - len(data.task.unread), "sensor")
         holdings += f", windows of {count(data.shape[1], 'row')}" if len(data.shape) > 1 else ""
     if data.target is not None:
         ahead = f"the next {data.task.ahead} rows of " if data.task.ahead else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +18,10 @@ from fedfloor.park.described import raw_bytes
 from fedfloor.park.normalise import DeviceNormaliser, normaliser
 from fedfloor.park.park import Park
 from fedfloor.runs import forecast, trials
-from fedfloor.runs.parks import build_park
+from fedfloor.runs.parks import build_park, check_promise
+
+log = logging.getLogger(__name__)
+HELD_OUT = (0.1, 0.2, 0.3, 0.4, 0.5)  # shares of the training samples that are tried for a promise
 
 # single rows train fast, but networks need many rounds for thresholds
 ROUNDS = 20
@@ -117,6 +121,31 @@ def _stops(document: dict[str, Any], every: int) -> bool:
         return False
     evaluate |= stop
     return True
+
+
+def set_promise(document: dict[str, Any], park: Park) -> list[str]:
+    """Hold out as many samples, unless their share is given, as what the task promises needs; return a note.
+
+    Raises:
+        SettingError: no share suffices.
+    """
+    if park.dataset.task.promised is None:
+        return []
+    evaluate = document.setdefault("evaluate", {})
+    shares = [evaluate["validation"]] if "validation" in evaluate else HELD_OUT
+    for share in shares:
+        try:
+            check_promise(build_park(config.from_table(document | {"evaluate": evaluate | {"validation": share}})))
+        except SettingError as error:
+            if share == shares[-1]:
+                raise
+            log.debug("%s", error)
+        else:
+            if share in (evaluate.get("validation"), HELD_OUT[0]):
+                break
+            evaluate["validation"] = share
+            return [f"{share:.0%} of the training samples are held out, from which the promise of the task comes"]
+    return []
 
 
 def on_traffic(document: dict[str, Any], park: Park) -> list[str]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfloor.base.checking import parsed, toml
-from fedfloor.base.errors import SettingError, shown
+from fedfloor.base.errors import SettingError, require, shown
 from fedfloor.base.machine import one_thread
 from fedfloor.base.outside import load
 from fedfloor.data.dataset import HOLES
@@ -227,7 +227,7 @@ class Header:
 
 def load_model(
     folder: Path | str, own: bool = False, which: str = "last", device: str = "", stays: bool = False,
-    by_device: bool = False,
+    by_device: bool = False, within: float | None = None,
 ) -> Trained:  # fmt: skip
     """Return a trained model, read from a file.
 
@@ -241,6 +241,7 @@ def load_model(
         stays: whether a part that never leaves the devices becomes :attr:`Trained.staying`.
         by_device: whether a run with cohorts, which has no shared model, is read with all of its models, so that each
             sample needs a device.
+        within: the horizon of a chance to fail, in the unit of the lives; by default that of the training.
 
     Raises:
         SettingError: the file is missing, damaged or of another format, it needs custom code and ``own`` is false, or
@@ -252,6 +253,7 @@ def load_model(
     shape = header.shape
     sensors = None if header.inputs is None else header.inputs.sensors()
     about_task = header.task if personal is None or personal.task is None else personal.task
+    about_task = about_task if within is None else _at_horizon(about_task, within)
     task = read(about_task, len(header.classes), () if sensors is None else sensors.columns, str(path))
     specs = {"model": header.model, "objective": header.made.objective[0]}
     outside = {kind: spec for kind, spec in specs.items() if ":" in spec}
@@ -287,16 +289,35 @@ def load_model(
         decision=header.decide, task=task,
         staying=Staying(network, *left) if left is not None and network.numbers(left[0]) else None,
         levels=None if sensors is None else _levels(given, task.unread),
-        models=None if device or which != "last" else _models(Path(folder), own=own),
+        models=None if device or which != "last" else _models(Path(folder), own=own, within=within),
         headline=_headline(path.parent, header.classes),
     )  # fmt: skip
 
 
-def _models(run: Path, *, own: bool) -> DeviceModels | None:
+def _at_horizon(task: dict[str, Any] | None, within: float) -> dict[str, Any]:
+    """Return the settings of a task with another horizon of the chance to fail.
+
+    Raises:
+        SettingError: the task is no survival.
+    """
+    if task is None or task.get("kind") != "survival":
+        kind = "classification" if task is None else task.get("kind")
+        raise SettingError(
+            f"within = {within:g}: is for the chance of machines to fail (data.task = 'survival'), but this model's "
+            f"task is {kind}. Leave it out.",
+            key="within",
+        )
+    require(0 < within < math.inf, "within", within, "a number above 0")
+    return {**task, "within": within}
+
+
+def _models(run: Path, *, own: bool, within: float | None) -> DeviceModels | None:
     """Return the models of a run's devices; None for a model's file, or a run with a single model."""
     if not (run / DEVICES).is_file():
         return None
-    return DeviceModels(run, lambda device: load_model(run, own, device=device).answered, shared=has_shared(run))
+    return DeviceModels(
+        run, lambda device: load_model(run, own, device=device, within=within).answered, shared=has_shared(run)
+    )
 
 
 def _headline(run: Path, classes: Sequence[str]) -> Figure:

@@ -32,10 +32,6 @@ def odd_sensors(trained: Trained, samples: FileSamples) -> list[str]:
     """
     if trained.sensors is None or not len(samples.x):
         return []
-    if trained.task.unread:  # as in training
-        x = np.array(samples.x)
-        x[:, trained.task.unread] = 0.0
-        samples = replace(samples, x=x)
     stored = trained.training.sensors
     if stored is not None and stored.sensors != trained.sensors.columns:
         stored = None  # the run's folder has been changed
@@ -97,6 +93,8 @@ def _far(trained: Trained, samples: FileSamples, s: Summaries) -> list[str]:
     warnings = []
     for name, (k, share) in beyond(x, s).items():
         channel = s.sensors.index(name)
+        if channel in trained.task.unread:
+            continue
         values = x[:, channel][~np.isnan(x[:, channel])].astype(np.float64)
         why = explained(float(values.mean()), float(values.std()), s, channel)
         warnings.append(
@@ -123,4 +121,6 @@ def _contradicting(trained: Trained, samples: FileSamples, s: Summaries) -> list
     if not names:
         return []
     new = Summaries.of_rows(s.sensors, names, [0] * len(names), rows)
-    return [f"{samples.file}: {text}" for text in sentences(beside(new, s), trained=True)]
+    unread = {s.sensors[i] for i in trained.task.unread}
+    found = [finding for finding in beside(new, s) if not unread & {*finding.sensors}]
+    return [f"{samples.file}: {text}" for text in sentences(found, trained=True)]

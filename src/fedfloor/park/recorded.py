@@ -60,17 +60,22 @@ def record(park: Park) -> dict[str, Hashes]:
 
 
 def _training(park: Park) -> Iterator[Hashes]:
+    data = park.stored
     for device in range(park.devices):
-        mine = park.indices[device]
-        first = park.stored.first
-        for chunk in _chunks(mine):
-            yield hashes(_rows(park.stored.take(chunk, device), None if first is None else first[chunk]))
+        for chunk in _chunks(park.indices[device]):
+            x = data.task.in_tables(data.take(chunk, device), _some(data.target, chunk))
+            yield hashes(_rows(x, _some(data.first, chunk)))
 
 
 def _testing(park: Park) -> Iterator[Hashes]:
-    first = park.stored.first_test
+    data = park.stored
     for chunk in _chunks(np.arange(park.test_samples)):
-        yield hashes(_rows(park.stored.take_test(chunk), None if first is None else first[chunk]))
+        x = data.task.in_tables(data.take_test(chunk), _some(data.target_test, chunk))
+        yield hashes(_rows(x, _some(data.first_test, chunk)))
+
+
+def _some(values: NDArray[Any] | None, chunk: Indices) -> NDArray[Any] | None:
+    return None if values is None else values[chunk]
 
 
 def _chunks(indices: Indices) -> Iterator[Indices]:

@@ -84,7 +84,11 @@ def _chances(known: Known) -> str:
     head = ["group", *(f"{name}{kind}" for name in names for kind in ("predicted", "observed"))]
     unit = f" {first.unit}" if first.unit else ""
     return table(
-        f"Chance to fail within {first.within:g}{unit}, in groups of equal size by the predicted chance.", head, rows
+        f"Chance to fail within {first.within:g}{unit} from the age at which the observation of a life begins, 0 for a "
+        "new machine (fedfloor predict counts from the present age), or of recordings from each sample; in groups of "
+        "equal size by the predicted chance.",
+        head,
+        rows,
     )
 
 

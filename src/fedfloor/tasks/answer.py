@@ -173,12 +173,14 @@ class Expectancy(Answer):
     """The answer of a survival model: how long a machine will still live.
 
     Args:
-        chance: [n], the chance to fail within the horizon from now; infinite if it is not known.
+        chance: [n], the chance to fail within the horizon; infinite if it is not known.
         median: [n], the median time left; infinite if the curve does not fall so far.
         low, high: [n], the bounds of the time left with probability ``level``.
         within: the horizon.
         unit: the unit of times; "" if unknown.
         level: the probability of the interval.
+        since: the beginning of the horizon, such as the ``present age``; "" for a sample's own time.
+        end: the age beyond which nothing is known; None without one.
     """
 
     chance: Part
@@ -188,6 +190,8 @@ class Expectancy(Answer):
     within: float
     unit: str = ""
     level: float = 0.8
+    since: str = ""
+    end: float | None = None
 
     def sizes(self) -> Mapping[str, NDArray[Any] | float]:
         """Return 1 for the chance, and for times the horizon, or the time if it is longer."""
@@ -213,9 +217,11 @@ class Expectancy(Answer):
     @property
     def phrase(self) -> str:
         unit = f" {self.unit}" if self.unit else ""
+        since = f" from the {self.since} on" if self.since else ""
+        known = "" if self.end is None else f"; nothing is known beyond {self.end:.6g}{unit}, the last observed time"
         return (
-            f"the chance to fail within {self.within:g}{unit}, and the median time left"
-            f"{f' in {self.unit}' if self.unit else ''} with the interval of {100 * self.level:.4g} %"
+            f"the chance to fail within {self.within:g}{unit}{since}, and the median time left"
+            f"{f' in {self.unit}' if self.unit else ''} with the interval of {100 * self.level:.4g} %{known}"
         )
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 CLASSES = ("running", "failed")
 TARGETS = 4  # time, failed, entry, and whether it is the first sample of its life
+NOBODY = 1e-6  # a share of machines that counts as none
 GONE = 1e-12  # a step of the cumulative hazard in place of 0, whose logarithm is not finite
 STEEPEST = 3.0  # z beyond which e^z is continued by a line, for bounded gradients: there S is below e^−20
 ROUNDS = 15  # of Newton's method in a draft, which needs fewer
@@ -52,10 +53,11 @@ class Survival(Task):
         within: the horizon of the predicted chance to fail, such as 30; by default the lower quartile of the failure
             times, to two digits.
         level: the probability of the interval of a predicted life.
-        points: the most times of the grid if it is derived.
+        points: the most failure times of the grid if it is derived.
         unit: the unit of times, for display.
         grid: ascending times, in the unit; derived from the training samples: their distinct failure times, or
-            ``points`` quantiles of these. It is part of the model.
+            ``points`` quantiles of these, and for ``steps`` the last observed time, beyond which S is not known. It is
+            part of the model.
         center, scale: μ and s; derived from the training samples.
         since: the beginning of times: the ``start`` of a life, or for recordings the ``sample``; derived from the data.
         age: the channel with the present age of a machine, which no network reads; derived from the data.
@@ -91,6 +93,14 @@ class Survival(Task):
     @property
     def unread(self) -> tuple[int, ...]:
         return () if self.age is None else (self.age,)
+
+    def in_tables(self, x: NDArray[Any], target: NDArray[Any] | None) -> NDArray[Any]:
+        """Return samples with the time of their life in the channel of the age, which holds it in tables."""
+        if self.age is None or target is None:
+            return x
+        known = x.copy()
+        known[:, self.age] = target[:, 0]
+        return known
 
     @property
     def drafts(self) -> dict[str, Any]:
@@ -198,9 +208,12 @@ class Survival(Task):
         tail = (1 - self.level) / 2
         median, low, high = (self._left(out, age, now, share) for share in (0.5, 1 - tail, tail))
         chance = torch.clamp(1 - later / now.clamp(min=TINY), 0.0, 1.0)[:, 0]
-        if self.distribution == "steps":  # nothing is known of ages beyond the grid
-            chance = torch.where(age[:, 0] < self.grid[-1], chance, math.inf)
-        return Expectancy(chance, median, low, high, self.within or 1.0, self.unit, self.level)
+        end = self.grid[-1] if self.distribution == "steps" else None
+        if end is not None:  # beyond it nothing is known, unless no machine lives longer
+            known = (age + (self.within or 1.0) <= end) | ((later < NOBODY) & (age < end))
+            chance = torch.where(known[:, 0], chance, math.inf)
+        since = "" if self.since == "sample" else "present age"
+        return Expectancy(chance, median, low, high, self.within or 1.0, self.unit, self.level, since, end)
 
     def _left(self, out: Tensor, age: Tensor, now: Tensor, share: float) -> Tensor:
         """Return the time left [n] until S has fallen to a share of its value at the age; infinite if it never does."""
@@ -231,7 +244,7 @@ class Survival(Task):
         """Return whether the grid, at each time of which devices count failures, is the stated one, or not too fine."""
         if not isinstance(got, Survival) or (got.distribution, got.points) != (self.distribution, self.points):
             return False
-        return got.grid == self.grid if self.grid else len(got.grid) <= self.points
+        return got.grid == self.grid if self.grid else len(got.grid) <= self.points + 1
 
     def fitted(self, targets: NDArray[Any]) -> Survival:
         """Return the task with grid, scale and horizon of training lives [N, 4].
@@ -258,6 +271,8 @@ class Survival(Task):
         grid = distinct
         if len(distinct) > self.points:
             grid = np.unique(np.quantile(failures, np.arange(1, self.points + 1) / self.points, method="higher"))
+        if self.distribution == "steps":
+            grid = np.union1d(grid, time.max())
         logs = np.log(time[time > 0])
         return replace(
             self,

@@ -87,6 +87,10 @@ class Task(ABC):
         """The channels of samples that no network reads, because only :meth:`answer` does."""
         return ()
 
+    def in_tables(self, x: NDArray[Any], target: NDArray[Any] | None) -> NDArray[Any]:
+        """Return samples as stored [n, *shape], with targets [n, targets], as they are in tables to predict."""
+        return x
+
     @property
     def drafts(self) -> Mapping[str, Any]:
         """The settings of an experiment that a draft proposes instead of trees and networks; empty for none."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.base.errors import SettingError, nearest
-from fedfloor.base.names import count, some, toml_key, toml_list
+from fedfloor.base.names import count, misspelt, some, toml_key, toml_list
 from fedfloor.data.files.joined import JOIN
 from fedfloor.data.files.layout import CATEGORY, NO_LABEL
 from fedfloor.data.files.sheet import Sheet
@@ -253,6 +253,15 @@ def finished(sheets: Sequence[Sheet], reading: Reading) -> tuple[list[Sheet], tu
         running = running + int((labels[ends] != reading.ended).sum())
         total = total + len(ends)
         kept.append(sheet if reading.lasting else sheet.take(np.flatnonzero(labels[last] == reading.ended)))
+    if sheets and total:
+        texts = Counter(text for sheet in sheets for text in sheet.text["label"])
+        for text, meant in misspelt(texts).items():
+            if meant == reading.ended:
+                log.warning(
+                    "%s, %s: '%s' in %s is not '%s' (data.ended), so that these count as still running. Correct it if "
+                    "it is misspelt.", sheets[0].title, sheets[0].cell.format(reading.columns.label), text,
+                    count(texts[text], "row"), meant,
+                )  # fmt: skip
     if total and running == total:
         noun = "recording" if reading.remaining else "life"
         raise SettingError(
