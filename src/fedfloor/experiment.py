@@ -16,6 +16,7 @@ from fedfloor.data.made.machines import Machines
 from fedfloor.data.made.procedural import Procedural
 from fedfloor.data.published.cmapss import SETTINGS, Cmapss
 from fedfloor.data.published.skab import Skab
+from fedfloor.data.published.tless import Tless
 from fedfloor.data.reading import Reading
 from fedfloor.data.sources import SOURCES
 from fedfloor.network.profile import NetworkSettings
@@ -49,7 +50,7 @@ Codecs = PartSetting | tuple[PartSetting, ...]
 if TYPE_CHECKING:
     Coded = Codec | Sequence[PartSetting | Codec]
 
-LIKE = ("procedural", "machines", "cmapss", "skab")  # data sets with a table of settings under their name
+LIKE = ("procedural", "machines", "cmapss", "skab", "tless")  # data sets with a table of settings under their name
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class DataSettings(Reading):
         root: the folder of data sets; by default ``$FEDFLOOR_DATA``, or the user's data folder.
         path: the user's data, instead of ``name``: a table, a folder or an ``.npz`` file.
         partition: the assignment of samples to devices; by default ``natural`` for the user's data, procedural data,
-            machines, engines and test benches, and ``iid`` for others.
+            machines, engines, test benches and scenes, and ``iid`` for others.
         stream: the choice of the samples that a device holds at a tick; by default all.
         normalise: ``unit`` scales bytes to [0, 1]; ``standard`` centres each channel by per-device sums and divides by
             its standard deviation; ``auto``: ``unit`` for pictures, ``standard`` for sensors; ``device``: each device
@@ -71,6 +72,7 @@ class DataSettings(Reading):
         machines: the settings of the data set ``machines``.
         cmapss: the engines and sensors to read from the data set ``cmapss``, and the engines of each device.
         skab: the recordings to read from the data set ``skab``, and the number of their training rows.
+        tless: the parts to read from the data set ``tless``, and the size of its crops.
         agree: whether devices are asked before training if they measure the same, as by ``fedfloor ask``: ``refuse`` or
             ``warn`` of what does not fit together; ``off``, the default: only the sums that training needs are
             compared, with warnings.
@@ -88,6 +90,7 @@ class DataSettings(Reading):
     machines: Machines | None = None
     cmapss: Cmapss | None = None
     skab: Skab | None = None
+    tless: Tless | None = None
     agree: Literal["refuse", "warn", "off"] | None = None
 
     def __post_init__(self) -> None:

@@ -73,6 +73,7 @@ def test_table_of_the_real_data(data_root: Path) -> None:
         "cifar-10": (50_000, 10_000),
         "cifar-100": (None, None),  # not there
         "femnist": (41_257, 4_701),
+        "tless": (None, None),  # not there
         "tep": (500 + 21 * 480, 22 * 960),
         "cmapss": (None, None),  # windows decide
         "skab": (None, None),

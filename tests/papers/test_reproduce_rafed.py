@@ -233,6 +233,7 @@ def test_large_numbers_are_written_by_their_order() -> None:
 
 def test_fig_4_can_be_run() -> None:
     table = catalog.TABLES["rafed-fig4"]
+    assert {cell.data for cell in table.cells} == {"mnist", "tless"}
     for cell in table.cells:
         what = table.experiment(cell, 20, seed=1)
         assert (what.network.profile, what.park.devices) == ("rafed", 40)

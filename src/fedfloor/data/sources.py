@@ -15,7 +15,7 @@ from fedfloor.data.files import expanded
 from fedfloor.data.made import machines
 from fedfloor.data.made.labels import labels
 from fedfloor.data.made.procedural import Procedural, procedural
-from fedfloor.data.published import cifar, cmapss, idx, leaf, skab, tep
+from fedfloor.data.published import cifar, cmapss, idx, leaf, skab, tep, tless
 from fedfloor.data.reading import Reading
 from fedfloor.tasks import reconstruction
 from fedfloor.tasks.task import Task
@@ -127,6 +127,12 @@ SOURCES = {
     "cifar-10": _cifar(cifar.TEN),
     "cifar-100": _cifar(cifar.HUNDRED),
     "femnist": Source(len(LETTERS_AND_DIGITS), lambda name, folder, **_: leaf.load(name, folder), leaf.samples),
+    "tless": Source(
+        tless.OBJECTS,
+        lambda name, folder, like, **_: tless.load(name, folder, like),
+        tless.counted,
+        natural=True,
+    ),
     "tep": Source(
         len(tep.CLASSES), lambda name, folder, reading, **_: tep.load(name, folder, reading), tep.samples, sensors=True
     ),
@@ -179,7 +185,7 @@ def load(
         seed: the seed of a generated data set.
         reading: the settings of task and windows, for sensors.
         like: settings specific to the data set: properties of ``procedural`` or ``machines``, the engines of
-            ``cmapss``, the recordings of ``skab``.
+            ``cmapss``, the recordings of ``skab``, the parts of ``tless``.
 
     Raises:
         SettingError: an unknown name, missing or damaged files, ``labels`` without a number of devices, or windows of
