@@ -55,7 +55,8 @@ The *outcome* says what our figures show:
   width h of the interval of n runs), and this range is narrower than the effect that the claim is about; or the printed
   difference lies in the interval of ours. What is computed without chance meets the printed digits.
 - **{CONFIRMED}**: the interval of the difference excludes 0 with the claimed sign. Differences are taken seed by seed
-  where the page has them; otherwise the sum of both half widths bounds theirs, whatever the pairing.
+  where the page has them, of rounds, bytes and times as ratios; otherwise the sum of both half widths bounds theirs,
+  whatever the pairing.
 - **{CONTRADICTED}**: it excludes 0 with the other sign, or a printed number lies outside; or a calculation shows the
   opposite. *Why* states whose it is: ours, or the paper's against itself.
 - **{UNDECIDED}**: the interval contains 0. The smallest difference that could have been seen is stated. Single runs
@@ -89,7 +90,10 @@ def claim_of(entry: Mapping[str, Any]) -> Claim:
 
 
 def _figure(file: str, one: Mapping[str, Any]) -> Figure:
-    """Return a figure, read from the page: ours is the mean, where it has a column for every seed."""
+    """Return a figure, read from the page: ours is the mean, where it has every seed's value.
+
+    ``seeds`` names a column of each, ``by_seed`` one that lists all of them.
+    """
 
     def read(column: str | int) -> str:
         return cell(one.get("file", file), one["row"], column, one.get("under", ""))
@@ -97,8 +101,10 @@ def _figure(file: str, one: Mapping[str, Any]) -> Figure:
     more = {key: one[key] for key in ("against", "effect") if key in one}
     if "std" in one:
         more["std"] = read(one["std"])
-    if "seeds" in one:
-        more["values"] = tuple(parsed(read(column))[0] for column in one["seeds"])
+    seeds = [read(column) for column in one.get("seeds", ())]
+    if "by_seed" in one:
+        seeds = read(one["by_seed"]).split(", ")
+    more["values"] = tuple(parsed(text)[0] for text in seeds)
     texts = [read(one[key]) for key in ("column", "plus_minus") if key in one]
     return Figure(one["name"], one.get("paper"), " ± ".join(texts), **more)
 

@@ -75,12 +75,14 @@ class Measured:
         half_width: of its 95 % interval; None with one seed.
         seeds: that it was taken from.
         note: why there is none, or what is not as it should be.
+        by_seed: the value of each of them; empty where not all have one.
     """
 
     value: float | None = None
     half_width: float | None = None
     seeds: tuple[int, ...] = ()
     note: str = ""
+    by_seed: tuple[float, ...] = ()
 
 
 def rows(what: Reproduction, ends: Mapping[Path, str]) -> list[dict[str, Any]]:
@@ -104,7 +106,8 @@ def rows(what: Reproduction, ends: Mapping[Path, str]) -> list[dict[str, Any]]:
                 | {"figure": figure.label(what.rounds), "paper": figure.paper}
                 | {"measured": got.value, "half_width": got.half_width}
                 | {"difference": got.value - figure.paper if both else None}  # type: ignore[operator]
-                | {"rounds_done": done, "seeds": list(got.seeds) or None, "note": got.note or None}
+                | {"rounds_done": done, "seeds": list(got.seeds) or None}
+                | {"by_seed": list(got.by_seed) if len(got.by_seed) > 1 else None, "note": got.note or None}
             )
     return found
 
@@ -131,7 +134,7 @@ def _measured(
     got = measure(figure, runs, what.rounds)
     if len(runs) < len(what.seeds):
         missing = f"{len(runs)} of {len(what.seeds)} seeds so far"
-        return Measured(got.value, got.half_width, got.seeds, "; ".join(filter(None, (got.note, missing))))
+        return replace(got, note="; ".join(filter(None, (got.note, missing))))
     return got
 
 
@@ -212,4 +215,4 @@ def _unreached(runs: tuple[RecordedRun, ...], reached: list[int | None], rounds:
 def _mean(numbers: list[int] | list[float], seeds: tuple[int, ...], note: str = "") -> Measured:
     value = sum(numbers) / len(numbers)
     whole = isinstance(numbers[0], int) and value == int(value)
-    return Measured(int(value) if whole else value, half_width(numbers), seeds, note)
+    return Measured(int(value) if whole else value, half_width(numbers), seeds, note, tuple(numbers))

@@ -158,7 +158,8 @@ def _compared(claim: Claim, left: str, sign: str, right: str) -> str:
     apart = difference(claim, left + MINUS + right)
     if sign == "=":
         known = {figure.name: estimate(claim, figure).value for figure in claim.figures}
-        margin = claim.margin or (POINT if claim.accuracy else SHARE * abs(_number(known, right)))
+        whole = 1.0 if _paired(claim, left, right) else abs(_number(known, right))  # ratios are shares already
+        margin = claim.margin or (POINT if claim.accuracy else SHARE * whole)
         if abs(apart.value) + apart.half <= margin:
             return CONFIRMED
         return CONTRADICTED if abs(apart.value) - apart.half > margin else UNDECIDED
@@ -169,17 +170,19 @@ def _compared(claim: Claim, left: str, sign: str, right: str) -> str:
 
 
 def difference(claim: Claim, text: str) -> Estimate:
-    """Return ``A minus B`` of two figures, or of a figure and a number; of logarithms where both have values by seed.
+    """Return ``A minus B`` of two figures, or of a figure and a number, seed by seed where both have values of each.
+
+    Rounds, bytes and times, which have values by seed, are taken as logarithms, accuracies as they are.
 
     Raises:
         SettingError: a term is no figure of the claim and no number.
     """
     figures = {figure.name: figure for figure in claim.figures}
     left, right = text.split(MINUS)
+    if values := _paired(claim, left, right):
+        sides = [np.array(each) if claim.accuracy else np.log(each) for each in values]
+        return _mean(sides[0] - sides[1])
     pair = [figures.get(name) for name in (left, right)]
-    values = [figure.values for figure in pair if figure is not None]
-    if len(values) == 2 and all(values):
-        return _mean(np.log(values[0]) - np.log(values[1]))
     a, b = (
         estimate(claim, figure) if figure else Estimate(parsed(name)[0], 0.0, 0.0)
         for figure, name in zip(pair, (left, right), strict=True)
@@ -191,6 +194,13 @@ def difference(claim: Claim, text: str) -> Estimate:
     single = max(_spread(claim, each.value) for each in (a, b)) if _alone(claim, pair) else 0.0
     half = max(a.half + b.half, SINGLE * single)
     return Estimate(a.value - b.value, half, half)
+
+
+def _paired(claim: Claim, *names: str) -> list[tuple[float, ...]]:
+    """Return the values by seed of figures that all have some; else none."""
+    values = {figure.name: figure.values for figure in claim.figures}
+    found = [values.get(name, ()) for name in names]
+    return found if all(found) else []
 
 
 def estimate(claim: Claim, figure: Figure) -> Estimate:

@@ -148,7 +148,7 @@ def about(what: Reproduction) -> dict[str, Any]:
 
 def markdown(what: Reproduction, rows: Sequence[Row]) -> str:
     """Return a table as Markdown, with the choices that were made."""
-    names = list(rows[0])
+    names = [name for name in rows[0] if name != "by_seed" or any(row[name] for row in rows)]
     lines = [f"# {what.table.name}", "", f"{heading(what)}.", ""]
     lines += ["| " + " | ".join(name.replace("_", " ") for name in names) + " |", "|" + "---|" * len(names)]
     lines += ["| " + " | ".join(_cell(row[name]) for name in names) + " |" for row in rows]
@@ -158,7 +158,7 @@ def markdown(what: Reproduction, rows: Sequence[Row]) -> str:
 
 def _cell(value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(map(str, value))
+        return ", ".join(map(_cell, value))
     if isinstance(value, float):
         return figure(value, 4 if abs(value) < 10 else 1)
     return "–" if value is None else str(value).replace("|", "\\|")

@@ -22,6 +22,7 @@ TWO = Figure("b", None, "0.85")
 PRINTED = Figure("a", "0.915", "0.90 ± 0.01")
 OTHER = Figure("b", "0.80", "0.85 ± 0.02")
 ROUNDS = Figure("a", None, "9.7", values=(5.0, 11.0, 13.0)), Figure("b", None, "58.7", values=(26.0, 64.0, 86.0))
+SEEDS = Figure("a", None, "0.53", values=(0.43, 0.60, 0.57)), Figure("b", None, "0.30", values=(0.10, 0.38, 0.41))
 
 
 def made(*figures: Figure, runs: int = 3, **more: Any) -> Claim:
@@ -46,6 +47,11 @@ def made(*figures: Figure, runs: int = 3, **more: Any) -> Claim:
         (made(ONE, TWO, runs=0, order=("a > b",)), CONFIRMED),  # computed
         (made(Figure("a", None, "–"), B, order=("a > b",)), CONFIRMED),  # never reached
         (made(*ROUNDS, order=("a < b",)), CONFIRMED),  # ratios 5.2, 5.8, 6.6, though the means' intervals overlap
+        (made(*SEEDS, order=("a > b",), accuracy=True), CONFIRMED),  # 0.33, 0.22, 0.16: 0.24 ± 0.22
+        (made(*SEEDS, order=("a > b",)), UNDECIDED),  # as ratios 4.4, 1.6, 1.4 they would not be
+        (made(*SEEDS, order=("a = b",), accuracy=True), CONTRADICTED),  # by more than a point
+        (made(*ROUNDS, order=("a = b",), margin=1.8), UNDECIDED),  # |ln| of 5.2, 5.8, 6.6 is 1.76 ± 0.30
+        (made(*ROUNDS, order=("a = b",)), CONTRADICTED),  # a tenth, of ratios
         (made(Figure("a", None, "9.7 ± 10"), Figure("b", None, "58.7 ± 76"), order=("a < b",)), UNDECIDED),
         (made(PRINTED, OTHER), CONTRADICTED),  # 0.80 is 0.05 from 0.85 ± 0.04
         (made(PRINTED, Figure("b", "0.84", "0.85 ± 0.02")), MET),  # 0.915 within 0.90 ± 0.02, narrower than 0.075
@@ -74,6 +80,13 @@ def test_the_prediction_interval_by_hand() -> None:
     assert read.ahead == pytest.approx(mean.ahead, rel=1e-3)
     drawn = verdicts.estimate(made(runs=100), Figure("a", None, "2", std="1"))
     assert (round(drawn.half, 3), round(drawn.ahead, 3)) == (0.198, 1.994)  # t = 1.984
+
+
+def test_values_by_seed_are_read_from_columns_or_from_one_list() -> None:
+    columns = {"name": "a", "row": "FedSR | 6", "column": "mean", "seeds": ["seed 0", "seed 1", "seed 2"]}
+    listed = {"name": "b", "row": "MNIST | case 1 | FLDG", "column": "measured", "by_seed": "by seed"}
+    assert claims._figure("docs/results.md", columns).values == (5.0, 11.0, 13.0)
+    assert claims._figure("results/fldg-cases.md", listed).values == (0.432, 0.604, 0.566)
 
 
 def test_what_could_have_been_seen() -> None:
