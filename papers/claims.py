@@ -1,13 +1,17 @@
 """The papers' claims, each beside what came out here: ``python -m papers.claims`` writes the page and its summaries.
 
+    python -m papers.claims --check [--only rafed]    # recomputes rows that take a minute or less, and compares
+
 ``results/claims.toml`` has an entry per claim. Its figures are no copies: each names a row and a column of a results'
 page, where it is read. Outcomes follow from them by :func:`papers.verdicts.outcome`, which the tests compare.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
 import re
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -56,7 +60,7 @@ The *outcome* says what our figures show:
   difference lies in the interval of ours. What is computed without chance meets the printed digits.
 - **{CONFIRMED}**: the interval of the difference excludes 0 with the claimed sign. Differences are taken seed by seed
   where the page has them, of rounds, bytes and times as ratios; otherwise the sum of both half widths bounds theirs,
-  whatever the pairing.
+  whatever the pairing. Or a calculation shows what is claimed, of which no number is printed.
 - **{CONTRADICTED}**: it excludes 0 with the other sign, or a printed number lies outside; or a calculation shows the
   opposite. *Why* states whose it is: ours, or the paper's against itself.
 - **{UNDECIDED}**: the interval contains 0. The smallest difference that could have been seen is stated. Single runs
@@ -148,13 +152,14 @@ def page(claims: Sequence[Claim]) -> str:
     """Return the page: rules, counts, and a table for each paper."""
     sections = [INTRODUCTION + summary(claims)]
     for paper in dict.fromkeys(claim.paper for claim in claims):
-        rows = ["| " + " | ".join(_row(claim)) + " |" for claim in claims if claim.paper == paper]
+        rows = ["| " + " | ".join(row(claim)) + " |" for claim in claims if claim.paper == paper]
         lines = [f"## {paper}", "", "| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD), *rows]
         sections.append("\n".join(lines) + "\n")
     return "\n".join(sections)
 
 
-def _row(claim: Claim) -> tuple[str, ...]:
+def row(claim: Claim) -> tuple[str, ...]:
+    """Return the cells of a claim in its paper's table, those of :data:`HEAD`."""
     printed = [f"{figure.name} {figure.paper}" for figure in claim.figures if figure.paper is not None]
     printed += [f"{name.replace(MINUS, ' − ')} {size}" for name, size in claim.effects.items()]
     ours = [f"{figure.name} {_shown(figure)}" for figure in claim.figures]
@@ -239,13 +244,22 @@ def told(text: str, claims: Sequence[Claim]) -> str:
     return renewed
 
 
-def main() -> None:
-    """Write the page, and the summaries in README and docs."""
+def main() -> int:
+    """Write the page, and the summaries in README and docs; or check what is printed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="recompute the rows of results/checks.toml instead")
+    parser.add_argument("--only", default="", help="with --check: those whose command holds this")
+    given = parser.parse_args()
+    if given.check:
+        from papers import check
+
+        return check.main(given.only)
     claims = read()
     write(PAGE, page(claims))
     write(TABLED, summarised(TABLED.read_text(encoding="utf-8"), claims))
     write(TOLD, told(TOLD.read_text(encoding="utf-8"), claims))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

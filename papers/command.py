@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from papers.work import Reproduction
 
 
+WHICH = "Which; left out, they are listed. Or a paper, such as fedgs, for a page of all its tables and figures."
+
+
 def reproduce(
-    table: Annotated[str | None, typer.Argument(metavar="TABLE", help="Which; left out, they are listed.")] = None,
+    table: Annotated[str | None, typer.Argument(metavar="TABLE", help=WHICH)] = None,
     scale: Annotated[float, typer.Option("--scale", metavar="S", help="Share of the paper's rounds, up to 1.")] = 1.0,
     seeds: Annotated[str, typer.Option("--seeds", metavar="0,1", help="Seeds, separated by commas.")] = "0",
     only: Annotated[str, typer.Option("--only", metavar="TEXT", help="Cells whose names hold this; * is any.")] = "",
@@ -33,13 +36,17 @@ def reproduce(
 ) -> None:  # fmt: skip
     """Compute a published table again, or list the tables."""
     from fedfloor.runs.terminal import show
-    from papers import allocation, catalog, disclosure, forgetting, groupings, selection
+    from papers import allocation, catalog, disclosure, forgetting, groupings, selection, whole
     from papers.work import plan
 
     if table is None:
         show(catalog.costs(scale), as_json=as_json)
         return
     folder = out or Path("runs") / f"reproduce-{table}"
+    if table in whole.PAPERS:
+        show(whole.rows(table), as_json=as_json)
+        print(f"page: {whole.save(table, folder)}", file=sys.stderr if as_json else sys.stdout)
+        return
     found = catalog.find(table)
     given = shared.numbers("seeds", seeds)
     if so_far:

@@ -75,7 +75,7 @@ class Measured:
         half_width: of its 95 % interval; None with one seed.
         seeds: that it was taken from.
         note: why there is none, or what is not as it should be.
-        by_seed: the value of each of them; empty where not all have one.
+        by_seed: the value of each of them, where there are several.
     """
 
     value: float | None = None
@@ -107,7 +107,7 @@ def rows(what: Reproduction, ends: Mapping[Path, str]) -> list[dict[str, Any]]:
                 | {"measured": got.value, "half_width": got.half_width}
                 | {"difference": got.value - figure.paper if both else None}  # type: ignore[operator]
                 | {"rounds_done": done, "seeds": list(got.seeds) or None}
-                | {"by_seed": list(got.by_seed) if len(got.by_seed) > 1 else None, "note": got.note or None}
+                | {"by_seed": list(got.by_seed) or None, "note": got.note or None}
             )
     return found
 
@@ -215,4 +215,5 @@ def _unreached(runs: tuple[RecordedRun, ...], reached: list[int | None], rounds:
 def _mean(numbers: list[int] | list[float], seeds: tuple[int, ...], note: str = "") -> Measured:
     value = sum(numbers) / len(numbers)
     whole = isinstance(numbers[0], int) and value == int(value)
-    return Measured(int(value) if whole else value, half_width(numbers), seeds, note, tuple(numbers))
+    each = tuple(numbers) if len(numbers) > 1 else ()
+    return Measured(int(value) if whole else value, half_width(numbers), seeds, note, each)

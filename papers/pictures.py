@@ -89,6 +89,63 @@ def forgotten(curves: Mapping[str, Mapping[str, Any]]) -> str:
     return _svg(drawn, WIDE_IN)
 
 
+def lines(
+    curves: Mapping[str, Sequence[tuple[float, float]]],
+    x: str,
+    y: str,
+    printed: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+) -> str:
+    """Draw curves, and hollow points of the same colour at what the paper prints.
+
+    Args:
+        curves: label → (x, y), …
+        x, y: what the axes show.
+        printed: label → (x, y), … of the paper.
+    """
+
+    def drawn(figure: Any) -> None:
+        axes = figure.add_subplot()
+        for i, (label, pairs) in enumerate(curves.items()):
+            every = max(1, len(pairs) // 8)
+            _curve(axes, i, [pair[0] for pair in pairs], [pair[1] for pair in pairs], label, every)
+            known = (printed or {}).get(label, ())
+            axes.scatter(
+                [pair[0] for pair in known], [pair[1] for pair in known], s=60, facecolors="none", zorder=3,
+                edgecolors=COLOURS[i % len(COLOURS)], marker=SYMBOLS[i % len(SYMBOLS)], linewidths=1.6,
+            )  # fmt: skip
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
+
+    return _svg(drawn)
+
+
+FAR = 20.0  # ratio of the largest and the least from which on an axis is logarithmic
+
+
+def beside(pairs: Sequence[tuple[str, float, float, float]]) -> str:
+    """Draw figures beside the printed ones, a line each.
+
+    Args:
+        pairs: name, the printed number, ours, and half of its interval.
+    """
+
+    def drawn(figure: Any) -> None:
+        axes = figure.add_subplot()
+        places = range(len(pairs), 0, -1)
+        ours = [pair[2] for pair in pairs]
+        printed = [pair[1] for pair in pairs]
+        axes.errorbar(
+            ours, places, xerr=[pair[3] for pair in pairs], fmt="o", color=COLOURS[0], capsize=4, label="ours"
+        )
+        axes.scatter(printed, places, s=70, facecolors="none", edgecolors=INK, marker="D", label="the paper", zorder=3)
+        axes.set_yticks(list(places), [pair[0] for pair in pairs])
+        axes.set_ylim(0.4, len(pairs) + 0.6)
+        if min(*ours, *printed) > 0 and max(*ours, *printed) > FAR * min(*ours, *printed):
+            axes.set_xscale("log")
+
+    return _svg(drawn, (SIZE_IN[0], 1.2 + 0.5 * len(pairs)))
+
+
 def _curve(axes: Any, i: int, x: Sequence[float], y: Sequence[float], label: str, every: int = 1) -> None:
     hollow = i >= len(COLOURS)  # a second time through the colours
     look = {

@@ -13,7 +13,7 @@ import pytest
 from benchmarks import pages
 from fedfloor.base.errors import SettingError
 from papers import claims, documents
-from papers.verdicts import CONTRADICTED, MET, UNTESTED, outcome
+from papers.verdicts import CONFIRMED, CONTRADICTED, MET, UNTESTED, outcome
 
 ROOT = Path(__file__).parents[2]
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
@@ -142,7 +142,7 @@ def test_outcomes_follow_from_the_figures() -> None:
         if claim.figures:
             assert outcome(claim) == claim.outcome, claim.claim
         elif claim.proof:
-            assert claim.outcome in (MET, CONTRADICTED), claim.claim
+            assert claim.outcome in (MET, CONFIRMED, CONTRADICTED), claim.claim
             assert (ROOT / claim.proof).exists(), claim.claim
         else:
             assert claim.outcome == UNTESTED, claim.claim
@@ -150,7 +150,8 @@ def test_outcomes_follow_from_the_figures() -> None:
 
 def test_figures_in_words_about_claims_stand_in_their_file() -> None:
     for claim in claims.read():
-        text = (ROOT / claim.file).read_text(encoding="utf-8") if claim.file else ""
+        page = claim.file or claim.proof
+        text = (ROOT / page).read_text(encoding="utf-8") if page else ""
         numbers = [value(one) for one in NUMBER.findall(text)]
         wanted = FIGURE.findall(claim.why) + (FIGURE.findall(claim.deviations) if claim.file else [])
         assert [one for one in wanted if not among(one, numbers, (1.0,))] == [], claim.claim

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations
+from collections.abc import Callable
+from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from fedfloor.parts.selection.grouping import Exp
 from fedfloor.solvers.clustering import fewest_functions, hash_functions, hash_vectors
+from papers import fedgs, fedgs_training, hfedms_training
 
 
 def test_the_lemma_of_fedsr_is_false_where_its_theorem_needs_it() -> None:
@@ -58,25 +62,133 @@ def seconds(active: str, *, apart: bool = False) -> float:
 def test_the_example_of_rafed() -> None:
     assert [round(seconds(active)) for active in ("ab", "c", "abcd", "bcd")] == [56, 50, 48, 40]
     sets = ["".join(some) for many in range(1, 5) for some in combinations("abcd", many)]
-    assert min(sets, key=seconds) == "bcd"
+    assert min(sets, key=seconds) == "bcd", "the shortest, as the table's heading says"
     assert seconds("bcd", apart=True) == 36
     assert min(seconds(active, apart=True) for active in sets) == seconds("abcd", apart=True) == 24
 
 
-def test_algorithm_1_of_rafed_as_printed_never_gets_faster() -> None:
-    """Its line 9 accepts an allocation if max_t > T_0."""
-    rng = np.random.default_rng(0)
-    latencies = rng.random((4, 6)) + 0.5  # of a device's choice of a channel and a power
-    chosen = rng.integers(0, 6, 4)
-    before = longest = latencies[range(4), chosen].max()
-    for device in range(4):
-        for choice in range(6):
-            tried = chosen.copy()
-            tried[device] = choice
-            if (latency := latencies[range(4), tried].max()) > longest:
-                longest = latency
-                chosen = tried
-    assert latencies[range(4), chosen].max() >= before
+Latencies = NDArray[np.float64]
+
+
+def least(latencies: Latencies) -> float:
+    """Return what Algorithm 1's function ``max`` returns: its line 19 keeps the smaller of two latencies."""
+    kept = 9999.0
+    for latency in latencies:
+        kept = min(kept, float(latency))
+    return kept
+
+
+def swept(of: Callable[[list[int]], Latencies], chosen: list[int], choices: int) -> tuple[list[int], list[float]]:
+    """Return the allocation after the sweeps of Algorithm 1 as printed, and T_0 after each of its changes."""
+    course = [least(of(chosen))]
+    while True:
+        before = course[-1]
+        for device in range(len(chosen)):
+            for choice in range(choices):
+                tried = [*chosen[:device], choice, *chosen[device + 1 :]]
+                if least(of(tried)) > course[-1]:  # line 9
+                    course.append(least(of(tried)))
+                    chosen = tried
+        if not before - course[-1] > 0:
+            return chosen, course
+
+
+def test_algorithm_1_of_rafed_as_printed() -> None:
+    computing = np.array([1.0, 2.0, 3.0])
+
+    def of(channels: list[int]) -> Latencies:
+        """Return the latencies of three devices: sending takes as long as so many devices share the channel."""
+        shared = [sum(one == other for other in channels) for one in channels]
+        return computing + np.array(shared)
+
+    start = [0, 1, 1]
+    ended, course = swept(of, start, 3)
+    assert all(earlier < later for earlier, later in pairwise(course)), "T_0 only grows"
+    assert of(ended).max() > of(start).max() == 5
+    best = min(product(range(3), repeat=3), key=lambda channels: of(list(channels)).max())
+    assert of(list(best)).max() == 4, "as it is meant, all have a channel of their own"
+
+
+def test_percentages_of_rafed_have_fedcs_ahead_of_q_ffl_and_fedl() -> None:
+    times = {name: 1 / (1 - below) for name, below in {"q-FFL": 0.282, "FEDL": 0.299, "FedCS": 0.158}.items()}
+    assert [round(time, 2) for time in times.values()] == [1.39, 1.43, 1.19]
+    assert [round(10 * math.log10(1000 * watts)) for watts in (0.2, 1.0)] == [23, 30]  # dBm
+
+
+def test_averages_of_fedgs() -> None:
+    accuracy, _, rounds = zip(*(printed for *_, printed in fedgs_training.BASELINES.values()), strict=True)
+    ours, _, needed = fedgs_training.FEDGS
+    assert round(ours - np.mean(accuracy), 1) == 3.5
+    reached = [one for one in rounds if one is not None]
+    assert (len(rounds), len(reached), np.mean(reached)) == (14, 9, 280)
+    assert round(100 * (1 - needed / np.mean(reached)), 1) == 47.5
+    assert round(100 * (1 - needed / np.mean([one or 500 for one in rounds]))) == 59
+    assert sorted(reached)[:3] == [68, 71, 76]
+
+
+def test_ends_of_gbpcs_are_swapped_between_text_and_plot() -> None:
+    (comparison,) = fedgs.comparisons()
+    begun = {one.init: one.begun for one in comparison.samplers if one.begun}
+    assert (begun["zero"].said, begun["mpinv"].said) == (0.029, 0.030)
+    assert (begun["zero"].ends, begun["mpinv"].ends) == (0.030, 0.029)
+
+
+def test_exponential_growth_of_hfedms_begins_without_a_group() -> None:
+    def printed(period: int, alpha: float) -> int:
+        return math.floor((1 + alpha) ** period - 1)
+
+    assert [printed(1, alpha) for alpha in hfedms_training.GROWTHS["exponential"]] == [0, 0, 0]
+    assert next(period for period in range(1, 100) if printed(period, 0.012)) == 59
+    assert Exp(alpha=0.012, beta=10).groups(1) == 10
+
+
+def test_percentages_of_hfedms_follow_from_its_tables() -> None:
+    stream, static = ([one[at] for one in hfedms_training.BASELINES.values()] for at in (0, 2))
+    assert [round(84.2 - one, 1) for one in (max(stream), min(stream))] == [6.4, 14.1]
+    assert [round(85.4 - one, 1) for one in (max(static), min(static))] == [2.2, 6.7]
+    drops = [round(before - now, 1) for before, now in zip(static, stream, strict=True)]
+    assert (min(drops), max(drops)) == (4.3, 10.0)
+    fedavg, s, d, *_ = (hfedms_training.TABLE4[key] for key in (None, 1, 5))
+    others = [row for key, row in hfedms_training.TABLE4.items() if key is not None]
+    saved = [[100 * (1 - row[at] / fedavg[at]) for row in others] for at in range(3)]
+    spans = [(math.floor(min(one)), round(max(one))) for one in saved]
+    assert spans == [(83, 93), (93, 98), (93, 98)], "rounds, traffic, hours; the text has 90 of traffic"
+    assert round(100 * (1 - d[1] / s[1])) == 67
+    assert round(100 * (1 - d[2] / s[2])) == 70
+
+
+MNIST = {  # FedSR's Table II: IID, ξ = 4, ξ = 2
+    "FedAvg": (97.64, 97.38, 93.52), "FedProx": (97.60, 97.40, 93.46), "MOON": (97.74, 97.30, 92.98),
+    "HierFAVG": (97.69, 97.46, 95.19), "FedSR": (97.71, 97.45, 97.83),
+}  # fmt: skip
+FASHION = {
+    "FedAvg": (92.62, 90.85, 85.23), "FedProx": (92.54, 90.98, 85.38), "MOON": (92.44, 90.67, 85.81),
+    "HierFAVG": (92.48, 90.81, 86.64), "FedSR": (92.93, 92.57, 92.04),
+}  # fmt: skip
+
+
+def test_methods_of_fedsr_degrade_with_two_shards_and_not_with_four() -> None:
+    def lost(table: dict[str, tuple[float, ...]], at: int) -> dict[str, float]:
+        return {name: round(row[0] - row[at], 2) for name, row in table.items()}
+
+    assert lost(MNIST, 1)["FedAvg"] == lost(MNIST, 1)["FedSR"] == 0.26
+    assert max(lost(MNIST, 1).values()) == 0.44
+    assert max(lost(FASHION, 1).values()) == 1.77
+    assert (lost(MNIST, 2)["FedAvg"], lost(FASHION, 2)["FedAvg"]) == (4.12, 7.39)
+    assert (lost(MNIST, 2)["FedSR"], lost(FASHION, 2)["FedSR"]) == (-0.12, 0.89)
+
+
+@pytest.mark.parametrize(
+    ("side", "channels", "printed", "padded"), [(28, 50, 800, 2450), (28, 32, 512, 1568), (32, 16, 400, 1024)]
+)
+def test_inputs_of_fldgs_layers_are_those_without_padding(side: int, channels: int, printed: int, padded: int) -> None:
+    def inputs(padding: int) -> int:
+        left = side
+        for _ in range(2):
+            left = (left + 2 * padding - 4) // 2  # a convolution of 5 × 5, then pooling of 2 × 2
+        return channels * left**2
+
+    assert (inputs(0), inputs(2)) == (printed, padded)
 
 
 def test_one_hash_of_fldg_tells_many_groups_apart() -> None:

@@ -12,6 +12,7 @@ from fedfloor.methods.catalog import METHODS
 from fedfloor.methods.chosen import method_of
 from fedfloor.methods.contract import View
 from fedfloor.parts.work import Cosine
+from fedfloor.plan.nodes import CLOUD, Node, Parallel
 from fedfloor.report import ledger
 from papers import catalog, fedsr, figures, work
 from papers.cells import Accuracy, Cell, Rounds, Table, Traffic
@@ -75,15 +76,20 @@ def test_cells_share_a_run_where_they_have_one_experiment() -> None:
             assert cell.target is None or len(cell.figures) == 2
 
 
-def round_of(table: Table, cell: Cell) -> int:
-    """The models that a cell's first round sends, with devices of equal size in factories of equal size."""
+def plan_of(table: Table, cell: Cell) -> Node:
+    """The plan of a cell's first round, with devices of equal size in factories of equal size."""
     what = table.experiment(cell, 500)
     devices = what.park.devices or 0
     factories = what.park.factories or 0
     view = View(1, 500, np.full(devices, 600), np.arange(devices, dtype=np.int32) % factories, {})
     method = method_of(what)
     rng = np.random.default_rng(0)
-    return count(method.plan(method.init(view, {}, rng), view, rng), fedsr.RULES.get(cell.method, "device up and down"))
+    return method.plan(method.init(view, {}, rng), view, rng)
+
+
+def round_of(table: Table, cell: Cell) -> int:
+    """The models that a cell's first round sends."""
+    return count(plan_of(table, cell), fedsr.RULES.get(cell.method, "device up and down"))
 
 
 def test_a_round_sends_what_the_third_table_counts() -> None:
@@ -98,6 +104,19 @@ def test_a_round_sends_what_the_third_table_counts() -> None:
             assert round_of(three, cell) == fedsr.PER_ROUND[cell.method], cell.key
     central = next(cell for cell in two.cells if cell.method == "centralized")
     assert round_of(two, central) == 0
+
+
+def test_the_cloud_exchanges_a_quarter_of_fedavgs_models_with_fedsr() -> None:
+    table = catalog.find("fedsr-table3")
+    exchanged = {}
+    for method in ("fedavg", "fedsr"):
+        cell = next(one for one in table.cells if one.key == f"mnist/xi2/{method}")
+        met = plan_of(table, cell)
+        assert isinstance(met, Parallel)
+        assert met.at == CLOUD
+        rounds = cell.figures[0].paper
+        exchanged[method] = 2 * len(met.children), 2 * len(met.children) * int(rounds or 0)
+    assert exchanged == {"fedavg": (40, 4680), "fedsr": (10, 60)}, "a round, and to 90 %"
 
 
 def test_a_fraction_of_a_hundred_devices_makes_rings_of_four() -> None:

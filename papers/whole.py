@@ -1,0 +1,325 @@
+"""A page per paper: ``fedfloor reproduce fedgs`` writes all tables and figures with commands, claims and pictures."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedfloor.runs.folder import write
+from papers import catalog, pictures
+from papers.claims import HEAD, ROOT, read, row
+from papers.documents import table
+from papers.verdicts import OUTCOMES, Claim, estimate, parsed
+
+ERRATA = ROOT / "docs" / "errata.md"
+RESULTS = ROOT / "results"
+OTHERS = "Everything else"
+LEGEND = "In pictures, filled points are ours with their 95 % intervals, and hollow ones are printed."
+Drawn = Callable[[], Mapping[str, str]]  # what pictures show → SVG
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A table or figure of a paper, or several that one command computes.
+
+    Args:
+        name: its number in the paper.
+        title: what it shows.
+        command: computes it; what follows ``fedfloor reproduce`` is the name of a table.
+        page: ours, in the folder of the results; empty where there is none.
+        where: a pattern of the places of claims that it is about.
+        drawn: draws the pictures of its page's numbers; None where it has none.
+    """
+
+    name: str
+    title: str
+    command: str
+    page: str
+    where: str
+    drawn: Drawn | None = None
+
+
+def stored(*names: str) -> Drawn:
+    """Return what reads pictures that lie beside the results' pages."""
+    return lambda: {name.replace("-", " "): (RESULTS / f"{name}.svg").read_text(encoding="utf-8") for name in names}
+
+
+def against_parks(figure: str, over: str, value: str, axis: str) -> Drawn:
+    """Return what draws a figure of RaFed from its points of :mod:`benchmarks.parks`, for γ = 1 and 0.1.
+
+    Args:
+        figure: such as ``rafed-fig7``.
+        over: ``devices`` or ``channels``, the x-axis.
+        value: the column of the rows that is drawn.
+        axis: what it is called.
+    """
+
+    def drawn() -> Mapping[str, str]:
+        paths = sorted((RESULTS / "rafed-parks").glob(f"{figure}-*.json"))
+        found = [one for path in paths for one in json.loads(path.read_text(encoding="utf-8"))["rows"]]
+        made = {}
+        for gamma in ("1", "0.1"):
+            lines: dict[str, list[tuple[float, float]]] = {}
+            for one in found:
+                if one["point"].startswith(f"γ = {gamma},") and one[value] is not None and one[value] < LONGEST:
+                    lines.setdefault(one["scheme"], []).append((one[over], one[value]))
+            if lines:
+                made[f"{axis} against {over}, γ = {gamma}"] = pictures.lines(lines, f"available {over}", axis)
+        return made
+
+    return drawn
+
+
+LONGEST = 60.0  # seconds; schemes that collide take up to 10³⁰⁰
+
+
+def training_curves() -> Mapping[str, str]:
+    """Draw FedGS's Table II with the 2NN, means over the seeds, and in its colours what the paper prints of its CNN."""
+    from papers.fedgs_training import BASELINES
+
+    lines: dict[str, list[tuple[float, float]]] = {}
+    printed: dict[str, list[tuple[float, float]]] = {}
+    for key, (label, *_, (accuracy, _, rounds)) in BASELINES.items():
+        paths = [path for name in (key, f"{key}-cnn") for path in sorted(_runs(name))]
+        runs = [json.loads(path.read_text(encoding="utf-8"))["evaluations"] for path in paths]
+        if runs:
+            paired = zip(*runs, strict=False)
+            lines[label] = [(one[0]["round"], float(np.mean([run["accuracy"] for run in one]))) for one in paired]
+            printed[label] = [(500, accuracy / 100), *([] if rounds is None else [(rounds, 0.82)])]
+    return {"accuracy by round, 2NN; hollow: the paper's CNN": pictures.lines(lines, "round", "accuracy", printed)}
+
+
+def _runs(name: str) -> Iterator[Path]:
+    return (RESULTS / "fedgs-baselines").glob(f"fedgs-baselines-2nn-writers-{name}-seed?.json")
+
+
+R = "fedfloor reproduce "
+TESTS = "pytest tests/papers/test_errata.py"
+# paper → the name in the claims, the reference, its exhibits in the order of their numbers
+PAPERS: Mapping[str, tuple[str, str, tuple[Exhibit, ...]]] = {
+    "fedgs": ("FedGS", "Li et al., IEEE IoT-J 9(18), 2022, arXiv 2202.01512", (
+        Exhibit("Figs. 3 and 4", "class divergence and time of samplers", f"{R}fedgs-samplers --only Dirichlet",
+                "fedgs-samplers-dealt", r"Fig\. [34]", stored("fedgs-samplers-dealt-starts",
+                                                              "fedgs-samplers-dealt-time")),
+        Exhibit("Fig. 5", "accuracy by T, n, M and L", f"{R}fedgs-grid", "fedgs-grid", r"Fig\. 5"),
+        Exhibit("Table II, Figs. 6 and 7", "accuracy, loss and rounds of fifteen methods", f"{R}fedgs-table2",
+                "fedgs-baselines", r"Table II|VII-B", training_curves),
+        Exhibit("§I", "choosing by labels beside random devices, on skewed labels", f"{R}fedgs-skew", "fedgs-skew",
+                r"§I$"),
+        Exhibit("the code's log", "accuracy by round", f"{R}fedgs-log", "fedgs-log", "log"),
+        Exhibit("Proposition 4", "seconds of a round", "python -m papers.round_time", "fedgs-round", "Proposition 4"),
+    )),
+    "rafed": ("RaFed", "Gao, Zhao, Min, Ni, Jiang", (
+        Exhibit("Table I, Fig. 2, Algorithm 1", "an example of four devices; the search", TESTS, "",
+                "Table I|Algorithm|III-C"),
+        Exhibit("Fig. 3", "training latency of the schemes", f"{R}rafed-fig3", "rafed-parks", r"Fig\. 3"),
+        Exhibit("Fig. 4", "training accuracy", f"{R}rafed-fig4", "rafed-fig4", r"Fig\. 4"),
+        Exhibit("Fig. 5", "training latency by channels", f"{R}rafed-fig5", "rafed-parks", r"Fig\. 5",
+                against_parks("rafed-fig5", "channels", "median_s", "training latency (s)")),
+        Exhibit("Fig. 6", "training latency by powers", f"{R}rafed-fig6", "rafed-parks", r"Fig\. 6",
+                against_parks("rafed-fig6", "devices", "median_s", "training latency (s)")),
+        Exhibit("Fig. 7", "training latency by devices", f"{R}rafed-fig7", "rafed-parks", r"Fig\. 7",
+                against_parks("rafed-fig7", "devices", "median_s", "training latency (s)")),
+        Exhibit("Fig. 8", "active devices", f"{R}rafed-fig8", "rafed-parks", r"Fig\. 8",
+                against_parks("rafed-fig8", "devices", "active", "active devices")),
+    )),
+    "hfedms": ("HFedMS", "Zeng et al., IEEE TCC 2023, arXiv 2211.03300", (
+        Exhibit("Table I", "parameters of the network", "pytest tests/network/test_network_papers.py", "",
+                "^Table I$|^Eqs"),
+        Exhibit("Table III, Figs. 7 and 9b", "accuracy and loss", f"{R}hfedms-table3", "hfedms-table3",
+                r"Table III|Fig\. (7|9b)|^§IV-B$"),
+        Exhibit("Table IV, Fig. 10", "rounds, bytes and hours to 70 %", f"{R}hfedms-table4", "hfedms-table4",
+                r"Table IV|Fig\. 10|\(e\)"),
+        Exhibit("Fig. 6", "how far groups' classes are apart", f"{R}hfedms-cpd", "hfedms-cpd", r"Fig\. 6"),
+        Exhibit("Fig. 8", "growth functions", f"{R}hfedms-growth", "", r"Fig\. 8|III-B"),
+        Exhibit("Fig. 9a", "accuracy on a batch in the rounds after it", f"{R}hfedms-forgetting", "hfedms-forgetting",
+                r"Fig\. 9a", stored("hfedms-forgetting")),
+    )),
+    "fedsr": ("FedSR", "arXiv 2403.14718", (
+        Exhibit("Table I, Fig. 3", "ten devices", f"{R}fedsr-table1", "fedsr-tables", "Table I,"),
+        Exhibit("Table II, Fig. 5", "accuracy of seven methods", f"{R}fedsr-table2", "fedsr-tables",
+                "Table II$|Tables II|IV-D"),
+        Exhibit("Table III", "models sent to a target", f"{R}fedsr-table3", "fedsr-tables", "Table III|abstract"),
+        Exhibit("Table IV", "a hundred devices", f"{R}fedsr-table4", "fedsr-tables", "Table IV"),
+        Exhibit("Fig. 7, theorem", "convergence", TESTS, "", "Lemma"),
+        Exhibit("Figs. 9 and 10", "laps, epochs and rings", f"{R}fedsr-settings", "fedsr-tables", "Figs. 9"),
+    )),
+    "fldg": ("FLDG, FLDG-L", "Liu et al.", (
+        Exhibit("Table I", "the networks", TESTS, "", "Table I"),
+        Exhibit("Fig. 1", "FedAvg by case", f"{R}fldg-cases-cifar --only fedavg", "fldg-cases-cifar", r"Fig\. 1"),
+        Exhibit("Fig. 3", "accuracy by hashes", f"{R}fldg-hash", "fldg-hash", r"Fig\. 3"),
+        Exhibit("Figs. 4 and 5", "accuracy by groups", f"{R}fldg-groups", "fldg-groups", r"Figs?\. [45]"),
+        Exhibit("Fig. 6", "accuracy in the four cases", f"{R}fldg-cases", "fldg-cases", "V-C"),
+        Exhibit("§IV-C", "what hashes tell", f"{R}fldg-privacy", "fldg-privacy", "IV-C"),
+    )),
+}  # fmt: skip
+
+
+def sorted_claims(paper: str) -> dict[Exhibit | None, list[Claim]]:
+    """Return a paper's claims by the first exhibit that their place names; None has those of no exhibit."""
+    name, _, exhibits = PAPERS[paper]
+    found: dict[Exhibit | None, list[Claim]] = {one: [] for one in (*exhibits, None)}
+    for claim in read():
+        if claim.paper == name:
+            found[next((one for one in exhibits if re.search(one.where, claim.where)), None)].append(claim)
+    return found
+
+
+def rows(paper: str) -> list[dict[str, Any]]:
+    """Return a row per exhibit: what it shows, its command, its cost with one seed, and the outcomes of its claims."""
+    costs = {one["table"]: one for one in catalog.costs(1.0)}
+    found = []
+    for exhibit, those in sorted_claims(paper).items():
+        if exhibit is not None:
+            words = exhibit.command.split()
+            cost = costs.get(words[2], {}) if exhibit.command.startswith(R) else {}
+            found.append(
+                {"exhibit": exhibit.name, "what": exhibit.title, "runs": cost.get("runs"), "rounds": cost.get("rounds")}
+                | {one: sum(claim.outcome == one for claim in those) for one in OUTCOMES}
+                | {"command": exhibit.command}
+            )
+    return found
+
+
+def errata(paper: str) -> str:
+    """Return the paper's sections of the errata, as Markdown."""
+    name = PAPERS[paper][0].split(",")[0]
+    sections = re.split(r"^## ", ERRATA.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    return "\n".join(f"### {one}" for one in sections if one.startswith(name))
+
+
+def markdown(paper: str) -> str:
+    """Return a paper's page as Markdown, without pictures."""
+    parts = [text for _, text in sections(paper)]
+    return "\n\n".join(parts) + "\n"
+
+
+def sections(paper: str) -> Iterator[tuple[Mapping[str, str], str]]:
+    """Yield the sections of a paper's page: pictures (what they show → SVG), and Markdown."""
+    name, reference, _ = PAPERS[paper]
+    several = rows(paper)
+    cells = [["–" if one is None else str(one) for one in line.values()] for line in several]
+    words = f"{reference}, table by table. Runs and rounds are those of one seed. {LEGEND}"
+    yield {}, "\n\n".join([f"# {name}", words, table(list(several[0]), cells)])
+    for exhibit, those in sorted_claims(paper).items():
+        if exhibit is not None or those:
+            yield _section(exhibit, those)
+    yield {}, f"## Errata\n\n{errata(paper)}"
+
+
+def _section(exhibit: Exhibit | None, those: Sequence[Claim]) -> tuple[Mapping[str, str], str]:
+    parts = [f"## {OTHERS}"]
+    shown: dict[str, str] = {}
+    if exhibit is not None:
+        page = f" Ours: [{exhibit.page}](../results/{exhibit.page}.md)." if exhibit.page else ""
+        parts = [f"## {exhibit.name}: {exhibit.title}", f"`{exhibit.command}`.{page}"]
+        shown |= exhibit.drawn() if exhibit.drawn else {}
+    if those:
+        parts.append(table(HEAD, [row(claim) for claim in those]))
+    shown |= {claim.claim: picture for claim in those if (picture := beside(claim))}
+    return shown, "\n\n".join(parts)
+
+
+def beside(claim: Claim) -> str | None:
+    """Draw a claim's figures beside the printed ones; None where fewer than one is printed or ours are endless."""
+    pairs = []
+    for one in claim.figures:
+        ours = estimate(claim, one)
+        if one.paper is not None and math.isfinite(ours.value):
+            half = ours.half if math.isfinite(ours.half) else 0.0
+            pairs.append((one.name, parsed(one.paper)[0], ours.value, half))
+    return pictures.beside(pairs) if pairs else None
+
+
+def document(paper: str) -> str:
+    """Return a paper's page as one HTML document, pictures included."""
+    name, reference, _ = PAPERS[paper]
+    made = []
+    for shown, text in sections(paper):
+        made.append(_html(text))
+        if shown:
+            drawn = (f"<figure>{svg[svg.index('<svg') :]}<figcaption>{escape(words)}</figcaption></figure>"
+                     for words, svg in shown.items())  # fmt: skip
+            made.append(f'<div class="pictures">{"".join(drawn)}</div>')
+    return PAGE.format(title=escape(f"{name} – {reference}"), text="\n".join(made))
+
+
+def save(paper: str, out: Path) -> Path:
+    """Write ``page.html`` and ``page.md`` into a folder, each whole or not at all, and return the first.
+
+    Raises:
+        RunError: they cannot be written.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    write(out / "page.md", markdown(paper))
+    write(out / "page.html", document(paper))
+    return out / "page.html"
+
+
+PAGE = """\
+<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
+<style>
+body {{ font: 15px/1.5 system-ui, sans-serif; color: #1d2733; background: #fff; max-width: 76rem; margin: 2rem auto;
+  padding: 0 1rem; }}
+table {{ border-collapse: collapse; font-size: 13px; }} td:last-child {{ max-width: 14rem; }}
+th, td {{ border: 1px solid #c3ccd6; padding: .3rem .5rem; text-align: left; vertical-align: top; }}
+th {{ background: #f2f5f8; }}
+code {{ background: #f2f5f8; padding: 0 .2rem; overflow-wrap: anywhere; }}
+.pictures {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(26rem, 1fr)); gap: 1rem; margin: 1rem 0; }}
+figure {{ margin: 0; border: 1px solid #c3ccd6; padding: .5rem; }} figure svg {{ width: 100%; height: auto; }}
+figcaption {{ font-size: 13px; }}
+.met {{ color: #0a6b3d; }} .confirmed {{ color: #1d5fa7; }} .contradicted {{ color: #a3261d; }}
+</style>
+{text}
+</html>
+"""
+
+
+def _html(text: str) -> str:
+    """Return the HTML of the Markdown that these pages consist of: headings, paragraphs, lists, tables."""
+    made = []
+    for block in re.split(r"\n{2,}", text.strip()):
+        lines = block.splitlines()
+        level = len(lines[0]) - len(lines[0].lstrip("#"))
+        if level:
+            made.append(f"<h{level}>{_words(lines[0].lstrip('# '))}</h{level}>")
+            lines = lines[1:]
+        if lines and lines[0].startswith("|"):
+            made.append(_html_table(lines))
+        elif lines and lines[0].startswith("- "):
+            items = re.split(r"^- ", "\n".join(lines), flags=re.MULTILINE)[1:]
+            made.append("<ul>" + "".join(f"<li>{_words(one)}</li>" for one in items) + "</ul>")
+        elif lines:
+            made.append(f"<p>{_words(' '.join(lines))}</p>")
+    return "\n".join(made)
+
+
+def _html_table(lines: Sequence[str]) -> str:
+    head, _, *body = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    said = "".join(f"<th>{_words(cell)}</th>" for cell in head)
+    cells = ["".join(_html_cell(cell) for cell in line) for line in body]
+    return f"<table><tr>{said}</tr>" + "".join(f"<tr>{line}</tr>" for line in cells) + "</table>"
+
+
+def _html_cell(cell: str) -> str:
+    outcome = next((one for one in OUTCOMES if cell.startswith(one)), "")
+    return f'<td class="{outcome.replace(" ", "-")}">{_words(cell)}</td>' if outcome else f"<td>{_words(cell)}</td>"
+
+
+def _words(text: str) -> str:
+    """Return a line's HTML: code and emphasis marked, links as their words.
+
+    >>> _words("`a < b` of [claims](claims.md), *so*")
+    '<code>a &lt; b</code> of claims, <em>so</em>'
+    """
+    made = re.sub(r"`([^`]*)`", r"<code>\1</code>", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", escape(text, quote=False)))
+    return re.sub(r"\*([^*]+)\*", r"<em>\1</em>", made)
