@@ -175,54 +175,76 @@ def local_update(
     """
     goal = objectives.objective(work.objective, work.settings)
     network = engine.network
-    flat = engine.network.flat
+    flat = network.flat
     device = key.device
     path = VisitPath(network, work, acting)
     samples = engine.samples(device, key.tick, acting.alter if acting is not None else None)
     if packet["w"] is not flat:
         flat.copy_(packet["w"])
-    # the device's own part replaces the arrived one, which is sent back unchanged; with ``arrived`` the device
-    # trains its own model beside the whole arrived model
     own = _own_part(network, work, goal)
-    beside = work.sends == ARRIVED
+
+    # 1. What the device kept from its last visit; most visits keep nothing, and open no file
     keeps = own is not None or goal.remembers or work.keeps_moments or path.keeps
     kept = {name: tensor.to(flat.device) for name, tensor in engine.memory.load(device).items()} if keeps else {}
     moments = steps.taken(kept)
     errors = pop_memory(kept)
+
+    # 2. The model to train, in the network's own buffer, which training overwrites: the arrived model is copied where
+    # it is still needed afterwards, because a part of it goes back unchanged, or because a change of it is encoded
     arrived = flat.clone() if own is not None or work.travel or acting is not None else flat
     if own is None or goal.remembers:
         _attempted(engine, work, lambda: goal.arrive(flat, kept, network), lambda: None)
     else:
         flat.copy_(personal(engine, device, arrived))
     vectors = objectives.beside(goal, work.objective, packet) if own is None else {}
-    start = (arrived if beside else flat.clone()) if goal.needs_start else None
+    start = (flat.clone() if work.counts else arrived) if goal.needs_start else None
     gradient = partial(full_gradient, network, samples, engine.task)
     about = Visit(start, kept, network, vectors, work, work.batches(len(samples)), gradient, task=engine.task)
     if goal.on_features and own is None:
         about = before_features(engine, goal, work, samples, about, key, extractor)
+
+    # 3. Training; without a number of its own, a visit leaves the device's next one the same samples
     try:
         stats = _protected(engine, work, goal, samples, about, key, moments)
     except SingleSampleError as error:
         advice = without_single_samples(work.batch_size, len(samples), engine.park.holdings)
         raise RunError(f"{error} {advice}", key=error.key) from error
-    engine.memory.visits[device] += not beside
-    entries = kept if own is None else {}
-    belongs = ""
-    if goal.remembers:
-        entries = _attempted(engine, work, lambda: dict(goal.remember(flat, about)), lambda: kept)
-    if own is not None:
-        entries = {f"{OWN} {work.own}": own.cut(flat).clone(), **entries}
-        flat.copy_(arrived if beside else own.put(own.cut(arrived), flat))
-    elif keeps:
-        belongs = about.frozen().name if goal.refers else "" if goal.remembers else engine.memory.extractor(device)
+    engine.memory.visits[device] += work.counts
+
+    # 4. What the device keeps, and what leaves: codecs add their error to the memory, which is committed after them
+    entries = _left_behind(engine, work, goal, about, own, kept, arrived)
+    belongs = _belongs(engine, goal, about, device) if keeps and own is None else ""
     model, errors = path.leave(flat, arrived, errors, key, hidden=engine.secret)
     digest = engine.memory.commit(device, {**entries, **moments, **errors}, belongs) if keeps else None
     sent = {} if own is not None else objectives.sent(work.objective, goal.send(flat, about), vectors)
-    if path.noisy:
+    if path.noisy:  # losses would tell of the samples what the noise hides
         stats = VisitStats(stats.steps, None, None, None)
     figures = (stats.steps, len(samples), stats.loss_first, stats.loss_last, stats.accuracy)
     receipt = Receipt(device, key.visit, key.tick, *figures, 0, lost=False, memory=digest)
     return {**packet, "w": model, **sent}, receipt
+
+
+def _left_behind(
+    engine: Engine, work: Work, goal: Objective, about: Visit, own: Parcel | None, kept: dict[str, Tensor],
+    arrived: Tensor,
+) -> dict[str, Tensor]:  # fmt: skip
+    """Return what the device keeps of a trained model, in whose place the network's buffer then has what leaves."""
+    flat = engine.network.flat
+    entries = kept if own is None else {}
+    if goal.remembers:
+        entries = _attempted(engine, work, lambda: dict(goal.remember(flat, about)), lambda: kept)
+    if own is None:
+        return entries
+    entries = {f"{OWN} {work.own}": own.cut(flat).clone(), **entries}
+    flat.copy_(own.put(own.cut(arrived), flat) if work.counts else arrived)
+    return entries
+
+
+def _belongs(engine: Engine, goal: Objective, about: Visit, device: int) -> str:
+    """Return the extractor that computed what the device keeps; "" for none, or the earlier one if nothing is new."""
+    if goal.refers:
+        return about.frozen().name
+    return "" if goal.remembers else engine.memory.extractor(device)
 
 
 def _own_part(network: Network, work: Work, goal: Objective) -> Parcel | None:

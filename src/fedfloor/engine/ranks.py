@@ -65,6 +65,7 @@ def in_turn_or_at_once(
     go: Callable[[BranchWalk], NodeResult], branches: Sequence[BranchWalk], *, at_once: bool
 ) -> list[NodeResult]:
     """Walk branches one by one, or at the same time with ``at_once``, unless two of them share a device."""
+    # two branches with the same device would change its memory at the same time
     known = [k for branch in branches for k in branch.known if k >= 0]
     if not at_once or len(branches) < 2 or len(known) > len(set(known)):
         return [go(branch) for branch in branches]
@@ -86,6 +87,7 @@ def sent(
         for indices, shown in factories.walk(engine, subtask):
             children = [node.children[index] for index in indices]
             if shown is None:
+                # the sum still needs a place for each lost branch, as its order is that of the plan
                 for index in indices:
                     whole.add(index, start, 0)
                 gone = (
@@ -136,11 +138,13 @@ def run(
     walk.check(plan, engine.park.devices)
     check_parts(engine.network, plan, packet)
     packet = {name: value.to(engine.network.flat.device) for name, value in packet.items()}
+    # the layers below the classifier are one extractor for the whole round if no visit trains them
     trainer = Trainer(engine, round_number, FrozenExtractor(walk.scopes(plan) == {"classifier"}), whole=True)
     earlier = {number: model.to(engine.network.flat.device) for number, model in (versions or {}).items()}
     trainer.round = replace(trainer.round, versions=earlier)
     trainer.by_team = engine.team.size > 1 or engine.factories is not None
     result = trainer.drive(Walk(trainer.round, by_team=trainer.by_team, known=known).node(plan, packet, tick))
+    # the result may be the network's own buffer, which the next round overwrites
     packet = {name: value.cpu() for name, value in kept(result.packet, engine.network.flat).items()}
     rng = generator(engine.seed, "server", round_number)
     ticks = max(1, walk.span(plan))
@@ -221,6 +225,7 @@ class Trainer(schedule.Driver):
         receipt = replace(visited[1], bytes=request.size)
         if judged:
             receipt = self._judged(work, start, visited[0], receipt)
+            # a refused update leaves no trace, neither in the model nor in what its device keeps
             if receipt.refused:
                 engine.memory.put_back(was)
                 return start, receipt
@@ -266,6 +271,7 @@ class Trainer(schedule.Driver):
                 request.walk.answers, self.extractor.frozen, known,
             )  # fmt: skip
             return self.met(request, *sent(engine, request, subtask, self._size))
+        # ranks are dealt equal numbers of mini-batches; the sums do not depend on who walks what
         shares = deal([walk.batches(child, self._size) for child in node.children], team.size)
         if self.limit is not None and not self.limit.settled(node):  # all updates are judged together
             shares = [range(len(node.children)) if rank == 0 else range(0) for rank in range(team.size)]
@@ -284,6 +290,7 @@ class Trainer(schedule.Driver):
             return self.engine.cohort.branches(self, request._replace(packet=start), mine)
         node = request.node
         aggregation = aggregation_of(self.engine, node, start, self.place(request.tick))
+        # with codecs towards edges, branches start from the model that edges decode
         start = dict(aggregation.given)
         parted = request.branches(mine)
         with self.executor.meeting(self.engine, aggregation, mine):
@@ -370,6 +377,7 @@ class Trainer(schedule.Driver):
         engine = self.engine
         memory = self.engine.memory
         branches = aggregation.settle(branches, range(len(branches)), self.limit)
+        # all branches are there, of every rank and edge: from here on they are one result
         whole = schedule.joined(request, {}, branches)
         answers = schedule.merged([request.walk.answers, whole.answers]) if whole.answers else request.walk.answers
         sizes = {k: self._size(k) for k in {receipt.device for receipt in whole.receipts}}
@@ -379,9 +387,11 @@ class Trainer(schedule.Driver):
         aggregation.check_asked(known, away=away)
         first = whole.receipts[0] if whole.receipts else None
         place = (request.tick, *((first.device, first.visit) if first else ()), len(whole.receipts))
+        # nodes of the same tick have keys of their own by their first visit and their number of visits
         rng = secret() if engine.secret else generator(engine.seed, "mix", self.round.number, *place)
         packet = aggregation.mixed(known, len(engine.park.dataset.classes), engine.network.trained, rng)
         self.changed |= aggregation.settings
+        # branches worked on copies of the counts and memories, so that none saw another's
         memory.visits.update(schedule.counted(receipt for receipt in whole.receipts if not receipt.lost))
         memory.held.update({receipt.device: receipt.memory for receipt in whole.receipts if receipt.memory is not None})
         if self.limit is not None:

@@ -157,6 +157,7 @@ class VisitPath:
                 f"{corrected!r:.80}.",
                 key="own-codec",
             )
+        # the device decodes what it sends, to know the error that its receiver will have
         encoded = _coding(self.up).leave(corrected, chance)
         decoded = _coding(self.up).arrive(encoded, _upwards(key)).astype(corrected.dtype, copy=False)
         left = codec.keep(change, corrected, decoded, own)
@@ -295,6 +296,7 @@ def _decode(way: Parcel, payload: Tensor, around: Tensor, chance: Chance, *, cha
     numbers = way.cut(model)  # a view, if the part is one slice
     kind = torch.empty(0, dtype=model.dtype).numpy().dtype
     x = coding.arrive(data[: coding.bytes], chance).astype(kind, copy=False)
+    # statistics of normalisation layers are no gradient's work: they travel uncoded, behind the trained numbers
     as_they_are = data[coding.bytes :].copy().view(kind)
     if not bool(np.isfinite(x).all() and np.isfinite(as_they_are).all()):  # torch.isfinite takes ten times as long
         raise RefusedError("not finite", "its payload holds infinite or undefined numbers.")

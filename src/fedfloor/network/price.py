@@ -284,6 +284,8 @@ class PriceWalk:
 
     def _train(self, node: Train, state: PacketState, process: PacketProcess, number: int) -> Walking:
         size = self._carried(state, self._size(node.work.travels), process)
+        # the first visit behind a meeting began when the meeting sent the copy; that of a later device of a chain
+        # begins when the model leaves the device before it
         since = state.time
         if state.visit < 0 and state.since >= 0:
             since = state.since
@@ -300,6 +302,7 @@ class PriceWalk:
     def _parallel(self, node: Parallel, state: PacketState, process: PacketProcess, first: int) -> Walking:
         numbers = []
         targets = []
+        # a copy has the size of the largest part that a branch needs: what is sent by multicast is the same for all
         works = dict[int, Work]()
         kept = dict[int, Work]()
         for i, child in enumerate(node.children):
@@ -321,6 +324,7 @@ class PriceWalk:
         down = max([*coded, *(self._down(work) for work in works.values())], default=size)
         edge_up = self.payload.coded["all", node.travel] if node.travel else -1
         state = yield from self._move(state, node.at, carried, process)
+        # a secure sum exchanges keys before the visits and lifts masks after them; other nodes have one empty stage
         *before, after = self._stages(node)
         for stage in before:
             state = yield from self._stage(state, stage, process)
@@ -329,6 +333,7 @@ class PriceWalk:
 
         def then(i: int, copy: PacketState, own: PacketProcess) -> Steps:
             child = node.children[i]
+            # nearly all branches are single visits, and of a park of a million devices there are a million
             if isinstance(child, Train) and only(child, "site", "work", "radio"):
                 steps = self._round_trip(child, copy, own, numbers[i], node.at)
             else:
@@ -401,6 +406,7 @@ class PriceWalk:
                     time = self.spent.transfer(hop, time, size, own)
             return time
 
+        # fan sends nothing to who holds the packet, and each device then begins its own exchange
         alone = state._replace(held=frozenset(exchanges))  # no multicast, as messages differ by device
         end = yield from self.copies.fan(alone, targets, 0, process, then)
         return state._replace(time=end)

@@ -144,6 +144,8 @@ class ParallelRequest(NamedTuple):
         Branches are simultaneous, and do not count the visits selected in other branches.
         """
         own = self.walk
+        # branches are simultaneous, and yet their visits are numbered as in one walk over all of them: a visit's random
+        # draws then do not depend on which rank or edge walks its branch
         ahead = Counter[int]()
         result = []
         choices = iter(own.choices)
@@ -261,6 +263,7 @@ class Walk:
         context = self.round
         device = walk.number(node)
         key = Key(context.seed, context.number, tick, device, self.visits[device])
+        # the next visit of the device in this walk has the next number, whether this one is lost or not
         self.visits[device] += node.work.counts
         size = context.sent(node.work, packet)
         concurrent = self._concurrent.pop(0) if self._concurrent else ()  # the cloud's visits have an entry, too
@@ -289,8 +292,10 @@ class Walk:
             return (yield from self._turns(node, packet, tick))
         alone = node if node.model == MODEL else replace(node, model=MODEL)
         result: NodeResult = yield ParallelRequest(alone, single(packet, node.model), tick, self)
+        # the branches have had these choices from a copy of the queue
         for _ in range(count_selects(node) if self.choices else 0):
             self.choices.popleft()
+        # of several models one went through the branches, as w; the others wait beside it
         if several(packet):
             same = result.resolved is alone
             resolved = node if same else replace(cast(Parallel, result.resolved), model=node.model)
@@ -337,6 +342,7 @@ class Walk:
         for child, ticks in turns(node):
             result = yield from self.node(child, packet, tick)
             packet = result.packet
+            # only the last packet is needed: those of a long chain would fill the memory
             done.append(replace(result, packet={}) if packet else result)
             tick += ticks
         return _together(packet, rebuilt(node, [result.resolved for result in done]), done)
@@ -396,6 +402,7 @@ def turns(node: Node) -> list[tuple[Node, int]]:
     [1, 1, 1]
     """
     if isinstance(node, Repeat):
+        # a turn that counts as a tick takes one even if nothing trains in it
         ticks = walk.span(node.child)
         return [(node.child, max(1, ticks) if node.tick else ticks)] * node.times
     return [(child, 0 if isinstance(node, Parallel) else walk.span(child)) for child in walk.children(node)]

@@ -247,6 +247,7 @@ class Setup:
 
     def stand_at(self, tick: int) -> None:
         """Move devices to the factories to which they belong at a tick."""
+        # before a view, which states the factories of devices
         if self.tariff is None or self.park.mobility is None:
             return
         moved = self.tariff.at(self.park.factory_at(tick))
@@ -299,11 +300,13 @@ class Setup:
         carrier = self.carrier
         packet = point.state.packet
         tick = point.tick
+        # a real device may be absent at the moment of the choice
         if not carrier.foresees:
             return ResolvedPlan(plan, None)
         if not schedule.count_selects(plan) and self.close is None:
             return ResolvedPlan(plan, plan)
         first = questions_first(plan)
+        # a later question is answered by a model that is trained by then
         if first is None:
             return ResolvedPlan(plan, None)
         answers = tuple(carrier.ask(question, packet, tick) for question in first)
@@ -491,16 +494,20 @@ def step(setup: Setup, point: Position, observer: Observer | None = None) -> tup
     observer = observer or Observer()
     view, plan = planned(setup, point)
     observer.planned(view, plan)
+    # Time comes first: who is chosen, who is late and what it costs is known before anything is trained
     round_ = setup.closed(view, setup.resolved(plan, point), point)
     made = round_.made
     prices = () if made.whole is None else setup.prices(view, made.whole, point, made.numbers, round_.price)
     versions = {**point.versions, point.round: point.state.packet["w"]} if setup.method.needs.clock else {}
+    # The plan is carried out
     outcome = setup.carrier.run(made.plan, point.state.packet, view.round, point.tick, versions, made.known)
     outcome = replace(outcome, answers=schedule.merged([*made.known.answers, outcome.answers]))
     observer.carried_out(point, outcome)
+    # … or afterwards, if choices depended on training or on who was there
     if made.whole is None:
         numbers = [receipt.visit for receipt in outcome.receipts] if setup.carrier.trains else None
         prices = setup.prices(view, outcome.resolved, point, numbers)
+    # The method learns what came of its plan
     if setup.carrier.trains:
         outcome = pricing.stamped(outcome, prices[-1] if prices else None)
         state = setup.method.absorb(point.state, outcome)

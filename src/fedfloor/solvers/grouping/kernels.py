@@ -31,6 +31,26 @@ def products_with_sum(G: Floats, ids: Integers, group: Integers) -> Floats:
 
 
 @compiled
+def swap(
+    G: Floats, a: Integers, b: Integers, ids: Integers, Sa: Floats, Sb: Floats, x: int, y: int
+) -> None:  # fmt: skip
+    """Exchange devices a[x] and b[y] of two groups, and renew ``Sa``, ``Sb``: S·V_k of the devices ``ids``, a and b."""
+    A = len(a)
+    i = a[x]
+    j = b[y]
+    a[x] = j
+    b[y] = i
+    ids[x] = j
+    ids[A + y] = i
+    Sa[x], Sa[A + y] = Sa[A + y], Sa[x]
+    Sb[x], Sb[A + y] = Sb[A + y], Sb[x]
+    for p in range(len(ids)):
+        step = G[ids[p], j] - G[ids[p], i]
+        Sa[p] += step
+        Sb[p] -= step
+
+
+@compiled
 def exchange_between(
     G: Floats, total: Floats, along: Floats, centre: float, gain: float, a: Integers, b: Integers, reserve: bool
 ) -> int:
@@ -83,16 +103,7 @@ def exchange_between(
         nb = nb - total[j] + total[i]
         ra = ra + along[j] - along[i]
         rb = rb - along[j] + along[i]
-        a[x] = j
-        b[y] = i
-        ids[x] = j
-        ids[A + y] = i
-        Sa[x], Sa[A + y] = Sa[A + y], Sa[x]
-        Sb[x], Sb[A + y] = Sb[A + y], Sb[x]
-        for p in range(A + B):
-            step = G[ids[p], j] - G[ids[p], i]
-            Sa[p] += step
-            Sb[p] -= step
+        swap(G, a, b, ids, Sa, Sb, x, y)
     return A + B
 
 
