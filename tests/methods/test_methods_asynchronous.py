@@ -20,13 +20,14 @@ from fedfloor.base.errors import SettingError
 from fedfloor.engine import ranks
 from fedfloor.engine.engine import Engine
 from fedfloor.methods.contract import State
-from fedfloor.network.arrivals import Arrivals, StepTrips
+from fedfloor.network.arrivals import Arrivals
 from fedfloor.park.stream import batch_order
 from fedfloor.plan import text
 from fedfloor.plan.flow import VisitFlow
 from fedfloor.plan.nodes import Since, Train, Work, device
 from fedfloor.runs import checkpoint, forecast, launch, ledger, loop
 from fedfloor.runs.orders import Limits, Orders
+from fedfloor.runs.pricing import StepSites
 from fedfloor.runs.round import Position, step, training
 from floor import bits, park
 from refusals import refused
@@ -139,8 +140,8 @@ def test_the_server_rate_scales_the_buffers_step() -> None:
 
 
 def test_arrivals_are_in_the_order_of_their_times_and_name_the_model_they_left_with() -> None:
-    flow = VisitFlow(Work(steps=1), (0, 1, 2, 3), 3, 1)
-    rounds = Arrivals(flow, 0, StepTrips(lambda k: (1, 10, 100, 1000)[k]))
+    flow = VisitFlow(Work(epochs=1, batch_size=1), (0, 1, 2, 3), 3, 1)
+    rounds = Arrivals(flow, 0, StepSites.of(park((1, 10, 100, 1000))), priced=False)
     arrivals = [rounds.round(number).arrivals[0] for number in range(1, 200)]
     assert [one.arrived_s for one in arrivals] == sorted(one.arrived_s for one in arrivals)
     for number, one in enumerate(arrivals, 1):

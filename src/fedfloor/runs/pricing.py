@@ -18,7 +18,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Resources
 from fedfloor.models.parcel import Parcel
 from fedfloor.network import profile
-from fedfloor.network.arrivals import Arrivals, NetworkTrips, StepTrips
+from fedfloor.network.arrivals import Arrivals
 from fedfloor.network.price import Closing, Critical, Payload, Price, QuestionCost, price
 from fedfloor.network.sites import (
     RadioUplink,
@@ -260,8 +260,7 @@ def flight(flow: VisitFlow, park: Park, seed: int, tariff: Tariff | None, packet
             f"the {devices} devices that take part: must be 1 <= buffer <= concurrency <= {devices}."
         )
     if tariff is None:
-        held = park.holdings.tolist()
-        return Arrivals(flow, seed, StepTrips(lambda k: flow.work.batches(held[k])))
+        return Arrivals(flow, seed, StepSites.of(park), priced=False)
     if tariff.air is not None:
         raise SettingError(
             "visits that do not wait for each other have no price on a radio whose uploads interfere "
@@ -274,7 +273,7 @@ def flight(flow: VisitFlow, park: Park, seed: int, tariff: Tariff | None, packet
     whole = sizes.packet[work.travels]
     down = sizes.coded.get((work.travels, work.travel_down), whole)
     up = sizes.coded.get((work.travels, work.travel), whole)
-    return Arrivals(flow, seed, NetworkTrips(tariff.sites, flow, down, up))
+    return Arrivals(flow, seed, tariff.sites, down, up)
 
 
 def effort(work: Work, samples: float) -> float:
