@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from fedfloor.base.ranges import RefusedError
 from fedfloor.cli.app import app
 from fedfloor.deploy.checks import STAGES
-from fedfloor.deploy.device_sum import RevealedSums
 from fedfloor.deploy.record import RevealRecord
+from fedfloor.deploy.revealed_sums import RevealedSums
 from fedfloor.parts.protection import masking
 from fedfloor.parts.travel.codecs import SecureSum
 from live_park import experiment, figures, live, simulated

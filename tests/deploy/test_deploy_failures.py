@@ -17,7 +17,7 @@ from fedfloor import config
 from fedfloor.base.errors import DivergedError, FedfloorError, RunError, SettingError
 from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import checks, cloud, mqtt, names, subtasks
-from fedfloor.deploy.edge import FactoryExecutor
+from fedfloor.deploy.factory_executor import FactoryExecutor
 from fedfloor.deploy.message import Message, encode
 from fedfloor.deploy.settings import CloudEdge, CloudSettings, Deadlines, Named
 from fedfloor.engine.executor import ask

@@ -206,8 +206,8 @@ TIERS = {
     ),
     "edge": (
         ["edge"],
-        ["edge.Edge", "edge.FactoryExecutor", "channel.DeviceChannel", "checks.MessageFilter", "joining", "subtasks",
-         "mqtt.MqttConnection", "uplink.Uplink", "message"],
+        ["edge.Edge", "factory_executor.FactoryExecutor", "channel.DeviceChannel", "checks.MessageFilter", "joining",
+         "subtasks", "mqtt.MqttConnection", "uplink.Uplink", "message"],
     ),
     "cloud": (
         ["cloud"],

@@ -11,8 +11,8 @@ from fedfloor import config
 from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import record
 from fedfloor.deploy.device import Agent
-from fedfloor.deploy.device_sum import RevealedSums
 from fedfloor.deploy.record import RevealRecord, mark_of
+from fedfloor.deploy.revealed_sums import RevealedSums
 from live_park import experiment, live
 from refusals import refused
 

@@ -27,11 +27,12 @@ from fedfloor import config
 from fedfloor.base.errors import RunError
 from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import authority
-from fedfloor.deploy.device_sum import DeviceSum, RevealedSums
+from fedfloor.deploy.device_sum import DeviceSum
 from fedfloor.deploy.machines import device_settings
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.park_file import CloudTable, DeviceTable, FactoryTable, ParkFile
 from fedfloor.deploy.record import RevealRecord
+from fedfloor.deploy.revealed_sums import RevealedSums
 from fedfloor.deploy.settings import DataSource, DeviceSettings, read, to_toml
 from fedfloor.deploy.signing import Signer
 from fedfloor.deploy.sum_messages import Advertisement, common, packed, unpacked

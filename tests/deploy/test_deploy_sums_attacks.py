@@ -22,10 +22,11 @@ from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import checks
 from fedfloor.deploy.checks import STAGES
 from fedfloor.deploy.cloud import CloudExecutor
-from fedfloor.deploy.device_sum import DeviceSum, RevealedSums
+from fedfloor.deploy.device_sum import DeviceSum
 from fedfloor.deploy.edge import Edge
 from fedfloor.deploy.message import Message
 from fedfloor.deploy.record import RevealRecord
+from fedfloor.deploy.revealed_sums import RevealedSums
 from fedfloor.deploy.summing import MOST_FALSE, Conduct
 from fedfloor.parts.protection import masking
 from fedfloor.parts.protection.masking import LEAST

@@ -155,7 +155,7 @@ def device(
 def left_crew(state: Path) -> str:
     """Let a device forget its crew; return a sentence on what that gives away."""
     from fedfloor.deploy import record
-    from fedfloor.deploy.device_sum import RevealedSums
+    from fedfloor.deploy.revealed_sums import RevealedSums
 
     known = (state / record.REVEALED).is_file()
     names = RevealedSums(record.of_device(state)).leave_crew() if known else ""

@@ -17,12 +17,13 @@ from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import names as names_of
 from fedfloor.deploy.answered import RUNS, Answers
 from fedfloor.deploy.checks import STAGES, TOLD, printable
-from fedfloor.deploy.device_sum import DeviceSum, RevealedSums
+from fedfloor.deploy.device_sum import DeviceSum
 from fedfloor.deploy.message import Message, Reply, check_visit, layout_digest, returned
 from fedfloor.deploy.names import PartNames
 from fedfloor.deploy.own import Sensed
 from fedfloor.deploy.own_work import OwnWork
 from fedfloor.deploy.record import RevealRecord
+from fedfloor.deploy.revealed_sums import RevealedSums
 from fedfloor.deploy.settings import DeviceSettings
 from fedfloor.deploy.signing import signer_of
 from fedfloor.deploy.subtasks import question_of

@@ -10,8 +10,8 @@ engine's executor. In simulation that is ``LocalExecutor``: :func:`fedfloor.engi
 device's memory, trains by :func:`fedfloor.engine.visit.train` (with clipped samples by ``private.train_private``, on
 features by ``train_linear``) and commits the memory. A step of a super node is taken at once (engine/union.py), and a
 cohort stacks visits (engine/cohort). On real machines the cloud's ``Trainer`` sends branches to edges (:func:`sent`),
-an edge walks them by :func:`share`, its executor (deploy/edge.py) sends the packet to the device, and the worker of the
-device calls the same ``local_update``.
+an edge walks them by :func:`share`, its executor (deploy/factory_executor.py) sends the packet to the device, and the
+worker of the device calls the same ``local_update``.
 """
 
 from __future__ import annotations
