@@ -17,7 +17,7 @@ from fedfloor.network.price import Critical, Price
 from fedfloor.network.sites import Sites
 from fedfloor.network.transfers import Account, PacketProcess, SimulatedClock, Steps
 from fedfloor.plan.flow import Arrival, VisitFlow
-from fedfloor.plan.nodes import CLOUD, Site, Train, device
+from fedfloor.plan.nodes import CLOUD, Train, device
 
 
 @dataclass(frozen=True)
@@ -104,9 +104,10 @@ class Arrivals:
         """Simulate a visit that departs now; its result may end a round, and another device then departs."""
         self.busy[k] = self.account.busy[k]
         site = device(k)
-        received = yield from self._transfer(CLOUD, site, self.clock.now, self.down, process)
+        route = self.sites.routes.route
+        received = yield from self.account.carry(route(CLOUD, site).hops, self.clock.now, self.down, process)
         trained = received + self.account.train(Train(site, self.flow.work), process)
-        arrival = yield from self._transfer(site, CLOUD, trained, self.up, process)
+        arrival = yield from self.account.carry(route(site, CLOUD).hops, trained, self.up, process)
         if arrival > self.clock.now:
             yield arrival
         version, departed = self.flying.pop(k)
@@ -115,14 +116,6 @@ class Arrivals:
             self._flush(Critical(tuple(process.path), process.compute_s, process.transfer_s, process.wait_s))
         self._fill()
         return arrival
-
-    def _transfer(self, start: Site, end: Site, time: float, size: int, process: PacketProcess) -> Steps:
-        """Simulate the transfer of a packet that is ready at ``time``; return its arrival."""
-        for hop in self.sites.routes.route(start, end).hops:
-            if hop.resource >= 0 and time > self.clock.now:
-                yield time
-            time = self.account.transfer(hop, time, size, process)
-        return time
 
     def _flush(self, last: Critical) -> None:
         arrivals = tuple(self.buffer)

@@ -400,10 +400,8 @@ class PriceWalk:
             time = copy.time
             base, down, up = exchanges[site.index]
             for start, end, size in ((base, site, down), (site, base, up)):
-                for hop in self.routes.route(start, end).hops if size else ():
-                    if hop.resource >= 0 and time > self.clock.now:
-                        yield time
-                    time = self.spent.transfer(hop, time, size, own)
+                hops = self.routes.route(start, end).hops if size else ()
+                time = yield from self.spent.carry(hops, time, size, own)
             return time
 
         # fan sends nothing to who holds the packet, and each device then begins its own exchange
@@ -514,13 +512,9 @@ class PriceWalk:
 
     def _pull(self, state: PacketState, to: Site, size: int, process: PacketProcess) -> Steps:
         """Simulate the pull of a missing part by a device from the whole model's site, after the packet has arrived."""
-        time = state.time
         process.order = to.index
-        for hop in self.routes.route(state.whole, to).hops if size else ():
-            if hop.resource >= 0 and time > self.clock.now:
-                yield time
-            time = self.spent.transfer(hop, time, size, process)
-        return time
+        hops = self.routes.route(state.whole, to).hops if size else ()
+        return (yield from self.spent.carry(hops, state.time, size, process))
 
     def _size(self, scope: str) -> int:
         if scope not in self.packet:

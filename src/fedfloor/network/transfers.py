@@ -260,6 +260,14 @@ class Account:
             self.moves.append(Move(hop.counter, hop.cell, hop.resource, time, start, start + seconds, size, hop.device))
         return start + seconds + hop.latency_s
 
+    def carry(self, hops: Iterable[Hop], time: float, size: int, process: PacketProcess) -> Steps:
+        """Simulate the transfer of a packet that is ready at ``time``, hop by hop; return its arrival."""
+        for hop in hops:
+            if hop.resource >= 0 and time > self.clock.now:
+                yield time
+            time = self.transfer(hop, time, size, process)
+        return time
+
     def receive(self, k: int, seconds: float) -> None:
         """Add the energy of device ``k`` for receiving over ``seconds``."""
         self.joules[k] += seconds * self.receive_w[k]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -74,9 +74,15 @@ class Round:
         return cls(record.view.round, outcome.resolved, lost, answered, digest, record.late, record.arrivals)
 
     def row(self) -> dict[str, Any]:
-        """Return the record as JSON."""
+        """Return the record as JSON; works, which recur in a plan, are listed, and numbers are in their places."""
         works: list[Any] = []
-        plan = _outside(text.to_json(self.plan), works)
+
+        def number(work: Any) -> int:
+            if work not in works:
+                works.append(work)
+            return works.index(work)
+
+        plan = _with_works(text.to_json(self.plan), number)
         lost = sorted(list(visit) for visit in self.lost)
         about = {"round": self.number, "plan": plan, WORKS: works, "lost": lost, "answered": dict(self.answered)}
         arrivals = [arrival.row() for arrival in self.arrivals]
@@ -86,35 +92,21 @@ class Round:
     def read(cls, row: Mapping[str, Any]) -> Round:
         """Return the record from :meth:`row`."""
         lost = frozenset((int(device), int(visit)) for device, visit in row["lost"])
-        plan = text.from_json(_inside(row["plan"], row[WORKS]))
+        plan = text.from_json(_with_works(row["plan"], row[WORKS].__getitem__))
         answered = {str(what): [int(k) for k in devices] for what, devices in row["answered"].items()}
         late = tuple(int(k) for k in row["late"])
         arrivals = tuple(Arrival(int(k), int(v), *map(float, times)) for k, v, *times in row["arrivals"])
         return cls(int(row["round"]), plan, lost, answered, str(row["model"]), late, arrivals)
 
 
-def _outside(value: Any, works: list[Any]) -> Any:
-    """Return a plan's JSON with its works moved to a list, and their numbers in their places."""
+def _with_works(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a plan's JSON with each work changed; one that is null is left out."""
     if isinstance(value, list):
-        return [_outside(one, works) for one in value]
+        return [_with_works(one, change) for one in value]
     if not isinstance(value, dict):
         return value
-    changed = {name: _outside(one, works) for name, one in value.items() if name != "work"}
-    if (work := value.get("work")) is not None:
-        if work not in works:
-            works.append(work)
-        changed["work"] = works.index(work)
-    return changed
-
-
-def _inside(value: Any, works: Sequence[Any]) -> Any:
-    """Return the inverse of :func:`_outside`."""
-    if isinstance(value, list):
-        return [_inside(one, works) for one in value]
-    if not isinstance(value, dict):
-        return value
-    changed = {name: _inside(one, works) for name, one in value.items() if name != "work"}
-    return changed | ({"work": works[value["work"]]} if "work" in value and value["work"] is not None else {})
+    changed = {name: _with_works(one, change) for name, one in value.items() if name != "work"}
+    return changed if value.get("work") is None else changed | {"work": change(value["work"])}
 
 
 def append(out: Path, new: Round) -> None:
