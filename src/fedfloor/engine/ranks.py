@@ -41,7 +41,7 @@ from fedfloor.models.parcel import Packet
 from fedfloor.parts.selection import selection
 from fedfloor.parts.travel.codecs import secure
 from fedfloor.plan import schedule, walk
-from fedfloor.plan.nodes import Node, Probe, Scalar, Train, Work
+from fedfloor.plan.nodes import Node, Probe, Scalar, Work
 from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.plan.schedule import (
     NOTHING,
@@ -154,13 +154,7 @@ def run(
 
 def context(engine: Engine, number: int) -> RoundContext:
     """Return the facts of a round that need no training: which visits are lost."""
-
-    def loses(node: Train, concurrent: schedule.Concurrent, key: Key) -> bool:
-        if is_lost(key, engine.loss_chance):
-            return True
-        return engine.air is not None and engine.air.lost(node, concurrent, key.place())
-
-    return RoundContext(engine.seed, number, lost=loses, interference=engine.air is not None)
+    return schedule.losing(engine.seed, number, engine.loss_chance, None if engine.air is None else engine.air.lost)
 
 
 def asked(engine: Engine, node: Probe, packet: Packet, tick: int) -> Answers:

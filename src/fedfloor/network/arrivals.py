@@ -8,7 +8,7 @@ beginning of the run.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -138,15 +138,16 @@ class Arrivals:
             k = one.device
             waited = now - one.departed_s - (account.busy[k] - self.busy[k])
             joules[k] = joules.get(k, 0.0) + self.sites.lists.idle_w[k] * max(0.0, waited)
-        price = Price(
-            seconds=now - self.ended_s,
-            joules=sum(joules.values()),
-            bytes=dict(sorted((account.bytes - self.spent).items())),
-            joules_by_device=joules,
-            visits=tuple(arrival.arrived_s - arrival.departed_s for arrival in arrivals),
-            critical=last,
-        )
+        price = price_of(arrivals, now - self.ended_s, joules, account.bytes - self.spent, last)
         self.ended_s = now
         self.spent = account.bytes.copy()
         self.joules = account.joules.copy()
         return price
+
+
+def price_of(
+    arrivals: Sequence[Arrival], seconds: float, joules: Mapping[int, float], sent: Counter[str], last: Critical
+) -> Price:
+    """Return the cost of a round of these results: energy by device, bytes by link and direction, and the last path."""
+    visits = tuple(arrival.arrived_s - arrival.departed_s for arrival in arrivals)
+    return Price(seconds, sum(joules.values()), dict(sorted(sent.items())), joules, visits, last)

@@ -206,6 +206,24 @@ class RoundContext:
     versions: Mapping[int, Any] = field(default_factory=dict)
 
 
+def losing(
+    seed: int,
+    number: int,
+    chance: float,
+    on_air: Callable[[Train, Concurrent, tuple[int, int, int, int]], bool] | None = None,
+) -> RoundContext:
+    """Return the context of a round in which visits are lost with a probability, or by the radio's interference.
+
+    Args:
+        on_air: (visit, its concurrent visits, place) → whether its upload is lost; None without interference.
+    """
+
+    def lost(node: Train, concurrent: Concurrent, key: Key) -> bool:
+        return is_lost(key, chance) or (on_air is not None and on_air(node, concurrent, key.place()))
+
+    return RoundContext(seed, number, lost=lost, interference=on_air is not None)
+
+
 class Foreknown(NamedTuple):
     """What a walk need not request, as it is known beforehand.
 

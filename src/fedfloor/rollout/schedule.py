@@ -364,10 +364,10 @@ class Scheduler:
     def _began(self, now: dt.datetime) -> dict[str, Any]:
         passed = self.schedule.time is None or _late_s(self.schedule.time, now) >= 0
         day = now.date() if passed else now.date() - dt.timedelta(days=1)
-        return {"event": "began", "at": _utc(now), "day": day.isoformat()}
+        return {"event": "began", "at": kept.stamp(now), "day": day.isoformat()}
 
     def _write(self, **line: Any) -> None:
-        line = {"at": _utc(self._clock.wall()), **line}
+        line = {"at": kept.stamp(self._clock.wall()), **line}
         append(self.path, f"{json_text(line, ensure_ascii=False)}\n")
         self.lines.append(line)
         self._say(_words(line))
@@ -472,10 +472,6 @@ def _numbers(loss: Mapping[str, float]) -> dict[str, float | None]:
 
 def _first(began: Line) -> Past:
     return Past(0.0, began["day"]).after(began)
-
-
-def _utc(when: dt.datetime) -> str:
-    return when.astimezone(dt.UTC).isoformat(timespec="seconds")
 
 
 def _words(line: Line) -> str:

@@ -32,9 +32,9 @@ from fedfloor.network.profile import NetworkSettings
 from fedfloor.network.sites import RadioUplink, Sites, radio_uplink
 from fedfloor.park.park import Park
 from fedfloor.plan import text, walk
-from fedfloor.plan.nodes import Node, Probe, Train, Work
+from fedfloor.plan.nodes import Node, Probe, Work
 from fedfloor.plan.outcome import Outcome
-from fedfloor.plan.schedule import NOTHING, Answers, Concurrent, Foreknown, Key, Packet, RoundContext, is_lost
+from fedfloor.plan.schedule import NOTHING, Answers, Foreknown, Packet, RoundContext, losing
 from fedfloor.runs import folder, ledger, prepare, pricing, replay
 from fedfloor.runs import round as round_
 from fedfloor.runs.compare import PlannedRun, ground
@@ -214,13 +214,7 @@ class DryCarrier:
 
     def context(self, number: int) -> RoundContext:
         """Return the facts of a round, with the visits that are lost."""
-        air = self.air
-        chance = self.loss_chance
-
-        def is_gone(node: Train, concurrent: Concurrent, key: Key) -> bool:
-            return is_lost(key, chance) or (air is not None and air.lost(node, concurrent, key.place()))
-
-        return RoundContext(self.seed, number, lost=is_gone, interference=air is not None)
+        return losing(self.seed, number, self.loss_chance, None if self.air is None else self.air.lost)
 
     def ask(self, node: Probe, packet: Packet, tick: int) -> Answers:  # noqa: ARG002
         """Return no answers."""

@@ -18,7 +18,7 @@ from fedfloor.experiment import Experiment
 from fedfloor.methods.contract import Resources
 from fedfloor.models.parcel import Parcel
 from fedfloor.network import profile
-from fedfloor.network.arrivals import Arrivals
+from fedfloor.network.arrivals import Arrivals, price_of
 from fedfloor.network.price import Closing, Critical, Payload, Price, QuestionCost, price
 from fedfloor.network.sites import (
     RadioUplink,
@@ -182,14 +182,8 @@ class Tariff:
         for arrival, own in zip(arrivals, paid, strict=True):
             waited = max(0.0, ended_s - arrival.departed_s - own.seconds)
             joules[arrival.device] = own.joules + waited * self.sites.lists.idle_w[arrival.device]
-        return Price(
-            seconds=ended_s - began_s,
-            joules=sum(joules.values()),
-            bytes=dict(sorted(sum((Counter(own.bytes) for own in paid), Counter[str]()).items())),
-            joules_by_device=joules,
-            visits=tuple(arrival.arrived_s - arrival.departed_s for arrival in arrivals),
-            critical=paid[-1].critical if paid else Critical((), 0.0, 0.0, 0.0),
-        )
+        sent = sum((Counter(own.bytes) for own in paid), Counter[str]())
+        return price_of(arrivals, ended_s - began_s, joules, sent, paid[-1].critical if paid else Critical())
 
     def survey(self, steps: Sequence[Step], packet: Mapping[str, Tensor]) -> Price | None:
         """Return the price of a normalisation's successive steps, each with all devices; None without steps."""
