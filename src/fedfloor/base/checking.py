@@ -112,6 +112,27 @@ def checked(kind: type[T], table: Table, where: str) -> T:
     return typing.cast(T, _built(kind, table, where))
 
 
+def read(kind: type[T], path: Path, noun: str, remedy: str = "") -> T:
+    """Return the settings in a TOML file of one of :data:`READERS`, in which relative paths begin at its folder.
+
+    Args:
+        remedy: a sentence for a file that cannot be read.
+
+    Raises:
+        SettingError: the file is missing, not TOML or of another kind, or a key or value is wrong; the message names
+            file and key.
+    """
+    try:
+        document = toml(path, noun)
+    except SettingError as error:
+        raise SettingError(f"{error}{remedy and f' {remedy}'}", key=error.key) from error
+    check_kind(document, noun, path)
+    try:
+        return typing.cast(T, below(path.parent, checked(kind, document, "")))
+    except SettingError as error:
+        raise SettingError(f"{path}: {error}", key=error.key) from None
+
+
 def settle(settings: object, where: str) -> None:
     """Check and convert the fields of a frozen dataclass that was made in Python, as :func:`checked` does for a table.
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Literal, overload
 
-from fedfloor.base.errors import SettingError
+from fedfloor.base.errors import SettingError, disk_error
 
 KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 
@@ -69,6 +69,23 @@ def check(path: Path) -> Path:
     """Return the path of a regular file, for libraries that open a path themselves; see :func:`opened`."""
     opened(path).close()
     return path
+
+
+def append(path: Path, line: str) -> None:
+    """Append a line to a file of a run, which is unchanged after a failure.
+
+    Raises:
+        RunError: the disk is full, or the file cannot be written.
+    """
+    size = path.stat().st_size if path.exists() else 0
+    try:
+        with opened(path, "ab") as file:
+            file.write(line.encode() + b"\n")
+    except OSError as error:
+        if path.exists():
+            with opened(path, "r+b") as file:
+                file.truncate(size)
+        raise disk_error(path, error) from error
 
 
 @contextmanager

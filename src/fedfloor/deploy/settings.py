@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from fedfloor.base.checking import below, check_kind, checked, toml
+from fedfloor.base import checking
 from fedfloor.base.errors import SettingError, require
 
 T = TypeVar("T")
@@ -27,17 +27,7 @@ def read(kind: type[T], path: Path | str) -> T:
     Raises:
         SettingError: the file is missing or not TOML, or a key or value is wrong; the message names file and key.
     """
-    path = Path(path)
-    try:
-        body = toml(path, "settings file")
-    except SettingError as error:
-        raise SettingError(f"{error} `fedfloor park provision PARK.toml` writes such files.", key=error.key) from error
-    check_kind(body, "settings file", path)
-    try:
-        settings: T = below(path.parent, checked(kind, body, ""))
-    except SettingError as error:
-        raise SettingError(f"{path}: {error}", key=error.key) from None
-    return settings
+    return checking.read(kind, Path(path), "settings file", "`fedfloor park provision PARK.toml` writes such files.")
 
 
 def to_toml(settings: object) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedfloor.base import regular
-from fedfloor.base.errors import disk_error
 from fedfloor.base.strict import json_text
 from fedfloor.engine.evaluate import Score
 
@@ -26,11 +25,7 @@ def append(out: Path, number: int, headline: str, devices: Sequence[int], score:
     known = {str(k): short(value) for k, value in zip(devices, score.devices, strict=True) if value is not None}
     if len(devices) > MOST or not known:
         return
-    try:
-        with regular.opened(out / FILE, "ab") as file:
-            file.write(json_text({"round": number, "headline": headline, "devices": known}).encode() + b"\n")
-    except OSError as error:
-        raise disk_error(out / FILE, error) from error
+    regular.append(out / FILE, json_text({"round": number, "headline": headline, "devices": known}))
 
 
 def short(value: float) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor.base import regular
-from fedfloor.base.errors import RunError, SettingError, disk_error, shown
+from fedfloor.base.errors import RunError, SettingError, shown
 from fedfloor.base.strict import json_text
 from fedfloor.engine.evaluate import Score
 from fedfloor.plan.outcome import Receipt
@@ -135,15 +135,7 @@ def to_row(line: Line) -> dict[str, Any]:
 
 def append(path: Path, new: Line) -> None:
     """Append a line to a ledger; the file is unchanged after a failure."""
-    size = path.stat().st_size if path.exists() else 0
-    try:
-        with regular.opened(path, "ab") as file:
-            file.write(json_text(to_row(new)).encode() + b"\n")
-    except OSError as error:
-        if path.exists():
-            with regular.opened(path, "r+b") as file:
-                file.truncate(size)
-        raise disk_error(path, error) from error
+    regular.append(path, json_text(to_row(new)))
 
 
 def cut(path: Path, last: Line | None) -> None:

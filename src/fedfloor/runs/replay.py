@@ -16,7 +16,7 @@ from typing import Any
 
 from fedfloor.base import regular
 from fedfloor.base.checking import toml
-from fedfloor.base.errors import RunError, SettingError, disk_error
+from fedfloor.base.errors import RunError, SettingError
 from fedfloor.base.strict import json_text
 from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.executor import LocalExecutor
@@ -111,11 +111,7 @@ def _with_works(value: Any, change: Callable[[Any], Any]) -> Any:
 
 def append(out: Path, new: Round) -> None:
     """Append a round to a run's record."""
-    try:
-        with regular.opened(out / FILE, "ab") as file:
-            file.write(json_text(new.row(), separators=(",", ":")).encode() + b"\n")
-    except OSError as error:
-        raise disk_error(out / FILE, error) from error
+    regular.append(out / FILE, json_text(new.row(), separators=(",", ":")))
 
 
 def cut(out: Path, last: int) -> None:

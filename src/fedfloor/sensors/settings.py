@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from fedfloor.base.checking import below, check_kind, checked, toml
+from fedfloor.base import checking
 from fedfloor.base.errors import SettingError, require, require_once
 from fedfloor.data.files.layout import LARGEST
 from fedfloor.sensors.folder import FolderSource
@@ -127,13 +127,7 @@ def read(path: Path) -> SenseSettings:
     Raises:
         SettingError: the file does not exist, or has an unknown key or a wrong value.
     """
-    document = toml(path, "source file")
-    folder = path.parent
-    check_kind(document, "source file", path)
-    try:
-        settings: SenseSettings = below(folder, checked(SenseSettings, document, ""))
-    except SettingError as error:
-        raise SettingError(f"{path}: {error}", key=error.key) from None
+    settings = checking.read(SenseSettings, path, "source file")
     if isinstance(settings.source, OpcUaSource | QuerySource):  # they have paths within a text
-        return replace(settings, source=settings.source.below(folder))
+        return replace(settings, source=settings.source.below(path.parent))
     return settings
