@@ -143,6 +143,7 @@ NO_FILES = {
     "data/files/conversions.py", "data/files/layout.py", "data/reading.py", "deploy/answered.py", "deploy/checks.py",
     "deploy/facts.py",
     "deploy/machines.py", "deploy/message.py", "deploy/subtasks.py", "deploy/device_sum.py", "deploy/sum_messages.py",
+    "deploy/revealed_sums.py",
     "engine/aggregation.py",
     "engine/executor.py", "engine/ranks.py", "engine/summing.py", "inference/trained.py", "methods/contract.py",
     "parts/named.py", "report/ledger.py", "report/records.py", "runs/checks.py", "runs/loop.py", "runs/resolving.py",
