@@ -22,7 +22,7 @@ from fedfloor.methods.exact.kaplanmeier import KaplanMeier
 from fedfloor.methods.exact.rows import SampleRows
 from fedfloor.methods.exact.sums import ExactSums
 from fedfloor.runs.parks import build_park
-from fedfloor.tasks.lives import SurvivalCurve
+from fedfloor.tasks.lives import SurvivalCurve, log_rank
 from fedfloor.tasks.survival import Survival
 from refusals import refused
 
@@ -50,14 +50,17 @@ def lives(seed: int, many: int, *, ties: bool = False, late: bool = False) -> tu
 
 
 def fitted(model: ExactSums, task: Survival, x: Floats, y: Floats, parts: list[NDArray[np.int64]]) -> Any:
-    """Return the parameters after all rounds, from the sums of each part."""
+    """Return the parameters after all rounds, from the sums of each part, and what is stated of them."""
     theta = model.parameters(x.shape[1:], task.outputs(2, 4, x.shape[1:]))
+    stated = dict[str, Floats]()
     for _ in range(60):
         sums = [model.sums(SampleRows(x[part], y[part], task), theta) for part in parts]
-        total = {name: sum(each[name] for each in sums) for name in sums[0]}
-        theta, done = model.solve(total, len(x), theta)  # type: ignore[arg-type]
+        total: Any = {name: sum(each[name] for each in sums) for name in sums[0]}
+        after, done = model.solve(total, len(x), theta)
+        stated |= model.stated(total, theta, after)
+        theta = after
         if done:
-            return theta
+            return {**theta, **stated}
     raise AssertionError("60 rounds were not enough")
 
 
@@ -74,9 +77,17 @@ def test_sums_of_devices_equal_those_of_all_lives(
     owner = np.random.default_rng(seed).integers(0, devices, 60)
     apart = fitted(model, task, x, y, [np.flatnonzero(owner == k) for k in range(devices)])
     whole = fitted(model, task, x, y, [np.arange(60)])
-    for key in ("weight", "hazard", "at_risk", "failures"):
+    for key in ("weight", "hazard", "at_risk", "failures", "effects", "groups"):
         if key in whole:
             np.testing.assert_allclose(apart[key], whole[key], rtol=1e-8, atol=1e-8)
+
+
+def check_effects(table: Floats, unit: float, theirs: Any) -> None:
+    """Compare effects and standard errors of three covariates with those of lifelines."""
+    np.testing.assert_allclose(table[:, 0] * unit, theirs.params_.to_numpy()[:3], atol=1e-5)
+    np.testing.assert_allclose(
+        np.sqrt(np.diag(table[:, 1:4])) * unit, theirs.standard_errors_.to_numpy()[:3], atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -86,17 +97,19 @@ def test_aft_is_lifelines_pooled_one(distribution: str, late: bool) -> None:
     x, y = lives(1, 300, late=late)
     task = Survival(distribution=distribution).fitted(y)  # type: ignore[arg-type]
     assert task.center is not None and task.scale is not None  # noqa: PT018
-    weight = fitted(AFT(), task, x, y, [np.arange(0, 300, 2), np.arange(1, 300, 2)])["weight"]
+    found = fitted(AFT(), task, x, y, [np.arange(0, 300, 2), np.arange(1, 300, 2)])
+    weight = found["weight"]
     table = pd.DataFrame(
         dict(zip("abc", x.T, strict=True)) | {"t": y[:, 0], "f": y[:, 1]} | ({"e": y[:, 2]} if late else {})
     )
     theirs = lifelines.WeibullAFTFitter() if distribution == "weibull" else lifelines.LogNormalAFTFitter()
     theirs._scipy_fit_options = {"ftol": 1e-15, "maxiter": 500} if distribution == "weibull" else {"gtol": 1e-8}
-    found = theirs.fit(table, "t", "f", entry_col="e" if late else None).params_.to_numpy()
+    wanted = theirs.fit(table, "t", "f", entry_col="e" if late else None).params_.to_numpy()
+    check_effects(found["effects"], AFT().unit(task), theirs)
     scale = task.scale / weight[-1]
     ours = [*(weight[1:-1] * scale), task.center + scale * weight[0]]
-    np.testing.assert_allclose(ours, found[:4], atol=1e-6)
-    np.testing.assert_allclose(np.log(scale), -found[4] if distribution == "weibull" else found[4], atol=1e-6)
+    np.testing.assert_allclose(ours, wanted[:4], atol=1e-6)
+    np.testing.assert_allclose(np.log(scale), -wanted[4] if distribution == "weibull" else wanted[4], atol=1e-6)
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -105,14 +118,15 @@ def test_cox_is_lifelines_pooled_one(ties: bool, late: bool) -> None:
     lifelines = pytest.importorskip("lifelines")
     x, y = lives(2, 300, ties=ties, late=late)
     task = Survival(distribution="steps", points=1000).fitted(y)
-    weight = fitted(Cox(), task, x, y, [np.arange(0, 300, 2), np.arange(1, 300, 2)])["weight"]
+    found = fitted(Cox(), task, x, y, [np.arange(0, 300, 2), np.arange(1, 300, 2)])
     table = pd.DataFrame(
         dict(zip("abc", x.T, strict=True)) | {"t": y[:, 0], "f": y[:, 1]} | ({"e": y[:, 2]} if late else {})
     )
     theirs = lifelines.CoxPHFitter().fit(
         table, "t", "f", entry_col="e" if late else None, fit_options={"precision": 1e-9}
     )
-    np.testing.assert_allclose(weight, theirs.params_, atol=2e-6)  # they stop at a Newton decrement
+    np.testing.assert_allclose(found["weight"], theirs.params_, atol=2e-6)  # they stop at a Newton decrement
+    check_effects(found["effects"], 1.0, theirs)
 
 
 @pytest.mark.parametrize("model", [AFT(), Cox()])
@@ -132,6 +146,45 @@ def test_rounds_without_some_devices_come_near_the_maximum(model: Any, kept: str
         theta, _done = model.solve(model.sums(SampleRows(x[rows], y[rows], task), theta), len(rows), theta)
         far.append(float(np.abs(theta["weight"] - whole).max()))
     assert max(far[12:]) < 0.2 * float(np.abs(whole).max())
+
+
+@pytest.mark.parametrize("kinds", [2, 4])
+@pytest.mark.parametrize("late", [False, True])
+def test_the_first_sums_of_cox_hold_lifelines_log_rank_test_between_kinds(kinds: int, late: bool) -> None:
+    statistics = pytest.importorskip("lifelines.statistics")
+    x, y = lives(6, 300, ties=True, late=late)
+    kind = np.random.default_rng(0).integers(0, kinds, 300)
+    x = np.hstack([x[:, :1], np.eye(kinds)[kind]])
+    task = Survival(distribution="steps", points=1000).fitted(y)
+    at_risk, failures = fitted(Cox(), task, x, y, [np.arange(0, 300, 2), np.arange(1, 300, 2)])["groups"]
+    at_risk, failures = at_risk[2:], failures[2:]  # of the kinds alone
+    value, freedom, p = log_rank(at_risk, failures)
+    assert freedom == kinds - 1
+    if not late:  # theirs with entries counts them otherwise
+        theirs = statistics.multivariate_logrank_test(y[:, 0], kind, y[:, 1])
+        np.testing.assert_allclose([value, p], [theirs.test_statistic, theirs.p_value], rtol=1e-8)
+    curves = [SurvivalCurve.of(y[mine, 0], y[mine, 1] > 0, y[mine, 2]) for mine in (kind == k for k in range(kinds))]
+    for k, curve in enumerate(curves):
+        place = np.searchsorted(task.grid, curve.times)
+        np.testing.assert_array_equal(at_risk[k, place], curve.at_risk)
+        np.testing.assert_array_equal(failures[k, place], curve.failures)
+
+
+def test_effects_are_stated_only_after_the_last_step() -> None:
+    x, y = lives(1, 300)
+    task = Survival(distribution="weibull").fitted(y)
+    theta = AFT().parameters((3,), 2)
+    total = AFT().sums(SampleRows(x, y, task), theta)
+    assert not AFT().stated(total, theta, AFT().solve(total, 300, theta)[0])
+
+
+def test_what_lives_do_not_determine_has_no_known_error() -> None:
+    x, y = lives(1, 300)
+    x = np.hstack([x, x[:, :1], np.zeros((300, 1))])  # a column twice, and one that never varies
+    task = Survival(distribution="weibull").fitted(y)
+    unknown = np.diag(fitted(AFT(), task, x, y, [np.arange(300)])["effects"][:, 6:])
+    assert (unknown[[0, 3, 4]] > 0.1).all()
+    assert (unknown[[1, 2]] < 1e-12).all()
 
 
 def test_cox_with_breslows_ties_maximises_the_partial_likelihood_by_hand() -> None:

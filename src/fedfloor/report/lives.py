@@ -1,17 +1,22 @@
-"""The report's section on lives: predicted survival curves beside the observed one, and chances to fail."""
+"""The report's section on lives: predicted curves beside the observed one, chances to fail, and factors of columns."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
+from markupsafe import Markup
+
 from fedfloor.base.names import count
 from fedfloor.report.charts import GREY, colour, faint, layout
 from fedfloor.report.groups import Compared, Group
-from fedfloor.report.records import LivesRecord
+from fedfloor.report.records import FactorRecord, LivesRecord
 from fedfloor.report.sections import chart, section, table, title
 
+MOST = 20  # rows of a table of factors
+TIME = "time ratio"
 Known = Sequence[tuple[Group, Sequence[LivesRecord]]]
 
 
@@ -28,7 +33,43 @@ def section_of(compared: Compared, drawn: dict[str, Any]) -> str:
     body += table(
         "", ["lives for testing", "failures", "their median life", "95 % interval"], [_median(first)], "plain"
     )
-    return section("How long they live", body, "lives")
+    return section("How long they live", Markup(body) + Markup("").join(map(_factors, compared)), "lives")
+
+
+def _factors(group: Group) -> Markup:
+    """Return the table of a method's factors, of its first seed; "" for a method without any."""
+    known = [(run, run.evaluation.factors) for run in group.runs if run.evaluation and run.evaluation.factors]
+    if not known:
+        return Markup("")
+    run, found = known[0]
+    order = sorted(found.rows, key=lambda row: -abs(row.effect) / (row.error or math.inf))
+    rows = [_factor(row, scaled=found.scaled) for row in order[:MOST]]
+    seed = "" if len(group.runs) == 1 else f", seed {run.seed}"
+    effect = "stretches a life, 0.9 to nine tenths" if found.ratio == TIME else "multiplies the risk at every age"
+    caption = f"{group.label.shown}{seed}: the factor by which a step of a column {effect}, with all others the same"
+    if any(row.p is not None for row in order):
+        caption += "; intervals of 95 % and p by the summed information (Wald)"
+    else:
+        caption += "; without intervals, as several samples are of one machine"
+    caption += f"; weights are pulled to 0 by ridge = {found.ridge:g}" if found.ridge else ""
+    caption += f". The {MOST} clearest of {len(order)}." if len(order) > MOST else "."
+    heading = title("What shortens lives, and what lengthens them")
+    body = heading + table(caption, ["column", "step", found.ratio, "95 % interval", "p"], rows)
+    if not found.groups:
+        return body
+    tests = [[one.name, str(one.values), f"{one.statistic:.4g}", str(one.freedom), _p(one.p)] for one in found.groups]
+    told = "The log-rank test that machines of all values live equally long, other columns left aside."
+    return body + table(told, ["column", "values", "χ²", "degrees of freedom", "p"], tests)
+
+
+def _factor(row: FactorRecord, *, scaled: bool) -> list[str]:
+    step = f"instead of {row.than}" if row.than else f"+{row.step:g}{' (as normalised)' if scaled else ''}"
+    interval = "–" if row.low is None or row.high is None else f"{row.low:.3g} to {row.high:.3g}"
+    return [row.name, step, f"{row.ratio:.3g}", interval, _p(row.p)]
+
+
+def _p(value: float | None) -> str:
+    return "–" if value is None else "< 0.0001" if value < 1e-4 else f"{value:.4f}"
 
 
 def _caption(known: Known) -> str:

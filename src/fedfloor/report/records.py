@@ -437,6 +437,43 @@ class LivesRecord:
             raise ValueError(f"curves at other than {len(self.grid)} times")
 
 
+@dataclass(frozen=True)
+class FactorRecord:
+    """The factor of a column of lives per ``step``, or of a category's value beside another; bounds of 95 %."""
+
+    name: str
+    than: str
+    step: Number
+    effect: Number
+    ratio: Number
+    error: Number | None = None
+    low: Number | None = None
+    high: Number | None = None
+    p: OptionalShare = None
+
+
+@dataclass(frozen=True)
+class LogRankRecord:
+    """The log-rank test that the values of a category have equal lives."""
+
+    name: str
+    values: Count
+    statistic: Amount
+    freedom: Count
+    p: Share
+
+
+@dataclass(frozen=True)
+class FactorsRecord:
+    """``factors`` of ``evaluation.json``: what they are, and whether steps are in the units of ``data.normalise``."""
+
+    ratio: str
+    scaled: bool
+    ridge: Number
+    rows: tuple[FactorRecord, ...]
+    groups: tuple[LogRankRecord, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class SharedPlaceRecord(PlaceRecord):
     """A device's metrics with the shared model."""
@@ -523,6 +560,7 @@ class EvaluationRecord:
     errors: ErrorsRecord | None = None
     charts: tuple[ChartRecord, ...] = ()
     lives: LivesRecord | None = None
+    factors: FactorsRecord | None = None
     cohorts: tuple[Count, ...] | None = None
     returned: Positive | None = None
     over: bool = False

@@ -50,6 +50,7 @@ from fedfloor.runs import (
 )
 from fedfloor.runs import round as round_
 from fedfloor.runs.checkpoint import Checkpoint
+from fedfloor.runs.factors import factors
 from fedfloor.runs.ledger import Follow
 from fedfloor.runs.orders import Orders
 from fedfloor.runs.prepare import record
@@ -506,6 +507,8 @@ class _Run(round_.Observer):
             more["over"] = True
         if one_model and (charts := charted(self.engine, packet["w"])):
             more["charts"] = charts
+        if found := factors(self.method.method, self.engine, point.state):
+            more["factors"] = found
         results.write_evaluation(self.orders.out, self.experiment, point.round, score, more)
         for model in models:
             results.write_model(self.orders.out, self.experiment, self.engine, model)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedfloor.base.errors import SettingError, require
+from fedfloor.methods.exact.effects import effects
 from fedfloor.methods.exact.kaplanmeier import check_distribution
 from fedfloor.methods.exact.rows import Floats, Named, SampleRows, Shapes
 from fedfloor.methods.exact.sums import ExactSums, halved
@@ -56,6 +57,8 @@ class AFT(ExactSums):
         "a gradient and second derivatives of the likelihood, from which single lives can be computed"
     )
 
+    ratio: ClassVar[str] = "time ratio"
+
     ridge: float = 0.0
 
     def __post_init__(self) -> None:
@@ -100,10 +103,25 @@ class AFT(ExactSums):
         total["curvature"][-1, -1] -= many / tau**2
         return total
 
+    def stated(self, total: Named, theta: Named, after: Named) -> Named:
+        weight = theta["weight"]
+        tau = weight[-1]
+        size = len(weight) - 2
+        effect = weight[1:-1, None] / tau
+        slopes = np.hstack([np.zeros((size, 1)), np.eye(size) / tau, -effect / tau])
+        information = np.diag(self._pull(size)) - total["curvature"]
+        return effects(theta, after, information, np.hstack([effect, slopes]))
+
+    def unit(self, task: Any) -> float:
+        return float(task.scale)
+
+    def _pull(self, size: int) -> Floats:
+        """Return λ for each weight [2 + D], 0 for the first and for τ."""
+        return np.pad(np.full(size, self.ridge), 1)
+
     def solve(self, total: Named, count: float, theta: Named) -> tuple[Named, bool]:
         weight = theta["weight"]
-        pull = np.full(len(weight), self.ridge)
-        pull[[0, -1]] = 0.0
+        pull = self._pull(len(weight) - 2)
         value = total["value"] - (pull * weight**2).sum() / 2
         check_converges(self.title, weight, np.diag(pull) - total["curvature"], first=1)
         worse = not value >= theta["value"] - 1e-9 * abs(theta["value"])

@@ -11,9 +11,10 @@ import numpy as np
 
 from fedfloor.base.errors import SettingError, require
 from fedfloor.methods.exact.aft import CLOSE, check_converges, covariates
+from fedfloor.methods.exact.effects import effects
 from fedfloor.methods.exact.kaplanmeier import check_distribution
 from fedfloor.methods.exact.rows import Floats, Named, SampleRows, Shapes
-from fedfloor.methods.exact.sums import ExactSums, halved
+from fedfloor.methods.exact.sums import GROUPS, ExactSums, halved
 from fedfloor.parts.objectives.objective import Objective
 from fedfloor.tasks.lives import on_grid
 from fedfloor.tasks.survival import GONE
@@ -60,6 +61,8 @@ class Cox(ExactSums):
         "from which single lives can be computed"
     )
 
+    ratio: ClassVar[str] = "hazard ratio"
+
     ties: Literal["efron", "breslow"] = "efron"
     ridge: float = 0.0
 
@@ -96,6 +99,16 @@ class Cox(ExactSums):
         risk, ends = on_grid(time, failed, entry, np.array(task.grid), weighted)
         plain = on_grid(time, failed, entry, np.array(task.grid), z)[1]
         return {"risk": risk, "ends": ends, "x": plain[:, 1:], "failures": plain[:, 0]}
+
+    def stated(self, total: Named, theta: Named, after: Named) -> Named:
+        weight = theta["weight"]
+        itself = np.eye(len(weight))
+        information = self.ridge * itself - self._likelihood(total, weight)[2]
+        found = effects(theta, after, information, np.hstack([weight[:, None], itself]))
+        if weight.any():
+            return found
+        at_risk = total["risk"][:, : 1 + len(weight)]  # of weights 0 each life counts as it is
+        return {**found, GROUPS: np.stack([at_risk.T, np.vstack([total["failures"], total["x"].T])])}
 
     def solve(self, total: Named, count: float, theta: Named) -> tuple[Named, bool]:
         weight = theta["weight"]

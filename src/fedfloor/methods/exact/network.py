@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedfloor.base.errors import SettingError
-from fedfloor.methods.exact.rows import Charted, Floats, Named, SampleRows, Shapes
+from fedfloor.methods.exact.rows import Charted, Floats, Named, Shapes
 
 SLACK = 1e-3  # of a count in the fixed-point numbers of a secure sum
 
@@ -25,8 +24,6 @@ class Summing(Protocol):
     def parameters(self, shape: tuple[int, ...], outputs: int) -> Named: ...
 
     def shapes(self, shape: tuple[int, ...], outputs: int) -> Shapes: ...
-
-    def sums(self, rows: SampleRows, theta: Named) -> Named: ...
 
     def outputs(self, x: Tensor, theta: Mapping[str, Tensor]) -> Tensor: ...
 
@@ -74,21 +71,6 @@ class Summed(nn.Module):
 
     def _like(self, x: Tensor) -> dict[str, Tensor]:
         return {name: value.to(x) for name, value in self.theta.items()}
-
-    def of(self, rows: SampleRows) -> Floats:
-        """Return the number of samples and their sums, in one vector.
-
-        Raises:
-            SettingError: the model's sums have other shapes than it says.
-        """
-        theta = {name: value.detach().cpu().numpy() for name, value in self.theta.items()}
-        named = self.model.sums(rows, theta)
-        got = {name: np.shape(value) for name, value in named.items()}
-        if got != dict(self.shapes):
-            raise SettingError(
-                f"{self.set_by}.sums returned {got}; its shapes are {dict(self.shapes)}.", key="own-sums"
-            )
-        return np.concatenate([[float(len(rows.x))], *(np.ravel(named[name]) for name in self.shapes)])
 
 
 def learnt(model: Summing, numbers: Mapping[str, Floats], count: float) -> tuple[Named, Named]:

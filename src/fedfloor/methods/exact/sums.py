@@ -18,10 +18,11 @@ import logging
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedfloor.base.errors import SettingError
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
@@ -38,6 +39,8 @@ from fedfloor.tasks.task import Task
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+EFFECTS = "effects"
+GROUPS = "groups"
 SUMS = "sums"  # the part of the network that travels up
 STEP = WorkSettings(epochs=1, batch_size=WHOLE, lr=1.0)
 BLOCK = 4096  # samples that are summed at a time
@@ -54,10 +57,12 @@ class ExactSums(Method, Objective):
     Attributes:
         tasks: the kinds of tasks that it answers.
         sends: what the sums of a device reveal.
+        ratio: what e to the power of an effect is, for a regression that states effects.
     """
 
     tasks: ClassVar[tuple[str, ...]]
     sends: ClassVar[str]
+    ratio: ClassVar[str] = ""
     short_batches: ClassVar[bool] = True
 
     @abstractmethod
@@ -95,6 +100,25 @@ class ExactSums(Method, Objective):
         """Return what a report draws of samples, by :mod:`fedfloor.engine.charted`; None: it has no control charts."""
         return None
 
+    def stated(self, total: Named, theta: Named, after: Named) -> Named:
+        """Return what a report states beside the model, by name; what an earlier round stated remains.
+
+        Args:
+            total: the sums by name, over all samples.
+            theta: the parameters for which devices computed the sums.
+            after: the parameters that follow from them.
+
+        Returns:
+            :data:`EFFECTS`: the effects of a sample's D numbers, their covariance, and a matrix of what is not known of
+            them, [D, 1 + 2D]; :data:`GROUPS`: sums of (1, x) over the lives at risk, and over those that fail, at G
+            times, [2, 1 + D, G].
+        """
+        return {}
+
+    def unit(self, task: Task) -> float:
+        """Return the unit of the effects that are stated."""
+        return 1.0
+
     # what follows is the same for all models
 
     @property
@@ -104,6 +128,11 @@ class ExactSums(Method, Objective):
     @property
     def descends(self) -> bool:
         """No: what is trained are sums."""
+        return False
+
+    @property
+    def judged(self) -> bool:
+        """No: a device sums up, and computes no answers, so that it needs no PyTorch."""
         return False
 
     @property
@@ -141,11 +170,44 @@ class ExactSums(Method, Objective):
         with torch.no_grad():
             out = module(x)
             loss = mean_loss(out, y, visit)
-            parts = zip(x.split(BLOCK), y.split(BLOCK), strict=True)
-            total = sum(summed.of(SampleRows(bx.double().cpu().numpy(), _numbers(by), visit.task)) for bx, by in parts)
-            _check(total / len(y), visit.work.travel)
-        linear = (torch.from_numpy(total).to(x.device) * summed.sums).sum() / len(y)
+            theta = {name: value.cpu().numpy() for name, value in summed.theta.items()}
+            rows = SampleRows(x.double().cpu().numpy(), y.cpu().numpy(), visit.task)
+            mean = torch.from_numpy(self.mean_sums(rows, theta, summed.shapes, visit.work.travel)).to(x.device)
+        linear = (mean * summed.sums).sum()
         return loss - (linear - linear.detach()), out
+
+    def mean_sums(self, rows: SampleRows, theta: Named, shapes: Shapes, travel: str) -> Floats:
+        """Return a device's sums over its samples divided by their number, in one vector that begins with 1.
+
+        Args:
+            shapes: those that the sums must have.
+            travel: the codecs of the way up.
+
+        Raises:
+            SettingError: they are infinite or undefined, have other shapes, or a secure sum would cut them off.
+        """
+        y = rows.y.astype(np.float64) if np.issubdtype(rows.y.dtype, np.floating) else rows.y
+        total: Any = 0.0
+        for first in range(0, len(y), BLOCK):
+            part = slice(first, first + BLOCK)
+            named = self.sums(SampleRows(rows.x[part], y[part], rows.task), theta)
+            got = {name: np.shape(value) for name, value in named.items()}
+            if got != dict(shapes):
+                raise SettingError(
+                    f"{type(self).__name__}.sums returned {got}; its shapes are {dict(shapes)}.", key="own-sums"
+                )
+            total = total + np.concatenate([[float(len(y[part]))], *(np.ravel(named[name]) for name in shapes)])
+        mean: Floats = total * (1 / len(y))
+        _check(mean, travel)
+        return mean
+
+    def layout(self, shape: tuple[int, ...], outputs: int) -> dict[str, tuple[int, int]]:
+        """Return the place of each tensor in the flat model: name → (first, last + 1)."""
+        theta = self.parameters(shape, outputs)
+        sizes = {SUMS: 1 + sum(map(prod, self.shapes(shape, outputs).values())), "about": 1 + len(shape)}
+        sizes |= {f"theta.{name}": np.size(theta[name]) for name in sorted(theta)}
+        ends = accumulate(sizes.values(), initial=0)
+        return dict(zip(sizes, pairwise(ends), strict=True))
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
         """Return the first state, with the places of the network's tensors."""
@@ -184,11 +246,13 @@ class ExactSums(Method, Objective):
         if count < answered:
             log.warning("the sums of %d of %d samples arrived: %s", count, answered, FAILED)
         after, done = self.solve(total, count, theta) if count else (theta, False)
-        flat[places[SUMS]] = 0.0
+        stated = self.stated(total, theta, after) if count else {}
+        flat[places[SUMS]] = 0.0  # theta has the numbers of flat
         for name, value in after.items():
             flat[places[f"theta.{name}"]] = torch.from_numpy(np.ravel(value)).to(flat)
         notes = {**state.notes, "solved": state.notes["solved"] + 1, "done": done, "info": {"samples": int(count)}}
-        return State({**outcome.packet, "w": flat}, notes, state.tensors)
+        tensors = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in stated.items()}
+        return State({**outcome.packet, "w": flat}, notes, {**state.tensors, **tensors})
 
 
 def near(shift: Floats, variance: Floats, theta: Named) -> bool:
@@ -214,11 +278,6 @@ def halved(theta: Named, count: float, *, worse: bool) -> Named | None:
     if not worse or count != theta["count"] or step <= SHORT:
         return None
     return {**theta, "weight": (theta["weight"] + theta["last"]) / 2}
-
-
-def _numbers(y: Tensor) -> NDArray[Any]:
-    """Return targets as they are computed with: classes int64, numbers float64."""
-    return (y.double() if y.is_floating_point() else y).cpu().numpy()
 
 
 def _check(sums: Floats, travel: str) -> None:
