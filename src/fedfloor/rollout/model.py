@@ -207,7 +207,8 @@ class Model:
     def answers(self, x: NDArray[Any]) -> list[dict[str, Any]]:
         """Return the answer for each sample as JSON, with ``alarm`` if the model decides on alarms."""
         parts = self.outputs(x)
-        read = self._class if "probabilities" in parts else self._score if "score" in parts else self._numbers
+        kinds = {"probabilities": self._class, "score": self._score, "chance": self._life}
+        read = next((kinds[name] for name in parts if name in kinds), self._numbers)
         return [read(parts, i) for i in range(len(x))]
 
     def _class(self, parts: dict[str, NDArray[Any]], i: int) -> dict[str, Any]:
@@ -221,6 +222,10 @@ class Model:
         score = float(parts["score"][i])
         alarm = not score <= 1 and self.about["task"].get("threshold") is not None  # NaN raises an alarm
         return {"score": score if np.isfinite(score) else None, "alarm": alarm}
+
+    def _life(self, parts: dict[str, NDArray[Any]], i: int) -> dict[str, Any]:
+        values = {name: float(part[i]) for name, part in parts.items()}
+        return {name: value if np.isfinite(value) else None for name, value in values.items()}
 
     def _numbers(self, parts: dict[str, NDArray[Any]], i: int) -> dict[str, Any]:
         names = self.about["task"]["names"]
