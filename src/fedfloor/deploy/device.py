@@ -1,6 +1,6 @@
 """The agent on a device: it stays connected, announces itself, and serves the requests of edges.
 
-PyTorch is loaded with the first request to train.
+PyTorch is loaded with the first request to train, and not at all for models that are sums.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedfloor.base.outside import ANY
 from fedfloor.base.ranges import RefusedError
 from fedfloor.base.version import __version__
 from fedfloor.config import read as read_experiment
-from fedfloor.deploy import asking, mqtt, names, own, record
+from fedfloor.deploy import asking, mqtt, names, own, record, sums_worker
 from fedfloor.deploy.answered import RUNS, Answers
 from fedfloor.deploy.channel import REPEATS
 from fedfloor.deploy.checks import REQUESTS, STRANGER, MessageFilter, printable, short_line
@@ -45,6 +45,7 @@ from fedfloor.runs import privacy
 from fedfloor.runs.folder import write_json
 
 if TYPE_CHECKING:
+    from fedfloor.deploy.sums_worker import Replies
     from fedfloor.deploy.worker import Worker
     from fedfloor.methods.configured import ConfiguredMethod
 
@@ -103,7 +104,7 @@ class Agent:
         self._lock = Lock()
         self._waiting = Counter[str]()  # edge → queued or running requests
         self._waiting_bytes = Counter[str]()  # edge → bytes of these requests
-        self._worker: Worker | None = None
+        self._worker: Replies | None = None
         self._facts: Facts | None = None
         self._raw: Park | None = None  # samples as stored, without normalisation; surveys refer to them
         self._stated: tuple[str, dict[str, Any]] | None = None  # a run, and what it was told of the rows
@@ -265,29 +266,37 @@ class Agent:
             return "answer", {"answer": self.census(message)}, {}
         return self.worker().reply(message)
 
-    def worker(self) -> Worker:
+    def worker(self) -> Replies:
         """Return the device's engine, made with the first request for it.
 
         Raises:
             RefusedError: the device's samples are not read yet.
         """
         if self._worker is None:
-            from fedfloor.deploy.worker import Worker  # PyTorch is imported here
-
+            park = self.own_park()
             if self._answers.kept:
                 log.info("its new samples wait until %d devices of its sums have new ones when a run begins.", LEAST)
-            facts = "" if self._facts is None else self._facts.digest
-            self._worker = Worker(
-                self.settings,
-                self.experiment,
-                self._method,
-                self._names,
-                self.own_park(),
-                facts,
-                self._record,
-                self._answers if self._hides else None,
-            )
+            if sums_worker.suits(self.experiment, self._method, park):
+                given = self.settings.device, self.experiment, self._method, self._names, park
+                self._worker = sums_worker.SumsWorker(*given, lambda: self.trainer(park))
+            else:
+                self._worker = self.trainer(park)
         return self._worker
+
+    def trainer(self, park: Park) -> Worker:
+        """Return an engine that trains on a park's samples."""
+        from fedfloor.deploy.worker import Worker  # PyTorch is imported here
+
+        return Worker(
+            self.settings,
+            self.experiment,
+            self._method,
+            self._names,
+            park,
+            "" if self._facts is None else self._facts.digest,
+            self._record,
+            self._answers if self._hides else None,
+        )
 
     def own_park(self) -> Park:
         """Return the park that holds this device's samples.

@@ -266,5 +266,9 @@ def returned(network: Network, work: Work, sent: Parcel) -> Parcel:
 
 def layout_digest(network: Network) -> str:
     """Return a digest of the names, shapes and offsets of a model's tensors, to compare two machines."""
-    layout: Mapping[str, tuple[int, int]] = network.layout
-    return hashlib.sha256(repr((sorted(layout.items()), network.flat.numpy().dtype.str)).encode()).hexdigest()[:16]
+    return digest_of(network.layout, network.flat.numpy().dtype)
+
+
+def digest_of(layout: Mapping[str, tuple[int, int]], kind: np.dtype[Any]) -> str:
+    """Return the digest of a model's layout by its tensors' places and type."""
+    return hashlib.sha256(repr((sorted(layout.items()), kind.str)).encode()).hexdigest()[:16]

@@ -217,7 +217,7 @@ def local_update(
     model, errors = path.leave(flat, arrived, errors, key, hidden=engine.secret)
     digest = engine.memory.commit(device, {**entries, **moments, **errors}, belongs) if keeps else None
     sent = {} if own is not None else objectives.sent(work.objective, goal.send(flat, about), vectors)
-    if path.noisy:  # losses would tell of the samples what the noise hides
+    if path.noisy or not goal.judged:  # losses would tell of the samples what the noise hides
         stats = VisitStats(stats.steps, None, None, None)
     figures = (stats.steps, len(samples), stats.loss_first, stats.loss_last, stats.accuracy)
     receipt = Receipt(device, key.visit, key.tick, *figures, 0, lost=False, memory=digest)

@@ -160,6 +160,11 @@ class Objective(Protocol):
         """Whether visits move the weights by steps along the loss's gradient, so that rate and steps bound them."""
         return True
 
+    @property
+    def judged(self) -> bool:
+        """Whether a visit states the loss and the accuracy of its training."""
+        return True
+
     def begin(self, visit: Visit) -> Mapping[str, Tensor]:
         """Return the values of :attr:`Visit.ready`, which ``loss`` and ``penalty`` read; called once, on arrival."""
         return {}
