@@ -31,8 +31,10 @@ from fedfloor.inference.trained import load_model
 from fedfloor.methods.catalog import EXACT
 from fedfloor.methods.exact.bayes import Bayes
 from fedfloor.methods.exact.charts import CUSUM, EWMA, XbarS
+from fedfloor.methods.exact.components import Components
 from fedfloor.methods.exact.kmeans import KMeans
 from fedfloor.methods.exact.logistic import Logistic
+from fedfloor.methods.exact.percentiles import Percentiles
 from fedfloor.methods.exact.rows import SampleRows
 from fedfloor.park.normalise import mean_and_deviation
 from fedfloor.report.page import write
@@ -251,6 +253,63 @@ def test_xbar_s_limits_are_those_of_all_windows(division: str, tmp_path: Path) -
     assert not lines[0, 3:].any()
 
 
+@pytest.mark.parametrize("explained", [0.5, 0.9, 0.999])
+@pytest.mark.parametrize("division", DIVISIONS)
+def test_components_are_those_of_all_rows(division: str, explained: float, tmp_path: Path) -> None:
+    about: dict[str, Any] = {"methods": {"components": {"explained": explained, "alpha": 0.01}}}
+    experiment = asked(table(tmp_path, "reconstruction", division), "reconstruction", "components", **about)
+    theta = {name: torch.from_numpy(one) for name, one in fitted(experiment, tmp_path).items()}
+    x = pooled(experiment)[0]
+    n = len(x)
+    z = (x - x.mean(0)) / x.std(0, ddof=1)
+    values, vectors = np.linalg.eigh(np.cov(z.T))
+    values, vectors = values[::-1], vectors[:, ::-1]
+    r = int(np.searchsorted(np.cumsum(values) / values.sum(), explained)) + 1
+    t = z @ vectors
+    left = values[r:]
+    drawn, lines = Components(explained=explained).drawn(torch.from_numpy(x), theta)
+    np.testing.assert_allclose(drawn[:, 0].numpy(), (t[:, :r] ** 2 / values[:r]).sum(1), rtol=1e-9)
+    np.testing.assert_allclose(drawn[:, 1].numpy(), (t[:, r:] ** 2).sum(1), rtol=1e-9, atol=1e-12)
+    limit = r * (n + 1) * (n - 1) / (n * (n - r)) * stats.f.ppf(0.99, r, n - r)
+    np.testing.assert_allclose(float(lines[2, 0]), limit, rtol=1e-9)
+    room = left.sum() and (left**2).sum() / left.sum() * stats.chi2.ppf(0.99, left.sum() ** 2 / (left**2).sum())
+    np.testing.assert_allclose(float(lines[2, 1]), room, rtol=1e-9)
+
+
+@pytest.mark.parametrize("bins", [16, 512])
+@pytest.mark.parametrize("division", DIVISIONS)
+def test_percentiles_are_within_a_bin_of_those_of_all_rows(division: str, bins: int, tmp_path: Path) -> None:
+    about: dict[str, Any] = {"methods": {"percentiles": {"bins": bins, "alpha": 0.1}}}
+    theta = fitted(
+        asked(table(tmp_path, "reconstruction", division), "reconstruction", "percentiles", 2, **about), tmp_path
+    )
+    experiment = asked(tmp_path / "rows.csv", "reconstruction", "percentiles", 2, **about)
+    x = pooled(experiment)[0]
+    width = 16 * x.std(0, ddof=1) / bins
+    model = Percentiles(bins=bins, alpha=0.1)
+    rows = SampleRows(x, np.zeros(len(x)), Classification())
+    first = model.parameters((3,), 3)
+    second, _ = model.solve(model.sums(rows, first), len(x), first)
+    whole, done = model.solve(model.sums(rows, second), len(x), second)
+    assert done
+    for name, share in (("low", 0.05), ("mean", 0.5), ("high", 0.95)):
+        np.testing.assert_allclose(theta[name], whole[name], atol=1e-9)
+        near = [np.quantile(x, share, axis=0, method=method) for method in ("lower", "higher")]
+        assert (near[0] - width - 1e-9 <= theta[name]).all()
+        assert (theta[name] <= near[1] + width + 1e-9).all()
+
+
+def test_a_limit_beyond_the_bins_is_told(caplog: Any) -> None:
+    x = np.concatenate([np.zeros(999), [1000.0]])[:, None]  # 32σ away
+    rows = SampleRows(np.concatenate([x, 2000 + 0 * x[:2]]), np.zeros(1002), Classification())
+    model = Percentiles(alpha=0.003)
+    theta = model.parameters((1,), 1)
+    for _ in range(2):
+        theta, _done = model.solve(model.sums(rows, theta), 1002, theta)
+    assert "1 sensor: a limit is beyond 8σ" in caplog.text
+    np.testing.assert_allclose(theta["high"], theta["center"] + 8 * theta["sigma"])
+
+
 @pytest.mark.parametrize("division", DIVISIONS)
 def test_bayes_is_scikit_learns_pooled_one(division: str, tmp_path: Path) -> None:
     experiment = asked(table(tmp_path, "classification", division), "classification", "bayes")
@@ -325,6 +384,8 @@ def test_charts_are_in_the_report(ranks: int, tmp_path: Path) -> None:
         ("xbars", {}, {}, "data.window"),
         ("shewhart", {}, {"width": 0.0}, "methods.shewhart.width"),
         ("hotelling", {}, {"alpha": 1.0}, "methods.hotelling.alpha"),
+        ("percentiles", {}, {"bins": 1}, "methods.percentiles.bins"),
+        ("components", {}, {"explained": 1.0}, "methods.components.explained"),
         ("kmeans", {}, {"states": 0}, "methods.kmeans.states"),
     ],
 )
@@ -363,7 +424,7 @@ def test_fewer_rows_than_sensors_have_no_t_squared(tmp_path: Path) -> None:
         run(asked(path, "reconstruction", "hotelling", evaluate=UNLABELLED), out=tmp_path / "run")
 
 
-@pytest.mark.parametrize("name", ["shewhart", "hotelling"])
+@pytest.mark.parametrize("name", ["shewhart", "hotelling", "components"])
 def test_a_sensor_that_never_changes_has_no_limits(name: str, tmp_path: Path, caplog: Any) -> None:
     rng = np.random.default_rng(0)
     path = few(tmp_path, [[round(a, 3), 7.25, round(b, 3)] for a, b in rng.normal(size=(60, 2)).tolist()])
@@ -373,7 +434,7 @@ def test_a_sensor_that_never_changes_has_no_limits(name: str, tmp_path: Path, ca
     assert [*done.model.predict(np.array(rows, np.float32))] == [False, False, True]
 
 
-@pytest.mark.parametrize("name", ["shewhart", "hotelling"])
+@pytest.mark.parametrize("name", ["shewhart", "hotelling", "components"])
 def test_sensors_in_far_apart_units_all_have_limits(name: str, tmp_path: Path, caplog: Any) -> None:
     values = np.random.default_rng(0).normal(size=(60, 3)) * [1e6, 1.0, 1e-6] + [2e6, 3.0, 4e-6]
     path = few(tmp_path, [[float(f"{v:.4g}") for v in row] for row in values.tolist()])

@@ -144,7 +144,9 @@ class SumsWorker:
         numbers = message.arrays.get("w")
         first = self._layout[SUMS][1]
         size = self._size - first * (message.scope == OTHERS)
-        if set(message.arrays) != {"w"} or numbers is None or (numbers.shape, numbers.dtype) != ((size,), np.float64):
+        if set(message.arrays) != {"w"} or numbers is None:
+            return None
+        if numbers.shape != (size,) or numbers.dtype != np.float64:
             return None
         return np.concatenate([np.zeros(self._size - size), numbers])
 

@@ -17,10 +17,12 @@ from fedfloor.methods.contract import Method
 from fedfloor.methods.exact.aft import AFT
 from fedfloor.methods.exact.bayes import Bayes
 from fedfloor.methods.exact.charts import CUSUM, EWMA, Hotelling, Shewhart, XbarS
+from fedfloor.methods.exact.components import Components
 from fedfloor.methods.exact.cox import Cox
 from fedfloor.methods.exact.kaplanmeier import KaplanMeier
 from fedfloor.methods.exact.kmeans import KMeans
 from fedfloor.methods.exact.logistic import Logistic
+from fedfloor.methods.exact.percentiles import Percentiles
 from fedfloor.methods.exact.ridge import Ridge
 from fedfloor.methods.exact.sums import ExactSums
 from fedfloor.methods.fedavg import FedAvg
@@ -50,7 +52,8 @@ _METHODS: tuple[type[Method], ...] = (
 METHODS = {method.__name__.lower(): method for method in _METHODS}
 # models that are sums: docs/exact.md
 _EXACT: tuple[type[ExactSums], ...] = (
-    Shewhart, XbarS, EWMA, CUSUM, Hotelling, Ridge, Logistic, Bayes, KMeans, KaplanMeier, AFT, Cox,
+    Shewhart, XbarS, EWMA, CUSUM, Hotelling, Components, Percentiles, Ridge, Logistic, Bayes, KMeans, KaplanMeier, AFT,
+    Cox,
 )  # fmt: skip
 EXACT = {method.__name__.lower(): method for method in _EXACT}
 SUMS.update(EXACT)  # plans name them as the objectives of devices

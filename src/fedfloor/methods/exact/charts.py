@@ -323,8 +323,6 @@ class Hotelling(Chart):
         return {"first": away.sum(0), "second": away.T @ away}
 
     def solve(self, total: Named, count: float, theta: Named) -> tuple[Named, bool]:
-        from scipy.stats import f
-
         shift = total["first"] / count
         size = len(shift)
         covariance = (total["second"] - count * np.outer(shift, shift)) / self._freedom(count, size)
@@ -334,12 +332,25 @@ class Hotelling(Chart):
         sigma = _deviation(variance, mean)
         unit = np.where(sigma > 0, 1 / np.where(sigma > 0, sigma, 1.0), 0.0)
         values, vectors = np.linalg.eigh(covariance * np.outer(unit, unit))
+        after = {"center": mean, "mean": mean, **self.limited(values, vectors, unit, count)}
+        return after, near(shift, variance, theta)
+
+    def limited(self, values: Floats, vectors: Floats, unit: Floats, count: float) -> Named:
+        """Return the projection of which T² is the sum of squares, and its limit.
+
+        Args:
+            values, vectors: eigenvalues [r] and vectors [C, r] of the sensors' correlations.
+            unit: 1/σ of each sensor, 0 without a limit, [C].
+            count: the number of samples.
+        """
+        from scipy.stats import f
+
         kept = values > ALIKE
         rank = int(kept.sum())
-        whiten = (vectors * np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)).T * unit
+        whiten = np.zeros((len(unit), len(unit)))
+        whiten[: len(values)] = (vectors * np.where(kept, 1 / np.sqrt(np.where(kept, values, 1.0)), 0.0)).T * unit
         limit = rank * (count + 1) * (count - 1) / (count * (count - rank)) * f.ppf(1 - self.alpha, rank, count - rank)
-        after = {"center": mean, "mean": mean, "whiten": whiten, "limit": np.full(1, limit)}
-        return after, near(shift, variance, theta)
+        return {"whiten": whiten, "limit": np.full(1, limit)}
 
     def called(self, sensors: tuple[str, ...]) -> Called:
         return [("T²", None)]

@@ -30,7 +30,7 @@ from fedfloor.methods.exact.rows import Charted, Floats, Named, SampleRows, Shap
 from fedfloor.parts.objectives.objective import Objective, Visit, mean_loss
 from fedfloor.parts.objectives.registry import to_spec
 from fedfloor.parts.travel.codecs import BOUND, SecureSum, chain
-from fedfloor.parts.travel.path import UPDATE
+from fedfloor.parts.travel.path import RECEIPT, UPDATE
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import WHOLE, Broadcast, Node, Parallel, Sequence, Train, device
 from fedfloor.plan.outcome import Outcome
@@ -143,7 +143,7 @@ class ExactSums(Method, Objective):
     @property
     def reveals(self) -> Mapping[str, str]:
         """What others learn from a visit without a secure sum."""
-        return {UPDATE: self.sends}
+        return {UPDATE: self.sends, RECEIPT: ""}
 
     def for_task(self, task: Task) -> Objective:
         if task.kind not in self.tasks:
