@@ -245,6 +245,17 @@ def test_a_run_gives_the_curve_of_all_training_lives(tmp_path: Path) -> None:
     assert float(answer["median"][0]) == curve.median()[0]
 
 
+@pytest.mark.parametrize("name", ["aft", "cox"])
+def test_a_run_keeps_the_weights_before_a_step(name: str, tmp_path: Path) -> None:
+    """Half of a step is taken back towards them where it was too long."""
+    task = {"kind": "survival", "distribution": "steps" if name == "cox" else "weibull"}
+    run(table(tmp_path, task=task, method={"name": name}), out=tmp_path / "one", ranks=1, rounds=1)
+    first = numbers(tmp_path / "one")
+    start = {"aft": [0.0, 0, 0, 0, 0, 1], "cox": [0.0, 0, 0, 0]}[name]
+    np.testing.assert_array_equal(first["last"], start)
+    assert np.abs(first["weight"] - start).max() > 0.01
+
+
 @pytest.mark.parametrize("bits", [32, 64])
 def test_secure_sums_of_lives_are_exact_to_their_step(bits: int, tmp_path: Path) -> None:
     run(table(tmp_path), out=tmp_path / "open", ranks=1)

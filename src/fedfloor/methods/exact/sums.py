@@ -240,14 +240,14 @@ class ExactSums(Method, Objective):
             return State(outcome.packet, state.notes, state.tensors)
         flat = outcome.packet["w"].clone()
         places = {name: slice(*place) for name, place in state.notes["layout"].items()}
-        numbers = {name: flat[place].cpu().numpy() for name, place in places.items()}
+        numbers = {name: flat[place].cpu().numpy().copy() for name, place in places.items()}  # flat is written below
         total, theta = learnt(self, numbers, answered)
         count = float(np.rint(numbers[SUMS][0] * answered))  # without devices whose sums failed behind their masks
         if count < answered:
             log.warning("the sums of %d of %d samples arrived: %s", count, answered, FAILED)
         after, done = self.solve(total, count, theta) if count else (theta, False)
         stated = self.stated(total, theta, after) if count else {}
-        flat[places[SUMS]] = 0.0  # theta has the numbers of flat
+        flat[places[SUMS]] = 0.0
         for name, value in after.items():
             flat[places[f"theta.{name}"]] = torch.from_numpy(np.ravel(value)).to(flat)
         notes = {**state.notes, "solved": state.notes["solved"] + 1, "done": done, "info": {"samples": int(count)}}
