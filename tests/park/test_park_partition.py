@@ -138,6 +138,18 @@ def test_dominant_by_hand() -> None:
             assert [int((y[part] == label).sum()) for label in order[at:] + order[:at]] == shares
 
 
+def test_drawn_preferences_are_unequal_and_shares_are_those_of_the_case() -> None:
+    y = np.arange(CLASSES * 2000) % CLASSES
+    counts = np.array([np.bincount(y[part], minlength=CLASSES) for part in
+                       deal(Dominant(case=3, samples=11, labels="drawn"), y, 200, seed=3)])  # fmt: skip
+    assert np.sort(counts, axis=1).tolist() == [[0, 0, 1, 1, 9]] * 200
+    preferred = np.bincount(counts.argmax(axis=1), minlength=CLASSES)
+    # 40 devices a label on average, with a standard deviation of √(200·⅕·⅘) ≈ 5.7
+    assert preferred.sum() == 200
+    assert preferred.max() > preferred.min()
+    np.testing.assert_allclose(preferred, 40, atol=4 * 5.7)
+
+
 def test_second_labels_are_uniform() -> None:
     y = np.arange(1000) % CLASSES
     seconds = [np.bincount(y[deal(Dominant(case=2, samples=2), y, 1, seed=s)[0]], minlength=5) for s in range(400)]
@@ -196,6 +208,7 @@ def test_large_alpha_is_nearly_equal() -> None:
         (lambda: deal(Shards(per_device=2), [0, 1, 2], 2), "partition"),
         (lambda: Dominant(case=5), "partition case"),
         (lambda: Dominant(samples=0), "partition samples"),
+        (lambda: Dominant(labels="some"), "partition labels"),  # type: ignore[arg-type]
         (lambda: Dominant(samples=10**30), "partition samples"),
         (lambda: deal(Dominant(), [0, 1], 3), "park.devices"),
         (lambda: deal(Dominant(samples=10**9), [0, 1], 2), "partition"),

@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -59,23 +59,39 @@ def methods(
 def parts(
     kind: Annotated[
         str | None,
-        typer.Argument(metavar="KIND", help="objective, mix, server, selection, travel, limit, extractor or attack."),
+        typer.Argument(metavar="KIND", help="Such as objective, mix, server, selection, choice, grouping or partition."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the parts that methods combine with."""
+    """List the parts that methods combine with, and how samples are dealt and streamed."""
     from fedfloor.methods.chosen import PARTS
+    from fedfloor.park.augment import Augmented
+    from fedfloor.park.partition import Partition
+    from fedfloor.park.stream import Fifo, Recycle, Static
     from fedfloor.parts.attacks import ATTACKS
     from fedfloor.parts.named import rows
     from fedfloor.parts.objectives.extractors import EXTRACTORS
     from fedfloor.parts.travel.codecs import CODECS
     from fedfloor.parts.travel.limits import LIMITS
+    from fedfloor.solvers.allocation.solve import WHAT as ALLOCATED
+    from fedfloor.solvers.grouping.solve import WHAT as GROUPED
+    from fedfloor.solvers.selection.solve import WHAT as CHOSEN
 
-    every = {**PARTS, "travel": CODECS, "limit": LIMITS, "extractor": EXTRACTORS, "attack": ATTACKS}
+    makers = {**PARTS, "travel": CODECS, "limit": LIMITS, "extractor": EXTRACTORS, "attack": ATTACKS}
+    makers |= {"partition": _by_kind(Partition), "stream": _by_kind(Static | Fifo | Recycle | Augmented)}
+    solvers = {"choice": CHOSEN, "grouping": GROUPED, "allocation": ALLOCATED}
+    every = {part: rows(known) for part, known in makers.items()}
+    every |= {part: [{"name": name, "settings": "", "what": what} for name, what in known.items()]
+              for part, known in solvers.items()}  # fmt: skip
     if kind is not None and kind not in every:
         raise unknown("kind of part", kind, every)
-    listed = [{"part": part, **row} for part, known in every.items() if kind in (None, part) for row in rows(known)]
+    listed = [{"part": part, **row} for part, found in every.items() if kind in (None, part) for row in found]
     show(listed, as_json=as_json)
+
+
+def _by_kind(union: Any) -> dict[str, Any]:
+    """Return the classes of a union by their ``kind``."""
+    return {one.kind: one for one in get_args(union)}
 
 
 def models(

@@ -193,13 +193,17 @@ class Dominant:
     Args:
         case: 1: one label; 2: two labels evenly; 3: 80 % one label, 20 % others; 4: 50 % one label, 50 % others.
         samples: n ≥ 1, samples per device (FLDG: 600, 600 and 500 on 100 devices); None: ⌊N/K⌋.
+        labels: ``"equal"``: preferred labels as above; ``"drawn"``: each device draws its own and the cycle after it,
+            as in FLSim, so that a label may be preferred by twice as many devices as another one.
     """
 
     kind: Literal["dominant"] = field(default="dominant", kw_only=True)
     case: Literal[1, 2, 3, 4] = 1
     samples: int | None = None
+    labels: Literal["equal", "drawn"] = "equal"
 
     def __post_init__(self) -> None:
+        require(self.labels in ("equal", "drawn"), "partition labels", self.labels, "equal or drawn")
         require(self.case in PREFERRED_PERCENT, "partition case", self.case, "1, 2, 3 or 4")
         ok = self.samples is None or 1 <= self.samples <= MAX_SAMPLES
         require(ok, "partition samples", self.samples, f"a whole number from 1 to {MAX_SAMPLES:,}")
@@ -218,9 +222,7 @@ class Dominant:
         require(self.case == 1 or classes >= 2, "partition case", self.case, "1 for data with a single class")
         wanted = len(y) // devices if self.samples is None else self.samples
         have = np.bincount(y, minlength=classes)
-        # int64 [K, F], the position of each label after label k mod F in the cycle of device k
-        cycles = [rng.permutation(classes) for _ in range(0, devices, classes)]
-        after = np.concatenate([(place - place[:, None]) % classes for place in cycles])[:devices].astype(np.int64)
+        after = self._places(devices, classes, rng)
         shares = self._shares(after, wanted)
         short = np.flatnonzero(shares.sum(axis=0) > have)
         if len(short):
@@ -237,6 +239,14 @@ class Dominant:
             )
         cuts = np.concatenate([np.cumsum(shares.T, axis=1), have[:, None]], axis=1)
         return _deal_classes(y, cuts, devices + 1, rng)[:-1]  # the last part is the unused rest
+
+    def _places(self, devices: int, classes: int, rng: Generator) -> Indices:
+        """Return int64 [K, F]: the place of each label in a device's cycle, which begins with the preferred one."""
+        if self.labels == "drawn":
+            return np.stack([rng.permutation(classes) for _ in range(devices)]).astype(np.int64)
+        cycles = [rng.permutation(classes) for _ in range(0, devices, classes)]
+        places: Indices = np.concatenate([(place - place[:, None]) % classes for place in cycles])[:devices]
+        return places.astype(np.int64)
 
     def _shares(self, after: Indices, samples: int) -> Indices:
         """Return int64 [K, F]: each device's number of samples of each label, from the labels' places in its cycle."""

@@ -83,9 +83,8 @@ def load(name: str, folder: Path, like: Tless | None = None) -> Dataset:
     files = [path for scenes in parts.values() for scene in scenes for path in _files(scene)]
     recipe = f"tless 1, {len(parts[''])} scenes for training, {like.visible:g}, {like.side}"
     entry = remember(recipe, files, lambda writer: _parse(parts, like, writer))
-    arrays = entry.arrays
-    pools = [SamplePool(arrays[f"x{part}"], arrays[f"y{part}"], arrays[f"owner{part}"]) for part in parts]
-    return pooled(name, CLASSES, *pools, entry.facts["digest"], Owned(tuple(entry.facts["scenes"])))
+    train, test = (SamplePool(*(entry.arrays[f"{one}{part}"] for one in ("x", "y", "owner"))) for part in parts)
+    return pooled(name, CLASSES, train, test, entry.facts["digest"], Owned(tuple(entry.facts["scenes"])))
 
 
 def counted(folder: Path) -> None:

@@ -294,8 +294,9 @@ class MobileNet(FeatureExtractor):
 
     FLDG does not define the input of small pictures. Here grey pictures become three equal channels, and all pictures
     are scaled bilinearly to side×side pixels, with values from −1 to 1 as in training. 96 is the smallest side with
-    ImageNet weights in Keras; at 32, the smallest possible side, the average is over a single pixel. Sandler et al.,
-    CVPR 2018, arXiv 1801.04381.
+    ImageNet weights in Keras; at 32, the smallest possible side, the average is over a single pixel. FLDG takes Keras's
+    port of the network, this is Hugging Face's, with other padding and weights: features differ. Sandler et al., CVPR
+    2018, arXiv 1801.04381.
 
     Args:
         weights: a folder written by ``MobileNetV2Model.save_pretrained``, or a name at the Hugging Face hub, which is

@@ -430,6 +430,11 @@ SOLVERS: Mapping[str, Callable[[AllocationProblem, int], Solution[Allocation]]] 
     "rafed": lambda problem, seed: rafed(problem, np.random.default_rng(seed), ties="log"),
     "exact": lambda problem, seed: exact(problem),  # noqa: ARG005
 }
+WHAT: Mapping[str, str] = {
+    "search": "A local search over active devices, channels and powers (ours)",
+    "rafed": "RaFed's Algorithm 1, with its misprints mended, from a random start",
+    "exact": "The least latency, with a proof (ours)",
+}
 
 
 def ready(name: str, problem: AllocationProblem) -> None:

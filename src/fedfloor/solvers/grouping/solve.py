@@ -353,6 +353,14 @@ SOLVERS: Mapping[str, Solver] = {
     "exchange": lambda problem, seed: exchange(problem, seed=seed),
     "exchange-long": lambda problem, seed: exchange(problem, rounds=LONG, seed=seed),
 }
+WHAT: Mapping[str, str] = {
+    "icg": "HFedMS's ICG: a device of each of L clusters of equal size in every group",
+    "icg-euclidean": "ICG with the distance of its reference code, not squared",
+    "random": "Groups at random",
+    "astraea": "Astraea's mediators: greedily the device that brings a group nearest to uniform classes",
+    "exchange": "Exchanges of two devices between groups (ours)",
+    "exchange-long": f"The same for {LONG} rounds",
+}
 
 
 def solve(name: str, problem: GroupingProblem, *, seed: int = 0) -> Solution[Integers]:

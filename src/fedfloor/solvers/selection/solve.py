@@ -467,6 +467,18 @@ SOLVERS: Mapping[str, Solver] = {
     "swap": lambda problem, seed: swap(problem, seed=seed),
     "exact": lambda problem, seed: exact(problem, seed=seed),
 }
+WHAT: Mapping[str, str] = {
+    "gbpcs": "FedGS's GBP-CS from the pseudo-inverse: exchanges along the gradient, of devices whose classes add up best",
+    "gbpcs-zero": "GBP-CS from zero, with its warm-up",
+    "gbpcs-random": "GBP-CS from random devices",
+    "random": "Devices at random",
+    "monte-carlo": "The best of 1000 random choices",
+    "genetic": "A genetic search of 100 chromosomes and 100 generations",
+    "bayesian": "Bayesian optimisation of 5 + 25 points",
+    "brute": "The best of all choices, one by one",
+    "swap": "Exchanges of two devices from several starts (ours)",
+    "exact": "The best of all choices, with a proof (ours)",
+}
 
 
 def solve(name: str, problem: SelectionProblem, *, seed: int = 0) -> Solution[Integers]:
