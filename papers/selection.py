@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedfloor import __version__, config
 from fedfloor.base.chance import generator
+from fedfloor.park.park import Park
 from fedfloor.runs.folder import write
 from fedfloor.runs.parks import build_park
 from fedfloor.solvers.selection.problem import SelectionProblem, batches, divergence, verify
@@ -193,7 +194,26 @@ def problems(point: Point, seed: int, many: int) -> Iterator[SelectionProblem]:
     Raises:
         SettingError: the park's data are not there.
     """
-    park = build_park(config.from_table({"seed": seed, "data": point.data, "park": point.park}))
+    for one in selections(park_of(point, seed), seed, many):
+        yield one.problem
+
+
+def park_of(point: Point, seed: int) -> Park:
+    """Return the park of a point."""
+    return build_park(config.from_table({"seed": seed, "data": point.data, "park": point.park}))
+
+
+class Selecting(NamedTuple):
+    """A selection that is to be made: when, by numbers the devices drawn beforehand and the others, and its problem."""
+
+    tick: int
+    given: Sequence[int]
+    others: Sequence[int]
+    problem: SelectionProblem
+
+
+def selections(park: Park, seed: int, many: int) -> Iterator[Selecting]:
+    """Yield the selections of :func:`problems` with their devices."""
     for i in range(many):
         tick, factory = divmod(i, park.factories)
         members = park.members(factory)
@@ -203,7 +223,8 @@ def problems(point: Point, seed: int, many: int) -> Iterator[SelectionProblem]:
         rest = np.sort(order[GIVEN:])
         chosen = min(CHOSEN, len(rest))
         batch = float(counts[:, 0].sum())
-        yield batches(counts[:, rest], park.distribution, chosen, batch, counts[:, given].sum(1))
+        problem = batches(counts[:, rest], park.distribution, chosen, batch, counts[:, given].sum(1))
+        yield Selecting(tick, [members[k] for k in given], [members[k] for k in rest], problem)
 
 
 def rows(what: Asked, step: Callable[[int], None] = lambda _: None) -> list[Row]:

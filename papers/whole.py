@@ -115,6 +115,8 @@ PAPERS: Mapping[str, tuple[str, str, tuple[Exhibit, ...]]] = {
         Exhibit("§I", "choosing by labels beside random devices, on skewed labels", f"{R}fedgs-skew", "fedgs-skew",
                 r"§I$"),
         Exhibit("the code's log", "accuracy by round", f"{R}fedgs-log", "fedgs-log", "log"),
+        Exhibit("Propositions 2 and 3", "gradients of super nodes", "python -m papers.gradients", "fedgs-gradients",
+                "Propositions 2"),
         Exhibit("Proposition 4", "seconds of a round", "python -m papers.round_time", "fedgs-round", "Proposition 4"),
     )),
     "rafed": ("RaFed", "Gao, Zhao, Min, Ni, Jiang", (
