@@ -18,8 +18,8 @@ from fedfloor.deploy import mqtt
 from fedfloor.deploy.edge import Edge
 from fedfloor.deploy.message import Message, decode, encode
 from fedfloor.deploy.settings import Deadlines
-from fedfloor.engine import ranks
 from fedfloor.experiment import ModelSettings
+from fedfloor.plan import schedule
 from fedfloor.plan.schedule import Key
 from fedfloor.runs import ledger
 from fedfloor.runs.orders import Limits
@@ -41,7 +41,7 @@ def model(folder: Path) -> bytes:
 def losing(lost: Callable[[Key], bool]) -> Iterator[None]:
     """Let simulated visits be lost."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranks, "is_lost", lambda key, chance: lost(key))
+        patch.setattr(schedule, "is_lost", lambda key, chance: lost(key))
         yield
 
 

@@ -213,7 +213,7 @@ def test_the_memory_is_read(tmp_path: Path) -> None:
 def test_a_lost_visit_leaves_the_memory_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of = engine(HERE, folder=tmp_path)
     walk(of, Sequence(C[:2]))
-    monkeypatch.setattr("fedfloor.engine.ranks.is_lost", lambda key, chance: key.device == 0)
+    monkeypatch.setattr("fedfloor.plan.schedule.is_lost", lambda key, chance: key.device == 0)
     walk(of, Sequence(C[:2]), number=2)
     assert seen(of.memory) == [1, 2, 0, 0, 0]
 

@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfloor.engine import ranks
-from fedfloor.engine.ranks import is_lost
 from fedfloor.engine.team import Team
 from fedfloor.engine.visit import train
 from fedfloor.parts.objectives.objective import Plain, Visit
+from fedfloor.plan import schedule
 from fedfloor.plan.nodes import (
     CLOUD,
     Broadcast,
@@ -26,7 +25,7 @@ from fedfloor.plan.nodes import (
     device,
     edge,
 )
-from fedfloor.plan.schedule import Key
+from fedfloor.plan.schedule import Key, is_lost
 from floor import WORK, bits, digest, engine, everywhere, park, start, visits, walk
 from refusals import refused
 
@@ -238,7 +237,7 @@ def test_probes_ask_and_leave_everything_as_it_was(ranks_: int) -> None:
 @pytest.fixture
 def lose(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[int]], None]:
     """Lose every visit to some devices."""
-    return lambda devices: monkeypatch.setattr(ranks, "is_lost", lambda key, chance: key.device in devices)
+    return lambda devices: monkeypatch.setattr(schedule, "is_lost", lambda key, chance: key.device in devices)
 
 
 def test_a_chain_passes_on_what_it_received(lose: Callable[[set[int]], None]) -> None:

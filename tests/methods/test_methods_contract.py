@@ -90,7 +90,7 @@ def test_one_class_per_device_is_a_park(name: str, tmp_path: Path) -> None:
 
 @EVERY
 def test_a_dead_device_costs_its_own_visits_alone(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedfloor.engine.ranks.is_lost", lambda key, chance: key.device == 2)
+    monkeypatch.setattr("fedfloor.plan.schedule.is_lost", lambda key, chance: key.device == 2)
     job = Job(method(name), floor_(), folder=tmp_path)
     state = job.run()
     told = [one for outcome in job.outcomes for one in outcome.receipts if one.device >= 0]

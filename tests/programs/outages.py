@@ -31,7 +31,7 @@ from safetensors.torch import load_file
 from fedfloor import config
 from fedfloor.deploy import live, provision
 from fedfloor.deploy.settings import CloudSettings, EdgeSettings, read, to_toml
-from fedfloor.engine import ranks
+from fedfloor.plan import schedule
 from fedfloor.runs import launch, ledger
 from fedfloor.runs.orders import Limits, Orders
 from forking import Nursery, nursery
@@ -307,7 +307,7 @@ def compare(plant: Plant, came: Came) -> None:
     lost = {(number, device, visit) for number, _, visits in told.values() for device, visit in visits}
     got = ledger.read(plant.trial.run / "ledger.jsonl")
     out = plant.folder / "simulated"
-    with mock.patch.object(ranks, "is_lost", lambda key, _: (key.round, key.device, key.visit) in lost):
+    with mock.patch.object(schedule, "is_lost", lambda key, _: (key.round, key.device, key.visit) in lost):
         what = config.read(plant.trial.folder / "experiment.toml", [])
         launch.start(what, Orders(out, limits=Limits(stop_after=len(got))), 1, launch.ignore)
     wanted = ledger.read(out / "ledger.jsonl")

@@ -54,7 +54,6 @@ from fedfloor.plan.schedule import (
     RoundContext,
     Walk,
     Walking,
-    is_lost,
 )
 
 AT_ONCE = 1024  # threads that each wait for a device; further branches wait for a free thread
@@ -418,7 +417,7 @@ class Trainer(schedule.Driver):
 
     def super_node(self, request: ParallelRequest) -> tuple[list[Key], int]:
         """Return the keys of a super node's visits that are not lost, and the bytes that each visit sends."""
-        keys = [key for key in request.visit_keys() if not is_lost(key, self.engine.loss_chance)]
+        keys = [key for key in request.visit_keys() if not schedule.is_lost(key, self.engine.loss_chance)]
         return keys, self.engine.network.parcel("all").size(request.packet)
 
     def united(self, request: ParallelRequest, receipts: Mapping[int, Receipt], packet: Packet) -> NodeResult:
