@@ -115,7 +115,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("classes", {"a" * 300: 1}), ("units", {"other": "°C"}), ("roles", {"boss": "x"}), ("copies", 901),
         ("decimal", ";"), ("problems", ["a\x1b[2Jb"]), ("problems", ["x" * 5000]), ("clock.step", 0.0),
         ("clock.step", -1.0), ("clock.first", 1e9), ("clock.dated", "yes"), ("clock.dated", []),
-        ("clock.last", 1e30), ("clock.gaps", 1 << 60),
+        ("clock.last", 1e30), ("clock.gaps", 1 << 60), ("clock.last", None), ("classes", {"ok": 0}),
     ],
 )  # fmt: skip
 def test_hostile_facts_are_refused(path: str, value: Any) -> None:
@@ -209,3 +209,9 @@ def test_units_and_levels_may_differ_where_each_device_has_its_own_scale() -> No
     (left,) = judged(sites, own_scale=True, ignored=["note"])
     assert (left.kind, left.sites) == ("constant", ("still",))
     assert '--set \'data.columns.ignore=["note", "flow"]\'' in left.sentence
+
+
+@pytest.mark.filterwarnings("error")
+def test_sites_of_unknown_steps_are_judged_without_a_warning() -> None:
+    clock = RowClock(0.0, 60.0, math.nan, 0, math.nan, dated=True, zoned=True)
+    assert judged([site(name, number, clock=clock) for number, name in enumerate("abc")]) == []

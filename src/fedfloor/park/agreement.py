@@ -328,7 +328,7 @@ def _shift(ends: NDArray[np.float64], steps: NDArray[np.float64], k: int) -> flo
     others = np.delete(ends, k, axis=0)
     if not len(others):
         return 0.0
-    near = 2 * float(np.nanmax(steps)) + 1
+    near = 2 * float(np.fmax.reduce(steps, initial=0.0)) + 1
     away = ends[k] - np.median(others, axis=0)
     shift = QUARTER * round(float(away.mean()) / QUARTER)
     tight = bool((np.ptp(others, axis=0) <= near).all()) and float(np.abs(away - shift).max()) <= near

@@ -264,7 +264,7 @@ def read(value: object, name: str, factory: str = "", offset: float | None = Non
         ranges.counts(row, BINS + 2, n, noun="histogram")
     classes = ranges.table(body.get("classes"), CLASSES, "its classes")
     _names([*classes], CLASSES, "its classes")
-    ranges.counts([*classes.values()], len(classes), rows, noun="labels")
+    ranges.counts([*classes.values()], len(classes), rows, least=1, noun="labels")
     roles = ranges.table(body.get("roles"), len(ROLES), "its columns")
     units = ranges.table(body.get("units"), many, "its units")
     _names([*roles.values(), *units.values()], many + len(ROLES), "its columns and units", once=False)
@@ -310,7 +310,8 @@ def _clock(value: object) -> RowClock | None:
     first, last, step, longest = (_end(body.get(key)) for key in ("first", "last", "step", "longest"))
     gaps = ranges.whole(body.get("gaps"), 0, COUNT, "its number of gaps")
     kinds = body.get("dated"), body.get("zoned")
-    if step <= 0 or last < first or not all(isinstance(kind, bool) for kind in kinds):
+    apart = last < first or math.isnan(first) != math.isnan(last)
+    if step <= 0 or apart or not all(isinstance(kind, bool) for kind in kinds):
         raise RefusedError("range", "its clock has times that do not ascend, or no kind of times.")
     if kinds[0] and (first < DATES[0] or last > DATES[1]):
         raise RefusedError("range", "its times are no dates from the year 1 to 9999.")
