@@ -218,8 +218,10 @@ class FactoryExecutor:
                 raise RefusedError("kind", f"received '{answer.kind}', expected an update.")
             fits(answer.arrays, cut.like(packet))
             sent = path.arrive(cut.unpack(answer.arrays, packet), packet["w"], key)
-            if not path.summed and (why := limit.flaw(engine.network, packet["w"], sent["w"])):
-                raise RefusedError("range", why)
+            if not path.summed:
+                both = engine.network, packet["w"], sent["w"]
+                if why := limit.flaw(*both) or limit.implausible(*both):
+                    raise RefusedError("range", why)
             with ranges.of("receipt"):
                 known = checks.Known(key.device, (key.visit, key.visit), (key.tick, key.tick), held, work, trained)
                 receipt = checks.receipt(answer.about.get("receipt"), known)

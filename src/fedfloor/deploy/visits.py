@@ -257,7 +257,8 @@ def read_result(
     cut = engine.network.parcel(visit.work.travels)
     fits(message.arrays, cut.like(start))
     packet = {**start, **cut.unpack(message.arrays, start)}
-    if why := limit.flaw(engine.network, start["w"], packet["w"]):
+    both = engine.network, start["w"], packet["w"]
+    if why := limit.flaw(*both) or limit.implausible(*both):
         raise RefusedError("range", why)
     with ranges.of("receipt"):
         held = int(engine.park.holdings[visit.device])

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from fedfloor.base.errors import SettingError
 from fedfloor.parts.travel.codecs import secure
@@ -23,6 +23,7 @@ from fedfloor.plan.nodes import Node, Work
 from fedfloor.plan.outcome import Receipt
 
 if TYPE_CHECKING:  # device agents import this module, and load PyTorch only for training
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from fedfloor.models.network import Network
@@ -97,6 +98,24 @@ def flaw(network: Network, start: Tensor, end: Tensor) -> str:
     if any(bool((end[part] < 0).any()) and bool((start[part] >= 0).all()) for part in network.variances):
         return "its model holds a negative variance in a normalisation layer."
     return ""
+
+
+@runtime_checkable
+class Summing(Protocol):
+    """A network of sums, which can contradict each other: :class:`fedfloor.methods.exact.network.Summed`."""
+
+    def implausible(self, numbers: Mapping[str, NDArray[Any]]) -> str: ...
+
+
+def implausible(network: Network, start: Tensor, end: Tensor) -> str:
+    """Return the reason to refuse a device's update, or the mean of several, because no samples have such sums; or "".
+
+    Numbers of a secure sum are rounded, and may contradict each other.
+    """
+    if not isinstance(network.module, Summing):
+        return ""
+    sent = {name: (end if name == "sums" else start)[slice(*at)] for name, at in network.layout.items()}
+    return network.module.implausible({name: value.cpu().numpy() for name, value in sent.items()})
 
 
 def update(work: Work, samples: int, changed: Sequence[Part]) -> Update:

@@ -32,7 +32,7 @@ from fedfloor.engine import union
 from fedfloor.engine.aggregation import Aggregation, branch_statistics, kept
 from fedfloor.engine.engine import Engine, Executor, FrozenExtractor, RemoteExecutor, Subtask
 from fedfloor.engine.executor import ask, executor_of, no_vector
-from fedfloor.engine.limit import Limit, offenders, update
+from fedfloor.engine.limit import Limit, implausible, offenders, update
 from fedfloor.engine.summing import aggregation_of
 from fedfloor.engine.team import Alone, Blob, deal
 from fedfloor.engine.travel import VisitPath
@@ -399,7 +399,8 @@ class Trainer(schedule.Driver):
         device = receipt.device
         changed = limit.parts(engine.network, work.travels, start, end)
         receipt = replace(receipt, update=update(work, self._size(device), changed))
-        why = limit.judge(work.travels, device, receipt.update, changed)
+        false = "" if secure(work.travel) else implausible(engine.network, start["w"], end["w"])
+        why = limit.judge(work.travels, device, receipt.update, changed) or false
         if not why:
             return receipt
         self.executor.refuse(device, "visit", why)

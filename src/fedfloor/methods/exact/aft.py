@@ -12,6 +12,7 @@ import numpy as np
 from fedfloor.base.errors import SettingError, require
 from fedfloor.methods.exact.effects import effects
 from fedfloor.methods.exact.kaplanmeier import check_distribution
+from fedfloor.methods.exact.plausible import ROUNDING
 from fedfloor.methods.exact.rows import Floats, Named, SampleRows, Shapes
 from fedfloor.methods.exact.sums import ExactSums, halved
 from fedfloor.parts.objectives.objective import Objective
@@ -119,6 +120,10 @@ class AFT(ExactSums):
         """Return λ for each weight [2 + D], 0 for the first and for τ."""
         return np.pad(np.full(size, self.ridge), 1)
 
+    def implausible(self, total: Named, count: float, theta: Named) -> bool:
+        curvature = total["curvature"]  # of lives with a late entry it is not definite
+        return bool((np.abs(curvature - curvature.T) > ROUNDING * (count + np.abs(curvature).max())).any())
+
     def solve(self, total: Named, count: float, theta: Named) -> tuple[Named, bool]:
         weight = theta["weight"]
         pull = self._pull(len(weight) - 2)
@@ -130,7 +135,7 @@ class AFT(ExactSums):
         gradient = total["gradient"] - pull * weight
         step: Any = np.linalg.lstsq(np.diag(pull) - total["curvature"], gradient, rcond=1e-12)[0]
         after = weight + step
-        while after[-1] <= 0:
+        while np.isfinite(step[-1]) and after[-1] <= 0:
             step /= 2
             after = weight + step
         done = bool(np.abs(step).max() <= CLOSE * (1 + np.abs(weight).max()))

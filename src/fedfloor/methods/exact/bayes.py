@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from fedfloor.base.errors import require
+from fedfloor.methods.exact.plausible import miscounted, too_small
 from fedfloor.methods.exact.rows import Floats, Named, SampleRows, Shapes
 from fedfloor.methods.exact.sums import ExactSums, near
 
@@ -61,6 +62,11 @@ class Bayes(ExactSums):
         own = np.eye(len(theta["prior"]))[rows.y]
         away = rows.x.reshape(len(rows.x), -1) - theta["center"]
         return {"number": own.sum(0), "first": own.T @ away, "second": own.T @ away**2}
+
+    def implausible(self, total: Named, count: float, theta: Named) -> bool:
+        number = total["number"]
+        few = too_small(total["second"], total["first"], number[:, None])
+        return few or miscounted(number, count, all_counted=True)
 
     def solve(self, total: Named, count: float, theta: Named) -> tuple[Named, bool]:
         number = np.rint(total["number"])

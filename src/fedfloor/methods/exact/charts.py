@@ -13,6 +13,7 @@ import numpy as np
 
 from fedfloor.base.errors import SettingError, require
 from fedfloor.base.names import count as counted
+from fedfloor.methods.exact.plausible import indefinite, too_small
 from fedfloor.methods.exact.rows import Called, Charted, Floats, Named, SampleRows, Shapes
 from fedfloor.methods.exact.sums import ExactSums, near
 
@@ -78,6 +79,9 @@ class Chart(ExactSums):
     def sums(self, rows: SampleRows, theta: Named) -> Named:
         away = _last(rows.x) - theta["center"]
         return {"first": away.sum(0), "second": (away**2).sum(0)}
+
+    def implausible(self, total: Named, count: float, theta: Named) -> bool:
+        return too_small(total["second"], total["first"], count)
 
     def solve(self, total: Named, count: float, theta: Named) -> tuple[Named, bool]:
         shift = total["first"] / count
@@ -165,6 +169,9 @@ class XbarS(Chart):
 
     def sums(self, rows: SampleRows, theta: Named) -> Named:
         return {"first": rows.x.mean(2).sum(0), "second": rows.x.std(2, ddof=1).sum(0)}
+
+    def implausible(self, total: Named, count: float, theta: Named) -> bool:
+        return bool((total["second"] < 0).any())
 
     def solve(self, total: Named, count: float, theta: Named) -> tuple[Named, bool]:
         spread = total["second"] / count
@@ -321,6 +328,11 @@ class Hotelling(Chart):
     def sums(self, rows: SampleRows, theta: Named) -> Named:
         away = _last(rows.x) - theta["center"]
         return {"first": away.sum(0), "second": away.T @ away}
+
+    def implausible(self, total: Named, count: float, theta: Named) -> bool:
+        first = total["first"]
+        whole = np.block([[np.full((1, 1), count), first[None]], [first[:, None], total["second"]]])
+        return indefinite(whole, count)
 
     def solve(self, total: Named, count: float, theta: Named) -> tuple[Named, bool]:
         shift = total["first"] / count

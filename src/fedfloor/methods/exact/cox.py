@@ -13,6 +13,7 @@ from fedfloor.base.errors import SettingError, require
 from fedfloor.methods.exact.aft import CLOSE, check_converges, covariates
 from fedfloor.methods.exact.effects import effects
 from fedfloor.methods.exact.kaplanmeier import check_distribution
+from fedfloor.methods.exact.plausible import indefinite, miscounted
 from fedfloor.methods.exact.rows import Floats, Named, SampleRows, Shapes
 from fedfloor.methods.exact.sums import GROUPS, ExactSums, halved
 from fedfloor.parts.objectives.objective import Objective
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LARGEST = 20_000_000  # numbers of a device's sums: 160 MB
-KINDS = ("risk", "ends")
+MOST_FAILURES = 2.0  # of a life in sums, with the rounding of secure ones
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,20 @@ class Cox(ExactSums):
         at_risk = total["risk"][:, : 1 + len(weight)]  # of weights 0 each life counts as it is
         return {**found, GROUPS: np.stack([at_risk.T, np.vstack([total["failures"], total["x"].T])])}
 
+    def implausible(self, total: Named, count: float, theta: Named) -> bool:
+        failures = total["failures"]
+        size = 1 + len(theta["weight"])
+        a, b = np.triu_indices(size)
+        both = np.zeros((2, len(failures), size, size))
+        for matrices, sums in zip(both, (total["ends"], total["risk"] - total["ends"]), strict=True):
+            matrices[:, a, b] = matrices[:, b, a] = sums
+        certain = (failures > 0) & (total["ends"][:, 0] <= 0)
+        return bool(certain.any()) or miscounted(failures, count) or any(indefinite(one, count) for one in both)
+
     def solve(self, total: Named, count: float, theta: Named) -> tuple[Named, bool]:
         weight = theta["weight"]
+        if not total["failures"].sum() <= MOST_FAILURES * count:
+            raise np.linalg.LinAlgError("they count more failures than lives")
         value, gradient, curvature, hazard = self._likelihood(total, weight)
         check_converges(self.title, weight, self.ridge * np.eye(len(weight)) - curvature)
         value -= self.ridge * (weight**2).sum() / 2
@@ -129,7 +142,8 @@ class Cox(ExactSums):
     def _likelihood(self, total: Named, weight: Floats) -> tuple[float, Floats, Floats, Floats]:
         """Return the log partial likelihood, its gradient and second derivatives, and the steps of the hazard."""
         size = len(weight)
-        failures = np.rint(total["failures"]).astype(np.int64)
+        counted = np.where(total["risk"][:, 0] > 0, np.maximum(np.rint(total["failures"]), 0.0), 0.0)
+        failures = counted.astype(np.int64)
         at = np.repeat(np.arange(len(failures)), failures)
         first = np.cumsum(failures) - failures
         order = np.arange(len(at)) - first[at]

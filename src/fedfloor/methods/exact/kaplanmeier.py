@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedfloor.base.errors import SettingError
+from fedfloor.methods.exact.plausible import ROUNDING, miscounted
 from fedfloor.methods.exact.rows import Named, SampleRows, Shapes
 from fedfloor.methods.exact.sums import ExactSums
 from fedfloor.parts.objectives.objective import Objective
@@ -66,6 +67,12 @@ class KaplanMeier(ExactSums):
         one = rows.y[:, 3:]  # of a recording only the first sample counts as a life
         at_risk, failures = on_grid(time, failed, entry, np.array(task.grid), one)
         return {"at_risk": at_risk[:, 0], "failures": failures[:, 0]}
+
+    def implausible(self, total: Named, count: float, theta: Named) -> bool:
+        at_risk = total["at_risk"]
+        slack = ROUNDING * count
+        beyond = (total["failures"] > at_risk + slack) | (at_risk > count + slack)
+        return bool(beyond.any()) or miscounted(total["failures"], count)
 
     def solve(self, total: Named, count: float, theta: Named) -> tuple[Named, bool]:
         return {name: np.rint(value) for name, value in total.items()}, True

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from fedfloor.base.errors import require
+from fedfloor.methods.exact.plausible import miscounted, too_small
 from fedfloor.methods.exact.rows import Floats, Named, SampleRows, Shapes
 from fedfloor.methods.exact.sums import ExactSums
 
@@ -81,6 +82,13 @@ class KMeans(ExactSums):
         first[: len(points)] = own.T @ x
         return {"number": number, "first": first, "cost": np.asarray(apart.min(1).sum())}
 
+    def implausible(self, total: Named, count: float, theta: Named) -> bool:
+        first = total["first"]
+        if theta["phase"][0] == 0:
+            return too_small(first[1], first[0], count)
+        number = total["number"]
+        return bool(total["cost"] < 0 or first[number <= 0].any()) or miscounted(number, count, all_counted=True)
+
     def solve(self, total: Named, count: float, theta: Named) -> tuple[Named, bool]:
         phase = int(theta["phase"][0])
         rng = np.random.default_rng([self.seed, phase])
@@ -93,7 +101,7 @@ class KMeans(ExactSums):
             candidates = mean + spread * rng.standard_normal(candidates.shape)
             centers = candidates[: self.states]
         elif phase == 1:
-            centers = drawn(candidates, np.rint(total["number"]), self.states, rng)
+            centers = drawn(candidates, np.maximum(np.rint(total["number"]), 0.0), self.states, rng)
         else:
             number = np.rint(total["number"][: self.states])
             mean = total["first"][: self.states] / np.maximum(number, 1.0)[:, None]
@@ -111,6 +119,8 @@ class KMeans(ExactSums):
 
 def drawn(points: Floats, weights: Floats, many: int, rng: np.random.Generator) -> Floats:
     """Return ``many`` of the weighted points [n, D], drawn as k-means++ does; fewer with a weight repeat."""
+    if not weights.any():  # false sums
+        return points[:many]
     chosen = [int(rng.choice(len(points), p=weights / weights.sum()))]
     for _ in range(many - 1):
         apart = ((points[:, None] - points[chosen]) ** 2).sum(2).min(1) * weights

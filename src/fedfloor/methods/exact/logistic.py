@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedfloor.base.errors import SettingError, require
+from fedfloor.methods.exact.plausible import indefinite
 from fedfloor.methods.exact.rows import Named, SampleRows, Shapes
 from fedfloor.methods.exact.sums import ExactSums, halved
 
@@ -84,6 +85,9 @@ class Logistic(ExactSums):
         ]
         loss = -logs[np.arange(len(p)), rows.y].sum()
         return {"loss": loss, "gradient": z.T @ slope[:, first:], "curvature": np.block(parts)}
+
+    def implausible(self, total: Named, count: float, theta: Named) -> bool:
+        return bool(total["loss"] < 0) or indefinite(total["curvature"], count)
 
     def solve(self, total: Named, count: float, theta: Named) -> tuple[Named, bool]:
         weight = theta["weight"]

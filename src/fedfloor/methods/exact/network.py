@@ -25,6 +25,8 @@ class Summing(Protocol):
 
     def shapes(self, shape: tuple[int, ...], outputs: int) -> Shapes: ...
 
+    def implausible(self, total: Named, count: float, theta: Named) -> bool: ...
+
     def outputs(self, x: Tensor, theta: Mapping[str, Tensor]) -> Tensor: ...
 
     def charted(self, x: Tensor, sensors: tuple[str, ...], theta: Mapping[str, Tensor]) -> Charted | None: ...
@@ -71,6 +73,16 @@ class Summed(nn.Module):
 
     def _like(self, x: Tensor) -> dict[str, Tensor]:
         return {name: value.to(x) for name, value in self.theta.items()}
+
+    def implausible(self, numbers: Mapping[str, Floats]) -> str:
+        """Return why a device's sums are refused, or "".
+
+        Args:
+            numbers: the tensors, flat, by name: the device's ``sums``, and those of the model that it received.
+        """
+        each, theta = learnt(self.model, numbers, 1.0)
+        false = self.model.implausible(each, float(numbers["sums"][0]), theta)
+        return "its sums are those of no samples, as they contradict each other." if false else ""
 
 
 def learnt(model: Summing, numbers: Mapping[str, Floats], count: float) -> tuple[Named, Named]:

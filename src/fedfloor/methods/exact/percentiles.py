@@ -12,6 +12,7 @@ import numpy as np
 from fedfloor.base.errors import require
 from fedfloor.base.names import count as counted
 from fedfloor.methods.exact.charts import Chart, _last
+from fedfloor.methods.exact.plausible import miscounted
 from fedfloor.methods.exact.rows import Floats, Named, SampleRows, Shapes
 
 if TYPE_CHECKING:
@@ -78,6 +79,11 @@ class Percentiles(Chart):
         zeros = np.zeros(len(sigma))
         return {"first": zeros, "second": zeros, "bins": counts}
 
+    def implausible(self, total: Named, count: float, theta: Named) -> bool:
+        if not theta["sigma"].any():
+            return super().implausible(total, count, theta)
+        return any(miscounted(row, count, all_counted=True) for row in total["bins"])
+
     def solve(self, total: Named, count: float, theta: Named) -> tuple[Named, bool]:
         if not theta["sigma"].any():
             after, _ = super().solve(total, count, theta)
@@ -93,7 +99,7 @@ class Percentiles(Chart):
     def _quantile(self, counts: Floats, share: float, theta: Named) -> Floats:
         """Return a quantile of each sensor from its counts [C, B + 2], linear within a bin; the mean without σ."""
         found = []
-        for row in counts:
+        for row in np.maximum(counts, 0.0):
             reached = np.cumsum(row)
             wanted = share * reached[-1]
             bin_ = int(np.searchsorted(reached, wanted))

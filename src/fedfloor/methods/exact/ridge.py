@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedfloor.base.errors import SettingError, require
+from fedfloor.methods.exact.plausible import ROUNDING, indefinite
 from fedfloor.methods.exact.rows import Named, SampleRows, Shapes
 from fedfloor.methods.exact.sums import ExactSums
 from fedfloor.parts.objectives.objective import Objective
@@ -71,6 +72,9 @@ class Ridge(ExactSums):
         z = np.hstack([np.ones((len(rows.x), 1)), rows.x.reshape(len(rows.x), -1)])
         y = (np.minimum(rows.y, np.inf if task.cap is None else task.cap) - task.center) / task.scale
         return {"zz": z.T @ z, "zy": z.T @ y}
+
+    def implausible(self, total: Named, count: float, theta: Named) -> bool:
+        return indefinite(total["zz"], count) or abs(total["zz"][0, 0] - count) > ROUNDING * count
 
     def solve(self, total: Named, count: float, theta: Named) -> tuple[Named, bool]:
         penalty = self.ridge * np.eye(len(total["zz"]))

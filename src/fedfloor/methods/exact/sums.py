@@ -87,6 +87,14 @@ class ExactSums(Method, Objective):
             theta: the parameters for which devices computed the sums.
         """
 
+    def implausible(self, total: Named, count: float, theta: Named) -> bool:
+        """Return whether no samples have these sums, as of a device that states false ones.
+
+        Args:
+            total, count, theta: as of :meth:`solve`. Of means over samples the ``count`` is 1.
+        """
+        return False
+
     @abstractmethod
     def outputs(self, x: Tensor, theta: Mapping[str, Tensor]) -> Tensor:
         """Return the outputs [n, outputs] of the task for samples float32 [n, *shape]; parameters are float32."""
@@ -245,14 +253,27 @@ class ExactSums(Method, Objective):
         count = float(np.rint(numbers[SUMS][0] * answered))  # without devices whose sums failed behind their masks
         if count < answered:
             log.warning("the sums of %d of %d samples arrived: %s", count, answered, FAILED)
-        after, done = self.solve(total, count, theta) if count else (theta, False)
-        stated = self.stated(total, theta, after) if count else {}
+        after, done, stated = self._solved(total, count, theta) if count > 0 else (theta, False, {})
         flat[places[SUMS]] = 0.0
         for name, value in after.items():
             flat[places[f"theta.{name}"]] = torch.from_numpy(np.ravel(value)).to(flat)
         notes = {**state.notes, "solved": state.notes["solved"] + 1, "done": done, "info": {"samples": int(count)}}
         tensors = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in stated.items()}
         return State({**outcome.packet, "w": flat}, notes, {**state.tensors, **tensors})
+
+    def _solved(self, total: Named, count: float, theta: Named) -> tuple[Named, bool, Named]:
+        """Return what :meth:`solve` and :meth:`stated` do; the parameters as they are where sums have no solution."""
+        try:
+            after, done = self.solve(total, count, theta)
+            stated = self.stated(total, theta, after)
+        except np.linalg.LinAlgError as error:
+            why = str(error)
+        else:
+            if all(np.isfinite(value).all() for value in after.values()):
+                return after, done, stated
+            why = "its numbers would not be finite"
+        log.error("the sums of this round have no solution, and the model stays as it is: %s.", why)
+        return theta, False, {}
 
 
 def near(shift: Floats, variance: Floats, theta: Named) -> bool:
