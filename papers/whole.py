@@ -22,7 +22,10 @@ from papers.verdicts import OUTCOMES, Claim, estimate, parsed
 ERRATA = ROOT / "docs" / "errata.md"
 RESULTS = ROOT / "results"
 OTHERS = "Everything else"
-LEGEND = "In pictures, filled points are ours with their 95 % intervals, and hollow ones are printed."
+LEGEND = (
+    "In pictures, filled points are ours with their 95 % intervals, or three standard deviations of a single run where "
+    "they are known, and hollow ones are printed."
+)
 Drawn = Callable[[], Mapping[str, str]]  # what pictures show → SVG
 
 
@@ -236,8 +239,8 @@ def beside(claim: Claim) -> str | None:
     for one in claim.figures:
         ours = estimate(claim, one)
         if one.paper is not None and math.isfinite(ours.value):
-            half = ours.half if math.isfinite(ours.half) else 0.0
-            pairs.append((one.name, parsed(one.paper)[0], ours.value, half))
+            half = ours.half or ours.ahead  # of a single run, three standard deviations
+            pairs.append((one.name, parsed(one.paper)[0], ours.value, half if math.isfinite(half) else 0.0))
     return pictures.beside(pairs) if pairs else None
 
 
@@ -272,10 +275,10 @@ PAGE = """\
 <style>
 body {{ font: 15px/1.5 system-ui, sans-serif; color: #1d2733; background: #fff; max-width: 76rem; margin: 2rem auto;
   padding: 0 1rem; }}
-table {{ border-collapse: collapse; font-size: 13px; }} td:last-child {{ max-width: 14rem; }}
+table {{ border-collapse: collapse; font-size: 13px; }} td:last-child {{ min-width: 13rem; }}
 th, td {{ border: 1px solid #c3ccd6; padding: .3rem .5rem; text-align: left; vertical-align: top; }}
 th {{ background: #f2f5f8; }}
-code {{ background: #f2f5f8; padding: 0 .2rem; overflow-wrap: anywhere; }}
+code {{ background: #f2f5f8; padding: 0 .2rem; overflow-wrap: break-word; }}
 .pictures {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(26rem, 1fr)); gap: 1rem; margin: 1rem 0; }}
 figure {{ margin: 0; border: 1px solid #c3ccd6; padding: .5rem; }} figure svg {{ width: 100%; height: auto; }}
 figcaption {{ font-size: 13px; }}
