@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 import tomllib
 from typing import Any
 
@@ -198,3 +199,35 @@ def test_columns_of_a_life_are_no_sensors(command: Command) -> None:
     for one in (told, ran.err, said.err):
         assert "never changes" not in one
         assert "'hours'" not in one.replace("'hours' is taken for the life", "").replace("life is 'hours'", "")
+
+
+@pytest.mark.parametrize("words", [(), ("--method", "kaplanmeier", "--set", "data.task.distribution=steps")])
+def test_lives_need_no_sensors(words: tuple[str, ...], command: Command) -> None:
+    """Of two thirds that failed at 100 and 300, and a third that ran at 500: S(100) = 2/3, S(300) = 1/3."""
+    rows = [f"P{k},s{k // 3 % 4},{(100, 300, 500)[k % 3]},{int(k % 3 < 2)}" for k in range(120)]
+    (command.folder / "t.csv").write_text("pump,site,hours,failed\n" + "\n".join(rows) + "\n")
+    data, told = drafted(command)
+    assert (data["ended"], data["columns"]["label"]) == ("1", "failed")
+    assert "no sensor;" in told
+    ran = command("run", "t.toml", *words)
+    assert ran.code == 0, ran.err
+    said = command("predict", "runs/t", "t.csv", "--json", "--within", "250")
+    chances = [row["chance"] for row in json.loads(said.out)["rows"][:3]]
+    if words:  # from 100 on: half fail until 350; from 300 and 500 on, 550 and 750 are beyond the last observed time
+        assert chances[0] == pytest.approx(0.5, abs=0.1)
+        assert chances[1:] == [None, None]
+    else:
+        assert chances == sorted(chances)
+
+
+@pytest.mark.parametrize("name", ["2", "true", "my column", "Jan's"])
+def test_a_proposed_column_can_be_typed_as_proposed(name: str, command: Command) -> None:
+    rows = [f"m{k % 3},{k * 7 % 11}.5,{'ab'[k % 2]}" for k in range(60)]
+    (command.folder / "t.csv").write_text(f"machine,temp,{name}\n" + "\n".join(rows) + "\n")
+    said = command("new", "t.csv")
+    option = said.err.partition("It may be ")[2].partition(": ")[2].partition(". If")[0]
+    words = shlex.split(option)
+    assert words[0] == "--set", said.err
+    made = command("new", "t.csv", *words)
+    assert made.code == 0, made.err
+    assert tomllib.loads((command.folder / "t.toml").read_text())["data"]["columns"]["label"] == name

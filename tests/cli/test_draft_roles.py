@@ -269,8 +269,8 @@ def test_columns_that_may_be_the_device_or_the_label_are_named(command: Command)
     """`new` chooses none of them: a column of few values may be a setting as well."""
     rows = "".join(f"{'AB'[i > 29]},{i},{i % 3},{i % 2},{i * 0.7:.1f}\n" for i in range(60))
     (command.folder / "rig.csv").write_text(f"rig,n,grade,valve,heat\n{rows}")
-    command.refused(command("new", "rig.csv"), "It may be 'rig' (2 texts): --set 'data.columns.device=rig'.")
-    message = "It may be 'grade' (3 numbers) or 'valve' (2 numbers): --set 'data.columns.label=grade'."
+    command.refused(command("new", "rig.csv"), "It may be 'rig' (2 texts): --set data.columns.device=rig.")
+    message = "It may be 'grade' (3 numbers) or 'valve' (2 numbers): --set data.columns.label=grade."
     command.refused(command("new", "rig.csv", "--set", "data.columns.device=rig"), message)
     dated = "".join(
         f"m{i % 3},1{i // 30}.01.2026,0{i % 9}:00,{i % 2},{'ok' if i % 7 else 'bad'},{i}\n" for i in range(60)
@@ -290,7 +290,7 @@ def test_a_column_of_states_is_offered_as_the_label_and_not_as_the_device(comman
     command.refused(ownerless, "no column 'device'")
     assert "It may be" not in ownerless.err
     undealt = command("new", "water.csv", "--set", "data.columns.device=")
-    command.refused(undealt, "It may be 'Plant/Phase' (2 texts): --set 'data.columns.label=Plant/Phase'.")
+    command.refused(undealt, "It may be 'Plant/Phase' (2 texts): --set data.columns.label=Plant/Phase.")
 
 
 @pytest.mark.parametrize(("first", "named"), [("", "column 1"), ("Unnamed: 0", "Unnamed: 0")])
@@ -360,7 +360,7 @@ def test_a_column_of_sites_is_proposed_for_devices_before_others(site: str, comm
     (command.folder / "t.csv").write_text("\n".join([f"Material,{site},temp,state", *rows]) + "\n")
     said = command("new", "t.csv")
     if said.code:
-        command.refused(said, f"It may be '{site}' (3 numbers)", f"--set 'data.columns.device={site}'")
+        command.refused(said, f"It may be '{site}' (3 numbers)", f"--set data.columns.device={site}")
     made = command("new", "t.csv", "--force", "--set", f"data.columns.device={site}")
     assert made.code == 0, made.err
     assert "3 devices" in made.out

@@ -120,7 +120,7 @@ def test_labels_of_files_and_devices_of_names_are_proposed(command: Command) -> 
 def test_the_column_that_separates_equal_times_is_proposed(command: Command) -> None:
     lines = [f"m{n // 80},{n // 40 % 2},{n % 40},{n % 7},{n // 3 % 2}\n" for n in range(160)]
     (command.folder / "c.csv").write_text("unit,campaign,cycle,heat,label\n" + "".join(lines))
-    command.refused(command("new", "c.csv"), "'m0' has this time in row 2 already", "--set 'data.columns.run=campaign'")
+    command.refused(command("new", "c.csv"), "'m0' has this time in row 2 already", "--set data.columns.run=campaign")
     assert command("new", "c.csv", "--set", "data.columns.run=campaign").code == 0
 
 

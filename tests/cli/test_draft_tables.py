@@ -38,7 +38,7 @@ def test_the_last_column_is_offered_as_the_label_beside_a_device_that_lacks(comm
     assert said.code == 2
     assert "no column 'device'" in said.err
     assert "No label either; candidates: 'strength' (the last column, numbers) or 'age' (7 numbers)" in said.err
-    assert "'first' (the first column, numbers): --set 'data.columns.label=strength'" in said.err
+    assert "'first' (the first column, numbers): --set data.columns.label=strength" in said.err
     assert draft(command, *DEAL, "--set", "data.columns.label=strength")["data"]["task"] == {"kind": "regression"}
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from unicodedata import category
@@ -215,6 +217,24 @@ def toml_key(name: str) -> str:
     ('speed', '"Spritzdruck [bar]"')
     """
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json_text(name, ensure_ascii=False)
+
+
+def typed(key: str, text: str) -> str:
+    """Return the option that sets a key to a text, as it is typed in a shell.
+
+    A text that is another value in TOML, such as ``2`` or ``true``, is in double quotes.
+
+    >>> print(typed("data.columns.label", "state"), typed("data.columns.label", "my label"))
+    --set data.columns.label=state --set 'data.columns.label=my label'
+    >>> print(typed("data.columns.label", "2"), typed("data.sheet", "Jan's"))
+    --set 'data.columns.label="2"' --set 'data.sheet=Jan'"'"'s'
+    """
+    try:
+        tomllib.loads(f"x = {text}")
+        plain = False
+    except tomllib.TOMLDecodeError:
+        plain = bool(text) and text == text.strip()
+    return f"--set {shlex.quote(f'{key}={text if plain else json_text(text, ensure_ascii=False)}')}"
 
 
 def toml_list(names: Iterable[str]) -> str:

@@ -118,7 +118,9 @@ def placed(columns: dict[str, Any], role: str) -> None:
     >>> placed(columns, "label"); placed(columns, "device"); columns
     {'label': 'state', 'ignore': ['note'], 'factory': '', 'device': 'hall'}
     """
-    mine = {columns[role]} if isinstance(columns.get(role), str) else {*(columns.get(role) or ())}
+    given = columns.get(role)
+    several = [*given] if isinstance(given, Mapping | list | tuple) else [given]
+    mine = {name for name in several if isinstance(name, str)}
     for other in [key for key in columns if key != role and {role, key} != {"values", "life"}]:
         got = columns[other]
         if isinstance(got, Mapping):

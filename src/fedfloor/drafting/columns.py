@@ -138,7 +138,7 @@ def on_roles(data: Mapping[str, Any], dataset: Dataset) -> list[str]:
     lacking = f"; no column for {' or '.join(none)}" if none else ""
     roles = f"{', '.join(sentences)}{lacking}" if sentences else lacking.removeprefix("; ")
     measured = [name for number, name in enumerate(inputs.columns) if number not in dataset.task.unread]
-    sensors = f"{count(len(measured), 'sensor')}: {some(measured, 8)}"
+    sensors = f"{count(len(measured), 'sensor')}: {some(measured, 8)}" if measured else "no sensor"
     return [f"columns: {roles}; {sensors}; to change a role: --set data.columns.ROLE=NAME"]
 
 

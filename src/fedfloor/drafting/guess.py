@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedfloor.base.errors import SettingError
+from fedfloor.base.names import typed
 from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.encode import natural_order
 from fedfloor.data.files.joined import JOIN, MIDNIGHT, SPANS, Joined, parts_of
@@ -418,8 +419,8 @@ def _check_times(table: str, texts: Mapping[str, Sequence[str]], form: str | Non
     dates = [name for name, cells in texts.items() if is_time(cells, form, numbers=False)]
     if dates and not has_time:
         raise SettingError(
-            f"{table}: columns {', '.join(map(repr, dates))} hold dates. Choose the time: --set "
-            f"data.columns.time={dates[0]}. Or leave them out: {ignoring(*dates)}.",
+            f"{table}: columns {', '.join(map(repr, dates))} hold dates. Choose the time: "
+            f"{typed('data.columns.time', dates[0])}. Or leave them out: {ignoring(*dates)}.",
             key="choice-of-time",
         )
 
@@ -561,9 +562,9 @@ def doubtful(sensors: Sequence[str]) -> list[str]:
     for role, called in (CALLED | {"label": (*CALLED["label"], *ANSWERS)}).items():
         for name in sensors:
             if word_of(name) in called:
+                setting = typed(f"data.columns.{role}", name)
                 sentences.append(
-                    f"'{name}' is read as a sensor. If it is the {role}: --set data.columns.{role}={name}; or leave it "
-                    f"out: {ignoring(name)}"
+                    f"'{name}' is read as a sensor. If it is the {role}: {setting}; or leave it out: {ignoring(name)}"
                 )
     return sentences
 

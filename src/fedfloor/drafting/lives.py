@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from fedfloor.base.errors import SettingError
-from fedfloor.base.names import count, misspelt, some
+from fedfloor.base.names import count, misspelt, some, typed
 from fedfloor.data.files.joined import JOIN, SPANS, parts_of
 from fedfloor.data.files.sheet import Excerpt
 from fedfloor.data.files.times import moment
@@ -136,7 +136,7 @@ def _check_states(free: Sequence[str], cells: Mapping[str, Sequence[str]], label
         if known and 2 <= len(texts) <= STATES:
             raise SettingError(
                 f"column '{name}': which text is that of a life that ended? It holds {_counted(texts)}. Correct "
-                f"different spellings, and name it: --set 'data.columns.label={name}' --set 'data.ended=TEXT'; lives "
+                f"different spellings, and name it: {typed('data.columns.label', name)} --set 'data.ended=TEXT'; lives "
                 "with other texts still run.",
                 key="data.ended",
             )

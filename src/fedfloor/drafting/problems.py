@@ -10,6 +10,7 @@ from typing import Any
 
 from fedfloor import config
 from fedfloor.base.errors import SettingError
+from fedfloor.base.names import typed
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, own
 from fedfloor.data.kinds import is_called_time
@@ -132,7 +133,7 @@ def _times(draft: Mending, problem: Problem) -> bool:
     if draft.timed or not name or is_called_time(name):
         if (run := guess.separating(expanded(data["path"]), data)) is None:
             return False
-        advice = f"'{run}' does: --set 'data.columns.run={run}'."
+        advice = f"'{run}' does: {typed('data.columns.run', run)}."
         raise SettingError(f"{problem.text} {advice}", key=problem.kind)
     ignore(data, [name])
     data["columns"]["time"] = ""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedfloor.base import regular
 from fedfloor.base.errors import SettingError
-from fedfloor.base.names import legible, toml_list
+from fedfloor.base.names import legible, toml_list, typed
 from fedfloor.data.files import unreadable
 from fedfloor.data.files.layout import LARGEST, MISSING, TableLayout
 from fedfloor.data.files.packed import BombError, check_ratio, unpacked_bytes
@@ -337,7 +337,8 @@ def _numbers(column: Any, where: str) -> Floats:
         return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
     dates = pa.types.is_temporal(kind)
     name = where.split("'")[1]
-    hint = f"If this is the time: --set data.columns.time={name}. Otherwise leave it out" if dates else "Leave it out"
+    time = typed("data.columns.time", name)
+    hint = f"If this is the time: {time}. Otherwise leave it out" if dates else "Leave it out"
     raise SettingError(
         f"{where}: holds {kind} and no numbers. {hint}: [data] columns = {{ ignore = {toml_list([name])} }}; or write "
         "numbers.",

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.base.errors import SettingError, nearest
-from fedfloor.base.names import toml_key, toml_list
+from fedfloor.base.names import toml_key, toml_list, typed
 from fedfloor.data.files.joined import SPANS, Joined, joined
 from fedfloor.data.files.rows import CALLED, Row, place
 from fedfloor.data.files.times import NUMBERS, READ, Form, TimeError
@@ -227,7 +227,7 @@ class TableLayout:
         elif marks:
             return MarksError(place(self.path, line, name), cell, column, marks, decimal)
         elif self.time is None and looks_like_time(cell):
-            hint = f"If this is the time: --set data.columns.time={name}. {READ}"
+            hint = f"If this is the time: {typed('data.columns.time', name)}. {READ}"
         else:
             return OddTextError(place(self.path, line, name), cell, name, column)
         return SettingError(f"{place(self.path, line, name)}: '{cell}' is not a number. {hint}")
@@ -401,7 +401,7 @@ def _unlabelled() -> str:
 def _either(candidates: Mapping[str, str], role: str) -> str:
     """Return the columns that may have a role, and the option that chooses the first one."""
     names = " or ".join(f"'{name}' ({words})" for name, words in candidates.items())
-    return f"{names}: --set 'data.columns.{role}={next(iter(candidates))}'"
+    return f"{names}: {typed(f'data.columns.{role}', next(iter(candidates)))}"
 
 
 class OddTextError(SettingError):

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from fedfloor.base import regular
 from fedfloor.base.errors import SettingError, nearest
+from fedfloor.base.names import typed
 from fedfloor.data.files import unreadable
 from fedfloor.data.files.packed import unpacked_bytes
 
@@ -310,8 +311,8 @@ def _chosen(path: Path, book: Any, wanted: str | None) -> Any:
         )
     if len(filled) > 1:
         raise SheetsError(
-            f"{path.name}: {len(filled)} sheets ({', '.join(filled)}). Choose one: --set 'data.sheet={filled[0]}'. If "
-            "each is a separate table, save them as files in a folder.", filled,
+            f"{path.name}: {len(filled)} sheets ({', '.join(filled)}). Choose one: {typed('data.sheet', filled[0])}. "
+            "If each is a separate table, save them as files in a folder.", filled,
         )  # fmt: skip
     return sheets[filled[0]] if filled else book.worksheets[0]
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.base.errors import SettingError
-from fedfloor.base.names import count, toml_list
+from fedfloor.base.names import count, toml_list, typed
 from fedfloor.data.dataset import Indices, Times, Values
 from fedfloor.data.files.clocks import interleaves, reset, summer, zone_of, zone_of_recordings
 from fedfloor.data.files.encode import sources
@@ -194,7 +194,7 @@ class JoinedTables:
                 "data.columns.run=NAME."
             )
         names = [roles.get("label", ""), roles.get("run", "")]
-        several = f" If recordings are numbered within each class: --set 'data.columns.run={JOIN.join(names)}'."
+        several = f" If recordings are numbered within each class: {typed('data.columns.run', JOIN.join(names))}."
         several = several if self.run.any() and all(names) else ""
         if interleaves(time, recording):
             return (
