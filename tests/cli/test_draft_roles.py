@@ -12,6 +12,7 @@ import pytest
 
 from commands import Command
 from fedfloor.base.errors import SettingError
+from fedfloor.config import read
 from fedfloor.drafting.guess import Guess, TableProfile, words
 from fedfloor.drafting.guess import guess as whole
 from refusals import refused
@@ -364,3 +365,20 @@ def test_a_column_of_sites_is_proposed_for_devices_before_others(site: str, comm
     made = command("new", "t.csv", "--force", "--set", f"data.columns.device={site}")
     assert made.code == 0, made.err
     assert "3 devices" in made.out
+
+
+def test_a_proposal_to_leave_a_column_out_keeps_others_left_out(command: Command) -> None:
+    """Typed for the drafted file, in which a note and a counter are left out, and the kind is a sensor."""
+    draw = np.random.default_rng(0)
+    rows = [
+        f"m{k % 3},{k},note {k},{'ab'[k // 9 % 2]},{draw.normal():.3f},{('ok', 'worn')[int(draw.integers(2))]}"
+        for k in range(240)
+    ]
+    (command.folder / "t.csv").write_text("machine,parts made,remark,kind,temp,state\n" + "\n".join(rows) + "\n")
+    made = command("new", "t.csv")
+    assert made.code == 0, made.err
+    before = tomllib.loads((command.folder / "t.toml").read_text())["data"]["columns"]["ignore"]
+    assert before == ["remark", "parts made"]
+    option = made.err.partition("Or leave it out: --set '")[2].partition("'")[0]
+    columns = read(command.folder / "t.toml", [option]).data.columns
+    assert (columns.ignore, columns.categories) == (("remark", "parts made", "kind"), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.figures import FALSE_ALARMS, RECONSTRUCTION_ERROR
 from fedfloor.tasks.reconstruction import Reconstruction
 
+KEEPING = "to keep them"
 MOST_NUMBERS = 30  # numeric classes that need not be listed, at most
 RARE = 0.1  # share of the training samples below which a class is rare, if there are few classes
 # seconds since 1970 between which a number is shown as a date (1973 to 2286)
@@ -179,12 +181,25 @@ def on_suspects(data: Mapping[str, Any], dataset: Dataset, *, free: bool) -> tup
     free = free and not columns.get("values") and len(doubtful) < len(dataset.inputs.columns)
     before = columns.get("ignore", [])
     if left and free:
-        sentences.append(f"left out: {', '.join(map(repr, left))}; to keep them: {ignoring(*before)}")
+        sentences.append(f"left out: {', '.join(map(repr, left))}; {KEEPING}: {ignoring(*before)}")
         doubtful = {name: finding for name, finding in doubtful.items() if name not in left}
     if doubtful:
         how = "out of data.columns.values" if columns.get("values") else ignoring(*before, *doubtful)
         sentences.append(f"proposed: leave {'them' if len(doubtful) > 1 else 'it'} out, {how}")
     return sentences, left if free else []
+
+
+def completed(note: str, ignored: Sequence[str]) -> str:
+    """Return a note whose option to leave columns out keeps those out that the draft has left out meanwhile.
+
+    >>> print(completed(f"'b' holds a few texts. Or leave it out: {ignoring('b')}", ["a"]))
+    'b' holds a few texts. Or leave it out: --set 'data.columns.ignore=["a", "b"]'
+    """
+    option = re.search(r"--set 'data\.columns\.ignore=(\[.*?\])'", note)
+    if option is None or KEEPING in note:
+        return note
+    names = json.loads(option[1])
+    return note.replace(option[0], ignoring(*dict.fromkeys([*ignored, *names])))
 
 
 def on_rare_class(document: Mapping[str, Any], dataset: Dataset) -> list[str]:

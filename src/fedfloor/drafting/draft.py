@@ -19,6 +19,7 @@ from fedfloor.data.files.rows import PACKED
 from fedfloor.drafting import folders, guess
 from fedfloor.drafting.columns import (
     check_classes,
+    completed,
     leave_out,
     on_rare_class,
     on_roles,
@@ -151,6 +152,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     if not given.model:
         notes += on_tails(park.dataset, detects=detects)
     judged = prepared(park, config.from_table(document).data.normalise)
+    notes = [completed(note, data.get("columns", {}).get("ignore", ())) for note in notes]
     _show(path.name, notes, judged, data)
     notes += findings_of(judged)
 
@@ -245,5 +247,6 @@ def _show(name: str, notes: Sequence[str], park: Park, data: Mapping[str, Any]) 
     for sentence in notes:
         log.info("%s: %s%s", name, sentence, "" if sentence[-1] in ".?" else ".")
     warn_of_gaps(park)
-    for sentence in () if data.get("columns", {}).get("values") else guess.doubtful(park.dataset.inputs.columns):
-        log.warning("%s: %s.", name, sentence)
+    columns = data.get("columns", {})
+    for sentence in () if columns.get("values") else guess.doubtful(park.dataset.inputs.columns):
+        log.warning("%s: %s.", name, completed(sentence, columns.get("ignore", ())))
