@@ -96,7 +96,7 @@ def test_decimal_comma(tmp_path: Path) -> None:
 def test_rows_are_counted_as_lines_even_where_cells_hold_line_ends(tmp_path: Path) -> None:
     head = '"a",b,"two\nlines",label,device\n'
     found = sheet.read(written(tmp_path, head + '1,2,3,"x\ny",d\n\n4,5,6,z,d\n'), Reading(), ROLES)
-    assert found.columns == ("a", "b", "two\nlines")
+    assert found.columns == ("a", "b", "two lines")
     assert found.line.tolist() == [3, 6]
     assert found.text["label"] == ["x\ny", "z"]
     with refused("odd-text"):
