@@ -18,6 +18,7 @@ import numpy as np
 from fedfloor import __version__, config
 from fedfloor.base.chance import generator
 from fedfloor.park.park import Park
+from fedfloor.report.groups import half_width
 from fedfloor.runs.folder import write
 from fedfloor.runs.parks import build_park
 from fedfloor.solvers.selection.problem import SelectionProblem, batches, divergence, verify
@@ -426,6 +427,8 @@ Written = Callable[[float], str]
 FOUR = "{:.4f}".format
 THREE = "{:.3f}".format
 ONE = "{:.1f}".format
+PAIRED = "GBP-CS"
+SAME = f"Divergence, selection by selection, less that of {PAIRED}; ± is half of a 95 % interval over the selections:"
 STARTS = "Starts of GBP-CS; in brackets, of ends and places, first by the plot's data, then by the text:"
 
 
@@ -458,6 +461,22 @@ def shown(rows: Sequence[Row]) -> list[Shown]:
                    for words, (key, ours, theirs) in are.items()}  # fmt: skip
         many = {"sampler": row["sampler"], "selections": str(row["selections"])}
         found.append({**many, **figures, "note": row["note"]})
+    return found
+
+
+def paired(rows: Sequence[Row]) -> list[Shown]:
+    """Return by how much samplers end above GBP-CS, selection by selection, with 95 % intervals.
+
+    Those that made fewer selections are left out.
+    """
+    values = {row["sampler"]: [one for park in row["parks"] for one in park] for row in rows}
+    ours = values[PAIRED]
+    found: list[Shown] = []
+    for sampler, others in values.items():
+        if sampler != PAIRED and len(others) == len(ours) > 1:
+            apart = [other - own for other, own in zip(others, ours, strict=True)]
+            mean = f"{statistics.fmean(apart):.4f} ± {half_width(apart) or 0:.4f}".replace("-", "−")
+            found.append({"sampler": sampler, f"minus {PAIRED}": mean})
     return found
 
 
@@ -509,6 +528,8 @@ def markdown(what: Asked, rows: Sequence[Row], courses: Courses, command: str) -
         here = [row for row in rows if row["point"] == point.key]
         lines += [f"## {point.key}", "", *_table(shown(here)), "", f"{proof(here)} {STARTS}", ""]
         lines += [*_table(starts(here)), ""]
+        if paired(here):
+            lines += [SAME, "", *_table(paired(here)), ""]
     lines += [f"## One selection in {what.points[-1].key}", ""]
     lines += [f"![{words}]({file})\n" for file, words in courses.files(name).items()]
     lines += [f"Made by fedfloor {__version__}, seeds {', '.join(map(str, what.seeds))}. Choices:", ""]

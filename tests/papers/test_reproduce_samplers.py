@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -264,3 +265,18 @@ def test_problem_of_six_has_something_compiled() -> None:
         selection._compile("exact")
     assert entered
     assert isinstance(next(selection.problems(TINY.points[1], 0, 1)), SelectionProblem)
+
+
+def test_samplers_are_compared_selection_by_selection() -> None:
+    values = {"GBP-CS": [[1.0, 2.0], [3.0]], "genetic": [[0.5, 1.0], [3.0]], "Bayesian": [[1.0], []]}
+    (one,) = selection.paired([{"sampler": name, "parks": parks} for name, parks in values.items()])
+    # −0.5, −1 and 0: mean −0.5, s = 0.5, t = 4.303 with two degrees of freedom: 4.303 · 0.5 / √3 = 1.2421
+    assert one == {"sampler": "genetic", "minus GBP-CS": "−0.5000 ± 1.2421"}
+
+
+def test_the_published_pairs_are_those_of_its_values() -> None:
+    path = Path(__file__).parents[2] / "results" / "fedgs-samplers-dealt.json"
+    found = json.loads(path.read_text(encoding="utf-8"))
+    *_, table = found["blocks"]
+    wanted = selection.paired(found["computed"]["rows"])
+    assert table == {"columns": list(wanted[0]), "rows": [list(row.values()) for row in wanted]}
