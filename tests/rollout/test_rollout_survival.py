@@ -15,10 +15,13 @@ from fedfloor.base.checking import checked
 from fedfloor.experiment import Experiment
 from fedfloor.inference.onnx import export
 from fedfloor.inference.trained import load_model
+from fedfloor.rollout import delivery, registry
 from fedfloor.rollout import model as models
 from fedfloor.rollout.rows import InputRows
 from fedfloor.rollout.serving import _answers
 from fedfloor.rollout.statement import Statement
+from parks import needs_mosquitto
+from rollouts import TOP, provisioned, registered, running
 
 METHODS: dict[str, dict[str, Any]] = {
     "Kaplan–Meier": {"method": {"name": "kaplanmeier"}, "task": {"distribution": "steps"}},
@@ -68,3 +71,27 @@ def test_a_device_answers_as_the_run_does(method: str, tmp_path: Path) -> None:
     if method == "Kaplan–Meier":
         assert got[-1]["median"] is None  # beyond all known ages
         assert got[-1]["chance"] is None
+
+
+@pytest.mark.slow
+@needs_mosquitto
+def test_a_bare_agent_answers_for_pumps_with_a_released_model(tmp_path: Path) -> None:
+    made = load_model(trained(tmp_path, method={"name": "aft"}, model={"name": "logistic"}))  # as the park's file says
+    data = export(made, tmp_path / "model.onnx").file.read_bytes()
+    out = provisioned(tmp_path, devices=2)
+    registered(registry.read(out), data, made.name)
+    with running(out) as park:
+        park.start("d0")
+        edge = park.client("north")
+        edge.subscribe(f"{TOP}/predictions/+")
+        (row,) = delivery.deliver(registry.release(park.registry, 1, ("d0",), ()), ["d0"], 60.0)
+        assert row["state"] == "serving", row
+        (tmp_path / "rows-d0" / "pumps.csv").write_text("days,heat\n0,50\n400,72\n")
+        answers = [json.loads(edge.hears()[1]) for _ in range(2)]
+        edge.close()
+    columns = {"days": [0.0, 400.0], "heat": [50.0, 72.0]}
+    assert made.sensors is not None
+    wanted = made.answer(np.array([columns[name] for name in made.sensors.columns], np.float32).T)
+    for i, answer in enumerate(answers):
+        document = wanted.document(i)
+        assert {key: answer[key] for key in document} == pytest.approx(document, rel=1e-4)
