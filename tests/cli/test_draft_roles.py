@@ -382,3 +382,32 @@ def test_a_proposal_to_leave_a_column_out_keeps_others_left_out(command: Command
     option = made.err.partition("Or leave it out: --set '")[2].partition("'")[0]
     columns = read(command.folder / "t.toml", [option]).data.columns
     assert (columns.ignore, columns.categories) == (("remark", "parts made", "kind"), None)
+
+
+def test_a_draft_holds_out_what_its_promise_needs_or_is_refused(command: Command) -> None:
+    """0.95 needs 19 held-out samples: a tenth of 96 are 10, a fifth are 19 or more; 0.999 needs 999."""
+    draw = np.random.default_rng(0)
+    rows = [f"m{k % 4},{draw.normal():.3f},{draw.normal():.3f},{draw.normal(50, 9):.2f}" for k in range(120)]
+    (command.folder / "t.csv").write_text("machine,a,b,wear\n" + "\n".join(rows) + "\n")
+    words = ("--task", "regression", "--set", "data.columns.label=wear")
+    made = command("new", "t.csv", *words, "--set", "data.task.coverage=0.95")
+    assert made.code == 0, made.err
+    assert tomllib.loads((command.folder / "t.toml").read_text())["evaluate"]["validation"] == 0.2
+    assert "20% of the training samples are held out" in made.err
+    ran = command("run", "t.toml", "--rounds", "2", "--set", "evaluate.every=1")
+    assert ran.code == 0, ran.err
+    again = ("new", "t.csv", "--force", *words, "--set", "data.task.coverage=0.999")
+    command.refused(command(*again), "needs 999 independent held-out units", "which can promise 0.9")
+    few = (*again[:-1], "data.task.coverage=0.95", "--set", "evaluate.validation=0.1")
+    command.refused(command(*few), "needs 19 independent held-out units")
+
+
+def test_a_misspelt_class_is_asked_about_in_place_of_advice_on_rare_classes(command: Command) -> None:
+    draw = np.random.default_rng(0)
+    state = ["stopped" if k % 3 == 0 else "runing" if k % 100 == 7 else "running" for k in range(600)]
+    rows = [f"m{k % 3},{draw.normal():.3f},{draw.normal():.3f},{state[k]}" for k in range(600)]
+    (command.folder / "t.csv").write_text("machine,a,b,state\n" + "\n".join(rows) + "\n")
+    made = command("new", "t.csv")
+    assert made.code == 0, made.err
+    assert f"class 'runing' has {state.count('runing')} samples: did you mean 'running'?" in made.err
+    assert "F1 of runing" not in made.err

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from fedfloor.report import words
+from fedfloor.report.charts import control_figure
+from fedfloor.report.records import ChartRecord, ChartValuesRecord
 from fedfloor.tasks.figures import ACCURACY, Figure, named
 
 AUROC = named("AUROC")
@@ -53,3 +55,16 @@ def test_a_target_of_the_methods_is_not_that_of_references() -> None:
 
     assert "that all seeds of one method reached." in caption("fedavg", "fedsr")
     assert "that all seeds of one method (apart from references) reached." in caption("fedavg", "pooled")
+
+
+def test_names_of_control_charts_stand_above_them_and_are_whole() -> None:
+    """Beside a chart of 140 pixels a name of 30 letters was cut off."""
+    names = ["S⁺ of Vorlauftemperatur [°C]", "S⁻ of <flow>"]
+    values = tuple(ChartValuesRecord(name, (1.0, 2.0, 7.0), (-5.0, 0.0, 5.0)) for name in names)
+    figure = control_figure(ChartRecord(0, (0, 0, 1), (0, 0, 1), values))
+    assert [one.text for one in figure.layout.annotations] == [names[0], "S⁻ of &lt;flow&gt;"]
+    for place, one in enumerate(figure.layout.annotations):
+        low, high = figure.layout[f"yaxis{place + 1 if place else ''}"].domain
+        assert low < high == one.y
+        assert (one.x, one.yanchor) == (0, "bottom")
+    assert figure.layout.yaxis.domain[0] > figure.layout.annotations[1].y
