@@ -231,3 +231,13 @@ def test_a_proposed_column_can_be_typed_as_proposed(name: str, command: Command)
     made = command("new", "t.csv", *words)
     assert made.code == 0, made.err
     assert tomllib.loads((command.folder / "t.toml").read_text())["data"]["columns"]["label"] == name
+
+
+def test_tables_of_lives_are_asked_by_site(command: Command) -> None:
+    """Machines have few rows, and the dates of a life are no times of rows."""
+    (command.folder / "plants").mkdir()
+    for number in range(3):
+        repairs(40, number).to_csv(command.folder / f"plants/plant-{number}.csv", index=False)
+    said = command("ask", "plants")
+    assert (said.code, "All sites fit together." in said.out) == (0, True), said.out
+    assert [word in said.out for word in ("plant-0", "plant-2", "load", "P1")] == [True, True, True, False]

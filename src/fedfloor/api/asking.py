@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fedfloor import config
 from fedfloor.api.source import load
 from fedfloor.api.wording import in_python
+from fedfloor.base.errors import SettingError
+from fedfloor.data.files import expanded
+from fedfloor.data.files.tree import DataFile, files_in, tables
+from fedfloor.drafting import lives
 from fedfloor.experiment import Experiment
 from fedfloor.runs import asking
 from fedfloor.runs.asking import Asked
@@ -26,7 +32,23 @@ def ask(source: Experiment | Path | str, *, changes: Mapping[str, Any] | None = 
         SettingError: no such file, or no tables of sensors.
     """
     path = None if isinstance(source, Experiment) else asked_path(source)
-    return asking.of_experiment(load(source, changes=changes)) if path is None else asking.of_path(path)
+    return asking.of_experiment(load(source, changes=changes)) if path is None else of_path(path)
+
+
+def of_path(path: Path) -> Asked:
+    """Ask the devices of a table or a folder of tables; those of lives, a row each, have the roles of a draft.
+
+    Raises:
+        SettingError: no such path, or no table in it.
+    """
+    source = expanded(path)
+    data: dict[str, Any] = {"path": str(path)}
+    with suppress(SettingError):  # tables that cannot be read are named below
+        every = files_in(source) if source.is_dir() else [DataFile(source, source.name, (), None)]
+        files = [file for file in every if file.path.is_file() and file.path.name.casefold().endswith(tables(every))]
+        if files and lives.of_tables(files, data, "", folder=source.is_dir()):
+            return asking.of_experiment(config.from_table({"data": data}))
+    return asking.of_path(path)
 
 
 def asked_path(source: Path | str) -> Path | None:

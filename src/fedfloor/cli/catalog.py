@@ -59,7 +59,9 @@ def methods(
 def parts(
     kind: Annotated[
         str | None,
-        typer.Argument(metavar="KIND", help="Such as objective, mix, server, selection, choice, grouping or partition."),
+        typer.Argument(
+            metavar="KIND", help="Such as objective, mix, server, selection, choice, grouping or partition."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

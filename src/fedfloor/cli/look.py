@@ -35,13 +35,13 @@ def ask(
 
     Tables show each site and each sensor; below is what does not fit together, and then the exit code is 1.
     """
-    from fedfloor.api.asking import asked_path
+    from fedfloor.api.asking import asked_path, of_path
     from fedfloor.runs import asking
 
     path = asked_path(source)
     if path is not None and changes:
         raise SettingError(f"--set is for experiments, and {source} holds data. fedfloor new {source} writes one.")
-    asked = asking.of_path(path) if path else asking.of_experiment(_named(source, changes or [], own=own))
+    asked = of_path(path) if path else asking.of_experiment(_named(source, changes or [], own=own))
     show_asked(asked, as_json=as_json)
 
 
