@@ -58,7 +58,7 @@ class Inputs:
     dialect: dict[str, Any] = field(default_factory=dict)
     coding: dict[str, Any] = field(default_factory=dict)
     device_of: dict[str, Any] = field(default_factory=dict)
-    ignored: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def holes(self) -> bool:

@@ -71,6 +71,7 @@ class Facts:
     def to_dict(self) -> dict[str, Any]:
         """Return the facts as a JSON object."""
         body = asdict(replace(self, task=None))
+        del body["inputs"]["ignored"]  # columns that no one else needs to know
         del body["task"]
         body |= {} if self.task is None else {"task": self.task.describe()}
         if not self.renews:
@@ -123,6 +124,7 @@ def read(value: object) -> Facts:
         body = dict(value)  # type: ignore[call-overload]
         inputs = dict(body.pop("inputs"))
         inputs["columns"] = tuple(inputs["columns"])
+        inputs.pop("ignored", None)
         standard = body.pop("standard")
         both = None if standard is None else tuple([*row] for row in standard)
         classes = tuple(map(str, body.pop("classes")))
