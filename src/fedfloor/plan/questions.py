@@ -42,7 +42,8 @@ MOMENTS = QuestionFacts("moments", "samples", "number, mean and covariance matri
 SCORES = QuestionFacts(
     "scores",
     "held out",
-    "the number of held-out samples in each of 66 bins of the sent model's score",
+    "the number of held-out samples in each of 66 bins of the sent model's score, and of their units where a share is "
+    "promised; with models and bins made up for it, values of single held-out samples",
     frozenset({"low", "width"}),
 )
 FEATURES = QuestionFacts("features", "samples", "the mean features of a device's samples")
