@@ -468,7 +468,8 @@ SOLVERS: Mapping[str, Solver] = {
     "exact": lambda problem, seed: exact(problem, seed=seed),
 }
 WHAT: Mapping[str, str] = {
-    "gbpcs": "FedGS's GBP-CS from the pseudo-inverse: exchanges along the gradient, of devices whose classes add up best",
+    "gbpcs": "FedGS's GBP-CS from the pseudo-inverse: exchanges along the gradient, of devices whose classes add up "
+    "best",
     "gbpcs-zero": "GBP-CS from zero, with its warm-up",
     "gbpcs-random": "GBP-CS from random devices",
     "random": "Devices at random",
