@@ -120,3 +120,12 @@ def test_a_single_false_number_is_refused(name: str, key: str, at: Any, value: f
     assert not model.implausible(mean, 1.0, theta)
     mean[key][at] = value
     assert model.implausible(mean, 1.0, theta)
+
+
+@pytest.mark.parametrize("name", ["shewhart", "hotelling"])
+def test_a_negative_variance_behind_masks_is_not_told_as_constant_sensors(name: str) -> None:
+    model, rows, outputs = data(name, 1)
+    theta = start(model, rows, outputs)
+    (sums,) = stated(model, rows, [np.arange(ROWS)], theta)
+    with pytest.raises(np.linalg.LinAlgError, match="negative variance"):
+        model.solve({**sums, "second": -sums["second"]}, float(ROWS), theta)

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedfloor.base.errors import SettingError, require
 from fedfloor.base.names import count as counted
-from fedfloor.methods.exact.plausible import indefinite, too_small
+from fedfloor.methods.exact.plausible import ROUNDING, indefinite, too_small
 from fedfloor.methods.exact.rows import Called, Charted, Floats, Named, SampleRows, Shapes
 from fedfloor.methods.exact.sums import ExactSums, near
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 X = TypeVar("X", Floats, "Tensor")
 SMALLEST = 1e-13  # smaller variances, as shares of a sensor's mean square, are rounding errors of single precision
+FALSE = 0.1  # of the largest variance: a negative one of more is no rounding of a secure sum
 ALIKE = 1e-9  # smaller variances along a direction of standardised sensors are rounding errors
 
 
@@ -389,6 +390,8 @@ def _around(center: Tensor, room: Tensor) -> Tensor:
 
 def _deviation(variance: Floats, mean: Floats) -> Floats:
     """Return σ; 0 for sensors that do not change, which are told. Each is judged by itself, in whichever unit it is."""
+    if (variance < -np.maximum(FALSE * np.abs(variance).max(), ROUNDING * mean**2)).any():
+        raise np.linalg.LinAlgError("a sensor has a negative variance, as by false sums behind masks")
     varies = variance > SMALLEST * (variance + mean**2)
     if not varies.any():
         raise SettingError(
