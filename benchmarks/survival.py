@@ -152,8 +152,8 @@ def page(rows: list[dict[str, Any]]) -> str:
         *(_meier(rows, *key) for key in _keys(rows, MEIER)), "",
         "## The time left, from sensors", "",
         "Judged on 40 engines that are known to their end. *Too long*: the mean predicted time left less the observed "
-        "one, in steps, which varies with the test engines of a seed; *than known*: the same, less that of the model of "
-        "engines that are known to their end.", "",
+        "one, in steps, which varies with the test engines of a seed; *than known*: the same, less that of the model "
+        "of engines that are known to their end.", "",
         f"| model | engines that still run | are | seeds | {' | '.join(FIGURES)} | too long | than known |",
         "|---|---|---|---|---|---|---|---|---|",
         *(_model(rows, model, *key) for model in MODELS if model != MEIER for key in _keys(rows, model)),
