@@ -101,7 +101,7 @@ def flaw(network: Network, start: Tensor, end: Tensor) -> str:
 
 
 @runtime_checkable
-class Summing(Protocol):
+class NetworkOfSums(Protocol):
     """A network of sums, which can contradict each other: :class:`fedfloor.methods.exact.network.Summed`."""
 
     def implausible(self, numbers: Mapping[str, NDArray[Any]]) -> str: ...
@@ -112,7 +112,7 @@ def implausible(network: Network, start: Tensor, end: Tensor) -> str:
 
     Numbers of a secure sum are rounded, and may contradict each other.
     """
-    if not isinstance(network.module, Summing):
+    if not isinstance(network.module, NetworkOfSums):
         return ""
     sent = {name: (end if name == "sums" else start)[slice(*at)] for name, at in network.layout.items()}
     return network.module.implausible({name: value.cpu().numpy() for name, value in sent.items()})
