@@ -331,7 +331,8 @@ def _different_kinds(files: Sequence[DataFile], reading: Reading) -> str:
         len(columns - set().union(*(others for each, others in names.items() if each is not file)))
         for file, columns in names.items()
     ]
-    if len(files) > KINDS or 2 * sum(alone) <= len(set().union(*names.values())):
+    alike = 2 * sum(alone) <= len(set().union(*names.values())) or len({*map(len, names.values())}) == 1
+    if alike or len(files) > KINDS:
         return ""
     table = shlex.quote(str(max((file.path for file in names), key=lambda path: path.stat().st_size)))
     contents = "; ".join(f"{file.name}: {', '.join(head(file.path, 1, form).names[:LISTED])}" for file in names)
