@@ -63,7 +63,8 @@ class SumsWorker:
         self, device: int, experiment: Experiment, method: ConfiguredMethod, names: PartNames, park: Park,
         otherwise: Callable[[], Replies],
     ) -> None:  # fmt: skip
-        assert isinstance(method.method, ExactSums)
+        if not isinstance(method.method, ExactSums):
+            raise TypeError(f"{type(method.method).__name__} does not sum up samples.")
         self.device = device
         self.park = park
         self._seed = experiment.seed
@@ -102,9 +103,8 @@ class SumsWorker:
         """
         about = message.about
         arrived = self._held if message.scope == SUMS else self._arrived(message)
-        if message.scope == SUMS and (arrived is None or self._rest(arrived) != about.get("rest")):
+        if arrived is None or (message.scope == SUMS and self._rest(arrived) != about.get("rest")):
             return "lacks", {}, {}
-        assert arrived is not None
         self._held = arrived
         key = Key(self._seed, message.round, int(about["tick"]), self.device, int(about["visit"]))
         began = time.perf_counter()
