@@ -142,6 +142,14 @@ def test_a_runs_file_is_priced_on_the_network_that_is_named(command: Command) ->
     assert prices[0] == prices[1]
 
 
+def test_rounds_that_a_model_does_not_take_cost_nothing(command: Command) -> None:
+    asked = ["price", "tiny.toml", "--set", "method.name=bayes", "--set", "network.profile=lte-cat-m2"]
+    one, hundred = (command(*asked, "--set", f"rounds={many}", "--json") for many in (1, 100))
+    assert hundred.document["rows"] == one.document["rows"]
+    assert hundred.document["rows"][0]["rounds"] == 1
+    assert "bayes ends by itself: 1 round counted, of 100 at most" in hundred.err
+
+
 def test_prices_that_no_report_could_read_are_refused(command: Command) -> None:
     (command.folder / "hall.toml").write_text("[devices]\ncycles_per_bit = 20.0\ncapacitance = 1e250\n")
     said = command("price", "tiny.toml", "--set", "network.profile=hall.toml")

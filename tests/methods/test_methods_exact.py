@@ -37,7 +37,10 @@ from fedfloor.methods.exact.logistic import Logistic
 from fedfloor.methods.exact.percentiles import Percentiles
 from fedfloor.methods.exact.rows import SampleRows
 from fedfloor.park.normalise import mean_and_deviation
+from fedfloor.report.groups import groups
+from fedfloor.report.ledger import collect
 from fedfloor.report.page import write
+from fedfloor.report.remarks import remarks
 from fedfloor.runs.parks import build_park, network_of
 from fedfloor.tasks.classification import Classification
 from refusals import refused
@@ -475,6 +478,33 @@ def test_a_run_ends_when_no_round_changes_the_model(tmp_path: Path) -> None:
     newton = asked(table(tmp_path, "classification", "equal"), "classification", "logistic", rounds=604)
     few = run(newton, out=tmp_path / "newton").lines
     assert 3 <= len(few) <= 12
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "rounds", "norm"),
+    [("logistic", "classification", 2, True), ("kmeans", "reconstruction", 3, True),
+     ("kmeans", "reconstruction", 2, False), ("percentiles", "reconstruction", 1, False)],
+)  # fmt: skip
+def test_too_few_rounds_are_told(name: str, task: str, rounds: int, norm: bool, tmp_path: Path) -> None:
+    run(asked(table(tmp_path, task, "equal"), task, name, rounds), out=tmp_path / "run")
+    found = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert (found["gradient_norm"] > 0) is norm
+    (told,) = [text for text in remarks(groups(collect([tmp_path / "run"]))) if text.startswith("Not converged: ")]
+    assert f"after {rounds} round" in told
+    assert ("gradient norm" in told) is norm
+
+
+def test_a_model_that_is_final_lacks_no_rounds(tmp_path: Path) -> None:
+    experiment = asked(table(tmp_path, "classification", "equal"), "classification", "logistic", rounds=30)
+    run(experiment, out=tmp_path / "run")
+    assert "gradient_norm" not in json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert not any("Not converged" in text for text in remarks(groups(collect([tmp_path / "run"]))))
+
+
+def test_a_forecast_counts_the_rounds_that_a_model_usually_takes(tmp_path: Path) -> None:
+    for name, task, usual in (("ridge", "regression", 1), ("logistic", "classification", 8)):
+        method = asked(table(tmp_path, task, "equal"), task, name, rounds=100).configured.method
+        assert (method.expected(100), method.expected(1)) == (usual, 1)
 
 
 @pytest.mark.parametrize("rounds", [{}, {"rounds": 3}])

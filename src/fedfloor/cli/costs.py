@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedfloor.base.errors import SettingError, require, unknown
-from fedfloor.base.names import NUMBERED, Names
+from fedfloor.base.names import NUMBERED, Names, count
 from fedfloor.cli import options, shared
 from fedfloor.cli.options import At, Json, Methods, OwnCode, Set
 from fedfloor.cli.shared import note
@@ -123,7 +123,10 @@ def _price_experiment(
     free = [name for name, one in setups.items() if forecast.sends_nothing(one)]
     _note_free(free)
     for name in (name for name in names if name not in free):
-        row, more = _priced(setups[name], park, last)
+        taken = setups[name].configured.method.expected(last)
+        if taken < last:
+            note(f"{name} ends by itself: {count(taken, 'round')} counted, of {last} at most")
+        row, more = _priced(setups[name], park, taken)
         rows.append(row)
         links += more
     if as_json:
@@ -131,7 +134,8 @@ def _price_experiment(
         return
     if not rows:
         return
-    title = f"{setup.name}: rounds 1 to {last} on {setup.network.profile or 'its network'}"
+    most = max(row["rounds"] for row in rows)
+    title = f"{setup.name}: rounds 1 to {most} on {setup.network.profile or 'its network'}"
     costs = [{k: v for k, v in row.items() if not k.startswith(tuple(BEFORE))} for row in rows]
     show(costs, as_json=False, title=title)
     for part, words in BEFORE.items():

@@ -155,7 +155,8 @@ def on_traffic(document: dict[str, Any], park: Park) -> list[str]:
 
     def cost(changed: Mapping[str, Any]) -> str:
         experiment = config.from_table({**document, **changed})
-        prices = [planned.price for planned in forecast.rounds(experiment, park, experiment.rounds)]
+        last = experiment.configured.method.expected(experiment.rounds)
+        prices = [planned.price for planned in forecast.rounds(experiment, park, last)]
         sent = sum(sum(price.bytes.values()) for price in prices)
         seconds = sum(price.seconds for price in prices)
         return f"{sent / 1e6:.3g} MB in " + (f"{seconds / 3600:.3g} h" if seconds >= 3600 else f"{seconds:.3g} s")

@@ -312,6 +312,9 @@ class ConfiguredMethod(Method):
     def over(self, state: State) -> bool:
         return self.method.over(state)
 
+    def left(self, state: State) -> float | None:
+        return self.method.left(state)
+
     def absorb(self, state: State, outcome: Outcome) -> State:
         """Return the next state: the server steps, unless no model returned, then the method absorbs the round."""
         moments = {

@@ -251,6 +251,14 @@ class Method(Protocol):
         """Return whether no further round changes the model, with which a run ends. A pure function."""
         return False
 
+    def expected(self, rounds: int) -> int:
+        """Return the number of rounds that a forecast counts, of at most ``rounds``."""
+        return rounds
+
+    def left(self, state: State) -> float | None:
+        """Return the norm of the gradient at which a model that rounds make final stands; None: it is, or has none."""
+        return None
+
     def absorb(self, state: State, outcome: Outcome) -> State:
         """Return the next state, with the outcome's global packet after the server's step. A pure function."""
         return State(outcome.packet, state.notes, state.tensors)

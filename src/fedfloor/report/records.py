@@ -546,6 +546,7 @@ class EvaluationRecord:
         cohorts: each device's cohort.
         returned: the round whose model is the final one, by ``evaluate.patience``.
         over: whether no further round changes the model.
+        gradient_norm: of a model of the exact shelf whose rounds were too few.
     """
 
     round: Positive
@@ -564,6 +565,7 @@ class EvaluationRecord:
     cohorts: tuple[Count, ...] | None = None
     returned: Positive | None = None
     over: bool = False
+    gradient_norm: Annotated[Amount | None, BeforeValidator(_drawable)] = None
     shared: SharedRecord | None = None
     resampled: ResampledRecord | None = None
     promise: PromiseRecord | None = None

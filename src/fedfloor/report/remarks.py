@@ -22,10 +22,10 @@ RISE = 1.1  # ratio to the lowest loss
 
 
 def remarks(compared: Compared) -> list[str]:
-    """Return texts on the baseline, on models that predict only one class, and on rising losses."""
+    """Return texts on the baseline, on models that predict only one class, on rising losses, and on too few rounds."""
     classes = compared.task == CLASSES
     own = (baseline(compared), one_class(compared)) if classes else (mean_baseline(compared), unmarked(compared))
-    return [text for text in (attacked(compared), *own, rising(compared)) if text]
+    return [text for text in (attacked(compared), *own, rising(compared), unconverged(compared)) if text]
 
 
 def rarest(compared: Compared) -> str:
@@ -190,6 +190,23 @@ def rising(compared: Compared) -> str:
     else:
         advice = "Fewer rounds or a smaller learning rate may help."
     return f"The test loss rises: {'; '.join(parts)}. {advice}"
+
+
+def unconverged(compared: Compared) -> str:
+    """Return a text on models of the exact shelf whose rounds ended before the model was final."""
+    parts = []
+    for group in compared:
+        left = [(final.gradient_norm, final.round) for final in group.finals if final.gradient_norm is not None]
+        if left:
+            norm, rounds = max(left)
+            slope = f" (gradient norm {norm:.3g})" if norm else ""
+            parts.append(f"{group.label.shown} after {count(rounds, 'round')}{slope}")
+    if not parts:
+        return ""
+    return (
+        f"Not converged: {listed(parts)}. This model is not yet that of all rows in one place: set rounds = 100, of "
+        "which no more are taken than needed."
+    )
 
 
 def _held(run: RecordedRun, read: Callable[[RecordedRound], float | None], *, least: bool) -> bool:

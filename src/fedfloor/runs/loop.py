@@ -505,6 +505,8 @@ class _Run(round_.Observer):
             more["returned"] = point.best.round
         if self.method.over(point.state) and point.round < self.experiment.rounds:
             more["over"] = True
+        if (left := self.method.left(point.state)) is not None:
+            more["gradient_norm"] = left
         if one_model and (charts := charted(self.engine, packet["w"])):
             more["charts"] = charts
         if found := factors(self.method.method, self.engine, point.state):

@@ -53,6 +53,7 @@ class AFT(ExactSums):
     """
 
     title: ClassVar[str] = "AFT"
+    usual: ClassVar[int | None] = 8
     tasks: ClassVar[tuple[str, ...]] = ("survival",)
     sends: ClassVar[str] = (
         "a gradient and second derivatives of the likelihood, from which single lives can be computed"
@@ -124,6 +125,10 @@ class AFT(ExactSums):
         curvature = total["curvature"]  # of lives with a late entry it is not definite
         return bool((np.abs(curvature - curvature.T) > ROUNDING * (count + np.abs(curvature).max())).any())
 
+    def gradient(self, total: Named, theta: Named) -> Floats:
+        weight = theta["weight"]
+        return total["gradient"] - self._pull(len(weight) - 2) * weight
+
     def solve(self, total: Named, count: float, theta: Named) -> tuple[Named, bool]:
         weight = theta["weight"]
         pull = self._pull(len(weight) - 2)
@@ -132,8 +137,8 @@ class AFT(ExactSums):
         worse = not value >= theta["value"] - 1e-9 * abs(theta["value"])
         if (back := halved(theta, count, worse=worse)) is not None:
             return back, False
-        gradient = total["gradient"] - pull * weight
-        step: Any = np.linalg.lstsq(np.diag(pull) - total["curvature"], gradient, rcond=1e-12)[0]
+        slope = self.gradient(total, theta)
+        step: Any = np.linalg.lstsq(np.diag(pull) - total["curvature"], slope, rcond=1e-12)[0]
         after = weight + step
         while np.isfinite(step[-1]) and after[-1] <= 0:
             step /= 2

@@ -41,6 +41,7 @@ class Bayes(ExactSums):
     """
 
     title: ClassVar[str] = "naive Bayes"
+    usual: ClassVar[int | None] = 1
     tasks: ClassVar[tuple[str, ...]] = ("classification",)
     sends: ClassVar[str] = "number, mean and variances of a device's samples by class, which are samples if it has few"
 

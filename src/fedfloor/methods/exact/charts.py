@@ -44,6 +44,7 @@ class Chart(ExactSums):
 
     tasks: ClassVar[tuple[str, ...]] = ("reconstruction",)
     sends: ClassVar[str] = "number, means and squares of a device's samples, which are single samples if it has few"
+    usual: ClassVar[int | None] = 1
     rows: ClassVar[int] = 1  # the fewest rows of a window
 
     limits: Literal["chart", "quantile"] = field(default="chart")

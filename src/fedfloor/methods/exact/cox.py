@@ -56,6 +56,7 @@ class Cox(ExactSums):
     """
 
     title: ClassVar[str] = "Cox"
+    usual: ClassVar[int | None] = 6
     tasks: ClassVar[tuple[str, ...]] = ("survival",)
     sends: ClassVar[str] = (
         "sums and products of the sensors over its lives at risk and over those that fail at each time of the grid, "
@@ -120,6 +121,10 @@ class Cox(ExactSums):
             matrices[:, a, b] = matrices[:, b, a] = sums
         certain = (failures > 0) & (total["ends"][:, 0] <= 0)
         return bool(certain.any()) or miscounted(failures, count) or any(indefinite(one, count) for one in both)
+
+    def gradient(self, total: Named, theta: Named) -> Floats:
+        weight = theta["weight"]
+        return self._likelihood(total, weight)[1] - self.ridge * weight
 
     def solve(self, total: Named, count: float, theta: Named) -> tuple[Named, bool]:
         weight = theta["weight"]

@@ -44,6 +44,7 @@ class KaplanMeier(ExactSums):
     """
 
     title: ClassVar[str] = "Kaplan–Meier"
+    usual: ClassVar[int | None] = 1
     tasks: ClassVar[tuple[str, ...]] = ("survival",)
     sends: ClassVar[str] = (
         "how many of a device's lives were at risk and failed at each time of the grid; if the grid holds every "

@@ -49,6 +49,7 @@ class KMeans(ExactSums):
     """
 
     title: ClassVar[str] = "k-means"
+    usual: ClassVar[int | None] = 22
     tasks: ClassVar[tuple[str, ...]] = ("reconstruction",)
     sends: ClassVar[str] = "number and mean of a device's samples near each centre, which are single samples if few are"
 
@@ -88,6 +89,12 @@ class KMeans(ExactSums):
             return too_small(first[1], first[0], count)
         number = total["number"]
         return bool(total["cost"] < 0 or first[number <= 0].any()) or miscounted(number, count, all_counted=True)
+
+    def gradient(self, total: Named, theta: Named) -> Floats:
+        if theta["phase"][0] < 2:  # there are no centres yet
+            return super().gradient(total, theta)
+        number = total["number"][: self.states]
+        return total["first"][: self.states] - number[:, None] * theta["centers"]
 
     def solve(self, total: Named, count: float, theta: Named) -> tuple[Named, bool]:
         phase = int(theta["phase"][0])

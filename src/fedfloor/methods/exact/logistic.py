@@ -11,7 +11,7 @@ import numpy as np
 
 from fedfloor.base.errors import SettingError, require
 from fedfloor.methods.exact.plausible import indefinite
-from fedfloor.methods.exact.rows import Named, SampleRows, Shapes
+from fedfloor.methods.exact.rows import Floats, Named, SampleRows, Shapes
 from fedfloor.methods.exact.sums import ExactSums, halved
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class Logistic(ExactSums):
     """
 
     title: ClassVar[str] = "logistic regression"
+    usual: ClassVar[int | None] = 8
     tasks: ClassVar[tuple[str, ...]] = ("classification",)
     sends: ClassVar[str] = "a gradient and second derivatives of the loss, from which single samples can be computed"
 
@@ -89,18 +90,25 @@ class Logistic(ExactSums):
     def implausible(self, total: Named, count: float, theta: Named) -> bool:
         return bool(total["loss"] < 0) or indefinite(total["curvature"], count)
 
-    def solve(self, total: Named, count: float, theta: Named) -> tuple[Named, bool]:
-        weight = theta["weight"]
+    def gradient(self, total: Named, theta: Named) -> Floats:
+        return (total["gradient"] + self._pull(theta["weight"]) * theta["weight"]).T.ravel()
+
+    def _pull(self, weight: Floats) -> Floats:
+        """Return λ for each weight, 0 for the intercepts."""
         pull = np.full(weight.shape, self.ridge)
         pull[0] = 0.0
+        return pull
+
+    def solve(self, total: Named, count: float, theta: Named) -> tuple[Named, bool]:
+        weight = theta["weight"]
+        pull = self._pull(weight)
         loss: Any = np.asarray(total["loss"] + (pull * weight**2).sum() / 2, np.float64)
         if (back := halved(theta, count, worse=bool(loss > theta["loss"] * (1 + 1e-12)))) is not None:
             return back, False
         same = np.zeros(weight.shape)
         same[0] = weight.shape[1] > 1  # the intercepts of all classes together change nothing, and stay 0
         curvature = total["curvature"] + np.diag(pull.T.ravel()) + np.outer(same.T, same.T) * count
-        gradient = (total["gradient"] + pull * weight).T.ravel()
-        step: Any = np.linalg.solve(curvature, gradient).reshape(weight.T.shape).T
+        step: Any = np.linalg.solve(curvature, self.gradient(total, theta)).reshape(weight.T.shape).T
         after = {"weight": weight - step, "last": weight, "loss": loss, "count": np.asarray(count)}
         return after, bool(np.abs(step).max() <= CLOSE)
 

@@ -53,6 +53,8 @@ class Percentiles(Chart):
         "number, means, squares and histograms of a device's samples, which are single samples if it has few"
     )
 
+    usual: ClassVar[int | None] = 2
+
     alpha: float = 0.0027
     bins: int = 512
 

@@ -42,6 +42,7 @@ class Ridge(ExactSums):
     """
 
     title: ClassVar[str] = "ridge regression"
+    usual: ClassVar[int | None] = 1
     tasks: ClassVar[tuple[str, ...]] = ("regression",)
     sends: ClassVar[str] = "products of a device's sensors and targets, which are single samples if it has few"
 

@@ -58,11 +58,13 @@ class ExactSums(Method, Objective):
         tasks: the kinds of tasks that it answers.
         sends: what the sums of a device reveal.
         ratio: what e to the power of an effect is, for a regression that states effects.
+        usual: the number of rounds that a forecast counts: the most that it usually takes; None: all.
     """
 
     tasks: ClassVar[tuple[str, ...]]
     sends: ClassVar[str]
     ratio: ClassVar[str] = ""
+    usual: ClassVar[int | None] = None
     short_batches: ClassVar[bool] = True
 
     @abstractmethod
@@ -107,6 +109,13 @@ class ExactSums(Method, Objective):
     def charted(self, x: Tensor, sensors: tuple[str, ...], theta: Mapping[str, Tensor]) -> Charted | None:
         """Return what a report draws of samples, by :mod:`fedfloor.engine.charted`; None: it has no control charts."""
         return None
+
+    def gradient(self, total: Named, theta: Named) -> Floats:
+        """Return the gradient of what rounds minimise or maximise, at the parameters for which devices computed sums.
+
+        Empty for a model that follows from its sums at once.
+        """
+        return np.zeros(0)
 
     def stated(self, total: Named, theta: Named, after: Named) -> Named:
         """Return what a report states beside the model, by name; what an earlier round stated remains.
@@ -219,7 +228,7 @@ class ExactSums(Method, Objective):
 
     def init(self, view: View, answers: Answers, rng: np.random.Generator) -> State:
         """Return the first state, with the places of the network's tensors."""
-        return State(view.start, {"layout": dict(view.layout), "solved": 0, "done": False})
+        return State(view.start, {"layout": dict(view.layout), "solved": 0, "done": False, "left": None})
 
     def plan(self, state: State, view: View, rng: np.random.Generator) -> Node:
         if state.notes["done"]:
@@ -235,8 +244,14 @@ class ExactSums(Method, Objective):
         """Return the state after a round of a forecast, whose parameters are never final."""
         return replace(state, notes={**state.notes, "solved": state.notes["solved"] + 1})
 
+    def expected(self, rounds: int) -> int:
+        return rounds if self.usual is None else min(rounds, self.usual)
+
     def over(self, state: State) -> bool:
         return bool(state.notes["done"])
+
+    def left(self, state: State) -> float | None:
+        return state.notes.get("left")
 
     def absorb(self, state: State, outcome: Outcome) -> State:
         import torch
@@ -257,7 +272,9 @@ class ExactSums(Method, Objective):
         flat[places[SUMS]] = 0.0
         for name, value in after.items():
             flat[places[f"theta.{name}"]] = torch.from_numpy(np.ravel(value)).to(flat)
-        notes = {**state.notes, "solved": state.notes["solved"] + 1, "done": done, "info": {"samples": int(count)}}
+        left = None if done or count <= 0 else float(np.linalg.norm(self.gradient(total, theta)))
+        notes = {**state.notes, "solved": state.notes["solved"] + 1, "done": done, "left": left}
+        notes["info"] = {"samples": int(count)}
         tensors = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in stated.items()}
         return State({**outcome.packet, "w": flat}, notes, {**state.tensors, **tensors})
 
