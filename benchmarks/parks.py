@@ -31,6 +31,9 @@ SEEDS = tuple(range(10))  # five parks each
 MORE = {
     ("rafed-fig6", "γ = 1, 40 devices"): tuple(range(100)),
     ("rafed-fig6", "γ = 0.1, 40 devices"): tuple(range(100)),
+    ("rafed-fig7", "γ = 0.1, 80 devices"): tuple(range(40)),
+    ("rafed-fig7", "γ = 0.1, 120 devices"): tuple(range(40)),
+    ("rafed-fig7", "γ = 0.1, 160 devices"): tuple(range(40)),
 }
 FIGURES = ("rafed-fig8", "rafed-fig3", "rafed-fig6", "rafed-fig7", "rafed-fig5")
 DISTURBS = 0.1  # γ from which on collisions take time
@@ -39,7 +42,8 @@ HEAD = """\
 # rafed-parks
 
 RaFed (Gao et al.), Figs. 3 and 5 to 8 with 50 parks, 5 draws of every scheme in each, where the pages of the single
-figures have 5 parks. Fig. 6 has 500 parks with 40 devices at γ = 1 and 0.1: 50 left the claims about it undecided.
+figures have 5 parks. Fig. 6 has 500 parks with 40 devices at γ = 1 and 0.1, Fig. 7 has 200 with 80 devices or more at
+γ = 0.1: 50 left the claims about them undecided.
 
 ```bash
 python -m benchmarks.parks
