@@ -48,6 +48,8 @@ BASELINES = (
     ("fedgs",),
     ("fedadam", "fedyogi", "fedavgm", "fedadagrad"),
 )
+EARLY = 100  # rounds after which all baselines are compared, as fedgs-table2 does
+COMPARED = ("fedprox", "fedmmd", "ida", "ida-intrac", "ida-fedavg")
 # of HFedMS's Table III with the small network, 500 rounds
 HFEDMS = (
     ("stream/chains-epochs", "stream/chains-s", "stream/fedadam-printed", "stream/fedavg", "stream/fedadam"),
@@ -92,6 +94,8 @@ def steps() -> Iterator[Step]:
     for last in (20, 40, 60):
         for variant in ("gbpcs", "random-round", "random"):
             yield Step("fedgs-choice", f"cnn/n32/{variant}", 0, last)
+    for one in COMPARED:
+        yield from (Step("fedgs-baselines", f"2nn/writers/{one}", seed, EARLY) for seed in (0, 1, 2))
     for labels in ("writers", "alpha0.7"):
         for group in BASELINES:
             for seed in (0, 1, 2):

@@ -50,6 +50,11 @@ BASELINE_WORDS = (
     "minus FedAvg: differences seed by seed. Rounds to 80 %: of each seed, – where there is none. The last column has "
     "the paper's accuracy and its rounds to 82 %."
 )
+EARLY = 100
+EARLY_WORDS = (
+    f"The same after {EARLY} rounds, also of runs that have done no more so far. The adaptive servers' lead and what "
+    "becomes of it are in both tables"
+)
 HFEDMS_HEAD = ("data", "method", "seeds", "accuracy", "minus FedAvg", "loss", "rounds to 70 %", "the paper, its CNN")
 HFEDMS_WORDS = (
     "HFedMS's Table III with a small network in the place of the paper's CNN, {rounds} rounds. Means over the seeds "
@@ -117,13 +122,27 @@ def skew_page(cells: Sequence[Cell]) -> str:
 def baselines_page(cells: Sequence[Cell]) -> str:
     """Return the page of FedGS's Table II with the 2NN: the cells that have done all rounds."""
     table = TABLES["fedgs-baselines"]
+    early = [f"## After {EARLY} rounds", "", f"{EARLY_WORDS}.", "", *lines_of(BASELINE_HEAD, _baselines(cells, EARLY))]
+    rows = _baselines(cells, table.rounds)
+    return page(table.name, BASELINE_WORDS.format(rounds=table.rounds), BASELINE_HEAD, rows, cells, more=early)
+
+
+def _baselines(cells: Sequence[Cell], rounds: int) -> list[tuple[str, ...]]:
+    """Return the rows of the cells that have done so many rounds, as they were after them."""
+    table = TABLES["fedgs-baselines"]
     rows = []
-    for cell, mine, theirs in ended(table, cells):
+    for cell, mine, theirs in ended(table, [up_to(one, rounds) for one in cells], rounds):
         key = cell.key.split("/")[-1].removesuffix("-cnn")
         printed = FEDGS if key == "fedgs-gbpcs" else BASELINES[key][3] if key in BASELINES else None
         paper = "–" if printed is None else f"{printed[0]:.1f} %, {printed[2] or '–'}"
         rows.append((*outcome(cell, mine, theirs, 0.8), paper))
-    return page(table.name, BASELINE_WORDS.format(rounds=table.rounds), BASELINE_HEAD, rows, cells)
+    return rows
+
+
+def up_to(cell: Cell, rounds: int) -> Cell:
+    """Return a cell's file as it was after so many rounds, or as it is where it has done fewer."""
+    done = min(int(cell["rounds_done"]), rounds)
+    return {**cell, "rounds_done": done, "evaluations": [one for one in cell["evaluations"] if one["round"] <= done]}
 
 
 def hfedms_page(cells: Sequence[Cell]) -> str:
@@ -140,9 +159,16 @@ def hfedms_page(cells: Sequence[Cell]) -> str:
 Runs = dict[int, Cell]
 
 
-def ended(table: Table, cells: Sequence[Cell]) -> Iterator[tuple[PaperCell, Runs, Runs]]:
-    """Yield a table's cells of which runs have ended: by seed these runs, and FedAvg's in the same setting."""
-    done = {(one["cell"], one["seed"]): one for one in cells if one["rounds_done"] == table.rounds or "diverged" in one}
+def ended(table: Table, cells: Sequence[Cell], rounds: int = 0) -> Iterator[tuple[PaperCell, Runs, Runs]]:
+    """Yield a table's cells of which runs have ended: by seed these runs, and FedAvg's in the same setting.
+
+    Args:
+        table: whose cells they are.
+        cells: the files.
+        rounds: after which a run has ended; 0 for all of the table's.
+    """
+    wanted = rounds or table.rounds
+    done = {(one["cell"], one["seed"]): one for one in cells if one["rounds_done"] == wanted or "diverged" in one}
     for cell in table.cells:
         mine = seeds_of(done, cell.key)
         if mine:
@@ -218,13 +244,27 @@ def page(
     rows: Sequence[Sequence[str]],
     cells: Sequence[Cell],
     folder: str = "",
+    more: Sequence[str] = (),
 ) -> str:
-    """Return a page: what it shows, the command, the table, versions and choices; the folder's name is the table's."""
+    """Return a page: what it shows, the command, the table, versions and choices; the folder's name is the table's.
+
+    ``more`` are lines between the table and the versions.
+    """
     folder = folder or name
     facts = {(c[:10], one["provenance"]["torch"], one["provenance"]["cpu"]) for one in cells for c in one["commits"]}
     made = "; ".join(f"commit {commit}, torch {torch}, {cpu}" for commit, torch, cpu in sorted(facts))
     lines = [f"# {folder}", "", words, "", "```bash", f"python benchmarks/evidence.py --only {name}", "```", ""]
-    lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(row).replace("-0.", "−0.") + " |" for row in rows]
-    lines += ["", f"Made of the files in [{folder}]({folder}) by `python -m benchmarks.pages`: {made}. Choices:", ""]
+    lines += lines_of(head, rows)
+    lines += [
+        *(["", *more] if more else []),
+        "",
+        f"Made of the files in [{folder}]({folder}) by `python -m benchmarks.pages`: {made}. Choices:",
+        "",
+    ]
     return "\n".join([*lines, *(f"- {note}" for note in TABLES[name].notes)]) + "\n"
+
+
+def lines_of(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a table's lines."""
+    shown = ["| " + " | ".join(row).replace("-0.", "−0.") + " |" for row in rows]
+    return ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *shown]

@@ -131,7 +131,7 @@ def test_a_table_without_a_cell_that_can_be_run_is_a_table(tiny: Command) -> Non
 
 def test_the_tables_are_listed_with_what_they_cost(command: Command) -> None:
     rows = {row["table"]: row for row in command("reproduce", "--scale", "0.1", "--json").document["rows"]}
-    fedsr = [f"fedsr-{one}" for one in ("table1", "settings", "table2", "table3", "table4")]
+    fedsr = [f"fedsr-{one}" for one in ("table1", "settings", "table2", "table3", "table4", "2nn")]
     fedgs = [f"fedgs-{one}" for one in ("table2", "grid", "noise", "baselines", "log", "choice", "skew")]
     hfedms = [f"hfedms-{one}" for one in ("table3", "table4", "growth")]
     fldg = [f"fldg-{one}" for one in ("cases", "cases-cifar", "groups", "hash")]
