@@ -122,16 +122,18 @@ def skew_page(cells: Sequence[Cell]) -> str:
 def baselines_page(cells: Sequence[Cell]) -> str:
     """Return the page of FedGS's Table II with the 2NN: the cells that have done all rounds."""
     table = TABLES["fedgs-baselines"]
-    early = [f"## After {EARLY} rounds", "", f"{EARLY_WORDS}.", "", *lines_of(BASELINE_HEAD, _baselines(cells, EARLY))]
+    soon = _baselines(cells, EARLY)
+    early = [f"## After {EARLY} rounds", "", f"{EARLY_WORDS}.", "", *lines_of(BASELINE_HEAD, soon)] if soon else []
     rows = _baselines(cells, table.rounds)
     return page(table.name, BASELINE_WORDS.format(rounds=table.rounds), BASELINE_HEAD, rows, cells, more=early)
 
 
 def _baselines(cells: Sequence[Cell], rounds: int) -> list[tuple[str, ...]]:
-    """Return the rows of the cells that have done so many rounds, as they were after them."""
+    """Return the rows of the cells that were evaluated after so many rounds, as they were then."""
     table = TABLES["fedgs-baselines"]
     rows = []
-    for cell, mine, theirs in ended(table, [up_to(one, rounds) for one in cells], rounds):
+    then = [up_to(one, rounds) for one in cells if any(found["round"] == rounds for found in one["evaluations"])]
+    for cell, mine, theirs in ended(table, [*then, *(one for one in cells if "diverged" in one)], rounds):
         key = cell.key.split("/")[-1].removesuffix("-cnn")
         printed = FEDGS if key == "fedgs-gbpcs" else BASELINES[key][3] if key in BASELINES else None
         paper = "–" if printed is None else f"{printed[0]:.1f} %, {printed[2] or '–'}"
