@@ -26,6 +26,7 @@ from papers.disclosure import Disclosure
 from papers.forgetting import Forgetting
 from papers.groupings import POPULATIONS, Groupings
 from papers.selection import SELECTIONS, Comparison
+from papers.tuned import Tuned
 from papers.work import lacking
 
 TABLES: Mapping[str, Table] = {
@@ -38,7 +39,8 @@ COMPARISONS: Mapping[str, Comparison] = {one.name: one for one in fedgs.comparis
 GROUPINGS: Mapping[str, Groupings] = {one.name: one for one in hfedms.groupings()}
 FORGETTINGS: Mapping[str, Forgetting] = {one.name: one for one in hfedms_training.forgettings()}
 DISCLOSURES: Mapping[str, Disclosure] = {one.name: one for one in fldg.disclosures()}
-Kind = Table | Study | Comparison | Groupings | Forgetting | Disclosure
+TUNINGS: Mapping[str, Tuned] = {one.name: one for one in hfedms_training.tuned()}
+Kind = Tuned | Table | Study | Comparison | Groupings | Forgetting | Disclosure
 
 
 def find(name: str) -> Kind:
@@ -47,7 +49,9 @@ def find(name: str) -> Kind:
     Raises:
         SettingError: there is none of this name; the nearest one is named.
     """
-    known: Mapping[str, Kind] = {**TABLES, **STUDIES, **COMPARISONS, **GROUPINGS, **FORGETTINGS, **DISCLOSURES}
+    known: Mapping[str, Kind] = {
+        **TABLES, **STUDIES, **COMPARISONS, **GROUPINGS, **FORGETTINGS, **TUNINGS, **DISCLOSURES,
+    }  # fmt: skip
     if name not in known:
         raise unknown("table", name, known)
     return known[name]
@@ -76,6 +80,12 @@ def costs(scale: float) -> list[dict[str, Any]]:
             {"table": table.name, "what": table.title, "source": table.source, "runs": len(runs)}
             | {"rounds_each": rounds, "rounds": (len(runs) - len(missing)) * rounds, "not_possible_here": len(missing)}
         )
+    for tuning in TUNINGS.values():
+        rounds = tuning.before + tuning.after
+        many = len(tuning.table.cells)
+        lacks = len(lacking(tuning.table.cells))
+        row = {"table": tuning.name, "what": tuning.title, "source": tuning.source, "runs": many}
+        rows.append(row | {"rounds_each": rounds, "rounds": (many - lacks) * rounds, "not_possible_here": lacks})
     for study in STUDIES.values():
         parks = max(1, round(scale * PARKS))
         draws = max(1, round(scale * DRAWS))

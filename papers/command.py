@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from papers.forgetting import Forgetting
     from papers.groupings import Groupings
     from papers.selection import Comparison
+    from papers.tuned import Tuned
     from papers.work import Reproduction
 
 
@@ -36,7 +37,7 @@ def reproduce(
 ) -> None:  # fmt: skip
     """Compute a published table again, or list the tables."""
     from fedfloor.runs.terminal import show
-    from papers import allocation, catalog, disclosure, forgetting, groupings, selection, whole
+    from papers import allocation, catalog, disclosure, forgetting, groupings, selection, tuned, whole
     from papers.work import plan
 
     if table is None:
@@ -64,6 +65,9 @@ def reproduce(
         return
     if isinstance(found, disclosure.Disclosure):
         tabulate(found, disclosure, only, scale, given, folder, as_json=as_json)
+        return
+    if isinstance(found, tuned.Tuned):
+        tabulate(found, tuned, only, scale, given, folder, as_json=as_json)
         return
     if isinstance(found, forgetting.Forgetting):
         forget(found, only, scale, given, folder, resume=resume, as_json=as_json)
@@ -108,10 +112,10 @@ def select(comparison: Comparison, only: str, scale: float, seeds: list[int], ou
 
 
 def tabulate(
-    of: Study | Groupings | Disclosure, how: Any, only: str, scale: float, seeds: list[int], out: Path, *,
+    of: Study | Groupings | Disclosure | Tuned, how: Any, only: str, scale: float, seeds: list[int], out: Path, *,
     as_json: bool, more: str = "",
 ) -> None:  # fmt: skip
-    """Do a comparison that trains nothing, print it and write it down.
+    """Do a comparison whose runs leave no folders, print it and write it down.
 
     Args:
         of: which.

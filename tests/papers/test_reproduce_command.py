@@ -136,7 +136,7 @@ def test_the_tables_are_listed_with_what_they_cost(command: Command) -> None:
     hfedms = [f"hfedms-{one}" for one in ("table3", "table4", "growth")]
     fldg = [f"fldg-{one}" for one in ("cases", "cases-cifar", "groups", "hash")]
     figures = [*(f"rafed-fig{i}" for i in (3, 5, 6, 7, 8)), "fedgs-samplers", "hfedms-cpd", "fldg-privacy"]
-    assert list(rows) == [*fedsr, *fedgs, "rafed-fig4", *hfedms, *fldg, "hfedms-forgetting", *figures]
+    assert list(rows) == [*fedsr, *fedgs, "rafed-fig4", *hfedms, *fldg, "hfedms-forgetting", "hfedms-tuned", *figures]
     two = rows["fedsr-table2"]
     assert two["runs"] == 4 * (1 + 6 * 5)  # centralised training is one run per data set
     assert two["rounds"] == (two["runs"] - two["not_possible_here"]) * 50
