@@ -125,7 +125,8 @@ def baselines_page(cells: Sequence[Cell]) -> str:
     soon = _baselines(cells, EARLY)
     early = [f"## After {EARLY} rounds", "", f"{EARLY_WORDS}.", "", *lines_of(BASELINE_HEAD, soon)] if soon else []
     rows = _baselines(cells, table.rounds)
-    return page(table.name, BASELINE_WORDS.format(rounds=table.rounds), BASELINE_HEAD, rows, cells, more=early)
+    return page(table.name, BASELINE_WORDS.format(rounds=table.rounds), BASELINE_HEAD, rows, cells, more=early,
+                heading=f"After {table.rounds} rounds")  # fmt: skip
 
 
 def _baselines(cells: Sequence[Cell], rounds: int) -> list[tuple[str, ...]]:
@@ -247,15 +248,17 @@ def page(
     cells: Sequence[Cell],
     folder: str = "",
     more: Sequence[str] = (),
+    heading: str = "",
 ) -> str:
     """Return a page: what it shows, the command, the table, versions and choices; the folder's name is the table's.
 
-    ``more`` are lines between the table and the versions.
+    ``more`` are lines between the table and the versions, ``heading`` stands above the table.
     """
     folder = folder or name
     facts = {(c[:10], one["provenance"]["torch"], one["provenance"]["cpu"]) for one in cells for c in one["commits"]}
     made = "; ".join(f"commit {commit}, torch {torch}, {cpu}" for commit, torch, cpu in sorted(facts))
     lines = [f"# {folder}", "", words, "", "```bash", f"python benchmarks/evidence.py --only {name}", "```", ""]
+    lines += [f"## {heading}", ""] if heading else []
     lines += lines_of(head, rows)
     lines += [
         *(["", *more] if more else []),

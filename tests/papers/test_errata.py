@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedfloor import models
 from fedfloor.parts.selection.grouping import Exp
 from fedfloor.solvers.clustering import fewest_functions, hash_functions, hash_vectors
 from papers import fedgs, fedgs_training, hfedms_training
@@ -27,6 +28,13 @@ def test_the_lemma_of_fedsr_is_false_where_its_theorem_needs_it() -> None:
     assert np.square(shares @ points).sum() <= shares @ np.square(points).sum(axis=1)  # Jensen, as the remedy says
 
 
+def test_eq_19_of_fedsr_needs_that_no_factory_does_better_elsewhere() -> None:
+    shares = np.array([3 / 4, 1 / 4])
+    apart = np.array([-1.0, 4.0])  # L_m(w) − L_m(y); of all: 1/4, so that y may be the optimum
+    assert shares @ apart == 1 / 4
+    assert (np.square(shares) @ apart, shares.min() * (shares @ apart)) == (-5 / 16, 1 / 16)  # Eq. 19 has ≥
+
+
 def test_proposition_1_of_hfedms_holds_in_expectation_only() -> None:
     deviations = np.array([[1.0, 0.0], [1.0, 0.0]])  # of one device from each of two clusters
     bound = np.square(np.linalg.norm(deviations, axis=1)).sum() / len(deviations) ** 2
@@ -35,6 +43,43 @@ def test_proposition_1_of_hfedms_holds_in_expectation_only() -> None:
     signs = rng.choice([-1.0, 1.0], (10_000, 2, 1))
     drawn = np.square((signs * deviations).mean(axis=1)).sum(axis=1)
     assert drawn.mean() == pytest.approx(bound, rel=0.05)
+
+
+def test_groups_of_icg_have_everybodys_centroid_on_average() -> None:
+    """Proposition 1, part 1: over all ways to take one device of each cluster of the same size."""
+    rng = np.random.default_rng(0)
+    clusters = rng.normal(size=(3, 4, 5))  # clusters, devices in each, classes
+    groups = [
+        np.mean([clusters[one, device] for one, device in enumerate(some)], 0) for some in product(range(4), repeat=3)
+    ]
+    assert np.allclose(np.mean(groups, axis=0), clusters.mean(axis=(0, 1)), atol=1e-12)
+
+
+def solvable(counts: NDArray[np.int64], wanted: NDArray[np.int64]) -> bool:
+    """Return whether A x = b for some x of zeros and ones: problem A of FedGS."""
+    return any((counts @ np.array(x) == wanted).all() for x in product((0, 1), repeat=counts.shape[1]))
+
+
+def chosen_exactly(censuses: NDArray[np.int64], how_many: int, wanted: NDArray[np.int64]) -> bool:
+    """Return whether L devices hold exactly the wanted classes together: whether problem B of FedGS reaches 0."""
+    some = combinations(range(censuses.shape[1]), how_many)
+    return any((censuses[:, list(one)].sum(axis=1) == wanted).all() for one in some)
+
+
+def test_proposition_1_of_fedgs_reduces_integer_programming_to_the_choice_of_devices() -> None:
+    """Problem B is asked once for each number of devices. Devices hold as many samples each, which one more class
+    sees to: where A has other numbers of a device, this class has the rest."""
+    rng = np.random.default_rng(0)
+    answers = []
+    for _ in range(60):
+        counts = rng.integers(0, 4, (3, 6))
+        wanted = counts @ rng.integers(0, 2, 6) + rng.integers(0, 2) * rng.integers(0, 2, 3)
+        each = int(counts.sum(axis=0).max())
+        censuses = np.vstack([counts, each - counts.sum(axis=0)])
+        found = any(chosen_exactly(censuses, many, np.append(wanted, many * each - wanted.sum())) for many in range(7))
+        answers.append(found)
+        assert found == solvable(counts, wanted)
+    assert 30 <= sum(answers) < 60  # both answers occur
 
 
 def test_allocations_of_rafed_are_products_of_channels_and_powers() -> None:
@@ -155,6 +200,30 @@ def test_percentages_of_hfedms_follow_from_its_tables() -> None:
     assert spans == [(83, 93), (93, 98), (93, 98)], "rounds, traffic, hours; the text has 90 of traffic"
     assert round(100 * (1 - d[1] / s[1])) == 67
     assert round(100 * (1 - d[2] / s[2])) == 70
+
+
+def test_traffic_of_icg_of_hfedms() -> None:
+    devices = 368
+    classes = 62
+    kilobytes = {
+        every: 4 * devices * classes * math.ceil(rounds / every) / 1000
+        for every, (rounds, *_) in hfedms_training.TABLE4.items()
+        if every is not None
+    }
+    assert {every: round(one) for every, one in kilobytes.items()} == {1: 2920, 3: 1095, 5: 639, 7: 913, 9: 821}
+
+
+def test_networks_of_fedsr() -> None:
+    assert models.count("mlp-2nn", (1, 28, 28), 10) == 199_210
+    assert models.count("cnn-tutorial", (3, 32, 32), 100) == 128_420
+
+
+def test_mnist_has_too_few_of_a_digit_for_table_ii_of_fldg() -> None:
+    counts = np.array([5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949])  # MNIST's training pictures
+    assert counts.sum() == 60_000
+    assert (counts // 600).sum() == 94  # devices with 600 of one label
+    assert (counts // 300).sum() // 2 == 97  # with 300 of each of two
+    assert min(counts) // 10 >= 540  # as many as ten devices of every label want here
 
 
 MNIST = {  # FedSR's Table II: IID, ξ = 4, ξ = 2
