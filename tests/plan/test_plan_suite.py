@@ -40,6 +40,12 @@ from refusals import refused
 NETWORK = from_table({"network": {"profile": "wifi"}})
 
 
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let folders that engines ask for be made where pytest removes them."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
 def _sites() -> pricing.Tariff:
     of = engine(here()).network
     costs = pricing.tariff(NETWORK, here(), of.trained, of.classifier_parameters)
