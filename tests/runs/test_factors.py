@@ -88,6 +88,17 @@ def test_factors_and_their_intervals_are_those_of_lifelines(method: str, tmp_pat
     assert ("log-rank" in page) == (method == "Cox")
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_penalty_gives_no_factor_to_a_column_that_never_varies(method: str, tmp_path: Path) -> None:
+    made = plant(tmp_path)
+    made.assign(line=7.0).to_csv(tmp_path / "train.csv", index=False)
+    made[:60].assign(line=7.0).to_csv(tmp_path / "test.csv", index=False)
+    name = METHODS[method]["method"]["name"]
+    ran(tmp_path, **METHODS[method], methods={name: {"ridge": 1.0}})
+    names = [row["name"] for row in factors(tmp_path)["rows"]]
+    assert sorted(names) == ["heat", "kind=PN25", "kind=PN40"]
+
+
 def test_other_methods_state_no_factors(tmp_path: Path) -> None:
     plant(tmp_path)
     ran(tmp_path, {"distribution": "steps"}, method={"name": "kaplanmeier"})

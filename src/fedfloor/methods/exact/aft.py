@@ -111,8 +111,7 @@ class AFT(ExactSums):
         size = len(weight) - 2
         effect = weight[1:-1, None] / tau
         slopes = np.hstack([np.zeros((size, 1)), np.eye(size) / tau, -effect / tau])
-        information = np.diag(self._pull(size)) - total["curvature"]
-        return effects(theta, after, information, np.hstack([effect, slopes]))
+        return effects(theta, after, -total["curvature"], self._pull(size), np.hstack([effect, slopes]))
 
     def unit(self, task: Any) -> float:
         return float(task.scale)

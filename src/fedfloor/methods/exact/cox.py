@@ -105,8 +105,9 @@ class Cox(ExactSums):
     def stated(self, total: Named, theta: Named, after: Named) -> Named:
         weight = theta["weight"]
         itself = np.eye(len(weight))
-        information = self.ridge * itself - self._likelihood(total, weight)[2]
-        found = effects(theta, after, information, np.hstack([weight[:, None], itself]))
+        information = -self._likelihood(total, weight)[2]
+        pull = np.full(len(weight), self.ridge)
+        found = effects(theta, after, information, pull, np.hstack([weight[:, None], itself]))
         if weight.any():
             return found
         at_risk = total["risk"][:, : 1 + len(weight)]  # of weights 0 each life counts as it is
