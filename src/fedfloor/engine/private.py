@@ -57,7 +57,7 @@ def train_private(
     parameters = network.within(part)
     weights = network.flat[part]
     shaped = network.shaped_like(parameters)
-    step = stepper(weights, shaped, work, moments, part.start)
+    step = stepper(network, part, shaped, work, moments)
     share = min(1.0, work.batch_size / len(samples))
     rows_at_once = max(1, NUMBERS // len(weights))
 

@@ -77,7 +77,7 @@ def taken(memory: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: memory.pop(name) for name in list(memory) if name.startswith(PREFIX)}
 
 
-def stepper(flat: Tensor, shaped: Shaped, work: Work, kept: dict[str, Tensor] | None = None, first: int = 0) -> Step:
+def stepper(network: Network, part: slice, shaped: Shaped, work: Work, kept: dict[str, Tensor] | None = None) -> Step:
     """Return the function that takes one optimiser step from a tuple of gradients and a flat gradient, or None.
 
     With g the gradient, divided by max(1, ‖g‖/c) where it is clipped to the norm c, and η the rate:
@@ -89,17 +89,18 @@ def stepper(flat: Tensor, shaped: Shaped, work: Work, kept: dict[str, Tensor] | 
     with m̂ = m/(1 − β₁ᵗ) and ŝ = s/(1 − β₂ᵗ) in step t. The steps of Adam and AdamW are PyTorch's own (``fused=True``).
 
     Args:
-        flat: the trained numbers, changed in place.
-        shaped: the function that cuts a vector like ``flat`` into views shaped like the parameters.
+        network: the network, whose flat vector is changed in place.
+        part: the slice of the flat vector that is trained.
+        shaped: the function that cuts a vector like this part into views shaped like the parameters.
         work: optimiser, rate η, momentum β, β₁, β₂, ε, weight decay λ, clip_norm c.
         kept: the device's moments by name, changed in place; those of this work are added. Unused if the work starts
             every visit with new moments.
-        first: the index of ``flat`` in the flat model; moments are kept for each part.
     """
+    flat = network.flat[part]
     stored = {} if kept is None or work.moments == "visit" else kept
 
     def moment(name: str, start: Tensor) -> Tensor:
-        value = stored.setdefault(f"{PREFIX}{work.optimizer}.{first}.{name}", start)
+        value = stored.setdefault(f"{PREFIX}{work.optimizer}.{part.start}.{name}", start)  # other parts have their own
         if value.shape != start.shape:
             raise SettingError(
                 f"a device memory from another model: the optimiser's '{name}' has {value.numel()} numbers, this model "

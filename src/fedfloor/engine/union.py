@@ -93,7 +93,7 @@ def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) ->
     else:
         losses, logits, grads = written.weighted(samples.values(chosen), samples.y[chosen], each)
     shaped = network.shaped_like(network.parameters) if work.momentum else lambda _: network.own
-    stepper(network.flat[: network.trained], shaped, work)(grads, None)
+    stepper(network, network.part("all"), shaped, work)(grads, None)
     hits = task.hits(logits.detach(), samples.y[chosen])
     return _figures(losses.detach(), hits, sizes, engine.park.holdings, keys, work)
 

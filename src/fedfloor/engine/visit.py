@@ -233,7 +233,7 @@ def train(
     frozen = frozen_part(network, work)  # batch norm updates its statistics in every pass in training mode
     statistics = frozen.cut(network.flat).clone()
     weights = network.flat[part]
-    step = stepper(weights, views, work, moments, part.start)
+    step = stepper(network, part, views, work, moments)
     cache = PerSampleCache(objective, visit, len(samples), several=work.epochs is not None and work.epochs > 1)
     network.module.train()
     losses: list[list[Tensor]] = []
