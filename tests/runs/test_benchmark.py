@@ -95,7 +95,7 @@ def test_a_method_that_a_protocol_excludes_is_recorded_with_the_reason(command: 
     made = command(*words, "--seeds", "0", "--json")
     assert made.code == 0, made
     records = json.loads((command.folder / "b/benchmark.json").read_text())["records"]
-    assert "SGD alone" in next(record["refused"] for record in records if record["method"] == "scaffold")
+    assert "work.optimizer = 'adam'" in next(record["refused"] for record in records if record["method"] == "scaffold")
     (command.folder / "mine.toml").write_text(MINE.replace("rounds = 2", "rounds = 3"))
     command.refused(command(*words, "--seeds", "0"), "has results of another protocol 'mine'")
 

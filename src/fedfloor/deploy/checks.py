@@ -28,7 +28,6 @@ from fedfloor.deploy.message import MOST_ARRAYS, MOST_BYTES, MOST_HEADER, Messag
 from fedfloor.deploy.record import mark_of
 from fedfloor.deploy.settings import NAME
 from fedfloor.engine.limit import MOST as LONGEST
-from fedfloor.engine.limit import reach
 from fedfloor.parts.travel.limits import MOST_PIECES
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt
@@ -333,7 +332,7 @@ def receipt(row: object, known: Known) -> Receipt:
         None if memory is None else matching(memory, DIGEST, "its digest is not 64 hexadecimal digits."),
         number(seconds, 0, 0, "its seconds on the network"),
     )  # fmt: skip
-    return Receipt(*claimed, *update_claims(more, reach(known.work, known.samples), lost=lost))
+    return Receipt(*claimed, *update_claims(more, known.work.reach(known.samples), lost=lost))
 
 
 def update_claims(more: Sequence[Any], expected: float, *, lost: bool) -> tuple[tuple[float, ...], str]:

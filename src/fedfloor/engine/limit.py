@@ -38,7 +38,6 @@ BOUND = 10.0
 # the same for statistics and entries beside the model, which have the scale of activations and gradients
 OTHERS = 1e6
 MOST = 1e300  # a length that is infinite or undefined counts as this
-TINY = 1e-30  # a rate of 0 counts as this
 CHUNK = 1 << 18  # numbers that are converted to float64 at a time
 Update = tuple[float, ...]  # rate · steps, then the length of each part
 Longest = tuple[float, ...]  # a device's greatest recent ‖Δ‖ of each part, then ‖Δ‖/(rate · steps) of each part
@@ -120,12 +119,7 @@ def implausible(network: Network, start: Tensor, end: Tensor) -> str:
 
 def update(work: Work, samples: int, changed: Sequence[Part]) -> Update:
     """Return an update's record: rate · steps, then the length of each part."""
-    return (reach(work, samples), *(part.length for part in changed))
-
-
-def reach(work: Work, samples: int) -> float:
-    """Return how far a visit can go in its gradients' units, rate · steps, which follow from the work, not a claim."""
-    return max(work.rate, TINY) * max(1, work.batches(samples))
+    return (work.reach(samples), *(part.length for part in changed))
 
 
 @dataclass

@@ -23,7 +23,7 @@ from fedfloor.base.chance import generator
 from fedfloor.base.errors import SettingError
 from fedfloor.engine.aggregation import Aggregation
 from fedfloor.engine.engine import Engine
-from fedfloor.engine.limit import Limit, reach
+from fedfloor.engine.limit import Limit
 from fedfloor.engine.travel import EdgePath, VisitPath
 from fedfloor.engine.visit import mixed_part
 from fedfloor.models.parcel import Packet
@@ -73,9 +73,9 @@ def farthest(work: Work, samples: int, numbers: int) -> float:
     if not objectives.objective(work.objective, work.settings).descends:
         return math.inf
     if work.optimizer != "sgd":
-        return reach(work, samples) * ADAM * math.sqrt(numbers)
+        return work.reach(samples) * ADAM * math.sqrt(numbers)
     steepest = STEEPEST if work.clip_norm is None else 2 * work.clip_norm  # twice, as weight decay is not clipped
-    return reach(work, samples) * steepest / (1 - work.momentum)
+    return work.reach(samples) * steepest / (1 - work.momentum)
 
 
 def bound(codec: SecureSum, work: Work, samples: int) -> float:
@@ -310,7 +310,7 @@ class SecureAggregation(Aggregation):
                     f"steps lead {most:.3g} far. If no device is false, set work.clip_norm, or deploy.norm_limit = "
                     "false."
                 )
-        return limit.reason(self.work.travels, (reach(self.work, largest), *group.lengths), changed)
+        return limit.reason(self.work.travels, (self.work.reach(largest), *group.lengths), changed)
 
     def settle(
         self, branches: Sequence[NodeResult], places: Sequence[int], limit: Limit | None = None
@@ -359,7 +359,7 @@ class SecureAggregation(Aggregation):
         accuracy = None
         if receipt.loss_last is not None and not self.noise(group):
             _, _, (first, last, accuracy) = self.fixed.decoded(cast(Bytes, group.total))
-        update = (reach(self.work, self.samples[index]), *group.lengths) if group.lengths else ()
+        update = (self.work.reach(self.samples[index]), *group.lengths) if group.lengths else ()
         shown = replace(receipt, loss_first=first, loss_last=last, accuracy=accuracy, update=update)
         return replace(result, receipts=[shown])
 

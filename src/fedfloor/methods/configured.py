@@ -466,13 +466,14 @@ class ConfiguredMethod(Method):
         walk.with_work(
             node,
             lambda work: goals.setdefault(
-                f"{work.objective} {work.steps} {work.plain_sgd} {work.sample_clip} {work.sample_noise}", work
+                f"{work.objective} {work.steps} {work.beyond_sgd} {work.sample_clip} {work.sample_noise}", work
             ),
         )
-        other = next((work for work in goals.values() if not work.plain_sgd), None)
-        for meeting in walk.mixes(node) if other is not None else ():
-            if mixing.rule(meeting.mix, meeting.settings).assumes_sgd:
-                raise self._needs_sgd(f"mixing rule '{meeting.mix}'")
+        other = next((work for work in goals.values() if work.beyond_sgd), None)
+        if other is not None:
+            for meeting in walk.mixes(node):
+                if mixing.rule(meeting.mix, meeting.settings).assumes_sgd:
+                    raise self._needs_sgd(f"mixing rule '{meeting.mix}'", other)
         private = None if self.private_work is None else self.private_work.at(1, 1)
         for work in goals.values():
             goal = objectives.objective(work.objective, work.settings)
@@ -494,8 +495,8 @@ class ConfiguredMethod(Method):
                     f"method '{self.name}': its devices send '{min(goal.travels)}' beside the model, without the noise "
                     "of their updates. Choose a method or an objective that sends the model alone."
                 )
-            if goal.assumes_sgd and not work.plain_sgd:
-                raise self._needs_sgd(f"objective '{work.objective}'")
+            if goal.assumes_sgd and work.beyond_sgd:
+                raise self._needs_sgd(f"objective '{work.objective}'", work)
         parts = sorted({work.trains for work in walk.works(node) if work.borrows})  # an own part stays
         if parts and self.server != Sgd():
             raise SettingError(
@@ -505,8 +506,8 @@ class ConfiguredMethod(Method):
                 key="method.server",
             )
 
-    def _needs_sgd(self, part: str) -> SettingError:
+    def _needs_sgd(self, part: str, work: Work) -> SettingError:
         return SettingError(
             f"method '{self.name}': its {part} reads the change of a visit as the rate times a sum of gradients, which "
-            "it is with SGD alone. To use it, set work.optimizer = 'sgd', clip_norm = inf and work.moments = 'visit'."
+            f"it is not with {work.beyond_sgd}. Leave that setting out, or choose another {part.rpartition(' ')[0]}."
         )

@@ -19,6 +19,7 @@ KEEP = "keep"  # the rule of a Parallel whose branches keep a model each
 
 TRAVEL = ("travel", "travel_down")  # fields of a work that do not affect training; a Parallel has them, too
 BUT = "all but "
+LEAST_RATE = 1e-30  # as which a rate of 0 counts in :meth:`Work.reach`
 WHOLE = 2**31 - 1  # batch_size of work that takes all samples of a device at once
 ARRIVED = "arrived"  # value of ``sends`` for a visit that trains a model beside the arrived one
 FORWARD = 1 / 3  # share of a training pass: the backward pass takes about twice the cycles of the forward pass
@@ -203,11 +204,29 @@ class Work:
         return self.moments == "device" and (self.optimizer != "sgd" or self.momentum > 0)
 
     @property
-    def plain_sgd(self) -> bool:
-        """Whether a visit's change is the rate times a sum of gradients: SGD without clipping or kept moments."""
-        return (
-            self.optimizer == "sgd" and self.clip_norm is None and self.sample_clip is None and not self.keeps_moments
-        )
+    def beyond_sgd(self) -> str:
+        """The setting by which a visit's change is not the rate times a sum of gradients; "" if it is.
+
+        >>> Work(clip_norm=1.0).beyond_sgd, Work(momentum=0.9).beyond_sgd
+        ('work.clip_norm = 1.0', '')
+        """
+        beyond = {
+            "optimizer": self.optimizer != "sgd",
+            "clip_norm": self.clip_norm is not None,
+            "sample_clip": self.sample_clip is not None,
+            "moments": self.keeps_moments,
+        }
+        return next((f"work.{name} = {getattr(self, name)!r}" for name, given in beyond.items() if given), "")
+
+    def reach(self, samples: int) -> float:
+        """Return how far a visit to a device with ``samples`` samples can go, in its gradients' units: rate · steps.
+
+        It follows from the work, and is no claim of a device. A rate of 0 counts as one that can be divided by.
+
+        >>> Work(epochs=2, batch_size=32, rate=0.5).reach(70)
+        3.0
+        """
+        return max(self.rate, LEAST_RATE) * max(1, self.batches(samples))
 
     def to_spec(self) -> dict[str, Any]:
         """Return the fields for a plan's JSON, without later additions that have their defaults.

@@ -151,7 +151,7 @@ class Objective(Protocol):
     def assumes_sgd(self) -> bool:
         """Whether it interprets a visit's change as the rate times a sum of gradients.
 
-        Work other than :attr:`~fedfloor.plan.nodes.Work.plain_sgd` is then refused.
+        Work with more than that, :attr:`~fedfloor.plan.nodes.Work.beyond_sgd`, is then refused.
         """
         return False
 
