@@ -187,6 +187,8 @@ def test_weights_are_named_by_number_wherever_the_file_lies(tmp_path: Path) -> N
         {"epochs": True}, {"epochs": 1, "momentum": None}, {"epochs": 1, "rate": float("inf")},
         {"epochs": 1, "beta1": 2.0}, {"epochs": 1, "beta2": float("nan")}, {"epochs": 1, "eps": -1.0},
         {"epochs": 1, "clip_norm": float("nan")}, {"epochs": 1, "clip_norm": 0.0},
+        {"epochs": 1, "factors": "head"}, {"epochs": 1, "factors": "head nan"}, {"epochs": 1, "factors": {"head": 2}},
+        {"epochs": 1, "rate": 3e38, "factors": "head 2.0"},
         {"epochs": 1, "own": 1},
     ],
     ids=str,

@@ -92,6 +92,7 @@ HOSTILE: dict[str, object] = {
     "sample_noise": 0.125,
     "travel": "",
     "travel_down": "int8",
+    "factors": "all 0.0",
 }
 
 

@@ -48,6 +48,16 @@ def test_the_cloud_s_visits_in_a_branch_that_nobody_walked_are_not_device_0_s() 
     assert [(one.device, one.visit, one.samples) for one in passed.receipts] == [(0, 2, 7), (-1, 5, 40)]
 
 
+def test_parts_of_the_model_have_their_rates_as_in_the_simulation(tmp_path: Path) -> None:
+    rates = 'methods.fedavg.work.lr_factors = { "1.*" = 0.25, head = 2 }'
+    what = experiment(tmp_path, "fedavg", model="mlp-2nn", more=rates)
+    _, wanted = simulated(what, tmp_path / "simulated")
+    with live(tmp_path, what) as park:
+        got = park.run()
+    assert (tmp_path / "live/model.safetensors").read_bytes() == (tmp_path / "simulated/model.safetensors").read_bytes()
+    assert [figures(line) for line in got] == [figures(line) for line in wanted]
+
+
 def test_devices_keep_their_optimisers_moments_as_in_the_simulation(tmp_path: Path) -> None:
     what = experiment(tmp_path, "fedavg", rounds=3)
     adam = 'optimizer = "adam", moments = "device", clip_norm = 1.0'

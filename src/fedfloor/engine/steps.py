@@ -8,8 +8,10 @@ not in rounding.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,7 +23,7 @@ from fedfloor.engine.engine import Samples
 from fedfloor.models.network import Network
 from fedfloor.parts.objectives.objective import Objective, Plain
 from fedfloor.parts.objectives.proximal import evaluating
-from fedfloor.plan.nodes import TRAVEL, Work
+from fedfloor.plan.nodes import TRAVEL, Work, factors_of
 from fedfloor.tasks.task import Task
 
 BLOCK = 500  # fixed, so that matrix products always have the same rows
@@ -87,6 +89,7 @@ def stepper(network: Network, part: slice, shaped: Shaped, work: Work, kept: dic
         adamw  the same without λw in g, after w ← (1 − ηλ)w
 
     with m̂ = m/(1 − β₁ᵗ) and ŝ = s/(1 − β₂ᵗ) in step t. The steps of Adam and AdamW are PyTorch's own (``fused=True``).
+    Where the work has factors f of its rate, these are steps of Δw, and w ← w + f·Δw.
 
     Args:
         network: the network, whose flat vector is changed in place.
@@ -97,6 +100,9 @@ def stepper(network: Network, part: slice, shaped: Shaped, work: Work, kept: dic
             every visit with new moments.
     """
     flat = network.flat[part]
+    if work.factors:
+        even = stepper(network, part, shaped, replace(work, factors=""), kept)
+        return _scaled(even, flat, rate_factors(network, work)[part])
     stored = {} if kept is None or work.moments == "visit" else kept
 
     def moment(name: str, start: Tensor) -> Tensor:
@@ -127,6 +133,44 @@ def stepper(network: Network, part: slice, shaped: Shaped, work: Work, kept: dic
         update()
 
     return step
+
+
+def rate_factors(network: Network, work: Work) -> Tensor:
+    """Return the factor of the rate of each number of a model, float32 [P]: 1 outside of the parts that work names.
+
+    Raises:
+        SettingError: the model has no such part, or two parts overlap.
+
+    >>> network = Network(nn.Sequential(nn.Linear(1, 2), nn.Linear(2, 1)), "1")
+    >>> rate_factors(network, Work(factors="head 2.0; 0.bias 0.5"))
+    tensor([1.0000, 1.0000, 0.5000, 0.5000, 2.0000, 2.0000, 2.0000])
+    """
+    factors = torch.full_like(network.flat, math.nan)
+    for name, factor in factors_of(work.factors).items():
+        try:
+            pieces = network.numbers(name)
+        except SettingError as error:
+            raise SettingError(f"work.lr_factors: {error}") from None
+        for piece in pieces:
+            if not bool(factors[piece].isnan().all()):
+                raise SettingError(
+                    f"work.lr_factors: '{name}' and another part share numbers of the model, which would have two "
+                    "rates. Name parts that do not overlap."
+                )
+            factors[piece] = factor
+    return factors.nan_to_num_(1.0)
+
+
+def _scaled(step: Step, flat: Tensor, factors: Tensor) -> Step:
+    """Return the step w ← w + f·Δw, with Δw the change by the given step, whose bits it has where f = 1."""
+    before = torch.empty_like(flat)
+
+    def scaled(gradients: tuple[Tensor, ...], extra: Tensor | None) -> None:
+        before.copy_(flat)
+        step(gradients, extra)
+        torch.lerp(before, flat, factors, out=flat)
+
+    return scaled
 
 
 def clip(whole: Tensor, parts: Iterable[Tensor], norm: float) -> None:

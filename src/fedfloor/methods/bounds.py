@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fedfloor.base.errors import SettingError
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.parts.work import WorkSettings
 from fedfloor.plan.nodes import Work
@@ -20,8 +21,12 @@ def flaw(work: Work) -> str:
     >>> flaw(Work(epochs=1)), flaw(Work(steps=1 << 40))
     ('', 'its work needs epochs or steps, and a batch size, of at least 1.')
     """
+    try:
+        fastest = work.fastest
+    except SettingError:
+        return "its work has factors that are not those of a rate."
     clip = min(1.0 if limit is None else limit for limit in (work.clip_norm, work.sample_clip))
-    weights = (work.rate, work.weight_decay, work.sample_noise)
+    weights = (work.rate, fastest, work.weight_decay, work.sample_noise)
     shares = all(0 <= number < 1 for number in (work.momentum, work.beta1, work.beta2))
     if not (shares and 0 < work.eps <= LARGEST and clip > 0 and all(0 <= number <= LARGEST for number in weights)):
         return "its work has a rate, momentum, decay or bound out of range."

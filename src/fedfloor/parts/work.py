@@ -13,7 +13,7 @@ from fedfloor.parts import fitting
 from fedfloor.parts.objectives.objective import Objective, Plain
 from fedfloor.parts.objectives.registry import to_spec
 from fedfloor.parts.travel.path import AddedNoise, PathPart
-from fedfloor.plan.nodes import Work
+from fedfloor.plan.nodes import Work, factors_text
 
 SAMPLE_DELTA = 1e-5  # δ of the privacy of samples
 
@@ -76,6 +76,9 @@ class WorkSettings(PathPart):
         lr: the learning rate, a number or a schedule over the rounds; 0.01 by default.
         warmup: the number of first rounds in which the rate rises in equal steps to that of ``lr``: it is multiplied by
             min(1, round/warmup). It counts rounds, as schedules do, so that every visit has a single rate.
+        lr_factors: factors by which the rate is multiplied in parts of the model, of at least 0: the name of a part
+            (:meth:`fedfloor.models.network.Network.numbers`) → the factor. Parts must not overlap; the factor of the
+            rest is 1. None by default.
         optimizer: ``sgd``, or ``adam`` or ``adamw`` as in PyTorch; ``sgd`` by default.
         momentum: β of SGD, in [0, 1); 0 by default.
         betas: β₁ and β₂ of Adam and AdamW, in [0, 1); 0.9 and 0.999 by default.
@@ -96,6 +99,7 @@ class WorkSettings(PathPart):
     batch_size: int | None = None
     lr: float | Cosine | Exponential | None = None
     warmup: int | None = None
+    lr_factors: Mapping[str, float] | None = None
     optimizer: Literal["sgd", "adam", "adamw"] | None = None
     momentum: float | None = None
     betas: tuple[float, float] | None = None
@@ -142,6 +146,10 @@ class WorkSettings(PathPart):
         require(decay is None or 0 <= decay < math.inf, "work.weight_decay", decay, "at least 0")
         if isinstance(rate, (int, float)):
             require(0 < rate < math.inf, "work.lr", rate, "a number above 0")
+        for name, factor in (self.lr_factors or {}).items():
+            right = bool(name.strip()) and ";" not in name
+            require(right, "work.lr_factors", name, "names of parts of the model, without ';'")
+            require(0 <= factor < math.inf, f"work.lr_factors.{name}", factor, "a number of at least 0")
         inside = self.betas is None or all(0 <= beta < 1 for beta in self.betas)
         require(inside, "work.betas", list(self.betas or ()), "two numbers, at least 0 and below 1")
         require(self.eps is None or 0 < self.eps < math.inf, "work.eps", self.eps, "a number above 0")
@@ -204,6 +212,8 @@ class WorkSettings(PathPart):
             given["beta1"], given["beta2"] = full.betas
         if full.clip_norm == math.inf:
             given["clip_norm"] = None
+        if full.lr_factors:
+            given["factors"] = factors_text(full.lr_factors)
         return Work(name, rate=float(rate or 0), settings=settings, **given)
 
 

@@ -6,10 +6,13 @@ interpret. All nodes are frozen dataclasses of JSON scalars and other nodes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache, cached_property
 from typing import Any, Literal
+
+from fedfloor.base.errors import SettingError
 
 Scalar = str | int | float | bool | None
 LEAST_LOSS = "least_loss"  # the selection policy that reads the round's answers to "losses"
@@ -102,6 +105,7 @@ class Work:
         steps: the number of mini-batches, which are shuffled again after every pass.
         batch_size: the number of samples in a mini-batch; the last mini-batch of a pass may be smaller.
         rate: the learning rate η.
+        factors: by what η is multiplied in parts of the model, as the text of :func:`factors_text`; "": nowhere.
         momentum: β in [0, 1) of SGD.
         weight_decay: added to the gradient as weight_decay·w; AdamW subtracts rate·weight_decay·w from the weights.
         trains: the name of the trained part of the model (:meth:`fedfloor.models.network.Network.numbers`): ``all``,
@@ -145,6 +149,7 @@ class Work:
     sample_noise: float = 0.0
     travel: str = ""
     travel_down: str = ""
+    factors: str = ""
 
     @property
     def travels(self) -> str:
@@ -215,18 +220,25 @@ class Work:
             "clip_norm": self.clip_norm is not None,
             "sample_clip": self.sample_clip is not None,
             "moments": self.keeps_moments,
+            "factors": bool(self.factors),
         }
         return next((f"work.{name} = {getattr(self, name)!r}" for name, given in beyond.items() if given), "")
+
+    @property
+    def fastest(self) -> float:
+        """The rate of the fastest part of the model, of at least ``rate``; SettingError: factors are malformed."""
+        return self.rate * max((1.0, *factors_of(self.factors).values()))
 
     def reach(self, samples: int) -> float:
         """Return how far a visit to a device with ``samples`` samples can go, in its gradients' units: rate · steps.
 
-        It follows from the work, and is no claim of a device. A rate of 0 counts as one that can be divided by.
+        It follows from the work, and is no claim of a device. The rate is that of the fastest part of the model; a rate
+        of 0 counts as one that can be divided by.
 
-        >>> Work(epochs=2, batch_size=32, rate=0.5).reach(70)
-        3.0
+        >>> Work(epochs=2, batch_size=32, rate=0.5).reach(70), Work(steps=1, rate=0.5, factors="head 4.0").reach(70)
+        (3.0, 2.0)
         """
-        return max(self.rate, LEAST_RATE) * max(1, self.batches(samples))
+        return max(self.fastest, LEAST_RATE) * max(1, self.batches(samples))
 
     def to_spec(self) -> dict[str, Any]:
         """Return the fields for a plan's JSON, without later additions that have their defaults.
@@ -266,6 +278,34 @@ class Work:
         return only(self, *names)
 
 
+def factors_text(factors: Mapping[str, float]) -> str:
+    """Return factors by the name of a part of the model as a text, as messages carry numbers and texts alone.
+
+    >>> factors_text({"all but head": 0.1, "head": 2})
+    'all but head 0.1; head 2.0'
+    """
+    return "; ".join(f"{name} {float(factor)!r}" for name, factor in factors.items())
+
+
+def factors_of(text: str) -> dict[str, float]:
+    """Return the factors in the text of :func:`factors_text`; SettingError: it is no such text.
+
+    >>> factors_of("all but head 0.1; head 2.0"), factors_of("")
+    ({'all but head': 0.1, 'head': 2.0}, {})
+    """
+    factors: dict[str, float] = {}
+    for entry in text.split("; ") if text else ():
+        name, _, number = entry.rpartition(" ")
+        try:
+            factor = float(number)
+        except ValueError:
+            factor = math.nan
+        if not name or ";" in name or name in factors or not 0 <= factor < math.inf:
+            raise SettingError(f"factors = {text!r:.80}: must be names with numbers of at least 0, such as 'head 2.0'.")
+        factors[name] = factor
+    return factors
+
+
 def keeping(own: str) -> str:
     """Return the part that a visit sends if ``own`` remains on its device: see :attr:`Work.sends`.
 
@@ -279,7 +319,7 @@ def keeping(own: str) -> str:
 
 # later fields of Work, omitted with their defaults so that the hashes of older plans do not change
 _ADDED = ("sends", "optimizer", "beta1", "beta2", "eps", "moments", "clip_norm", "sample_clip", "sample_noise",
-          *TRAVEL)  # fmt: skip
+          *TRAVEL, "factors")  # fmt: skip
 _LATER = {f.name: f.default for f in fields(Work) if f.name in _ADDED}
 
 

@@ -24,6 +24,7 @@ from fedfloor.plan.nodes import (
     Site,
     Train,
     Work,
+    factors_of,
 )
 from fedfloor.plan.walk import children, devices
 
@@ -45,10 +46,13 @@ def work_words(work: Work) -> str:
     '1 epoch, b 32, η 0.01, Adam (β₂ 0.99), moments kept, gradients up to 1'
     >>> work_words(Work(epochs=1, travel="sign"))
     '1 epoch, b 32, η 0.01, up coded by sign'
+    >>> work_words(Work(epochs=1, factors="all but head 0.1; head 2.0"))
+    '1 epoch, b 32, η 0.01 (all but head × 0.1, head × 2)'
     """
     length = count(work.steps, "step") if work.steps is not None else count(work.epochs or 0, "epoch")
     batch = "all samples at once" if work.batch_size == WHOLE else f"b {work.batch_size}"
-    parts = [length, batch, f"η {work.rate:.4g}"]
+    factors = ", ".join(f"{name} × {factor:.4g}" for name, factor in factors_of(work.factors).items())
+    parts = [length, batch, f"η {work.rate:.4g}" + (f" ({factors})" if factors else "")]
     if work.optimizer != "sgd":
         own = [f"{name} {value:.4g}" for name, value in _adam_numbers(work)]
         parts.append(ADAMS[work.optimizer] + (f" ({', '.join(own)})" if own else ""))

@@ -17,7 +17,7 @@ from fedfloor.base.checking import toml_text
 from fedfloor.base.errors import SettingError
 from fedfloor.base.machine import require_memory
 from fedfloor.config import resolved
-from fedfloor.engine import local_update
+from fedfloor.engine import local_update, steps
 from fedfloor.engine.engine import Engine
 from fedfloor.engine.executor import AttackingExecutor
 from fedfloor.engine.place import Placement
@@ -34,6 +34,7 @@ from fedfloor.parts.mixing import mix
 from fedfloor.parts.objectives.objective import Objective
 from fedfloor.parts.objectives.registry import to_spec
 from fedfloor.parts.travel.codecs import chain
+from fedfloor.parts.work import WorkSettings
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Node, Parallel
 from fedfloor.plan.questions import CENSUS
@@ -145,6 +146,9 @@ def parts_there(engine: Engine, method: ConfiguredMethod) -> None:
         )
     for scope in sorted(method.needs.scopes):
         engine.network.part(scope)
+    work = getattr(method.method, "work", None)
+    if isinstance(work, WorkSettings):
+        steps.rate_factors(engine.network, work.at(1, 1))
     if any(step.privacy is not None for step in chain(method.parts.travel or "")) and engine.network.variances:
         raise SettingError(f"method.travel with noise: {mix.STATISTICS}.", key="method.travel")
     if method.needs.remembers and "classifier" in method.needs.scopes:
