@@ -27,7 +27,8 @@ import numpy as np
 from benchmarks import sensor_checks
 from fedfloor.base.strict import json_text
 from fedfloor.network import profile
-from fedfloor.network.price import Payload, QuestionCost, price
+from fedfloor.network.payload import Payload, QuestionCost
+from fedfloor.network.price import price
 from fedfloor.network.sites import draw_sites
 from fedfloor.park.sites import SiteFacts
 from fedfloor.plan.nodes import Probe

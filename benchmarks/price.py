@@ -14,7 +14,8 @@ from functools import partial
 import numpy as np
 
 from fedfloor.base.chance import generator
-from fedfloor.network.price import Payload, price
+from fedfloor.network.payload import Payload
+from fedfloor.network.price import price
 from fedfloor.network.profile import Devices, LinkClass, NetworkProfile
 from fedfloor.network.sites import Sites, draw_sites
 from fedfloor.plan.nodes import Node, Parallel, Repeat, Sequence, Train, Work, device, edge

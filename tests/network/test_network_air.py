@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from fedfloor.network import radio
-from fedfloor.network.price import Payload, QuestionCost, placed_visits, price
+from fedfloor.network.payload import Payload, QuestionCost
+from fedfloor.network.price import price
 from fedfloor.network.profile import Devices, LinkClass, NetworkProfile, RadioModel
 from fedfloor.network.sites import RadioUplink, Sites, draw_sites, radio_uplink
+from fedfloor.network.visits import placed_visits
 from fedfloor.plan import nodes
 from fedfloor.plan.nodes import (
     CLOUD,

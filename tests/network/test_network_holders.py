@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfloor.network.price import Payload, Price, price
+from fedfloor.network.payload import Payload
+from fedfloor.network.price import Price, price
 from fedfloor.network.profile import LinkClass, NetworkProfile
 from fedfloor.plan.nodes import CLOUD, Broadcast, Node, Parallel, Probe, Repeat, Sequence, Train, Work, edge
 from priced import BYTES, FACTORY_OF, chain, far, near, network, networks, priced, scoped, standing, star, visit

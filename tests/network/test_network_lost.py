@@ -8,9 +8,11 @@ import torch
 from test_network_air import of, over_radio
 
 from fedfloor.engine.team import Team
-from fedfloor.network.price import Payload, placed_visits, price
+from fedfloor.network.payload import Payload
+from fedfloor.network.price import price
 from fedfloor.network.profile import NetworkProfile, RadioModel
 from fedfloor.network.sites import RadioUplink, draw_sites, radio_uplink
+from fedfloor.network.visits import placed_visits
 from fedfloor.plan.nodes import (
     CLOUD,
     Broadcast,

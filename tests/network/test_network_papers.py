@@ -12,7 +12,8 @@ import pytest
 from fedfloor.methods.contract import State, View
 from fedfloor.methods.hfedms import HFedMS
 from fedfloor.network import profile
-from fedfloor.network.price import Payload, Price, QuestionCost, price
+from fedfloor.network.payload import Payload, QuestionCost
+from fedfloor.network.price import Price, price
 from fedfloor.network.profile import Devices, LinkClass, NetworkProfile, NetworkSettings
 from fedfloor.network.sites import Sites, draw_sites
 from fedfloor.parts.selection.grouping import Log

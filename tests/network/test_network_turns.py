@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedfloor.network.price import Payload, Price, price
+from fedfloor.network.payload import Payload
+from fedfloor.network.price import Price, price
 from fedfloor.network.profile import Devices, LinkClass, NetworkProfile, RadioModel
 from fedfloor.plan.nodes import (
     CLOUD,

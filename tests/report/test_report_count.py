@@ -12,7 +12,8 @@ from hypothesis import given
 from fedfloor.base.errors import SettingError
 from fedfloor.config import from_table
 from fedfloor.methods.contract import State, View
-from fedfloor.network.price import Payload, price
+from fedfloor.network.payload import Payload
+from fedfloor.network.price import price
 from fedfloor.network.profile import NetworkProfile
 from fedfloor.network.sites import draw_sites
 from fedfloor.plan.nodes import Broadcast, Node, Parallel, Probe, Select, Sequence, Train, Work, edge

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from fedfloor.network.price import Payload, Price, QuestionCost, price
+from fedfloor.network.payload import Payload, QuestionCost
+from fedfloor.network.price import Price, price
 from fedfloor.network.profile import Devices, LinkClass, NetworkProfile
 from fedfloor.network.sites import Sites, draw_sites
 from fedfloor.plan.nodes import (

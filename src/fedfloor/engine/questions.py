@@ -25,7 +25,7 @@ from fedfloor.engine.engine import Engine, FrozenExtractor
 from fedfloor.engine.evaluate import block_outputs, device_blocks
 from fedfloor.engine.steps import BLOCK, full_gradient
 from fedfloor.models.parcel import Packet
-from fedfloor.network.price import QuestionCost
+from fedfloor.network.payload import QuestionCost
 from fedfloor.park.normalise import mean_and_deviation
 from fedfloor.park.park import Park
 from fedfloor.parts.objectives.extractors import Scaling, mean_features

@@ -1,7 +1,8 @@
 """The price of a resolved plan: seconds, bytes per link and direction, joules, and the critical path.
 
-The plan is carried out in simulated time without training, as copies of the model wait for shared links. Visits per
-node, interfering visits and pulls of the frozen part are determined beforehand, by the functions below.
+The plan is carried out in simulated time without training, as copies of the model wait for shared links:
+:class:`PriceWalk` has a function for each kind of node, and :class:`fedfloor.network.transfers.Account` adds up what
+each transfer and each training costs. A ring is a ``Repeat`` of a ``Sequence`` of visits, which ``_in_turn`` walks.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fedfloor.base.errors import SettingError, unknown
-from fedfloor.network.sites import Hop, RadioUplink, Sites, Transmission, VisitPlace
+from fedfloor.network.payload import Exchange, Payload
+from fedfloor.network.sites import Hop, RadioUplink, Sites, Transmission
 from fedfloor.network.transfers import (
     Account,
     ClosingJoin,
@@ -25,7 +27,8 @@ from fedfloor.network.transfers import (
     SimulatedClock,
     Steps,
 )
-from fedfloor.plan import schedule, walk
+from fedfloor.network.visits import examine, find_pulls, first_stop, placed_visits
+from fedfloor.plan import walk
 from fedfloor.plan.closing import Close
 from fedfloor.plan.nodes import (
     CLOUD,
@@ -33,8 +36,6 @@ from fedfloor.plan.nodes import (
     Node,
     Parallel,
     Probe,
-    Scalar,
-    Select,
     Site,
     Train,
     Work,
@@ -42,62 +43,6 @@ from fedfloor.plan.nodes import (
     edge,
     only,
 )
-from fedfloor.plan.outcome import Receipt
-from fedfloor.plan.schedule import Dry, Packet, RoundContext, TrainRequest
-
-
-class QuestionCost(NamedTuple):
-    """The cost of a question to a device.
-
-    Attributes:
-        down: bytes of the question to the device.
-        up: bytes of its answer.
-        passes: computation as a number of passes over its samples.
-        model: whether the whole model is also sent.
-    """
-
-    down: int
-    up: int
-    passes: float = 0.0
-    model: bool = False
-
-
-class Exchange(NamedTuple):
-    """A device's exchange with a server, in bytes."""
-
-    server: Site
-    down: int
-    up: int
-
-
-@dataclass(frozen=True)
-class Payload:
-    """Sizes of packets and questions, in bytes.
-
-    Args:
-        packet: scope → size of a packet to and from a visit with that scope.
-        coded: (scope, codecs) → size after the codecs.
-        staged: codecs → number of devices in a sum → (bytes down, bytes up) of each device in every stage: two before
-            the visit, one with the model, one after it.
-        across: codecs whose stages involve the cloud, for the devices of all factories; others end at each edge.
-        asked: question → its cost with these settings.
-    """
-
-    packet: Mapping[str, int]
-    asked: Mapping[str, Callable[[Mapping[str, Scalar]], QuestionCost]] = field(default_factory=dict)
-    coded: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    staged: Mapping[str, Callable[[int], Sequence[tuple[int, int]]]] = field(default_factory=dict)
-    across: frozenset[str] = frozenset()
-
-    def of(self, question: Probe) -> QuestionCost:
-        """Return the cost of a question.
-
-        Raises:
-            SettingError: the question is unknown.
-        """
-        if question.what not in self.asked:
-            raise unknown("question to price", question.what, self.asked)
-        return self.asked[question.what](question.settings)
 
 
 class Phases(NamedTuple):
@@ -190,7 +135,8 @@ def price(
     the model is not sent it again. A lost result costs as much as a received one.
 
     For a visit that trains a part of the model only that part is sent. A device without the current state of the rest
-    (see :func:`_pulls`) pulls it from the cloud over its route after receiving the part and before training.
+    (:func:`~fedfloor.network.visits.find_pulls`) pulls it from the cloud over its route, after receiving the part and
+    before training.
 
     The energy of a device is that of training, (α/2)·cycles·f² or measured, of sending and receiving, and of idling
     for the rest of the plan's duration.
@@ -217,7 +163,7 @@ def price(
     root = job.root
     idle = sites.lists.idle_w
     busy = spent.busy
-    joules = {k: spent.joules[k] + idle[k] * max(0.0, end - busy[k]) for k in sorted(job.named)}
+    joules = {k: spent.joules[k] + idle[k] * max(0.0, end - busy[k]) for k in sorted(job.devices)}
     return Price(
         seconds=end, joules=sum(joules.values()), bytes=dict(sorted(spent.bytes.items())), joules_by_device=joules,
         visits=tuple(s for i, s in enumerate(job.visit_s) if i not in job.late) if job.late else tuple(job.visit_s),
@@ -240,27 +186,27 @@ class PriceWalk:
         self.plan = plan
         self.payload = payload
         self.packet = payload.packet
-        self.full = self._size("all")
+        self.model_bytes = self._size("all")
         self.clock = SimulatedClock()
         self.routes = sites.routes
         self.spent = Account(sites, air, self.clock, trace=trace)
         self.copies = Copies(self.clock, self.routes, self.spent)
-        self.inside, self.named, parts = _survey(plan, payload)
+        self.visits_inside, self.devices, parts = examine(plan, payload)
         self.pulls = frozenset[int]()
         self.holders = frozenset[int]() if self._visits(plan) else holders
         if parts:
-            self.pulls, self.holders = _pulls(plan, holders, payload)
+            self.pulls, self.holders = find_pulls(plan, holders, payload)
         self.visit_s = [0.0] * self._visits(plan)
         self.closing = closing
         self.late = set[int]()
         self.phases: dict[int, Phases] = {}
         self.late_of = Counter[int]()
         self.root = PacketProcess(-1, None)
-        self.sent = {} if air is None else self._sent(air, when)
+        self.transmissions = {} if air is None else self._transmissions(air, when)
 
     def run(self) -> float:
         """Carry out the whole plan; return its duration in seconds."""
-        self.root.steps = self._branch(self.plan, PacketState(0.0, CLOUD, self.full), self.root, 0, CLOUD)
+        self.root.steps = self._branch(self.plan, PacketState(0.0, CLOUD, self.model_bytes), self.root, 0, CLOUD)
         return self.clock.run(self.root)
 
     def _node(self, node: Node, state: PacketState, process: PacketProcess, first: int) -> Walking:
@@ -293,7 +239,7 @@ class PriceWalk:
         state = yield from self._move(state, node.site, size, process, beside + self._down(node.work))
         time = state.time
         if number in self.pulls:
-            time = yield from self._pull(state, node.site, self.full - size, process)
+            time = yield from self._pull(state, node.site, self.model_bytes - size, process)
         time += self.spent.train(node, process)
         self.visit_s[number] = time - since
         up = beside + self._up(node.work) if node.work.travel else -1
@@ -312,8 +258,8 @@ class PriceWalk:
                 site = child.site
                 works[id(child.work)] = child.work
             else:
-                first = first + self.inside[id(child)]
-                site = _first_stop(child, node.at) or node.at
+                first = first + self.visits_inside[id(child)]
+                site = first_stop(child, node.at) or node.at
                 work = next((visit.work for visit, _ in walk.visited(child)), Work())
                 (works if site.kind == "device" else kept)[id(work)] = work  # no codec towards an edge
             targets.append((i, site))
@@ -345,7 +291,7 @@ class PriceWalk:
         if closing is not None and closing.closed:
             self._note_late(node, numbers, closing.ended)
         state = yield from self._stage(state._replace(time=end), after, process)
-        return PacketState(state.time, node.at, carried, whole=state.whole if carried < self.full else node.at)
+        return PacketState(state.time, node.at, carried, whole=state.whole if carried < self.model_bytes else node.at)
 
     def _closing(
         self, node: Parallel, numbers: Sequence[int], state: PacketState, process: PacketProcess
@@ -428,12 +374,12 @@ class PriceWalk:
                     yield time
                 time = self.spent.transfer(hop, time, down, own)
         if number in self.pulls:
-            rest = self.full - self._size(node.work.travels)
+            rest = self.model_bytes - self._size(node.work.travels)
             time = yield from self._pull(state._replace(time=time), site, rest, own)
         received = time
         time += self.spent.train(node, own)
         trained = time
-        sent = self.sent.get(number)
+        sent = self.transmissions.get(number)
         for hop in self.routes.route(site, at).hops:
             if hop.resource >= 0 and time > clock.now:
                 yield time
@@ -494,7 +440,7 @@ class PriceWalk:
             down: bytes on links away from the cloud, if codecs change them.
         """
         time = state.time
-        sent = self.sent.get(state.visit)
+        sent = self.transmissions.get(state.visit)
         if down is None:
             down = size if state.down < 0 else state.down
         if state.site == to:
@@ -508,7 +454,7 @@ class PriceWalk:
                 time = self.spent.transfer(hop, time, up if hop.counter.endswith("_up") else down, process, sent)
         if state.visit >= 0:
             self.visit_s[state.visit] = time - state.since
-        return PacketState(time, to, state.size, held=state.held, whole=state.whole if size < self.full else to)
+        return PacketState(time, to, state.size, held=state.held, whole=state.whole if size < self.model_bytes else to)
 
     def _pull(self, state: PacketState, to: Site, size: int, process: PacketProcess) -> Steps:
         """Simulate the pull of a missing part by a device from the whole model's site, after the packet has arrived."""
@@ -530,13 +476,17 @@ class PriceWalk:
         return self.payload.coded[work.travels, work.travel_down] if work.travel_down else self._size(work.travels)
 
     def _carried(self, state: PacketState, size: int, process: PacketProcess) -> int:
-        """Return the size of a packet sent on to further visits, which includes all changes since the cloud."""
+        """Return the size of a packet sent on to further visits, which includes all changes since the cloud.
+
+        Visits of one ``Parallel`` train the same part of the model, so that a branch carries that part alone; a
+        ``Sequence`` of the whole round may have trained another part before.
+        """
         return size if state.site == CLOUD or process is not self.root else max(size, state.size)
 
     def _visits(self, node: Node) -> int:
-        return 1 if isinstance(node, Train) else self.inside[id(node)]
+        return 1 if isinstance(node, Train) else self.visits_inside[id(node)]
 
-    def _sent(self, air: RadioUplink, when: tuple[int, int, Sequence[int] | None]) -> dict[int, Transmission]:
+    def _transmissions(self, air: RadioUplink, when: tuple[int, int, Sequence[int] | None]) -> dict[int, Transmission]:
         """Return number of a visit in plan order → transmission of its result."""
         return {
             number: air.send(
@@ -560,122 +510,3 @@ def _upwards(hop: Hop, size: int) -> int:
             "relays the model; or leave method.travel out."
         )
     return size
-
-
-def _survey(plan: Node, payload: Payload) -> tuple[dict[int, int], set[int], bool]:
-    """Return the number of visits inside each inner node (by id), the devices of the plan, and whether pulls occur.
-
-    Pulls occur if visits train a part of the model, or devices receive all of it. A node that occurs in a plan twice
-    is examined once.
-
-    Raises:
-        SettingError: the plan has a ``Select``, or visits without a result.
-    """
-    inside: dict[int, int] = {}
-    named: set[int] = set()
-    parts = False
-
-    def go(node: Node) -> int:
-        nonlocal parts
-        if isinstance(node, Train):
-            if node.work.sends == "nothing":
-                raise SettingError("visits without a result have no price. Leave [network] out.", key="no-price")
-            if node.work.borrows:
-                parts = True
-            if node.site.kind == "device":
-                named.add(node.site.index)
-            return 1
-        visits = inside.get(id(node))
-        if visits is None:
-            if isinstance(node, Select):
-                raise schedule.unresolved()
-            if isinstance(node, (Broadcast, Probe)):
-                named.update(node.devices)
-                parts = parts or _leaves_model(node, payload)
-            visits = sum(map(go, walk.children(node))) * getattr(node, "times", 1)
-            inside[id(node)] = visits
-        return visits
-
-    go(plan)
-    return inside, named, parts
-
-
-def _pulls(plan: Node, holders: frozenset[int], payload: Payload) -> tuple[frozenset[int], frozenset[int]]:
-    """Return the visits whose device must first pull the frozen part, and the holders of that part after the plan.
-
-    The frozen part is the rest of the model in visits that train a part of it. A device that receives the whole model
-    or pulls the part holds its current state, until a visit trains the whole model, or such models are aggregated:
-    then no device holds it. The order is that of the plan, not of simulated time; visits are numbered by it.
-    """
-    pulls = list[int]()
-    held = set(holders)
-    visits = 0
-
-    def go(node: Node) -> bool:
-        """Process a node; return whether it trains the whole model."""
-        nonlocal visits
-        if isinstance(node, Train):
-            if not node.work.borrows:
-                held.clear()
-            elif node.site.kind == "device" and node.site.index not in held:
-                held.add(node.site.index)
-                pulls.append(visits)
-            visits += 1
-            return not node.work.borrows
-        if isinstance(node, (Broadcast, Probe)) and _leaves_model(node, payload):
-            held.update(node.devices)
-        turns = walk.children(node) * getattr(node, "times", 1)
-        changed = sum(map(go, turns)) > 0  # any() would stop at the first
-        if changed and isinstance(node, Parallel):  # a model broadcast in a branch is not the mean of the branches
-            held.clear()
-        return changed
-
-    go(plan)
-    return frozenset(pulls), frozenset(held)
-
-
-def _leaves_model(node: Broadcast | Probe, payload: Payload) -> bool:
-    return node.scope == "all" if isinstance(node, Broadcast) else payload.of(node).model
-
-
-def placed_visits(
-    plan: Node, round_number: int, tick: int, numbered: Sequence[int] | None = None
-) -> list[tuple[Train, tuple[Train, ...], VisitPlace]]:
-    """Return every visit in plan order with the interfering visits, and its key (round, tick, device, visit).
-
-    The engine numbers visits in the same way, so that both have the same random draws. An exception are branches of a
-    ``Parallel`` that chose the same device: they did not count each other's visits, which a resolved plan lacks.
-
-    Args:
-        numbered: the visits' numbers from the receipts; None: counted here.
-    """
-    visits = _Visits()
-    visits.over(plan, RoundContext(0, round_number, interference=True), tick)
-    numbers = [request.key.visit for request in visits.requests] if numbered is None else numbered
-    return [
-        (request.node, request.concurrent, replace(request.key, visit=number).place())
-        for request, number in zip(visits.requests, numbers, strict=True)
-    ]
-
-
-class _Visits(Dry):
-    def __init__(self) -> None:
-        self.requests: list[TrainRequest] = []
-
-    def train(self, request: TrainRequest) -> tuple[Packet, Receipt] | None:
-        self.requests.append(request)
-        return super().train(request)
-
-
-def _first_stop(node: Node, at: Site) -> Site | None:
-    """Return the first site to which a node moves a packet at ``at``, or None if the packet stays.
-
-    Questions and copies do not move the packet.
-    """
-    if isinstance(node, Train):
-        return node.site
-    if isinstance(node, Parallel):
-        return node.at
-    if isinstance(node, (Broadcast, Probe)):
-        return at
-    return next((site for child in walk.children(node) if (site := _first_stop(child, at)) is not None), None)

@@ -19,7 +19,8 @@ from fedfloor.methods.contract import Resources
 from fedfloor.models.parcel import Parcel
 from fedfloor.network import profile
 from fedfloor.network.arrivals import Arrivals, price_of
-from fedfloor.network.price import Closing, Critical, Payload, Price, QuestionCost, price
+from fedfloor.network.payload import Payload, QuestionCost
+from fedfloor.network.price import Closing, Critical, Price, price
 from fedfloor.network.sites import (
     RadioUplink,
     Sites,
