@@ -116,6 +116,6 @@ def test_settings_are_checked(settings: dict[str, float], said: str) -> None:
 
 def test_it_needs_a_network() -> None:
     job = Job(method("fedcs"), park((6, 10)))
-    job.setup.tariff = None
+    job.setup.price_model = None
     with refused("method"):
         job.plan(job.begin(), 1)

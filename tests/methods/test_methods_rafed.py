@@ -119,7 +119,7 @@ def test_settings_are_checked(settings: dict[str, object], said: str) -> None:
 
 def test_it_needs_a_radio() -> None:
     job = Job(method("rafed"), park(SIZES))
-    job.setup.tariff = None
+    job.setup.price_model = None
     with refused("method"):
         job.plan(job.begin(), 1)
 

@@ -46,9 +46,9 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
-def _sites() -> pricing.Tariff:
+def _sites() -> pricing.PriceModel:
     of = engine(here()).network
-    costs = pricing.tariff(NETWORK, here(), of.trained, of.classifier_parameters)
+    costs = pricing.build_price_model(NETWORK, here(), of.trained, of.classifier_parameters)
     assert costs is not None
     return costs
 

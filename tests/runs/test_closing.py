@@ -225,8 +225,8 @@ def test_each_edge_goes_on_with_its_first_results_and_lost_ones_do_not_count(tmp
     what = config.from_table(table)
     here = launch.build_park(what)
     method = what.configured
-    engine, tariff = prepare.engine(what, method, here, Alone(), DeviceMemory(None))
-    setup = training(method, engine, what.rounds, tariff)
+    engine, price_model = prepare.engine(what, method, here, Alone(), DeviceMemory(None))
+    setup = training(method, engine, what.rounds, price_model)
     setup.close = what.round.close
     point = Position(state=prepare.first_state(engine, method, setup.view(0))[1])
     told = []

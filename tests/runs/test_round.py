@@ -58,10 +58,10 @@ def job(name: str, network: str, here: Park, folder: Path, **more: Any) -> Job:
     experiment = config.from_table({"network": NETWORKS[network]})
     net = of.engine.network
     parts = (net.trained, net.classifier_parameters, partial(travel.coded, net), of.method.coded(Work()))
-    found = pricing.tariff(experiment, here, *parts)
+    found = pricing.build_price_model(experiment, here, *parts)
     assert found is not None
     of.engine.stand_on(found.sites)
-    of.setup.tariff = found
+    of.setup.price_model = found
     of.setup.priced = True
     return of
 
@@ -84,8 +84,8 @@ def test_the_price_before_is_the_price_after(name: str, network: str, tmp_path: 
             numbers = [receipt.visit for receipt in record.outcome.receipts]
             holders = record.prices[-2].holders if len(record.prices) > 1 else point.holders
             known = (record.outcome.resolved, point.state.packet, number, point.tick, numbers, holders)
-            assert of.setup.tariff is not None
-            assert of.setup.tariff.price(*known) == record.prices[-1]
+            assert of.setup.price_model is not None
+            assert of.setup.price_model.price(*known) == record.prices[-1]
         point = after
 
 

@@ -55,14 +55,16 @@ def test_a_visit_is_priced_as_often_as_it_asks_the_network(
 
 def test_seconds_and_joules_go_with_it() -> None:
     job = Job(method("fedavg"), park((6, 10)))
-    tariff = pricing.tariff(config.from_table({"network": {"profile": "lte-cat-m2"}}), job.here, 1)
-    assert tariff is not None
+    price_model = pricing.build_price_model(config.from_table({"network": {"profile": "lte-cat-m2"}}), job.here, 1)
+    assert price_model is not None
     plain = Work(epochs=1)
     two = Work(epochs=1, objective="mmd", settings={"weight": 0.1})
-    one, other = (tariff.price(Parallel(visits((0, 1), work)), {"w": torch.zeros(1)}, 1, 0) for work in (plain, two))
+    one, other = (
+        price_model.price(Parallel(visits((0, 1), work)), {"w": torch.zeros(1)}, 1, 0) for work in (plain, two)
+    )
     assert other.bytes == one.bytes
-    assert other.seconds - one.seconds == pytest.approx(max(tariff.sites.pass_s) / 3, rel=1e-6)
-    trained = tariff.sites.pass_j.sum()
+    assert other.seconds - one.seconds == pytest.approx(max(price_model.sites.pass_s) / 3, rel=1e-6)
+    trained = price_model.sites.pass_j.sum()
     assert 0 < other.joules - one.joules - trained / 3 < 0.2 * trained  # and the idle time of the device that waits
 
 

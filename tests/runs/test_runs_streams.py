@@ -180,7 +180,7 @@ def test_a_visit_computes_on_its_window(tmp_path: Path) -> None:
     table = {"method": {"name": "fedavg"}, "network": {"profile": "lte-cat-m2"}}
     static = experiment(**table, data={"samples_per_device": 30})
     here, there = (launch.build_park(one) for one in (static, experiment(**table)))
-    whole, window = (pricing.tariff(static, park, 1) for park in (here, there))
+    whole, window = (pricing.build_price_model(static, park, 1) for park in (here, there))
     assert whole is not None
     assert window is not None
     assert window.sites.samples.tolist() == [8.0] * 6
@@ -192,15 +192,15 @@ def test_a_visit_computes_on_its_window(tmp_path: Path) -> None:
 def test_a_guest_reaches_the_cloud_by_its_hosts_base_station() -> None:
     what = experiment(network={"profile": "lte-cat-m2"}, park={"devices": 4, "factories": 4, "mobility": {"every": 1}})
     park = launch.build_park(what)
-    tariff = pricing.tariff(what, park, 1)
-    assert tariff is not None
-    assert tariff.at(park.factory_at(0)) is tariff
+    price_model = pricing.build_price_model(what, park, 1)
+    assert price_model is not None
+    assert price_model.at(park.factory_at(0)) is price_model
     moved = next(
         stands for tick in range(1, 9) if (stands := park.factory_at(tick)).tolist() != park.factory_of.tolist()
     )
-    assert tariff.at(moved).sites.factory_of.tolist() == moved.tolist()
-    assert tariff.at(moved).sites.pass_s.tolist() == tariff.sites.pass_s.tolist()
-    assert tariff.at(moved).at(park.factory_of).sites.factory_of.tolist() == park.factory_of.tolist()
+    assert price_model.at(moved).sites.factory_of.tolist() == moved.tolist()
+    assert price_model.at(moved).sites.pass_s.tolist() == price_model.sites.pass_s.tolist()
+    assert price_model.at(moved).at(park.factory_of).sites.factory_of.tolist() == park.factory_of.tolist()
 
 
 # -- what censuses tell ------------------------------------------------------------------------------------------------

@@ -85,7 +85,8 @@ class Job:
             net = Network(net.module.to(self.kind), net.classifier)
         memory = DeviceMemory(self.folder)
         network = {"network": RADIO} if self.method.name in NETWORKED else {}
-        self.costs = pricing.tariff(config.from_table({"seed": self.seed, **network}), self.here, net.trained)
+        experiment = config.from_table({"seed": self.seed, **network})
+        self.costs = pricing.build_price_model(experiment, self.here, net.trained)
         sites = None if self.costs is None else self.costs.sites
         self.engine = Engine(self.here, net, self.team, memory, self.seed, loss_chance=self.loss, sites=sites)
         checks.parts_there(self.engine, self.method)

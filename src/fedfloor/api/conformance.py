@@ -120,8 +120,8 @@ class Contract:
         method = experiment.configured
         memory = DeviceMemory(self.folder / "memory")
         with kept_settings():
-            engine, tariff = prepare.engine(experiment, method, park, Alone(), memory)
-            setup = training(method, engine, experiment.rounds, tariff)
+            engine, price_model = prepare.engine(experiment, method, park, Alone(), memory)
+            setup = training(method, engine, experiment.rounds, price_model)
             view = setup.view(0)
             start = setup.start
             questions = method.setup(view)

@@ -76,7 +76,7 @@ def rounds(
         SettingError: the experiment has no network.
     """
     setup = dry(experiment, park)
-    if setup.tariff is None:
+    if setup.price_model is None:
         raise SettingError(
             "the experiment names no network. Add one, such as --set network.profile=lte-cat-m2; fedfloor list links "
             "lists the profiles."
@@ -183,10 +183,12 @@ def dry(
         return Setup(method, *facts, start={})
     network = network_of(experiment, method, park)
     parts = (network.trained, network.classifier_parameters, partial(travel.coded, network))
-    tariff = pricing.tariff(experiment, park, *parts, method.coded(Work()))
-    carrier.air = None if tariff is None else tariff.air
+    price_model = pricing.build_price_model(experiment, park, *parts, method.coded(Work()))
+    carrier.air = None if price_model is None else price_model.air
     start = {"w": torch.zeros_like(network.flat)}
-    return Setup(method, *facts, start, network.trained, network.layout, tariff, priced, experiment.round.close, chance)
+    return Setup(
+        method, *facts, start, network.trained, network.layout, price_model, priced, experiment.round.close, chance
+    )
 
 
 def opened(setup: Setup) -> Position:
@@ -371,7 +373,7 @@ def _priced(rounds: Iterator[ForecastRound], lines: list[Line]) -> tuple[list[Li
 def _first_state(experiment: Experiment, park: Park) -> State | None:
     """Return the method's initial state after repeating its initial questions; None without questions."""
     method = experiment.configured
-    engine, tariff = prepare.engine(experiment, method, park, Alone(), DeviceMemory(None))
-    setup = training(method, engine, experiment.rounds, tariff)
+    engine, price_model = prepare.engine(experiment, method, park, Alone(), DeviceMemory(None))
+    setup = training(method, engine, experiment.rounds, price_model)
     questions, state = prepare.first_state(engine, method, setup.view(0))
     return None if questions is None else state

@@ -83,7 +83,7 @@ def execute(
     place = orders.out / "memory" if live is None else None
     point = checkpoint.latest(orders.out / "checkpoint", place, warn=team.rank == 0) if orders.resume else None
     memory = DeviceMemory(place, *((point.memory, point.visits) if point else ()))
-    engine, costs = prepare.engine(experiment, method, park, team, memory, live=live is not None)
+    engine, price_model = prepare.engine(experiment, method, park, team, memory, live=live is not None)
     if live is not None:
         engine.executor = live
         engine.factories = live
@@ -104,7 +104,7 @@ def execute(
             record(experiment, orders.out, park, live=live is not None)
         discard_after(point, orders.out, memory)
     team.gather([])
-    setup = round_.training(method, engine, experiment.rounds, costs, start)
+    setup = round_.training(method, engine, experiment.rounds, price_model, start)
     setup.close = experiment.round.close
     if orders.replay is not None:
         setup.recorded = orders.replay

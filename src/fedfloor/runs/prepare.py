@@ -40,7 +40,7 @@ from fedfloor.plan.nodes import Node, Work
 from fedfloor.runs import checks, folder, pricing
 from fedfloor.runs.orders import Orders
 from fedfloor.runs.parks import findings_of, network_of
-from fedfloor.runs.pricing import Tariff
+from fedfloor.runs.pricing import PriceModel
 from fedfloor.tasks.classification import CLASSIFICATION
 
 log = logging.getLogger(__name__)
@@ -166,7 +166,7 @@ def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
 def engine(
     experiment: Experiment, method: ConfiguredMethod, park: Park, team: Team, memory: DeviceMemory, *,
     live: bool = False,
-) -> tuple[Engine, Tariff | None]:  # fmt: skip
+) -> tuple[Engine, PriceModel | None]:  # fmt: skip
     """Return an engine with the initial model, and the price model of its rounds, None without a network."""
     torch.set_num_threads(1)
     keep_memory()
@@ -174,8 +174,8 @@ def engine(
     network = network_of(experiment, method, park)
     begin(network, experiment.model, data, logged=team.rank == 0)
     parts = (network.trained, network.classifier_parameters, partial(travel.coded, network))
-    costs = pricing.tariff(experiment, park, *parts, method.coded(Work()))
-    sites = None if costs is None else costs.sites
+    price_model = pricing.build_price_model(experiment, park, *parts, method.coded(Work()))
+    sites = None if price_model is None else price_model.sites
     chance = experiment.faults.visit
     normalise = experiment.data.normalise
     shortcuts = experiment.engine.shortcuts == "auto" and not live
@@ -195,7 +195,7 @@ def engine(
         made.limit = Limit(rule)
         made.limit.pieces(made.network, "all")  # refuse wrong pieces before the first round
     made.attackers = None if experiment.faults.acting is None else checks.attacking(experiment, park, live=live)
-    return made, costs
+    return made, price_model
 
 
 def where(experiment: Experiment, *, live: bool = False) -> Placement:

@@ -50,7 +50,7 @@ MOST = 1e20  # largest s or J of a round, so that sums in a ledger stay within t
 
 
 @dataclass(frozen=True, eq=False)
-class Tariff:
+class PriceModel:
     """The price model of a run's rounds.
 
     Args:
@@ -66,8 +66,8 @@ class Tariff:
     parcel: Callable[..., Parcel] | None = None
     visit: Work = field(default_factory=Work)  # a visit with the whole model, with the codecs that methods assume
 
-    def at(self, factory_of: NDArray[np.int32]) -> Tariff:
-        """Return the tariff with devices in these factories; the same object if nothing changes."""
+    def at(self, factory_of: NDArray[np.int32]) -> PriceModel:
+        """Return the price model with devices in these factories; the same object if nothing changes."""
         if np.array_equal(factory_of, self.sites.factory_of):
             return self
         sites = replace(self.sites, factory_of=factory_of)
@@ -220,17 +220,17 @@ class StepClock:
         numbers: Sequence[int] | None = None, holders: frozenset[int] = frozenset(),  # noqa: ARG002
         closing: Closing | None = None,
     ) -> Price:  # fmt: skip
-        """Return the price of a plan like :meth:`Tariff.price`, with mini-batches for seconds."""
+        """Return the price of a plan like :meth:`PriceModel.price`, with mini-batches for seconds."""
         parts = {work.travels for work in walk.works(plan)} | walk.handed(plan) | {"all"}
         asked = dict.fromkeys(QUESTIONS, lambda settings: QuestionCost(0, 0))  # noqa: ARG005
         payload = Payload(dict.fromkeys(parts, 0), asked, dict.fromkeys(walk.codings(plan), 0))
         return price(plan, self.sites, payload, closing=closing)
 
 
-def tariff(
+def build_price_model(
     experiment: Experiment, park: Park, trained: int, classifier: int = 0,
     parcel: Callable[..., Parcel] | None = None, visit: Work | None = None,
-) -> Tariff | None:  # fmt: skip
+) -> PriceModel | None:  # fmt: skip
     """Return the price model of an experiment's rounds; None without a network."""
     network = experiment.network.built
     if network is None:
@@ -239,10 +239,12 @@ def tariff(
     sites = draw_sites(network, experiment.seed, park.factory_of, park.holdings, data.sample_bits)
     sites = replace(sites, effort=effort)
     air = radio_uplink(sites, experiment.seed)
-    return Tariff(sites, air, len(data.classes), trained, classifier, data.shape, parcel, visit or Work())
+    return PriceModel(sites, air, len(data.classes), trained, classifier, data.shape, parcel, visit or Work())
 
 
-def flight(flow: VisitFlow, park: Park, seed: int, tariff: Tariff | None, packet: Mapping[str, Tensor]) -> Arrivals:
+def flight(
+    flow: VisitFlow, park: Park, seed: int, price_model: PriceModel | None, packet: Mapping[str, Tensor]
+) -> Arrivals:
     """Return the rounds of a flow of visits in simulated time: seconds, or mini-batches without a network.
 
     Raises:
@@ -254,9 +256,9 @@ def flight(flow: VisitFlow, park: Park, seed: int, tariff: Tariff | None, packet
             f"buffer = {flow.buffer} results in a round and concurrency = {flow.concurrency} visits at once do not fit "
             f"the {devices} devices that take part: must be 1 <= buffer <= concurrency <= {devices}."
         )
-    if tariff is None:
+    if price_model is None:
         return Arrivals(flow, seed, StepSites.of(park), priced=False)
-    if tariff.air is not None:
+    if price_model.air is not None:
         raise SettingError(
             "visits that do not wait for each other have no price on a radio whose uploads interfere "
             "(device_edge.sharing = 'sinr'): which uploads coincide would depend on themselves. Choose another network."
@@ -264,11 +266,11 @@ def flight(flow: VisitFlow, park: Park, seed: int, tariff: Tariff | None, packet
     if park.mobility is not None:
         raise SettingError("visits that do not wait for each other need devices that stay: leave park.mobility out.")
     work = flow.work
-    sizes = tariff.payload(packet, [work], {(work.travels, text) for text in walk.coded(work)})
+    sizes = price_model.payload(packet, [work], {(work.travels, text) for text in walk.coded(work)})
     whole = sizes.packet[work.travels]
     down = sizes.coded.get((work.travels, work.travel_down), whole)
     up = sizes.coded.get((work.travels, work.travel), whole)
-    return Arrivals(flow, seed, tariff.sites, down, up)
+    return Arrivals(flow, seed, price_model.sites, down, up)
 
 
 def effort(work: Work, samples: float) -> float:

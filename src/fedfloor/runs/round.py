@@ -38,7 +38,7 @@ from fedfloor.plan.outcome import Outcome, Receipt
 from fedfloor.plan.schedule import NOTHING, Answers, Foreknown, Key, Packet, RoundContext
 from fedfloor.runs import pricing
 from fedfloor.runs.closing import ClosedRound, closed
-from fedfloor.runs.pricing import Tariff
+from fedfloor.runs.pricing import PriceModel
 from fedfloor.runs.resolving import ResolvedPlan, questions_first, resolved
 
 Versions = Mapping[int, Tensor]  # number of a round → the global model after it
@@ -213,8 +213,8 @@ class Setup:
         rounds: the number of rounds in the whole schedule.
         start: the initial global packet.
         trained, layout: of the network, as in :class:`~fedfloor.methods.contract.View`.
-        tariff: the price model of rounds; None: rounds have no price.
-        priced: whether rounds are priced; otherwise the tariff only serves views.
+        price_model: the price model of rounds; None: rounds have no price.
+        priced: whether rounds are priced; otherwise the price model only serves views.
         close: the end of rounds before their last visit; None: they wait for all.
         loss_chance: the probability that a visit is lost, which decides with ``close`` what arrives.
         differing: fields of views that differ from the park's, such as ``invited``.
@@ -230,7 +230,7 @@ class Setup:
     start: Packet
     trained: int = 0
     layout: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    tariff: Tariff | None = None
+    price_model: PriceModel | None = None
     priced: bool = True
     close: Close | None = None
     loss_chance: float = 0.0
@@ -242,17 +242,17 @@ class Setup:
     @cached_property
     def resources(self) -> Resources | None:
         """The devices' resources on the network, for methods that need them."""
-        known = self.tariff is not None and self.method.needs.network
-        return self.tariff.resources(self.start) if known and self.tariff is not None else None
+        known = self.price_model is not None and self.method.needs.network
+        return self.price_model.resources(self.start) if known and self.price_model is not None else None
 
     def stand_at(self, tick: int) -> None:
         """Move devices to the factories to which they belong at a tick."""
         # before a view, which states the factories of devices
-        if self.tariff is None or self.park.mobility is None:
+        if self.price_model is None or self.park.mobility is None:
             return
-        moved = self.tariff.at(self.park.factory_at(tick))
-        if moved is not self.tariff:
-            self.tariff = moved
+        moved = self.price_model.at(self.park.factory_at(tick))
+        if moved is not self.price_model:
+            self.price_model = moved
             self.__dict__.pop("resources", None)
             self.carrier.stand_on(moved.sites)
 
@@ -287,7 +287,7 @@ class Setup:
         if self._flight is None and self.real is not None:
             self._flight = self.real.flights(flow)
         elif self._flight is None:
-            self._flight = pricing.flight(flow, self.park, self.seed, self.tariff, self.start)
+            self._flight = pricing.flight(flow, self.park, self.seed, self.price_model, self.start)
         elif not same_flow(self._flight.flow, flow):
             raise SettingError(
                 "the devices that take part in a federation that does not wait, their work and the number of visits "
@@ -323,9 +323,9 @@ class Setup:
             return ClosedRound(made)
         if self.real is not None:
             return self.real.closed(made, self.close)
-        if self.tariff is None and self.close.deadline_s is not None:
+        if self.price_model is None and self.close.deadline_s is not None:
             raise SettingError("round.close: deadline_s has no meaning without a network. Name one, or set first.")
-        clock = self.tariff or pricing.StepClock(pricing.StepSites.of(self.park))
+        clock = self.price_model or pricing.StepClock(pricing.StepSites.of(self.park))
 
         def price(whole: Node, closing: Closing | None) -> Price:
             facts = (view.round, point.tick, made.numbers, point.holders)
@@ -344,21 +344,21 @@ class Setup:
             numbers: the number of each visit among its device's visits; None: as in the walk of the plan.
             paid: the price of the round, if it is known.
         """
-        if self.tariff is None or not self.priced:
+        if self.price_model is None or not self.priced:
             return ()
         if self.method.needs.clock and (real := self.recorded or self.real) is not None:
             began_s = real.began_s(view.round)
             arrivals = real.arrivals(view.round)
-            return (self.tariff.arrived(plan, point.state.packet, view.round, arrivals, began_s),)
+            return (self.price_model.arrived(plan, point.state.packet, view.round, arrivals, began_s),)
         if self._flight is not None:
             flown = self._flight.round(view.round).price
             return () if flown is None else (flown,)
         questions = self.method.setup(replace(view, round=0)) if view.round == 1 else None
-        before = () if questions is None else (self.tariff.price(questions, self.start, 0, 0),)
+        before = () if questions is None else (self.price_model.price(questions, self.start, 0, 0),)
         holders = before[-1].holders if before else point.holders
         if paid is not None:
             return (*before, paid)
-        paid = self.tariff.price(plan, point.state.packet, view.round, point.tick, numbers, holders)
+        paid = self.price_model.price(plan, point.state.packet, view.round, point.tick, numbers, holders)
         return (*before, paid)
 
     def arrivals(self, number: int) -> tuple[Arrival, ...]:
@@ -375,16 +375,16 @@ class Setup:
 
     def surveyed(self, experiment: Experiment, number: int) -> Price | None:
         """Return the price of the normalisation's surveys, which is part of round 1; None without surveys."""
-        if self.tariff is None or number != 1:
+        if self.price_model is None or number != 1:
             return None
-        return self.tariff.survey(steps(self.park, experiment.data.normalise), self.start)
+        return self.price_model.survey(steps(self.park, experiment.data.normalise), self.start)
 
 
 def training(
     method: Method,
     engine: Engine,
     rounds: int,
-    tariff: Tariff | None = None,
+    price_model: PriceModel | None = None,
     start: Mapping[str, Tensor] | None = None,
     **differing: Any,
 ) -> Setup:
@@ -395,7 +395,7 @@ def training(
     facts = (network.trained, network.layout)
     chance = engine.loss_chance
     shared = (method, engine.park, carrier, rounds, engine.seed, start)
-    return Setup(*shared, *facts, tariff, loss_chance=chance, differing=differing)
+    return Setup(*shared, *facts, price_model, loss_chance=chance, differing=differing)
 
 
 @dataclass(frozen=True, kw_only=True)
