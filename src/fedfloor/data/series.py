@@ -125,7 +125,9 @@ def _normal(name: str, classes: tuple[str, ...], task: Reconstruction) -> int:
     return known[0]
 
 
-def asked(name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Reading, inputs: Inputs) -> TaskTargets:
+def task_targets(
+    name: str, classes: tuple[str, ...], rows: Rows, cut: Cut, reading: Reading, inputs: Inputs
+) -> TaskTargets:
     """Return the task, its classes and the targets of samples, as ``[data] task`` sets them.
 
     Raises:
@@ -334,7 +336,7 @@ def _changing(rows: Rows, inputs: Inputs, before: int) -> tuple[str, ...]:
     )
 
 
-def left(reading: Reading, rows: NDArray[Any], age: NDArray[Any]) -> Targets | None:
+def rows_left(reading: Reading, rows: NDArray[Any], age: NDArray[Any]) -> Targets | None:
     """Return the targets of recordings to failure that a task needs: lives, numbers of rows left, or None.
 
     Args:
@@ -365,7 +367,8 @@ def assemble(
     cut = without_abnormal(name, classes, rows, cut, reading)
     if reading.window is not None:
         inputs = replace(inputs, length=reading.window.length, step=reading.window.stride)
-    data = _dataset(name, asked(name, classes, rows, cut, reading, inputs), rows, cut, inputs, owned, digest)
+    targets = task_targets(name, classes, rows, cut, reading, inputs)
+    data = _dataset(name, targets, rows, cut, inputs, owned, digest)
     split = split_of(rows, reading)
     data = replace(data, notes=notes + few_tests(data, rows, cut, split), split="" if split is None else split.kind)
     if isinstance(split, WholeSplit) and split.by_class:

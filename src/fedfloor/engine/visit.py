@@ -240,10 +240,12 @@ def train(
     outputs: list[Tensor] = []
     used = samples.y[:0]
     with steps.stepping(large, work.rate):
-        for order, count in batch_order(len(samples), work.batch_size, work.epochs, work.steps, rng):
+        # a pass is an order of all samples, of which the last pass of ``steps`` may use the first mini-batches only
+        for order, batches in batch_order(len(samples), work.batch_size, work.epochs, work.steps, rng):
             losses.append([])
             outputs.clear()  # the accuracy is that of the last pass
-            used = torch.from_numpy(order[: count * work.batch_size])
+            used = torch.from_numpy(order[: batches * work.batch_size])
+            # a chunk, a whole number of mini-batches, is read at a time, as samples as floats take much memory
             for rows in used.split(samples.chunk(work.batch_size)):
                 x, y = samples.values(rows), samples.y[rows]
                 for bx, by, about in cache.batches(rows, x, y, work.batch_size, key):
@@ -363,8 +365,8 @@ def train_linear(layer: nn.Linear, data: Batched, work: Work, key: Key) -> Visit
     right = seen = 0
     with torch.no_grad():
         rng = key.rng("batches")
-        for order, count in batch_order(len(data), size, work.epochs, work.steps, rng):
-            rows = torch.from_numpy(order[: count * size])
+        for order, batches in batch_order(len(data), size, work.epochs, work.steps, rng):
+            rows = torch.from_numpy(order[: batches * size])
             x, y = data.values(rows), data.y[rows]
             losses.append([])
             guessed = []

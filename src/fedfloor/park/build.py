@@ -54,15 +54,15 @@ def hold_out(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int
     ((4,), [18, 18])
     """
     require(0 < share < 1, "evaluate.validation", share, "a share, above 0 and below 1, such as 0.1")
-    held = _held(dataset, parts, share, seed, "validation")
-    if not any(len(mine) for mine in held):
+    held_out = _choose_held_out(dataset, parts, share, seed, "validation")
+    if not any(len(mine) for mine in held_out):
         lacking = "two training samples" if dataset.first is None else "two training windows without common rows"
         if dataset.run is not None:
             lacking = "two recordings to train with (split = run keeps recordings whole)"
         detects = dataset.task.detects
         why = "the threshold of alarms" if detects else "data.task.coverage" if dataset.task.calibrates else ON
         raise SettingError(f"{why}: no device has {lacking}, of which one is held out. Use fewer devices.")
-    return _parted(dataset, parts, held, ON)
+    return _parted(dataset, parts, held_out, ON)
 
 
 def hold_out_recent(
@@ -73,24 +73,26 @@ def hold_out_recent(
     Returns:
         A data set with these as test samples, None if no device can hold out any, and the samples that devices keep.
     """
-    held = _held(dataset, parts, share, seed, "recent")
-    return _parted(dataset, parts, held, "[evaluate] recent") if any(len(mine) for mine in held) else (None, parts)
+    held_out = _choose_held_out(dataset, parts, share, seed, "recent")
+    return (
+        _parted(dataset, parts, held_out, "[evaluate] recent") if any(len(mine) for mine in held_out) else (None, parts)
+    )
 
 
 def _parted(
-    dataset: Dataset, parts: Sequence[Indices], held: list[Indices], key: str
+    dataset: Dataset, parts: Sequence[Indices], held_out: list[Indices], key: str
 ) -> tuple[Dataset, list[Indices]]:  # fmt: skip
     """Return a data set with the held-out samples as test samples, and the samples that each device keeps."""
-    samples = np.concatenate(held)
-    kept = [_apart(dataset, _rest(part, mine), samples) for part, mine in zip(parts, held, strict=True)]
+    samples = np.concatenate(held_out)
+    kept = [_apart(dataset, _rest(part, mine), samples) for part, mine in zip(parts, held_out, strict=True)]
     bare = [k for k, part in enumerate(kept) if len(parts[k]) and not len(part)]
     if bare:
         raise SettingError(
             f"{key}: all training windows of device {bare[0]} share rows with held-out windows of other "
             "devices. Use fewer devices, or windows that overlap less: [data] window step."
         )
-    by = np.repeat(np.arange(len(held), dtype=np.int32), [len(part) for part in held])
-    return replace(_with_tests(dataset, held), held_by=by), kept
+    by = np.repeat(np.arange(len(held_out), dtype=np.int32), [len(part) for part in held_out])
+    return replace(_with_tests(dataset, held_out), held_by=by), kept
 
 
 def hold_out_devices(
@@ -113,14 +115,14 @@ def hold_out_devices(
         whose, drawn = _by_class(dataset, parts, None, share, generator(seed, "validation devices by class"))
         chosen = np.unique(whose[drawn]) if drawn.any() else chosen
         count = len(chosen)
-    held = [parts[k] for k in chosen.tolist()]
+    held_out = [parts[k] for k in chosen.tolist()]
     train = np.delete(np.arange(many), chosen)
     owners = None if dataset.owner is None else dataset.owner.copy()
     if owners is not None:  # the owner of held-out samples neither trains nor tests
-        owners[np.concatenate(held)] = owners[parts[int(train[0])][0]]
+        owners[np.concatenate(held_out)] = owners[parts[int(train[0])][0]]
     log.info("validation: %d of %d devices are held out and neither train nor test.", count, many)
-    unit = np.repeat(chosen, [len(part) for part in held]).astype(np.int32)
-    return replace(_with_tests(dataset, held), owner=owners, unit_test=unit), train
+    unit = np.repeat(chosen, [len(part) for part in held_out]).astype(np.int32)
+    return replace(_with_tests(dataset, held_out), owner=owners, unit_test=unit), train
 
 
 def of_tests(dataset: Dataset, share: float, seed: int, *, whole_devices: bool) -> tuple[Dataset, Dataset]:
@@ -146,10 +148,10 @@ def of_tests(dataset: Dataset, share: float, seed: int, *, whole_devices: bool) 
         time=place, through=None, run=None, take=lambda indices, device: dataset.take_test(indices),  # noqa: ARG005
     )  # fmt: skip
     if whole_devices and len(groups) > 1:
-        held, stay = hold_out_devices(inside, groups, share, seed)
+        held_out, stay = hold_out_devices(inside, groups, share, seed)
         kept = [groups[k] for k in stay.tolist()]
     else:
-        held, kept = hold_out(inside, groups, share, seed)
+        held_out, kept = hold_out(inside, groups, share, seed)
     left = np.sort(np.concatenate(kept))
     remain = replace(
         dataset, y_test=tests[left], owner_test=None if owner is None else owner[left],
@@ -159,26 +161,28 @@ def of_tests(dataset: Dataset, share: float, seed: int, *, whole_devices: bool) 
         take_test=lambda indices: dataset.take_test(left[indices]),
     )  # fmt: skip
     chosen = replace(
-        dataset, y_test=held.y_test, target_test=held.target_test, owner_test=held.owner_test,
-        first_test=held.first_test, recording_test=None, take_test=held.take_test,
+        dataset, y_test=held_out.y_test, target_test=held_out.target_test, owner_test=held_out.owner_test,
+        first_test=held_out.first_test, recording_test=None, take_test=held_out.take_test,
     )  # fmt: skip
     return remain, chosen
 
 
-def _held(dataset: Dataset, parts: Sequence[Indices], share: float, seed: int, purpose: str) -> list[Indices]:
+def _choose_held_out(
+    dataset: Dataset, parts: Sequence[Indices], share: float, seed: int, purpose: str
+) -> list[Indices]:
     """Return the samples that each device holds out; none if no sample without common rows would remain."""
     place = dataset.time if dataset.through is None else dataset.through
     if dataset.run is None:
-        held = [_last(part, share, place, generator(seed, purpose, k)) for k, part in enumerate(parts)]
+        held_out = [_last(part, share, place, generator(seed, purpose, k)) for k, part in enumerate(parts)]
     elif dataset.by_class:
         whose, drawn = _by_class(dataset, parts, dataset.run, share, generator(seed, f"{purpose} by class"))
-        held = [part[drawn[whose == k]] for k, part in enumerate(parts)]
+        held_out = [part[drawn[whose == k]] for k, part in enumerate(parts)]
     else:
-        held = [_runs(part, dataset.run, share, generator(seed, purpose, k)) for k, part in enumerate(parts)]
+        held_out = [_runs(part, dataset.run, share, generator(seed, purpose, k)) for k, part in enumerate(parts)]
     for k, part in enumerate(parts):
-        if not len(_apart(dataset, _rest(part, held[k]), held[k])):
-            held[k] = part[:0]
-    return held
+        if not len(_apart(dataset, _rest(part, held_out[k]), held_out[k])):
+            held_out[k] = part[:0]
+    return held_out
 
 
 def _last(part: Indices, share: float, place: Times | None, rng: np.random.Generator) -> Indices:
@@ -212,16 +216,16 @@ def _by_class(
     return whose, by_class(dataset.labels(samples), unit, whose, share, rng)
 
 
-def _rest(part: Indices, held: Indices) -> Indices:
-    return part[~np.isin(part, held)]
+def _rest(part: Indices, held_out: Indices) -> Indices:
+    return part[~np.isin(part, held_out)]
 
 
-def _apart(dataset: Dataset, part: Indices, held: Indices) -> Indices:
+def _apart(dataset: Dataset, part: Indices, held_out: Indices) -> Indices:
     """Return the samples of a device without common rows with a held-out sample."""
     if dataset.first is None:
         return part
     mine = dataset.first[part]
-    theirs = np.sort(dataset.first[held])
+    theirs = np.sort(dataset.first[held_out])
     length = dataset.inputs.length or 1
     apart: Indices = part[
         np.searchsorted(theirs, mine - length, "right") == np.searchsorted(theirs, mine + length, "left")

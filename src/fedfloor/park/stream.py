@@ -1,4 +1,8 @@
-"""Streams: the windows of samples that a device holds at a position, and the order of samples in a visit."""
+"""Streams: the windows of samples that a device holds at a position, and the order of samples in a visit.
+
+A window is here the samples that a device holds at a time, ``[data] stream``; the consecutive rows that make a single
+sample, ``[data] window``, were cut when the data were read (:mod:`fedfloor.data.split`).
+"""
 
 from __future__ import annotations
 

@@ -127,28 +127,29 @@ def _untaught(park: Park) -> Iterator[str]:
 def build_park(experiment: Experiment) -> Park:
     """Return the park of an experiment."""
     data = experiment.data
-    park = experiment.park
+    settings = experiment.park
     seed = experiment.seed
     evaluate = experiment.evaluate
     samples = load_data(experiment)
     made = build(
         samples,
-        devices=park.devices,
-        factories=park.factories,
-        assignment=park.assignment,
+        devices=settings.devices,
+        factories=settings.factories,
+        assignment=settings.assignment,
         partition=data.partition,
         stream=data.stream,
         seed=seed,
         validation=None if evaluate.on == "test" and not samples.task.calibrates else evaluate.validation,
         whole_devices=data.path is not None and isinstance(data.split, DeviceSplit),
-        census_epsilon=park.census_epsilon,
-        mobility=park.mobility,
+        census_epsilon=settings.census_epsilon,
+        mobility=settings.mobility,
         recent=evaluate.recent,
     )
-    held = prepared(made, data.normalise)
+    park = prepared(made, data.normalise)
     if evaluate.on == "validation" or (evaluate.on == "test" and not samples.task.calibrates):
-        return held
-    return replace(prepared(replace(made, dataset=samples), data.normalise), validating=held)
+        return park
+    # both: the park is evaluated on the real test samples, and a park like it on those held out of training
+    return replace(prepared(replace(made, dataset=samples), data.normalise), validating=park)
 
 
 def check_promise(park: Park) -> None:

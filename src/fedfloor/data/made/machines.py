@@ -18,7 +18,7 @@ from fedfloor.base.chance import generator
 from fedfloor.base.errors import SettingError, require
 from fedfloor.data.dataset import Dataset, Inputs, Owned
 from fedfloor.data.reading import Reading
-from fedfloor.data.series import assemble, fill, left
+from fedfloor.data.series import assemble, fill, rows_left
 from fedfloor.data.split import Rows
 from fedfloor.tasks.regression import Regression
 
@@ -226,7 +226,7 @@ def load(machines: int, seed: int, reading: Reading, like: Machines | None = Non
     last = made.run % like.runs >= like.runs - max(1, like.runs // 4)
     rows = Rows(
         fill(made.x, made.run) if reading.missing == "previous" else made.x, made.fault, made.run, made.machine,
-        last.astype(np.int8), target=left(reading, made.left, made.row), whole=True,
+        last.astype(np.int8), target=rows_left(reading, made.left, made.row), whole=True,
     )  # fmt: skip
     factory_of = np.arange(machines, dtype=np.int32) % halls
     names = tuple(f"{KINDS[kind]} {k + 1}" for k, kind in enumerate(made.kind.tolist()))

@@ -24,8 +24,7 @@ from fedfloor.data.dataset import Dataset, Indices, Inputs, Owned
 from fedfloor.data.files import content, damaged, find, matrix, needed
 from fedfloor.data.files.encode import names_of
 from fedfloor.data.reading import Reading
-from fedfloor.data.series import assemble
-from fedfloor.data.series import left as left_of
+from fedfloor.data.series import assemble, rows_left
 from fedfloor.data.split import Rows, runs
 from fedfloor.tasks.regression import Regression
 
@@ -121,7 +120,7 @@ def load(name: str, folder: Path, reading: Reading, like: Cmapss | None = None) 
     order = np.lexsort((np.arange(len(row)), owner))  # a device's training engines, then its engines for testing
     rows = Rows(
         np.ascontiguousarray(x[order][:, columns]), y[order].astype(np.int64), arrays["segment"][row][order],
-        owner[order], part[order], target=left_of(reading, left[order], age[order]), whole=True,
+        owner[order], part[order], target=rows_left(reading, left[order], age[order]), whole=True,
     )  # fmt: skip
     inputs = Inputs("table", tuple(COLUMNS[at] for at in columns), missing="refuse")
     owned = Owned(names, factory, like.subsets)
