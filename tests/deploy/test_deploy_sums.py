@@ -26,7 +26,8 @@ from fedfloor.deploy.message import Message, decode
 from fedfloor.deploy.settings import CloudSettings, Endpoint, read
 from fedfloor.deploy.sum_messages import read_keys
 from fedfloor.engine.travel import VisitPath
-from fedfloor.parts.mixing.mix import BySamples, Equal, Private
+from fedfloor.parts.mixing.mix import BySamples, Equal
+from fedfloor.parts.mixing.private import Private
 from fedfloor.parts.protection.masking import PublicKeys, Residues, unmasked
 from fedfloor.parts.travel.codecs import SecureSum
 from fedfloor.plan.nodes import Work

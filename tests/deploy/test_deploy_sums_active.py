@@ -38,7 +38,8 @@ from fedfloor.deploy.signing import Signer
 from fedfloor.deploy.sum_messages import Advertisement, common, packed, unpacked
 from fedfloor.deploy.worker import most_devices
 from fedfloor.engine.summing import SecureAggregation
-from fedfloor.parts.mixing.mix import BySamples, Private
+from fedfloor.parts.mixing.mix import BySamples
+from fedfloor.parts.mixing.private import Private
 from fedfloor.parts.protection import masking
 from fedfloor.parts.protection.masking import PublicKeys
 from fedfloor.parts.travel.codecs import SecureSum

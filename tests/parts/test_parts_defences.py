@@ -20,7 +20,8 @@ import fedfloor
 from fedfloor import config
 from fedfloor.base.errors import DivergedError
 from fedfloor.parts.mixing.means import krum, krum_scores, mean, multi_krum
-from fedfloor.parts.mixing.mix import MIXES, Branch, Meeting, rule
+from fedfloor.parts.mixing.mix import Branch, Meeting
+from fedfloor.parts.mixing.registry import MIXES, rule
 from fedfloor.parts.mixing.robust import (
     bulyan,
     centred_clipping,

@@ -19,7 +19,8 @@ import fedfloor
 from commands import Command
 from fedfloor.config import read
 from fedfloor.parts.mixing.means import gaussian_sum
-from fedfloor.parts.mixing.mix import Branch, Meeting, Private
+from fedfloor.parts.mixing.mix import Branch, Meeting
+from fedfloor.parts.mixing.private import Private
 from fedfloor.parts.selection.selection import Poisson
 from fedfloor.runs import privacy
 from live_park import experiment, live

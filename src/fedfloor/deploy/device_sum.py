@@ -31,6 +31,7 @@ from fedfloor.engine.summing import bound, device_noise, summand
 from fedfloor.engine.travel import VisitPath
 from fedfloor.models.network import Network
 from fedfloor.parts.mixing import mix
+from fedfloor.parts.mixing import registry as mixing
 from fedfloor.parts.protection import masking
 from fedfloor.parts.protection.discrete import discrete_gaussian
 from fedfloor.parts.protection.masking import KEY_BYTES, LEAST, SEALED_BYTES, DeviceKeys, FixedPoint, PublicKeys
@@ -300,7 +301,7 @@ class DeviceSum:
         place = self.standing(network, work, about, key, run)
         open_sum = self.current(about)
         cut = VisitPath(network, work).up
-        rule = mix.to_spec(place.rule)
+        rule = mixing.to_spec(place.rule)
         # the update in the sum's unit, with noise
         numbers = summand(self.rule, change, cut.among(network.trained), key.seed, receipt)
         figures = (0.0, 0.0, 0.0) if place.noise else receipt.figures
@@ -360,7 +361,7 @@ class DeviceSum:
         settings = ranges.table(given.get("settings"), MOST_SETTINGS, "its rule's settings")
         rule = None
         with suppress(SettingError):
-            rule = mix.rule(name, settings) if isinstance(name, str) else None
+            rule = mixing.rule(name, settings) if isinstance(name, str) else None
         if rule is None or not rule.additive:
             raise RefusedError("sum", "its mixing rule does not add weighted updates, which a secure sum requires.")
         most = bound(self.codec, work, self.samples) * mix.weigh(rule, self.samples)

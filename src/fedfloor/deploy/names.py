@@ -29,7 +29,8 @@ from fedfloor.methods import bounds
 from fedfloor.methods.catalog import EXACT
 from fedfloor.methods.chosen import kind_of, texts
 from fedfloor.parts import named
-from fedfloor.parts.mixing.mix import MIXES, Mix
+from fedfloor.parts.mixing.mix import Mix
+from fedfloor.parts.mixing.registry import MIXES
 from fedfloor.parts.mixing.weighting import Reweighted
 from fedfloor.parts.objectives.extractors import EXTRACTORS, FeatureExtractor
 from fedfloor.parts.objectives.objective import Objective

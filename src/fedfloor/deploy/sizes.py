@@ -14,7 +14,7 @@ from fedfloor.engine.travel import VisitPath
 from fedfloor.experiment import Experiment
 from fedfloor.models.parcel import Packet
 from fedfloor.park.park import Park
-from fedfloor.parts.mixing import mix
+from fedfloor.parts.mixing import registry as mixing
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import CLOUD, KEEP, Parallel
 from fedfloor.runs import forecast
@@ -76,6 +76,6 @@ def unfinished(node: Parallel, factory_of: Sequence[int]) -> int:
     branches_of: dict[int, list[int]] = {}
     for index, child in enumerate(node.children):
         branches_of.setdefault(factory_of[walk.first_device(child)], []).append(index)
-    if node.mix != KEEP and mix.rule(node.mix, node.settings).whole:
+    if node.mix != KEEP and mixing.rule(node.mix, node.settings).whole:
         return max(map(len, branches_of.values()))
     return max(TreeSum.parts(len(node.children), indices) for indices in branches_of.values())

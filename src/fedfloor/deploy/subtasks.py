@@ -33,6 +33,7 @@ from fedfloor.engine.visit import mixed_part
 from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet, Parcel
 from fedfloor.parts.mixing import mix
+from fedfloor.parts.mixing import registry as mixing
 from fedfloor.parts.travel import codecs
 from fedfloor.plan import schedule, text, walk
 from fedfloor.plan.nodes import Node, Parallel, Probe
@@ -295,7 +296,7 @@ def read_results(message: Message, subtask: Subtask, indices: Sequence[int], eng
 
 def bounded(node: Parallel) -> bool:
     """Return whether all mixing rules at edges keep the result near the mixed models; see :class:`Mix`."""
-    inside = [mix.rule(at.mix, at.settings) for child in node.children for at in walk.mixes(child)]
+    inside = [mixing.rule(at.mix, at.settings) for child in node.children for at in walk.mixes(child)]
     return all(rule.bounded or not rule.whole for rule in inside)
 
 
@@ -377,7 +378,7 @@ def branch_ends(
     if isinstance(aggregation, SecureAggregation):
         check_sums(aggregation, blobs, {i for i, some in devices.items() if some})
         return []
-    rule = mix.rule(node.mix, node.settings)
+    rule = mixing.rule(node.mix, node.settings)
     part = mixed_part(engine.network, node)
     within = part or engine.network.parcel("all")
     samples = {i: sum(int(engine.park.holdings[k]) for k in some) for i, some in devices.items()}

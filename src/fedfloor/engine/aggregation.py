@@ -21,6 +21,7 @@ from fedfloor.engine.travel import EdgePath
 from fedfloor.models import parcel
 from fedfloor.models.parcel import Packet, Parcel
 from fedfloor.parts.mixing import mix
+from fedfloor.parts.mixing import registry as mixing
 from fedfloor.plan import walk
 from fedfloor.plan.nodes import Parallel, Scalar
 from fedfloor.plan.outcome import Receipt
@@ -147,8 +148,8 @@ class Aggregation:
         self.path = path if node.travel else None
         self.wire: np.dtype[Any] | None = None if self.path is None else np.dtype(np.uint8)
         self.given = path.receive(path.send(start)) if path is not None and node.travel_down else start
-        self._rule = mix.rule(node.mix, node.settings)
-        mix.check(self._rule, node.mix, len(node.children))
+        self._rule = mixing.rule(node.mix, node.settings)
+        mixing.check(self._rule, node.mix, len(node.children))
         self._sums = TreeSum(len(node.children))
         self._models: dict[int, Tensor] = {}
         self.settings: dict[str, Scalar] = {}  # settings of the rule for its next round, where it changes them

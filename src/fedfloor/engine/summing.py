@@ -28,6 +28,8 @@ from fedfloor.engine.travel import EdgePath, VisitPath
 from fedfloor.engine.visit import mixed_part
 from fedfloor.models.parcel import Packet
 from fedfloor.parts.mixing import mix
+from fedfloor.parts.mixing import registry as mixing
+from fedfloor.parts.mixing.private import STATISTICS, unfit
 from fedfloor.parts.objectives import registry as objectives
 from fedfloor.parts.protection.discrete import LEAST_DEVIATION, TAIL, discrete_gaussian
 from fedfloor.parts.protection.masking import FIGURE_BITS, FIGURE_MOST, LEAST, Bytes, FixedPoint, crews, threshold
@@ -95,7 +97,7 @@ def summand(rule: mix.Mix, change: Tensor, trained: int, seed: int, visit: Recei
         SettingError: statistics behind the trained numbers changed, for which the rule's noise is not meant.
     """
     if rule.privacy is not None and bool(change[trained:].any()):
-        raise mix.unfit(mix.STATISTICS)
+        raise unfit(STATISTICS)
     rng = generator(seed, "mix", visit.tick, visit.device, visit.visit)
     _, bounded = rule.leave(change.cpu().numpy(), NumberLayout(((1, len(change)),)), rng)
     return bounded
@@ -186,7 +188,7 @@ class SecureAggregation(Aggregation):
         self.samples = [int(engine.park.holdings[k]) for k in self.devices]
         self.weights = [mix.weigh(self._rule, samples) for samples in self.samples]
         self.bounds = [bound(codec, self.work, samples) for samples in self.samples]
-        self.rule = mix.to_spec(self._rule)
+        self.rule = mixing.to_spec(self._rule)
         most = max(sum(self.weights), 1.0)
         self.trained = self.cut.among(engine.network.trained)
         self.sums: dict[int, GroupSum] = {}

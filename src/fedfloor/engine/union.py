@@ -20,7 +20,7 @@ from fedfloor.engine.steps import gradients, stepper
 from fedfloor.engine.visit import check_finite
 from fedfloor.models.parcel import Packet
 from fedfloor.park.stream import batch_order
-from fedfloor.parts.mixing import mix
+from fedfloor.parts.mixing import registry as mixing
 from fedfloor.parts.mixing.mix import Mix, weigh
 from fedfloor.plan.nodes import Parallel, Scalar, Train, Work, only
 from fedfloor.plan.schedule import Key
@@ -64,7 +64,7 @@ def rule(node: Parallel) -> Mix:
 @lru_cache(maxsize=64)
 def _made(name: str, settings: tuple[tuple[str, Scalar], ...]) -> Mix:
     """Return a rule, cached: the check of its settings takes a tenth of a small network's step."""
-    return mix.rule(name, dict(settings))
+    return mixing.rule(name, dict(settings))
 
 
 def step(engine: Engine, node: Parallel, packet: Packet, keys: Sequence[Key]) -> list[VisitFigures]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedfloor.base.errors import SettingError, require
 from fedfloor.methods.contract import Method, Needs, State, View
-from fedfloor.parts.mixing import mix
+from fedfloor.parts.mixing import registry as mixing
 from fedfloor.parts.mixing.mix import Equal
 from fedfloor.parts.mixing.staleness import Polynomial, Staleness
 from fedfloor.parts.server import Server, Sgd
@@ -62,7 +62,7 @@ class Unwaiting(Method):
         results = self.results(concurrency)
         results = results if view.invited is None else min(results, concurrency)
         arrivals = view.arrivals(VisitFlow(work(view.round), devices, concurrency, results))
-        name, settings = mix.to_spec(Equal())
+        name, settings = mixing.to_spec(Equal())
         visits = tuple(self.visit(one, work(one.round), view.round) for one in arrivals)
         return Parallel(visits, mix=name, settings=settings)
 

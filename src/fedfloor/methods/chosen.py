@@ -14,7 +14,7 @@ from fedfloor.methods.catalog import EXACT, METHODS, find
 from fedfloor.methods.configured import ConfiguredMethod, Parts
 from fedfloor.methods.contract import Method
 from fedfloor.parts import named
-from fedfloor.parts.mixing.mix import MIXES, rule
+from fedfloor.parts.mixing.registry import MIXES, rule
 from fedfloor.parts.objectives.registry import OBJECTIVES, PLANNED, objective
 from fedfloor.parts.selection.selection import SELECTIONS, policy
 from fedfloor.parts.server import SERVERS, optimiser

@@ -12,7 +12,7 @@ from fedfloor.base.outside import SPEC, load
 from fedfloor.methods.contract import Answers, Method, Needs, State, View
 from fedfloor.parts import fitting, named, server
 from fedfloor.parts.fitting import Choice
-from fedfloor.parts.mixing import mix as mixing
+from fedfloor.parts.mixing import registry as mixing
 from fedfloor.parts.mixing import summable, weighting
 from fedfloor.parts.mixing.mix import Equal, Mix
 from fedfloor.parts.mixing.weighting import reweighted

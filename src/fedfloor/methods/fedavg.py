@@ -9,7 +9,7 @@ import numpy as np
 
 from fedfloor.base.errors import SettingError, require
 from fedfloor.methods.contract import Method, State, View
-from fedfloor.parts.mixing import mix
+from fedfloor.parts.mixing import registry as mixing
 from fedfloor.parts.mixing.mix import BySamples, Mix
 from fedfloor.parts.selection.selection import fraction
 from fedfloor.parts.work import WorkSettings
@@ -68,7 +68,7 @@ class FedAvg(Method):
 def visiting(method: Method, work: WorkSettings, view: View, chosen: list[int], rule: Mix | None = None) -> Parallel:
     """Return parallel visits to the chosen devices, whose models are mixed by a rule; by samples by default."""
     todo = work.at(view.round, view.rounds, method.objective)
-    name, settings = mix.to_spec(rule or BySamples())
+    name, settings = mixing.to_spec(rule or BySamples())
     return Parallel(tuple(Train(device(k), todo) for k in chosen), mix=name, settings=settings)
 
 

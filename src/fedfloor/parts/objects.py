@@ -10,7 +10,7 @@ from typing import Any
 from fedfloor.base.errors import SettingError, shown
 from fedfloor.base.outside import SPEC, name_of
 from fedfloor.parts.attacks import ATTACKS
-from fedfloor.parts.mixing.mix import MIXES
+from fedfloor.parts.mixing.registry import MIXES
 from fedfloor.parts.objectives.registry import OBJECTIVES
 from fedfloor.parts.selection.selection import SELECTIONS
 from fedfloor.parts.server import SERVERS

@@ -30,7 +30,8 @@ from fedfloor.park.park import Park
 from fedfloor.parts import fitting
 from fedfloor.parts.attacks import Attackers
 from fedfloor.parts.fitting import Choice
-from fedfloor.parts.mixing import mix
+from fedfloor.parts.mixing import registry as mixing
+from fedfloor.parts.mixing.private import STATISTICS
 from fedfloor.parts.objectives.objective import Objective
 from fedfloor.parts.objectives.registry import to_spec
 from fedfloor.parts.travel.codecs import chain
@@ -150,7 +151,7 @@ def parts_there(engine: Engine, method: ConfiguredMethod) -> None:
     if isinstance(work, WorkSettings):
         steps.rate_factors(engine.network, work.at(1, 1))
     if any(step.privacy is not None for step in chain(method.parts.travel or "")) and engine.network.variances:
-        raise SettingError(f"method.travel with noise: {mix.STATISTICS}.", key="method.travel")
+        raise SettingError(f"method.travel with noise: {STATISTICS}.", key="method.travel")
     if method.needs.remembers and "classifier" in method.needs.scopes:
         if engine.task.kind != "classification":
             raise SettingError(
@@ -289,7 +290,7 @@ def doubts(plan: Node) -> list[str]:
     """Return a message for each mixing rule of a plan that has too few models for its guarantee."""
     sentences = []
     for node in walk.mixes(plan):
-        rule = mix.rule(node.mix, node.settings)
+        rule = mixing.rule(node.mix, node.settings)
         many = len(node.children) if isinstance(node, Parallel) else node.how_many
         if rule.least <= many < rule.sound:
             sentences.append(

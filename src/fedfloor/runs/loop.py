@@ -28,7 +28,7 @@ from fedfloor.methods.catalog import title
 from fedfloor.methods.configured import ConfiguredMethod
 from fedfloor.methods.contract import State, View
 from fedfloor.park.park import Park
-from fedfloor.parts.mixing import mix
+from fedfloor.parts.mixing import registry as mixing
 from fedfloor.parts.travel import codecs
 from fedfloor.plan import text, walk
 from fedfloor.plan.nodes import Node
@@ -297,7 +297,7 @@ class _Run(round_.Observer):
         number = point.round + 1
         if outcome.receipts and all(receipt.lost for receipt in outcome.receipts):
             self.all_lost(number, outcome.receipts)
-        rules = [mix.rule(at.mix, at.settings) for at in walk.mixes(outcome.resolved)]
+        rules = [mixing.rule(at.mix, at.settings) for at in walk.mixes(outcome.resolved)]
         self.demands = any(rule.least > 1 or rule.asks for rule in rules)
         if self.demands and not self.warned and same(point.state.packet, outcome.packet):
             self.warned = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedfloor.base.errors import SettingError
-from fedfloor.parts.mixing import mix
+from fedfloor.parts.mixing import registry as mixing
 from fedfloor.parts.objectives import registry as objectives
 from fedfloor.parts.protection.masking import LEAST
 from fedfloor.parts.travel.codecs import across, secure
@@ -70,7 +70,7 @@ def _go(node: Node, above: Node | None) -> None:
 
 
 def _visits(node: Parallel | Select, count: int) -> None:
-    rule = mix.rule(node.mix, node.settings)
+    rule = mixing.rule(node.mix, node.settings)
     if not rule.additive:
         raise _unfit(
             f"mix '{node.mix}' reads each device's model",
