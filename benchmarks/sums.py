@@ -37,7 +37,7 @@ from fedfloor.deploy.settings import (
 )
 from fedfloor.deploy.signing import Signer
 from fedfloor.deploy.sum_messages import Advertisement
-from fedfloor.parts.protection import masking
+from fedfloor.parts.protection import masking, shares
 from fedfloor.runs import ledger
 from fedfloor.runs.orders import Limits
 from fedfloor.runs.parks import build_park
@@ -217,7 +217,7 @@ def signing_ms() -> tuple[float, float]:
         for path, text in zip((files.ca, files.cert, files.key), (ca.pem()[0], *texts), strict=True):
             path.write_bytes(text)
         signer = Signer(files, "d0")
-        keys = masking.advertise(0, bytes(masking.KEY_BYTES))
+        keys = masking.advertise(0, bytes(shares.KEY_BYTES))
         made_s = list[float]()
         checked_s = list[float]()
         for _ in range(SIGNATURES):

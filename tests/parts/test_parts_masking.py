@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfloor.base.ranges import RefusedError
-from fedfloor.parts.protection import masking
-from fedfloor.parts.protection.masking import FixedPoint, LostSumError, Residues
+from fedfloor.parts.protection import masking, shares
+from fedfloor.parts.protection.masking import FixedPoint, Residues
+from fedfloor.parts.protection.shares import LostSumError
 from refusals import refused
 
 CONTEXT = b"run 1"
@@ -45,7 +46,7 @@ def protocol(
     revealed = {
         k: masking.reveal(k, near(k, shared), pairs(k), survivors, least(k)) for k in survivors if k not in gone[3]
     }
-    assert masking.corrected(revealed, least).revealed == revealed
+    assert shares.corrected(revealed, least).revealed == revealed
     beside = {k: list(near(k, shared)) for k in shared}
     shared_keys = {k: public[k] for k in shared}
     return masking.unmasked(total, ring, shared_keys, beside, survivors, revealed, least, CONTEXT), survivors
@@ -118,36 +119,36 @@ def test_false_shares_up_to_the_radius_are_found_and_more_of_them_blame_no_true_
 ) -> None:
     rng = np.random.default_rng(seed)
     least = masking.threshold(data.draw(st.sampled_from([0.51, 0.6, 0.9])), devices)
-    true = masking.split(bytes(range(32)), range(devices), least)
-    most = masking.radius(devices, least)
+    true = shares.split(bytes(range(32)), range(devices), least)
+    most = shares.radius(devices, least)
     false = set(rng.choice(devices, data.draw(st.integers(0, most)), replace=False).tolist())
     given_ = true | {holder: rng.bytes(31) + b"\0" for holder in false}
-    assert masking.strangers(given_, least) == false
+    assert shares.strangers(given_, least) == false
     if devices - least > most:  # one more: nothing is said, as whoever is named could be true
         more = true | {holder: rng.bytes(31) + b"\0" for holder in range(most + 1)}
-        assert masking.strangers(more, least) in (None, set(range(most + 1)))
+        assert shares.strangers(more, least) in (None, set(range(most + 1)))
 
 
 def test_a_polynomial_that_colluders_make_up_is_not_taken_for_that_of_the_secret() -> None:
     """Of nine shares of threshold 6 seven are on it, as on the true one: two true shares would be called false."""
-    true = masking.split(bytes(range(32)), range(9), 6)
+    true = shares.split(bytes(range(32)), range(9), 6)
     points = {k: (k + 1, int.from_bytes(share, "little")) for k, share in true.items()}
-    line = masking._through([points[k] for k in range(5)] + [(8, 12345)])
-    forged = {k: masking._at(line, k + 1).to_bytes(32, "little") for k in (7, 8)}
-    assert masking.strangers(true | forged, 6) is None
-    assert masking.strangers(true | {7: forged[7]}, 6) == {7}
+    line = shares._through([points[k] for k in range(5)] + [(8, 12345)])
+    forged = {k: shares._at(line, k + 1).to_bytes(32, "little") for k in (7, 8)}
+    assert shares.strangers(true | forged, 6) is None
+    assert shares.strangers(true | {7: forged[7]}, 6) == {7}
 
 
 def test_false_shares_are_stated_with_their_owner_and_holder() -> None:
-    held = {owner: masking.split(bytes([owner]) * 32, range(5), 2) for owner in (1, 2)}
+    held = {owner: shares.split(bytes([owner]) * 32, range(5), 2) for owner in (1, 2)}
     revealed = {holder: {owner: held[owner][holder] for owner in held} for holder in range(5)}
-    assert masking.corrected(revealed, lambda _: 2) == masking.TrueShares(revealed, frozenset(), frozenset(), 0)
+    assert shares.corrected(revealed, lambda _: 2) == shares.TrueShares(revealed, frozenset(), frozenset(), 0)
     for holder in range(5):
-        got = masking.corrected({**revealed, holder: {**revealed[holder], 2: bytes(32)}}, lambda _: 2)
+        got = shares.corrected({**revealed, holder: {**revealed[holder], 2: bytes(32)}}, lambda _: 2)
         assert (got.false, got.broken, got.radius) == ({(2, holder)}, set(), 2)
         assert got.revealed == {**revealed, holder: {1: revealed[holder][1]}}
     few = {holder: revealed[holder] for holder in (0, 1)}  # two shares always fit a line
-    assert not masking.corrected(few | {0: {1: bytes(32)}}, lambda _: 2).false
+    assert not shares.corrected(few | {0: {1: bytes(32)}}, lambda _: 2).false
 
 
 def test_shares_of_another_sum_or_of_a_forger_are_not_opened() -> None:

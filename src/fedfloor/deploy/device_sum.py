@@ -34,7 +34,8 @@ from fedfloor.parts.mixing import mix
 from fedfloor.parts.mixing import registry as mixing
 from fedfloor.parts.protection import masking
 from fedfloor.parts.protection.discrete import discrete_gaussian
-from fedfloor.parts.protection.masking import KEY_BYTES, LEAST, SEALED_BYTES, DeviceKeys, FixedPoint, PublicKeys
+from fedfloor.parts.protection.masking import LEAST, SEALED_BYTES, DeviceKeys, FixedPoint, PublicKeys
+from fedfloor.parts.protection.shares import KEY_BYTES
 from fedfloor.parts.travel.codecs import SecureSum
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.outcome import Receipt

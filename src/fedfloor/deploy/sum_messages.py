@@ -17,7 +17,8 @@ from fedfloor.base.ranges import RefusedError
 from fedfloor.deploy import authority
 from fedfloor.deploy.signing import Signer
 from fedfloor.parts.protection import masking
-from fedfloor.parts.protection.masking import KEY_BYTES, LEAST, MOST_CREW, DeviceKeys, PublicKeys
+from fedfloor.parts.protection.masking import LEAST, MOST_CREW, DeviceKeys, PublicKeys
+from fedfloor.parts.protection.shares import KEY_BYTES
 from fedfloor.plan.nodes import Scalar, Work
 from fedfloor.plan.schedule import Key
 

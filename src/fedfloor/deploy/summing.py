@@ -35,7 +35,8 @@ from fedfloor.deploy.sum_messages import (
 from fedfloor.engine.summing import GroupSum, SecureAggregation
 from fedfloor.engine.team import Blob
 from fedfloor.parts.protection import masking
-from fedfloor.parts.protection.masking import KEY_BYTES, LEAST, SEALED_BYTES, LostSumError, PublicKeys, TrueShares
+from fedfloor.parts.protection.masking import LEAST, SEALED_BYTES, PublicKeys
+from fedfloor.parts.protection.shares import KEY_BYTES, LostSumError, TrueShares, corrected
 from fedfloor.plan.nodes import Work
 from fedfloor.plan.schedule import Key
 from fedfloor.runs.folder import write
@@ -379,7 +380,7 @@ class ServerSum:
 
         if not (why := flaw(revealed)):
             return
-        found = masking.corrected(revealed, self._least.__getitem__)
+        found = corrected(revealed, self._least.__getitem__)
         if found.false and not found.broken:
             why = flaw(found.revealed)
         if why:
