@@ -49,6 +49,18 @@ def test_a_mistake_below_titles_is_named_by_the_row_that_editors_show(tmp_path: 
         sheet.read(path, Reading(skip=(1, 2, 5), columns=columns), ())
 
 
+@pytest.mark.parametrize(("units", "noted"), [("dd.mm.yyyy;;;kW;\n", False), ("", True)])
+def test_a_row_with_values_among_those_left_out_is_named(
+    units: str, noted: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = titled(tmp_path / "hall.csv", units=units)
+    columns = Columns(time="Date + Time", device="Machine", label="Fault")
+    with caplog.at_level("INFO", "fedfloor"):
+        read = sheet.read(path, Reading(skip=(1, 2, 5), columns=columns), ())
+    assert len(read.x) == len(ROWS) - noted
+    assert ("hall.csv: data.skip leaves out rows with values: 5." in caplog.text) == noted
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -41,6 +41,26 @@ def test_a_row_each_in_the_tables_order(tmp_path: Path) -> None:
     assert got.y.tolist() == [UNKNOWN] * 3
 
 
+EXPORT = "temp;torque;label\n{units}1;2;ok\n3;4;worn\n5;6;ok\n7;8;ok\n"
+UNITS = "K;Nm;\n"
+
+
+@pytest.mark.parametrize("titles", ["", "Hall 3;;\n", "Hall 3;;\nMarch;;\n", "Hall 3;;\n\nMarch;;\n"])
+@pytest.mark.parametrize("units", ["", UNITS])
+def test_a_tables_own_titles_and_units_are_left_out_and_no_row_with_values(
+    titles: str, units: str, tmp_path: Path
+) -> None:
+    trained = replace(ROWS, dialect={"skip": (1, 3)})  # of tables with one title and units
+    got = read(tmp_path, titles + EXPORT.format(units=units), trained)
+    assert got.x.tolist() == [[1, 2], [3, 4], [5, 6], [7, 8]]
+
+
+def test_rows_that_were_left_out_in_training_stay_so_unless_they_hold_values(tmp_path: Path) -> None:
+    text = EXPORT.format(units=UNITS).replace("5;6;ok", "broken;;")
+    got = read(tmp_path, "Hall 3;;\n\n" + text, replace(ROWS, dialect={"skip": (1, 4, 7)}))
+    assert got.x.tolist() == [[1, 2], [3, 4], [7, 8]]
+
+
 def test_labels_as_far_as_they_are_known(tmp_path: Path) -> None:
     got = read(tmp_path, "temp;torque;label\n1;2;worn\n1;2;\n1;2;ok\n", ROWS)
     assert got.y.tolist() == [1, UNKNOWN, 0]

@@ -24,6 +24,7 @@ from fedfloor.data.files.rows import unpacked
 from fedfloor.data.files.sheet import Sheet
 from fedfloor.data.files.sheet import read as read_sheet
 from fedfloor.data.files.times import written
+from fedfloor.data.files.titles import own_titles
 from fedfloor.data.reading import Columns, DeviceReading
 from fedfloor.data.series import fill
 from fedfloor.data.split import runs
@@ -128,7 +129,7 @@ def _sheet(path: Path, sensors: Sensors) -> tuple[Sheet, Columns]:
     if path.name.lower().removesuffix(".gz").endswith(MATRIX):
         return _matrix(path, sensors.columns), columns
     reading = DeviceReading(columns=columns, decimal="," if sensors.decimal == "," else ".", **sensors.dialect)
-    (sheet,) = encoded([read_sheet(path, reading, (), lenient=True)], categories, reading)
+    (sheet,) = encoded([read_sheet(path, own_titles(path, reading), (), lenient=True)], categories, reading)
     return sheet, columns
 
 

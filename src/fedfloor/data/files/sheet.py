@@ -37,6 +37,7 @@ from fedfloor.data.files.times import (
     shared,
     written,
 )
+from fedfloor.data.files.titles import tell_lost
 from fedfloor.data.reading import Reading, skipped
 
 log = logging.getLogger(__name__)
@@ -241,6 +242,8 @@ def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: boo
         if not named:
             check_header(path, first, reading.header)
         layout = layout_of(named_columns(first) if named else reading.header or ())
+        if reading.skip and not lenient:
+            tell_lost(path, reading, line, layout.values)
         unusual = reading.encoding or reading.thousands or reading.missing_texts or reading.quality
         plain = not (is_workbook(path) or unusual)
         if plain and not layout.joined and not reading.skip and line == 1 and path.stat().st_size >= columnar.QUICK:
