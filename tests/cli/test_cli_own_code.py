@@ -76,14 +76,21 @@ def test_to_price_finished_runs_imports_nothing_unasked(stranger: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["price", "e.toml", "--own-code"], ["draw", "plain.toml", "--set", "method.name=mine:Mine"], ["run", "e.toml"]],
+    [
+        ["price", "e.toml", "--own-code"],
+        ["draw", "plain.toml", "--set", "method.name=mine:Mine"],
+        ["price", "plain.toml", "--methods", "fedavg,mine:Mine"],
+        ["compare", "plain.toml", "--methods", "mine:Mine"],
+        ["run", "e.toml"],
+    ],
     ids=" ".join,
 )
 def test_what_is_trusted_typed_or_carried_out_is_imported(stranger: Path, words: list[str]) -> None:
     imported = done(stranger, *words)
     assert imported.returncode == 0, imported.stderr
     assert (stranger / "imported").exists()
-    assert ("mine:Mine" in imported.stderr) == ("--set" not in words)  # it is printed before
+    typed = not {"--set", "--methods"}.isdisjoint(words)
+    assert ("names code outside fedfloor" in imported.stderr) != typed  # it is printed before
 
 
 @pytest.mark.parametrize("answer", ["y", "n"])

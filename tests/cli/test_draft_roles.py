@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 
 from commands import Command
 from fedfloor.base.errors import SettingError
-from fedfloor.config import read
+from fedfloor.config import pair, read
+from fedfloor.data.files.layout import other_marks
 from fedfloor.drafting.guess import Guess, TableProfile, words
 from fedfloor.drafting.guess import guess as whole
 from refusals import refused
@@ -99,6 +101,20 @@ def test_numbers_with_units_or_marks_are_never_ignored(tmp_path: Path, cells: tu
     text = "device;a;b;label\n" + "".join(f"x;{cell};{i}.5;ok\n" for i, cell in enumerate(cells))
     with refused("no-number"):
         guess(table(tmp_path, text), {})
+
+
+def test_a_decimal_mark_that_is_set_is_believed_where_points_stand_between_thousands(tmp_path: Path) -> None:
+    text = "device;a;b;label\n" + "".join(f"x;1.{375 + i};{i},5;ok\n" for i in range(9))
+    with refused("no-number"):
+        guess(table(tmp_path, text), {})
+    assert guess(table(tmp_path, text), {"decimal": ","}) == {}
+    assert guess(table(tmp_path, text), {"decimal": ",", "thousands": "."}) == {}
+
+
+@pytest.mark.parametrize(("cell", "mark"), [("1 234,5", " "), ("1'234,5", "'"), ("1.234,5", ".")])
+def test_the_advised_mark_between_thousands_is_the_tables(cell: str, mark: str) -> None:
+    (option,) = re.findall(r"--set (\S*data.thousands=.*)", other_marks(cell, ","))
+    assert pair(option[1:-1]) == ("data.thousands", mark)
 
 
 def test_numbers_with_both_marks_show_the_one_between_thousands(tmp_path: Path) -> None:

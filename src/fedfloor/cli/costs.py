@@ -110,7 +110,7 @@ def _price_experiment(
     from fedfloor.runs.compare import each_once
     from fedfloor.runs.parks import build_park
 
-    setup = shared.experiment(experiment, changes, own=own)
+    setup = shared.experiment(experiment, changes, own=own, methods=methods)
     last = setup.rounds if rounds is None else rounds
     if not 1 <= last <= setup.rounds:
         raise SettingError(f"--rounds {last}: the experiment has rounds 1 to {setup.rounds}.")

@@ -93,17 +93,20 @@ def names(methods: str | None, experiment: Experiment) -> list[str]:
     return [experiment.method.name] if methods is None else [name.strip() for name in methods.split(",")]
 
 
-def experiment(file: str, changes: Sequence[str] | None, *, own: bool = True) -> Experiment:
+def experiment(
+    file: str, changes: Sequence[str] | None, *, own: bool = True, methods: str | None = None
+) -> Experiment:  # fmt: skip
     """Read an experiment by its path or its bundled name.
 
-    Imports of code that it names are permitted as by :func:`ask_for_code`; names in ``changes`` are the user's own.
+    Imports of code that it names are permitted as by :func:`ask_for_code`; names in ``changes`` and ``methods``, the
+    text of ``--methods``, are the user's own.
 
     Raises:
         SettingError: a mistake in the experiment; or without a terminal, code of its own and not ``own``.
     """
     from fedfloor import config
 
-    ask_for_code(file, changes, own=own)
+    ask_for_code(file, [*(changes or []), methods or ""], own=own)
     return config.read(experiment_file(file), changes or [])
 
 
@@ -114,7 +117,7 @@ def ask_for_code(file: str, changes: Sequence[str] | None = None, *, own: bool) 
 
     Args:
         file: the file that names the code, for messages.
-        changes: the user's own changes, in which names are permitted.
+        changes: texts that the user typed, in which names are permitted.
     """
 
     def ask(spec: str) -> None:

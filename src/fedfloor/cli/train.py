@@ -178,7 +178,7 @@ def compare(
     """Compare methods over seeds in one report."""
     from fedfloor.runs.references import planned
 
-    setup = shared.experiment(experiment, changes)
+    setup = shared.experiment(experiment, changes, methods=methods)
     limits = options.limits(stop_after, until, setup.evaluate.figure)
     folder = out or Path("runs") / f"{setup.name}-compare"
     names = shared.names(methods, setup)
@@ -207,7 +207,7 @@ def sweep(
     """Search each method's best settings on validation data."""
     from fedfloor.runs import sweep as sweeps
 
-    setup = shared.experiment(experiment, changes)
+    setup = shared.experiment(experiment, changes, methods=methods)
     limits = options.limits(stop_after, None)
     folder = out or Path("runs") / f"{setup.name}-sweep"
     names = shared.names(methods, setup)

@@ -203,7 +203,8 @@ def _sort_sensors(
     measured = [cell for name in sensors for cell in table.cells(name)]
     # numbers of a Parquet file have no decimal mark: its texts may have commas beside them
     written = [table.cells(name) for name in sensors] if is_parquet(profile.path) else [measured]
-    comma = given.get("decimal", ",") == "," and any(map(_commas, written))
+    told = not is_parquet(profile.path) and given.get("decimal") == ","
+    comma = told or (given.get("decimal", ",") == "," and any(map(_commas, written)))
     decimal = "," if comma else "."
     mark = given.get("thousands") or _thousands(measured, decimal)
     guessed: dict[str, Any] = {"thousands": mark, "decimal": "," if comma else ""}

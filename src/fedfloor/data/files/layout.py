@@ -315,7 +315,7 @@ def other_marks(cell: str, decimal: str, *, decimals: bool = True) -> str:
     >>> other_marks("1,234", ".")
     "If ',' is the decimal mark: --set 'data.decimal=,'; if it stands between thousands: --set 'data.thousands=,'"
     >>> print(other_marks("1 234.5", "."))
-    If ' ' stands between thousands: --set 'data.thousands= '
+    If ' ' stands between thousands: --set 'data.thousands=" "'
     """
     other = "." if decimal == "," else ","
     fraction = re.fullmatch(rf"[+-]?\d*[{other}]\d+(e[+-]?\d+)?", cell, re.IGNORECASE | re.ASCII)
@@ -323,8 +323,9 @@ def other_marks(cell: str, decimal: str, *, decimals: bool = True) -> str:
     groups = re.fullmatch(rf"[+-]?\d{{1,3}}([{other}' ])\d{{3}}(\1\d{{3}})*([{decimal}]\d+)?", cell, re.ASCII)
     if groups:
         quote = '"' if groups[1] == "'" else "'"
+        mark = '" "' if groups[1] == " " else groups[1]  # a blank alone would be no value
         hint += ("; if it" if hint else f"If '{groups[1]}'") + " stands between thousands: --set "
-        hint += f"{quote}data.thousands={groups[1]}{quote}"
+        hint += f"{quote}data.thousands={mark}{quote}"
     if decimals and re.fullmatch(rf"[+-]?\d{{1,3}}(\{decimal}\d{{3}})+{other}\d+", cell, re.ASCII):
         hint = f"If '{decimal}' stands between thousands and '{other}' is the decimal mark: "
         hint += f"--set 'data.thousands={decimal}' --set 'data.decimal={other}'"
