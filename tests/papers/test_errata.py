@@ -216,6 +216,7 @@ def test_traffic_of_icg_of_hfedms() -> None:
 def test_networks_of_fedsr() -> None:
     assert models.count("mlp-2nn", (1, 28, 28), 10) == 199_210
     assert models.count("cnn-tutorial", (3, 32, 32), 100) == 128_420
+    assert models.count("cnn-tutorial", (3, 28, 28), 100) == 99_748
 
 
 def test_mnist_has_too_few_of_a_digit_for_table_ii_of_fldg() -> None:
