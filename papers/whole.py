@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 
 from fedfloor.runs.folder import write
 from papers import catalog, pictures
-from papers.claims import HEAD, ROOT, read, row
+from papers.claims import HEAD, ROOT, cell, read, row
 from papers.documents import table
 from papers.verdicts import OUTCOMES, Claim, estimate, parsed
 
@@ -91,7 +91,7 @@ def training_curves() -> Mapping[str, str]:
     lines: dict[str, list[tuple[float, float]]] = {}
     printed: dict[str, list[tuple[float, float]]] = {}
     for key, (label, *_, (accuracy, _, rounds)) in BASELINES.items():
-        paths = [path for name in (key, f"{key}-cnn") for path in sorted(_runs(name))]
+        paths = sorted(_runs(f"{key}-cnn")) or sorted(_runs(key))  # with the rates of the CNN, where there are such
         runs = [json.loads(path.read_text(encoding="utf-8"))["evaluations"] for path in paths]
         if runs:
             paired = zip(*runs, strict=False)
@@ -102,6 +102,47 @@ def training_curves() -> Mapping[str, str]:
 
 def _runs(name: str) -> Iterator[Path]:
     return (RESULTS / "fedgs-baselines").glob(f"fedgs-baselines-2nn-writers-{name}-seed?.json")
+
+
+def _points(page: str, rows: Iterable[tuple[float, str]], column: str) -> list[tuple[float, float]]:
+    """Return what stands in a column of rows of a results' page, each beside its place on the x-axis."""
+    return [(x, parsed(cell(f"results/{page}.md", row, column))[0]) for x, row in rows]
+
+
+def by_interval() -> Mapping[str, str]:
+    """Draw HFedMS's rounds to 70 % against T, and what Table IV prints."""
+    lines = {}
+    printed = {}
+    for label, intervals in (("HFedMS-D", (3, 5, 7, 9)), ("D, calibration of 3 epochs", (3, 5, 7))):
+        where = f"chains of the paper's length | {label} | rounds to 70%"
+        rows = [(every, f"FEMNIST, the paper's CNN | stream, T = {every}, {where}") for every in intervals]
+        lines[label] = _points("hfedms-table4", rows, "measured")
+        printed[label] = _points("hfedms-table4", rows, "paper")
+    return {"rounds to 70 % against T; hollow: Table IV": pictures.lines(lines, "T", "rounds", printed)}
+
+
+def by_partition() -> Mapping[str, str]:
+    """Draw FedSR's Table II on MNIST after 20 rounds, and what is printed after 500."""
+    from papers.fedsr import ACCURACY, LABELS
+
+    head = ("IID", "ξ = 4", "ξ = 2", "α = 0.3", "α = 0.1")
+    lines = {}
+    printed = {}
+    for key in ("fedsr", "ring", "hierfavg", "fedavg", "moon"):
+        label = LABELS[key]
+        one = [cell("results/fedsr-tables.md", label, column, "Table II, MNIST, all") for column in head]
+        lines[label] = [(i, parsed(text)[0]) for i, text in enumerate(one, start=1)]
+        printed[label] = [(i, value / 100) for i, value in enumerate(ACCURACY["mnist"][key], start=1)]
+    title = f"accuracy on MNIST after 20 rounds; hollow: after 500, printed. Partitions 1 to 5: {', '.join(head)}"
+    return {title: pictures.lines(lines, "partition", "accuracy", printed)}
+
+
+def by_case() -> Mapping[str, str]:
+    """Draw FedAvg's accuracy in FLDG's cases on CIFAR-10, and what Fig. 1 prints."""
+    rows = [(case, f"CIFAR-10 | case {case} | FedAvg | accuracy") for case in (1, 2, 3, 4)]
+    lines = {"FedAvg": _points("fldg-cases-cifar", rows, "measured")}
+    printed = {"FedAvg": _points("fldg-cases-cifar", rows, "paper")}
+    return {"FedAvg on CIFAR-10 after 300 rounds; hollow: Fig. 1": pictures.lines(lines, "case", "accuracy", printed)}
 
 
 R = "fedfloor reproduce "
@@ -143,7 +184,7 @@ PAPERS: Mapping[str, tuple[str, str, tuple[Exhibit, ...]]] = {
         Exhibit("Table III, Figs. 7 and 9b", "accuracy and loss", f"{R}hfedms-table3", "hfedms-table3",
                 r"Table III|Fig\. (7|9b)|^§IV-B$"),
         Exhibit("Table IV, Fig. 10", "rounds, bytes and hours to 70 %", f"{R}hfedms-table4", "hfedms-table4",
-                r"Table IV|Fig\. 10|\(e\)"),
+                r"Table IV|Fig\. 10|\(e\)", by_interval),
         Exhibit("Fig. 6", "how far groups' classes are apart", f"{R}hfedms-cpd", "hfedms-cpd", r"Fig\. 6"),
         Exhibit("Fig. 8", "growth functions", f"{R}hfedms-growth", "", r"Fig\. 8|III-B"),
         Exhibit("Proposition 1", "centroids of groups", TESTS, "", "Proposition 1"),
@@ -155,7 +196,7 @@ PAPERS: Mapping[str, tuple[str, str, tuple[Exhibit, ...]]] = {
         Exhibit("§IV-A", "the networks", TESTS, "", "IV-A"),
         Exhibit("Table I, Fig. 3", "ten devices", f"{R}fedsr-table1", "fedsr-tables", "Table I,"),
         Exhibit("Table II, Fig. 5", "accuracy of seven methods", f"{R}fedsr-table2", "fedsr-tables",
-                "Table II$|Tables II|IV-D"),
+                "Table II$|Tables II|IV-D", by_partition),
         Exhibit("Table III", "models sent to a target", f"{R}fedsr-table3", "fedsr-tables", "Table III|abstract"),
         Exhibit("Table IV", "a hundred devices", f"{R}fedsr-table4", "fedsr-tables", "Table IV"),
         Exhibit("Tables II to IV, small network", "on Fashion-MNIST and CIFAR-10", f"{R}fedsr-2nn", "", "^$"),
@@ -164,7 +205,8 @@ PAPERS: Mapping[str, tuple[str, str, tuple[Exhibit, ...]]] = {
     )),
     "fldg": ("FLDG, FLDG-L", "Liu et al.", (
         Exhibit("Tables I and II", "the networks; who holds what", TESTS, "", "Table I"),
-        Exhibit("Fig. 1", "FedAvg by case", f"{R}fldg-cases-cifar --only fedavg", "fldg-cases-cifar", r"Fig\. 1"),
+        Exhibit("Fig. 1", "FedAvg by case", f"{R}fldg-cases-cifar --only fedavg", "fldg-cases-cifar", r"Fig\. 1",
+                by_case),
         Exhibit("Fig. 3", "accuracy by hashes", f"{R}fldg-hash", "fldg-hash", r"Fig\. 3"),
         Exhibit("Figs. 4 and 5", "accuracy by groups", f"{R}fldg-groups", "fldg-groups", r"Figs?\. [45]"),
         Exhibit("Fig. 6", "accuracy in the four cases", f"{R}fldg-cases", "fldg-cases", "V-C"),
