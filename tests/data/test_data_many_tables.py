@@ -12,6 +12,7 @@ import pytest
 
 from commands import Command
 from fedfloor.base.errors import SettingError
+from fedfloor.config import pair
 from fedfloor.data.files import sheet
 from fedfloor.data.files.own import load
 from fedfloor.data.reading import Columns, DeviceReading, Reading, TimeSplit, Window
@@ -163,6 +164,20 @@ def test_factories_of_devices_that_are_columns(tmp_path: Path) -> None:
         load(tmp_path / "mixed", Reading(columns=MACHINE, device="column"), 0)
     with refused("no-column"):
         load(tmp_path / "mixed", Reading(columns=MACHINE, device="column", factory="column"), 0)
+
+
+def test_sensors_in_another_order_are_read_by_the_names_that_the_refusal_lists(tmp_path: Path) -> None:
+    folder = tmp_path / "years"
+    folder.mkdir()
+    (folder / "2024.csv").write_text("device,a,b,label\n" + "m,1,2,ok\nm,3,4,worn\n" * 3)
+    (folder / "2025.csv").write_text("device,b,label,a\n" + "m,2,ok,1\nm,4,worn,3\n" * 3)
+    with refused("columns-differ") as error:
+        load(folder, Reading(), 0)
+    key, names = pair(str(error.value).split("'")[1])
+    assert (key, names) == ("data.columns.values", ["a", "b"])
+    data = load(folder, Reading(columns=Columns(values=tuple(names))), 0)
+    rows = data.take(np.arange(len(data.y)), 0)
+    assert {*map(tuple, rows.tolist())} == {(1.0, 2.0), (3.0, 4.0)}
 
 
 @pytest.mark.parametrize(

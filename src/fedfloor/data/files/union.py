@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 PIECE = 1 << 16  # texts added to a digest at a time
 BLOCK = 1 << 26  # bytes of samples sorted at a time
+LISTED = 40  # sensors that an advice names, at most
 
 
 def _difference(names: Sequence[str], others: Sequence[str]) -> str:
@@ -36,6 +37,16 @@ def _difference(names: Sequence[str], others: Sequence[str]) -> str:
     missing = [f"{name!r} missing" for name in others if name not in names]
     added = [f"{name!r} added" for name in names if name not in others]
     return ", ".join([*missing, *added]) or "in another order"
+
+
+def _by_name(sheets: Sequence[Sheet]) -> str:
+    """Return the advice to read the sensors that all tables have by their names."""
+    shared = [name for name in sheets[0].columns if all(name in sheet.columns for sheet in sheets)]
+    encoded = any("=" in name for name in shared)  # a value of a category, which is no column of the table
+    if sheets[0].cell != Sheet.cell or encoded or not 0 < len(shared) <= LISTED:
+        return "All tables need the same sensors in the same order."
+    way = f"--set 'data.columns.values={toml_list(shared)}'"
+    return f"To read those that all tables have, in whatever order: {way}."
 
 
 def _device(owner: NDArray[np.int32], devices: Sequence[str], row: int) -> str:
@@ -52,7 +63,7 @@ class JoinedTables:
             if list(sheet.columns) != self.columns:
                 raise SettingError(
                     f"{sheet.title}, row 1 (the header): other sensors than in {sheets[0].title}: "
-                    f"{_difference(sheet.columns, self.columns)}. All tables need the same sensors in the same order.",
+                    f"{_difference(sheet.columns, self.columns)}. {_by_name(sheets)}",
                     key="columns-differ",
                 )
             if (sheet.time is None) != (sheets[0].time is None):
