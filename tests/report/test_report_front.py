@@ -17,7 +17,7 @@ from fedfloor.report.groups import groups
 from fedfloor.report.ledger import collect
 from fedfloor.report.page import render
 from fedfloor.report.story import leading
-from run_folders import make_run, price
+from run_folders import make_run, number, price
 
 CLASSES = ["0", "1", "</script>"]
 
@@ -62,6 +62,29 @@ def test_the_verdict_is_that_of_the_paired_difference(
     assert ("no larger than chance explains" in page) == (tone == "open")
     assert f'<p class="big">{"+" if better else "−"}{100 * gap:.1f} percentage points</p>' in page
     assert "better on 3 of 4 devices" in page
+
+
+@pytest.mark.parametrize(("accuracy", "said"), [(0.6, False), (0.5, True), (0.4, True)])
+def test_the_verdict_names_a_model_that_is_no_better_than_the_most_frequent_class(
+    accuracy: float, said: bool, tmp_path: Path
+) -> None:
+    for method, reached in (("fedsr", accuracy), ("local-only", 0.2)):
+        path = run(tmp_path, reached, OWN, method) / "evaluation.json"
+        body = json.loads(path.read_text()) | {"confusion": [[5, 0, 0], [0, 3, 0], [0, 0, 2]]}
+        path.write_text(json.dumps(body))
+    told = answer(groups(ordered(collect([tmp_path]))))
+    assert ("The shared model is no better than always predicting '0'." in told) == said
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.1, False), (-0.08, True)])
+def test_the_verdict_names_a_model_of_numbers_that_is_no_better_than_their_mean(
+    share: float, said: bool, tmp_path: Path
+) -> None:
+    for method, error in (("fedsr", 10.0), ("local-only", 20.0)):
+        made = make_run(tmp_path / method, [0.4, 0.5], method=method, devices=4)
+        number(made, {"RMSE": [30.0, error], "R2": [0.0, share]})
+    told = answer(groups(ordered(collect([tmp_path]))))
+    assert ("The shared model is no better than always predicting the mean of the test values." in told) == said
 
 
 def test_one_seed_settles_nothing(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from fedfloor.runs import sweep as sweeps
 from fedfloor.tasks.figures import named
 from fedfloor.tracking.sinks import about, csv_table
 from refusals import refused
-from run_folders import evaluate, make_run
+from run_folders import evaluate, make_run, number
 
 
 def judge(folder: Path, headline: str, values: list[float | None]) -> Path:
@@ -204,20 +204,6 @@ def test_a_sweep_chooses_by_the_headline_in_its_direction(tmp_path: Path) -> Non
 def _written(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
-
-
-def number(folder: Path, figures: dict[str, list[float]], unit: str = "cycles") -> Path:
-    """Make a run one of a regression, whose targets have a unit; the first of the figures is the headline."""
-    name = next(iter(figures))
-    path = folder / "experiment.toml"
-    task = f'[data]\npath = "life.csv"\n[data.task]\nkind = "regression"\nunit = "{unit}"\n'
-    path.write_text(f'{path.read_text()}[evaluate]\nheadline = "{name}"\n{task}')
-    rows = [json.loads(text) for text in (folder / "ledger.jsonl").read_text().splitlines()]
-    for i, row in enumerate(rows):
-        ends = {"p10": figures[name][i] / 2, "p50": figures[name][i], "p90": 2 * figures[name][i], "devices": 8}
-        row |= {"figures": {key: values[i] for key, values in figures.items()}, "headlines": {name: ends}}
-    (folder / "ledger.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder
 
 
 def test_a_regression_is_reported_by_its_own_figures_in_their_unit(tmp_path: Path) -> None:

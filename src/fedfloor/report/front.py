@@ -17,6 +17,7 @@ from fedfloor.base.templates import render
 from fedfloor.report.groups import Compared, Group, contestants, groups
 from fedfloor.report.ledger import Place, RecordedRun, by_place
 from fedfloor.report.numbers import COSTS, amount, distance, listed, metric, plain
+from fedfloor.report.remarks import no_better
 from fedfloor.report.story import leading
 from fedfloor.report.table import Row, cost, paired, seen_from, summary
 from fedfloor.report.words import beyond_chance, bin_nouns, lacking, one_draw
@@ -159,6 +160,8 @@ def verdict(compared: Compared, best: Sequence[Group], local: Sequence[Group], p
     facts += f", each device alone {metric(headline, other)}" if other is not None else ""
     size = f"{distance(headline, gap, own)}{_relative(headline, gap, other)}"
     facts += f": {size} {'better' if gap > 0 else 'worse'}." if gap else "."
+    if useless := no_better(compared, best[0], own):
+        facts += f" {useless}"
     if gap == 0:
         return SharingVerdict("open", "No difference was measured.", facts)
     if beyond_chance(pair):

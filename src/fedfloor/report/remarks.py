@@ -9,7 +9,7 @@ from statistics import mean, median
 import numpy as np
 
 from fedfloor.base.names import count
-from fedfloor.report.groups import CLASSES, Compared, values
+from fedfloor.report.groups import CLASSES, Compared, Group, values
 from fedfloor.report.ledger import RecordedRound, RecordedRun, summed
 from fedfloor.report.numbers import listed, metric
 from fedfloor.report.records import EvaluationRecord
@@ -110,6 +110,25 @@ def mean_baseline(compared: Compared) -> str:
     low, high = (metric(compared.headline, value) for value in (min(reached), max(reached)))
     reach = low if low == high else f"{low} to {high}"
     return f"Always predicting the mean of the test values would reach an RMSE of {reach}."
+
+
+def no_better(compared: Compared, group: Group, own: float | None) -> str:
+    """Return a text on a method whose models are no better than an answer without input; "" for others.
+
+    Args:
+        own: the headline of the method.
+    """
+    headline = compared.headline
+    if compared.task == CLASSES:
+        known = [value for final in group.finals if (value := constant(final, headline)) is not None]
+        worse = own is not None and len(known) > 0 and headline.gain(own, mean(known)) <= 0
+        what = f"'{majority(group.finals[0])}'" if known else ""
+    else:
+        figures = [run.rounds[-1].figures or {} for run in group.runs if run.rounds]
+        shares = [share for row in figures if (share := row.get("R2")) is not None]
+        worse = compared.task == "regression" and len(shares) > 0 and mean(shares) <= 0
+        what = "the mean of the test values"
+    return f"The shared model is no better than always predicting {what}." if worse else ""
 
 
 def unmarked(compared: Compared) -> str:
