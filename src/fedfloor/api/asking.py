@@ -12,6 +12,7 @@ from fedfloor.api.source import load
 from fedfloor.api.wording import in_python
 from fedfloor.base.errors import SettingError
 from fedfloor.data.files import expanded
+from fedfloor.data.files.excerpt import Excerpts
 from fedfloor.data.files.tree import DataFile, files_in, tables
 from fedfloor.drafting import lives
 from fedfloor.experiment import Experiment
@@ -46,7 +47,7 @@ def of_path(path: Path) -> Asked:
     with suppress(SettingError):  # tables that cannot be read are named below
         every = files_in(source) if source.is_dir() else [DataFile(source, source.name, (), None)]
         files = [file for file in every if file.path.is_file() and file.path.name.casefold().endswith(tables(every))]
-        if files and lives.of_tables(files, data, "", folder=source.is_dir()):
+        if files and lives.of_tables(files, data, "", Excerpts(), folder=source.is_dir()):
             return asking.of_experiment(config.from_table({"data": data}))
     return asking.of_path(path)
 

@@ -17,8 +17,8 @@ from fedfloor.base.errors import SettingError
 from fedfloor.base.names import count
 from fedfloor.data.files import check_new, expanded, new_file
 from fedfloor.data.files.clocks import check_zone, universal
+from fedfloor.data.files.excerpt import Excerpt, head
 from fedfloor.data.files.rows import place
-from fedfloor.data.files.sheet import Excerpt, head
 from fedfloor.data.files.times import NUMBERS, NUMERALS, Form, TimeError, check_format, decide, numeral, read
 from fedfloor.data.kinds import CALLED, is_number, is_time, word_of
 from fedfloor.data.roles import LOOKED_AT, roles_of

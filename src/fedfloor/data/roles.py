@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fedfloor.data.files.columnar import is_parquet
+from fedfloor.data.files.excerpt import Excerpt
 from fedfloor.data.files.layout import are_names, numbers_of
-from fedfloor.data.files.sheet import Excerpt
 from fedfloor.data.kinds import (
     ANSWERS,
     CALLED,

@@ -14,6 +14,7 @@ from fedfloor import config
 from fedfloor.base.errors import SettingError
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import conversions, expanded, own
+from fedfloor.data.files.excerpt import Excerpts
 from fedfloor.data.files.layout import NoColumnError
 from fedfloor.data.files.rows import PACKED
 from fedfloor.drafting import folders, guess
@@ -179,17 +180,18 @@ def _readable(document: dict[str, Any], source: Path, given: Given) -> tuple[lis
         SettingError: a mistake or an ambiguity that no guess mends.
     """
     data = document["data"]
-    check_published(source, data)
-    conversions.check(source, data)
-    notes = guess_roles(data, source)
-    mending = Mending(document, notes, given.time, given.coded)
+    excerpts = Excerpts(0 if source.is_dir() else guess.ROWS)
+    check_published(source, data, excerpts)
+    conversions.check(source, data, excerpts)
+    notes = guess_roles(data, source, excerpts)
+    mending = Mending(document, notes, given.time, given.coded, excerpts)
     try:
         return notes, mending.readable(), mending.comment
     except SettingError as error:
         lack = error if isinstance(error, NoColumnError) else error.__cause__  # in a folder with more on its place
         if not isinstance(lack, NoColumnError) or lack.role not in ("device", "label"):
             raise
-        named = with_candidates(lack, data)
+        named = with_candidates(lack, data, excerpts)
         raise SettingError(str(error).replace(str(lack), str(named)), key=named.key) from None
 
 

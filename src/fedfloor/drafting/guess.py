@@ -19,10 +19,11 @@ from fedfloor.base.errors import SettingError
 from fedfloor.base.names import typed
 from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.encode import natural_order
+from fedfloor.data.files.excerpt import Excerpt, Excerpts
 from fedfloor.data.files.joined import JOIN, MIDNIGHT, SPANS, Joined, parts_of
 from fedfloor.data.files.layout import MISSING, looks_like_time, other_marks
 from fedfloor.data.files.rows import place
-from fedfloor.data.files.sheet import Excerpt, check_header, head
+from fedfloor.data.files.sheet import check_header
 from fedfloor.data.files.times import NUMERALS, READ, numeral
 from fedfloor.data.kinds import (
     ANSWERS,
@@ -61,6 +62,7 @@ from fedfloor.data.roles import (
 
 MOST_FILES = 40  # files of a folder in which texts are counted
 COUNTED = 20_000  # rows in which texts are counted
+ROWS = COUNTED + 1  # with that of the names
 UNIT = re.compile(r"[+-]?\d[\d.,' ]*?\s*((?:[^\W\d_]|[°%])[^\W_]{0,3}(?:/[^\W_]{1,3})?|)")  # the unit after a number
 CANDIDATES = 4  # columns named for a role in an error
 FLAGS = 3  # adjacent columns of 0 and 1 that are taken for a label
@@ -99,9 +101,10 @@ class TableProfile:
     looked: int = LOOKED_AT
 
     @classmethod
-    def of(cls, path: Path, given: Mapping[str, Any]) -> TableProfile:
+    def of(cls, path: Path, given: Mapping[str, Any], excerpts: Excerpts | None = None) -> TableProfile:
         """Read the profile of a table, with the settings of ``[data]`` that its format needs."""
-        return cls(path, head(path, COUNTED + 1, given), LOOKED_AT - (not given.get("header")))
+        start = (excerpts or Excerpts()).head(path, ROWS, given)
+        return cls(path, start, LOOKED_AT - (not given.get("header")))
 
     @cached_property
     def top(self) -> Excerpt:
@@ -459,12 +462,12 @@ def _thousands(cells: Sequence[str], decimal: str) -> str:
     return mark if any(map(form.fullmatch, cells)) else ""
 
 
-def separating(path: Path, given: Mapping[str, Any]) -> str | None:
+def separating(path: Path, given: Mapping[str, Any], excerpts: Excerpts) -> str | None:
     """Return the first column with which no two rows of a device have the same time, such as the number of a run."""
     columns = given.get("columns", {})
     if not path.is_file() or columns.get("run"):
         return None
-    table = TableProfile.of(path, given).counted
+    table = TableProfile.of(path, given, excerpts).counted
     roles = Columns().roles() | {role: name for role, name in columns.items() if isinstance(name, str)}
     device, time = (table.cells(roles[role]) if roles[role] in table.names else [] for role in ("device", "time"))
     free = [name for name in table.names if name not in roles.values()]
@@ -475,13 +478,13 @@ def separating(path: Path, given: Mapping[str, Any]) -> str | None:
     return None
 
 
-def first_rows(paths: Sequence[Path], given: Mapping[str, Any]) -> list[Excerpt]:
+def first_rows(paths: Sequence[Path], given: Mapping[str, Any], excerpts: Excerpts) -> list[Excerpt]:
     """Return the first rows of at most :data:`MOST_FILES` tables, without incomplete ones."""
     chosen = paths[:: math.ceil(len(paths) / MOST_FILES)]
-    return [head(path, COUNTED // len(chosen) + 1, given).whole() for path in chosen]
+    return [excerpts.head(path, COUNTED // len(chosen) + 1, given).whole() for path in chosen]
 
 
-def candidates(paths: Sequence[Path], given: Mapping[str, Any], role: str) -> dict[str, str]:
+def candidates(paths: Sequence[Path], given: Mapping[str, Any], role: str, excerpts: Excerpts) -> dict[str, str]:
     """Return columns with few values that may be the device or the label, with descriptions, the most likely first.
 
     Texts come before numbers, and names with a word of the role's common names before others; for devices, names come
@@ -489,7 +492,7 @@ def candidates(paths: Sequence[Path], given: Mapping[str, Any], role: str) -> di
     ``normal``. A label is no date, and no candidate has the common name of another role. The last column comes first if
     it may be the label or is a varying measure; a first column that is a varying measure comes last.
     """
-    tables = first_rows(paths, given)
+    tables = first_rows(paths, given, excerpts)
     table = replace(tables[0], rows=[row for each in tables if each.names == tables[0].names for row in each.rows])
     columns = given.get("columns", {})
     columns = {

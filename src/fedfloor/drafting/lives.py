@@ -10,8 +10,8 @@ from typing import Any
 
 from fedfloor.base.errors import SettingError
 from fedfloor.base.names import count, misspelt, some, typed
+from fedfloor.data.files.excerpt import Excerpt, Excerpts
 from fedfloor.data.files.joined import JOIN, SPANS, parts_of
-from fedfloor.data.files.sheet import Excerpt
 from fedfloor.data.files.times import moment
 from fedfloor.data.files.tree import DataFile
 from fedfloor.data.kinds import CALLED, ENDINGS, filled, is_number, is_text, is_time, names_machine, number, word_of
@@ -314,11 +314,13 @@ def _keeper(
     return sentences
 
 
-def of_tables(files: Sequence[DataFile], data: dict[str, Any], task: str, *, folder: bool) -> list[str]:
+def of_tables(
+    files: Sequence[DataFile], data: dict[str, Any], task: str, excerpts: Excerpts, *, folder: bool
+) -> list[str]:
     """Set the roles of tables with a life per row, unless another task or recordings are asked for."""
     if task not in ("", "survival") or data.get("remaining"):
         return []
-    tables = [table for table in first_rows([file.path for file in files], data) if table.first]
+    tables = [table for table in first_rows([file.path for file in files], data, excerpts) if table.first]
     if not tables or (folder and len(files[0].folders) > 1):  # where labels, too, may be folders
         return []
     keeper = ("folder" if files[0].folders else "file") if folder else ""

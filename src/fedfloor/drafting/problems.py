@@ -13,6 +13,7 @@ from fedfloor.base.errors import SettingError
 from fedfloor.base.names import typed
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, own
+from fedfloor.data.files.excerpt import Excerpts
 from fedfloor.data.kinds import is_called_time
 from fedfloor.data.reading import DraftReading, Problem
 from fedfloor.drafting import folders, guess, splits
@@ -29,6 +30,7 @@ class Mending:
         document, notes: the draft and its notes.
         timed: whether the column of times is given.
         coded: the columns whose coding is given.
+        excerpts: reads the first rows of tables.
         free: whether the length of windows is set by the data.
         comment: a comment on missing values.
     """
@@ -37,6 +39,7 @@ class Mending:
     notes: list[str]
     timed: bool
     coded: frozenset[str]
+    excerpts: Excerpts
     free: bool = field(init=False)
     comment: str = ""
 
@@ -131,7 +134,7 @@ def _times(draft: Mending, problem: Problem) -> bool:
     data = draft.data
     name = data.get("columns", {}).get("time", "")
     if draft.timed or not name or is_called_time(name):
-        if (run := guess.separating(expanded(data["path"]), data)) is None:
+        if (run := guess.separating(expanded(data["path"]), data, draft.excerpts)) is None:
             return False
         advice = f"'{run}' does: {typed('data.columns.run', run)}."
         raise SettingError(f"{problem.text} {advice}", key=problem.kind)

@@ -12,10 +12,9 @@ from fedfloor import config
 from fedfloor.base.errors import SettingError
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, own
+from fedfloor.data.files.excerpt import Excerpts
 from fedfloor.data.files.layout import NoColumnError, are_names
-from fedfloor.data.files.preamble import preamble
 from fedfloor.data.files.rows import unpacked
-from fedfloor.data.files.sheet import head
 from fedfloor.data.files.tree import DataFile, files_in, tables
 from fedfloor.data.reading import skipped
 from fedfloor.data.sources import SOURCES
@@ -38,16 +37,16 @@ def windows_note(length: int) -> str:
     return f"predictions are made from windows of {length} rows; other ones: --set data.window.length=N"
 
 
-def with_candidates(lack: NoColumnError, data: Mapping[str, Any]) -> NoColumnError:
+def with_candidates(lack: NoColumnError, data: Mapping[str, Any], excerpts: Excerpts) -> NoColumnError:
     """Return the error for a missing column of devices or labels, with candidates for it."""
     task = task_of(data)
     source = expanded(data["path"])
     files = [file.path for file in files_in(source)] if source.is_dir() else [lack.path]
-    able = guess.candidates(files, data, lack.role)
+    able = guess.candidates(files, data, lack.role, excerpts)
     known = {*lack.names, *data.get("columns", {})}
     unlabelled = lack.role == "device" and "label" not in known and task == CLASSIFICATION
     unlabelled = unlabelled and not data.get("remaining")
-    labels = guess.candidates(files, data, "label") if unlabelled else None
+    labels = guess.candidates(files, data, "label", excerpts) if unlabelled else None
     return NoColumnError(
         lack.path,
         lack.name,
@@ -60,7 +59,7 @@ def with_candidates(lack: NoColumnError, data: Mapping[str, Any]) -> NoColumnErr
     )
 
 
-def guess_roles(data: dict[str, Any], path: Path) -> list[str]:
+def guess_roles(data: dict[str, Any], path: Path, excerpts: Excerpts) -> list[str]:
     """Set the probable roles of a table's columns, and return sentences on them."""
     table = path
     folder = path.is_dir()
@@ -72,21 +71,21 @@ def guess_roles(data: dict[str, Any], path: Path) -> list[str]:
         table = files[0].path
     elif not path.is_file() or (data.get("format") or own.format_of(path)) != "table":
         return []
-    above = [] if "skip" in data else preamble(table, data)
+    above = [] if "skip" in data else excerpts.preamble(table, data)
     if above:
         data["skip"] = len(above) if (*above,) == skipped(len(above)) else above
     if folder:
-        table = max(files[:LISTED], key=lambda file: len(head(file.path, 1, data).names)).path  # most columns
+        table = max(files[:LISTED], key=lambda file: len(excerpts.head(file.path, 1, data).names)).path  # most columns
         folders.check_levels(files, data)
     every = files if folder else [DataFile(table, table.name, (), None)]
-    of_lives = lives.of_tables(every, data, task_table(data).get("kind") or "", folder=folder)
+    of_lives = lives.of_tables(every, data, task_table(data).get("kind") or "", excerpts, folder=folder)
     labelled = not folder or len(files[0].folders) < 2 or "label" not in data.get("layout", "label")
     needed = ("label",) if labelled and not data.get("remaining") and task_of(data).labelled else ()
     needed = () if of_lives and "ended" not in data else needed
     if not folder or data.get("device", "folder" if files[0].folders else "column") == "column":
         needed = ("device", *needed)
     try:
-        profile = guess.TableProfile.of(table, data)
+        profile = guess.TableProfile.of(table, data, excerpts)
         guess_of = guess.guess(profile, data, needed)
     except SettingError as error:  # its message names the file, but not its folder
         place = next(file.name.removesuffix(table.name) for file in files if file.path == table) if folder else ""
@@ -128,7 +127,7 @@ def task_of(data: Mapping[str, Any]) -> Task:
     return TASKS[kind]() if kind in TASKS else CLASSIFICATION
 
 
-def check_published(path: Path, data: Mapping[str, Any]) -> None:
+def check_published(path: Path, data: Mapping[str, Any], excerpts: Excerpts) -> None:
     """Refuse a published data set, given by its name, file or folder, because experiments read it by name.
 
     A file with the same name but with names of columns, in its first row or in ``[data] header``, is accepted.
@@ -138,7 +137,7 @@ def check_published(path: Path, data: Mapping[str, Any]) -> None:
     for published, pattern in FILES.items():
         if any(re.fullmatch(pattern, unpacked(file.name)) for file in inside):
             name = published
-    if name is None or "header" in data or (path.is_file() and are_names(head(path, 1, {}).first)):
+    if name is None or "header" in data or (path.is_file() and are_names(excerpts.head(path, 1, {}).first)):
         return
     own = f"fedfloor run {name}, or " if name in BUNDLED else ""
     raise SettingError(

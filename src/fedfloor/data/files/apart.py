@@ -21,11 +21,12 @@ from fedfloor.base.names import excerpt
 from fedfloor.data.files import buffer, expanded, own
 from fedfloor.data.files.columnar import is_parquet
 from fedfloor.data.files.encode import natural_order
+from fedfloor.data.files.excerpt import Excerpt, head
 from fedfloor.data.files.joined import JOIN, SPANS, parts_of
 from fedfloor.data.files.layout import CATEGORY, OddTextError
 from fedfloor.data.files.preamble import preamble
 from fedfloor.data.files.rows import is_workbook
-from fedfloor.data.files.sheet import Excerpt, Sheet, head, scan, settled
+from fedfloor.data.files.sheet import Sheet, scan, settled
 from fedfloor.data.files.tree import DataFile, files_in, of_file, stem_of, tables
 from fedfloor.data.files.union import JoinedTables
 from fedfloor.data.kinds import kind_of, mostly_text

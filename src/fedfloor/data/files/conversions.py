@@ -23,13 +23,12 @@ from fedfloor.base import regular
 from fedfloor.base.errors import SettingError
 from fedfloor.base.names import count, some
 from fedfloor.data.files.columnar import is_parquet
+from fedfloor.data.files.excerpt import Excerpt, Excerpts
 from fedfloor.data.files.joined import parts_of
 from fedfloor.data.files.layout import NO_LABEL, UnlabelledError, looks_like_time
 from fedfloor.data.files.packed import unpacked_bytes
 from fedfloor.data.files.pictures import SUFFIXES
-from fedfloor.data.files.preamble import preamble
 from fedfloor.data.files.rows import LEGACY, SheetsError, delimiter_of, is_workbook, marked, place, unpacked
-from fedfloor.data.files.sheet import Excerpt, head
 from fedfloor.data.files.times import moment
 from fedfloor.data.files.tree import IGNORED, PARTS, TABLES, TEXTS, is_folder, named, stem_of
 from fedfloor.data.kinds import is_number, is_text, word_of
@@ -47,24 +46,26 @@ RECIPES: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read
 FORMATS = tuple(ending for recipe in RECIPES["files"] for ending in recipe["endings"])  # endings
 
 
-def check(path: Path, given: Mapping[str, Any]) -> None:
+def check(path: Path, given: Mapping[str, Any], excerpts: Excerpts | None = None) -> None:
     """Refuse data in a format that would be read wrongly or not at all; the error has lines of code that convert them.
 
     Args:
         path: a file or a folder. A missing or damaged one is accepted here: its reader reports the problem.
         given: keys of ``[data]``, whose columns and folders are taken to be correct.
+        excerpts: reads the first rows of tables, for others too; by default for this check alone.
 
     Raises:
         SettingError: data in an unsupported format.
     """
+    excerpts = excerpts or Excerpts()
     if path.is_dir():
         with suppress(OSError):
-            _check_folder(path, given)
+            _check_folder(path, given, excerpts)
     elif path.is_file():
-        _check_file(path, given)
+        _check_file(path, given, excerpts)
 
 
-def _check_file(path: Path, given: Mapping[str, Any]) -> None:
+def _check_file(path: Path, given: Mapping[str, Any], excerpts: Excerpts) -> None:
     name = path.name.casefold()
     _check_archive(path, given)
     if given.get("format") is None and name.endswith(FORMATS):
@@ -78,7 +79,7 @@ def _check_file(path: Path, given: Mapping[str, Any]) -> None:
             source=_code(path), target=_code(out), then=_then(out),
         )  # fmt: skip
     if name.endswith((*TABLES, *TEXTS)) or given.get("format") == "table":
-        _check_table(path, given)
+        _check_table(path, given, excerpts)
 
 
 def _recipe_of(path: Path) -> Mapping[str, Any]:
@@ -188,19 +189,19 @@ VALUES = (
 )  # fmt: skip
 
 
-def _check_table(path: Path, given: Mapping[str, Any]) -> None:
+def _check_table(path: Path, given: Mapping[str, Any], excerpts: Excerpts) -> None:
     """Refuse a table whose rows are no samples, or whose header has a cell without a name."""
     try:
-        table = head(path, LOOKED_AT, given)
+        table = excerpts.head(path, LOOKED_AT, given)
         if table.first and not given.get("header"):
             _check_influx(path, table)
             _check_channels(path, table, given)
             _check_pairs(path, table)
             _check_nameless(path, table, given)
             _check_short_header(path, table, given)
-        if given.get("skip") is None and (above := preamble(path, given)):
+        if given.get("skip") is None and (above := excerpts.preamble(path, given)):
             given = {**given, "skip": above}
-            table = head(path, LOOKED_AT, given)
+            table = excerpts.head(path, LOOKED_AT, given)
     except ConversionError:
         raise
     except SheetsError as several:
@@ -452,7 +453,7 @@ DEALT = ("data.layout=label/file", "park.devices=10", f"data.partition={{{SKEWED
 FEWEST = 3  # files named by moments, or columns of one label, at least
 
 
-def _check_folder(root: Path, given: Mapping[str, Any]) -> None:
+def _check_folder(root: Path, given: Mapping[str, Any], excerpts: Excerpts) -> None:
     """Refuse a folder whose subfolders or files would be mistaken for devices."""
     folders, files = _inside(root, root)
     if not (given.get("device") or given.get("layout")):
@@ -464,9 +465,9 @@ def _check_folder(root: Path, given: Mapping[str, Any]) -> None:
         leaf = folders[0]
         folders, files = _inside(leaf, root)
     if files:
-        _check_moments(leaf, files, given, alone=leaf == root)
+        _check_moments(leaf, files, given, excerpts, alone=leaf == root)
         if files[0].name.casefold().endswith((*TABLES, *TEXTS)):
-            _check_table(files[0], given)
+            _check_table(files[0], given, excerpts)
 
 
 def _inside(folder: Path, root: Path) -> tuple[list[Path], list[Path]]:
@@ -548,7 +549,9 @@ def _check_parts(root: Path, tops: Sequence[Path]) -> None:
     )  # fmt: skip
 
 
-def _check_moments(folder: Path, files: Sequence[Path], given: Mapping[str, Any], *, alone: bool) -> None:
+def _check_moments(
+    folder: Path, files: Sequence[Path], given: Mapping[str, Any], excerpts: Excerpts, *, alone: bool
+) -> None:
     """Refuse files named by moments, which would be taken for devices; tables in a device's folder are recordings."""
     tables = [file.name.casefold().endswith((*TABLES, *TEXTS)) for file in files]
     if len(files) < FEWEST or given.get("file_name") or any(file.name.casefold().endswith(SUFFIXES) for file in files):
@@ -560,7 +563,7 @@ def _check_moments(folder: Path, files: Sequence[Path], given: Mapping[str, Any]
     way = given.get("device")
     table = Excerpt()
     with suppress(SettingError):
-        table = head(files[0], LOOKED_AT, given)
+        table = excerpts.head(files[0], LOOKED_AT, given)
     known = {role: name for role, name in given.get("columns", {}).items() if name in table.names or name == ""}
     named_device = way is None and (not alone or "device" in roles_of(table, known))
     if tables[0] and (way in ("folder", "column") or named_device):

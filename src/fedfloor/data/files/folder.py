@@ -25,9 +25,10 @@ from fedfloor.data.files.encode import (
     normal_label,
     qualified,
 )
+from fedfloor.data.files.excerpt import head
 from fedfloor.data.files.layout import NoColumnError, UnlabelledError
 from fedfloor.data.files.pictures import SUFFIXES
-from fedfloor.data.files.sheet import Sheet, head, scan, settled
+from fedfloor.data.files.sheet import Sheet, scan, settled
 from fedfloor.data.files.table import MEANT, check_labels, of_entry, write
 from fedfloor.data.files.tree import DataFile, Naming, are_labels, check_layout, dated, named, of_file, tables, walk
 from fedfloor.data.reading import DEVICE, Reading, dealt

@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -20,7 +20,6 @@ from fedfloor.base.names import count, legible
 from fedfloor.data.dataset import Indices, Times, Values
 from fedfloor.data.files import columnar
 from fedfloor.data.files.clocks import copied, universal
-from fedfloor.data.files.joined import joined
 from fedfloor.data.files.layout import NUMBER, WORDS, MarksError, OddTextError, TableLayout, coarse
 from fedfloor.data.files.packed import BombError
 from fedfloor.data.files.quality import emptied
@@ -235,7 +234,7 @@ def _scan(path: Path, reading: Reading, required: Sequence[str], *, lenient: boo
             with suppress(MarksError, OddTextError):  # reading by rows tells more of them
                 return _Gathered(layout, columnar.parquet_batches(layout)).sheet()
         return _Gathered(layout, by_rows).sheet()
-    with _rows(path, reading.dialect() | {"decimal": reading.decimal}) as rows:
+    with text_rows(path, reading.dialect() | {"decimal": reading.decimal}) as rows:
         line, first = next(rows, (1, []))
         named = lenient and {*reading.columns.values} <= {*map(str.strip, first)}
         named = named or reading.header is None
@@ -296,55 +295,6 @@ def _judged(
     return chain(first, emptied(path, rows, names, given))
 
 
-@dataclass(frozen=True)
-class Excerpt:
-    """The first rows of a table as texts.
-
-    Args:
-        names: the names of the columns, from the first row or ``[data] header``, followed by joined columns.
-        rows: the other rows, of any length.
-        first: the unchanged first row of the table.
-    """
-
-    names: list[str] = field(default_factory=list)
-    rows: list[list[str]] = field(default_factory=list)
-    first: list[str] = field(default_factory=list)
-
-    def cells(self, name: str) -> list[str]:
-        """Return the cells of a column, for rows that are long enough."""
-        place = self.names.index(name)
-        return [row[place] for row in self.rows]
-
-    def whole(self) -> Excerpt:
-        """Return the rows that have the header's length and do not repeat it."""
-        return replace(self, rows=[row for row in self.rows if len(row) == len(self.names) and row != self.names])
-
-    def top(self, many: int) -> Excerpt:
-        """Return the first rows."""
-        return replace(self, rows=self.rows[:many])
-
-    def joined(self, roles: Mapping[str, Any]) -> Excerpt:
-        """Return the rows with the columns that roles join from several."""
-        added = joined(self.names, {role: name for role, name in roles.items() if isinstance(name, str)})
-        rows = [row + [each.cell(row) for each in added if len(row) >= len(self.names)] for row in self.rows]
-        return Excerpt(self.names + [each.name for each in added], rows, self.first)
-
-
-def head(path: Path, many: int, given: Mapping[str, Any]) -> Excerpt:
-    """Return the first rows of a table."""
-
-    def texts_in(encoding: str | None) -> list[list[str]]:
-        with _rows(path, {**given, "encoding": encoding}) as rows:
-            filled = ([cell.strip() for cell in cells] for _, cells in rows)
-            texts = [*islice((cells for cells in filled if any(cells)), many)]
-        return [named_columns(texts[0]), *texts[1:]] if texts and not given.get("header") else texts
-
-    rows = decoded(path, given.get("encoding"), texts_in)
-    first = rows[0] if rows else []
-    names, body = (list(given["header"]), rows) if given.get("header") else (first, rows[1:])
-    return Excerpt(names, body, first).joined(given.get("columns", {}))
-
-
 def named_columns(header: Sequence[str]) -> list[str]:
     """Return the names of columns, with ``column N`` for missing names, unless most are missing, as below a title.
 
@@ -375,8 +325,8 @@ def check_header(path: Path, first: Sequence[str], header: Sequence[str] | None)
 
 
 @contextmanager
-def _rows(path: Path, given: Mapping[str, Any]) -> Iterator[Iterator[Row]]:
-    """Yield the rows of a table, with the texts for missing values left out."""
+def text_rows(path: Path, given: Mapping[str, Any]) -> Iterator[Iterator[Row]]:
+    """Yield the rows of a table as texts, with those for missing values left out."""
     with _opened(path, given) as opened_rows:
         rows = _judged(path, opened_rows, given, given.get("header"))
         yield _blanked(rows, given["missing_texts"]) if given.get("missing_texts") else rows
