@@ -13,7 +13,7 @@ import pytest
 from commands import Command
 from fedfloor import config
 from fedfloor.data.made.machines import Machines, columns, recordings
-from fedfloor.drafting import readable, training
+from fedfloor.drafting import sketch, training
 from fedfloor.drafting.draft import draft, title
 from fedfloor.runs.launch import build_park
 from own_data import table as own_table
@@ -88,7 +88,7 @@ def test_as_json(command: Command, table: Path) -> None:
 def test_what_is_there_is_not_overwritten(command: Command, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (command.folder / "plant.toml").write_text("mine")
     with monkeypatch.context() as patch:
-        patch.setattr(readable, "load_data", None)  # refused before anything is read
+        patch.setattr(sketch, "load_data", None)  # refused before anything is read
         command.refused(command("new", "plant.csv"), "plant.toml exists already", "--force")
         command.refused(command("new", "plant.csv", "--out", "no/such.toml"), "no is not a writable folder", "--out")
         (command.folder / "sub").mkdir()

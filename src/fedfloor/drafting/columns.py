@@ -20,10 +20,9 @@ from fedfloor.data.files.tree import files_in, named
 from fedfloor.data.kinds import FEW
 from fedfloor.data.reading import ignoring
 from fedfloor.drafting import findings, folders, splits
-from fedfloor.drafting.readable import ignore, task_table
+from fedfloor.drafting.readable import ignored, task_table
+from fedfloor.drafting.sketch import Decision
 from fedfloor.drafting.training import network_of
-from fedfloor.park.park import Park
-from fedfloor.runs.parks import build_park
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.figures import FALSE_ALARMS, RECONSTRUCTION_ERROR
 from fedfloor.tasks.reconstruction import Reconstruction
@@ -38,13 +37,13 @@ MANY = 3  # constant sensors from which they share a sentence
 MOST_SUSPECTS = 12  # sentences on sensors, at most
 
 
-def leave_out(document: dict[str, Any], left: Sequence[str]) -> Park:
-    """Leave columns out of a draft, and return the park without them."""
-    ignore(document["data"], left)
-    columns = document["data"]["columns"]
-    categories = {name: how for name, how in columns.pop("categories", {}).items() if name not in left}
-    columns |= {"categories": categories} if categories else {}
-    return build_park(config.from_table(document))
+def without(data: Mapping[str, Any], left: Sequence[str]) -> Decision:
+    """Leave columns out of a draft, and their coding."""
+    columns = data.get("columns", {})
+    categories = {name: how for name, how in columns.get("categories", {}).items() if name not in left}
+    others = {role: name for role, name in columns.items() if role != "categories"}
+    coding = {"categories": categories} if categories else {}
+    return Decision({"data.columns": {**others, "ignore": ignored(data, left), **coding}})
 
 
 def on_tails(dataset: Dataset, *, detects: bool) -> list[str]:
@@ -55,21 +54,21 @@ def on_tails(dataset: Dataset, *, detects: bool) -> list[str]:
     return [f"heavy tails (values far beyond most others) of {heavy}: the network applies asinh to its input"]
 
 
-def set_unmarked(document: dict[str, Any], dataset: Dataset) -> list[str]:
-    """Set a headline metric without labels if no test sample is an anomaly, unless given; return notes.
+def headline(document: Mapping[str, Any], dataset: Dataset) -> Decision:
+    """Decide on a headline metric without labels if no test sample is an anomaly, unless given.
 
     It is the reconstruction error, or for charts, which have none, the share of alarms.
     """
     tested = np.count_nonzero(np.bincount(dataset.y_test))
     if not isinstance(dataset.task, Reconstruction) or tested > 1 or "headline" in document.get("evaluate", {}):
-        return []
+        return Decision()
     charts = config.is_exact(document.get("method", {}).get("name"))
-    document.setdefault("evaluate", {})["headline"] = FALSE_ALARMS if charts else RECONSTRUCTION_ERROR
     metric = "share of false alarms, if all samples are normal" if charts else "reconstruction error"
-    return [
+    note = (
         f"no test sample is marked as an anomaly: the headline metric is the {metric}; for labels, used only in "
         "evaluations: --set data.columns.label=NAME"
-    ]
+    )
+    return Decision({"evaluate.headline": FALSE_ALARMS if charts else RECONSTRUCTION_ERROR}, [note])
 
 
 def on_target(data: Mapping[str, Any], dataset: Dataset) -> list[str]:

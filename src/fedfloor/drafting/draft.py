@@ -21,26 +21,20 @@ from fedfloor.drafting import folders, guess
 from fedfloor.drafting.columns import (
     check_classes,
     completed,
-    leave_out,
+    headline,
     on_rare_class,
     on_roles,
     on_suspects,
     on_tails,
     on_target,
-    set_unmarked,
+    without,
 )
 from fedfloor.drafting.problems import Mending
-from fedfloor.drafting.readable import check_published, guess_roles, with_candidates
-from fedfloor.drafting.samples import (
-    set_forecast,
-    set_gap,
-    set_regimes,
-    set_split,
-    set_what_trials_show,
-    set_windows_of_recordings,
-)
+from fedfloor.drafting.readable import check_published, roles, with_candidates
+from fedfloor.drafting.samples import forecast, gap, regimes, set_split, trial, windows_of_recordings
+from fedfloor.drafting.sketch import Decision, Given, Sketch, changed
 from fedfloor.drafting.text import text_of
-from fedfloor.drafting.training import ROUNDS, on_excess, on_traffic, set_promise, set_training
+from fedfloor.drafting.training import ROUNDS, on_excess, on_traffic, promise, set_training
 from fedfloor.park.normalise import prepared
 from fedfloor.park.park import Park
 from fedfloor.runs.parks import findings_of, warn_of_gaps
@@ -83,44 +77,6 @@ class Draft:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Given:
-    """What the user has set, and a draft therefore leaves as it is.
-
-    Attributes:
-        split, window, time, ignored, model, rounds: whether these are set.
-        coded: columns whose coding is set.
-    """
-
-    split: bool
-    window: bool
-    time: bool
-    ignored: bool
-    model: bool
-    rounds: bool
-    coded: frozenset[str]
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any], changes: Sequence[str]) -> Given:
-        """Return what given settings hold.
-
-        Args:
-            document: the given settings.
-            changes: their texts, as for ``--set``; the number of rounds has a default in the document.
-        """
-        data = document["data"]
-        columns = data.get("columns", {})
-        return cls(
-            split="split" in data,
-            window="window" in data,
-            time="time" in columns,
-            ignored="ignore" in columns,
-            model=bool(document.get("model", {}).get("name")),
-            rounds=any(change.startswith("rounds=") for change in changes),
-            coded=frozenset(columns.get("categories", ())),
-        )
-
-
 def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     """Inspect data and return a draft of an experiment that trains on them.
 
@@ -139,89 +95,94 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     """
     document = given_settings(path, out, changes)
     source = expanded(path)
-    given = Given.of(document, changes)
+    excerpts = Excerpts(0 if source.is_dir() else guess.ROWS)
+    sketch = Sketch(document, source, Given.of(document, changes), excerpts)
 
     # what must be set before the data can be read
-    notes, dataset, missing = _readable(document, source, given)
+    dataset = _readable(sketch)
 
     # what a sample is, and which samples are for tests
-    park, split = _samples(document, dataset, source, notes, given)
+    park = _set_samples(sketch, dataset)
 
     # what is found in them, as they are trained on
-    data = document["data"]
+    data = sketch.data
     detects = isinstance(park.dataset.task, Reconstruction) and park.dataset.inputs.kind != "image"
-    if not given.model:
-        notes += on_tails(park.dataset, detects=detects)
-    judged = prepared(park, config.from_table(document).data.normalise)
-    notes = [completed(note, data.get("columns", {}).get("ignore", ())) for note in notes]
+    tails = [] if sketch.given.model else on_tails(park.dataset, detects=detects)
+    judged = prepared(park, sketch.experiment().data.normalise)
+    left = data.get("columns", {}).get("ignore", ())
+    notes = [completed(note, left) for note in (*sketch.notes, *tails)]
     _show(path.name, notes, judged, data)
-    notes += findings_of(judged)
 
     # the model, its rounds and work
-    more = set_unmarked(document, park.dataset)
-    if not {"model", "method"} & {*document} and not detects:
-        more += on_excess(park.dataset)
-    data |= {
-        key: str(config.seen_from(expanded(out).parent, expanded(data[key]))) for key in ("path", "test") if key in data
-    }
-    more += set_training(document, park, detects=detects, paced=given.rounds)
-    more += set_promise(document, park)
-    more += on_traffic(document, park)
+    more = _model(sketch, park, detects=detects)
     for sentence in more:
         log.info("%s: %s.", path.name, sentence)
-    notes += more
-    return Draft(text_of(document, park, missing, split, notes), park, tuple(notes))
+    notes = [*notes, *findings_of(judged), *more]
+    beside = expanded(out).parent
+    paths = {key: str(config.seen_from(beside, expanded(data[key]))) for key in ("path", "test") if key in data}
+    sketch.set({f"data.{key}": seen for key, seen in paths.items()})
+    return Draft(text_of(sketch, park, notes), park, tuple(notes))
 
 
-def _readable(document: dict[str, Any], source: Path, given: Given) -> tuple[list[str], Dataset, str]:
-    """Guess the roles of columns, and solve what keeps the data from being read; return notes, data, one on gaps.
+def _readable(sketch: Sketch) -> Dataset:
+    """Guess the roles of columns, and solve what keeps the data from being read; return the data.
 
     Raises:
         SettingError: a mistake or an ambiguity that no guess mends.
     """
-    data = document["data"]
-    excerpts = Excerpts(0 if source.is_dir() else guess.ROWS)
-    check_published(source, data, excerpts)
-    conversions.check(source, data, excerpts)
-    notes = guess_roles(data, source, excerpts)
-    mending = Mending(document, notes, given.time, given.coded, excerpts)
+    check_published(sketch.source, sketch.data, sketch.excerpts)
+    conversions.check(sketch.source, sketch.data, sketch.excerpts)
+    sketch.decide(roles(sketch.data, sketch.source, sketch.excerpts))
+    mending = Mending(sketch)
     try:
-        return notes, mending.readable(), mending.comment
+        return mending.readable()
     except SettingError as error:
         lack = error if isinstance(error, NoColumnError) else error.__cause__  # in a folder with more on its place
         if not isinstance(lack, NoColumnError) or lack.role not in ("device", "label"):
             raise
-        named = with_candidates(lack, data, excerpts)
-        raise SettingError(str(error).replace(str(lack), str(named)), key=named.key) from None
+        known = with_candidates(lack, sketch.data, sketch.excerpts)
+        raise SettingError(str(error).replace(str(lack), str(known)), key=known.key) from None
 
 
-def _samples(
-    document: dict[str, Any], dataset: Dataset, source: Path, notes: list[str], given: Given
-) -> tuple[Park, str]:
-    """Set split, sensors, windows and normalisation, unless given; return the park and the kind of its split."""
-    data = document["data"]
-    park, split = set_split(document, dataset, source, notes, settled="split" in data and not given.split)
-    park = set_windows_of_recordings(document, park, notes)
-    if park.dataset.task == CLASSIFICATION:
-        check_classes(data, park.dataset, source.name)
+def _set_samples(sketch: Sketch, dataset: Dataset) -> Park:
+    """Decide on split, sensors, windows and normalisation, unless given; return the park that is not normalised yet."""
+    source = sketch.source
+    set_split(sketch, dataset)
+    sketch.decide(windows_of_recordings(sketch))
+    data = sketch.park().dataset
+    if data.task == CLASSIFICATION:
+        check_classes(sketch.data, data, source.name)
 
     # columns: roles, and sensors that are none
     if source.is_dir():
-        notes[:0] = folders.folder_words(park.dataset, source, data)
-    notes += on_roles(data, park.dataset)
-    notes += on_rare_class(document, park.dataset)
-    sentences, left = on_suspects(data, park.dataset, free=not given.ignored)
+        sketch.notes = [*folders.folder_words(data, source, sketch.data), *sketch.notes]
+    sketch.decide(Decision(notes=on_roles(sketch.data, data) + on_rare_class(sketch.document, data)))
+    suspects, left = on_suspects(sketch.data, data, free=not sketch.given.ignored)
     if left:
-        park = leave_out(document, left)
+        sketch.decide(without(sketch.data, left))
 
     # windows and scales
-    if park.dataset.task.ahead:
-        park = set_forecast(document, park, sentences, window=given.window)
-    park = set_gap(document, park, notes)
-    notes += on_target(data, park.dataset)
-    notes += sentences
-    notes += set_regimes(data, park.dataset)
-    return set_what_trials_show(document, park, notes), split
+    ahead = forecast(sketch) if data.task.ahead else Decision()
+    sketch.set(ahead.settings)
+    sketch.decide(gap(sketch))
+    target = on_target(sketch.data, sketch.park().dataset)
+    sketch.decide(Decision(notes=[*target, *suspects, *ahead.notes]))
+    sketch.decide(regimes(sketch))
+    tried = trial(sketch)
+    sketch.decide(tried)
+    return sketch.park({"data.normalise": None}) if "data.window" in tried.settings else sketch.measured()
+
+
+def _model(sketch: Sketch, park: Park, *, detects: bool) -> list[str]:
+    """Decide on the model, its rounds and work, unless given; return sentences on them."""
+    unmarked = headline(sketch.document, park.dataset)
+    excess = [] if {"model", "method"} & {*sketch.document} or detects else on_excess(park.dataset)
+    sketch.set(unmarked.settings)
+    training = set_training(sketch, park, detects=detects)
+    promised = promise(sketch, park)
+    sketch.set(promised.settings)
+    traffic = on_traffic(sketch.document, park)
+    return [*unmarked.notes, *excess, *training, *promised.notes, *traffic]
 
 
 def given_settings(path: Path, out: Path, changes: Sequence[str]) -> dict[str, Any]:
@@ -239,7 +200,7 @@ def given_settings(path: Path, out: Path, changes: Sequence[str]) -> dict[str, A
         config.apply(document, change)
     match document["data"]:
         case {"remaining": True, **others} if not {"bins", "task"} & others.keys():
-            document["data"]["task"] = {"kind": "regression"}
+            document = changed(document, {"data.task": {"kind": "regression"}})
     config.from_table(document)
     return document
 

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby, pairwise
@@ -59,6 +59,7 @@ from fedfloor.data.roles import (
     roles_of,
     stated,
 )
+from fedfloor.drafting.sketch import Decision
 
 MOST_FILES = 40  # files of a folder in which texts are counted
 COUNTED = 20_000  # rows in which texts are counted
@@ -333,8 +334,8 @@ def _recorded(profile: TableProfile, roles: Mapping[str, str], columns: Mapping[
     return dict([(name, text) for name, text in every.items() if text][:1])
 
 
-def marks(profile: TableProfile, given: Mapping[str, Any], guessed: dict[str, Any], *, judged: bool) -> list[str]:
-    """Leave out columns that mark anomalies, but keep the first as the label for evaluation; return sentences on both.
+def marks(profile: TableProfile, given: Mapping[str, Any], guessed: Mapping[str, Any], *, judged: bool) -> Decision:
+    """Leave out columns that mark anomalies, but keep the first as the label for evaluation.
 
     :func:`~fedfloor.data.kinds.kind_of` decides. As a sensor such a column would reveal the anomalies. If its name has
     a legend of its codes, such as ``Attack (1: no attack, -1: attack)``, the code of normal operation is taken from it.
@@ -348,13 +349,14 @@ def marks(profile: TableProfile, given: Mapping[str, Any], guessed: dict[str, An
     marked = [name for name in (*answers(marked), *marked) if name in marked]
     marked = [*dict.fromkeys(marked)]
     sentences = []
+    settings = {}
     if judged and marked and "label" not in columns and "label" not in table.names:
         columns["label"] = marked[0]
         sentences.append(f"'{marked[0]}' is taken for the label, which is only used for evaluation")
     label = columns.get("label", "label")
     task = _task_of(given)
     if judged and label in table.names and "normal" not in task and (normal := normal_of(label)) is not None:
-        guessed["task"] = {**task, "normal": normal}
+        settings = {"task": {**task, "normal": normal}}
         sentences.append(f"'{normal}' is normal operation, by the name of '{label}'")
     rest = [name for name in marked if name != label]
     if rest:
@@ -363,9 +365,19 @@ def marks(profile: TableProfile, given: Mapping[str, Any], guessed: dict[str, An
             f"{', '.join(map(repr, rest))}: left out, because these columns mark anomalies and are no sensors"
         )
     if sentences:
-        few = {name: how for name, how in columns.pop("categories", {}).items() if name not in marked}
-        guessed["columns"] = columns | ({"categories": few} if few else {})
-    return sentences
+        settings |= {"columns": _without(columns, "categories") | _coded_but(columns, marked)}
+    return Decision(settings, sentences)
+
+
+def _without(columns: Mapping[str, Any], *roles: str) -> dict[str, Any]:
+    """Return the settings of columns without some."""
+    return {role: name for role, name in columns.items() if role not in roles}
+
+
+def _coded_but(columns: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Return the categories of columns without some of them, if others remain."""
+    few = {name: how for name, how in columns.get("categories", {}).items() if name not in names}
+    return {"categories": few} if few else {}
 
 
 def _task_of(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -373,8 +385,8 @@ def _task_of(given: Mapping[str, Any]) -> dict[str, Any]:
     return dict(task) if isinstance(task, Mapping) else {"kind": task}
 
 
-def endings(profile: TableProfile, given: Mapping[str, Any], guessed: dict[str, Any]) -> list[str]:
-    """Take the column that separates recordings to failure from those that still run for the label; return a sentence.
+def endings(profile: TableProfile, given: Mapping[str, Any], guessed: Mapping[str, Any]) -> Decision:
+    """Take the column that separates recordings to failure from those that still run for the label.
 
     Such a column has two texts: one for each recording, of which one matches :data:`FAILED` or :data:`RUNNING`; or one
     of them in the last rows of some recordings only, which marks their ends.
@@ -396,16 +408,17 @@ def endings(profile: TableProfile, given: Mapping[str, Any], guessed: dict[str, 
         marks = Counter(cells[row] for row in last).items() & Counter(cells).items()  # they are in last rows only
         failed = failed if each else [text for text, times in marks if times > 1]
         if len({*cells}) == 2 and len(failed) == 1:
-            ignore = [other for other in columns.pop("ignore", ()) if other != name]
-            few = {other: how for other, how in columns.pop("categories", {}).items() if other != name}
-            columns |= ({"ignore": ignore} if ignore else {}) | ({"categories": few} if few else {})
-            guessed |= {"columns": columns | {"label": name}, "ended": failed[0]}
+            ignore = [other for other in columns.get("ignore", ()) if other != name]
+            rest = _without(columns, "ignore", "categories") | ({"ignore": ignore} if ignore else {})
+            rest |= _coded_but(columns, [name])
             which = "" if each else "last "
-            return [f"recordings whose {which}'{name}' is not '{failed[0]}' still run and are left out"]
-    return [
+            note = f"recordings whose {which}'{name}' is not '{failed[0]}' still run and are left out"
+            return Decision({"columns": rest | {"label": name}, "ended": failed[0]}, [note])
+    note = (
         "each recording is taken to end in failure; where some still run, name the column that distinguishes them, and "
         "its text for a failure: --set data.columns.label=NAME --set data.ended=TEXT"
-    ]
+    )
+    return Decision(notes=[note])
 
 
 def _check_times(table: str, texts: Mapping[str, Sequence[str]], form: str | None, *, has_time: bool) -> None:

@@ -17,6 +17,7 @@ from fedfloor.data.files.tree import DataFile
 from fedfloor.data.kinds import CALLED, ENDINGS, filled, is_number, is_text, is_time, names_machine, number, word_of
 from fedfloor.data.roles import is_grouped, stated
 from fedfloor.drafting.guess import FAILED, PLACES, RUNNING, coded, first_rows
+from fedfloor.drafting.sketch import Decision
 
 RISES = 0.9  # share of the steps between rows in which a clock or counter rises, at least
 STATES = 8  # texts of a column of states, at most
@@ -50,15 +51,15 @@ ENDED = re.compile(r"(has_)?(failed|failure|event|died|dead|broken|observed|ausg
 CENSORED = re.compile(r"(is_)?(censored|(still_)?running|alive|in_service|läuft(_noch)?)")
 
 
-def lives(tables: Sequence[Excerpt], data: dict[str, Any], keeper: str, *, asked: bool) -> list[str]:
-    """Set the roles of tables with a life per row in ``data``, and return sentences on them; [] for other tables.
+def lives(tables: Sequence[Excerpt], data: Mapping[str, Any], keeper: str, *, asked: bool) -> Decision:
+    """Decide on the roles of tables with a life per row, as keys of ``[data]``; on nothing for other tables.
 
     Such a table has a time or two dates of a life, and a column that says which lives ended: with two texts, of which
     one means failed or the other running, or with 0 and 1. A machine has few rows.
 
     Args:
         tables: the first rows of each table; those with other columns than the first do not count.
-        data: the settings of the data, to which the roles are added.
+        data: the settings of the data.
         keeper: what keeps the rows unless a column does: the ``file`` or the ``folder``; "" for a single table.
         asked: whether the task is set; otherwise both columns are needed to set it.
     """
@@ -70,17 +71,19 @@ def lives(tables: Sequence[Excerpt], data: dict[str, Any], keeper: str, *, asked
     machines = [name for name in free if all(_names_machines(name, table.cells(name)) for table in alike)]
     sites = [name for name in names if _is_site(name)]
     if any(_recorded(table, [name, *sites]) for table in alike for name in machines):
-        return []
+        return Decision()
     life = columns.get("life") or _life(free, cells, data)
     ending = _ending(free, cells, columns.get("label"))
     if asked and life is not None and ending is None and "ended" not in data:
         _check_states(free, cells, columns.get("label"))
     if life is None or (ending is None and not asked):
-        return []
+        return Decision()
     sentences = [] if "life" in columns else [_of_life(life)]
-    columns["life"] = life
+    columns |= {"life": life}
+    settings: dict[str, Any] = {}
     if ending is not None and "ended" not in data:
-        columns["label"], data["ended"] = ending
+        columns |= {"label": ending[0]}
+        settings = {"ended": ending[1]}
         texts = Counter(cells[ending[0]])
         for text, meant in misspelt(texts).items():
             _check_slip(ending, text, meant, texts[text])
@@ -92,17 +95,23 @@ def lives(tables: Sequence[Excerpt], data: dict[str, Any], keeper: str, *, asked
             f"run ({_counted(texts)}; data.ended), and count with what is known of them"
         )
     columns |= _entry(free, cells) if "entry" not in columns else {}
-    columns.setdefault("time", "")
-    data["columns"] = columns
+    columns |= {} if "time" in columns else {"time": ""}
+    settings |= {"columns": columns}
     if "task" not in data:
-        data["task"] = "survival"
-        sentences.insert(0, "a row is a life, therefore task = survival (how long machines live); another: --set "
-                            "data.task=classification")  # fmt: skip
-    if columns.get("label") in cells and "ended" in data:
-        _check_dates(life, cells, cells[columns["label"]], str(data["ended"]))
-    sentences += _until(life, cells, data)
-    sentences += _kinds([name for name in free if name not in machines], cells, columns)
-    return sentences + _keeper(machines, cells, data, keeper)
+        settings |= {"task": "survival"}
+        sentences = ["a row is a life, therefore task = survival (how long machines live); another: --set "
+                     "data.task=classification", *sentences]  # fmt: skip
+    ended = settings.get("ended", data.get("ended"))
+    if columns.get("label") in cells and ended is not None:
+        _check_dates(life, cells, cells[columns["label"]], str(ended))
+
+    # the end of lives without one, kinds of machines, and who keeps the rows
+    until = _until(life, cells, data)
+    kinds = _kinds([name for name in free if name not in machines], cells, columns)
+    columns |= kinds.settings
+    keeping = _keeper(machines, cells, data, columns, keeper)
+    settings |= {**until.settings, **keeping.settings}
+    return Decision(settings, [*sentences, *until.notes, *kinds.notes, *keeping.notes])
 
 
 def _names_machines(name: str, cells: Sequence[str]) -> bool:
@@ -240,11 +249,11 @@ def _entry(free: Sequence[str], cells: Mapping[str, Sequence[str]]) -> dict[str,
     return {} if name is None else {"entry": name}
 
 
-def _until(life: str, cells: Mapping[str, Sequence[str]], data: dict[str, Any]) -> list[str]:
-    """Set the last date of the table as the end of lives without one; return a sentence on it."""
+def _until(life: str, cells: Mapping[str, Sequence[str]], data: Mapping[str, Any]) -> Decision:
+    """Decide on the last date of the table as the end of lives without one."""
     parts = parts_of(life)
     if life in cells or len(parts) != 2 or "until" in data or all(map(str.strip, cells[parts[1]])):
-        return []
+        return Decision()
     dated = [
         (found[1][0], text)
         for name in parts
@@ -252,76 +261,79 @@ def _until(life: str, cells: Mapping[str, Sequence[str]], data: dict[str, Any]) 
         if (found := moment(text, data.get("time_format")))
     ]
     if not dated:
-        return []
-    data["until"] = max(dated)[1]
-    return [
-        f"where '{parts[1]}' is empty, the machine was observed until {data['until']}, the last date of the table; "
+        return Decision()
+    until = max(dated)[1]
+    note = (
+        f"where '{parts[1]}' is empty, the machine was observed until {until}, the last date of the table; "
         "another: --set 'data.until=\"DATE\"'"
-    ]
+    )
+    return Decision({"until": until}, [note])
 
 
-def _kinds(free: Sequence[str], cells: Mapping[str, Sequence[str]], columns: dict[str, Any]) -> list[str]:
-    """Make sensors of columns with a few texts, such as a kind of machine, of which a life depends; return sentences.
+def _kinds(free: Sequence[str], cells: Mapping[str, Sequence[str]], columns: Mapping[str, Any]) -> Decision:
+    """Make sensors of columns with a few texts, such as a kind of machine, of which a life depends, as keys of columns.
 
     Tables of lives are short, so that :data:`LEAST` rows of a text suffice on average.
     """
     taken = stated(columns) | {part for role in SPANS for part in parts_of(str(columns.get(role, "")))}
-    sentences = []
+    codings = {}
+    notes = []
     for name in free:
         known = filled(cells[name])
         many = len({*known})
         if name in taken or _is_site(name) or not is_text(known, ".") or not 2 <= many <= MOST:
             continue
         if LEAST * many <= len(known) and not is_time(known, None, numbers=False):
-            columns["categories"] = {**columns.get("categories", {}), name: coded(known)}
-            sentences.append(f"'{name}' is a kind of machine or place, by its {many} texts, on which lives may depend")
-    return sentences
+            codings[name] = coded(known)
+            notes.append(f"'{name}' is a kind of machine or place, by its {many} texts, on which lives may depend")
+    return Decision({"categories": {**columns.get("categories", {}), **codings}} if codings else {}, notes)
 
 
 def _keeper(
-    machines: Sequence[str], cells: Mapping[str, Sequence[str]], data: dict[str, Any], keeper: str
-) -> list[str]:
+    machines: Sequence[str],
+    cells: Mapping[str, Sequence[str]],
+    data: Mapping[str, Any],
+    columns: Mapping[str, Any],
+    keeper: str,
+) -> Decision:
     """Take the column of sites or lines, or the file, for the device, because a machine has few rows.
 
     The column of machines names recordings, of a row each.
-
-    Returns:
-        Sentences on it.
     """
-    columns = data["columns"]
-    sentences = []
     taken = stated(columns) | {part for role in SPANS for part in parts_of(str(columns.get(role, "")))}
     sites = [name for name in cells if _is_site(name) and name not in taken]
     fits = [name for name in sites if 2 <= len({*cells[name]}) <= len(cells[name]) // FEW]
+    settings: dict[str, Any] = {}
+    notes = []
     if "device" in columns or "device" in data:
         pass
     elif fits and keeper != "folder":
-        columns["device"] = fits[0]
-        columns["factory"] = next((name for name in fits[1:] if is_grouped(cells[fits[0]], cells[name])), "")
-        sentences = [f"'{fits[0]}' is taken for the device, which keeps the lives of its machines"]
+        factory = next((name for name in fits[1:] if is_grouped(cells[fits[0]], cells[name])), "")
+        columns = {**columns, "device": fits[0], "factory": factory}
+        notes = [f"'{fits[0]}' is taken for the device, which keeps the lives of its machines"]
     elif keeper:
-        data |= {"device": keeper} if keeper == "file" else {}
-        sentences = [f"each {keeper} is taken for a device, which keeps the lives of its machines"]
+        settings = {"device": keeper} if keeper == "file" else {}
+        notes = [f"each {keeper} is taken for a device, which keeps the lives of its machines"]
     else:
-        return []
+        return Decision({"columns": columns})
     names = [name for name in machines if name != columns.get("device")]
     if names and "run" not in columns:
-        columns["run"] = names.pop(0)
-        sentences.append(f"'{columns['run']}' names the machines (data.columns.run), as predictions do")
+        columns = {**columns, "run": names.pop(0)}
+        notes.append(f"'{columns['run']}' names the machines (data.columns.run), as predictions do")
     if names:
-        columns["ignore"] = [*columns.get("ignore", ()), *names]
-        sentences.append(f"{', '.join(map(repr, names))}: more names of machines, and left out")
-    return sentences
+        columns = {**columns, "ignore": [*columns.get("ignore", ()), *names]}
+        notes.append(f"{', '.join(map(repr, names))}: more names of machines, and left out")
+    return Decision({**settings, "columns": columns}, notes)
 
 
 def of_tables(
-    files: Sequence[DataFile], data: dict[str, Any], task: str, excerpts: Excerpts, *, folder: bool
-) -> list[str]:
-    """Set the roles of tables with a life per row, unless another task or recordings are asked for."""
+    files: Sequence[DataFile], data: Mapping[str, Any], task: str, excerpts: Excerpts, *, folder: bool
+) -> Decision:
+    """Decide on the roles of tables with a life per row, unless another task or recordings are asked for."""
     if task not in ("", "survival") or data.get("remaining"):
-        return []
+        return Decision()
     tables = [table for table in first_rows([file.path for file in files], data, excerpts) if table.first]
     if not tables or (folder and len(files[0].folders) > 1):  # where labels, too, may be folders
-        return []
+        return Decision()
     keeper = ("folder" if files[0].folders else "file") if folder else ""
     return lives(tables, data, keeper, asked=task == "survival")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from fedfloor import config
 from fedfloor.base.errors import SettingError
-from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded, own
 from fedfloor.data.files.excerpt import Excerpts
 from fedfloor.data.files.layout import NoColumnError, are_names
@@ -19,7 +18,7 @@ from fedfloor.data.files.tree import DataFile, files_in, tables
 from fedfloor.data.reading import skipped
 from fedfloor.data.sources import SOURCES
 from fedfloor.drafting import folders, guess, lives
-from fedfloor.runs.parks import load_data
+from fedfloor.drafting.sketch import Decision, changed
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.kinds import TASKS
 from fedfloor.tasks.task import Task
@@ -59,60 +58,68 @@ def with_candidates(lack: NoColumnError, data: Mapping[str, Any], excerpts: Exce
     )
 
 
-def guess_roles(data: dict[str, Any], path: Path, excerpts: Excerpts) -> list[str]:
-    """Set the probable roles of a table's columns, and return sentences on them."""
-    table = path
+def roles(data: Mapping[str, Any], path: Path, excerpts: Excerpts) -> Decision:
+    """Decide on the rows above a table's header and the probable roles of its columns."""
+    files = _tables(data, path)
+    if not files:
+        return Decision()
     folder = path.is_dir()
-    if folder:
-        inside = files_in(path)
-        files = [file for file in inside if file.path.name.casefold().endswith(tables(inside))]
-        if not files:
-            return []
-        table = files[0].path
-    elif not path.is_file() or (data.get("format") or own.format_of(path)) != "table":
-        return []
+    table = files[0].path
     above = [] if "skip" in data else excerpts.preamble(table, data)
-    if above:
-        data["skip"] = len(above) if (*above,) == skipped(len(above)) else above
+    skip = {"skip": len(above) if (*above,) == skipped(len(above)) else above} if above else {}
+    notes = [f"rows {', '.join(map(str, above))} are no data (titles or units) and are skipped"] if above else []
+    data = {**data, **skip}
     if folder:
         table = max(files[:LISTED], key=lambda file: len(excerpts.head(file.path, 1, data).names)).path  # most columns
         folders.check_levels(files, data)
-    every = files if folder else [DataFile(table, table.name, (), None)]
-    of_lives = lives.of_tables(every, data, task_table(data).get("kind") or "", excerpts, folder=folder)
-    labelled = not folder or len(files[0].folders) < 2 or "label" not in data.get("layout", "label")
-    needed = ("label",) if labelled and not data.get("remaining") and task_of(data).labelled else ()
-    needed = () if of_lives and "ended" not in data else needed
-    if not folder or data.get("device", "folder" if files[0].folders else "column") == "column":
-        needed = ("device", *needed)
+
+    # a life per row has roles of its own
+    kind = task_table(data).get("kind") or ""
+    of_lives = lives.of_tables(files, data, kind, excerpts, folder=folder)
+    data = changed(data, of_lives.settings)
+    needed = _needed(data, files, folder=folder, lives=bool(of_lives.notes))
     try:
         profile = guess.TableProfile.of(table, data, excerpts)
-        guess_of = guess.guess(profile, data, needed)
+        guessed = guess.guess(profile, data, needed)
     except SettingError as error:  # its message names the file, but not its folder
         place = next(file.name.removesuffix(table.name) for file in files if file.path == table) if folder else ""
         raise SettingError(f"{place}{error}", key=error.key) from error
-    sentences = [f"rows {', '.join(map(str, above))} are no data (titles or units) and are skipped"] if above else []
-    guessed = guess_of.settings
-    endings = guess.endings(profile, data, guessed) if data.get("remaining") and "ended" not in data else []
-    sentences += of_lives + guess.words(guess_of, data) + endings
+
+    # what ends a recording, and what marks anomalies
+    ends = Decision()
+    if data.get("remaining") and "ended" not in data:
+        ends = guess.endings(profile, data, guessed.settings)
+    guessed = replace(guessed, settings=changed(guessed.settings, ends.settings))
+    notes = [*notes, *of_lives.notes, *guess.words(guessed, data), *ends.notes]
+    marks = Decision()
     if (task := task_of(data)).kind == "reconstruction" or task.ahead:
-        sentences += guess.marks(profile, data, guessed, judged=not task.ahead)
-    data.update(guessed)
-    return sentences
+        marks = guess.marks(profile, data, guessed.settings, judged=not task.ahead)
+    settings = skip | dict(of_lives.settings) | changed(guessed.settings, marks.settings)
+    return Decision({f"data.{key}": value for key, value in settings.items()}, [*notes, *marks.notes])
 
 
-def ignore(data: dict[str, Any], names: Sequence[str]) -> None:
-    """Add columns to those left out."""
-    columns = data.setdefault("columns", {})
-    columns["ignore"] = [*columns.get("ignore", ()), *names]
+def _tables(data: Mapping[str, Any], path: Path) -> list[DataFile]:
+    """Return the tables of a file or folder; [] for data of other kinds."""
+    if path.is_dir():
+        inside = files_in(path)
+        return [file for file in inside if file.path.name.casefold().endswith(tables(inside))]
+    if not path.is_file() or (data.get("format") or own.format_of(path)) != "table":
+        return []
+    return [DataFile(path, path.name, (), None)]
 
 
-def reader(document: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Dataset]:
-    """Return a function from a split to the data of an experiment with it."""
+def _needed(data: Mapping[str, Any], files: Sequence[DataFile], *, folder: bool, lives: bool) -> tuple[str, ...]:
+    """Return the roles without which the columns of tables have no others: the device, the label, both or none."""
+    labelled = not folder or len(files[0].folders) < 2 or "label" not in data.get("layout", "label")
+    labelled = labelled and not data.get("remaining") and task_of(data).labelled and not (lives and "ended" not in data)
+    needed = ("label",) if labelled else ()
+    by_column = not folder or data.get("device", "folder" if files[0].folders else "column") == "column"
+    return ("device", *needed) if by_column else needed
 
-    def read(split: Mapping[str, Any]) -> Dataset:
-        return load_data(config.from_table({**document, "data": document["data"] | {"split": dict(split)}}))
 
-    return read
+def ignored(data: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Return the columns that are left out, with some more."""
+    return [*data.get("columns", {}).get("ignore", ()), *names]
 
 
 def task_table(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from fedfloor.base.names import count
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import is_there
 from fedfloor.drafting import splits
+from fedfloor.drafting.sketch import Sketch, changed
 from fedfloor.drafting.training import LEVELS, ROUNDS, TREES, network_of, rounds_of
 from fedfloor.park.described import LabelSkew, label_skew
 from fedfloor.park.park import Park
@@ -24,23 +25,25 @@ from fedfloor.runs.prepare import warn
 from fedfloor.tasks.reconstruction import Reconstruction
 
 
-def text_of(document: dict[str, Any], park: Park, missing: str, proposed: str, notes: Sequence[str]) -> str:
-    """Return a document as TOML with comments on the data and alternatives."""
+def text_of(sketch: Sketch, park: Park, notes: Sequence[str]) -> str:
+    """Return the document of a draft as TOML with comments on the data and alternatives."""
     import tomlkit
 
+    document = sketch.document
     body = tomlkit.document()
     for sentence in (summary(park), *notes):
         body.add(tomlkit.comment(re.sub(r"[\x00-\x1f\x7f]+", " ", sentence)))  # a comment is a single line
-    data = dict(document["data"])
-    if proposed:
-        others = [kind + " (rows = N)" * (kind == "last") for kind in splits.KINDS if kind != proposed]
-        table = tomlkit.inline_table()
-        table.update(data["split"])
-        data["split"] = table.comment(f"or {', '.join(others)}")
-    for key, value in sorted((document | {"data": data}).items(), key=lambda item: isinstance(item[1], dict)):
+    if "split" in document["data"] and not sketch.given.split:
+        split = document["data"]["split"]
+        others = [kind + " (rows = N)" * (kind == "last") for kind in splits.KINDS if kind != split["kind"]]
+        chosen = tomlkit.inline_table()
+        chosen.update(split)
+        document = changed(document, {"data.split": chosen.comment(f"or {', '.join(others)}")})
+    for key, value in sorted(document.items(), key=lambda item: isinstance(item[1], dict)):
         body.add(key, tomlkit.item(value))
-    if missing:
-        body["data"]["missing"].comment(missing)
+    for key, comment in sketch.comments.items():
+        table, _, name = key.rpartition(".")
+        body[table][name].comment(comment)
     body["method"]["name"].comment("see: fedfloor list methods")
     body["model"]["name"].comment("see: fedfloor list models")
     if document["method"]["name"] == "boosting":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedfloor import config
@@ -13,12 +13,13 @@ from fedfloor.base.names import count
 from fedfloor.data.dataset import Dataset
 from fedfloor.drafting import findings
 from fedfloor.drafting.readable import MOST_WINDOWS, WINDOW
+from fedfloor.drafting.sketch import Decision, Sketch
 from fedfloor.models.forest import ROUNDS_OF_BINS, described
 from fedfloor.park.described import raw_bytes
 from fedfloor.park.normalise import DeviceNormaliser, normaliser
 from fedfloor.park.park import Park
 from fedfloor.runs import forecast, trials
-from fedfloor.runs.parks import build_park, check_promise
+from fedfloor.runs.parks import check_promise
 
 log = logging.getLogger(__name__)
 HELD_OUT = (0.1, 0.2, 0.3, 0.4, 0.5)  # shares of the training samples that are tried for a promise
@@ -50,92 +51,124 @@ HEAVY = 0.25  # share of sensors with heavy tails from which the network applies
 SMALLEST_PICTURE = 18  # pixels per side, for the network with convolutions
 
 
-def set_training(document: dict[str, Any], park: Park, *, detects: bool, paced: bool) -> list[str]:
-    """Set network, method, rounds and work, unless given, and return notes; simple models come before networks."""
+def set_training(sketch: Sketch, park: Park, *, detects: bool) -> list[str]:
+    """Decide on network, method, rounds and work, unless given; simple models come before networks.
+
+    Args:
+        sketch: the draft.
+        park: its park.
+        detects: whether anomalies of rows are found without labels.
+
+    Returns:
+        Sentences on them.
+    """
+    document = sketch.document
+    paced = sketch.given.rounds
     free = not paced and not {"model", "method", "work"} & {*document}
-    model = document.setdefault("model", {})
-    method = document.setdefault("method", {})
+    model = document.get("model", {})
+    method = document.get("method", {})
+    sketch.set({"model": model, "method": method})
+
+    # charts for detectors, what a task is usually drafted with, trees, or a network
     rounds = None
-    notes = list[str]()
+    notes: Sequence[str] = ()
     if detects and not model.get("name") and not method.get("name"):
-        model["name"] = "monitor"
-        method["name"] = "pca"
+        sketch.set({"model.name": "monitor", "method.name": "pca"})
         rounds = 1
     elif free and (usual := park.dataset.task.drafts):
         rounds = usual["rounds"]
-        model |= usual["model"]
-        method |= usual["method"]
-        document["methods"] = document.get("methods", {}) | usual["methods"]
+        methods = {**document.get("methods", {}), **usual["methods"]}
+        sketch.set({"model": {**model, **usual["model"]}, "method": {**method, **usual["method"]}, "methods": methods})
     elif free and _grows(park.dataset, detects=detects):
-        method["name"] = "boosting"
-        rounds, notes = _forest(document, park)
-    model.setdefault("name", network_of(park.dataset, detects=detects))
-    _work(document, park)
-    method.setdefault("name", "fedavg")
+        sketch.set({"method.name": "boosting"})
+        forest = _forest(sketch, park)
+        sketch.set(forest.settings)
+        notes = forest.notes
+        rounds = _rounds_of_trees(sketch.document, park.dataset)
+    if "name" not in sketch.document["model"]:
+        sketch.set({"model.name": network_of(park.dataset, detects=detects)})
+
+    # its work and rounds
+    sketch.set(_work(sketch.document, park))
+    if "name" not in sketch.document["method"]:
+        sketch.set({"method.name": "fedavg"})
     if not paced:
-        document["rounds"] = rounds or rounds_of(document, park)
-    if free and rounds is None and not park.dataset.task.ahead and _stops(document, 2):
-        document["rounds"] = MOST_ROUNDS
-    return notes
+        sketch.set({"rounds": rounds or rounds_of(sketch.document, park)})
+    if free and rounds is None and not park.dataset.task.ahead:
+        stop = _stop(sketch, 2)
+        evaluate = {"evaluate": sketch.document.get("evaluate", {})}
+        sketch.set(evaluate | (stop | {"rounds": MOST_ROUNDS} if stop else {}))
+    return [*notes]
 
 
-def _forest(document: dict[str, Any], park: Park) -> tuple[int, list[str]]:
-    """Set the share of features, the number of trees and their end, unless given; return rounds and notes.
+def _forest(sketch: Sketch, park: Park) -> Decision:
+    """Decide on the share of features, the number of trees and their end, unless given.
 
     The statistics of a window resemble each other: trees that use some of them differ, as those of a random forest.
     """
+    document = sketch.document
     given = document.get("methods", {}).get("boosting", {})
-    features = described(park.dataset.shape)
-    settings = {"columns": _share(park.dataset), "trees": TREES} | given
+    share = {"columns": _share(park.dataset), "trees": TREES, **given}["columns"]
+    trees = given.get("trees", TREES)
     notes = []
-    if len(park.dataset.y) < PLENTY or not _stops(document, EVERY):
-        document.setdefault("evaluate", {}).setdefault("every", EVERY)
-        data = config.from_table(document).data
+    stop = {} if len(park.dataset.y) < PLENTY else _stop(sketch, EVERY)
+    if not stop:
+        evaluate = document.get("evaluate", {})
+        stop = {"evaluate": evaluate if "every" in evaluate else {**evaluate, "every": EVERY}}
+        data = sketch.experiment().data
         scale = normaliser(data.normalise)
         own = scale if isinstance(scale, DeviceNormaliser) else None
         scattered = getattr(data.split, "kind", "") in SCATTERED and len(park.dataset.shape) == 1
-        many = TREES if "trees" in given else trials.trees(park, own, settings["columns"], scattered=scattered)
+        many = TREES if "trees" in given else trials.trees(park, own, share, scattered=scattered)
         if many < TREES:
-            settings["trees"] = many
+            trees = many
             notes.append(
                 f"{count(many, 'tree')}, because more of them predict training samples that are held out worse: --set "
                 f"methods.boosting.trees=N --set rounds=M for others"
             )
+    settings = {"columns": share, "trees": trees, **given}
     usual = {"columns": 1.0, "trees": TREES}
-    changed = {key: value for key, value in settings.items() if key in given or value != usual[key]}
-    if changed:
-        document.setdefault("methods", {})["boosting"] = changed
+    chosen = {key: value for key, value in settings.items() if key in given or value != usual[key]}
+    return Decision(stop | ({"methods.boosting": chosen} if chosen else {}), notes)
+
+
+def _rounds_of_trees(document: Mapping[str, Any], data: Dataset) -> int:
+    """Return the rounds that bins and trees need: those of the bins as often as shares make up all features."""
+    settings = {"columns": 1.0, "trees": TREES, "depth": LEVELS, **document.get("methods", {}).get("boosting", {})}
+    features = described(data.shape)
     shares = math.ceil(features / math.ceil(round(settings["columns"] * features, 9)))
-    return ROUNDS_OF_BINS * shares + settings["trees"] * settings.get("depth", LEVELS), notes
+    return int(ROUNDS_OF_BINS * shares + settings["trees"] * settings["depth"])
 
 
-def _stops(document: dict[str, Any], every: int) -> bool:
-    """Let a run end when held-out samples no longer gain, and keep its best model; return whether data allow it."""
-    evaluate = document.setdefault("evaluate", {})
+def _stop(sketch: Sketch, every: int) -> dict[str, Any]:
+    """Return settings with which a run ends when held-out samples no longer gain, and keeps its best model.
+
+    Empty where some of them are given, or the data do not allow it.
+    """
+    evaluate = sketch.document.get("evaluate", {})
     if {"on", "every", "patience"} & {*evaluate}:
-        return False
-    stop = {"on": "both", "every": every, "patience": PATIENCE}
+        return {}
+    stop = {"evaluate": evaluate | {"on": "both", "every": every, "patience": PATIENCE}}
     try:
-        build_park(config.from_table(document | {"evaluate": evaluate | stop}))
+        sketch.park(stop)
     except SettingError:  # too few samples or devices to hold some out
-        return False
-    evaluate |= stop
-    return True
+        return {}
+    return stop
 
 
-def set_promise(document: dict[str, Any], park: Park) -> list[str]:
-    """Hold out as many samples, unless their share is given, as what the task promises needs; return a note.
+def promise(sketch: Sketch, park: Park) -> Decision:
+    """Hold out as many samples, unless their share is given, as what the task promises needs.
 
     Raises:
         SettingError: no share suffices.
     """
     if park.dataset.task.promised is None:
-        return []
-    evaluate = document.setdefault("evaluate", {})
+        return Decision()
+    evaluate = sketch.document.get("evaluate", {})
     shares = [evaluate["validation"]] if "validation" in evaluate else HELD_OUT
     for share in shares:
         try:
-            check_promise(build_park(config.from_table(document | {"evaluate": evaluate | {"validation": share}})))
+            check_promise(sketch.park({"evaluate.validation": share}))
         except SettingError as error:
             if share == shares[-1]:
                 raise
@@ -143,9 +176,9 @@ def set_promise(document: dict[str, Any], park: Park) -> list[str]:
         else:
             if share in (evaluate.get("validation"), HELD_OUT[0]):
                 break
-            evaluate["validation"] = share
-            return [f"{share:.0%} of the training samples are held out, from which the promise of the task comes"]
-    return []
+            note = f"{share:.0%} of the training samples are held out, from which the promise of the task comes"
+            return Decision({"evaluate": evaluate | {"validation": share}}, [note])
+    return Decision({"evaluate": evaluate})
 
 
 def on_traffic(document: dict[str, Any], park: Park) -> list[str]:
@@ -179,28 +212,29 @@ def rounds_of(document: Mapping[str, Any], park: Park) -> int:
     return int(min(max(STEPS // steps, ROUNDS), MOST_ROUNDS))
 
 
-def _work(document: dict[str, Any], park: Park) -> None:
-    """Set the work of devices and the scaling of pictures, unless given.
+def _work(document: Mapping[str, Any], park: Park) -> dict[str, Any]:
+    """Return the work of devices and the scaling of pictures, unless given.
 
     Small devices use short mini-batches, of which a usual one makes several in a pass: one tiny device does not make
     those of all others tiny.
     """
-    work = document.setdefault("work", {})
-    if "batch_size" not in work:
-        work["batch_size"] = int(min(BATCH, max(SMALL_BATCH, park.sizes.mean() // VISIT), park.sizes.max()))
-        if "partition" in document["data"] or park.sizes.min() < work["batch_size"]:  # dealt: other sizes by seed
-            work.setdefault("short_batches", True)
-    if park.dataset.inputs.kind == "image":
-        document["data"].setdefault("normalise", "standard")
-    sensors = park.dataset.inputs.kind == "table"
-    if sensors and not {"lr", "momentum", "optimizer"} & {*work}:
-        rate = 0.01 if park.dataset.task.targets else 0.02
-        rows = park.dataset.shape[-1] if park.dataset.task.ahead else WINDOW
+    given = document.get("work", {})
+    work: dict[str, Any] = dict(given)
+    dataset = park.dataset
+    if "batch_size" not in given:
+        size = int(min(BATCH, max(SMALL_BATCH, park.sizes.mean() // VISIT), park.sizes.max()))
+        short = "partition" in document["data"] or park.sizes.min() < size  # dealt: other sizes by seed
+        work = work | {"batch_size": size} | ({"short_batches": True} if short else {}) | given
+    if dataset.inputs.kind == "table" and not {"lr", "momentum", "optimizer"} & {*given}:
+        rate = 0.01 if dataset.task.targets else 0.02
+        rows = dataset.shape[-1] if dataset.task.ahead else WINDOW
         linear = round(0.05 * min(1.0, WINDOW / rows), 4)  # a linear layer's gradient grows with the number of inputs
-        work |= {"lr": linear if document["model"]["name"] == "linear" else rate, "momentum": 0.9}
-        if park.dataset.task.ahead:  # jumps of mostly constant sensors, such as rain, make a linear layer diverge
-            work.setdefault("clip_norm", CLIP)
-    work.setdefault("lr", 0.05)
+        work = work | {"lr": linear if document["model"]["name"] == "linear" else rate, "momentum": 0.9}
+        if dataset.task.ahead:  # jumps of mostly constant sensors, such as rain, make a linear layer diverge
+            work = {**work, "clip_norm": work.get("clip_norm", CLIP)}
+    work = work if "lr" in work else {**work, "lr": 0.05}
+    scaled = dataset.inputs.kind != "image" or "normalise" in document["data"]
+    return {"work": work} | ({} if scaled else {"data.normalise": "standard"})
 
 
 def network_of(data: Dataset, *, detects: bool = False) -> str:

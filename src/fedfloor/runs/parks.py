@@ -124,13 +124,18 @@ def _untaught(park: Park) -> Iterator[str]:
         yield f"classes without test samples, whose accuracy cannot be evaluated: {named}.{drawn}"
 
 
-def build_park(experiment: Experiment) -> Park:
-    """Return the park of an experiment."""
+def build_park(experiment: Experiment, samples: Dataset | None = None) -> Park:
+    """Return the park of an experiment.
+
+    Args:
+        experiment: the experiment.
+        samples: its data, if they are loaded already.
+    """
     data = experiment.data
     settings = experiment.park
     seed = experiment.seed
     evaluate = experiment.evaluate
-    samples = load_data(experiment)
+    samples = load_data(experiment) if samples is None else samples
     made = build(
         samples,
         devices=settings.devices,
