@@ -12,7 +12,7 @@ import pytest
 
 from commands import Command
 from fedfloor import config
-from fedfloor.drafting import guess
+from fedfloor.drafting import profile
 from fedfloor.runs.parks import build_park
 
 
@@ -250,7 +250,7 @@ def test_two_texts_are_a_sensor_of_0_and_1(command: Command) -> None:
     modes = [["auto", "manual"][row * 7 % 5 < 2] for row in range(400)]
     for third, coding in ((False, ["auto", "manual"]), (True, "one-hot")):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(guess, "COUNTED", 300)
+            patch.setattr(profile, "ROWS", 301)
             sensors = {
                 "heat": [str(row * 7 % 13) for row in range(400)],
                 "mode": [*modes[:-1], "off" if third else "auto"],

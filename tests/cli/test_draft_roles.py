@@ -15,8 +15,9 @@ from commands import Command
 from fedfloor.base.errors import SettingError
 from fedfloor.config import pair, read
 from fedfloor.data.files.layout import other_marks
-from fedfloor.drafting.guess import Guess, TableProfile, words
+from fedfloor.drafting.guess import Guess, words
 from fedfloor.drafting.guess import guess as whole
+from fedfloor.drafting.profile import TableProfile
 from refusals import refused
 
 GERMAN = "timestamp;Machine;plant;rpm;torque;condition;operator\n" + "".join(

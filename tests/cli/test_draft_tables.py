@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from commands import Command
-from fedfloor.drafting.guess import TableProfile, guess
+from fedfloor.drafting.guess import guess
+from fedfloor.drafting.profile import TableProfile
 
 DEALT = ("data.columns.device=", "park.devices=4", 'data.partition={kind="dirichlet",alpha=1.0}')
 DEAL = tuple(word for setting in DEALT for word in ("--set", setting))

@@ -13,7 +13,8 @@ import pytest
 from fedfloor import config
 from fedfloor.base.checking import checked
 from fedfloor.base.errors import SettingError
-from fedfloor.drafting.guess import TableProfile, guess
+from fedfloor.drafting.guess import guess
+from fedfloor.drafting.profile import TableProfile
 from fedfloor.experiment import Experiment
 from fedfloor.runs.parks import load_data
 from fedfloor.runs.references import of_run

@@ -30,6 +30,7 @@ from fedfloor.drafting.columns import (
     without,
 )
 from fedfloor.drafting.problems import Mending
+from fedfloor.drafting.profile import ROWS
 from fedfloor.drafting.readable import check_published, roles, with_candidates
 from fedfloor.drafting.samples import forecast, gap, regimes, set_split, trial, windows_of_recordings
 from fedfloor.drafting.sketch import Decision, Given, Sketch, changed
@@ -95,7 +96,7 @@ def draft(path: Path, out: Path, changes: Sequence[str]) -> Draft:
     """
     document = given_settings(path, out, changes)
     source = expanded(path)
-    excerpts = Excerpts(0 if source.is_dir() else guess.ROWS)
+    excerpts = Excerpts(0 if source.is_dir() else ROWS)
     sketch = Sketch(document, source, Given.of(document, changes), excerpts)
 
     # what must be set before the data can be read

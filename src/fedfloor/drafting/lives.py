@@ -16,7 +16,10 @@ from fedfloor.data.files.times import moment
 from fedfloor.data.files.tree import DataFile
 from fedfloor.data.kinds import CALLED, ENDINGS, filled, is_number, is_text, is_time, names_machine, number, word_of
 from fedfloor.data.roles import is_grouped, stated
-from fedfloor.drafting.guess import FAILED, PLACES, RUNNING, coded, first_rows
+from fedfloor.drafting.candidates import PLACES
+from fedfloor.drafting.outcomes import FAILED, RUNNING
+from fedfloor.drafting.profile import first_rows
+from fedfloor.drafting.sensors import coded
 from fedfloor.drafting.sketch import Decision
 
 RISES = 0.9  # share of the steps between rows in which a clock or counter rises, at least

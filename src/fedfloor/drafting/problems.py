@@ -11,7 +11,8 @@ from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import expanded
 from fedfloor.data.kinds import is_called_time
 from fedfloor.data.reading import Problem
-from fedfloor.drafting import folders, guess, splits
+from fedfloor.drafting import folders, splits
+from fedfloor.drafting.candidates import separating
 from fedfloor.drafting.readable import MOST_WINDOWS, SHORTEST, WINDOW, ignored, task_of, windows_note
 from fedfloor.drafting.sketch import Decision, Sketch
 
@@ -93,7 +94,7 @@ def _times(draft: Mending, problem: Problem) -> Decision | None:
     data = draft.sketch.data
     name = data.get("columns", {}).get("time", "")
     if draft.sketch.given.time or not name or is_called_time(name):
-        if (run := guess.separating(expanded(data["path"]), data, draft.sketch.excerpts)) is None:
+        if (run := separating(expanded(data["path"]), data, draft.sketch.excerpts)) is None:
             return None
         advice = f"'{run}' does: {typed('data.columns.run', run)}."
         raise SettingError(f"{problem.text} {advice}", key=problem.kind)

@@ -17,7 +17,9 @@ from fedfloor.data.files.rows import unpacked
 from fedfloor.data.files.tree import DataFile, files_in, tables
 from fedfloor.data.reading import skipped
 from fedfloor.data.sources import SOURCES
-from fedfloor.drafting import folders, guess, lives
+from fedfloor.drafting import folders, guess, lives, outcomes
+from fedfloor.drafting.candidates import candidates
+from fedfloor.drafting.profile import TableProfile
 from fedfloor.drafting.sketch import Decision, changed
 from fedfloor.tasks.classification import CLASSIFICATION
 from fedfloor.tasks.kinds import TASKS
@@ -41,11 +43,11 @@ def with_candidates(lack: NoColumnError, data: Mapping[str, Any], excerpts: Exce
     task = task_of(data)
     source = expanded(data["path"])
     files = [file.path for file in files_in(source)] if source.is_dir() else [lack.path]
-    able = guess.candidates(files, data, lack.role, excerpts)
+    able = candidates(files, data, lack.role, excerpts)
     known = {*lack.names, *data.get("columns", {})}
     unlabelled = lack.role == "device" and "label" not in known and task == CLASSIFICATION
     unlabelled = unlabelled and not data.get("remaining")
-    labels = guess.candidates(files, data, "label", excerpts) if unlabelled else None
+    labels = candidates(files, data, "label", excerpts) if unlabelled else None
     return NoColumnError(
         lack.path,
         lack.name,
@@ -79,7 +81,7 @@ def roles(data: Mapping[str, Any], path: Path, excerpts: Excerpts) -> Decision:
     data = changed(data, of_lives.settings)
     needed = _needed(data, files, folder=folder, lives=bool(of_lives.notes))
     try:
-        profile = guess.TableProfile.of(table, data, excerpts)
+        profile = TableProfile.of(table, data, excerpts)
         guessed = guess.guess(profile, data, needed)
     except SettingError as error:  # its message names the file, but not its folder
         place = next(file.name.removesuffix(table.name) for file in files if file.path == table) if folder else ""
@@ -88,12 +90,12 @@ def roles(data: Mapping[str, Any], path: Path, excerpts: Excerpts) -> Decision:
     # what ends a recording, and what marks anomalies
     ends = Decision()
     if data.get("remaining") and "ended" not in data:
-        ends = guess.endings(profile, data, guessed.settings)
+        ends = outcomes.endings(profile, data, guessed.settings)
     guessed = replace(guessed, settings=changed(guessed.settings, ends.settings))
     notes = [*notes, *of_lives.notes, *guess.words(guessed, data), *ends.notes]
     marks = Decision()
     if (task := task_of(data)).kind == "reconstruction" or task.ahead:
-        marks = guess.marks(profile, data, guessed.settings, judged=not task.ahead)
+        marks = outcomes.marks(profile, data, guessed.settings, judged=not task.ahead)
     settings = skip | dict(of_lives.settings) | changed(guessed.settings, marks.settings)
     return Decision({f"data.{key}": value for key, value in settings.items()}, [*notes, *marks.notes])
 
