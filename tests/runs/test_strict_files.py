@@ -140,7 +140,7 @@ NO_FILES = {
     "base/checking.py", "api/conformance.py", "drafting/columns.py", "base/strict.py", "data/cache.py",
     "drafting/guess.py", "drafting/sensors.py",
     "data/files/buffer.py",
-    "data/files/conversions.py", "data/files/layout.py", "data/reading.py", "deploy/answered.py", "deploy/checks.py",
+    "data/files/layout.py", "data/files/recipes.py", "data/reading.py", "deploy/answered.py", "deploy/checks.py",
     "deploy/facts.py",
     "deploy/machines.py", "deploy/message.py", "deploy/subtasks.py", "deploy/device_sum.py", "deploy/sum_messages.py",
     "deploy/revealed_sums.py",
