@@ -20,6 +20,14 @@ from fedfloor.cli import shared
 from fedfloor.cli.options import Json, Overwrite
 from fedfloor.runs.terminal import downloads, show
 
+Zone = Annotated[
+    str | None, typer.Option("--zone", metavar="ZONE", help="Time zone of times without one: Europe/Berlin.")
+]
+TimeFormat = Annotated[
+    str | None,
+    typer.Option("--time-format", metavar="FORMAT", help="Format of the times in both tables, as data.time_format."),
+]
+
 
 def _meant(name: str, known: Iterable[str]) -> str:
     """Return the known name that is equal but for capitals and signs, as papers write it; otherwise the name.
@@ -236,15 +244,8 @@ def label(
         str, typer.Option("--event-time", metavar="NAME", help="Column of EVENTS with the time, if it differs.")
     ] = "",
     end: Annotated[str, typer.Option("--end", metavar="NAME", help="Column of EVENTS with the end of each.")] = "",
-    zone: Annotated[
-        str | None, typer.Option("--zone", metavar="ZONE", help="Time zone of times without one: Europe/Berlin.")
-    ] = None,
-    time_format: Annotated[
-        str | None,
-        typer.Option(
-            "--time-format", metavar="FORMAT", help="Format of the times in both tables, as data.time_format."
-        ),
-    ] = None,
+    zone: Zone = None,
+    time_format: TimeFormat = None,
     force: Overwrite = False,
     as_json: Json = False,
 ) -> None:

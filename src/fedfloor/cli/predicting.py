@@ -40,6 +40,14 @@ Which = Annotated[
         help="The model of the last round, or of the round that is best on validation data.",
     ),
 ]
+Table = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write every sample to this file.")]
+OfDevice = Annotated[
+    str, typer.Option("--device", metavar="NAME", help="The device of the file, in place of those that it names.")
+]
+Horizon = Annotated[
+    float | None,
+    typer.Option("--within", metavar="TIME", help="The horizon of the chance to fail, in the unit of the lives."),
+]
 
 
 def predict(
@@ -49,21 +57,9 @@ def predict(
     resize: Annotated[bool, typer.Option("--resize", help="Scale pictures of other sizes.")] = False,
     invert: Annotated[bool, typer.Option("--invert", help="Invert the brightness of pictures.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Print every sample, not only the first 20.")] = False,
-    table: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE", help="Write every sample to this file.")
-    ] = None,
-    device: Annotated[
-        str,
-        typer.Option("--device", metavar="NAME", help="The device of the file, in place of those that it names."),
-    ] = "",
-    within: Annotated[
-        float | None,
-        typer.Option(
-            "--within",
-            metavar="TIME",
-            help="The horizon of the chance to fail, in the unit of the lives.",
-        ),
-    ] = None,
+    table: Table = None,
+    device: OfDevice = "",
+    within: Horizon = None,
     own: OwnCode = False,
     which: Which = "last",
     as_json: Json = False,

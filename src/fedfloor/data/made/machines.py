@@ -160,10 +160,7 @@ def recordings(machines: int, factories: int, seed: int, like: Machines | None =
             life = max(10, round(float(like.life * np.exp(rng.normal(0, like.spread) - like.spread**2 / 2))))
             t = np.arange(life)
             wear = ((t + 1) / life) ** (1.5 + 0.5 * kind)
-            changes = rng.random(life) > STAY  # a machine stays in an operating regime for 20 rows on average
-            changes[0] = True
-            drawn = rng.integers(like.regimes, size=life)
-            regime = drawn[np.maximum.accumulate(np.where(changes, t, 0))]
+            regime = _regimes(rng, t, like.regimes)
             fault, effect = _faults(rng, life, like, mix, sign)
             move = moves[regime]
             x = base + like.shift * move + offset + np.outer((clock + t) / 1000, like.drift * ageing[k % factories])
@@ -183,6 +180,14 @@ def recordings(machines: int, factories: int, seed: int, like: Machines | None =
     return Recordings(
         machine=(run // like.runs).astype(np.int32), run=run, offset=np.array(offsets), kind=np.array(kinds), **joined
     )
+
+
+def _regimes(rng: np.random.Generator, t: NDArray[np.int64], regimes: int) -> NDArray[np.int64]:
+    """Return the operating regime of each row, in which a machine stays for 1/(1 − STAY) rows on average."""
+    changes = rng.random(len(t)) > STAY
+    changes[0] = True
+    drawn = rng.integers(regimes, size=len(t))
+    return drawn[np.maximum.accumulate(np.where(changes, t, 0))]
 
 
 def _faults(
