@@ -65,12 +65,14 @@ def test_what_is_drafted(command: Command, table: Path) -> None:
     assert (park.sizes == 24).all()  # batches of 8: a visit has three steps
 
 
+@pytest.mark.parametrize("out", ["plant.toml", "plans/plant.toml"])
 def test_of_many_rows_some_tell_when_trees_no_longer_help(
-    command: Command, table: Path, monkeypatch: pytest.MonkeyPatch
+    command: Command, table: Path, out: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
+    (command.folder / "plans").mkdir()
     monkeypatch.setattr(training, "PLENTY", 90)
-    assert command("new", "plant.csv").code == 0
-    found = config.read(Path("plant.toml"))
+    assert command("new", "plant.csv", "--out", out).code == 0
+    found = config.read(Path(out))
     assert (found.method.name, found.rounds) == ("boosting", 604)
     assert (found.evaluate.on, found.evaluate.every, found.evaluate.patience) == ("both", 24, 5)
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from fedfloor.base.errors import SettingError, nearest
 from fedfloor.base.names import count, some
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Labels, Missing, Owned, Owners, Targets, Times, Values
-from fedfloor.data.files.encode import ONE_CLASS, columns_of, described, names_of
+from fedfloor.data.files.categories import columns_of, described
+from fedfloor.data.files.encode import ONE_CLASS, names_of
 from fedfloor.data.files.joined import JOIN
 from fedfloor.data.pace import pace_of
 from fedfloor.data.reading import LastSplit, Problem, Reading, RunSplit, WholeSplit, Window

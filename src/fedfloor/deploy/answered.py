@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fedfloor.base.ranges import RefusedError
 from fedfloor.data.dataset import Dataset
-from fedfloor.data.files.encode import sources
+from fedfloor.data.files.categories import sources
 from fedfloor.deploy.record import RevealRecord
 
 log = logging.getLogger(__name__)

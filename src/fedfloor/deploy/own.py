@@ -20,7 +20,7 @@ from fedfloor.base.outside import ANY, load, loaded, located
 from fedfloor.base.ranges import RefusedError
 from fedfloor.data.dataset import Dataset, Labels, Made, Owned, SamplePool, Targets, Values, pooled
 from fedfloor.data.files import buffer, own
-from fedfloor.data.files.encode import described
+from fedfloor.data.files.categories import described
 from fedfloor.data.files.npz import samples
 from fedfloor.data.reading import DeviceReading
 from fedfloor.deploy.answered import GROWN, Answers, marks

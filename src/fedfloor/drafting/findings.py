@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfloor.data.dataset import Dataset
-from fedfloor.data.files.encode import sources
+from fedfloor.data.files.categories import sources
 from fedfloor.data.kinds import CALENDAR, COUNTS, measured, word_of
 from fedfloor.data.ranges import MOST, last_row, looked_at, mark_of
 

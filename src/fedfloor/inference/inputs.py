@@ -17,7 +17,8 @@ from fedfloor.base.errors import SettingError, nearest
 from fedfloor.base.names import count
 from fedfloor.data.dataset import HOLES, Images
 from fedfloor.data.files import content, conversions, loaded, own
-from fedfloor.data.files.encode import binned, columns_of, described, encoded
+from fedfloor.data.files.categories import columns_of, described, encoded
+from fedfloor.data.files.encode import binned
 from fedfloor.data.files.npz import read_arrays, texts
 from fedfloor.data.files.pictures import SUFFIXES, read_picture
 from fedfloor.data.files.rows import unpacked

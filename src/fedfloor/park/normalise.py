@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedfloor.base.errors import SettingError, require, unknown
 from fedfloor.base.names import excerpt
 from fedfloor.data.dataset import Dataset, Indices, Values
-from fedfloor.data.files.encode import described, scales
+from fedfloor.data.files.categories import described, scales
 from fedfloor.park.statistics import Normalised, Statistics, Step, device_sums, first_rows, standard
 from fedfloor.park.survey import NUMBER_BYTES, RegimeNormaliser, RobustNormaliser, simulated_survey
 
@@ -31,7 +31,7 @@ class DeviceNormaliser:
     """Normalisation by the mean m and deviation s of a device's own training rows: value = (stored − m)/s per sensor.
 
     The columns of categories have the same meaning, and therefore the same scale, on every device:
-    :func:`~fedfloor.data.files.encode.scales`. A row counts once, in however many windows it is; missing values do not
+    :func:`~fedfloor.data.files.categories.scales`. A row counts once, in however many windows it is; missing values do not
     count; a sensor that is constant in these rows is only centred, and one without values in them becomes 0.
     A device with test samples but without training samples is normalised by its first ``rows``, never by labels.
     The statistics stay on their device.

@@ -15,16 +15,8 @@ from fedfloor.base.errors import SettingError
 from fedfloor.data.cache import Writer, remember
 from fedfloor.data.dataset import Dataset
 from fedfloor.data.files import conversions, expanded, pictures
-from fedfloor.data.files.encode import (
-    describe,
-    encoded,
-    finished,
-    labelled,
-    listed,
-    natural_order,
-    normal_label,
-    qualified,
-)
+from fedfloor.data.files.categories import describe, encoded, listed
+from fedfloor.data.files.encode import finished, labelled, natural_order, normal_label, qualified
 from fedfloor.data.files.excerpt import head
 from fedfloor.data.files.layout import NoColumnError, UnlabelledError
 from fedfloor.data.files.pictures import SUFFIXES

@@ -15,21 +15,18 @@ from fedfloor.base.errors import SettingError
 from fedfloor.data.cache import CacheEntry, Writer, remember
 from fedfloor.data.dataset import Dataset, Indices, Inputs, Owned, Values
 from fedfloor.data.files import expanded
+from fedfloor.data.files.categories import describe, encoded, listed, sources
 from fedfloor.data.files.encode import (
     MOST_NUMBERS,
     OddLabelsError,
     check_no_measure,
     classes_of,
     codes,
-    describe,
-    encoded,
     finished,
     labelled,
-    listed,
     lives,
     natural_order,
     numbers,
-    sources,
 )
 from fedfloor.data.files.layout import UnlabelledError
 from fedfloor.data.files.sheet import Sheet, scan, settled

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from fedfloor.base.errors import SettingError
 from fedfloor.base.names import count, toml_list, typed
 from fedfloor.data.dataset import Indices, Times, Values
+from fedfloor.data.files.categories import sources
 from fedfloor.data.files.clocks import interleaves, reset, summer, zone_of, zone_of_recordings
-from fedfloor.data.files.encode import sources
 from fedfloor.data.files.joined import JOIN
 from fedfloor.data.files.sheet import Sheet
 from fedfloor.data.files.times import written
