@@ -68,7 +68,6 @@ def predict(
     from fedfloor.inference import inputs
     from fedfloor.inference.answers import answers_of, check_top, results
     from fedfloor.inference.trained import load_model
-    from fedfloor.inference.unlike import odd_sensors
     from fedfloor.runs.folder import write
 
     trained = load_model(run, own, which, device, by_device=True, within=within)
@@ -80,16 +79,9 @@ def predict(
     failed = dict[Path, str]()
     left = list[str]()
     warnings = list[str]()
-
-    def watched(parts: Iterator[FileSamples]) -> Iterator[FileSamples]:
-        for part in parts:
-            left.extend(part.left_out)
-            warnings.extend(odd_sensors(trained, part))
-            yield part
-
     parts = inputs.read(paths, trained, resize=resize, invert=invert, failed=failed, device=device)
     follow = (lambda done: note(f"{done} of {len(paths)} files")) if len(paths) > 1 else None
-    answers = results(trained, answers_of(trained, watched(parts), follow, failed), top)
+    answers = results(trained, answers_of(trained, _watched(trained, parts, left, warnings), follow, failed), top)
     _check_some(len(paths), failed)
     if table is not None:
         rows = answers.table()
@@ -104,6 +96,18 @@ def predict(
     for text in warnings:
         log.warning("%s", text)
     _check_complete(len(paths), failed, left)
+
+
+def _watched(
+    trained: Trained, parts: Iterator[FileSamples], left: list[str], warnings: list[str]
+) -> Iterator[FileSamples]:
+    """Yield the samples of files; note what was left out of them, and sensors unlike those of the training."""
+    from fedfloor.inference.unlike import odd_sensors
+
+    for part in parts:
+        left.extend(part.left_out)
+        warnings.extend(odd_sensors(trained, part))
+        yield part
 
 
 def _check_some(files: int, failed: Mapping[Path, str]) -> None:
