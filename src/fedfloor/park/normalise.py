@@ -31,8 +31,8 @@ class DeviceNormaliser:
     """Normalisation by the mean m and deviation s of a device's own training rows: value = (stored − m)/s per sensor.
 
     The columns of categories have the same meaning, and therefore the same scale, on every device:
-    :func:`~fedfloor.data.files.categories.scales`. A row counts once, in however many windows it is; missing values do not
-    count; a sensor that is constant in these rows is only centred, and one without values in them becomes 0.
+    :func:`~fedfloor.data.files.categories.scales`. A row counts once, in however many windows it is; missing values do
+    not count; a sensor that is constant in these rows is only centred, and one without values in them becomes 0.
     A device with test samples but without training samples is normalised by its first ``rows``, never by labels.
     The statistics stay on their device.
 
